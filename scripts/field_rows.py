@@ -46,7 +46,9 @@ _SWITCHES = {
     "enable-prefix-caching": ("enable_prefix_caching", True),
     "language-model-only": ("language_model_only", True),
     "skip-mm-profiling": ("skip_mm_profiling", True),
+    "enable-sleep-mode": ("enable_sleep_mode", True),
 }
+_WORDS = ("attention_backend", "moe_backend", "mamba_ssm_cache_dtype", "flashinfer", "cudagraph_mode")
 _LOGGED = {"soper-gptoss120b": {"moe_backend": "marlin"}}
 """Families of rows and what their logs show that no flag says: VLLM_MXFP4_USE_MARLIN was set ("Using 'MARLIN'
 Mxfp4 MoE backend")."""
@@ -111,7 +113,7 @@ class Row:
                 asked[name] = int(value)
             elif name == "enable_lora":
                 asked[name] = True
-            elif name in ("attention_backend", "moe_backend", "mamba_ssm_cache_dtype", "flashinfer"):
+            elif name in _WORDS:
                 asked[name] = value
         for start, shown in _LOGGED.items():
             if self.id.startswith(start):

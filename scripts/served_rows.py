@@ -14,7 +14,7 @@ from scripts.field_rows import gpu_named, read_raw
 
 
 class Served(NamedTuple):
-    """A start of another engine with kvplan's answer; the weights are those of the log."""
+    """A start of another engine with kvplan's answer; the weights are those of a log that prints them."""
 
     raw: Mapping[str, Any]
     budget: Budget
@@ -47,8 +47,9 @@ def served(engine: str, *paths: Path) -> list[Served]:
     for raw in (raw for path in paths for raw in read_raw(path) if raw["engine"] == engine):
         asked = {"gpu": gpu_named(raw["gpu"]), "tensor_parallel_size": raw["tp"], **raw["flags"]}
         release = f"@{raw['engine_version']}" if raw.get("engine_version") else ""
-        weights = int(raw["weights_gib"] * GIB)
-        result = kvplan.size(raw["model"], engine=f"{engine}{release}", weights=weights, **asked)
+        if raw["weights_gib"] is not None:
+            asked["weights"] = int(raw["weights_gib"] * GIB)
+        result = kvplan.size(raw["model"], engine=f"{engine}{release}", **asked)
         assert result.budget is not None, raw["id"]
         found.append(Served(raw, result.budget))
     return found

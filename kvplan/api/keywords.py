@@ -125,6 +125,11 @@ class SizeOptions(TypedDict, total=False):
     weights, data."""
     max_cudagraph_capture_size: int | str | None
     """Tokens of the largest CUDA graph (default: up to 512)."""
+    cudagraph_mode: str | None
+    """Which CUDA graphs are captured (default: full_and_piecewise). One of none, piecewise, full,
+    full_decode_only, full_and_piecewise."""
+    enable_sleep_mode: bool | None
+    """Weights and cache in a pool of their own, which /sleep gives back."""
     compile_cache: str | None
     """Whether the compiled code of an earlier start is at hand (default: the pool's interval has both).
     One of cold, warm, unknown."""
@@ -396,6 +401,11 @@ class PlanOptions(TypedDict, total=False):
     weights, data."""
     max_cudagraph_capture_size: int | str | None
     """Tokens of the largest CUDA graph (default: up to 512)."""
+    cudagraph_mode: str | None
+    """Which CUDA graphs are captured (default: full_and_piecewise). One of none, piecewise, full,
+    full_decode_only, full_and_piecewise."""
+    enable_sleep_mode: bool | None
+    """Weights and cache in a pool of their own, which /sleep gives back."""
     compile_cache: str | None
     """Whether the compiled code of an earlier start is at hand (default: the pool's interval has both).
     One of cold, warm, unknown."""

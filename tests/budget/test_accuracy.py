@@ -65,7 +65,8 @@ BELOW_SAFE = {
 
 OUTSIDE = {
     "compose-nemotron-cascade-30b-nvfp4-5090",  # weights by the name alone, 1 GiB more than the log's
-    "modal-q38-27b-int4-a100-40",  # --enable-sleep-mode, under which memory beside torch is negative
+    "modal-q38-27b-int4-a100-40",  # --enable-sleep-mode, with weights whose format is not told
+    "dread-dgemma-26b-fp8-h100",  # its max_num_seqs is not told: with the other start's 256 inside
     "agents-q36-35b-fp8-gb10",  # more than the share that was asked for: the page cache gave back meanwhile
 }
 """Whose printed pool lies outside, beside those below the safe figure: the causes are open."""
@@ -74,7 +75,7 @@ OUTSIDE = {
 def test_rows_that_no_constant_has_seen(answers: list[accuracy.Judged]) -> None:
     """All but these in the interval; with the fitted ones at most 1.5 GiB wide."""
     rows, left = read_rows(HELD_OUT)
-    assert (len(rows), left) == (124, {})
+    assert (len(rows), left) == (131, {})
     assert not {row.id for row in rows} & {entry.row.id for entry in answers}
     held = accuracy.judged(rows, left)
     below = {e.row.id for e in held if e.printed < e.budget.kv_pool_low_bytes - GIB // 200}
@@ -90,7 +91,7 @@ def test_rows_that_no_constant_has_seen(answers: list[accuracy.Judged]) -> None:
 def test_sglang_with_the_weights_of_the_log() -> None:
     """What is asked of them: 90 % inside, half-widths of 0.8 GiB a GPU."""
     rows, held = (served("sglang", *paths) for paths in (REPORTS, (HELD_OUT,)))
-    assert (len(rows), len(held)) >= (6, 4)
+    assert (len(rows), len(held)) >= (6, 10)
     both = [*rows, *held]
     assert sum(row.inside for row in both) >= 0.9 * len(both)
     assert max(row.half_width for row in both) <= 0.8

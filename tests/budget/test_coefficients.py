@@ -9,6 +9,7 @@ import pytest
 from kvplan.engines.vllm import boards
 from kvplan.engines.vllm.coefficients import FILE, parts, vllm_coefficients
 from kvplan.engines.vllm.load import Coefficients
+from kvplan.engines.vllm.non_torch import H100_MULTIPROCESSORS
 from kvplan.engines.vllm.runner import V1, V2
 from kvplan.files.gpus.find import load_gpu
 from kvplan.record import field_names
@@ -102,13 +103,13 @@ def test_the_board_of_a_card(gpu: str, board: str) -> None:
     assert boards.board_of(load_gpu(gpu)) == board
 
 
-def test_cards_before_ampere_share_less() -> None:
-    older, newer = (
-        dict(vllm_coefficients((0, 22), V2, board).non_torch_by_ranks)
-        for board in (boards.OLDER, boards.PCIE)
-    )
-    assert older[1] == newer[1]
-    assert older[2] < newer[2]
+def test_two_cards_before_ampere_keep_what_two_t4_kept() -> None:
+    """One start (exact-q3-8b-2xt4): a T4 has 40 multiprocessors."""
+    older, newer = (vllm_coefficients((0, 22), V2, board) for board in (boards.OLDER, boards.PCIE))
+    alone, two = (dict(older.non_torch_by_ranks)[ways] for ways in (1, 2))
+    assert alone == dict(newer.non_torch_by_ranks)[1]
+    fewer = older.multiprocessor_bytes * (H100_MULTIPROCESSORS - 40)
+    assert two - fewer == pytest.approx(0.23 * GIB, rel=0.05)
 
 
 @pytest.mark.parametrize("board", [boards.NVSWITCH, boards.PCIE, boards.OLDER, boards.GEFORCE])

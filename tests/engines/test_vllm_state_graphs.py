@@ -133,3 +133,16 @@ def test_what_fits_is_told_how_it_starts() -> None:
     )
     assert told.pool is not None
     assert told.pool.max_running == row.requests
+
+
+@pytest.mark.parametrize("mode", ["none", "piecewise"])
+def test_only_full_graphs_ask_for_a_block_each(mode: str) -> None:
+    asked: dict[str, Any] = {"engine": "vllm@0.28", "gpu": "h100", "quantization": "nvfp4"}
+    asked |= {"gpu_memory_utilization": 0.9, "max_model_len": 132_000}
+    refused = kvplan.size("qwen3.8-27b", **asked)
+    assert refused.refusal is not None
+    assert refused.refusal.code == TOO_FEW
+    assert kvplan.size("qwen3.8-27b", **asked, cudagraph_mode=mode).refusal is None
+    decodes = kvplan.size("qwen3.8-27b", **asked, cudagraph_mode="full_decode_only").refusal
+    assert decodes is not None
+    assert decodes.code == TOO_FEW

@@ -45,13 +45,14 @@ CONTEXT, NVLS, RINGS, UNKNOWN = (
     (GIB * 55 // 100, GIB // 4),
     (GIB * 125 // 100, GIB // 2),
     (GIB * 35 // 100, GIB // 5),
-    (GIB, GIB),
+    (GIB * 9 // 2, GIB * 9 // 2),
 )
 """Bytes and half-width of a CUDA context with its libraries; of NCCL's buffers where NVLink's switches reduce
 (NVLS: compute capability 9.0 and later), elsewhere, and on GPUs of other vendors.
 
 Printed by servers of 2026 ("Init torch distributed ends. mem usage"): 1.17 (2 GB300), 1.34 (4 GB300), 1.23 (8
 H200); 0.26 (2 RTX 4090), 0.39 (4 RTX PRO 6000); of 2025, with an older NCCL, 2.01 (8 H200) and 2.50 (8 B200).
+Two MI355X have 8.0 GiB less free with two ranks than one has alone (RCCL 2.27, AITER's all-reduce).
 What is free then is 0.47 to 0.62 less than the rest of the total.
 """
 _GRACE = (GIB * 12 // 10, GIB * 3 // 10)

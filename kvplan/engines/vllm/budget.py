@@ -19,6 +19,7 @@ from kvplan.engines.vllm.load import UNKNOWN, Coefficients, Load
 from kvplan.engines.vllm.loaded import (
     adapter_lines,
     drafts_of,
+    relaid_share,
     repacked_line,
     repacked_share,
     weights_line,
@@ -56,6 +57,7 @@ class Known:
     adapters: tuple[BudgetLine, ...]
     drafts: tuple[BudgetLine, ...]
     repacked: int
+    relaid: int
 
 
 def fit(model: Model, choice: Choice, settings: Settings) -> Fit:
@@ -108,7 +110,11 @@ def _fit(model: Model, choice: Choice, values: tuple[Any, ...]) -> Fit:
     load = replace(load, has_adapters=bool(adapters), adapter_table=looked_up)
     coefficients = coefficients_for(model, settings, choice)
     repacked = repacked_share(model, settings)
-    known = Known(facts, shape, load, coefficients, memory, reserved, rounded, adapters, drafts, repacked)
+    anew = relaid_share(model, settings, parse_version(version))
+    known = Known(
+        *(facts, shape, load, coefficients, memory, reserved),
+        *(rounded, adapters, drafts, repacked, anew),
+    )
     stages = [_of_stage(choice, settings, gpu, known, stage) for stage in range(load.pipeline_parallel_size)]
     decides = min(range(len(stages)), key=lambda stage: stages[stage].kv_pool_bytes)
     warnings += said
@@ -152,7 +158,7 @@ def coefficients_for(model: Model, settings: Serving, choice: Choice) -> Coeffic
 
 def _of_stage(choice: Choice, settings: Serving, gpu: Gpu, known: Known, stage: int) -> Budget:
     last = stage == known.load.pipeline_parallel_size - 1
-    weights = weights_line(known.facts, stage, settings)
+    weights = weights_line(known.facts, stage, settings, relaid=known.relaid)
     counted = settings.weights is None  # else they are what loading took: tables and adapters are in them
     return vllm_budget(
         gpu=gpu.slug,

@@ -26,6 +26,11 @@ def _speculation(value: Any, asked: Asked) -> object:
     return compact(entry if draft is None else {**entry, "model": draft})
 
 
+def _graphs(value: Any, asked: Asked) -> object:
+    del asked
+    return compact({"cudagraph_mode": str(value).upper()})
+
+
 TABLE = EngineTable(
     "vllm",
     ("vllm", "serve"),
@@ -72,6 +77,8 @@ TABLE = EngineTable(
             "", words={"v1": 0, "v2": 1, "auto": ""}, since="9999", env="VLLM_USE_V2_MODEL_RUNNER"
         ),
         "max_cudagraph_capture_size": Argument("--max-cudagraph-capture-size", since="0.11.1"),
+        "cudagraph_mode": Argument("--compilation-config", since="0.11", write=_graphs),
+        "enable_sleep_mode": Argument("--enable-sleep-mode"),
         "moe_backend": Argument("--moe-backend", since="0.17"),
         "indexer_kv_dtype": Argument("--attention-config.indexer_kv_dtype", since="0.24"),
     },

@@ -12,8 +12,10 @@ from __future__ import annotations
 from functools import lru_cache
 from typing import NamedTuple
 
+from kvplan.engines.vllm.options import CUDAGRAPH_MODES
 from kvplan.units import ceil_div
 
+NONE, PIECEWISE, FULL, FULL_DECODE_ONLY, FULL_AND_PIECEWISE = CUDAGRAPH_MODES
 LARGEST, LARGEST_WIDE = 512, 1024
 """Tokens of the largest graph; on data-centre Blackwell since 0.28."""
 
@@ -41,13 +43,17 @@ def captured(
     wide: bool = False,
     by_request: bool = False,
     uniform: bool = True,
+    mode: str = FULL_AND_PIECEWISE,
 ) -> Captured:
     """Sizes 1, 2, 4, 8, 16 … 248, 256, 272 … up to twice the decode batch, at most ``LARGEST`` and the batch.
 
     drafts: tokens proposed for each request; sizes are whole requests' then. largest: as asked for; 0: the
     default. by_request: since 0.29 the grid counts requests too. uniform: the attention kernels take several
-    tokens a request in a full graph; where they do not, drafts leave piecewise graphs alone.
+    tokens a request in a full graph; where they do not, drafts leave piecewise graphs alone. mode: which are
+    made; "full" is every size in full.
     """
+    if mode == NONE:
+        return Captured(0, 0)
     query = 1 + drafts
     by_request = by_request and not largest
     largest = min(largest or min(seqs * query * 2, LARGEST_WIDE if wide else LARGEST), tokens)
@@ -63,8 +69,13 @@ def captured(
     if query > 1:
         whole = {ceil_div(size, query) * query for size in sizes}
         sizes = {size for size in whole if size <= largest} or {largest}
+    if mode == PIECEWISE:
+        return Captured(len(sizes), 0)
+    if mode == FULL:
+        return Captured(0, len(sizes), max(sizes))
     whole_batches = [size for size in sizes if query <= size <= seqs * query]
-    return Captured(len(sizes), len(whole_batches), max(whole_batches, default=0))
+    piecewise = 0 if mode == FULL_DECODE_ONLY else len(sizes)
+    return Captured(piecewise, len(whole_batches), max(whole_batches, default=0))
 
 
 def _grid(largest: int) -> list[int]:

@@ -7,6 +7,7 @@ from fractions import Fraction
 from kvplan.engines.vllm.encoder_run import EncoderRun
 from kvplan.engines.vllm.expert_run import ExpertRun
 from kvplan.engines.vllm.flashinfer import FlashInfer
+from kvplan.engines.vllm.graphs import FULL_AND_PIECEWISE
 from kvplan.engines.vllm.indexer import Reserved
 from kvplan.record import record
 
@@ -113,6 +114,7 @@ class Load:
     drafts: int = 0
     reads_hidden: bool = False
     largest_graph: int = 0
+    cudagraph_mode: str = FULL_AND_PIECEWISE
     compile_cache: str = UNKNOWN
     capability: tuple[int, int] | None = None
     multiprocessors: int | None = None

@@ -24,7 +24,7 @@ swap_space max_cudagraph_capture_size enable_prefix_caching enable_chunked_prefi
 disable_hybrid_kv_cache_manager mamba_cache_dtype mamba_ssm_cache_dtype mamba_block_size mamba_cache_mode
 enable_lora max_loras max_lora_rank served_model_name lora_dtype fully_sharded_loras async_scheduling
 calculate_kv_scales language_model_only skip_mm_profiling limit_mm_per_prompt mm_encoder_tp_mode
-attention_backend sliding_window """.split()
+attention_backend sliding_window enable_sleep_mode """.split()
 SETTINGS = {
     **dict.fromkeys(_SAME, ""),
     "model_tag": "model",
@@ -63,6 +63,10 @@ def _really_overridden(values: Values) -> bool:
     return positive("num_blocks")(values)
 
 
+def _other_graphs(values: Values) -> bool:
+    return values["cudagraph_mode"] != "FULL_AND_PIECEWISE"
+
+
 RULES: tuple[Rule, ...] = (
     # Who and which settings.
     rule("vLLM API server version [[v]]{version:word}", kind="boot", weight=5),
@@ -74,6 +78,12 @@ RULES: tuple[Rule, ...] = (
     rule("Initializing a {generation:word} LLM engine (v{version:word})", begins=True, weight=5),
     rule("Initializing an LLM engine (v{version:word})", begins=True, weight=5),
     rule(") with config:", kind="items", text="config"),
+    rule(
+        "'cudagraph_mode': <CUDAGraphMode.{cudagraph_mode:word}:",
+        kind="settings",
+        text="config",
+        when=_other_graphs,
+    ),
     rule("Resolved architecture: {architecture:word}", kind="settings", text="model"),
     rule("Using max model len {max_model_len:n}", kind="settings", text="model"),
     rule("Defaulting max_num_seqs to {max_num_seqs:n} for", kind="settings", text="default"),

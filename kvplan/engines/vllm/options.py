@@ -11,6 +11,8 @@ MOE_BACKENDS = tuple(
     " flydsl hpc emulation rdna3".split()
 )
 """vllm-project/vllm vllm/config/kernel.py, MoEBackend (0.33)."""
+CUDAGRAPH_MODES = ("none", "piecewise", "full", "full_decode_only", "full_and_piecewise")
+"""vllm-project/vllm vllm/config/compilation.py, CUDAGraphMode (0.11 on)."""
 MULTIMODAL = (
     EngineOption(
         "limit_mm_per_prompt",
@@ -66,6 +68,18 @@ OPTIONS = (
     ),
     EngineOption(
         "max_cudagraph_capture_size", "count", "Tokens of the largest CUDA graph (default: up to 512)."
+    ),
+    EngineOption(
+        "cudagraph_mode",
+        "word",
+        "Which CUDA graphs are captured (default: full_and_piecewise).",
+        choices=CUDAGRAPH_MODES,
+    ),
+    EngineOption(
+        "enable_sleep_mode",
+        "flag",
+        "Weights and cache in a pool of their own, which /sleep gives back.",
+        default=False,
     ),
     EngineOption(
         "compile_cache",

@@ -11,6 +11,7 @@ kernels).
 from __future__ import annotations
 
 from kvplan.engines.base import parse_version
+from kvplan.engines.vllm.graphs import NONE, PIECEWISE
 from kvplan.engines.vllm.plan import Plan
 from kvplan.families import LightningAttention
 from kvplan.model import Model
@@ -40,6 +41,8 @@ def too_few_states(
 
 def _full(model: Model, settings: Settings, version: str) -> bool:
     """Whether full graphs of decode batches are captured."""
+    if dict(settings.engine_options).get("cudagraph_mode") in (NONE, PIECEWISE):
+        return False
     if not settings.num_speculative_tokens:
         return True
     from kvplan.engines.vllm.flashinfer import flashinfer_of  # it asks the engine

@@ -39,6 +39,8 @@ CUDA_VISIBLE_DEVICES=0,1,2,3,4,5,6,7 VLLM_USE_V2_MODEL_RUNNER=1 \
   --skip-mm-profiling \
   --mm-encoder-tp-mode data \
   --max-cudagraph-capture-size 256 \
+  --compilation-config '{"cudagraph_mode": "PIECEWISE"}' \
+  --enable-sleep-mode \
   --moe-backend triton \
   --attention-config.indexer_kv_dtype fp8 \
   --host 127.0.0.1 \
