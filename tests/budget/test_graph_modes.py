@@ -20,7 +20,7 @@ from kvplan.engines.vllm.graphs import (
 )
 from kvplan.engines.vllm.options import CUDAGRAPH_MODES
 from kvplan.files.logs import parse_log
-from kvplan.results import Budget
+from kvplan.results import Budget, SizeResult
 
 
 @given(
@@ -45,8 +45,8 @@ def test_the_kinds_are_those_of_the_default(seqs: int, tokens: int, drafts: int,
 
 
 def budget(model: str, mode: str | None, **asked: Any) -> Budget:
-    own = {"cudagraph_mode": mode} if mode else {}
-    result = kvplan.size(model, **asked, **own)
+    asked |= {"cudagraph_mode": mode} if mode else {}
+    result: SizeResult = kvplan.size(model, **asked)
     assert result.budget is not None
     return result.budget
 
