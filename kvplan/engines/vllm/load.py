@@ -88,16 +88,17 @@ class Load:
     data_parallel_size: ranks that experts are divided over; 1 where the model has none.
     has_adapters: graphs are captured with LoRA adapters and without (cudagraph_specialize_lora).
     adapter_table: bytes of the embedding's adapters, which Inductor's benchmarks copy as they copy its
-    table. drafts: tokens proposed for each request; reads_hidden: by a draft that reads hidden states.
-    largest_graph: tokens, 0 by default. compile_cache: "cold", "warm" or "unknown". capability,
-    multiprocessors: of the GPU. passes: (bytes a token, bytes besides) of each place where a traced class's
-    pass may be at its peak; none where the formula counts. fused_sampler: FlashInfer is there to sample.
-    split_bytes: see `kvplan.engines.vllm.splits`. indexer: what sparse attention reserves, from 0.20 on.
-    encoder: the profile run of the model's encoder on this stage; encoder_known: it stands for all that the
-    encoder takes (else so many copies of the hidden states do). experts: how the release runs them.
-    takes_tokens: the compiled part takes token ids: text models, and multimodal ones that serve text alone.
-    has_states: layers keep recurrent states. eight_bits: matrices are multiplied in FP8; packed: they are
-    AWQ's or GPTQ's. latent: attention keeps latents. flashinfer: what it keeps beside the graphs.
+    table. drafts: tokens proposed for each request; reads_hidden: by a draft that reads hidden states;
+    predicts: by prediction layers of the model. largest_graph: tokens, 0 by default. compile_cache: "cold",
+    "warm" or "unknown". capability, multiprocessors: of the GPU. passes: (bytes a token, bytes besides) of
+    each place where a traced class's pass may be at its peak; none where the formula counts. fused_sampler:
+    FlashInfer is there to sample. split_bytes: see `kvplan.engines.vllm.splits`. indexer: what sparse
+    attention reserves, from 0.20 on. encoder: the profile run of the model's encoder on this stage;
+    encoder_known: it stands for all that the encoder takes (else so many copies of the hidden states do).
+    experts: how the release runs them. takes_tokens: the compiled part takes token ids: text models, and
+    multimodal ones that serve text alone. has_states: layers keep recurrent states. eight_bits: matrices
+    are multiplied in FP8; packed: they are AWQ's or GPTQ's. latent: attention keeps latents. flashinfer:
+    what it keeps beside the graphs.
     """
 
     max_num_seqs: int
@@ -113,6 +114,7 @@ class Load:
     data_parallel_size: int = 1
     drafts: int = 0
     reads_hidden: bool = False
+    predicts: bool = False
     largest_graph: int = 0
     cudagraph_mode: str = FULL_AND_PIECEWISE
     compile_cache: str = UNKNOWN

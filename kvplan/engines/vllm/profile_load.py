@@ -68,6 +68,7 @@ def load_of(
         data_parallel_size=dp,
         drafts=drafts,
         reads_hidden=bool(drafts) and method in EAGLE_LIKE,
+        predicts=bool(drafts) and method == "mtp",
         largest_graph=largest if isinstance(largest, int) else 0,
         cudagraph_mode=str(own.get("cudagraph_mode", FULL_AND_PIECEWISE)),
         compile_cache=str(own.get("compile_cache", UNKNOWN)),

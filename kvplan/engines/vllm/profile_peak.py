@@ -48,9 +48,22 @@ def _encoder(shape: Shape, load: Load, known: Coefficients) -> int:
 
 
 def draft_states(shape: Shape, load: Load, known: Coefficients) -> int:
-    """Hidden states of several layers for a draft that reads them, and its own pass (profile runs draft)."""
-    copies = known.draft_copies_milli if load.reads_hidden and load.samples else 0
-    return load.max_num_batched_tokens * shape.hidden_size * shape.element_bytes * copies // 1000
+    """Hidden states of several layers for a draft that reads them, and its own pass (profile runs draft).
+
+    A prediction layer is like the model's own and runs after them, when what they took is free again: what
+    the model hands over is all that comes on top (v1/spec_decode/llm_base_proposer.py, dummy_run)."""
+    copies = _PREDICTION_COPIES if load.predicts else known.draft_copies_milli
+    return _hidden_of_draft(shape, load) * copies // 1000
+
+
+_PREDICTION_COPIES = 1000
+
+
+def _hidden_of_draft(shape: Shape, load: Load) -> int:
+    """The batch's hidden states; 0 without a draft that reads them on this stage."""
+    if not (load.reads_hidden and load.samples):
+        return 0
+    return load.max_num_batched_tokens * shape.hidden_size * shape.element_bytes
 
 
 def workspaces(shape: Shape, load: Load) -> int:
@@ -66,7 +79,7 @@ def activation_line(shape: Shape, load: Load, known: Coefficients, how: str) -> 
     margin = known.activation_margin + peak * known.activation_margin_milli // 1000
     margin += workspaces(shape, load) * known.experts_margin_milli // 1000
     margin += _encoder(shape, load, known) * known.encoder_margin_milli // 1000
-    margin += draft_states(shape, load, known) // 3
+    margin += _hidden_of_draft(shape, load) * known.draft_copies_milli // 3000
     seen = f"{load.max_num_batched_tokens:,} tokens, {load.max_num_seqs if load.samples else 0:,} sampled"
     seen = f"{seen}; forward pass {'traced' if load.passes else 'by the formula'}"
     line = about("activation peak", peak, margin, f"profile run: {seen}; {how}")
