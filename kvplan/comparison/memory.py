@@ -21,7 +21,7 @@ from kvplan.engines.observed import Count, Observation, total
 from kvplan.engines.observed.reading import reading_of
 from kvplan.engines.traits import TOKENS, traits_of
 from kvplan.errors import KvplanError
-from kvplan.gpu import Gpu
+from kvplan.gpu import Gpu, under_wsl
 from kvplan.model import Model
 from kvplan.record import record
 from kvplan.results import Budget, SizeResult
@@ -103,8 +103,14 @@ def budget_of(
         text = f"no memory budget: the {observation.source} does not tell the GPU (--gpu h100, --gpu 80GiB)"
         return Measure(why=text)
     printed = observation.count("total_memory_bytes")
+    seen: tuple[str, ...] = ()
     if printed is not None and printed.value > 0 and GIVEN not in recognised.shown.get("gpu", ""):
         card = replace(card, memory_total_bytes=printed.value)
+    elif observation.setting("wsl") is not None and (whole := under_wsl(card)) is not card:
+        card, seen = (
+            whole,
+            (f"WSL: its runtime reports all {gib(whole.memory_total_bytes or 0)} of the card",),
+        )
     offload = observation.setting("cpu_offload_gb")
     if not settings.cpu_offload_gb and isinstance(offload, (int, Fraction)):
         recognised = replace(recognised, settings=replace(settings, cpu_offload_gb=Fraction(offload)))
@@ -126,13 +132,13 @@ def budget_of(
                     )
                     why = f"the tensors that are known come to {gib(counted)}"
                 told = {"weights_bytes": f"{why}: the budget takes the printed ones"}
-                return Measure(other.budget, (*filled, *other.warnings), None, bool(filled), told)
+                return Measure(other.budget, (*seen, *filled, *other.warnings), None, bool(filled), told)
     if isinstance(result, KvplanError):
         return Measure(why=f"no memory budget: {result.message}")
     if budget is None:
         refused = None if result.refusal is None else f"no memory budget: {result.refusal.message}"
         return Measure(said=result.warnings, why=refused)
-    return Measure(budget, (*filled, *result.warnings), shared=bool(filled))
+    return Measure(budget, (*seen, *filled, *result.warnings), shared=bool(filled))
 
 
 def _placed(recognised: Recognised, observation: Observation) -> Recognised:

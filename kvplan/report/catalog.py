@@ -11,7 +11,7 @@ from kvplan.api.runs_on import RunsOn
 from kvplan.engines.budget.parts import memory_of
 from kvplan.files.cards.card import Weights
 from kvplan.files.cards.index import CardSummary
-from kvplan.gpu import UNVERIFIED, Gpu
+from kvplan.gpu import UNVERIFIED, Gpu, under_wsl
 from kvplan.model import Model
 from kvplan.report.layout import BLANK, Piece, Screen, Span, columns, line, shorten, table, wrapped
 from kvplan.report.notes import warning_lines
@@ -166,6 +166,9 @@ def gpu_screen(gpu: Gpu, engines: Sequence[RunsOn] = ()) -> Screen:
     names = [name for name in (*gpu.aliases, *gpu.nvml_names) if name != gpu.slug]
     if names:
         screen += [BLANK, *wrapped(", ".join(names), indent=1, first="also called: ", hang=4)]
+    if " RTX " in gpu.name and (seen := under_wsl(gpu)).memory_total_bytes != gpu.memory_total_bytes:
+        text = f"{seen.slug}, {size_words(seen.memory_total_bytes or 0)} in all"
+        screen += [BLANK, *wrapped(text, indent=1, first="under WSL: ", hang=4)]
     if engines:
         screen.append(BLANK)
     for one in engines:

@@ -15,6 +15,7 @@ from kvplan.comparison import Comparison, Verdict
 from kvplan.comparison import compare as compare_with
 from kvplan.engines.observed import Observation, Row, exact_count
 from kvplan.engines.observed.printed import parse_count, parse_ratio
+from kvplan.files.gpus.find import load_gpu
 from kvplan.results import Budget, BudgetLine
 from kvplan.units import GIB
 from tests.comparison.logs import observed, vllm_log
@@ -227,3 +228,21 @@ def test_the_peak_that_a_summary_prints_since_0_27_has_the_graphs_in_it() -> Non
     assert row.agrees
     assert float(row.predicted or 0) == pytest.approx(float(row.reported), rel=0.01)
     assert found.verdict is Verdict.AGREES
+
+
+def test_a_log_that_says_wsl_has_the_whole_card() -> None:
+    """Starts of 0.27.1 on an RTX 4090 printed 20.52 GiB with 0.92 and 18.65 with 0.85: of 23.99 GiB."""
+    said = "WARNING 04-01 10:00:00 [interface.py:5] Using 'pin_memory=False' as WSL is detected."
+    text = vllm_log(
+        version="0.27.1", model="Qwen/Qwen2.5-0.5B-Instruct", length=4096, pools=("20.52",), tokens=None,
+        concurrency=None, lines=(said,),
+    )  # fmt: skip
+    asked: dict[str, Any] = {"gpu": "rtx-4090", "gpu_memory_utilization": Fraction(92, 100)}
+    found = compare("Qwen/Qwen2.5-0.5B-Instruct", observation=observed(text), **asked)
+    assert any("WSL" in note for note in found.notes)
+    bare = compare("Qwen/Qwen2.5-0.5B-Instruct", observation=observed(text.replace(said + "\n", "")), **asked)
+    more = int(found.row("kv_pool_bytes").predicted or 0) - int(bare.row("kv_pool_bytes").predicted or 0)
+    card = load_gpu("rtx-4090")
+    assert card.memory_nvml_bytes is not None
+    assert card.memory_total_bytes is not None
+    assert more == pytest.approx(0.92 * (card.memory_nvml_bytes - card.memory_total_bytes), abs=2)

@@ -18,6 +18,7 @@ from kvplan.files.gpus.find import (
     parse_gpu_count,
     squeezed,
 )
+from kvplan.gpu import Gpu
 from kvplan.units import GIB
 
 
@@ -244,6 +245,24 @@ def test_a_modified_card_is_its_class_with_another_memory(name: str, slug: str, 
     assert found.note is not None
     assert "modified" in found.note
     assert load_gpu(slug) == found
+
+
+CARDS = [gpu for gpu in gpus.list_gpus() if gpu.vendor == "nvidia"]
+
+
+@pytest.mark.parametrize("card", CARDS, ids=lambda gpu: gpu.slug)
+def test_a_card_under_wsl_has_all_that_nvidia_smi_shows(card: Gpu) -> None:
+    plain = card.mig_parent is None and card.memory_nvml_bytes is not None
+    for query in (f"{card.slug}-wsl", f"{card.slug} WSL2", f"{card.slug}@wsl"):
+        if not plain:
+            with pytest.raises(KvplanError):
+                load_gpu(query)
+            continue
+        found = load_gpu(query)
+        assert found.slug == f"{card.slug}-wsl"
+        assert found.memory_total_bytes == found.memory_nvml_bytes == card.memory_nvml_bytes
+        assert load_gpu(found.slug) == found
+        assert gpus.parse_gpu_count(f"2x{found.slug}") == (found.slug, 2)
 
 
 @pytest.mark.parametrize(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import platform
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -9,6 +10,7 @@ import pytest
 
 from kvplan.errors import CannotRunHere
 from kvplan.files.gpus import machine
+from kvplan.files.gpus.find import load_gpu
 from kvplan.files.gpus.machine import SeenGpu, SilentError, said_by, seen_gpus
 from kvplan.files.gpus.this import first_gpu
 from kvplan.units import GIB, MIB
@@ -45,6 +47,15 @@ def test_nvidia_smi(monkeypatch: pytest.MonkeyPatch) -> None:
     assert second.compute_capability == (8, 6)
     assert first_gpu().slug == "rtx-4090-24gb"
     assert first_gpu().memory_nvml_bytes == 24564 * MIB
+
+
+def test_under_wsl_all_that_nvidia_smi_shows_is_there(monkeypatch: pytest.MonkeyPatch) -> None:
+    tools(monkeypatch, {"/usr/lib/wsl/lib/nvidia-smi": "NVIDIA GeForce RTX 4090, 24564, 580.95.05, 8.9\n"})
+    kernel = platform.uname()._replace(release="6.6.87.2-microsoft-standard-WSL2")
+    monkeypatch.setattr(platform, "uname", lambda: kernel)
+    found = first_gpu()
+    assert (found.slug, found.memory_total_bytes) == ("rtx-4090-24gb-wsl", 24564 * MIB)
+    assert load_gpu(found.slug).memory_total_bytes == found.memory_total_bytes
 
 
 def test_an_old_driver_is_asked_without_the_capability(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -45,6 +45,9 @@ VLLM = [
     ("--speculative-config.method mtp --speculative-config.num_speculative_tokens 2",
      {"speculative_config": {"method": "mtp", "num_speculative_tokens": 2}}),
     ("--attention-config.indexer_kv_dtype mxfp4", {"indexer_kv_dtype": "mxfp4"}),
+    ("--compilation-config.cudagraph_mode PIECEWISE", {"cudagraph_mode": "piecewise"}),
+    ("--compilation-config '{\"cudagraph_mode\": \"FULL_DECODE_ONLY\"}' --enable-sleep-mode",
+     {"cudagraph_mode": "full_decode_only", "enable_sleep_mode": True}),
     ("--spec-method mtp --spec-tokens 1",
      {"speculative_config": {"method": "mtp", "num_speculative_tokens": 1}}),
     ("""--speculative-config '{"method": "ngram", "num_speculative_tokens": 3, "prompt_lookup_max": 4}'""",
@@ -159,7 +162,7 @@ def test_what_has_no_rule_is_named_and_what_changes_no_memory_is_not() -> None:
     )
     assert launch.serve == {}
     assert launch.unread == (
-        "--made-up 3", "--compilation-config {'mode': 3}", "--hf-overrides.a 1", "extra", "VLLM_FOO=1",
+        "--made-up 3", "--compilation-config.mode 3", "--hf-overrides.a 1", "extra", "VLLM_FOO=1",
     )  # fmt: skip
 
 
@@ -267,7 +270,7 @@ ONLY_IN_A_PLAN = set(
     tensor_parallel_size pipeline_parallel_size data_parallel_size enable_expert_parallel trust_remote_code
     enable_block_reuse mamba_ssm_cache_dtype mamba_state_cache_interval use_kv_cache_manager_v2
     max_util_for_resume compile_cache flashinfer model_runner indexer_kv_dtype speculative_config
-    served_model_name kv_cache_dtype kv_retention dtype quantization config_length
+    cudagraph_mode served_model_name kv_cache_dtype kv_retention dtype quantization config_length
     """.split()
 )
 """Flags that state what a server works out by itself, or that an option of another name says."""

@@ -130,7 +130,7 @@ def memory_of(gpu: Gpu) -> tuple[int | None, tuple[BudgetLine, ...], tuple[str, 
             f"{gpu.name}: taken for a current NVIDIA GPU (compute capability"
             f" {'.'.join(map(str, gpu.compute_capability or (9, 0)))}); the batch defaults follow its memory"
         )
-    if gpu.is_unified_memory:
+    if gpu.is_unified_memory and gpu.vendor in (NVIDIA, APPLE):
         warnings.append(
             f"{gpu.name} shares its memory with the CPU: page cache and loaders count, and equal starts"
             " differ by several GiB; --kv-cache-memory pins the cache"
@@ -200,7 +200,9 @@ def _of_a_mac(gpu: Gpu, warnings: list[str]) -> tuple[int, tuple[BudgetLine, ...
 
 
 def _held(gpu: Gpu, total: int) -> tuple[BudgetLine, ...]:
-    if not gpu.is_unified_memory or gpu.vendor == APPLE:
+    # Elsewhere the driver's figure counts, of a part of the memory that is set aside (vLLM 0.32
+    # platforms/interface.py, is_integrated_gpu; a Strix Halo that kept 0.56 GiB beside its weights).
+    if not gpu.is_unified_memory or gpu.vendor != NVIDIA:
         return ()
     bounds = (total // 50, total // 200, total // 25)
     how = "unified memory: what processes take of the host's; equal starts differ by 3.4 GiB"

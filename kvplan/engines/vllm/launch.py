@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from kvplan.engines.launch import Serve, Server, as_object, config_override
+from kvplan.engines.vllm.options import CUDAGRAPH_MODES
 from kvplan.units import GB, GIB, KB, KIB, MB, MIB, TB, TIB
 
 _HUMAN = re.compile(r"(\d+(?:\.\d+)?)([kKmMgGtT])", re.ASCII)
@@ -31,6 +32,13 @@ _PLAIN = ("method", "model", "num_speculative_tokens")
 _PARTS = {"--spec-method": "method", "--spec-model": "model", "--spec-tokens": "num_speculative_tokens"}
 
 
+_OBJECTS: Mapping[str, Mapping[str, tuple[str, ...]]] = {
+    "--attention-config": {"indexer_kv_dtype": ("auto", "fp8", "mxfp4")},
+    "--compilation-config": {"cudagraph_mode": CUDAGRAPH_MODES},
+}
+"""Options that are objects → the keys that a plan has, with their words."""
+
+
 def translate(serve: Serve, options: Mapping[str, Any]) -> tuple[str, ...]:
     """``speculative_config`` with the three keys that a plan has; ``max_model_len -1`` is ``auto``."""
     given = as_object(options.get("--speculative-config", {})) or {}
@@ -48,13 +56,15 @@ def translate(serve: Serve, options: Mapping[str, Any]) -> tuple[str, ...]:
         serve["speculative_config"] = kept
     elif given or "--speculative-config" in options:
         left = [f"--speculative-config.{key}" for key in given] or ["--speculative-config"]
-    found = as_object(options.get("--attention-config", {}))
-    if found is None:
-        left.append("--attention-config")
-    attention = found or {}
-    if "indexer_kv_dtype" in attention:
-        serve["indexer_kv_dtype"] = str(attention.pop("indexer_kv_dtype"))
-    left += [f"--attention-config.{key}" for key in attention]
+    for flag, read in _OBJECTS.items():
+        found = as_object(options.get(flag, {}))
+        if found is None:
+            left.append(flag)
+        for key, value in (found or {}).items():
+            if key in read and str(value).lower() in read[key]:
+                serve[key] = str(value).lower()
+            else:
+                left.append(f"{flag}.{key} {value}")
     if options.get("--enable-chunked-prefill") is False:
         left.append("--no-enable-chunked-prefill")  # every release that is known chunks prompts by itself
     if "--hf-overrides" in options:
@@ -77,7 +87,7 @@ SERVER = Server(
     count=count,
     translate=translate,
     translated=(
-        "--speculative-config", "--enable-chunked-prefill", "--attention-config", "--hf-overrides", *_PARTS,
+        "--speculative-config", "--enable-chunked-prefill", *_OBJECTS, "--hf-overrides", *_PARTS,
     ),
     options_file="--config",
     environment=(

@@ -113,6 +113,7 @@ RULES: tuple[Rule, ...] = (
     # FlashInfer and FlashAttention have kernels there (v1/attention/backends/fa_utils.py: 3 on 9.0 alone).
     rule("[cuda.py:", kind="settings", text="platform", says={"platform": "cuda"}),
     rule("[rocm.py:", kind="settings", text="platform", says={"platform": "rocm"}),
+    rule("as WSL is detected", kind="settings", text="platform", says={"wsl": "yes"}),
     rule("Using FlashAttention version {flash_attention:n}", kind="settings", text="backend"),
     rule(
         "Using {attention_backend:word} attention backend out of potential backends",

@@ -45,6 +45,11 @@ class SeenGpu:
     is_divided: bool = False
 
 
+def in_wsl() -> bool:
+    """Whether this is Linux on Windows: its kernel says so."""
+    return "microsoft" in platform.uname().release.lower()
+
+
 class SilentError(Exception):
     """A tool that is not there, or tells of no GPU."""
 

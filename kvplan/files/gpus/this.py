@@ -6,8 +6,8 @@ from dataclasses import replace
 
 from kvplan.errors import CannotRunHere
 from kvplan.files.gpus.find import UNLISTED, find_slugs, load_gpu, memories_of, with_memory
-from kvplan.files.gpus.machine import APPLE, NVIDIA, SeenGpu, seen_gpus
-from kvplan.gpu import Gpu
+from kvplan.files.gpus.machine import APPLE, NVIDIA, SeenGpu, in_wsl, seen_gpus
+from kvplan.gpu import Gpu, under_wsl
 from kvplan.units import GIB, parse_bytes
 
 _OTHER = 8
@@ -37,8 +37,8 @@ def first_gpu() -> Gpu:
     nearest = replace(_nearest(listed, seen.memory_bytes), memory_nvml_bytes=seen.memory_bytes)
     sold = parse_bytes(nearest.memory_marketing.replace("GB", "GiB"))
     if abs(sold - seen.memory_bytes) * 100 > sold * _OTHER:  # a modified card, or a share of one
-        return replace(nearest, memory_total_bytes=None, memory_totals_seen=())
-    return nearest
+        nearest = replace(nearest, memory_total_bytes=None, memory_totals_seen=())
+    return under_wsl(nearest) if in_wsl() else nearest
 
 
 def _nearest(listed: Gpu, memory: int) -> Gpu:

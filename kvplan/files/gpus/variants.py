@@ -1,5 +1,5 @@
 """GPUs that no file lists because they are listed ones in another form: Macs by their memory, vGPUs, cards
-whose memory was changed."""
+whose memory was changed, cards under WSL."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from dataclasses import replace
 
 from kvplan.errors import KvplanError
 from kvplan.files.gpus.find import find_slugs, load_gpu, squeezed, with_memory
-from kvplan.gpu import Gpu
+from kvplan.gpu import Gpu, under_wsl
 from kvplan.units import GIB
 
 _BESIDE = re.compile(r"[^a-z0-9+.]+", re.ASCII)
@@ -21,13 +21,14 @@ _VGPU = re.compile(
 )
 """Profiles of NVIDIA vGPU software: the board, GiB of frame buffer, and the series (L4-24Q, GRID A40-48C)."""
 _CHANGED = re.compile(r"(.*?\S)[\s_-]*?(\d{1,3})\s*g(?:i?b)?", re.IGNORECASE | re.ASCII)
+_UNDER_WSL = re.compile(r"(.*?\S)[\s_@-]*\(?wsl2?\)?", re.IGNORECASE | re.ASCII)
 _MOST = 4
 """Times its listed memory that a changed card may have."""
 
 
 def variant_of(query: str) -> Gpu | None:
     """The GPU that a query means in another form than its file's; None where it means none."""
-    for form in (_mac, _vgpu, _changed):
+    for form in (_wsl, _mac, _vgpu, _changed):
         found = form(query.strip())
         if found is not None:
             return found
@@ -41,6 +42,16 @@ def _one(name: str) -> Gpu | None:
         return load_gpu(name)
     except KvplanError:  # pragma: no cover - one slug is always a file
         return None
+
+
+def _wsl(query: str) -> Gpu | None:
+    """A card on a Windows machine, in its Linux: ``rtx-4090-wsl``."""
+    named = _UNDER_WSL.fullmatch(query)
+    card = _one(named[1]) if named is not None else None
+    if card is None:
+        return None
+    seen = under_wsl(card)
+    return None if seen is card else seen
 
 
 def _mac(query: str) -> Gpu | None:
