@@ -10,12 +10,12 @@ from __future__ import annotations
 from functools import lru_cache
 
 from kvplan.errors import KvplanError, did_you_mean
-from kvplan.record import record
+from kvplan.record import KeptHash, record
 from kvplan.units import Positive, ceil_div, round_up
 
 
 @record()
-class Packing:
+class Packing(KeptHash):
     """``elements`` numbers take ``bytes`` bytes, scales included; a partly filled pack is a whole one."""
 
     name: str
