@@ -86,7 +86,7 @@ class Built:
 def build(served: Served) -> Built:
     """Block sizes first, then every layer's specs. Raises NoBackendError, KvplanError(unknown-layer-type)."""
     specs: list[LayerSpec] = []
-    cache: dict[tuple[Layer, str, Sizes], tuple[Spec, ...]] = {}
+    kept: dict[Sizes, dict[tuple[Layer, str], tuple[Spec, ...]]] = {}
     used: dict[Backend, None] = {}
     every: list[Sizes] = []
     for stage, layers in enumerate(served.stages):
@@ -97,8 +97,9 @@ def build(served: Served) -> Built:
             backends = served.backends(served.layers)  # decided for the whole model, from its config
         sizes = block_sizes(served, backends, layers)
         every.append(sizes)
+        cache = kept.setdefault(sizes, {})
         for index, layer in layers:
-            key = (layer, served.kv_word(index), sizes)
+            key = (layer, served.kv_word(index))
             if key not in cache:
                 cache[key] = tuple(
                     spec
