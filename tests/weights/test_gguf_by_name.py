@@ -183,8 +183,8 @@ TAKEN = ("q8_0", "q4_k_m", "iq2_xxs")
 @pytest.mark.laws
 @pytest.mark.parametrize("mixture", TAKEN)
 def test_every_card_is_sized_or_refused_for_a_reason(mixture: str) -> None:
-    """More bits a number are more bytes, and no card ends in anything but an answer or a refusal. Each card in one
-    of the mixtures; in ``make laws`` in all of them."""
+    """More bits a number are more bytes, and no card ends in anything but an answer or a refusal. Each card
+    in one of the mixtures; in ``make laws`` in all of them."""
     answered = 0
     step = 1 if WHOLE else len(TAKEN)
     for card in list_cards()[TAKEN.index(mixture) % step :: step]:
