@@ -55,6 +55,9 @@ lint: $(VENV)/.test
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 
+# Hundreds of tests start kvplan: it is compiled once, also where the environment asks for no bytecode.
+unit laws: export PYTHONDONTWRITEBYTECODE :=
+
 unit: $(VENV)/.test
 	$(BIN)/python -m pytest -n 2 --dist worksteal -m "not vllm and not llamacpp and not sglang and not gpu and not browser" $(PYTEST_ARGS)
 

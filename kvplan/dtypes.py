@@ -10,12 +10,12 @@ from __future__ import annotations
 from functools import lru_cache
 
 from kvplan.errors import KvplanError, did_you_mean
-from kvplan.record import record
+from kvplan.record import KeptHash, record
 from kvplan.units import Positive, ceil_div, round_up
 
 
 @record()
-class Packing:
+class Packing(KeptHash):
     """``elements`` numbers take ``bytes`` bytes, scales included; a partly filled pack is a whole one."""
 
     name: str
@@ -66,7 +66,7 @@ def scalar(word: str) -> Packing:
 
 
 @record()
-class VectorFormat:
+class VectorFormat(KeptHash):
     """One vector of ``width`` numbers: ceil(width * bits / 8) bytes and ``scale_bytes`` per ``group``.
 
     group 0: the scales lie once in the whole vector (per token and head); the slot is then rounded
@@ -92,7 +92,7 @@ class VectorFormat:
 
 
 @record()
-class KvDtype:
+class KvDtype(KeptHash):
     """A KV-cache format: how K, V, an MLA latent and its rope key are stored.
 
     ``residual`` > 0: the newest tokens stay in 16 bit until that many have gathered (KIVI).

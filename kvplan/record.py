@@ -13,6 +13,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields
 from enum import Enum
 from fractions import Fraction
+from operator import attrgetter
 from typing import TYPE_CHECKING, Any, TypeVar
 
 if TYPE_CHECKING:
@@ -52,7 +53,8 @@ def record(*, eq: bool = True, kw_only: bool = False) -> Callable[[type[T]], typ
     def decorate(cls: type[T]) -> type[T]:
         made = dataclass(slots=True, eq=False, repr=False, kw_only=kw_only)(cls)
         entries: dict[str, Any] = made.__dataclass_fields__  # type: ignore[attr-defined]
-        made._hashed_names = tuple(name for name, entry in entries.items() if entry.hash is not False)  # type: ignore[attr-defined]
+        made._values = _values_of(list(entries))  # type: ignore[attr-defined]
+        made._hashed_values = _values_of([name for name, entry in entries.items() if entry.hash is not False])  # type: ignore[attr-defined]
         kept = _KEPT if issubclass(made, KeptHash) else _VALUE
         for name, method in (kept if eq else _IDENTITY).items():
             if name not in cls.__dict__:
@@ -62,23 +64,27 @@ def record(*, eq: bool = True, kw_only: bool = False) -> Callable[[type[T]], typ
     return decorate
 
 
+def _values_of(names: list[str]) -> attrgetter[Any]:
+    """What reads the values of those fields at once; of a record without fields, its class."""
+    return attrgetter(*names or ("__class__",))
+
+
 def _equal(self: Any, other: Any) -> bool:
     if self is other:
         return True
-    names = self.__dataclass_fields__
-    return type(other) is type(self) and all(getattr(self, name) == getattr(other, name) for name in names)
+    return type(other) is type(self) and bool(self._values(self) == self._values(other))
 
 
 def _hashed(self: Any) -> int:
-    return hash((type(self), *(getattr(self, name) for name in self._hashed_names)))
+    return hash((type(self), self._hashed_values(self)))
 
 
 def _hashed_once(self: Any) -> int:
     try:
-        return int(self._kept)
+        kept: int = self._kept
     except AttributeError:
-        self._kept = _hashed(self)
-        return int(self._kept)
+        kept = self._kept = _hashed(self)
+    return kept
 
 
 def _shown(self: Any) -> str:

@@ -14,13 +14,15 @@ import datetime
 import os
 import re
 import shlex
-import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, redirect_stderr, redirect_stdout
+from io import BytesIO, TextIOWrapper
 from pathlib import Path
 from typing import Any
 
 import kvplan
+from kvplan.cli import main as main_of_kvplan
 from kvplan.families import FAMILIES
 from kvplan.files.yaml.strict import load_yaml_file
 from kvplan.planning.measured import HEADS, LATENT, kv_errors, percent
@@ -41,18 +43,31 @@ def run_command(command: str) -> str:
     words = shlex.split(command)
     if words[0] != "kvplan":
         raise SystemExit(f"not a kvplan command: {command}")
-    environment = {**os.environ, "COLUMNS": "80", "NO_COLOR": "1", "PYTHONIOENCODING": "utf-8"}
-    done = subprocess.run(
-        [sys.executable, "-m", "kvplan", *words[1:]],
-        capture_output=True,
-        text=True,
-        env=environment,
-        cwd=ROOT,
-        check=False,
-    )
-    if done.returncode not in (0, 1):
-        raise SystemExit(f"{command} failed: {done.stderr}")
-    return f"```\n$ {command}\n{done.stdout.rstrip()}\n```\n"
+    out, err = (TextIOWrapper(BytesIO(), encoding="utf-8", write_through=True) for _ in range(2))
+    with _as_on_the_page(), redirect_stdout(out), redirect_stderr(err):
+        code = main_of_kvplan(words[1:])
+    if code not in (0, 1):
+        raise SystemExit(f"{command} failed: {_text(err)}")
+    return f"```\n$ {command}\n{_text(out).rstrip()}\n```\n"
+
+
+def _text(stream: TextIOWrapper) -> str:
+    stream.seek(0)
+    return stream.read()
+
+
+@contextmanager
+def _as_on_the_page() -> Iterator[None]:
+    """In the project's folder, 80 columns wide, without colours."""
+    folder, environment = Path.cwd(), os.environ.copy()
+    os.environ.update({"COLUMNS": "80", "NO_COLOR": "1"})
+    os.chdir(ROOT)
+    try:
+        yield
+    finally:
+        os.chdir(folder)
+        os.environ.clear()
+        os.environ.update(environment)
 
 
 def table(head: list[str], rows: list[list[str]], right: tuple[int, ...] = ()) -> str:

@@ -77,14 +77,14 @@ def mutants(module: str) -> list[Mutant]:
     """Every mutant of a module, in the order of its lines."""
     tree = ast.parse(_path(module).read_text(encoding="utf-8"))
     found = []
-    for number, node in enumerate(list(_nodes(tree))):
+    for node in list(_nodes(tree)):
         for variant in range(_variants(node)):
-            changed = copy.deepcopy(tree)
-            target = list(_nodes(changed))[number]
-            before = ast.unparse(target)
-            _change(target, variant)
+            before, own = ast.unparse(node), vars(node).copy()
+            vars(node).update(copy.deepcopy(own))  # what is changed is a copy
+            _change(node, variant)
             line: int = getattr(node, "lineno", 0)
-            found.append(Mutant(module, line, f"{before} -> {ast.unparse(target)}", ast.unparse(changed)))
+            found.append(Mutant(module, line, f"{before} -> {ast.unparse(node)}", ast.unparse(tree)))
+            vars(node).update(own)
     return sorted(found, key=lambda one: one.line)
 
 

@@ -21,6 +21,9 @@ ELSEWHERE = {"gpu", "vllm", "llamacpp", "sglang", "browser"}
 UNINSTALLABLE = "torchvision"
 """No release on the index is built for torch without CUDA."""
 
+gc.disable()
+"""Until all tests are collected, which makes millions of objects and hardly any garbage."""
+
 settings.register_profile(
     "repeatable", deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow]
 )
@@ -38,6 +41,13 @@ def _what_is_there_stays() -> None:
     """Cards, tables and modules that earlier tests have read are out of the collector's sight: a validation
     collects some twenty times, and each would look at every one of them."""
     gc.freeze()
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtestloop() -> None:
+    gc.freeze()
+    gc.set_threshold(20_000, 10, 10)
+    gc.enable()
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:

@@ -107,7 +107,7 @@ def fits(
     no-budget, bad-setting.
     """
     kind, count = gpus_of(gpu)
-    choice = choose(engine or _usual(kind))
+    choice = replace(choose(engine or _usual(kind)), advice=False)
     traits = traits_of(choice.engine.name)
     spread = traits.spread or "tensor_parallel_size"
     many: dict[str, Any] = {spread: count}

@@ -56,7 +56,8 @@ class Choice:
 
     asked: the version as written, which may name a patch release. pool: LIKELY or SAFE, where answers have
     the pool that a named GPU leaves for the cache. door: the program that starts the engine, where one was
-    named (`kvplan.engines.doors`); notes: what it does that nobody asked for.
+    named (`kvplan.engines.doors`); notes: what it does that nobody asked for. advice: a refusal for want of
+    memory names other starts that were tried; a search tries its own and reads none.
     """
 
     engine: Engine
@@ -66,6 +67,7 @@ class Choice:
     pool: str | None = None
     door: str | None = None
     notes: tuple[str, ...] = ()
+    advice: bool = True
 
     def size(self, model: Model, settings: Settings) -> SizeResult:
         """The engine's answer, fitted to a GPU where it can be."""
@@ -76,6 +78,7 @@ class Choice:
         return self.engine.size(model, settings, self.version)
 
 
+@lru_cache(maxsize=1024)
 def parse_version(text: str) -> Version:
     """``0.32.1`` → (0, 32, 1). Raises KvplanError(bad-version)."""
     if not re.fullmatch(r"v?\d{1,6}(\.\d{1,6}){0,3}([a-z+.-][\w.+-]*)?", text):

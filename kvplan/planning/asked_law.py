@@ -41,7 +41,7 @@ class AskedCapacityModel:
     """One class on one GPU."""
 
     def __init__(self, model: Model, choice: Choice, settings: Settings) -> None:
-        self._model, self._choice = model, choice
+        self._model, self._choice = model, replace(choice, advice=False)
         self._settings = replace(settings, requests=1, tokens=None)
         self._rooms: dict[tuple[int, int, bool], Capacity | Rejection] = {}
 

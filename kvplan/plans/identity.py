@@ -61,7 +61,7 @@ def _plain(value: Any, *without: str) -> Any:
         return exact(value)
     if isinstance(value, (tuple, list)):
         return [_plain(one) for one in value]
-    if isinstance(value, Settings) or hasattr(type(value), "_hashed_names"):
+    if isinstance(value, Settings) or hasattr(type(value), "_hashed_values"):
         return {
             name: _plain(getattr(value, name)) for name in field_names(type(value)) if name not in without
         }

@@ -66,11 +66,9 @@ def rounded_up(
     stages = parallel.pipeline_parallel_size
     found, start = [], 0
     for stage, count in enumerate(stage_layers(len(inventory.layers), stages)):
-        sizes = [
-            sum(tensor_bytes(tensor, parallel, dtype) for tensor in module)
-            for tensors in _in_order(inventory, stage, stages, range(start, start + count), towers)
-            for module in _modules(tensors)
-        ]
+        sizes: list[int] = []
+        for tensors in _in_order(inventory, stage, stages, range(start, start + count), towers):
+            sizes += _sizes(tensors, parallel, dtype)
         found.append(allocated(sizes, max_split) - sum(sizes))
         start += count
     return tuple(found)
@@ -89,6 +87,14 @@ def _in_order(
     for index in layers:
         yield inventory.layers[index].tensors
     yield tuple(entry.tensor for entry in ends if entry.tensor.role is Role.HEAD)
+
+
+@lru_cache(maxsize=4096)
+def _sizes(tensors: tuple[Tensor, ...], parallel: Parallel, dtype: Packing) -> tuple[int, ...]:
+    """Bytes of each module of a layer on the fullest rank."""
+    return tuple(
+        sum(tensor_bytes(tensor, parallel, dtype) for tensor in module) for module in _modules(tensors)
+    )
 
 
 @lru_cache(maxsize=4096)

@@ -5,12 +5,12 @@ Source of the layouts: vllm-project/vllm vllm/model_executor/layers/quantization
 
 from __future__ import annotations
 
-from kvplan.record import record
+from kvplan.record import KeptHash, record
 from kvplan.units import ceil_div
 
 
 @record()
-class Format:
+class Format(KeptHash):
     """One stored matrix of ``rows`` outputs and ``columns`` inputs.
 
     bits: of one number. block: (rows, columns) that share one scale; 0 stands for the whole length.

@@ -17,7 +17,7 @@ from math import gcd, prod
 
 from kvplan.dtypes import BFLOAT16, FLOAT32, Packing, scalar
 from kvplan.errors import RefusedError
-from kvplan.record import record
+from kvplan.record import KeptHash, record
 from kvplan.units import ceil_div, round_up
 from kvplan.weights.formats import Format, Kernel
 from kvplan.weights.inventory import ROUTER_FLOAT32, Dim, Inventory, Place, Role, Split, Tensor
@@ -38,7 +38,7 @@ class ExpertBlocks(str, Enum):
 
 
 @record()
-class Parallel:
+class Parallel(KeptHash):
     """How many GPUs share the work, what they can, and the engine's padding of the vocabulary.
 
     compute_capability: (major, minor), or None where it is not known (taken as 9.0). groups: how many ranks

@@ -14,11 +14,10 @@ from kvplan.architectures.config.claims import CLASSES, unclaimed
 from kvplan.architectures.config.text_part import find_text_part
 from kvplan.architectures.lineages import lineage_of
 from kvplan.errors import KvplanError
-from kvplan.files.cards.index import read_cards
-from kvplan.files.datafiles import data_dir
 from tests.architectures.configs import PLAIN, read
 from tests.engines.vllm_class_cases import MADE
 from tests.engines.vllm_own_cases import OWN
+from tests.packaged import packaged_cards
 
 BY_CLASS = ("vllm", "sglang", "trtllm", "llamacpp")
 BY_TYPE = ("generic", "transformers", "tgi")
@@ -49,7 +48,7 @@ def test_the_class_of_every_config_at_hand_is_described_by_its_type(name: str) -
 
 
 def test_and_that_of_every_card() -> None:
-    for card in read_cards(data_dir("model_cards")):
+    for card in packaged_cards():
         if card.model.config:
             assert unclaimed(find_text_part(card.model.config)) is None, card.slug
 

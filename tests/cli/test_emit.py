@@ -35,7 +35,7 @@ def test_one_plan_of_several_documents(run: Run, tmp_path: Path) -> None:
     one = "kvplan: plan/v1\nname: {}\nmodel: llama-3.1-8b\nengine: vllm@0.32\ngpu: h100\ngpus: 1\n"
     file = tmp_path / "plans.yaml"
     file.write_text(one.format("first") + "---\n" + one.format("second"), encoding="utf-8")
-    assert "has 2 plans" in run("emit", str(file)).err
+    assert "has 2 plans" in " ".join(run("emit", str(file)).err.split())
     assert run("emit", str(file), "--plan", "second").out.startswith("# second:")
     missed = run("emit", str(file), "--plan", "secnd")
     assert (missed.code, "did you mean second?" in missed.err) == (2, True)

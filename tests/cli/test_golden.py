@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from tests.cli.conftest import GOLDEN, Run
+from tests.laws.sampling import WHOLE
 
 ESCAPE = re.compile(r"\x1b\[[0-9;]*m")
 CASES = sorted(path.parent for path in GOLDEN.glob("*/cmd"))
@@ -65,8 +66,19 @@ def test_a_screen_is_as_wide_as_the_terminal(case: Path) -> None:
     assert too_wide((case / "stderr.txt").read_text(encoding="utf-8"), columns) == []
 
 
-@pytest.mark.parametrize("columns", [60, 120])
-@pytest.mark.parametrize("case", SCREENS, ids=[case.name for case in SCREENS])
+WIDTHS = (60, 120)
+FITTED = [
+    (case, columns)
+    for number, case in enumerate(SCREENS)
+    for columns in (WIDTHS if WHOLE else WIDTHS[number % 2 :][:1])
+]
+"""Neighbours by name, which are of one command, take turns."""
+
+
+@pytest.mark.laws
+@pytest.mark.parametrize(
+    ("case", "columns"), FITTED, ids=[f"{case.name}-{columns}" for case, columns in FITTED]
+)
 def test_a_screen_fits_any_terminal(case: Path, columns: int, run: Run) -> None:
     arguments, environment = _command(case)
     stdin = case / "stdin"

@@ -12,8 +12,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from kvplan.architectures.config.quant_file import split_quant
-from kvplan.files.cards.index import read_cards
-from kvplan.files.datafiles import data_dir
+from tests.packaged import packaged_cards
 from tests.recorded import record
 
 GIB = 2**30
@@ -103,7 +102,7 @@ def cases() -> Iterator[dict[str, Any]]:
     for name, entry in record("configs").items():
         made = _plain(entry["config"])[0], entry.get("hf_quant_config")
         yield from _asked(name, *made, EACH)
-    for card in read_cards(data_dir("model_cards")):
+    for card in packaged_cards():
         if card.model.config and not card.model.no_cache_reason:
             config, quant = _plain(card.model.config)
             yield from _asked(f"card:{card.slug}", completed(config), quant, 1)

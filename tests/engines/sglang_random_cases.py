@@ -16,11 +16,10 @@ from kvplan.api import load_model
 from kvplan.architectures.config.read import read_config
 from kvplan.engines.base import parse_version
 from kvplan.errors import KvplanError
-from kvplan.files.cards.index import read_cards
-from kvplan.files.datafiles import data_dir
 from kvplan.model import Model
 from tests.engines.sglang_cases import GIB, _plain, completed
 from tests.engines.sglang_compare import differences, ours, recorded
+from tests.packaged import packaged_cards
 from tests.recorded import model_of, record
 
 Entry = dict[str, Any]
@@ -94,11 +93,7 @@ HEADS = ("llama", "qwen3", "qwen3_moe", "qwen2")
 def pool() -> dict[str, tuple[str, ...]]:
     """Names of configs by where they come from; without encoders, whose pool nothing is written to."""
     cards = tuple(
-        sorted(
-            card.slug
-            for card in read_cards(data_dir("model_cards"))
-            if card.model.config and not card.model.no_cache_reason
-        )
+        sorted(card.slug for card in packaged_cards() if card.model.config and not card.model.no_cache_reason)
     )
     return {"published": tuple(record("configs")), "card": cards}
 
@@ -107,7 +102,7 @@ def pool() -> dict[str, tuple[str, ...]]:
 def _cards() -> dict[str, Any]:
     return {
         card.slug: (completed(_plain(card.model.config)[0]), _plain(card.model.config)[1])
-        for card in read_cards(data_dir("model_cards"))
+        for card in packaged_cards()
         if card.model.config
     }
 

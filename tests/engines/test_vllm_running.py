@@ -22,6 +22,7 @@ from kvplan.engines.vllm.running import more_in_flight, most_settled
 from scripts.record_vllm_running import answered, asked_of
 from tests.engines.vllm_running_cases import Setting, answer_of
 from tests.engines.vllm_running_cases import settings as cases
+from tests.laws.sampling import sampled
 
 RECORD = Path(__file__).with_name("vllm_running.json.gz")
 ANSWERS: dict[str, Any] = json.loads(gzip.decompress(RECORD.read_bytes()))["answers"]
@@ -216,7 +217,8 @@ def test_a_replay_that_stops_short_never_says_more(
         assert most(*burst, limit) <= whole
 
 
-@settings(max_examples=60, deadline=None)
+@pytest.mark.laws
+@sampled(20, 300)
 @given(bursts(), st.sampled_from((1, 10**4, 10**7)), st.sampled_from((1, 10**6)), st.integers(1, 10**6))
 def test_the_work_is_bounded_whatever_is_asked(
     burst: tuple[tuple[Table, ...], Steps, int, int, int], batch: int, longest: int, limit: int

@@ -13,10 +13,9 @@ from typing import Any
 
 from kvplan.architectures.config.quant_file import split_quant
 from kvplan.architectures.weights import unquantised
-from kvplan.files.cards.index import read_cards
-from kvplan.files.datafiles import data_dir
 from kvplan.model import Model
 from tests.engines.vllm_cases import GIB, Case, Options
+from tests.packaged import packaged_cards
 
 GPUS = ("h100", "a100", "l40s", "b200")
 MEMORY = 24 * GIB
@@ -72,7 +71,7 @@ def fitting(options: Options, model: Model) -> Options:
 def card_cases() -> Iterator[Case]:
     """One case a card that carries a config, grouped by GPU."""
     made = []
-    for card in read_cards(data_dir("model_cards")):
+    for card in packaged_cards():
         if not card.model.config:
             continue
         number = zlib.crc32(card.slug.encode())

@@ -13,8 +13,6 @@ from typing import Any
 
 from kvplan.api import load_model, make_settings
 from kvplan.errors import KvplanError
-from kvplan.files.cards.index import read_cards
-from kvplan.files.datafiles import data_dir
 from kvplan.settings import Settings
 from tests.engines.vllm_besides import DRAFTS
 from tests.engines.vllm_card_cases import asked, plain
@@ -24,6 +22,7 @@ from tests.engines.vllm_drafts import CONFIGS as PREDICTING
 from tests.engines.vllm_drafts import LIKE, RESTORE
 from tests.engines.vllm_release_cases import SIZELESS, card_configs, shallow, with_angles
 from tests.engines.vllm_stage import CARDS
+from tests.packaged import packaged_cards
 from tests.recorded import config_names, config_of
 
 MEMORY = (24, 24, 24, 24, 3, 1, 60, 140)
@@ -79,7 +78,7 @@ def pool() -> dict[str, tuple[str, ...]]:
 def _cards() -> dict[str, Config]:
     """Configs of the cards, where the keys that a card keeps are enough to say which layers it has."""
     found = {}
-    for card in read_cards(data_dir("model_cards")):
+    for card in packaged_cards():
         if card.model.config:
             config = plain(card.model.config)
             with suppress(KvplanError):

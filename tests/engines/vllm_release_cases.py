@@ -12,10 +12,9 @@ from collections.abc import Iterator
 from functools import cache
 from typing import Any
 
-from kvplan.files.cards.index import read_cards
-from kvplan.files.datafiles import data_dir
 from tests.engines.vllm_card_cases import asked, plain
 from tests.engines.vllm_cases import CONFIGS, GIB, Case, Config, Options
+from tests.packaged import packaged_cards
 
 RELEASES: dict[str, str] = {
     "0.33.0": "vllm",
@@ -129,7 +128,7 @@ def with_angles(config: Config) -> Config:
 def card_configs() -> dict[str, Config]:
     """The cards' configs as vLLM gets them, without remote code."""
     found = {}
-    for card in read_cards(data_dir("model_cards")):
+    for card in packaged_cards():
         if card.slug in CARDS and card.model.config:
             config = shallow(asked(plain(card.model.config)))
             config.pop("auto_map", None)

@@ -17,13 +17,13 @@ from kvplan.dtypes import BFLOAT16
 from kvplan.errors import KvplanError
 from kvplan.files.cards.builds import _MAKERS, _OWN_RULES
 from kvplan.files.cards.formats import is_format, readings
-from kvplan.files.cards.index import key_of, packaged_index, read_cards
-from kvplan.files.datafiles import data_dir
+from kvplan.files.cards.index import key_of, packaged_index
 from kvplan.model import Model
 from kvplan.weights.facts import weights_per_rank
 from kvplan.weights.inventory import Role
 from kvplan.weights.parts import TOWER_NAME
 from kvplan.weights.ranks import ALONE
+from tests.packaged import packaged_cards
 
 NAMES = {
     "RedHatAI/gemma-4-26B-A4B-it-FP8-dynamic": ("google/gemma-4-26B-A4B-it", "compressed-tensors"),
@@ -88,7 +88,7 @@ def test_a_prefix_never_means_another_weight_format() -> None:
 
 def published() -> Iterator[tuple[str, Model, Model]]:
     """(format, the published build, the same derived from its card's model) where both are known."""
-    for card in read_cards(data_dir("model_cards")):
+    for card in packaged_cards():
         for place, variant in enumerate(card.variants):
             source, model = variant.source or card.source, card.model_of(place)
             maker, _, rest = model.id.lower().rpartition("/")

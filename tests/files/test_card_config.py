@@ -13,12 +13,12 @@ from kvplan.architectures.config.subset import Watched, size_relevant
 from kvplan.architectures.inventory import inventory_of
 from kvplan.errors import KvplanError
 from kvplan.files.cards.config import CardConfig, changed_keys, config_lines
-from kvplan.files.cards.index import read_cards
 from kvplan.files.cards.lint import lint
 from kvplan.files.datafiles import data_dir
+from tests.packaged import packaged_cards
 from tests.recorded import config_names, config_of
 
-CARDS = read_cards(data_dir("model_cards"))
+CARDS = packaged_cards()
 
 
 def test_only_what_was_read_is_kept() -> None:

@@ -14,16 +14,17 @@ from kvplan.families import FAMILIES
 from kvplan.files.cards.card import Card
 from kvplan.files.cards.file import card_from_located
 from kvplan.files.cards.find import lint_cards, list_cards
-from kvplan.files.cards.index import FOLDER, read_cards
+from kvplan.files.cards.index import FOLDER
 from kvplan.files.cards.lint import Finding
 from kvplan.files.cards.schema import card_json_schema
 from kvplan.files.cards.writer import card_text
 from kvplan.files.datafiles import data_dir
 from kvplan.files.yaml.strict import load_yaml
 from kvplan.model import Model
+from tests.packaged import packaged_cards
 from tests.recorded import config_names, model_of
 
-CARDS = read_cards(data_dir(FOLDER))
+CARDS = packaged_cards()
 IDS = [card.slug for card in CARDS]
 UNIFORM = [
     card

@@ -11,11 +11,10 @@ from kvplan.architectures.config.quant_file import split_quant
 from kvplan.architectures.inventory import inventory_of
 from kvplan.dtypes import BFLOAT16
 from kvplan.errors import KvplanError
-from kvplan.files.cards.index import read_cards
-from kvplan.files.datafiles import data_dir
 from kvplan.model import Model
 from kvplan.weights.facts import WeightSources, weights_per_rank
 from kvplan.weights.ranks import ALONE
+from tests.packaged import packaged_cards
 
 NATIVE = re.compile(
     r"""deepseek-ai/DeepSeek-(V3|V4|R1(?!-Distill|.*Qwen))   # FP8 in blocks of 128; V4 with MXFP4 experts
@@ -37,7 +36,7 @@ EIGHT_BITS = 1.35
 @cache
 def quantised_models() -> dict[str, Model]:
     models: dict[str, Model] = {}
-    for card in read_cards(data_dir("model_cards")):
+    for card in packaged_cards():
         for variant in (None, *range(len(card.variants))):
             model = card.model_of(variant)
             if NATIVE.match(model.id) or NAMED.search(model.id):

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from kvplan.files.cards.index import read_cards
-from kvplan.files.datafiles import data_dir
 from scripts.card_read import Reading, differences, readings, sizes_of
+from tests.packaged import packaged_cards
 
-CARDS = {card.slug: card for card in read_cards(data_dir("model_cards"))}
+CARDS = {card.slug: card for card in packaged_cards()}
 
 
 @pytest.mark.parametrize(("slug", "reading"), readings().items(), ids=str)

@@ -89,7 +89,7 @@ def _as_well(ask: Ask, room: Capacity, pools: int, seqs: int) -> bool:
 
 def _room(ask: Ask, model: Model, settings: Settings) -> Capacity:
     kept: dict[tuple[int | None, int], SizeResult | None] = {}
-    choice: Choice = ask.choice
+    choice: Choice = replace(ask.choice, advice=False)
 
     def answer(tokens: int | None, generated: int = 1) -> SizeResult | None:
         key = tokens, max(1, generated)

@@ -257,7 +257,7 @@ def _nothing_left(module: str, model: Model, choice: Choice, settings: Settings,
         "no-memory-for-cache",
         f"weights, activations and the rest take {gib(needed)}; {gib(usable)} of {gib(budget.total_bytes)}"
         " may be used, so nothing is left for the cache",
-        help=(*_ways_out(module, model, choice, settings), *fit.help),
+        help=(*(_ways_out(module, model, choice, settings) if choice.advice else ()), *fit.help),
     )
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from functools import lru_cache
 from typing import NamedTuple
 
 from kvplan.architectures.config.activation_shape import Shape, shape_of
@@ -210,6 +211,7 @@ def _weights(model: Model, settings: Serving, options: Options) -> Weights:
     return Weights(found, f"{source}; {places[-1]:,} B in host memory", tuple(places), hosted)
 
 
+@lru_cache(maxsize=256)
 def encoder_bytes(model: Model) -> int | None:
     """Bytes of the mmproj file that the converter makes of the encoder of images, in f16 (conversion/base.py,
     MmprojModel; vectors in f32 are a thousandth of it); None where the model has none or it is not known."""

@@ -86,7 +86,7 @@ class Built:
 def build(served: Served) -> Built:
     """Block sizes first, then every layer's specs. Raises NoBackendError, KvplanError(unknown-layer-type)."""
     specs: list[LayerSpec] = []
-    cache: dict[tuple[Part, str, Layer, Sizes], tuple[Spec, ...]] = {}
+    kept: dict[Sizes, dict[tuple[Layer, str], tuple[Spec, ...]]] = {}
     used: dict[Backend, None] = {}
     every: list[Sizes] = []
     for stage, layers in enumerate(served.stages):
@@ -97,12 +97,16 @@ def build(served: Served) -> Built:
             backends = served.backends(served.layers)  # decided for the whole model, from its config
         sizes = block_sizes(served, backends, layers)
         every.append(sizes)
+        cache = kept.setdefault(sizes, {})
         for index, layer in layers:
-            for part in registered(served.parts(layer)):
-                key = (part, served.kv_word(index), layer, sizes)
-                if key not in cache:
-                    cache[key] = _specs_of(served, *key)
-                specs += [LayerSpec(stage, spec, index) for spec in cache[key]]
+            key = (layer, served.kv_word(index))
+            if key not in cache:
+                cache[key] = tuple(
+                    spec
+                    for part in registered(served.parts(layer))
+                    for spec in _specs_of(served, part, key[1], layer, sizes)
+                )
+            specs += [LayerSpec(stage, spec, index) for spec in cache[key]]
     if served.resolved.stage_numbered and len(served.stages) > 1:
         _check_names(served, specs)
     if served.model.model_type in ATTENTION_FIRST:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import cached_property
 from itertools import accumulate, pairwise
 
 from kvplan.dtypes import KvDtype, kv_dtype
@@ -59,6 +60,7 @@ class Served:
         self.layers = [entry for stage in self.stages for entry in stage]
         self.skipped = self._unquantized_layers()
         self._backends: dict[tuple[Part, str], Backend] = {}
+        self._parts: dict[Layer, list[Part]] = {}
 
     def _stages(self) -> list[list[tuple[int, Layer]]]:
         """Each pipeline stage's layers with their numbers; a drafter's come last, on the last stage."""
@@ -92,6 +94,11 @@ class Served:
         """The parts that take memory, in the order in which the classes register them: an indexer before the
         latent that it serves (vllm/model_executor/models/deepseek_v2.py), convolutions before the attention
         whose streams they take (vllm/models/inkling/nvidia/model.py)."""
+        if layer not in self._parts:
+            self._parts[layer] = self._in_order(layer)
+        return self._parts[layer]
+
+    def _in_order(self, layer: Layer) -> list[Part]:
         parts = [self.as_served(part) for part in layer.parts if part.kind is not Kind.NONE]
         latent = any(isinstance(part, MultiHeadLatentAttention) for part in parts)
 
@@ -218,12 +225,12 @@ class Served:
         widths = {head_width(part) for run in self.model.runs for part in self.parts(run.layer)}
         return "TRITON_ATTN" if len(widths) > 1 and resolved.device.major != 10 else None
 
-    @property
+    @cached_property
     def encoder_decoder(self) -> bool:
         """Some layers read an encoder's output."""
         return any(isinstance(part, CrossAttention) for run in self.model.runs for part in run.layer.parts)
 
-    @property
+    @cached_property
     def sparse_model(self) -> bool:
         """Layers that borrow another layer's indexer are sparse too."""
         return any(isinstance(part, SparseIndexer) for run in self.model.runs for part in run.layer.parts)
@@ -231,9 +238,9 @@ class Served:
     def backends(self, layers: list[tuple[int, Layer]]) -> list[Backend]:
         """The distinct backends of the layers' attention, in layer order."""
         found: list[Backend] = []
-        for index, layer in layers:
+        for layer, word in dict.fromkeys((layer, self.kv_word(index)) for index, layer in layers):
             for part in self.parts(layer):
-                backend = self.backend(part, layer, self.kv_word(index))
+                backend = self.backend(part, layer, word)
                 if backend is not None and backend not in found:
                     found.append(backend)
         if any(backend.name.endswith("_DSV4") for backend in found):
