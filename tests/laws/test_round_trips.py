@@ -114,7 +114,7 @@ def _differing(one: Settings, other: Settings) -> dict[str, tuple[object, object
 
 
 @pytest.mark.laws
-@sampled(25, 300)
+@sampled(15, 300)
 @given(questions())
 def test_what_plan_writes_check_passes(question: tuple[str, dict[str, Any]]) -> None:
     result = planned(question)
@@ -141,7 +141,7 @@ def counts(words: list[str]) -> dict[str, int]:
 
 
 @pytest.mark.laws
-@sampled(25, 300)
+@sampled(15, 300)
 @given(questions())
 def test_look_gives_the_same_counts(question: tuple[str, dict[str, Any]]) -> None:
     result = planned(question)
@@ -164,7 +164,7 @@ def test_look_gives_the_same_counts(question: tuple[str, dict[str, Any]]) -> Non
 
 
 @pytest.mark.laws
-@sampled(25, 300)
+@sampled(15, 300)
 @given(questions())
 def test_what_emit_prints_is_the_plan(question: tuple[str, dict[str, Any]]) -> None:
     result = planned(question)

@@ -10,7 +10,7 @@ from fractions import Fraction
 from pathlib import Path
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 import kvplan
@@ -24,6 +24,7 @@ from kvplan.plans.workload import Shape
 from kvplan.settings import Settings
 from kvplan.units import GIB
 from tests.cli.conftest import Run, run
+from tests.laws.sampling import sampled
 from tests.planning.asks import CAPABILITIES, a_gpu, a_shape, an_ask, priced
 from tests.planning.brute import brute_force
 
@@ -32,7 +33,6 @@ __all__ = ["run"]
 ROOT = Path(__file__).resolve().parents[2]
 MODELS = ("qwen3-0.6b", "llama-3.1-8b", "gpt-oss-20b", "deepseek-v2-lite", "falcon-h1-7b", "gemma-3-4b")
 ENGINES = ("vllm", "vllm", "vllm@0.19", "vllm@0.29", "sglang", "trtllm", "llamacpp")
-SLOW = settings(max_examples=40, deadline=None, suppress_health_check=list(HealthCheck))
 
 
 @st.composite
@@ -88,7 +88,8 @@ def asks(draw: st.DrawFn) -> Ask:
     )
 
 
-@SLOW
+@pytest.mark.laws
+@sampled(20, 300)
 @given(asks())
 def test_the_search_finds_what_brute_force_finds(ask: Ask) -> None:
     expected = [found.key for found in brute_force(ask)]
@@ -97,7 +98,8 @@ def test_the_search_finds_what_brute_force_finds(ask: Ask) -> None:
         assert [found.key for found in search(ask, wanted=wanted).found] == expected[:wanted]
 
 
-@SLOW
+@pytest.mark.laws
+@sampled(20, 300)
 @given(asks())
 def test_a_law_says_what_the_engine_says(ask: Ask) -> None:
     """Pools to the byte, requests to the last, and the same code where there is none."""
