@@ -9,6 +9,7 @@ from kvplan.shown import Shown
 from kvplan.units import parse_bytes
 
 UNVERIFIED = "unverified"
+_WSL = "-wsl"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)  # handed to users: guarded at run time too
@@ -29,9 +30,9 @@ class Gpu(Shown):
     Infinity Fabric, ICI, Ethernet); `pcie_bytes_per_second` is one direction.
 
     `compute_capability` is (major, minor) for NVIDIA and None elsewhere; `device_target` is the other
-    vendors' name for the same idea (``gfx942``). `multiprocessors`: as CUDA counts
-    them (SMs). `provenance` and `notes` map a figure's name, such as
-    ``dense_tflops.bf16``, to its source and to remarks; a source of ``unverified`` means nobody checked it.
+    vendors' name for the same idea (``gfx942``). `multiprocessors`: as CUDA counts them (SMs). `provenance`
+    and `notes` map a figure's name, such as ``dense_tflops.bf16``, to its source and to remarks; a source of
+    ``unverified`` means nobody checked it.
 
     `is_vgpu`: it is a share of a board by NVIDIA's vGPU software; `memory_nvml_bytes` is its profile's frame
     buffer.
@@ -91,10 +92,12 @@ class Gpu(Shown):
 
 def under_wsl(gpu: Gpu) -> Gpu:
     """The GPU as Linux on Windows sees it: the runtime reports all that nvidia-smi shows, where Linux alone
-    keeps a part of it back (23.64 of an RTX 4090's 23.99 GiB). Unchanged where nobody said what that is."""
-    if gpu.vendor != "nvidia" or gpu.memory_nvml_bytes is None or gpu.is_vgpu or gpu.is_mig_slice:
+    keeps a part of it back (23.64 of an RTX 4090's 23.99 GiB). Unchanged where nobody said what that is, and
+    where it is such a GPU already."""
+    seen = gpu.slug.endswith(_WSL)
+    if seen or gpu.vendor != "nvidia" or not gpu.memory_nvml_bytes or gpu.is_vgpu or gpu.is_mig_slice:
         return gpu
     return replace(
-        gpu, slug=f"{gpu.slug}-wsl", name=f"{gpu.name} (WSL)", memory_total_bytes=gpu.memory_nvml_bytes,
+        gpu, slug=f"{gpu.slug}{_WSL}", name=f"{gpu.name} (WSL)", memory_total_bytes=gpu.memory_nvml_bytes,
         memory_totals_seen=(), aliases=(), default_for=(), note=f"{gpu.slug} under WSL",
     )  # fmt: skip

@@ -107,10 +107,8 @@ def budget_of(
     if printed is not None and printed.value > 0 and GIVEN not in recognised.shown.get("gpu", ""):
         card = replace(card, memory_total_bytes=printed.value)
     elif observation.setting("wsl") is not None and (whole := under_wsl(card)) is not card:
-        card, seen = (
-            whole,
-            (f"WSL: its runtime reports all {gib(whole.memory_total_bytes or 0)} of the card",),
-        )
+        card = whole
+        seen = (f"WSL: its runtime reports all {gib(card.memory_total_bytes or 0)} of the card",)
     offload = observation.setting("cpu_offload_gb")
     if not settings.cpu_offload_gb and isinstance(offload, (int, Fraction)):
         recognised = replace(recognised, settings=replace(settings, cpu_offload_gb=Fraction(offload)))

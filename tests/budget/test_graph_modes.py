@@ -35,7 +35,8 @@ def test_the_kinds_are_those_of_the_default(seqs: int, tokens: int, drafts: int,
 
     both = made(FULL_AND_PIECEWISE)
     assert made(NONE).number == 0
-    assert made(PIECEWISE) == (both.piecewise, 0, 0)
+    # Sizes are rounded to whole requests for full decode graphs alone.
+    assert made(PIECEWISE) == (made(FULL_AND_PIECEWISE, uniform=False) if drafts else (both.piecewise, 0, 0))
     assert made(FULL_DECODE_ONLY) == (0, both.full, both.largest_full)
     assert made(FULL)[:2] == (0, both.piecewise)
     assert made(FULL).largest_full >= both.largest_full
@@ -74,15 +75,25 @@ def test_less_is_captured_more_is_left(model: str, gpu: str, engine: str) -> Non
     assert pools[FULL_AND_PIECEWISE] <= pools[FULL] < pools[NONE]
 
 
-def test_full_graphs_of_every_batch_are_for_flash_attention_3() -> None:
-    """Other kernels fall back to both kinds: an RTX 4090 has version 2."""
-    asked: dict[str, Any] = {"engine": "vllm@0.29", "max_model_len": 8192}
-    assert budget("qwen3-8b", FULL, gpu="rtx-4090", **asked) == budget(
-        "qwen3-8b", FULL_AND_PIECEWISE, gpu="rtx-4090", **asked
-    )
-    assert budget("qwen3-8b", FULL, gpu="h100", **asked) != budget(
-        "qwen3-8b", FULL_AND_PIECEWISE, gpu="h100", **asked
-    )
+@pytest.mark.parametrize(
+    ("model", "gpu", "backend", "every"),
+    [
+        ("qwen3-8b", "h100", None, True),  # FlashAttention 3
+        ("qwen3-8b", "rtx-4090", None, False),  # FlashAttention 2
+        ("qwen3-8b", "rtx-4090", "TRITON_ATTN", True),
+        ("qwen3-8b", "b200", None, False),  # FlashInfer
+        ("glm-4.7-flash", "h100", None, False),  # latents
+        ("qwen3.6-27b", "h200", None, False),  # states
+    ],
+)
+def test_full_graphs_of_every_batch_need_kernels_that_take_them(
+    model: str, gpu: str, backend: str | None, every: bool
+) -> None:
+    """Else both kinds are made."""
+    asked: dict[str, Any] = {"engine": "vllm@0.29", "gpu": gpu, "max_model_len": 8192, "weights": "15GiB"}
+    asked |= {"attention_backend": backend} if backend else {}
+    full, both = (budget(model, mode, **asked) for mode in (FULL, FULL_AND_PIECEWISE))
+    assert (full != both) is every
 
 
 CONFIG = (

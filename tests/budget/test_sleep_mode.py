@@ -19,10 +19,10 @@ def budget(model: str, version: str, **asked: Any) -> Budget:
 @pytest.mark.parametrize("version", ["0.20", "0.26", "0.27", "0.33"])
 @pytest.mark.parametrize("stored", [None, "fp8", "awq"])
 def test_only_the_high_end_moves_and_only_where_layouts_change(version: str, stored: str | None) -> None:
-    asked = {"quantization": stored} if stored else {}
     model = "qwen2.5-7b-instruct-awq" if stored == "awq" else "qwen2.5-7b-instruct"
-    awake = budget(model, version, **(asked if stored != "awq" else {}))
-    asleep = budget(model, version, enable_sleep_mode=True, **(asked if stored != "awq" else {}))
+    asked = {"quantization": stored} if stored == "fp8" else {}
+    awake = budget(model, version, **asked)
+    asleep = budget(model, version, enable_sleep_mode=True, **asked)
     assert asleep.kv_pool_bytes == awake.kv_pool_bytes
     assert asleep.kv_pool_low_bytes == awake.kv_pool_low_bytes
     more = asleep.kv_pool_high_bytes - awake.kv_pool_high_bytes

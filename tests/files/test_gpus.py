@@ -18,7 +18,7 @@ from kvplan.files.gpus.find import (
     parse_gpu_count,
     squeezed,
 )
-from kvplan.gpu import Gpu
+from kvplan.gpu import Gpu, under_wsl
 from kvplan.units import GIB
 
 
@@ -262,6 +262,7 @@ def test_a_card_under_wsl_has_all_that_nvidia_smi_shows(card: Gpu) -> None:
         assert found.slug == f"{card.slug}-wsl"
         assert found.memory_total_bytes == found.memory_nvml_bytes == card.memory_nvml_bytes
         assert load_gpu(found.slug) == found
+        assert under_wsl(found) is found
         assert gpus.parse_gpu_count(f"2x{found.slug}") == (found.slug, 2)
 
 

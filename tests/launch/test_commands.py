@@ -283,6 +283,14 @@ NO_OPTION_OF_ITS_SERVER = {
 """What the library's configuration has and its server no option for; TGI's word is ``--hostname``."""
 
 
+@pytest.mark.parametrize("value", ["null", "3", '"SOMETIMES"'])
+def test_a_graph_mode_that_is_none_of_vllm_s_words_is_not_read(value: str) -> None:
+    """Null is the default there, not the word none."""
+    launch = one(f"vllm serve x/y --compilation-config '{{\"cudagraph_mode\": {value}}}'")
+    assert launch.serve == {}
+    assert [text.split()[0] for text in launch.unread] == ["--compilation-config.cudagraph_mode"]
+
+
 @pytest.mark.parametrize("engine", [name for name, server in servers().items() if server.door is None])
 def test_every_flag_of_a_plan_can_be_said_to_its_server(engine: str) -> None:
     """A flag of ``serve:`` that no option, options file or translation says could not be imported."""

@@ -110,10 +110,9 @@ def _fit(model: Model, choice: Choice, values: tuple[Any, ...]) -> Fit:
     load = replace(load, has_adapters=bool(adapters), adapter_table=looked_up)
     coefficients = coefficients_for(model, settings, choice)
     repacked = repacked_share(model, settings)
-    anew = relaid_share(model, settings, parse_version(version))
+    relaid = relaid_share(model, settings, parse_version(version))
     known = Known(
-        *(facts, shape, load, coefficients, memory, reserved),
-        *(rounded, adapters, drafts, repacked, anew),
+        facts, shape, load, coefficients, memory, reserved, rounded, adapters, drafts, repacked, relaid
     )
     stages = [_of_stage(choice, settings, gpu, known, stage) for stage in range(load.pipeline_parallel_size)]
     decides = min(range(len(stages)), key=lambda stage: stages[stage].kv_pool_bytes)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from kvplan.architectures.config.activation_shape import Shape
-from kvplan.engines.vllm.graphs import FULL, FULL_AND_PIECEWISE, captured
+from kvplan.engines.vllm.graphs import captured
 from kvplan.engines.vllm.load import Coefficients, Load
 from kvplan.results import BudgetLine
 from kvplan.units import gib
@@ -21,13 +21,6 @@ def graph_sums(load: Load) -> int:
     return min(load.split_bytes, _SUMS_READ) * SUMS_MILLI // 1000
 
 
-def _mode(load: Load) -> str:
-    """As asked; full graphs of every batch are for FlashAttention 3 alone, others fall back
-    (vllm/config/compilation.py, resolve_cudagraph_mode_and_sizes)."""
-    every = load.split_bytes and not load.latent
-    return load.cudagraph_mode if load.cudagraph_mode != FULL or every else FULL_AND_PIECEWISE
-
-
 def graph_line(shape: Shape, load: Load, known: Coefficients, how: str) -> BudgetLine | None:
     """Layers · captured graphs · a constant, and what FlashInfer makes meanwhile; None where the estimate is
     0 or nothing is captured."""
@@ -41,7 +34,7 @@ def graph_line(shape: Shape, load: Load, known: Coefficients, how: str) -> Budge
         wide=known.graphs_wide and (load.capability or (0, 0))[0] == 10,
         by_request=known.graphs_by_request,
         uniform=load.flashinfer.uniform,
-        mode=_mode(load),
+        mode=load.cudagraph_mode,
     )
     if not count.number:
         return None

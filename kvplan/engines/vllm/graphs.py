@@ -64,13 +64,11 @@ def captured(
         sizes |= {count * query for count in (*_grid(seqs), seqs) if count * query <= largest}
     elif by_request and seqs <= largest:
         sizes.add(seqs)
-    if query > 1 and not uniform:
-        return Captured(len(sizes), 0)
+    if mode == PIECEWISE or (query > 1 and not uniform):
+        return Captured(len(sizes), 0)  # rounded for full decode graphs alone
     if query > 1:
         whole = {ceil_div(size, query) * query for size in sizes}
         sizes = {size for size in whole if size <= largest} or {largest}
-    if mode == PIECEWISE:
-        return Captured(len(sizes), 0)
     if mode == FULL:
         return Captured(0, len(sizes), max(sizes))
     whole_batches = [size for size in sizes if query <= size <= seqs * query]

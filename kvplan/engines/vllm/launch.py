@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from kvplan.engines.launch import Serve, Server, as_object, config_override
-from kvplan.engines.vllm.options import CUDAGRAPH_MODES
+from kvplan.engines.vllm.options import OPTIONS
 from kvplan.units import GB, GIB, KB, KIB, MB, MIB, TB, TIB
 
 _HUMAN = re.compile(r"(\d+(?:\.\d+)?)([kKmMgGtT])", re.ASCII)
@@ -32,11 +32,9 @@ _PLAIN = ("method", "model", "num_speculative_tokens")
 _PARTS = {"--spec-method": "method", "--spec-model": "model", "--spec-tokens": "num_speculative_tokens"}
 
 
-_OBJECTS: Mapping[str, Mapping[str, tuple[str, ...]]] = {
-    "--attention-config": {"indexer_kv_dtype": ("auto", "fp8", "mxfp4")},
-    "--compilation-config": {"cudagraph_mode": CUDAGRAPH_MODES},
-}
-"""Options that are objects → the keys that a plan has, with their words."""
+_OBJECTS = {"--attention-config": "indexer_kv_dtype", "--compilation-config": "cudagraph_mode"}
+"""Options that are objects → the key that a plan has."""
+_WORDS = {option.name: option.choices for option in OPTIONS}
 
 
 def translate(serve: Serve, options: Mapping[str, Any]) -> tuple[str, ...]:
@@ -56,13 +54,13 @@ def translate(serve: Serve, options: Mapping[str, Any]) -> tuple[str, ...]:
         serve["speculative_config"] = kept
     elif given or "--speculative-config" in options:
         left = [f"--speculative-config.{key}" for key in given] or ["--speculative-config"]
-    for flag, read in _OBJECTS.items():
+    for flag, name in _OBJECTS.items():
         found = as_object(options.get(flag, {}))
         if found is None:
             left.append(flag)
         for key, value in (found or {}).items():
-            if key in read and str(value).lower() in read[key]:
-                serve[key] = str(value).lower()
+            if key == name and isinstance(value, str) and value.lower() in _WORDS[name]:
+                serve[name] = value.lower()
             else:
                 left.append(f"{flag}.{key} {value}")
     if options.get("--enable-chunked-prefill") is False:

@@ -33,11 +33,11 @@ class Coefficients:
     margins of one rank, of several. non_torch_by_ranks: (ranks, bytes) of context, NCCL and all-reduce
     buffers; the largest entry not above the rank count counts. fusion: FlashInfer's all-reduce workspace is
     beside them; fusion_stages: beside pipelines and data parallelism too. non_torch_pipeline: bytes where
-    only a pipeline divides the model. multiprocessor_bytes: for each multiprocessor beyond an H100's 132, or
-    less. graph_layer_bytes: one CUDA graph of one layer, 0 where the estimate
-    is; graph_latent_layer_bytes: of latent attention, 0: as any other; graph_split_layer_bytes: under
-    FlashAttention 3, whose partial sums are beside it then; 0: as any other; graph_ranks_milli: of four ranks
-    or more; graphs_wide, graphs_by_request: of the sizes, see `captured`. graph_low_milli: the margin
+    only a pipeline divides the model. multiprocessor_bytes: for each multiprocessor beyond an H100's 132,
+    or less. graph_layer_bytes: one CUDA graph of one layer, 0 where the estimate is;
+    graph_latent_layer_bytes: of latent attention, 0: as any other; graph_split_layer_bytes: under
+    FlashAttention 3, whose partial sums are beside it then; 0: as any other; graph_ranks_milli: of four
+    ranks or more; graphs_wide, graphs_by_request: of the sizes, see `captured`. graph_low_milli: the margin
     downwards of multimodal models, whose starts print from a quarter of what others do for a layer.
     """
 

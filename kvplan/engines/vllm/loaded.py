@@ -71,6 +71,7 @@ def relaid_share(model: Model, settings: Serving, release: tuple[int, ...]) -> i
 
 
 _RELAID_PACKED, _RELAID_SCALED = 500, 25
+"""Of integers and four bits, whose kernels have an order of their own; of FP8, whose scales are."""
 _CONSUMED = (0, 27)
 """Since then all that is consumed counts, by mem_get_info."""
 

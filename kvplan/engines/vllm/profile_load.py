@@ -12,7 +12,7 @@ from kvplan.engines.vllm.class_roles import is_pooling
 from kvplan.engines.vllm.compressed_pass import compressed_passes
 from kvplan.engines.vllm.decoders import passes_of
 from kvplan.engines.vllm.expert_run import AUTO, COMPRESSED, CUTLASS, expert_run
-from kvplan.engines.vllm.graphs import FULL_AND_PIECEWISE
+from kvplan.engines.vllm.graph_modes import graph_mode
 from kvplan.engines.vllm.heads import keeps_latent
 from kvplan.engines.vllm.indexer import Reserved, reserved
 from kvplan.engines.vllm.load import UNKNOWN, Load
@@ -70,7 +70,7 @@ def load_of(
         reads_hidden=bool(drafts) and method in EAGLE_LIKE,
         predicts=bool(drafts) and method == "mtp",
         largest_graph=largest if isinstance(largest, int) else 0,
-        cudagraph_mode=str(own.get("cudagraph_mode", FULL_AND_PIECEWISE)),
+        cudagraph_mode=graph_mode(model, settings, version),
         compile_cache=str(own.get("compile_cache", UNKNOWN)),
         capability=capability,
         multiprocessors=None if gpu is None else gpu.multiprocessors,

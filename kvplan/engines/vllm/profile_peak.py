@@ -51,7 +51,8 @@ def draft_states(shape: Shape, load: Load, known: Coefficients) -> int:
     """Hidden states of several layers for a draft that reads them, and its own pass (profile runs draft).
 
     A prediction layer is like the model's own and runs after them, when what they took is free again: what
-    the model hands over is all that comes on top (v1/spec_decode/llm_base_proposer.py, dummy_run)."""
+    the model hands over is all that comes on top (v1/spec_decode/llm_base_proposer.py, dummy_run; the V2
+    runner's v1/worker/gpu/spec_decode/autoregressive/speculator.py: the draft reads a buffer of its own)."""
     copies = _PREDICTION_COPIES if load.predicts else known.draft_copies_milli
     return _hidden_of_draft(shape, load) * copies // 1000
 
