@@ -28,6 +28,10 @@ from scripts.fitting.late import fit_late, late_report
 from scripts.fitting.late_constants import Late
 from scripts.fitting.late_rows import late_rows
 
+COUNTED = 14_000
+"""Of one logit, in thousandths of a byte: 2 as the head leaves it, 4 in float32, 4 masked or noise, 4 of its
+probability."""
+
 
 class Fitted(NamedTuple):
     """What the rows say."""
@@ -47,17 +51,45 @@ def lines_of(fitted: Fitted) -> dict[str, list[dict[str, Any]]]:
             _sampler("0.11", "FlashInfer samples by default", V1, fused),
             _sampler("0.11.1", "the sampler sorts the vocabulary (#26859)", V1, sort),
             _sampler("0.17", "a Triton kernel samples, then FlashInfer (#40376)", V1, fused),
+            _sampler("0.20", "counted block by block on an H100", V1, COUNTED),
             _sampler("0.8", "logits, and a copy in float32", V2, 6000),
             _sampler("0.26", "logits are worked on in place", V2, 2000),
             _sampler("0.27", "a copy in float32 again", V2, 6000),
             _sampler("0.28", "no copy unless a request asks for it", V2, 2000),
             _sampler(
-                "0.33", "a second pass with every parameter: copy, mask, softmax", V2, fused, least=6000
+                "0.33", "a second pass with every parameter: copy, mask, softmax", V2, COUNTED, unfused=6000
             ),
         ],
+        "kernel": [
+            _row(
+                "0.8",
+                "a copy for the sampler, another in the dummy run",
+                V1,
+                sampled_copies=2,
+                kernel_always=False,
+                kernel_alone=False,
+            ),
+            _row("0.8", "no kernel samples", V2, sampled_copies=1, kernel_always=False, kernel_alone=False),
+            _row("0.17", "FlashInfer samples too, then not alone (#40376)", V1, kernel_always=True),
+            _row("0.33", "every parameter is asked for", V2, kernel_alone=True),
+        ],
         "states": [
-            _row("0.8", "lie outside what is taken off, or are not made", states_counted=False),
-            _row("0.27", "what stays is mem_get_info's difference", V2, states_counted=True),
+            _row(
+                "0.8",
+                "lie outside what is taken off, or are not made",
+                states_counted=False,
+                embeds_always=False,
+                embeds_of_images=False,
+                first_table=False,
+            ),
+            _row(
+                "0.27",
+                "what stays is mem_get_info's difference",
+                V2,
+                states_counted=True,
+                embeds_of_images=True,
+            ),
+            _row("0.27", "the same", V1, embeds_always=True, first_table=True),
         ],
         "forward": [
             _row(
@@ -154,10 +186,10 @@ def _row(since: str, source: str, runner: str | None = None, **values: Any) -> d
     return {**said, **values, "source": source}
 
 
-def _sampler(since: str, source: str, runner: str, amount: int, least: int | None = None) -> dict[str, Any]:
-    """least: where no start shows which kernel samples, what the cheapest takes."""
-    floor = amount if least is None else least
-    return _row(since, source, runner, logit_millibytes=amount, logit_least_millibytes=floor)
+def _sampler(since: str, source: str, runner: str, amount: int, unfused: int | None = None) -> dict[str, Any]:
+    """unfused: where FlashInfer does not sample."""
+    other = amount if unfused is None else unfused
+    return _row(since, source, runner, logit_millibytes=amount, logit_unfused_millibytes=other)
 
 
 def _ranks(amounts: dict[int, int]) -> list[list[int]]:

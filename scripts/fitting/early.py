@@ -16,6 +16,7 @@ from kvplan.engines.vllm.load import Coefficients, Load
 from kvplan.engines.vllm.non_torch import non_torch
 from kvplan.engines.vllm.profile_peak import activation_peak
 from kvplan.engines.vllm.runner import V1
+from kvplan.engines.vllm.sampler import sampled, sampler_peak
 from kvplan.units import GIB, MIB
 from kvplan.weights.ranks import Parallel
 from scripts.field_rows import Row
@@ -175,8 +176,11 @@ def _logit(measured: Measured, fitted: Early, sampler: str) -> int:
             continue
         kept = forward - question.without(fitted, logit_millibytes=0, workspace_milli=0)
         workspace = kept if question.known.workspace_kept else 0
-        rows = min(question.load.max_num_seqs, question.load.max_num_batched_tokens)
-        found.append((amount - question.hidden - workspace) * 1000 // (rows * question.shape.vocab_size))
+        beside = sampler_peak(
+            question.shape, question.load, question.coefficients(fitted, logit_millibytes=0)
+        )
+        logits = sampled(question.load) * question.shape.vocab_size
+        found.append((amount - beside - workspace) * 1000 // logits)
     return _middle(found, fitted.logit[sampler])
 
 

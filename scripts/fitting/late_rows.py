@@ -20,11 +20,13 @@ from kvplan.engines.vllm.coefficients import parts, vllm_coefficients
 from kvplan.engines.vllm.cold_compile import compile_line
 from kvplan.engines.vllm.graph_memory import graph_line
 from kvplan.engines.vllm.graphs import Captured, captured
+from kvplan.engines.vllm.input_buffers import input_buffers
 from kvplan.engines.vllm.memory import kept_by_sampler
-from kvplan.engines.vllm.non_torch import H100_MULTIPROCESSORS, fusion_workspace, of_multiprocessors
+from kvplan.engines.vllm.non_torch import fusion_workspace, of_multiprocessors
 from kvplan.engines.vllm.profile_load import load_of
 from kvplan.engines.vllm.profile_peak import activation_peak
 from kvplan.engines.vllm.runner import V2, runner_of
+from kvplan.engines.vllm.sampler import H100_MULTIPROCESSORS, kernel_buffer
 from kvplan.errors import KvplanError
 from kvplan.results import SizeResult
 from kvplan.settings import Settings
@@ -133,17 +135,18 @@ class LateRow:
 
     @property
     def _states(self) -> int:
+        """What the runner made between loading and profiling."""
         line = kept_by_sampler(self.shape, self.load, self.known)
-        return line.bytes if line is not None else 0
+        made = input_buffers(self.shape, self.load, self.known)
+        return made + (line.bytes if line is not None else 0)
 
     @property
     def _stays(self) -> int:
-        """What other lines have of it: the sampler's tables, the experts' workspace, and where FlashInfer
-        does not sample the buffer of Triton's kernel, a row of the vocabulary for each multiprocessor."""
-        rows = 0 if self.load.fused_sampler else self.multiprocessors
+        """What other lines have of it: the runner's tables, the experts' workspace, the buffer of the kernel
+        that samples."""
         kept = activation_peak(self.shape, self.load, self.known)
         kept -= activation_peak(replace(self.shape, experts_per_token=0), self.load, self.known)
-        return self._states + kept + rows * self.shape.vocab_size * 4
+        return self._states + kept + kernel_buffer(self.shape, self.load, self.known)
 
     @property
     def multiprocessors(self) -> int:

@@ -20,13 +20,16 @@ from kvplan.engines.vllm.indexer import Reserved, reserved
 from kvplan.engines.vllm.load import Coefficients, Load
 from kvplan.engines.vllm.memory import own_line, vllm_budget
 from kvplan.engines.vllm.non_torch import fusion_workspace, non_torch, non_torch_line
-from kvplan.engines.vllm.profile_peak import activation_line, activation_peak
+from kvplan.engines.vllm.profile_peak import activation_peak
 
 KNOWN = Coefficients(
     calibrated=True,
     own_copies_milli=(("odd", 500),),
     logit_millibytes=15_000,
-    logit_least_millibytes=15_000,
+    logit_unfused_millibytes=15_000,
+    sampled_copies=0,
+    kernel_always=False,
+    kernel_alone=False,
     hidden_copies_milli=4_000,
     traced_rest=7,
     draft_copies_milli=6_000,
@@ -34,6 +37,9 @@ KNOWN = Coefficients(
     workspace_kept=True,
     multimodal_copies_milli=2_000,
     states_counted=False,
+    embeds_always=False,
+    embeds_of_images=False,
+    first_table=False,
     activation_margin=100,
     activation_margin_milli=10,
     experts_margin_milli=0,
@@ -75,15 +81,6 @@ WEIGHTS = exact("weights", 1000, "stated")
 def test_a_large_vocabulary_makes_the_sampler_the_peak() -> None:
     # 4 rows · 100 numbers · 15 B + 10 tokens · 8 · 2 B
     assert activation_peak(SMALL, LOAD, KNOWN) == 4 * 100 * 15 + 10 * 8 * 2
-
-
-def test_a_cheaper_kernel_may_sample() -> None:
-    """Its peak, less the margin, is the low end."""
-    known = replace(KNOWN, logit_least_millibytes=10_000)
-    line = activation_line(SMALL, LOAD, known, "")
-    peak = 4 * 100 * 15 + 10 * 8 * 2
-    margin = 100 + peak // 100
-    assert (line.low_bytes, line.bytes, line.high_bytes) == (peak - 2000 - margin, peak, peak + margin)
 
 
 def test_a_small_vocabulary_leaves_the_forward_pass() -> None:

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 import kvplan
 from kvplan.engines.vllm.coefficients import vllm_coefficients
-from kvplan.engines.vllm.non_torch import H100_MULTIPROCESSORS
+from kvplan.engines.vllm.sampler import H100_MULTIPROCESSORS
 from kvplan.files.gpus.find import list_gpus, load_gpu
 from kvplan.gpu import Gpu
 from kvplan.results import SizeResult

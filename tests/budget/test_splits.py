@@ -146,12 +146,13 @@ def test_a_graph_has_the_sums_of_its_largest_batch() -> None:
 
 
 def test_without_flashinfer_the_cheaper_kernel_samples() -> None:
-    """0.33's second pass: a copy in float32 beside the logits, no mask and no softmax."""
+    """0.33's second pass: a copy in float32 beside the logits, no mask, no softmax, but Triton's buffer."""
     whole, least = (
         lines("qwen3-0.6b", flashinfer=word)["activation peak"] for word in ("installed", "absent")
     )
-    hidden = 8_192 * 1_024 * 2
-    assert least == 1_024 * 151_936 * 6 + hidden < whole
+    hidden = (8_192 + 1_024) * 1_024 * 2
+    kernel = 132 * 151_936 * 4
+    assert least == 1_024 * 151_936 * 6 + hidden + kernel < whole == 1_024 * 151_936 * 14 + hidden
 
 
 def test_a_search_has_the_same_buffers_as_a_question() -> None:
@@ -171,9 +172,7 @@ MEASURED = {
 
 @pytest.mark.parametrize("model", MEASURED)
 def test_pools_that_0_33_measured_on_an_h200(model: str) -> None:
-    """With every default: within half a percent without FlashInfer, in the interval where it may be there."""
+    """With every default and without FlashInfer: within half a percent, in the interval."""
     told = budget(model, flashinfer="absent", compile_cache="cold")
     assert told.kv_pool_bytes == pytest.approx(MEASURED[model], rel=0.005)
     assert told.kv_pool_low_bytes <= MEASURED[model] <= told.kv_pool_high_bytes
-    plain = budget(model)
-    assert plain.kv_pool_low_bytes <= MEASURED[model] <= plain.kv_pool_high_bytes

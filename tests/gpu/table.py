@@ -30,7 +30,8 @@ _ENGINE_HEADS = ("receipt", "figure", "predicted", "measured", "off", "interval"
 _ENGINE_ROWS = (
     "engine_pool_bytes", "engine_num_blocks", "engine_blocks_in_its_pool", "engine_requests",
     "engine_requests_at_full_length", "engine_cache_bytes", "engine_weights_bytes", "engine_consumed_bytes",
-    "engine_activation_bytes", "engine_graphs_bytes",
+    "engine_activation_bytes", "engine_graphs_bytes", "served_kv_tokens", "served_requests",
+    "served_preemptions",
 )  # fmt: skip
 _ENGINES = {"vllm": "vLLM", "sglang": "SGLang", "transformers": "transformers"}
 
@@ -87,7 +88,10 @@ def with_parts(text: str, found: Sequence[Read]) -> str:
     parts = {
         "evidence": _table(_PAGE_HEADS, [_page_row(*one) for one in own]),
         "evidence of engines": _table(_ENGINE_HEADS, [row for one in engines for row in _engine_rows(*one)]),
-        "evidence in a sentence": "\n".join(row for one in engines for row in sentence(one[1], len(own))),
+        "evidence in a sentence": "\n".join(
+            [row for one in engines for row in sentence(one[1])]
+            + [f"\nThese receipts and {len(own)} of kvplan's own runs lie in `examples/evidence/`."]
+        ),
     }
     for name, part in parts.items():
         begin, end = f"<!-- {name} -->", f"<!-- end of {name} -->"
@@ -97,18 +101,22 @@ def with_parts(text: str, found: Sequence[Read]) -> str:
     return text
 
 
-def sentence(receipt: Receipt, beside: int) -> list[str]:
+def sentence(receipt: Receipt) -> list[str]:
     """What an engine itself measured of a plan, for a reader who has a minute."""
     run, figures = receipt.engine_run, {one.name: one for one in receipt.figures}
     blocks, inside = figures["engine_num_blocks"], figures["engine_blocks_in_its_pool"]
     pool, requests = figures["engine_pool_bytes"], figures["engine_requests"]
     who = f"{_ENGINES.get(run['name'], run['name'])} {run['version']} (torch {run['torch']}, random weights)"
+    running = figures.get("served_running_peak")
+    served = "" if running is None else (
+        f" Its server ran {running.measured:,} requests at once"
+        f" and preempted {figures['served_preemptions'].measured:,}."
+    )  # fmt: skip
     return [
-        f"Measured on one {receipt.hardware['name']}, {receipt.created[:10]}, by {who} started with",
-        f"`examples/plans/{receipt.plan_name}.yaml`. Predicted → measured: pool {_pair(pool)} B",
-        f"({_percent(pool)}), blocks {_pair(blocks)}, blocks of its own pool {_pair(inside)},",
-        f"requests at once {_pair(requests)}."
-        f" Its receipt and {beside} of kvplan's own runs lie in `examples/evidence/`.",
+        f"- Measured on one {receipt.hardware['name']}, {receipt.created[:10]}, by {who} started with",
+        f"  `examples/plans/{receipt.plan_name}.yaml`. Predicted → measured: pool {_pair(pool)} B",
+        f"  ({_percent(pool)}), blocks {_pair(blocks)}, blocks of its own pool {_pair(inside)},",
+        f"  requests at once {_pair(requests)}.{served}",
     ]
 
 
@@ -134,7 +142,7 @@ def _engine_rows(name: str, receipt: Receipt) -> list[tuple[str, ...]]:
     for figure in (known[one] for one in _ENGINE_ROWS if one in known):
         ends = "" if figure.low is None else f"{figure.low:,} … {figure.high:,}"
         tail = "" if figure.allowed_ppm is not None else " (reported)"
-        shown = figure.name.removeprefix("engine_").replace("_", " ") + tail
+        shown = figure.name.removeprefix("engine_").replace("_", " ").replace("served ", "served: ") + tail
         off = _percent(figure) if figure.predicted != figure.measured else "0"
         predicted, measured = f"{figure.predicted:,}", f"{figure.measured:,}"
         rows.append((name, shown, predicted, measured, off, ends))

@@ -20,23 +20,25 @@ class Coefficients:
     thousandths; margins are half-widths of intervals, ``_low`` and ``_high`` where they differ.
 
     own_copies_milli: (model type, hidden states) of what no line describes. logit_millibytes: the sampler's
-    peak for one logit; logit_least_millibytes: of the cheapest kernel that it may be. states_counted: what
-    the sampler keeps is taken off. hidden_copies_milli: hidden states alive at the forward pass's peak, by
-    the formula. traced_rest: bytes that start-ups show beyond a traced pass. draft_copies_milli: hidden
-    states of a draft that reads them. workspace_milli: of the experts' workspace; workspace_kept: it stays
-    while the sampler runs. multimodal_copies_milli: embeddings of the encoder cache, in hidden states.
-    experts_margin_milli, encoder_margin_milli: of the workspace, of the encoder's outputs.
-    compile_copies_milli: hidden states beside a rank's share of the embedding while Inductor benchmarks
-    combined kernels; negative: it does not. compile_embeds: bytes at most where the compiled part takes
-    embeddings, not tokens; compile_states: and linear attention tunes its kernels. compile_kept: what the
-    allocator keeps of the table's copy counts (`kept_copy`). one_low, one_high, several_low, several_high:
-    margins of one rank, of several. non_torch_by_ranks: (ranks, bytes) of context, NCCL and all-reduce
-    buffers; the largest entry not above the rank count counts. fusion: FlashInfer's all-reduce workspace is
-    beside them; fusion_stages: beside pipelines and data parallelism too. non_torch_pipeline: bytes where
-    only a pipeline divides the model. multiprocessor_bytes: for each multiprocessor beyond an H100's 132,
-    or less. graph_layer_bytes: one CUDA graph of one layer, 0 where the estimate is;
-    graph_latent_layer_bytes: of latent attention, 0: as any other; graph_split_layer_bytes: under
-    FlashAttention 3, whose partial sums are beside it then; 0: as any other; graph_ranks_milli: of four
+    peak for one logit; logit_unfused_millibytes: where FlashInfer does not sample. sampled_copies: hidden
+    states of what is sampled, beside it. kernel_always, kernel_alone: Triton's kernel samples, in every start
+    or where FlashInfer is not there. states_counted: what the sampler keeps is taken off; embeds_always,
+    embeds_of_images, first_table: so are buffers of the inputs, see `input_buffers`. hidden_copies_milli:
+    hidden states alive at the forward pass's peak, by the formula. traced_rest: bytes that start-ups show
+    beyond a traced pass. draft_copies_milli: hidden states of a draft that reads them. workspace_milli: of
+    the experts' workspace; workspace_kept: it stays while the sampler runs. multimodal_copies_milli:
+    embeddings of the encoder cache, in hidden states. experts_margin_milli, encoder_margin_milli: of the
+    workspace, of the encoder's outputs. compile_copies_milli: hidden states beside a rank's share of the
+    embedding while Inductor benchmarks combined kernels; negative: it does not. compile_embeds: bytes at most
+    where the compiled part takes embeddings, not tokens; compile_states: and linear attention tunes its
+    kernels. compile_kept: what the allocator keeps of the table's copy counts (`kept_copy`). one_low,
+    one_high, several_low, several_high: margins of one rank, of several. non_torch_by_ranks: (ranks, bytes)
+    of context, NCCL and all-reduce buffers; the largest entry not above the rank count counts. fusion:
+    FlashInfer's all-reduce workspace is beside them; fusion_stages: beside pipelines and data parallelism
+    too. non_torch_pipeline: bytes where only a pipeline divides the model. multiprocessor_bytes: for each
+    multiprocessor beyond an H100's 132, or less. graph_layer_bytes: one CUDA graph of one layer, 0 where the
+    estimate is; graph_latent_layer_bytes: of latent attention, 0: as any other; graph_split_layer_bytes:
+    under FlashAttention 3, whose partial sums are beside it then; 0: as any other; graph_ranks_milli: of four
     ranks or more; graphs_wide, graphs_by_request: of the sizes, see `captured`. graph_low_milli: the margin
     downwards of multimodal models, whose starts print from a quarter of what others do for a layer.
     """
@@ -44,7 +46,10 @@ class Coefficients:
     calibrated: bool
     own_copies_milli: tuple[tuple[str, int], ...]
     logit_millibytes: int
-    logit_least_millibytes: int
+    logit_unfused_millibytes: int
+    sampled_copies: int
+    kernel_always: bool
+    kernel_alone: bool
     hidden_copies_milli: int
     traced_rest: int
     draft_copies_milli: int
@@ -52,6 +57,9 @@ class Coefficients:
     workspace_kept: bool
     multimodal_copies_milli: int
     states_counted: bool
+    embeds_always: bool
+    embeds_of_images: bool
+    first_table: bool
     activation_margin: int
     activation_margin_milli: int
     experts_margin_milli: int
@@ -82,23 +90,22 @@ class Coefficients:
 
 @record()
 class Load:
-    """The settings of the profile run, resolved. samples: this pipeline stage is the last, and the
-    model generates: those that pool have no sampler.
+    """The settings of the profile run, resolved. block_size: tokens of a block, as asked for. samples: this
+    pipeline stage is the last, and the model generates: those that pool have no sampler.
 
-    data_parallel_size: ranks that experts are divided over; 1 where the model has none.
-    has_adapters: graphs are captured with LoRA adapters and without (cudagraph_specialize_lora).
-    adapter_table: bytes of the embedding's adapters, which Inductor's benchmarks copy as they copy its
-    table. drafts: tokens proposed for each request; reads_hidden: by a draft that reads hidden states;
-    predicts: by prediction layers of the model. largest_graph: tokens, 0 by default. compile_cache: "cold",
-    "warm" or "unknown". capability, multiprocessors: of the GPU. passes: (bytes a token, bytes besides) of
-    each place where a traced class's pass may be at its peak; none where the formula counts. fused_sampler:
-    FlashInfer is there to sample. split_bytes: see `kvplan.engines.vllm.splits`. indexer: what sparse
-    attention reserves, from 0.20 on. encoder: the profile run of the model's encoder on this stage;
-    encoder_known: it stands for all that the encoder takes (else so many copies of the hidden states do).
-    experts: how the release runs them. takes_tokens: the compiled part takes token ids: text models, and
-    multimodal ones that serve text alone. has_states: layers keep recurrent states. eight_bits: matrices
-    are multiplied in FP8; packed: they are AWQ's or GPTQ's. latent: attention keeps latents. flashinfer:
-    what it keeps beside the graphs.
+    data_parallel_size: ranks that experts are divided over; 1 where the model has none. has_adapters: graphs
+    are captured with LoRA adapters and without (cudagraph_specialize_lora). adapter_table: bytes of the
+    embedding's adapters, which Inductor's benchmarks copy as they copy its table. drafts: tokens proposed for
+    each request; reads_hidden: by a draft that reads hidden states; predicts: by prediction layers of the
+    model. largest_graph: tokens, 0 by default. compile_cache: "cold", "warm" or "unknown". capability,
+    multiprocessors: of the GPU. passes: (bytes a token, bytes besides) of each place where a traced class's
+    pass may be at its peak; none where the formula counts. fused_sampler: FlashInfer is there to sample.
+    split_bytes: see `kvplan.engines.vllm.splits`. indexer: what sparse attention reserves, from 0.20 on.
+    encoder: the profile run of the model's encoder on this stage; encoder_known: it stands for all that the
+    encoder takes (else so many copies of the hidden states do). experts: how the release runs them.
+    takes_tokens: the compiled part takes token ids: text models, and multimodal ones that serve text alone.
+    has_states: layers keep recurrent states. eight_bits: matrices are multiplied in FP8; packed: they are
+    AWQ's or GPTQ's. latent: attention keeps latents. flashinfer: what it keeps beside the graphs.
     """
 
     max_num_seqs: int
@@ -106,6 +113,8 @@ class Load:
     tensor_parallel_size: int
     pipeline_parallel_size: int
     gpu_memory_utilization: Fraction
+    max_model_len: int = 0
+    block_size: int = 16
     enforce_eager: bool = False
     enable_expert_parallel: bool = False
     samples: bool = True

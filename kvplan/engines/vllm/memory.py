@@ -20,6 +20,7 @@ from kvplan.engines.budget.lines import about, exact, left_over
 from kvplan.engines.vllm.cold_compile import compile_line
 from kvplan.engines.vllm.encoder_run import encoder_line
 from kvplan.engines.vllm.graph_memory import graph_line
+from kvplan.engines.vllm.input_buffers import input_line
 from kvplan.engines.vllm.load import Coefficients, Load
 from kvplan.engines.vllm.non_torch import non_torch_line
 from kvplan.engines.vllm.profile_peak import activation_line
@@ -69,6 +70,7 @@ def vllm_budget(
     lines += [
         own_line(shape, load, known),
         kept_by_sampler(shape, load, known),
+        input_line(shape, load, known),
         activation,
         compiling,
         None if load.encoder is None else encoder_line(load.encoder, before),

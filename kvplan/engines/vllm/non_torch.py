@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from kvplan.architectures.config.activation_shape import Shape
 from kvplan.engines.vllm.load import Coefficients, Load
+from kvplan.engines.vllm.sampler import H100_MULTIPROCESSORS
 from kvplan.results import BudgetLine
 
 _KIB = 1024
@@ -17,10 +18,6 @@ def non_torch(shape: Shape, load: Load, known: Coefficients) -> int:
         return max(0, max(known.non_torch_pipeline, _by_ranks(1, known)) + beside)
     amount = max(_by_ranks(ways, known), _by_ranks(1, known)) + beside
     return max(0, amount) + fusion_workspace(shape, load, known)
-
-
-H100_MULTIPROCESSORS = 132
-"""Of the GPUs that most constants were learnt on."""
 
 
 def of_multiprocessors(load: Load, known: Coefficients) -> int:

@@ -15,9 +15,11 @@ from kvplan.engines.vllm.expert_run import AUTO, COMPRESSED, CUTLASS, expert_run
 from kvplan.engines.vllm.graph_modes import graph_mode
 from kvplan.engines.vllm.heads import keeps_latent
 from kvplan.engines.vllm.indexer import Reserved, reserved
+from kvplan.engines.vllm.input_buffers import DEFAULT_BLOCK
 from kvplan.engines.vllm.load import UNKNOWN, Load
 from kvplan.engines.vllm.multimodal import encoder_run, text_only
 from kvplan.engines.vllm.runner import V2, runner_of
+from kvplan.engines.vllm.sampler import flashinfer_samples
 from kvplan.engines.vllm.splits import AttentionBuffers, buffers_of
 from kvplan.engines.vllm.versions import rules_of
 from kvplan.families import Kind
@@ -63,6 +65,8 @@ def load_of(
         tensor_parallel_size=settings.tensor_parallel_size,
         pipeline_parallel_size=settings.pipeline_parallel_size,
         gpu_memory_utilization=utilization(settings, version),
+        max_model_len=length,
+        block_size=settings.block_size or DEFAULT_BLOCK,
         enforce_eager=settings.enforce_eager,
         enable_expert_parallel=settings.enable_expert_parallel,
         data_parallel_size=dp,
@@ -96,7 +100,7 @@ def load_of(
         flashinfer=kept.flashinfer,
         split_bytes=kept.split_bytes,
         samples=not is_pooling(model),
-        fused_sampler=own.get("flashinfer") != "absent" and (gpu is None or gpu.vendor.lower() == "nvidia"),
+        fused_sampler=own.get("flashinfer") != "absent" and flashinfer_samples(gpu),
         experts=expert_run(
             stored,
             release,

@@ -6,29 +6,23 @@ profile_run and _dummy_sampler_run.
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from kvplan.architectures.config.activation_shape import Shape
 from kvplan.engines.budget.lines import about
 from kvplan.engines.vllm.expert_run import expert_bytes
 from kvplan.engines.vllm.forward import forward_bytes
 from kvplan.engines.vllm.load import Coefficients, Load
+from kvplan.engines.vllm.sampler import sampler_peak
 from kvplan.results import BudgetLine
-from kvplan.units import ceil_div
 
 
 def activation_peak(shape: Shape, load: Load, known: Coefficients) -> int:
     """max(sampler, forward pass) with the experts' workspace and the encoder's outputs, bytes; the compiled
     code at hand.
 
-    sampler = min(max_num_seqs, max_num_batched_tokens) · vocabulary · bytes per logit + hidden states;
     forward: gate, up and their product, or what attention has (kvplan.engines.vllm.forward).
     """
-    tokens, tp, element = load.max_num_batched_tokens, load.tensor_parallel_size, shape.element_bytes
-    hidden = tokens * shape.hidden_size * element
-    rows = min(load.max_num_seqs, tokens) if load.samples else 0
-    logit = known.logit_millibytes if load.fused_sampler else known.logit_least_millibytes
-    sampler = ceil_div(rows * shape.vocab_size * logit, 1000) + hidden
+    tokens, tp = load.max_num_batched_tokens, load.tensor_parallel_size
+    sampler = sampler_peak(shape, load, known)
     if load.passes:
         forward = known.traced_rest + max(tokens * each + besides for each, besides in load.passes)
     else:
@@ -83,6 +77,4 @@ def activation_line(shape: Shape, load: Load, known: Coefficients, how: str) -> 
     margin += _hidden_of_draft(shape, load) * known.draft_copies_milli // 3000
     seen = f"{load.max_num_batched_tokens:,} tokens, {load.max_num_seqs if load.samples else 0:,} sampled"
     seen = f"{seen}; forward pass {'traced' if load.passes else 'by the formula'}"
-    line = about("activation peak", peak, margin, f"profile run: {seen}; {how}")
-    least = activation_peak(shape, load, replace(known, logit_millibytes=known.logit_least_millibytes))
-    return line if least == peak else replace(line, low_bytes=max(0, least - margin))
+    return about("activation peak", peak, margin, f"profile run: {seen}; {how}")

@@ -8,6 +8,7 @@ from kvplan.engines.vllm.defaults import Batch, Device, Lengths, batch_of, devic
 from kvplan.engines.vllm.draft_layers import AHEAD, beyond, draft_layers_of, retained
 from kvplan.engines.vllm.draft_lengths import bounded
 from kvplan.engines.vllm.dtypes import asked_word, cache_word, state_dtype
+from kvplan.engines.vllm.multimodal import text_only
 from kvplan.engines.vllm.runner import V2, runner_of
 from kvplan.engines.vllm.versions import Rules
 from kvplan.engines.vllm.whole_items import floor_of
@@ -72,6 +73,7 @@ def resolve(model: Model, settings: Layout, rules: Rules) -> Resolved:
     caching = by_default if settings.enable_prefix_caching is None else settings.enable_prefix_caching
     lengths = lengths_of(model, settings, rules)
     prefix = sees_whole_items(model, rules)
+    prefix = prefix and not (rules.prefix_for_items and text_only(model, settings))
     batch = batch_of(
         settings,
         device,

@@ -86,7 +86,8 @@ class Rules:
     runners: the release whose rules choose the model runner (`kvplan.engines.vllm.runner`); asked where
     batches in flight count; lookups_async: the second runner schedules ahead whatever proposes the drafts
     (config/vllm.py); bounded_by_draft: its max_model_len is at most the draft's.
-    gemma4_whole_items, items_raise_batch: `kvplan.engines.vllm.whole_items`.
+    gemma4_whole_items, items_raise_batch: `kvplan.engines.vllm.whole_items`; prefix_for_items: tokens of an
+    image see each other only where images are served (config/model.py, _supports_multimodal_for_mm_prefix).
     """
 
     tokens_from_concurrency: bool = False
@@ -164,6 +165,7 @@ class Rules:
     packed_windows: bool = False
     gemma4_whole_items: bool = False
     items_raise_batch: bool = False
+    prefix_for_items: bool = False
 
 
 _CHANGES: tuple[tuple[str, dict[str, bool | int | str]], ...] = (
@@ -247,6 +249,7 @@ _CHANGES: tuple[tuple[str, dict[str, bool | int | str]], ...] = (
             "own_kimi_length": True,
             "small_index_keys": True,
             "runners": "0.27",
+            "prefix_for_items": True,
         },
     ),
     (

@@ -1,0 +1,38 @@
+"""What vLLM's runners keep for the inputs of a batch, made once the model is loaded.
+
+vllm-project/vllm v1/worker/gpu_model_runner.py: embeddings of the batch (inputs_embeds, for every model) and,
+until the cache's own is made, a block table of blocks of 16 tokens for every request (InputBatch,
+placeholder_block_size; v1/worker/block_table.py). The V2 runner has the embeddings where a model takes images
+(v1/worker/gpu/mm/encoder_runner.py) and makes its table with the cache. Until 0.26 none of it is taken off:
+see `kvplan.engines.vllm.sampler_states`. Seen so on an H100 with 0.33, to the MiB.
+"""
+
+from __future__ import annotations
+
+from kvplan.architectures.config.activation_shape import Shape
+from kvplan.engines.budget.lines import exact
+from kvplan.engines.vllm.load import Coefficients, Load
+from kvplan.results import BudgetLine
+from kvplan.units import ceil_div
+
+_ENTRY = 4
+"""Bytes of a block's number, int32."""
+DEFAULT_BLOCK = 16
+"""CacheConfig.DEFAULT_BLOCK_SIZE, vllm/config/cache.py."""
+
+
+def input_buffers(shape: Shape, load: Load, known: Coefficients) -> int:
+    """max_num_batched_tokens · hidden · element + max_num_seqs · ceil(max_model_len / block) · 4, bytes."""
+    kept = 0
+    if known.embeds_always or (known.embeds_of_images and not load.takes_tokens):
+        kept += load.max_num_batched_tokens * shape.hidden_size * shape.element_bytes
+    if known.first_table:
+        kept += load.max_num_seqs * ceil_div(load.max_model_len, load.block_size) * _ENTRY
+    return kept
+
+
+def input_line(shape: Shape, load: Load, known: Coefficients) -> BudgetLine | None:
+    """The line of the budget; None where the release does not take it off, or there is nothing."""
+    kept = input_buffers(shape, load, known)
+    source = f"embeddings and block table of a batch: {load.max_num_batched_tokens:,} tokens"
+    return exact("input buffers", kept, source) if kept else None

@@ -1,0 +1,60 @@
+"""What sampling takes in vLLM's profile run.
+
+vllm-project/vllm v1/worker/gpu_model_runner.py and v1/worker/gpu/model_runner.py, _dummy_sampler_run. For one
+logit: 2 bytes as the head leaves it, 4 in float32, 4 once masked (FlashInfer's top_k_mask_logits) or of its
+exponential noise (random_sample), 4 of its probability: 14, as an H100 with 0.33 showed block by block, under
+both runners. vllm/v1/sample/ops/topk_topp_triton.py keeps a row of the vocabulary in float32 for every
+program that it starts, and starts one for each multiprocessor; the V1 runner calls it beside FlashInfer
+(0.21 on) or in its place, from eight requests on (apply_top_k_top_p).
+"""
+
+from __future__ import annotations
+
+from kvplan.architectures.config.activation_shape import Shape
+from kvplan.engines.vllm.load import Coefficients, Load
+from kvplan.gpu import Gpu
+from kvplan.units import ceil_div
+
+H100_MULTIPROCESSORS = 132
+"""Of the GPUs that most constants were learnt on; taken where a spec does not say."""
+_SORTED_BELOW = 8
+"""Fewer requests are sorted by torch."""
+_FLOAT32 = 4
+
+
+def sampler_peak(shape: Shape, load: Load, known: Coefficients) -> int:
+    """rows · vocabulary · bytes per logit + hidden states of the batch and of what is sampled + the kernel's
+    buffer, bytes; rows = min(max_num_seqs, max_num_batched_tokens), 0 where nothing is sampled."""
+    rows = sampled(load)
+    width = shape.hidden_size * shape.element_bytes
+    logit = known.logit_millibytes if load.fused_sampler else known.logit_unfused_millibytes
+    states = (load.max_num_batched_tokens + rows * known.sampled_copies) * width
+    return ceil_div(rows * shape.vocab_size * logit, 1000) + states + kernel_buffer(shape, load, known)
+
+
+def kernel_buffer(shape: Shape, load: Load, known: Coefficients) -> int:
+    """programs · vocabulary · 4 bytes, programs = min(multiprocessors, 2^ceil(log2(min(multiprocessors,
+    rows)))); 0 where Triton does not sample. It stays."""
+    rows = sampled(load)
+    runs = known.kernel_always or (known.kernel_alone and not load.fused_sampler)
+    if not runs or rows < _SORTED_BELOW:
+        return 0
+    most = load.multiprocessors or H100_MULTIPROCESSORS
+    programs = min(most, 1 << (min(most, rows) - 1).bit_length())
+    return programs * shape.vocab_size * _FLOAT32
+
+
+def flashinfer_samples(gpu: Gpu | None) -> bool:
+    """Whether FlashInfer, which vLLM's wheels bring, samples on a GPU (topk_topp_sampler.py,
+    flashinfer_sampler_supported): NVIDIA's, with more than 16 multiprocessors."""
+    if gpu is None:
+        return True
+    return gpu.vendor.lower() == "nvidia" and (gpu.multiprocessors or H100_MULTIPROCESSORS) > _FEW
+
+
+_FEW = 16
+
+
+def sampled(load: Load) -> int:
+    """Requests whose logits the run samples."""
+    return min(load.max_num_seqs, load.max_num_batched_tokens) if load.samples else 0
