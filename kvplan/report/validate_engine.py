@@ -104,7 +104,9 @@ def _held(outcome: Outcome) -> str:
     if "engine_kv_bytes" in found:
         return "weights and the tensors of the cache"
     tokens = outcome.target.result.request.tokens
-    return " and ".join(words) + (f" of {tokens:,} tokens" if len(words) == 2 else "") if words else "figures"
+    ran = found.get("served_running_peak")
+    served = "" if ran is None else f", {ran:,} at once on its server,"
+    return " and ".join(words) + (f" of {tokens:,} tokens{served}" if len(words) == 2 else "") or "figures"
 
 
 def _table(figures: Sequence[Figure]) -> Screen:

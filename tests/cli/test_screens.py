@@ -169,7 +169,7 @@ def test_a_length_that_does_not_start_says_why(run: Run) -> None:
 @pytest.mark.parametrize("asked", [(), ("-t", "8k"), ("-t", "0"), ("--max-model-len", "40960")])
 def test_a_start_that_only_estimates_speak_against_is_likely_no(run: Run, asked: tuple[str, ...]) -> None:
     """Whatever length is asked for: the start is of max_model_len."""
-    ran = run("size", "qwen3-8b", "--gpu", "rtx-4090", *asked)
+    ran = run("size", "qwen3-8b", "-e", "vllm@0.27", "--gpu", "rtx-4090", *asked)
     assert ran.code == 1
     assert ran.out.startswith("Likely no: ")
     assert "at most: it may start" in " ".join(ran.out.split())

@@ -18,7 +18,7 @@ from kvplan.report.validate_engine import engine_screen
 from kvplan.validate.probe import Hardware
 from kvplan.validate.session import Outcome
 from kvplan.validate.target import Target, bare_plan, target_of
-from tests.validate.test_evidence import BY_VLLM, FOLDER, MEASURED, MODELS, PLANS, ROOT
+from tests.validate.test_evidence import FOLDER, MEASURED, MODELS, PLANS, ROOT
 
 OF_A_RANK = {"rank_blocks_0", "rank_requests", "attention_checks"}
 """What stands in the receipt alone: of one rank's group, or counted again in a line of the screen."""
@@ -61,7 +61,10 @@ def test_the_screen_is_short_and_no_wider_than_a_terminal(name: str) -> None:
     assert len(rows) <= 20
     assert max(map(len, rows)) <= 80
     assert rows[0].startswith(
-        ("Validation on NVIDIA H200: confirmed for", "Confirmed by vLLM 0.33.0 on NVIDIA")
+        (
+            f"Validation on {_receipt(name).hardware['name']}: confirmed for",
+            "Confirmed by vLLM 0.33.0 on NVIDIA",
+        )
     )
 
 
@@ -77,7 +80,7 @@ def test_every_figure_has_a_line_and_a_title(name: str) -> None:
 
 
 def test_what_the_engine_measured_stands_with_its_interval_of_figures() -> None:
-    text = screen_of(BY_VLLM, whole=True)
+    text = screen_of("rag-llama-3.1-8b-128k-h200-vllm", whole=True)
     assert "57,497" in text
     assert "120,581,260,903" in text
     assert "engine 0.33.0, torch 2.14.0+cu130, Python 3.12.3, NVIDIA H200" in text
