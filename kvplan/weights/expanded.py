@@ -1,46 +1,76 @@
-"""Block scales of FP8 on a GPU that cannot multiply FP8: its kernel wants a scale for every output.
+"""What a kernel makes of scales and zero points as it loads quantised matrices: more bytes for each number.
 
-Marlin takes scales of groups, not of blocks: those of a block are repeated for each of its outputs, in the
-model's dtype (vllm-project/vllm quantization/utils/marlin_utils_fp8.py, prepare_fp8_layer_for_marlin and
-prepare_fp8_moe_layer_for_marlin: weight_scale_inv.to(orig_dtype), repeat_interleave(block_n), 0.20 to 0.32).
-Two RTX 3090 with Qwen3.8-27B-FP8 and 0.27.1 print 14.46 GiB of weights on each, 14.30 without this.
+FP8 in blocks on a GPU that cannot multiply FP8: Marlin takes scales of groups, not of blocks: those of a
+block are repeated for each of its outputs, in the model's dtype (vllm-project/vllm quantization/utils/
+marlin_utils_fp8.py, prepare_fp8_layer_for_marlin and prepare_fp8_moe_layer_for_marlin:
+weight_scale_inv.to(orig_dtype), repeat_interleave(block_n), 0.20 to 0.32). Two RTX 3090 with
+Qwen3.8-27B-FP8 and 0.27.1 print 14.46 GiB of weights on each, 14.30 without this.
+
+Integers with zero points on Hopper: Machete, which comes first there, takes them multiplied with their
+scales, in the model's dtype (model_executor/kernels/linear/mixed_precision/machete.py, transform_w_zp; not
+experts). The parameters of Qwen2.5-7B in AWQ, loaded by 0.33 on an H100, are these to the byte.
 """
 
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Callable
 from fractions import Fraction
 
 from kvplan.weights.formats import Format
-from kvplan.weights.inventory import Inventory, Tensor
+from kvplan.weights.inventory import Inventory, Role, Tensor
 from kvplan.weights.ranks import Parallel, elements_on_rank, stage_layers
 
 _EIGHT = 8
+_MACHETE_BITS, _MACHETE_GROUPS = (4, 8), (0, 64, 128)
+"""Of unsigned integers, and the groups of inputs that it takes; 0: a whole row (machete_utils.py)."""
 
 
-def expanded_bytes(inventory: Inventory, parallel: Parallel, element: int) -> tuple[int, ...]:
-    """numbers / (inputs of a block) · element − numbers / (numbers of a block) · (bytes of its scale), on the
-    fullest rank of each stage. element: bytes of the model's dtype."""
+def expanded_bytes(
+    inventory: Inventory, parallel: Parallel, more: Callable[[Tensor, int], Fraction], element: int
+) -> tuple[int, ...]:
+    """Numbers · what each takes more, on the fullest rank of each stage. more: bytes for one number of a
+    matrix (`repeated_scales`, `whole_zero_points`). element: bytes of the model's dtype."""
     found, start = [], 0
     for count in stage_layers(len(inventory.layers), parallel.pipeline_parallel_size):
         held: Counter[Tensor] = Counter()
         for block in inventory.layers[start : start + count]:
-            held.update(tensor for tensor in block.tensors if _in_blocks(tensor.form))
+            held.update(tensor for tensor in block.tensors if tensor.form is not None)
         amounts = (
-            elements_on_rank(tensor, parallel) * times * _more(tensor.form, element)
+            elements_on_rank(tensor, parallel) * times * more(tensor, element)
             for tensor, times in held.items()
-            if tensor.form is not None
         )
         found.append(int(sum(amounts)))
         start += count
     return tuple(found)
 
 
-def _in_blocks(form: Format | None) -> bool:
-    return form is not None and form.bits == _EIGHT and min(form.block) > 1 and bool(form.scale_bytes)
-
-
-def _more(form: Format, element: int) -> Fraction:
-    """Bytes for each number of the matrix."""
+def repeated_scales(tensor: Tensor, element: int) -> Fraction:
+    """element / (inputs of a block) − (bytes of its scale) / (numbers of a block); 0 where a scale is not of
+    a block of 8-bit numbers."""
+    form = tensor.form
+    if form is None or form.bits != _EIGHT or min(form.block) <= 1 or not form.scale_bytes:
+        return Fraction(0)
     outputs, inputs = form.block
     return Fraction(element, inputs) - Fraction(form.scale_bytes or 0, outputs * inputs)
+
+
+def whole_zero_points(tensor: Tensor, element: int) -> Fraction:
+    """(element − bits of a zero point / 8) / (inputs of a group); 0 where there are none, of experts, and of
+    what Machete does not take."""
+    form, inputs = tensor.form, _inputs(tensor)
+    if form is None or not form.zero_bits or tensor.role is Role.EXPERT or not _machete_takes(form):
+        return Fraction(0)
+    group = form.block[1] or inputs
+    return (element - Fraction(form.zero_bits, 8)) / group
+
+
+def _machete_takes(form: Format) -> bool:
+    return form.bits in _MACHETE_BITS and form.block[1] in _MACHETE_GROUPS
+
+
+def _inputs(tensor: Tensor) -> int:
+    inputs = 1
+    for dim in tensor.columns:
+        inputs *= dim.value
+    return inputs

@@ -20,7 +20,7 @@ from kvplan.engines.vllm.indexer import Reserved, reserved
 from kvplan.engines.vllm.load import Coefficients, Load
 from kvplan.engines.vllm.memory import own_line, vllm_budget
 from kvplan.engines.vllm.non_torch import fusion_workspace, non_torch, non_torch_line
-from kvplan.engines.vllm.profile_peak import activation_peak
+from kvplan.engines.vllm.profile_peak import activation_peak, draft_states
 
 KNOWN = Coefficients(
     calibrated=True,
@@ -61,6 +61,7 @@ KNOWN = Coefficients(
     graph_latent_layer_bytes=0,
     graph_split_layer_bytes=0,
     graph_ranks_milli=1_500,
+    draft_graph_bytes=0,
     graph_margin=3,
     graph_margin_milli=500,
     graph_low_milli=500,
@@ -120,8 +121,13 @@ def test_encoder_outputs_are_alive_during_the_pass() -> None:
 
 
 def test_a_draft_that_reads_hidden_states_keeps_copies_of_them() -> None:
+    """Three beside the model's own pass, all of them while it is compiled, none beside the sampler."""
     drafted = replace(LOAD, drafts=3, reads_hidden=True)
-    assert activation_peak(SMALL, drafted, KNOWN) - activation_peak(SMALL, LOAD, KNOWN) == 6 * 10 * 8 * 2
+    hidden = 10 * 8 * 2
+    few, known = replace(SMALL, vocab_size=1), replace(KNOWN, compile_copies_milli=0)
+    assert activation_peak(few, drafted, KNOWN) - activation_peak(few, LOAD, KNOWN) == 3 * hidden
+    assert activation_peak(SMALL, drafted, KNOWN) == activation_peak(SMALL, LOAD, KNOWN)
+    assert draft_states(few, drafted, known) == 6 * hidden
 
 
 def test_non_torch_memory_follows_the_ranks() -> None:

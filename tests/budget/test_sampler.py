@@ -16,8 +16,10 @@ from hypothesis import strategies as st
 import kvplan
 from kvplan.architectures.config.activation_shape import Shape
 from kvplan.engines.vllm.coefficients import vllm_coefficients
+from kvplan.engines.vllm.cold_compile import compile_line
 from kvplan.engines.vllm.input_buffers import input_buffers
 from kvplan.engines.vllm.load import Load
+from kvplan.engines.vllm.profile_peak import activation_peak
 from kvplan.engines.vllm.runner import V1, V2
 from kvplan.engines.vllm.sampler import flashinfer_samples, kernel_buffer, sampled, sampler_peak
 from kvplan.files.gpus.find import list_gpus, load_gpu
@@ -55,6 +57,16 @@ def test_the_peak_of_eight_starts(runner: str, model: tuple[int, int], peak: int
     assert 0 <= peak - found <= 12 * MIB
 
 
+def test_what_compiling_takes_beside_the_sampler_s_tables() -> None:
+    """Llama-3.1-8B without FlashInfer: the embedding's copy and two of the hidden states are the peak."""
+    known = vllm_coefficients((0, 33), V2)
+    load = replace(SERVER, fused_sampler=False, compile_cache="cold", passes=((1, 0),))
+    line = compile_line(shape(*LLAMA), load, known)
+    assert line is not None
+    found = line.bytes + activation_peak(shape(*LLAMA), load, known)
+    assert 0 <= 1_184_952_832 - found <= MIB
+
+
 @pytest.mark.parametrize("vocabulary", [LLAMA[0], GEMMA[0], QWEN[0]])
 def test_the_kernel_s_buffer_to_the_byte(vocabulary: int) -> None:
     bytes_seen = {LLAMA[0]: 67_719_168, GEMMA[0]: 138_445_824, QWEN[0]: 131_112_960}
@@ -86,6 +98,15 @@ def test_v2_keeps_embeddings_for_images_alone() -> None:
     of_text, of_images = (replace(SERVER, takes_tokens=takes) for takes in (True, False))
     assert input_buffers(shape(152_064, 3584), of_text, known) == 0
     assert input_buffers(shape(152_064, 3584), of_images, known) == 8192 * 3584 * 2 == 56 * MIB
+
+
+def test_a_draft_s_states_stay_under_v2() -> None:
+    """The EAGLE-3 start made 64 MiB more than the one without a draft; at the sampler's peak nothing more."""
+    known = vllm_coefficients((0, 33), V2)
+    plain, drafting = SERVER, replace(SERVER, drafts=3, reads_hidden=True, own_head=True)
+    more = input_buffers(shape(*LLAMA), drafting, known) - input_buffers(shape(*LLAMA), plain, known)
+    assert more == 64 * MIB
+    assert sampler_peak(shape(*LLAMA), drafting, known) == sampler_peak(shape(*LLAMA), plain, known)
 
 
 @pytest.mark.parametrize("runner", [V1, V2])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from kvplan.architectures.config.activation_shape import Shape
+from kvplan.engines.vllm.draft_graphs import draft_graphs
 from kvplan.engines.vllm.graphs import captured
 from kvplan.engines.vllm.load import Coefficients, Load
 from kvplan.results import BudgetLine
@@ -54,7 +55,10 @@ def graph_line(shape: Shape, load: Load, known: Coefficients, how: str) -> Budge
     made += f", {gib(kept)} of FlashInfer's buffers" if kept else ""
     sums = count.largest_full * load.split_bytes if apart else 0
     made += f", {gib(sums)} of FlashAttention's partial sums" if sums else ""
-    made, graphs = f"{made}; {how}", graphs + kept + sums
+    drafts = draft_graphs(shape, load, known, count)
+    made += f", {gib(drafts)} of the draft's" if drafts else ""
+    margin, least = margin + drafts // 2, least + drafts // 2
+    made, graphs = f"{made}; {how}", graphs + kept + sums + drafts
     # V1 takes the larger of the first piecewise and the first full graph, and FlashInfer's buffers lie in the
     # latter alone (profile_cudagraph_memory, max(shared_memory_estimate.values())): they may add nothing.
     # Where TRT-LLM's kernels decode, six starts of eight have them whole.

@@ -73,6 +73,7 @@ def load_of(
         drafts=drafts,
         reads_hidden=bool(drafts) and method in EAGLE_LIKE,
         predicts=bool(drafts) and method == "mtp",
+        own_head=bool(drafts) and method == "eagle3",
         largest_graph=largest if isinstance(largest, int) else 0,
         cudagraph_mode=graph_mode(model, settings, version),
         compile_cache=str(own.get("compile_cache", UNKNOWN)),

@@ -27,8 +27,9 @@ def activation_peak(shape: Shape, load: Load, known: Coefficients) -> int:
         forward = known.traced_rest + max(tokens * each + besides for each, besides in load.passes)
     else:
         forward = forward_bytes(shape, tokens=tokens, tp=tp, copies_milli=known.hidden_copies_milli)
+    forward += read_states(shape, load, known)
     workspace = workspaces(shape, load) * known.workspace_milli // 1000
-    beside = _encoder(shape, load, known) + draft_states(shape, load, known)
+    beside = _encoder(shape, load, known)
     if known.workspace_kept:
         workspace = max(workspace, load.indexer.kept)  # one workspace, as large as its largest use
         return max(sampler, forward + load.indexer.passing) + workspace + beside
@@ -51,7 +52,15 @@ def draft_states(shape: Shape, load: Load, known: Coefficients) -> int:
     return _hidden_of_draft(shape, load) * copies // 1000
 
 
-_PREDICTION_COPIES = 1000
+def read_states(shape: Shape, load: Load, known: Coefficients) -> int:
+    """What of it lies beside the model's own pass: the layers' states that the draft will read, three of them
+    under EAGLE-3 (eagle3_utils.py, auxiliary layers). Before anything is sampled they are free again: the
+    allocations of an EAGLE-3 start on an H100 show none of them at the sampler's peak."""
+    copies = min(_AUXILIARY_COPIES, known.draft_copies_milli)
+    return _hidden_of_draft(shape, load) * (_PREDICTION_COPIES if load.predicts else copies) // 1000
+
+
+_PREDICTION_COPIES, _AUXILIARY_COPIES = 1000, 3000
 
 
 def _hidden_of_draft(shape: Shape, load: Load) -> int:

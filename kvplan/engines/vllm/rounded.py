@@ -16,7 +16,7 @@ from kvplan.settings import EAGLE_LIKE, Serving
 from kvplan.units import MIB, gib
 from kvplan.weights.absorbed import again_bytes
 from kvplan.weights.allocated import rounded_up
-from kvplan.weights.expanded import expanded_bytes
+from kvplan.weights.expanded import expanded_bytes, repeated_scales, whole_zero_points
 from kvplan.weights.facts import WeightSources
 from kvplan.weights.inventory import Inventory
 from kvplan.weights.ranks import Parallel, stage_layers, tensor_bytes
@@ -27,6 +27,8 @@ BESIDE = "beside the weights"
 _LOADED_WHOLE, _MAX_SPLIT = (0, 21), 20 * MIB
 _FP8 = (8, 9)
 """The least compute capability that multiplies FP8."""
+_HOPPER, _KERNEL_CHOSEN = (9, 0), (0, 22)
+"""Since then AWQ asks for the best kernel, not for Marlin (awq_marlin.py, choose_mp_linear_kernel)."""
 
 
 def rounded_lines(
@@ -47,7 +49,8 @@ def rounded_lines(
     mla_attention.py, process_weights_after_loading, 0.20 to 0.32; v1/attention/backends/mla/common.py before;
     quantization/utils/quant_utils.py, get_and_maybe_dequant_weights).
 
-    On a GPU without FP8 the scales of FP8 blocks are kept for every output (`kvplan.weights.expanded`).
+    On a GPU without FP8 the scales of FP8 blocks are kept for every output, on Hopper the zero points of
+    integers in the model's dtype (`kvplan.weights.expanded`).
 
     Since 0.21 vLLM loads with max_split_size_mb at 20, on NVIDIA's GPUs (v1/worker/gpu_worker.py, load_model,
     _scoped_allocator_max_split; vllm-project/vllm#41268): a larger tensor has whole steps of 2 MiB. The log's
@@ -68,12 +71,15 @@ def rounded_lines(
     absorbed = (0,) * len(amounts)
     if keeps_latent(model):
         absorbed = again_bytes(inventory, parallel, lambda tensor: dtype.bytes if tensor.form else 0)
-    scales = (0,) * len(amounts)
+    scales = zeros = (0,) * len(amounts)
     if gpu.vendor == NVIDIA and (gpu.compute_capability or _FP8) < _FP8:
-        scales = expanded_bytes(inventory, parallel, dtype.bytes)
+        scales = expanded_bytes(inventory, parallel, repeated_scales, dtype.bytes)
+    if gpu.compute_capability == _HOPPER and release >= _KERNEL_CHOSEN:
+        zeros = expanded_bytes(inventory, parallel, whole_zero_points, dtype.bytes)
+    beyond = _beyond(made, inventory, parallel, dtype)
     lines = []
-    for stage, (amount, shared, again, repeated) in enumerate(
-        zip(amounts, _beyond(made, inventory, parallel, dtype), absorbed, scales, strict=True)
+    for stage, (amount, shared, again, repeated, points) in enumerate(
+        zip(amounts, beyond, absorbed, scales, zeros, strict=True)
     ):
         tables = every + (last if stage == len(amounts) - 1 else 0)
         source = f"torch's allocator: {how}"
@@ -83,13 +89,17 @@ def rounded_lines(
             source += f"; {gib(again)} of kv_b_proj a second time, unquantised, for decoding"
         if repeated:
             source += f"; {gib(repeated)} of block scales for every output, as Marlin wants them"
+        if points:
+            source += f"; {gib(points)} of zero points in {8 * dtype.bytes} bits, as Machete wants them"
         if kept:
             source += f"; {gib(kept)} for the batch's per-layer embeddings"
         if chosen:
             source += f"; {gib(chosen)} for what the batch's indexer chooses"
         if tables:
             source += f"; {gib(tables)} of further angles and of the batch's buffers"
-        lines.append(exact(BESIDE, amount + shared + again + repeated + kept + chosen + tables, source))
+        lines.append(
+            exact(BESIDE, amount + shared + again + repeated + points + kept + chosen + tables, source)
+        )
     return tuple(lines)
 
 
