@@ -159,7 +159,7 @@ def test_the_split_behind_the_speed_is_printed(capsys: pytest.CaptureFixture[str
 
 
 def test_size_says_both_where_they_disagree_about_starting(run: Run) -> None:
-    words = ["llama-3.3-70b", "--gpu", "2xh100", "-t", "4k", "--max-model-len", "8k"]
+    words = ["llama-3.3-70b", "--gpu", "2xh100", "-t", "4k", "--max-model-len", "12k"]
     head = run("size", *words).out.splitlines()[:3]
     assert "safely none: it may not start." in " ".join(head)
     assert "may not start" not in run("size", "qwen3-32b", "--gpu", "h200", "-t", "8k").out

@@ -115,7 +115,6 @@ def test_todays_answer_is_what_was_measured(name: str, capsys: pytest.CaptureFix
     (rank,), figures = today["ranks"], _figures(name)
     assert today["plan_hash"] == receipt["plan_hash"]
     if name in PLANS:  # their pool is the budget's estimate, which may move within its interval
-        assert rank["requests"] == figures["requests"]["measured"]
         assert rank["weights_bytes"] == figures["weights_bytes"]["measured"]
         pool = str(receipt["settings"]["kv_cache_memory"])
         assert main(["validate", *words, "--kv-cache-memory", pool, "--dry-run", "--json"]) == 0

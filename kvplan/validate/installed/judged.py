@@ -32,7 +32,10 @@ RESOLVED = ("max_model_len", "max_num_seqs", "max_num_batched_tokens")
 """Settings that the plan predicts on its own GPU."""
 _LINES = (
     ("activation_bytes", ("activation", "cold compile", "encoder profile")),
-    ("consumed_bytes", ("weights", "repacked", "rotary", "sampler states", "non-torch", "draft", "LoRA")),
+    (
+        "consumed_bytes",
+        ("weights", "repacked", "beside", "rotary", "sampler states", "input", "non-torch", "draft", "LoRA"),
+    ),
     ("graphs_bytes", ("CUDA graphs",)),
 )
 """Figure, and how the names of the budget's lines begin that it is measured against."""
