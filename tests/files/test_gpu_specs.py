@@ -111,7 +111,7 @@ def test_each_family_has_one_default() -> None:
 
 def test_known_memory_figures() -> None:
     h200 = load_gpu("h200")
-    assert h200.memory_total_bytes == 143156 * MIB
+    assert h200.memory_total_bytes == 150_109_880_320  # torch prints 143156MB
     assert h200.memory_nvml_bytes == 143771 * MIB
     assert h200.compute_capability == (9, 0)
     assert h200.dense_tflops["bf16"] == 989
