@@ -24,6 +24,7 @@ from kvplan.engines.vllm.splits import buffers_of, split_bytes
 from kvplan.files.gpus.find import load_gpu
 from kvplan.model import Model
 from kvplan.results import Budget
+from kvplan.units import GIB
 from tests.budget.test_formula import KNOWN, LOAD
 
 COUNTS = {"Qwen/Qwen3-0.6B": 622_329_856, "Qwen/Qwen2.5-7B-Instruct": 622_854_144}
@@ -176,3 +177,21 @@ def test_pools_that_0_33_measured_on_an_h200(model: str) -> None:
     told = budget(model, flashinfer="absent", compile_cache="cold")
     assert told.kv_pool_bytes == pytest.approx(MEASURED[model], rel=0.005)
     assert told.kv_pool_low_bytes <= MEASURED[model] <= told.kv_pool_high_bytes
+
+
+WITH_FLASHINFER = {
+    "meta-llama/Llama-3.1-8B": 54.52015,
+    "Qwen/Qwen2.5-7B": 54.88832,
+    "Qwen/Qwen3-30B-A3B": 11.43421,
+}
+"""GiB that cold starts of 0.33 left on an H100 (tests/data/measured.yaml)."""
+
+
+@pytest.mark.parametrize("model", WITH_FLASHINFER)
+def test_pools_that_0_33_measured_on_an_h100(model: str) -> None:
+    """With every default, FlashInfer there as the wheel brings it."""
+    found = kvplan.size(model, engine="vllm@0.33", gpu="h100").budget
+    assert found is not None
+    measured = WITH_FLASHINFER[model] * GIB
+    assert found.kv_pool_bytes == pytest.approx(measured, rel=0.005)
+    assert found.kv_pool_low_bytes <= measured <= found.kv_pool_high_bytes

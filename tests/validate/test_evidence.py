@@ -101,6 +101,12 @@ def test_every_receipt_is_whole_and_confirmed(name: str) -> None:
     assert all(figure.agrees for figure in one.receipt.figures)
 
 
+def _requests(words: list[str], pool: int, capsys: pytest.CaptureFixture[str]) -> int:
+    assert main(["validate", *words, "--kv-cache-memory", str(pool), "--dry-run", "--json"]) == 0
+    (rank,) = json.loads(capsys.readouterr().out)["ranks"]
+    return int(rank["requests"])
+
+
 @pytest.mark.parametrize("name", [*PLANS, *MODELS])
 def test_todays_answer_is_what_was_measured(name: str, capsys: pytest.CaptureFixture[str]) -> None:
     """The same plan by its hash: bytes, segments, blocks and requests."""
@@ -116,6 +122,10 @@ def test_todays_answer_is_what_was_measured(name: str, capsys: pytest.CaptureFix
     assert today["plan_hash"] == receipt["plan_hash"]
     if name in PLANS:  # their pool is the budget's estimate, which may move within its interval
         assert rank["weights_bytes"] == figures["weights_bytes"]["measured"]
+        assert main(["size", *words, "--json"]) == 0
+        budget = json.loads(capsys.readouterr().out)["budget"]
+        least, most = (_requests(words, budget[f"kv_pool_{end}_bytes"], capsys) for end in ("low", "high"))
+        assert least <= figures["requests"]["measured"] <= most
         pool = str(receipt["settings"]["kv_cache_memory"])
         assert main(["validate", *words, "--kv-cache-memory", pool, "--dry-run", "--json"]) == 0
         (rank,) = json.loads(capsys.readouterr().out)["ranks"]

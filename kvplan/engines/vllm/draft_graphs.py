@@ -9,7 +9,7 @@ sampler in them.
 from __future__ import annotations
 
 from kvplan.architectures.config.activation_shape import Shape
-from kvplan.engines.vllm.graphs import Captured, captured
+from kvplan.engines.vllm.graphs import Captured
 from kvplan.engines.vllm.load import Coefficients, Load
 
 HEAD = 32_000
@@ -18,18 +18,18 @@ _LOGIT, _MAPPED = 6, 2
 """Bytes: as the head leaves it and in float32; as it is mapped to the model's vocabulary."""
 
 
-def draft_graphs(shape: Shape, load: Load, known: Coefficients, count: Captured) -> int:
+def draft_graphs(
+    shape: Shape, load: Load, known: Coefficients, count: Captured, of_one_token: Captured
+) -> int:
     """graphs · a constant + logits of the widest batch + FlashAttention 3's sums of its tokens, bytes; 0
     where the release does not estimate them, and without a draft that reads hidden states.
 
-    count: the model's own graphs. One start was read: EAGLE-3 on an H100, 0.68 GiB of 151 graphs.
+    count: the model's own graphs; of_one_token: those of a model without a draft. One start was read: EAGLE-3
+    on an H100, 0.68 GiB of 151 graphs.
     """
     if not known.draft_graph_bytes or not load.reads_hidden or not load.samples:
         return 0
-    next_ones = Captured(0, 0)
-    if load.drafts > 1:
-        batch = load.max_num_seqs, load.max_num_batched_tokens, 0
-        next_ones = captured(*batch, largest=load.largest_graph, mode=load.cudagraph_mode)
+    next_ones = of_one_token if load.drafts > 1 else Captured(0, 0)
     graphs = count.number + next_ones.full
     rows = max(next_ones.largest_full, count.largest_full // (1 + load.drafts))
     tokens = max(next_ones.largest_full, count.largest_full)

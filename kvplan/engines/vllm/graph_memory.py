@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from kvplan.architectures.config.activation_shape import Shape
 from kvplan.engines.vllm.draft_graphs import draft_graphs
-from kvplan.engines.vllm.graphs import captured
+from kvplan.engines.vllm.graphs import Captured, captured
 from kvplan.engines.vllm.load import Coefficients, Load
 from kvplan.results import BudgetLine
 from kvplan.units import gib
@@ -22,21 +22,25 @@ def graph_sums(load: Load) -> int:
     return min(load.split_bytes, _SUMS_READ) * SUMS_MILLI // 1000
 
 
-def graph_line(shape: Shape, load: Load, known: Coefficients, how: str) -> BudgetLine | None:
-    """Layers · captured graphs · a constant, and what FlashInfer makes meanwhile; None where the estimate is
-    0 or nothing is captured."""
-    if load.enforce_eager or not known.graph_layer_bytes:
-        return None
-    count = captured(
+def _sizes(load: Load, known: Coefficients, drafts: int) -> Captured:
+    return captured(
         load.max_num_seqs,
         load.max_num_batched_tokens,
-        load.drafts,
+        drafts,
         largest=load.largest_graph,
         wide=known.graphs_wide and (load.capability or (0, 0))[0] == 10,
         by_request=known.graphs_by_request,
         uniform=load.flashinfer.uniform,
         mode=load.cudagraph_mode,
     )
+
+
+def graph_line(shape: Shape, load: Load, known: Coefficients, how: str) -> BudgetLine | None:
+    """Layers · captured graphs · a constant, and what FlashInfer makes meanwhile; None where the estimate is
+    0 or nothing is captured."""
+    if load.enforce_eager or not known.graph_layer_bytes:
+        return None
+    count = _sizes(load, known, load.drafts)
     if not count.number:
         return None
     apart = bool(known.graph_split_layer_bytes and load.split_bytes)
@@ -55,7 +59,7 @@ def graph_line(shape: Shape, load: Load, known: Coefficients, how: str) -> Budge
     made += f", {gib(kept)} of FlashInfer's buffers" if kept else ""
     sums = count.largest_full * load.split_bytes if apart else 0
     made += f", {gib(sums)} of FlashAttention's partial sums" if sums else ""
-    drafts = draft_graphs(shape, load, known, count)
+    drafts = draft_graphs(shape, load, known, count, _sizes(load, known, 0))
     made += f", {gib(drafts)} of the draft's" if drafts else ""
     margin, least = margin + drafts // 2, least + drafts // 2
     made, graphs = f"{made}; {how}", graphs + kept + sums + drafts
