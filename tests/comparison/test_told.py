@@ -3,13 +3,17 @@ concurrency."""
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 import kvplan
 from kvplan.api import compare
+from kvplan.comparison import Verdict
 from kvplan.errors import KvplanError
 from kvplan.files.servers.sightings import gpu_of
 from tests.comparison.logs import observed, vllm_log
+from tests.live.tiny import MODELS, write_model
 
 V4 = {"model": "/mnt/models/served", "length": 1_000_000, "version": "0.21.0"}
 V4_LINES = (
@@ -144,3 +148,29 @@ def test_a_refusal_of_a_cache_that_is_not_counted_whole() -> None:
     row = compare(observation=observed(text)).row("needed_kv_bytes")
     assert row.predicted is None
     assert "dflash" in str(row.explanation)
+
+
+@pytest.mark.parametrize(
+    ("reset", "tokens", "concurrency"), [(False, "883,011", "215.58"), (True, "762,600", "186.18")]
+)
+def test_states_of_a_cpu_build_are_float32_where_its_log_says_so(
+    reset: bool, tokens: str, concurrency: str, tmp_path: Path
+) -> None:
+    """vLLM 0.32's CPU build keeps recurrent states in float32 on CPUs with bfloat16 dot products alone
+    (platforms/cpu.py): both lines were printed by a server, on two machines."""
+    write_model(tmp_path, MODELS["gated-delta"])
+    lines = (
+        "INFO 11-27 03:20:11 [core.py:133] Initializing a V1 LLM engine (v0.32.0) with config: "
+        f"model='{tmp_path}', dtype=torch.bfloat16, max_seq_len=4096, tensor_parallel_size=1, "
+        "pipeline_parallel_size=1, enforce_eager=True, kv_cache_dtype=auto, device_config=cpu, "
+        "enable_prefix_caching=True",
+        *(
+            ["WARNING 11-27 03:20:11 [cpu.py:317] Reset SSM cache type to float32 for accelerated GDN mamba "
+             "backend 'gdn'."] if reset else []
+        ),
+        "INFO 11-27 03:20:29 [cpu_worker.py:260] Explicitly set (1.0/19.34) GiB for KV cache on node 0.",
+        f"INFO 11-27 03:20:29 [kv_cache_utils.py:2327] CPU KV cache size: {tokens} tokens, "
+        f"Maximum concurrency for 4,096 tokens per request: {concurrency}x",
+    )  # fmt: skip
+    found = compare(tmp_path, observation=observed("\n".join(lines)))
+    assert found.verdict is Verdict.AGREES, found.model_dump()

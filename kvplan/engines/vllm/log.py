@@ -86,6 +86,7 @@ RULES: tuple[Rule, ...] = (
     ),
     rule("Resolved architecture: {architecture:word}", kind="settings", text="model"),
     rule("Using max model len {max_model_len:n}", kind="settings", text="model"),
+    rule("Reset SSM cache type to {mamba_ssm_cache_dtype:word} for", kind="settings", text="platform"),
     rule("Defaulting max_num_seqs to {max_num_seqs:n} for", kind="settings", text="default"),
     rule(
         "Defaulting max_num_batched_tokens to {max_num_batched_tokens:n} for", kind="settings", text="default"

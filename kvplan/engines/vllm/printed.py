@@ -53,11 +53,11 @@ def _length(observation: Observation) -> Count | None:
 def cpu_defaults(ranks: int, *, block_size: int = 128, usage: str = "server") -> dict[str, Any]:
     """What vLLM's CPU build does otherwise (0.32: platforms/cpu.py, engine/arg_utils.py get_batch_defaults).
 
-    block_size is 16 for a latent cache on CPUs without AMX.
+    block_size is 16 for a latent cache on CPUs without AMX. Recurrent states are float32 (since 0.28) on CPUs
+    with bfloat16 dot products alone, where a line of the log says so.
     """
     return {
         "block_size": block_size,
-        "mamba_ssm_cache_dtype": "float32",
         "max_num_batched_tokens": (4096 if usage == "llm" else 2048) * ranks,
         "max_num_seqs": (256 if usage == "llm" else 128) * ranks,
         "async_scheduling": False,
@@ -177,12 +177,9 @@ class _Vllm(Reading):
             if rules_of(other.version) != rules_of(choice.version):
                 yield Hypothesis(("version",), f"the rules of vLLM {other.version}", other)
         ranks = settings.tensor_parallel_size * settings.pipeline_parallel_size
-        for size in (128, 16):
-            fresh = {
-                name: value
-                for name, value in cpu_defaults(ranks, block_size=size, usage=settings.usage).items()
-                if name not in shown
-            }
+        for size, states in ((128, {}), (16, {}), (128, {"mamba_ssm_cache_dtype": "float32"})):
+            defaults = {**cpu_defaults(ranks, block_size=size, usage=settings.usage), **states}
+            fresh = {name: value for name, value in defaults.items() if name not in shown}
             yield Hypothesis(tuple(fresh), "the defaults of vLLM's CPU build", choice, tuple(fresh.items()))
         reported = observation.count("block_size")
         for size in dict.fromkeys([*([reported.value] if reported else []), 16, 32, 64, 128, 256]):
