@@ -180,6 +180,7 @@ def lines_of(fitted: Fitted) -> dict[str, list[dict[str, Any]]]:
                 graph_low_milli=0,
                 graphs_wide=False,
                 graphs_by_request=False,
+                graphs_apart=False,
             ),
             *late.graph_rows(),
             _row(

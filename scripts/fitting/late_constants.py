@@ -124,6 +124,7 @@ class Late(NamedTuple):
                 "graph_split_layer_bytes": self.graph_split,
                 **wide,
                 "graph_margin_milli": 250,
+                "graphs_apart": True,
                 "source": "measured piecewise graphs, extrapolated full ones",
             },
             {

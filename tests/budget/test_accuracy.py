@@ -10,6 +10,7 @@ from kvplan.units import GIB
 from scripts import accuracy
 from scripts.cold_warm import cold_warm_lines
 from scripts.field_rows import read_rows
+from scripts.judged import CLOSE, NEAR, Judged, is_calibrated, is_late, judged, safe, share
 from scripts.served_rows import served
 from tests.recorded import DATA
 
@@ -22,31 +23,31 @@ HELD_OUT = DATA / "held_out.yaml"
 
 
 @pytest.fixture(scope="module")
-def answers() -> list[accuracy.Judged]:
+def answers() -> list[Judged]:
     rows, left = read_rows(*REPORTS)
-    return accuracy.judged(rows, left)
+    return judged(rows, left)
 
 
-def test_releases_whose_logs_print_every_term(answers: list[accuracy.Judged]) -> None:
+def test_releases_whose_logs_print_every_term(answers: list[Judged]) -> None:
     """All within 2 %, and in the interval."""
-    inner = [entry for entry in answers if accuracy.is_calibrated(entry.row)]
+    inner = [entry for entry in answers if is_calibrated(entry.row)]
     assert len(inner) >= 16
     assert max(abs(entry.error) for entry in inner) <= 2
     assert all(entry.inside for entry in inner)
     assert median(entry.half_width for entry in inner) <= 0.45
 
 
-def test_later_releases(answers: list[accuracy.Judged]) -> None:
+def test_later_releases(answers: list[Judged]) -> None:
     """What is asked of rows with known weights: 75 % within 2 %, 92 % within 5 % and in an interval that says
     something."""
-    late = [entry for entry in answers if accuracy.is_late(entry.row)]
+    late = [entry for entry in answers if is_late(entry.row)]
     late = [
         entry for entry in late if entry.row.raw["weights_gib"] or entry.row.raw["weight_quant"] == "none"
     ]
     assert len(late) >= 60
-    assert accuracy.share(late, lambda entry: abs(entry.error) <= accuracy.NEAR) >= 0.75
-    assert accuracy.share(late, lambda entry: abs(entry.error) <= accuracy.CLOSE) >= 0.92
-    assert accuracy.share(late, lambda entry: entry.inside) >= 0.92
+    assert share(late, lambda entry: abs(entry.error) <= NEAR) >= 0.75
+    assert share(late, lambda entry: abs(entry.error) <= CLOSE) >= 0.92
+    assert share(late, lambda entry: entry.inside) >= 0.92
     separate = [entry for entry in late if "unified" not in entry.place]
     assert median(entry.half_width for entry in separate) <= 1.2  # memory shared with the CPU is noisy
     dense = [entry for entry in separate if entry.kind.startswith("dense") and entry.place.startswith("one")]
@@ -72,18 +73,18 @@ OUTSIDE = {
 """Whose printed pool lies outside, beside those below the safe figure: the causes are open."""
 
 
-def test_rows_that_no_constant_has_seen(answers: list[accuracy.Judged]) -> None:
+def test_rows_that_no_constant_has_seen(answers: list[Judged]) -> None:
     """All but these in the interval; with the fitted ones at most 1.5 GiB wide."""
     rows, left = read_rows(HELD_OUT)
     assert (len(rows), left) == (170, {})
     assert not {row.id for row in rows} & {entry.row.id for entry in answers}
-    held = accuracy.judged(rows, left)
+    held = judged(rows, left)
     below = {e.row.id for e in held if e.printed < e.budget.kv_pool_low_bytes - GIB // 200}
     outside = {entry.row.id for entry in held if not entry.inside}
     assert below <= outside <= BELOW_SAFE | OUTSIDE
     assert len(below) <= 0.05 * len(held)
     assert median(entry.half_width for entry in held) <= 1.1
-    late = [entry for entry in answers if accuracy.is_late(entry.row)]
+    late = [entry for entry in answers if is_late(entry.row)]
     assert median(entry.half_width for entry in (*late, *held)) <= 1.3
     assert accuracy.first_told(held).startswith("then ")
 
@@ -100,7 +101,7 @@ def test_sglang_with_the_weights_of_the_log() -> None:
 
 def test_a_cold_start_is_the_likelier_guess() -> None:
     """Told nothing, the budget takes a start for cold: the page counts what either guess would cost."""
-    rows = [row for path in (*REPORTS, HELD_OUT) for row in read_rows(path)[0] if accuracy.is_late(row)]
+    rows = [row for path in (*REPORTS, HELD_OUT) for row in read_rows(path)[0] if is_late(row)]
     shown = [row.raw["compile_cache"] for row in rows if row.raw.get("compile_cache") in ("cold", "warm")]
     text = "\n".join(cold_warm_lines(rows))
     assert shown.count("cold") > 2 * shown.count("warm")
@@ -108,17 +109,17 @@ def test_a_cold_start_is_the_likelier_guess() -> None:
     assert f"{shown.count('cold')} compiled" in text
 
 
-def test_only_own_starts_are_called_measured(answers: list[accuracy.Judged]) -> None:
-    late = [entry for entry in answers if accuracy.is_late(entry.row)]
+def test_only_own_starts_are_called_measured(answers: list[Judged]) -> None:
+    late = [entry for entry in answers if is_late(entry.row)]
     own = {entry.row.id for entry in late if entry.row.source == accuracy.MEASURED}
     told = {line.split(" | ")[0][2:] for line in accuracy.measured_lines(late) if line.startswith("| h200")}
     assert len(own) >= 8
     assert told == own
 
 
-def test_the_safe_figure_is_safe(answers: list[accuracy.Judged]) -> None:
+def test_the_safe_figure_is_safe(answers: list[Judged]) -> None:
     """At most 5 % of the starts print less."""
-    assert accuracy.share(answers, lambda entry: entry.printed < accuracy.safe(entry)) <= 0.05
+    assert share(answers, lambda entry: entry.printed < safe(entry)) <= 0.05
 
 
 def test_a_start_that_is_known_to_be_cold_or_warm_has_a_narrow_interval() -> None:
@@ -126,19 +127,19 @@ def test_a_start_that_is_known_to_be_cold_or_warm_has_a_narrow_interval() -> Non
     rows, _ = read_rows(*REPORTS)
     told = [
         entry
-        for entry in accuracy.judged(rows, {}, told=True)
-        if accuracy.is_late(entry.row) and entry.kind == "dense" and entry.place.startswith("one")
+        for entry in judged(rows, {}, told=True)
+        if is_late(entry.row) and entry.kind == "dense" and entry.place.startswith("one")
     ]
     told = [entry for entry in told if "unified" not in entry.place]
     assert len(told) >= 5
     assert median(entry.half_width for entry in told) <= 0.5
 
 
-def test_weights(answers: list[accuracy.Judged]) -> None:
+def test_weights(answers: list[Judged]) -> None:
     """Within 0.5 % of what the log printed, tables of rotary angles included."""
     for entry in answers:
         printed = entry.row.printed("weights_gib")
-        if printed is None or not accuracy.is_calibrated(entry.row):
+        if printed is None or not is_calibrated(entry.row):
             continue
         amount = sum(line.bytes for line in entry.budget.lines if line.name in ("weights", "rotary tables"))
         assert abs(amount - printed) <= printed * 0.005 + GIB // 100, entry.row.id

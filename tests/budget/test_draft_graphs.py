@@ -54,6 +54,16 @@ def test_the_first_token_alone_has_fewer_graphs_and_logits() -> None:
     assert two - one > 40 * MIB
 
 
+@pytest.mark.parametrize("tokens", [1, 2, 3])
+def test_all_tokens_at_once_have_full_graphs_alone(tokens: int) -> None:
+    """gpu/spec_decode/dflash/speculator.py 0.33: full graphs alone, logits of every token."""
+    at_once = drafted("0.33", "dflash", tokens, max_num_seqs=16)
+    one_by_one = drafted("0.33", "eagle", tokens, max_num_seqs=16)
+    assert at_once.bytes < one_by_one.bytes
+    wide, narrow = (drafted("0.33", "dflash", tokens, max_num_seqs=seqs).bytes for seqs in (256, 16))
+    assert wide > narrow
+
+
 @given(st.integers(1, 1024), st.integers(1, 8))
 def test_more_requests_never_take_less(seqs: int, tokens: int) -> None:
     fewer, more = (

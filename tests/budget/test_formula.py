@@ -15,7 +15,7 @@ from kvplan.engines.budget.lines import about, exact, left_over
 from kvplan.engines.vllm.cold_compile import compile_line
 from kvplan.engines.vllm.flashinfer import SEGMENT, WORKSPACE, FlashInfer
 from kvplan.engines.vllm.graph_memory import graph_line
-from kvplan.engines.vllm.graphs import captured
+from kvplan.engines.vllm.graphs import PIECEWISE, captured
 from kvplan.engines.vllm.indexer import Reserved, reserved
 from kvplan.engines.vllm.load import Coefficients, Load
 from kvplan.engines.vllm.memory import own_line, vllm_budget
@@ -67,6 +67,7 @@ KNOWN = Coefficients(
     graph_low_milli=500,
     graphs_wide=False,
     graphs_by_request=False,
+    graphs_apart=False,
 )
 LOAD = Load(
     max_num_seqs=4,
@@ -320,6 +321,15 @@ def test_more_requests_never_capture_fewer_graphs(
     found = captured(seqs, tokens, drafts, wide=wide, by_request=by_request)
     assert found.piecewise >= 1
     assert 0 <= found.full <= found.piecewise
+    apart = captured(seqs, tokens, drafts, wide=wide, by_request=by_request, apart=True)
+    assert (
+        apart.piecewise
+        == captured(seqs, tokens, drafts, wide=wide, by_request=by_request, mode=PIECEWISE).piecewise
+    )
+    assert apart[1:] == found[1:] or found[1:] == (
+        1,
+        found.largest_full,
+    )  # V1 keeps one where nothing is whole
 
 
 def test_what_is_requested_is_rounded_up() -> None:

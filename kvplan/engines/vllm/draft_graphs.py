@@ -3,7 +3,8 @@
 vllm-project/vllm vllm/v1/worker/gpu/spec_decode/autoregressive/speculator.py, capture (0.33:
 target_dependent_ar): of the draft's first token for every size of the model's own graphs, of the next ones
 for every decode batch, which there are none of where one token is proposed. Full graphs have the head and the
-sampler in them.
+sampler in them. Drafts that propose all tokens at once have full graphs of decode batches alone
+(dflash/speculator.py, init_cudagraph_manager).
 """
 
 from __future__ import annotations
@@ -14,6 +15,8 @@ from kvplan.engines.vllm.load import Coefficients, Load
 
 HEAD = 32_000
 """draft_vocab_size of the published EAGLE-3 heads."""
+AT_ONCE = ("dflash", "dspark")
+"""Methods that propose all tokens in one pass."""
 _LOGIT, _MAPPED = 6, 2
 """Bytes: as the head leaves it and in float32; as it is mapped to the model's vocabulary."""
 
@@ -30,9 +33,13 @@ def draft_graphs(
     if not known.draft_graph_bytes or not load.reads_hidden or not load.samples:
         return 0
     next_ones = of_one_token if load.drafts > 1 else Captured(0, 0)
-    graphs = count.number + next_ones.full
-    rows = max(next_ones.largest_full, count.largest_full // (1 + load.drafts))
-    tokens = max(next_ones.largest_full, count.largest_full)
+    requests = count.largest_full // (1 + load.drafts)
+    if load.drafts_at_once:
+        graphs, rows, tokens = count.full, requests * load.drafts, count.largest_full
+    else:
+        graphs = count.number + next_ones.full
+        rows = max(next_ones.largest_full, requests)
+        tokens = max(next_ones.largest_full, count.largest_full)
     own = min(HEAD, shape.vocab_size)
     logits = own * _LOGIT + shape.vocab_size * _MAPPED if load.own_head else shape.vocab_size * _LOGIT
     return graphs * known.draft_graph_bytes + rows * logits + tokens * load.split_bytes

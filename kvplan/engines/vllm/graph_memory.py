@@ -30,6 +30,7 @@ def _sizes(load: Load, known: Coefficients, drafts: int) -> Captured:
         largest=load.largest_graph,
         wide=known.graphs_wide and (load.capability or (0, 0))[0] == 10,
         by_request=known.graphs_by_request,
+        apart=known.graphs_apart,
         uniform=load.flashinfer.uniform,
         mode=load.cudagraph_mode,
     )

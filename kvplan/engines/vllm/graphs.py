@@ -42,13 +42,15 @@ def captured(
     largest: int = 0,
     wide: bool = False,
     by_request: bool = False,
+    apart: bool = False,
     uniform: bool = True,
     mode: str = FULL_AND_PIECEWISE,
 ) -> Captured:
     """Sizes 1, 2, 4, 8, 16 … 248, 256, 272 … up to twice the decode batch, at most ``LARGEST`` and the batch.
 
-    drafts: tokens proposed for each request; sizes are whole requests' then. largest: as asked for; 0: the
-    default. by_request: since 0.29 the grid counts requests too. uniform: the attention kernels take several
+    drafts: tokens proposed for each request; sizes are whole requests' then, with `apart` (the V2 runner
+    since 0.25, gpu/cudagraph_utils.py) those of full graphs alone. largest: as asked for; 0: the default.
+    by_request: since 0.29 the grid counts requests too. uniform: the attention kernels take several
     tokens a request in a full graph; where they do not, drafts leave piecewise graphs alone. mode: which are
     made; "full" is every size in full.
     """
@@ -66,12 +68,13 @@ def captured(
         sizes.add(seqs)
     if mode == PIECEWISE or (query > 1 and not uniform):
         return Captured(len(sizes), 0)  # rounded for full decode graphs alone
-    if query > 1:
-        whole = {ceil_div(size, query) * query for size in sizes}
-        sizes = {size for size in whole if size <= largest} or {largest}
+    whole = {ceil_div(size, query) * query for size in sizes}
+    whole = {size for size in whole if size <= largest}
+    if not apart:
+        sizes = whole = whole or {largest}
     if mode == FULL:
         return Captured(0, len(sizes), max(sizes))
-    whole_batches = [size for size in sizes if query <= size <= seqs * query]
+    whole_batches = [size for size in whole if query <= size <= seqs * query]
     piecewise = 0 if mode == FULL_DECODE_ONLY else len(sizes)
     return Captured(piecewise, len(whole_batches), max(whole_batches, default=0))
 

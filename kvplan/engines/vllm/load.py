@@ -40,8 +40,8 @@ class Coefficients:
     estimate is; graph_latent_layer_bytes: of latent attention, 0: as any other; graph_split_layer_bytes:
     under FlashAttention 3, whose partial sums are beside it then; 0: as any other; graph_ranks_milli: of four
     ranks or more; draft_graph_bytes: one graph of a draft, 0 where they are not estimated; graphs_wide,
-    graphs_by_request: of the sizes, see `captured`. graph_low_milli: the margin downwards of multimodal
-    models, whose starts print from a quarter of what others do for a layer.
+    graphs_by_request, graphs_apart: of the sizes, see `captured`. graph_low_milli: the margin downwards of
+    multimodal models, whose starts print from a quarter of what others do for a layer.
     """
 
     calibrated: bool
@@ -88,6 +88,7 @@ class Coefficients:
     graph_low_milli: int
     graphs_wide: bool
     graphs_by_request: bool
+    graphs_apart: bool
 
 
 @record()
@@ -99,16 +100,16 @@ class Load:
     are captured with LoRA adapters and without (cudagraph_specialize_lora). adapter_table: bytes of the
     embedding's adapters, which Inductor's benchmarks copy as they copy its table. drafts: tokens proposed for
     each request; reads_hidden: by a draft that reads hidden states; predicts: by prediction layers of the
-    model; own_head: by a head with a vocabulary of its own. largest_graph: tokens, 0 by default.
-    compile_cache: "cold", "warm" or "unknown". capability, multiprocessors: of the GPU. passes: (bytes a
-    token, bytes besides) of each place where a traced class's pass may be at its peak; none where the formula
-    counts. fused_sampler: FlashInfer is there to sample. split_bytes: see `kvplan.engines.vllm.splits`.
-    indexer: what sparse attention reserves, from 0.20 on. encoder: the profile run of the model's encoder on
-    this stage; encoder_known: it stands for all that the encoder takes (else so many copies of the hidden
-    states do). experts: how the release runs them. takes_tokens: the compiled part takes token ids: text
-    models, and multimodal ones that serve text alone. has_states: layers keep recurrent states. eight_bits:
-    matrices are multiplied in FP8; packed: they are AWQ's or GPTQ's. latent: attention keeps latents.
-    flashinfer: what it keeps beside the graphs.
+    model; own_head: by a head with a vocabulary of its own; drafts_at_once: all tokens in one pass.
+    largest_graph: tokens, 0 by default. compile_cache: "cold", "warm" or "unknown". capability,
+    multiprocessors: of the GPU. passes: (bytes a token, bytes besides) of each place where a traced class's
+    pass may be at its peak; none where the formula counts. fused_sampler: FlashInfer is there to sample.
+    split_bytes: see `kvplan.engines.vllm.splits`. indexer: what sparse attention reserves, from 0.20 on.
+    encoder: the profile run of the model's encoder on this stage; encoder_known: it stands for all that the
+    encoder takes (else so many copies of the hidden states do). experts: how the release runs them.
+    takes_tokens: the compiled part takes token ids: text models, and multimodal ones that serve text alone.
+    has_states: layers keep recurrent states. eight_bits: matrices are multiplied in FP8; packed: they are
+    AWQ's or GPTQ's. latent: attention keeps latents. flashinfer: what it keeps beside the graphs.
     """
 
     max_num_seqs: int
@@ -128,6 +129,7 @@ class Load:
     reads_hidden: bool = False
     predicts: bool = False
     own_head: bool = False
+    drafts_at_once: bool = False
     largest_graph: int = 0
     cudagraph_mode: str = FULL_AND_PIECEWISE
     compile_cache: str = UNKNOWN

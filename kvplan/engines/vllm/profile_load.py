@@ -11,6 +11,7 @@ from kvplan.engines.base import has_kind, parse_version
 from kvplan.engines.vllm.class_roles import is_pooling
 from kvplan.engines.vllm.compressed_pass import compressed_passes
 from kvplan.engines.vllm.decoders import passes_of
+from kvplan.engines.vllm.draft_graphs import AT_ONCE
 from kvplan.engines.vllm.expert_run import AUTO, COMPRESSED, CUTLASS, expert_run
 from kvplan.engines.vllm.graph_modes import graph_mode
 from kvplan.engines.vllm.heads import keeps_latent
@@ -74,6 +75,7 @@ def load_of(
         reads_hidden=bool(drafts) and method in EAGLE_LIKE,
         predicts=bool(drafts) and method == "mtp",
         own_head=bool(drafts) and method == "eagle3",
+        drafts_at_once=bool(drafts) and method in AT_ONCE,
         largest_graph=largest if isinstance(largest, int) else 0,
         cudagraph_mode=graph_mode(model, settings, version),
         compile_cache=str(own.get("compile_cache", UNKNOWN)),
