@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 from collections.abc import Iterator
 
+from kvplan.validate.installed.asked_keys import ASKED, OF_HIDDEN
 from scripts.tracing.decoders import Config, parts
 
 HIDDEN = ("hidden_size", "n_embd", "d_model")
@@ -22,20 +23,6 @@ WIDTHS = (
     *("index_head_dim", "lru_width", "global_head_dim", "num_global_key_value_heads", "conv_dim"),
     *("swa_num_key_value_heads", "swa_head_dim", "swa_v_head_dim", "swa_num_attention_heads", "o_lora_rank"),
 )
-MORE: dict[str, Config] = {
-    "chatglm": {"original_rope": True},
-    "deepseek_v2": {"n_group": 1, "topk_group": 1, "topk_method": "greedy"},
-    "kimi_k3": {"mla_use_nope": True},
-    "kimi_linear": {"mla_use_nope": True},
-    "lfm2": {"block_multiple_of": 256, "block_auto_adjust_ff_dim": True, "block_ffn_dim_multiplier": 1.0},
-    "mimo_v2_flash": {"layernorm_epsilon": 1e-5},
-    "minicpm": {"dim_model_base": 256, "scale_emb": 12, "scale_depth": 1.4},
-    "qwen2_moe": {"norm_topk_prob": False},
-    "qwen3_vl_moe": {"norm_topk_prob": True},
-    "minimax_m2": {"scoring_func": "sigmoid", "use_routing_bias": True},
-}
-"""Keys that vLLM reads and cards leave out, as the published configs have them."""
-_OF_HIDDEN = {"lfm2": ("block_dim", "conv_dim", "conv_dim_out")}
 _KNOWN_AS = {"phi-msft": "phi"}
 REMOTE = (
     "baichuan",
@@ -57,9 +44,9 @@ def completed(config: Config) -> Config:
     for part in parts(full):
         kind = str(part.get("model_type"))
         part["model_type"] = _KNOWN_AS.get(kind, kind)
-        for key, value in {**MORE.get(str(config.get("model_type")), {}), **MORE.get(kind, {})}.items():
+        for key, value in {**ASKED.get(str(config.get("model_type")), {}), **ASKED.get(kind, {})}.items():
             part.setdefault(key, value)
-        for key in _OF_HIDDEN.get(kind, ()):
+        for key in OF_HIDDEN.get(kind, ()):
             part.setdefault(key, part["hidden_size"])
         for key in ("rope_scaling", "rope_parameters"):
             if isinstance(part.get(key), dict) and "mrope_section" not in part[key]:
@@ -110,7 +97,7 @@ def _scaled(config: Config, factors: dict[str, int]) -> Config:
     made = copy.deepcopy(config)
     for part in parts(made):
         for name, factor in factors.items():
-            tied = _OF_HIDDEN.get(str(part.get("model_type")), ()) if name in HIDDEN else ()
+            tied = OF_HIDDEN.get(str(part.get("model_type")), ()) if name in HIDDEN else ()
             for key in (name, *tied):
                 if _whole(part.get(key)):
                     part[key] *= factor

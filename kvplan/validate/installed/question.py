@@ -14,6 +14,7 @@ from kvplan.errors import CannotRunHere, KvplanError
 from kvplan.model import Model
 from kvplan.plans.plan import Plan
 from kvplan.settings import Settings
+from kvplan.validate.installed.asked_keys import completed
 from kvplan.validate.target import Target
 
 _COUNTS = ("num_hidden_layers", "n_layer", "n_layers", "num_layers")
@@ -71,10 +72,19 @@ def config_of(model: Model) -> Mapping[str, Any]:
     return dict(model.config)
 
 
+def is_of_card(model: Model) -> bool:
+    """Whether the config is a card's, with the keys that decide sizes alone."""
+    return model.source.startswith("card:")
+
+
 def write_model(model: Model, folder: Path) -> None:
-    """A folder that the engine loads with random weights: config.json, and ModelOpt's file if any."""
+    """A folder that the engine loads with random weights: config.json, and ModelOpt's file if any.
+
+    A card's config is completed with what engines ask for besides (`asked_keys`).
+    """
     config, quant = split_quant(config_of(model))
-    (folder / "config.json").write_text(json.dumps(dict(config)), encoding="utf-8")
+    whole = completed(config) if is_of_card(model) else dict(config)
+    (folder / "config.json").write_text(json.dumps(whole), encoding="utf-8")
     if quant is not None:
         (folder / "hf_quant_config.json").write_text(json.dumps(dict(quant)), encoding="utf-8")
 

@@ -20,7 +20,7 @@ from kvplan.validate.devices import CPU
 from kvplan.validate.installed.judged import Judged, judged
 from kvplan.validate.installed.messages import Failure, Hello, Measured
 from kvplan.validate.installed.process import START, EngineProcess, TimeUp
-from kvplan.validate.installed.question import environment, given_of, reduced, write_model
+from kvplan.validate.installed.question import environment, given_of, is_of_card, reduced, write_model
 from kvplan.validate.installed.shapes import shape_of, sized, taken_of
 from kvplan.validate.probe import IDLE, Hardware, compared, probe_cpu
 from kvplan.validate.session import Outcome, OutOfMemory
@@ -196,7 +196,7 @@ def _outcome(
         elif failure.out_of_memory and on_gpu:
             stopped_at, stopped_by = ("weights" if failure.stage in _LOADS else "pool"), OutOfMemory
         else:
-            raise _failed(measured, failure, log)
+            raise _failed(target, measured, failure, log)
     elif stopped:
         stopped_at, stopped_by = measured.stage, OutOfTime
     if measured.hello.note:
@@ -275,12 +275,15 @@ def _refused(measured: Measured, failure: Failure) -> Finding:
     )
 
 
-def _failed(measured: Measured, failure: Failure, log: tuple[str, ...]) -> CannotRunHere:
+def _failed(target: Target, measured: Measured, failure: Failure, log: tuple[str, ...]) -> CannotRunHere:
+    way_out = ["fewer layers need less: --layers 4"] if failure.out_of_memory else []
+    if not way_out and is_of_card(target.model):
+        way_out = ["a card keeps the keys that decide sizes: if one is missed, name the model's config.json"]
     last = [line.strip() for line in failure.traceback if line.strip()][-3:]
     return CannotRunHere(
         "engine-failed",
         f"the engine ({measured.hello.version}) failed in the stage `{failure.stage}`:"
         f" {failure.type}: {first(failure.message)}",
         detail=(*last, *(line for line in log[-4:] if line not in last)),
-        help=("fewer layers need less: --layers 4",) if failure.out_of_memory else (),
+        help=tuple(way_out),
     )
