@@ -11,7 +11,7 @@ import json
 import sys
 
 from scripts.tracing.decoders import passes, set_stage, shortened
-from scripts.tracing..py import Recorder
+from scripts.tracing.operations import Recorder
 
 LAYERS = 5
 
