@@ -10,7 +10,7 @@ from kvplan.engines.base import Choice
 from kvplan.engines.budget import TOO_LITTLE
 from kvplan.model import Model
 from kvplan.questions import SHORTEST_RUNG, ask, max_requests, powers_of_two, uncounted, verdict
-from kvplan.results import Budget, SizeResult
+from kvplan.results import Budget, Refusal, SizeResult
 from kvplan.settings import Settings, started_in
 
 
@@ -25,13 +25,15 @@ class Fitting(NamedTuple):
 class Fits(NamedTuple):
     """What a budget's pool holds. max_model_len: the longest that the engine would start with, with the
     likely pool and with the safe one; is_own: that is the model's own length. may_start: the
-    likely pool is too small, and the most that the budget may leave would hold what was asked."""
+    likely pool is too small, and the most that the budget may leave would hold what was asked. never_safely:
+    why the engine starts with no length in the safe pool."""
 
     rungs: tuple[Fitting, ...] = ()
     max_model_len: int | None = None
     safe_max_model_len: int | None = None
     is_own: bool = False
     may_start: bool = False
+    never_safely: Refusal | None = None
 
 
 _LENGTHS = (4096, 32768, 131072)
@@ -47,8 +49,8 @@ def fits_of(
         return Fits()
     likely = replace(started_in(settings, budget.kv_pool_bytes), requests=1)
     safe = replace(likely, kv_cache_memory=budget.kv_pool_low_bytes)
-    largest, is_own = _largest_start(model, choice, likely)
-    surely, _ = _largest_start(model, choice, safe)
+    largest, is_own, _ = _largest_start(model, choice, likely)
+    surely, _, never = _largest_start(model, choice, safe)
     if result.refusal is not None:
         may_start = result.refusal.code == TOO_LITTLE and _holds_at_most(model, choice, settings, budget)
         return Fits((), largest, surely, is_own, may_start)
@@ -66,7 +68,7 @@ def fits_of(
         )
         for tokens in lengths
     )
-    return Fits(rungs, largest, surely, is_own)
+    return Fits(rungs, largest, surely, is_own, never_safely=never)
 
 
 def _holds_at_most(model: Model, choice: Choice, settings: Settings, budget: Budget) -> bool:
@@ -75,12 +77,16 @@ def _holds_at_most(model: Model, choice: Choice, settings: Settings, budget: Bud
     return found is not None and found.fits
 
 
-def _largest_start(model: Model, choice: Choice, settings: Settings) -> tuple[int | None, bool]:
-    """The longest max_model_len with which the engine starts, and whether that is the model's own."""
+def _largest_start(
+    model: Model, choice: Choice, settings: Settings
+) -> tuple[int | None, bool, Refusal | None]:
+    """The longest max_model_len with which the engine starts, whether that is the model's own, and why there
+    is none."""
     own = ask(model, choice, replace(settings, max_model_len=None, tokens=None))
     if own.refusal is None:
-        return own.request.tokens, True
-    return own.refusal.largest_max_model_len, False
+        return own.request.tokens, True, None
+    largest = own.refusal.largest_max_model_len
+    return largest, False, None if largest else own.refusal
 
 
 def fits_at(model: Model, choice: Choice, variants: Sequence[Settings], budget: Budget) -> list[Fitting]:

@@ -42,7 +42,14 @@ def size_sentence(
         first = 1 if ways is not None and ways.max_model_len is not None else 0
         helps = (*words[:first], *result.refusal.help, *words[first:])
         return [styled(head[0], answer, "bad"), *head[1:], *help_lines(helps)]
-    return [*_headline(result, verdict, memory, safe_requests(result, fits)), *help_lines(words)]
+    safe = safe_requests(result, fits)
+    headline = _headline(result, verdict, memory, safe)
+    # Where the likely pool starts and the safe one does not, the engine's own reason says what would.
+    never = fits.never_safely if fits is not None and safe == 0 else None
+    if never is not None:
+        headline += wrapped(f"In the safe pool {engine_title(result.engine)} refuses: {never.message}.")
+        words = (*never.help[:1], *words)
+    return [*headline, *help_lines(words)]
 
 
 def _most(result: SizeResult) -> int:

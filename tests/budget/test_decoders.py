@@ -21,6 +21,7 @@ from kvplan.engines.vllm.decoders import (
     BY_FORMULA,
     HIDDEN,
     ONE,
+    context_rows,
     decoders,
     passes_of,
     widths_of,
@@ -100,6 +101,51 @@ def test_latents_reserve_a_workspace_that_grows_with_the_requests_up_to_a_limit(
     assert workspace_bytes(own, 1024, 8, 2) == 8192 * 16 * 256 * 2
     assert workspace_bytes({HIDDEN: 4096, ONE: 1}, 163_840, 256, 2) == 0
     assert peak(model, 8, length=163_840, seqs=8) > peak(model, 8, length=512, seqs=8)
+
+
+@given(st.integers(1, 10**6), st.integers(1, 4096), st.sampled_from((16, 64, 128, 1888, 3776)))
+def test_the_context_is_capped_since_0_28_and_holds_a_block_of_each_request_before(
+    length: int, seqs: int, block: int
+) -> None:
+    before, since = (context_rows(length, seqs, block, release) for release in ((0, 27), (0, 28)))
+    assert before >= seqs * block
+    assert before <= max(65_536, seqs * block)
+    assert since % block == 0
+    assert since < 65_536 + block
+
+
+def test_a_hybrid_before_0_28_projects_a_block_of_every_request() -> None:
+    """Kimi Linear in FP8 on an H200 under a build of the days before 0.20: attention blocks of 3,776 tokens,
+    "Tried to allocate 59.00 GiB", and 26.06 GiB for the cache (published in April 2026)."""
+    asked: dict[str, Any] = {
+        "gpu": "h200", "quantization": "fp8", "kv_cache_dtype": "fp8", "enforce_eager": True,
+        "gpu_memory_utilization": "0.95", "max_model_len": 524_288,
+    }  # fmt: skip
+    model = kvplan.load_model("kimi-linear-48b-a3b")
+    assert workspace_bytes(widths(model), 524_288, 1024, 2, 3776, (0, 20)) == 59 * GIB
+    old = kvplan.size(model, engine="vllm@0.20", **asked)
+    assert old.settings["block_size"] == 3776
+    assert old.budget is not None
+    assert old.budget.kv_pool_low_bytes <= 26.06 * GIB <= old.budget.kv_pool_high_bytes
+    # From 0.27 on its own attention takes none.
+    last, first = (
+        kvplan.size(model, engine=f"vllm@{release}", gpu="h200", quantization="fp8").budget
+        for release in ("0.26", "0.27")
+    )
+    assert last is not None
+    assert first is not None
+    assert first.kv_pool_bytes > last.kv_pool_bytes + 20 * GIB
+
+
+@pytest.mark.parametrize(("version", "more"), [("0.27", True), ("0.28", False)])
+def test_large_blocks_take_more_before_0_28(version: str, more: bool) -> None:
+    small, large = (
+        kvplan.size("deepseek-v2-lite", engine=f"vllm@{version}", gpu="h100", block_size=size).budget
+        for size in (64, 128)
+    )
+    assert small is not None
+    assert large is not None
+    assert (large.kv_pool_bytes < small.kv_pool_bytes - GIB // 4) == more
 
 
 @given(st.integers(1, 10**5), st.lists(st.tuples(st.integers(0, 10**6), st.integers(0, 10**9)), max_size=5))

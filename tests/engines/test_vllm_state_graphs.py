@@ -146,3 +146,27 @@ def test_only_full_graphs_ask_for_a_block_each(mode: str) -> None:
     decodes = kvplan.size("qwen3.8-27b", **asked, cudagraph_mode="full_decode_only").refusal
     assert decodes is not None
     assert decodes.code == TOO_FEW
+
+
+@pytest.mark.parametrize("model", ["qwen3.6-27b-fp8", "granite-4.0-h-small"])
+@pytest.mark.parametrize("gpu", ["h100", "rtx-pro-6000"])
+def test_who_starts_in_the_likely_pool_alone_is_told_what_would_start(model: str, gpu: str) -> None:
+    """Where the safe pool has fewer blocks than max_num_seqs and the likely one more: the flag that helps."""
+    few = answered(model, gpu=gpu, engine="vllm@0.33", max_num_seqs=64)
+    assert few is not None
+    assert few.budget is not None
+    assert few.pool is not None
+    seqs = few.budget.kv_pool_bytes // few.pool.bytes_per_block
+    result = answered(model, gpu=gpu, engine="vllm@0.33", max_num_seqs=seqs)
+    while result is None or result.refusal is not None:  # more sequences leave less
+        seqs -= max(1, seqs // 100)
+        result = answered(model, gpu=gpu, engine="vllm@0.33", max_num_seqs=seqs)
+    fits = result.asked.fits(result)
+    assert fits.never_safely is not None
+    assert fits.never_safely.code == TOO_FEW
+    assert result.asked.safe_requests(result) == 0
+    flag = fits.never_safely.help[0]
+    assert f"help: {flag}" in str(result)
+    mended = answered(model, gpu=gpu, engine="vllm@0.33", max_num_seqs=int(flag.split()[1]))
+    assert mended is not None
+    assert mended.asked.safe_requests(mended)

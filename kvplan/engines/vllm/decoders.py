@@ -22,6 +22,7 @@ from typing import NamedTuple
 from kvplan.architectures.weights import sources_of
 from kvplan.errors import KvplanError
 from kvplan.model import Model
+from kvplan.units import ceil_div
 from kvplan.weights.inventory import Dim, Inventory, Role
 from kvplan.weights.ranks import Parallel, on_rank
 
@@ -31,7 +32,12 @@ HIDDEN, ONE, WORKSPACE = "hidden_size", "one", "prefill workspace"
 ABSORBED = "heads · kv_lora_rank"
 _RANK = "kv_lora_rank"
 _LATENT = "qk_nope_head_dim + v_head_dim"
+_QUERY = "qk_nope_head_dim + qk_rope_head_dim"
 _MOST_ROWS = 64 * 1024
+_CAPPED = (0, 28)
+_TAKEN_UNTIL = {"KimiLinearForCausalLM": (0, 27)}
+"""Classes whose own attention takes no context in a profile run, and the release before which
+model_executor/models/kimi_linear.py ran that of mla_attention.py."""
 BY_FORMULA = frozenset({"Gemma4ForConditionalGeneration", "MiniMaxM2ForCausalLM", "Qwen3MoeForCausalLM"})
 """Classes whose published starts the formula meets closer than their rows, by 0.05 to 0.1 GiB each."""
 _TRACED = 2
@@ -98,25 +104,47 @@ def _product(dims: tuple[Dim, ...], parallel: Parallel) -> int:
     return made
 
 
-def workspace_bytes(widths: Mapping[str, int], length: int, seqs: int, element: int, block: int = 64) -> int:
-    """The up-projected context of MLA's chunked prefill, of the size that a profile run takes.
+def context_rows(length: int, seqs: int, block: int, release: tuple[int, ...]) -> int:
+    """Tokens of context that MLA's chunked prefill projects up at once.
 
-    min(max(8 · max_model_len, 4 · max_num_seqs · block), 64 Ki) rows of heads · (nope + v)
-    (vllm/model_executor/layers/attention/mla_attention.py, determine_chunked_prefill_workspace_size).
+    min(max(8 · max_model_len, 4 · max_num_seqs · block), 64 Ki), and until 0.27 at least a block of every
+    request: of a hybrid, whose blocks are as large as its states, many times more. Whole blocks since 0.28
+    (vllm/model_executor/layers/attention/mla_attention.py, determine_chunked_prefill_workspace_size,
+    align_mla_chunked_context_workspace_size).
     """
     rows = min(max(8 * length, 4 * seqs * block), _MOST_ROWS)
+    return block * ceil_div(rows, block) if release >= _CAPPED else max(rows, seqs * block)
+
+
+def workspace_bytes(
+    widths: Mapping[str, int],
+    length: int,
+    seqs: int,
+    element: int,
+    block: int = 64,
+    release: tuple[int, ...] = _CAPPED,
+) -> int:
+    """The up-projected context that a profile run takes: `context_rows` of heads · (nope + v)."""
+    rows = context_rows(length, seqs, block, release)
     wide = max((width for name, width in widths.items() if name.endswith(_LATENT)), default=0)
     return rows * wide * element
 
 
 @lru_cache(maxsize=4096)
 def passes_of(
-    model: Model, parallel: Parallel, *, length: int, seqs: int, element: int
+    model: Model,
+    parallel: Parallel,
+    *,
+    length: int,
+    seqs: int,
+    element: int,
+    block: int = 64,
+    release: tuple[int, ...] = _CAPPED,
 ) -> tuple[tuple[int, int], ...]:
     """(bytes a token, bytes besides) on one rank, of each place where the pass may be at its peak.
 
-    None where the class was not traced or its tensors are not known. length, seqs: max_model_len,
-    max_num_seqs.
+    None where the class was not traced or its tensors are not known. length, seqs, block: max_model_len,
+    max_num_seqs and tokens of a block.
     """
     name = model.architecture or ""
     decoder = None if name in BY_FORMULA else decoders().get(name)
@@ -132,13 +160,20 @@ def passes_of(
     rows = decoder.alone if parallel.tensor_parallel_size == 1 else decoder.several
     if any(name not in widths for row in rows for name, _ in row.widths):
         return ()
-    workspace = workspace_bytes(widths, length, seqs, element)
+    workspace = workspace_bytes(widths, length, seqs, element, block, release)
     return tuple(
         (
             ceil(
                 sum((factor * widths[name] for name, factor in row.widths), Fraction(0)) * element / _TRACED
             ),
-            int(workspace * row.workspace),
+            int(workspace * _taken(row, name, release)),
         )
         for row in rows
     )
+
+
+def _taken(row: Row, name: str, release: tuple[int, ...]) -> Fraction:
+    """How much of the workspace is alive at a place: all of it at attention, in releases whose attention took
+    it."""
+    at_attention = any(width.endswith(_QUERY) for width, _ in row.widths)
+    return Fraction(1) if at_attention and release < _TAKEN_UNTIL.get(name, (0,)) else row.workspace

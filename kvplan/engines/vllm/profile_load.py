@@ -82,7 +82,13 @@ def load_of(
         capability=capability,
         multiprocessors=None if gpu is None else gpu.multiprocessors,
         passes=passes_of(
-            model, divided_among(settings), length=length, seqs=seqs, element=shape.element_bytes
+            model,
+            divided_among(settings),
+            length=length,
+            seqs=seqs,
+            element=shape.element_bytes,
+            block=kept.latent_block,
+            release=release,
         )
         or compressed_passes(
             model,

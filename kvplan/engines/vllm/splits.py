@@ -23,14 +23,17 @@ from kvplan.units import ceil_div
 PIECES = 32
 FLOAT32 = 4
 _HOPPER = (9, 0)
+_LATENT_BLOCK = 64
 
 
 @record()
 class AttentionBuffers:
-    """flashinfer: what it keeps. split_bytes: of FlashAttention 3, for a token of the largest full graph."""
+    """flashinfer: what it keeps. split_bytes: of FlashAttention 3, for a token of the largest full graph.
+    latent_block: tokens of a block where attention keeps latents."""
 
     flashinfer: FlashInfer = NONE
     split_bytes: int = 0
+    latent_block: int = _LATENT_BLOCK
 
 
 def buffers_of(model: Model, settings: Serving, version: str) -> AttentionBuffers:
@@ -38,6 +41,7 @@ def buffers_of(model: Model, settings: Serving, version: str) -> AttentionBuffer
     return AttentionBuffers(
         flashinfer_of(model, settings, version),
         split_bytes(model, settings, version),
+        latent_block(model, settings, version),
     )
 
 
@@ -56,6 +60,16 @@ def split_bytes(model: Model, settings: Serving, version: str) -> int:
     if served == "FLASH_ATTN_MLA":
         return PIECES * FLOAT32 * heads * (_latent_rank(model) + 1)
     return PIECES * FLOAT32 * (query_width(model, tp) + heads) if served == "FLASH_ATTN" else 0
+
+
+def latent_block(model: Model, settings: Serving, version: str) -> int:
+    """The block size in force, of latent attention; of a hybrid as large as its states."""
+    if not _latent_rank(model):
+        return _LATENT_BLOCK
+    try:
+        return int(compiled(model, version, settings).settings.get("block_size") or _LATENT_BLOCK)
+    except KvplanError:
+        return _LATENT_BLOCK
 
 
 def _latent_rank(model: Model) -> int:
