@@ -1,10 +1,11 @@
-"""Heads of speculative decoding that borrow from their target: EAGLE and EAGLE-3 on Llama's layers.
+"""Heads of speculative decoding that borrow from their target: EAGLE and EAGLE-3 on Llama's layers, DFlash.
 
 vllm-project/vllm 0.32 vllm/model_executor/models/llama_eagle.py and llama_eagle3.py. EAGLE: the layers (the
 first without its input norm) and a projection of embedding and hidden state, whole on every rank; embedding
 and output head are the target's. EAGLE-3: the first layer attends over embedding and hidden state side by
 side, every layer has one norm more, the projection takes several of the target's hidden states, and a
-head over its own vocabulary is divided as any other.
+head over its own vocabulary is divided as any other. DFlash (qwen3_dflash.py 0.33): Qwen3's layers, a
+projection of several hidden states, whole on every rank, and two norms.
 """
 
 from __future__ import annotations
@@ -21,8 +22,21 @@ LLAMA = ("LlamaForCausalLM", "LlamaForCausalLMEagle", "EagleLlamaForCausalLM")
 
 LLAMA_EAGLE3 = ("LlamaForCausalLMEagle3", "Eagle3LlamaForCausalLM")
 
-HIDDEN_STATES = 3
-"""Hidden states of the target that an EAGLE-3 head reads where its config lists none."""
+DFLASH = ("DFlashDraftModel", "MuseGlimmerAssistantModel", "DFlashMuseGlimmerAssistantModel")
+HIDDEN_STATES = {"dflash": 5, "dspark": 5}
+"""Hidden states of the target that a head reads where its config lists none; of EAGLE-3's three."""
+
+
+def states_read(draft: Model | None, method: str | None) -> int:
+    """How many of the target's layers hand their hidden states to the draft."""
+    usual = HIDDEN_STATES.get(method or "", 3)
+    if draft is None or not draft.config:
+        return usual
+    view = find_text_part(split_quant(draft.config)[0]).view
+    listed = (draft.config.get("dflash_config") or {}).get("target_layer_ids")
+    if isinstance(listed, list) and listed:
+        return len(listed)
+    return int(view.optional_integer("num_aux_hidden_states") or usual)
 
 
 def head_tensors(draft: Model, method: str, target: Model) -> tuple[Tensors, Tensor]:
@@ -30,7 +44,7 @@ def head_tensors(draft: Model, method: str, target: Model) -> tuple[Tensors, Ten
 
     Raises RefusedError(no-weights) for heads of another build.
     """
-    known = LLAMA_EAGLE3 if method == "eagle3" else LLAMA
+    known = {"eagle3": LLAMA_EAGLE3, "dflash": DFLASH}.get(method, LLAMA)
     if draft.architecture not in known or not draft.config:
         raise _unknown(draft, method)
     raw, quant = split_quant(draft.config)
@@ -46,13 +60,14 @@ def head_tensors(draft: Model, method: str, target: Model) -> tuple[Tensors, Ten
         own = [tensor for tensor in layers[0] if tensor.name != "input_layernorm"]
         ends = vector("fc", hidden, whole("embedding and hidden state", 2), hidden)
         return (*own, *(tensor for layer in layers[1:] for tensor in layer), *ends), table
+    wide = int(view.optional_integer("target_hidden_size") or target.hidden_size)
+    states = whole("hidden states", states_read(draft, method))
+    ends = vector("fc", hidden, states, whole("target_hidden_size", wide)) + norm("norm", hidden)
+    if method == "dflash":
+        return (*(tensor for layer in layers for tensor in layer), *ends, *norm("hidden_norm", hidden)), table
     twice = [tensor for tensor in layers[0] if tensor.name.endswith(("q_proj", "k_proj", "v_proj"))]
     norms = norm("hidden_norm", hidden) * len(layers)
-    states = view.optional_integer("num_aux_hidden_states") or HIDDEN_STATES
-    wide = view.optional_integer("target_hidden_size") or target.hidden_size
     vocabulary = int(view.optional_integer("draft_vocab_size") or draft.vocab_size)
-    ends = vector("fc", hidden, whole("hidden states", int(states)), whole("target_hidden_size", int(wide)))
-    ends += norm("norm", hidden)
     if vocabulary != target.vocab_size:
         ends += vector("draft_id_to_target_id", whole("draft_vocab_size", vocabulary), dtype="int64")
     ends += (embedding("lm_head", vocabulary, draft.hidden_size, Role.HEAD),)

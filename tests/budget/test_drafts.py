@@ -10,8 +10,10 @@ import pytest
 
 import kvplan
 from kvplan.api import make_settings
+from kvplan.engines.vllm.runner import runner_of
 from kvplan.errors import KvplanError
 from kvplan.results import BudgetLine, SizeResult
+from kvplan.units import GIB, MIB
 
 HEAD = {
     "model_type": "llama",
@@ -300,3 +302,71 @@ def test_a_prediction_layer_runs_when_the_models_own_are_done(model: str, tokens
     plain, drafting = peaks
     assert drafting.bytes - plain.bytes == tokens * hidden * 2
     assert drafting.high_bytes - drafting.bytes > plain.high_bytes - plain.bytes
+
+
+DFLASH = {
+    "architectures": ["DFlashDraftModel"], "model_type": "qwen3", "torch_dtype": "bfloat16",
+    "hidden_size": 5120, "intermediate_size": 17408, "num_hidden_layers": 5, "num_attention_heads": 32,
+    "num_key_value_heads": 8, "head_dim": 128, "vocab_size": 248320, "max_position_embeddings": 262144,
+    "sliding_window": 2048, "use_sliding_window": True, "layer_types": ["sliding_attention"] * 4 + ["full_attention"],
+    "dflash_config": {"mask_token_id": 248070, "target_layer_ids": [1, 16, 31, 46, 61]},
+}  # fmt: skip
+"""z-lab/Qwen3.6-27B-DFlash, as far as sizes depend on it."""
+
+
+def dflash(version: str, draft: dict[str, Any] | None = DFLASH, **more: Any) -> kvplan.SizeResult:
+    options: dict[str, Any] = {
+        "gpu": "2xrtx-3090", "tensor_parallel_size": 2, "max_num_seqs": 1, "max_num_batched_tokens": 8192,
+        "gpu_memory_utilization": "0.95", "speculative_method": "dflash", "num_speculative_tokens": 5,
+    }  # fmt: skip
+    named = {} if draft is None else {"speculative_model": draft}
+    return kvplan.size(
+        "Lorbus/Qwen3.6-27B-int4-AutoRound", engine=f"vllm@{version}", **{**options, **named, **more}
+    )
+
+
+@pytest.mark.parametrize("draft", [DFLASH, None], ids=["named", "not named"])
+@pytest.mark.parametrize(
+    ("length", "printed", "concurrency", "text"),
+    [(185_000, 9.58, 1.02, False), (200_000, 10.36, 1.02, True)],
+)
+def test_published_starts_with_dflash(
+    length: int, printed: float, concurrency: float, text: bool, draft: dict[str, Any] | None
+) -> None:
+    """Qwen3.6-27B in INT4 with z-lab's draft on two RTX 3090, vLLM 0.20 (May 2026): pool and concurrency."""
+    found = dflash("0.20", draft, max_model_len=length, language_model_only=text)
+    assert found.budget is not None
+    assert found.budget.kv_pool_low_bytes <= printed * GIB <= found.budget.kv_pool_high_bytes
+    assert abs(found.budget.kv_pool_bytes / GIB - printed) < 0.05 * printed
+    exact = dflash("0.20", draft, max_model_len=length, kv_cache_memory=int(printed * GIB))
+    assert exact.pool is not None
+    assert abs(float(exact.pool.max_concurrency) - concurrency) < 0.02
+
+
+def test_a_named_draft_borrows_the_tables() -> None:
+    """Five layers and a projection of five hidden states: 1.73 billion parameters (1.71 GiB in Q8_0), half of
+    the layers on each of two ranks."""
+    found = dflash("0.20", max_model_len=8192)
+    assert found.budget is not None
+    line = next(one for one in found.budget.lines if one.name == "draft model")
+    layer = 5120 * (4096 + 2 * 1024) + 4096 * 5120 + 3 * 5120 * 17408
+    assert 0 <= line.bytes - 2 * (5 * layer // 2 + 5 * 5120 * 5120) < MIB
+
+
+@pytest.mark.parametrize(("version", "windows"), [("0.24", False), ("0.25", True), ("0.33", True)])
+def test_windows_of_a_draft_since_0_25(version: str, windows: bool) -> None:
+    full = {**DFLASH, "layer_types": ["full_attention"] * 5, "use_sliding_window": False}
+    mixed, plain = (
+        dflash(version, draft, max_model_len=65_536, kv_cache_memory=8 * GIB).per_gpu.kv_bytes_per_request
+        for draft in (DFLASH, full)
+    )
+    assert (mixed < plain) == windows
+
+
+@pytest.mark.parametrize(("version", "runner"), [("0.25", "v1"), ("0.26", "v2"), ("0.28", "v2")])
+def test_a_draft_of_both_kinds_runs_under_v2(version: str, runner: str) -> None:
+    model = kvplan.load_model("qwen3.6-27b")
+    settings = make_settings(
+        gpu="h100", speculative_model=DFLASH, speculative_method="dflash", num_speculative_tokens=5
+    )
+    assert runner_of(model, settings, version) == runner

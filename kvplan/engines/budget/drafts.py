@@ -9,7 +9,7 @@ that is made of the target's largest layer.
 
 from __future__ import annotations
 
-from kvplan.architectures.heads import head_tensors
+from kvplan.architectures.heads import DFLASH, head_tensors
 from kvplan.architectures.weights import sources_of
 from kvplan.dtypes import Packing
 from kvplan.engines.budget.lines import exact
@@ -49,6 +49,7 @@ class Guess:
 
 
 _GUESSES = {
+    "dflash": Guess(5, 5, 0, dense=True),
     "eagle": Guess(1, 2, 0, dense=True),
     "eagle3": Guess(1, 5, _DRAFT_VOCABULARY, dense=True),
     "medusa": Guess(0, 1, None, each=True),
@@ -169,7 +170,11 @@ def sizes_of(
 
 def _guessed(name: str, guess: Guess, count: int, sizes: Sizes) -> BudgetLine:
     likely, highest = count * sizes.likely(guess), count * sizes.highest(guess)
-    how = f"not known: {count} × {sizes.how} of the target, and what joins them; at most tables of their own"
+    if guess.dense:
+        parts = f"{count * guess.layers} of a dense decoder's layers as wide as the target"
+    else:
+        parts = f"{count} × {sizes.how} of the target"
+    how = f"not known: {parts}, and what joins them; at most tables of their own"
     return BudgetLine(name, likely, 0, highest, how)
 
 
@@ -186,7 +191,7 @@ def draft_line(model: Model, settings: Serving, parallel: Parallel, dtype: Packi
         compute_capability=parallel.compute_capability,
         enable_expert_parallel=parallel.enable_expert_parallel,
     )
-    if method not in HEAD_METHODS:
+    if method not in HEAD_METHODS and not (method == "dflash" and draft.architecture in DFLASH):
         facts = weights_per_rank(sources_of(draft), alone, dtype)
         return exact(NAME, facts.bytes_per_gpu, f"{draft.id}: {facts.source}")
     own, table = head_tensors(draft, method, model)

@@ -26,6 +26,11 @@ keeps beyond (vllm/config/vllm.py, num_lookahead_tokens), and of a · drafts + b
 a request takes besides (vllm/config/speculative.py, max_num_new_slots_for_drafting)."""
 
 
+_DFLASH_LAYERS, _DFLASH_WIDTH = 5, 128
+"""Of the published drafts of dense targets, which are Qwen3's whatever the target is
+(z-lab/Qwen3-4B-DFlash-b16, z-lab/Qwen3.6-27B-DFlash)."""
+
+
 def beyond(method: str | None, drafts: int) -> tuple[int, int]:
     """`DRAFTING` of so many drafts: places beyond the target's, and tokens of a step's budget besides."""
     (per, more), (each, base) = DRAFTING.get(method or "", ((0, 0), (0, 0)))
@@ -42,11 +47,13 @@ def head_layer(model: Model) -> tuple[Layer, ...]:
     return ()
 
 
-def draft_layers_of(model: Model, settings: Layout) -> tuple[Layer, ...]:
+def draft_layers_of(model: Model, settings: Layout, *, windowed: bool) -> tuple[Layer, ...]:
     """Layers that speculation adds to the cache: a separate draft's, or the model's own prediction layers.
 
-    vllm/v1/spec_decode/: a draft model's attention layers are registered beside the target's. Raises
-    KvplanError(unknown-rule) for drafts that do not keep K and V of every head.
+    vllm/v1/spec_decode/: a draft model's attention layers are registered beside the target's. windowed:
+    DFlash's have windows where their config says so (model_executor/models/qwen3_dflash.py since 0.25); until
+    then they keep every token. Raises KvplanError(unknown-rule) for drafts that do not keep K and V of every
+    head.
     """
     if not settings.num_speculative_tokens or settings.speculative_method is None:
         return ()
@@ -54,8 +61,12 @@ def draft_layers_of(model: Model, settings: Layout) -> tuple[Layer, ...]:
     if draft is None:
         if settings.speculative_method in HEAD_METHODS:
             return head_layer(model)
+        if settings.speculative_method == "dflash":
+            return _dflash_layers(model)
         return () if settings.speculative_method in NO_LAYERS else model.draft_layers
     layers = tuple(draft.layers())
+    if settings.speculative_method == "dflash" and not windowed:
+        layers = tuple(map(_unwindowed, layers))
     kinds = {part.kind for layer in layers for part in layer.parts}
     if settings.pipeline_parallel_size > 1 and settings.speculative_method == "draft_model":
         raise KvplanError(
@@ -71,6 +82,27 @@ def draft_layers_of(model: Model, settings: Layout) -> tuple[Layer, ...]:
             help="give a draft of plain attention layers",
         )
     return _in_the_models_window(model, layers)
+
+
+def _dflash_layers(model: Model) -> tuple[Layer, ...]:
+    """The layers of a DFlash draft that nobody named: Qwen3's, as wide in K and V as the target's first that
+    keeps every token, without windows."""
+    for layer in head_layer(model):
+        for part in layer.parts:
+            if isinstance(part, (FullAttention, SlidingWindow)):
+                heads = max(1, part.num_kv_heads * part.head_dim // _DFLASH_WIDTH)
+                return (Layer((FullAttention(heads, _DFLASH_WIDTH),)),) * _DFLASH_LAYERS
+    return head_layer(model)
+
+
+def _unwindowed(layer: Layer) -> Layer:
+    parts = (
+        FullAttention(part.num_kv_heads, part.head_dim, v_head_dim=part.v_head_dim)
+        if isinstance(part, SlidingWindow)
+        else part
+        for part in layer.parts
+    )
+    return replace(layer, parts=tuple(parts))
 
 
 def _in_the_models_window(model: Model, layers: tuple[Layer, ...]) -> tuple[Layer, ...]:

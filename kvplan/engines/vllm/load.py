@@ -100,16 +100,17 @@ class Load:
     are captured with LoRA adapters and without (cudagraph_specialize_lora). adapter_table: bytes of the
     embedding's adapters, which Inductor's benchmarks copy as they copy its table. drafts: tokens proposed for
     each request; reads_hidden: by a draft that reads hidden states; predicts: by prediction layers of the
-    model; own_head: by a head with a vocabulary of its own; drafts_at_once: all tokens in one pass.
-    largest_graph: tokens, 0 by default. compile_cache: "cold", "warm" or "unknown". capability,
-    multiprocessors: of the GPU. passes: (bytes a token, bytes besides) of each place where a traced class's
-    pass may be at its peak; none where the formula counts. fused_sampler: FlashInfer is there to sample.
-    split_bytes: see `kvplan.engines.vllm.splits`. indexer: what sparse attention reserves, from 0.20 on.
-    encoder: the profile run of the model's encoder on this stage; encoder_known: it stands for all that the
-    encoder takes (else so many copies of the hidden states do). experts: how the release runs them.
-    takes_tokens: the compiled part takes token ids: text models, and multimodal ones that serve text alone.
-    has_states: layers keep recurrent states. eight_bits: matrices are multiplied in FP8; packed: they are
-    AWQ's or GPTQ's. latent: attention keeps latents. flashinfer: what it keeps beside the graphs.
+    model; own_head: by a head with a vocabulary of its own; drafts_at_once: all tokens in one pass;
+    states_read: hidden states of so many of the target's layers. largest_graph: tokens, 0 by default.
+    compile_cache: "cold", "warm" or "unknown". capability, multiprocessors: of the GPU. passes: (bytes a
+    token, bytes besides) of each place where a traced class's pass may be at its peak; none where the formula
+    counts. fused_sampler: FlashInfer is there to sample. split_bytes: see `kvplan.engines.vllm.splits`.
+    indexer: what sparse attention reserves, from 0.20 on. encoder: the profile run of the model's encoder on
+    this stage; encoder_known: it stands for all that the encoder takes (else so many copies of the hidden
+    states do). experts: how the release runs them. takes_tokens: the compiled part takes token ids: text
+    models, and multimodal ones that serve text alone. has_states: layers keep recurrent states. eight_bits:
+    matrices are multiplied in FP8; packed: they are AWQ's or GPTQ's. latent: attention keeps latents.
+    flashinfer: what it keeps beside the graphs.
     """
 
     max_num_seqs: int
@@ -130,6 +131,7 @@ class Load:
     predicts: bool = False
     own_head: bool = False
     drafts_at_once: bool = False
+    states_read: int = 3
     largest_graph: int = 0
     cudagraph_mode: str = FULL_AND_PIECEWISE
     compile_cache: str = UNKNOWN

@@ -6,6 +6,7 @@ from dataclasses import replace
 from fractions import Fraction
 
 from kvplan.architectures.config.activation_shape import Shape
+from kvplan.architectures.heads import states_read
 from kvplan.architectures.weights import sources_of
 from kvplan.engines.base import has_kind, parse_version
 from kvplan.engines.vllm.class_roles import is_pooling
@@ -76,6 +77,7 @@ def load_of(
         predicts=bool(drafts) and method == "mtp",
         own_head=bool(drafts) and method == "eagle3",
         drafts_at_once=bool(drafts) and method in AT_ONCE,
+        states_read=states_read(settings.speculative_model, method),
         largest_graph=largest if isinstance(largest, int) else 0,
         cudagraph_mode=graph_mode(model, settings, version),
         compile_cache=str(own.get("compile_cache", UNKNOWN)),

@@ -48,7 +48,9 @@ def draft_states(shape: Shape, load: Load, known: Coefficients) -> int:
     A prediction layer is like the model's own and runs after them, when what they took is free again: what
     the model hands over is all that comes on top (v1/spec_decode/llm_base_proposer.py, dummy_run; the V2
     runner's v1/worker/gpu/spec_decode/autoregressive/speculator.py: the draft reads a buffer of its own)."""
-    copies = _PREDICTION_COPIES if load.predicts else known.draft_copies_milli
+    copies = (
+        _PREDICTION_COPIES if load.predicts else known.draft_copies_milli * load.states_read // _AUXILIARY
+    )
     return _hidden_of_draft(shape, load) * copies // 1000
 
 
@@ -56,11 +58,13 @@ def read_states(shape: Shape, load: Load, known: Coefficients) -> int:
     """What of it lies beside the model's own pass: the layers' states that the draft will read, three of them
     under EAGLE-3 (eagle3_utils.py, auxiliary layers). Before anything is sampled they are free again: the
     allocations of an EAGLE-3 start on an H100 show none of them at the sampler's peak."""
-    copies = min(_AUXILIARY_COPIES, known.draft_copies_milli)
+    copies = min(1000 * load.states_read, known.draft_copies_milli)
     return _hidden_of_draft(shape, load) * (_PREDICTION_COPIES if load.predicts else copies) // 1000
 
 
-_PREDICTION_COPIES, _AUXILIARY_COPIES = 1000, 3000
+_PREDICTION_COPIES = 1000
+_AUXILIARY = 3
+"""Hidden states that the drafts read which draft_copies_milli was fitted on (EAGLE-3)."""
 
 
 def _hidden_of_draft(shape: Shape, load: Load) -> int:

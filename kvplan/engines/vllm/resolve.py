@@ -110,7 +110,7 @@ def resolve(model: Model, settings: Layout, rules: Rules) -> Resolved:
         pooling=pooling,
         disable_hybrid=_hybrid_disabled(model, settings, rules, kinds),
         spec_tokens=draft,
-        draft_layers=draft_layers_of(model, settings),
+        draft_layers=draft_layers_of(model, settings, windowed=rules.dflash_windows),
         retained=retained(model, settings),
         tp=settings.tensor_parallel_size,
         pp=settings.pipeline_parallel_size,

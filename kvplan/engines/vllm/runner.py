@@ -25,6 +25,8 @@ OPTION = "model_runner"
 _STAGES = ("eagle3",)
 """Drafts that the V2 runner did not run beside a pipeline before it served all classes but one release."""
 _STAGES_UNTIL = (0, 30)
+_MIXED = (0, 26)
+"""Since then a DFlash draft with layers of both kinds is run by V2 alone (_dflash_needs_multi_kv_group)."""
 
 
 @record()
@@ -72,7 +74,9 @@ def runner_of(model: Model, settings: Layout, version: str) -> str:
         return str(asked)
     row = row_of(version)
     drafted = settings.speculative_method if settings.num_speculative_tokens else None
-    if drafted in row.forced:
+    if drafted in row.forced or (
+        drafted == "dflash" and _mixed(settings) and parse_version(version) >= _MIXED
+    ):
         return V2
     if not _by_default(model, settings, row):
         return V1
@@ -81,6 +85,12 @@ def runner_of(model: Model, settings: Layout, version: str) -> str:
     if drafted in _STAGES and settings.pipeline_parallel_size > 1 and parse_version(version) < _STAGES_UNTIL:
         return V1
     return V2
+
+
+def _mixed(settings: Layout) -> bool:
+    """Whether some of the draft's layers have a window and some have none."""
+    draft = settings.speculative_model
+    return draft is not None and has_kind(draft, Kind.SLIDING) and has_kind(draft, Kind.FULL)
 
 
 def _by_default(model: Model, settings: Layout, row: Row) -> bool:

@@ -88,6 +88,7 @@ class Rules:
     (config/vllm.py); bounded_by_draft: its max_model_len is at most the draft's.
     gemma4_whole_items, items_raise_batch: `kvplan.engines.vllm.whole_items`; prefix_for_items: tokens of an
     image see each other only where images are served (config/model.py, _supports_multimodal_for_mm_prefix).
+    dflash_windows: layers of a DFlash draft have windows (model_executor/models/qwen3_dflash.py).
     """
 
     tokens_from_concurrency: bool = False
@@ -166,6 +167,7 @@ class Rules:
     gemma4_whole_items: bool = False
     items_raise_batch: bool = False
     prefix_for_items: bool = False
+    dflash_windows: bool = False
 
 
 _CHANGES: tuple[tuple[str, dict[str, bool | int | str]], ...] = (
@@ -228,6 +230,7 @@ _CHANGES: tuple[tuple[str, dict[str, bool | int | str]], ...] = (
             "sparse_flash": True,
             "unquantized_layers": True,
             "window_blocks": "smallest",
+            "dflash_windows": True,
         },
     ),
     (
