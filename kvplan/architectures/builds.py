@@ -95,6 +95,17 @@ def _gptq(bits: int) -> Callable[[list[str]], Config]:
     }
 
 
+def _auto_round(spared: list[str]) -> Config:
+    return {
+        "quant_method": "auto-round",
+        "bits": 4,
+        "group_size": 128,
+        "sym": True,
+        "packing_format": "auto_round:auto_gptq",
+        "extra_config": {path: {"bits": 16} for path in spared},
+    }
+
+
 def _bitsandbytes(bits: int) -> Callable[[list[str]], Config]:
     return lambda spared: {
         "quant_method": "bitsandbytes",
@@ -138,6 +149,7 @@ FORMS: dict[str, Form] = {
     ),
     "w4a16": Form("int4 in groups of 128", _ints(4, 128)),
     "w4a16-g32": Form("int4 in groups of 32", _ints(4, 32)),
+    "auto-round": Form("int4 in groups of 128 with zero points", _auto_round),
     "awq": Form("int4 in groups of 128 with zero points", _awq),
     "gptq": Form("int4 in groups of 128 with zero points and indices", _gptq(4)),
     "gptq-int8": Form("int8 in groups of 128 with zero points and indices", _gptq(8)),

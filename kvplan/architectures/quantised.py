@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from kvplan.architectures.auto_round import auto_round
 from kvplan.architectures.config.text_part import TextPart
 from kvplan.architectures.config.view import check_integer
 from kvplan.architectures.module_lists import (
@@ -297,4 +298,8 @@ _METHODS: dict[str, Callable[[Config, TextPart], Quantisation]] = {
     "bitsandbytes": _bitsandbytes,
     "fbgemm_fp8": _fbgemm,
     "quark": lambda config, part: quark(config, lambda what: _unknown("weight", what, [])),
+    **dict.fromkeys(
+        ("auto-round", "auto_round", "inc"),
+        lambda config, part: auto_round(config, lambda what: _unknown("data_type", what, [])),
+    ),
 }

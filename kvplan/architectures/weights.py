@@ -161,9 +161,12 @@ def _bits(sources: WeightSources) -> set[int]:
     return {tensor.form.bits for _, tensor in kept if tensor.form is not None}
 
 
+_ONE_METHOD = ({"modelopt", "modelopt_fp4", "modelopt_mixed"}, {"auto_round", "inc"})
+
+
 def _same(own: str, asked: str) -> bool:
     """awq, awq_marlin and auto_awq, modelopt and modelopt_fp4 are one method with several kernels;
     DeepSeek-V4 and gpt-oss have names of their own for theirs
     (vllm/model_executor/layers/quantization/__init__.py)."""
     first, second = (_OF_A_MODEL.sub("", word.replace("-", "_").split("_marlin")[0]) for word in (own, asked))
-    return first == second or {first, second} <= {"modelopt", "modelopt_fp4", "modelopt_mixed"}
+    return first == second or any({first, second} <= names for names in _ONE_METHOD)

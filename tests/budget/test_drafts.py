@@ -308,7 +308,8 @@ DFLASH = {
     "architectures": ["DFlashDraftModel"], "model_type": "qwen3", "torch_dtype": "bfloat16",
     "hidden_size": 5120, "intermediate_size": 17408, "num_hidden_layers": 5, "num_attention_heads": 32,
     "num_key_value_heads": 8, "head_dim": 128, "vocab_size": 248320, "max_position_embeddings": 262144,
-    "sliding_window": 2048, "use_sliding_window": True, "layer_types": ["sliding_attention"] * 4 + ["full_attention"],
+    "sliding_window": 2048, "use_sliding_window": True,
+    "layer_types": ["sliding_attention"] * 4 + ["full_attention"],
     "dflash_config": {"mask_token_id": 248070, "target_layer_ids": [1, 16, 31, 46, 61]},
 }  # fmt: skip
 """z-lab/Qwen3.6-27B-DFlash, as far as sizes depend on it."""

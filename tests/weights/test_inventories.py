@@ -106,6 +106,18 @@ MATRICES = 4 * (2 * 64 * 64 + 2 * 16 * 64 + 3 * 128 * 64)
             {"quant_method": "modelopt", "quant_algo": "NVFP4", "ignore": ["lm_head"]},
             MATRICES * 9 // 16 + 4 * 7 * 8,
         ),
+        (
+            {"quant_method": "auto-round", "bits": 4, "group_size": 32},
+            MATRICES // 2 + MATRICES // 32 * 5 // 2,
+        ),
+        (
+            {"quant_method": "auto-round", "bits": 8, "group_size": [128, 128], "data_type": "fp"},
+            MATRICES + 4 * 7 * 4,
+        ),
+        (
+            {"quant_method": "auto-round", "bits": 4, "group_size": 32, "data_type": "mx_fp4"},
+            MATRICES * 17 // 32,
+        ),
         ({"quant_method": "bitsandbytes", "load_in_4bit": True}, MATRICES // 2 + MATRICES // 64 * 4),
         (
             {
@@ -142,6 +154,31 @@ def test_spared_modules_stay_as_trained() -> None:
         "ignore": ["lm_head", r"re:.*layers\.0\.self_attn\..*"],
     }
     assert _quantised(compressed) == base + less
+
+
+@pytest.mark.parametrize(
+    "named",
+    [
+        "model.layers.0.mlp.down_proj",
+        "model.language_model.layers.0.mlp.down_proj",
+        "layers.0.mlp.down_proj",
+        r".*layers\.0\.mlp\.down_proj",
+    ],
+)
+def test_modules_that_autoround_names(named: str) -> None:
+    """Whole paths, ends of paths and expressions (inc/config_parser.py); blocks that are named are all."""
+    plain: dict[str, Any] = {"quant_method": "auto-round", "bits": 4, "group_size": 32}
+    base, matrix = _quantised(plain), 128 * 64
+    spared = {**plain, "extra_config": {named: {"bits": 16, "data_type": "float"}}}
+    assert _quantised(spared) == base + 2 * matrix - matrix * 37 // 64
+    wider = {**plain, "extra_config": {named: {"bits": 8}}}
+    assert _quantised(wider) == base + matrix // 2 + matrix // 32 // 2
+    first = {**plain, "block_name_to_quantize": "model.layers.0."}
+    whole = _quantised({**plain, "bits": 16})
+    assert base < _quantised(first) < whole
+    head = {**first, "extra_config": {"lm_head": {"bits": 4}}}
+    untied = {"tie_word_embeddings": False}
+    assert _quantised(head, **untied) < _quantised(first, **untied)
 
 
 def test_modelopt_file_counts_only_where_it_names_its_producer() -> None:

@@ -153,10 +153,15 @@ def _quant_config(part: TextPart) -> Any:
     return None
 
 
+_SPELLED = {"compressed_tensors": "compressed-tensors", "auto_round": "auto-round", "inc": "auto-round"}
+"""A method's name as some checkpoints write it → the usual one."""
+
+
 def _method(config: Mapping[str, Any]) -> str | None:
     word = config.get("quant_method")
     if isinstance(word, str) and word:
-        return word.lower().replace("compressed_tensors", "compressed-tensors")[:60]
+        word = word.lower()[:60]
+        return _SPELLED.get(word, word)
     producer = config.get("producer")
     inner = config.get("quantization")
     if (isinstance(producer, Mapping) and producer.get("name") == "modelopt") or isinstance(inner, Mapping):

@@ -39,7 +39,9 @@ AUTO = "auto"
 CUTLASS = "cutlass"
 COMPRESSED = "compressed-tensors"
 _HUMMING, _HUMMING_SINCE, _HUMMING_ON = "humming", (0, 32), (9, 0)
-_MARLINS = frozenset("awq awq_marlin auto_awq gptq gptq_marlin auto_gptq modelopt_fp4 nvfp4 mxfp4".split())
+_MARLINS = frozenset(
+    "auto-round awq awq_marlin auto_awq gptq gptq_marlin auto_gptq modelopt_fp4 nvfp4 mxfp4".split()
+)
 """Methods whose experts Marlin would run on Hopper, and Humming does."""
 _DIRECT_UNTIL = {"awq": (0, 22), "awq_marlin": (0, 22), "gptq": (0, 20), "gptq_marlin": (0, 20)}
 _NEVER, _INTEGERS_DIRECT_UNTIL = (0, 0), (0, 23)

@@ -36,6 +36,7 @@ in vllm/model_executor/layers/quantization/ of 0.8.5 to 0.33, held against the G
 def _method(model: Model, settings: Layout, capability: tuple[int, int]) -> str:
     """vLLM's name of the method: ModelOpt's formats have one each (override_quantization_method)."""
     method = settings.quantization or model.quantization or ""
+    method = "inc" if method == "auto-round" else method
     if method != "modelopt" or capability >= (10, 0):
         return method
     inventory = sources_of(model).inventory

@@ -151,7 +151,7 @@ def of_stage(load: Load, stage: int) -> Load:
 
 
 _EIGHT_BITS = frozenset({"fp8", "fbgemm_fp8", "modelopt_fp8"})
-_PACKED = frozenset({"awq", "awq_marlin", "gptq", "gptq_marlin"})
+_PACKED = frozenset({"auto-round", "awq", "awq_marlin", "gptq", "gptq_marlin"})
 _RESERVES = (0, 20)
 """The oldest release of which a start of a sparse model was read."""
 
