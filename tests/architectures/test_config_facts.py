@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from kvplan.architectures.config.activation_shape import num_experts
 from kvplan.architectures.config.read import read_config
 from kvplan.errors import KvplanError
 from kvplan.model import Model
@@ -196,3 +197,16 @@ def test_provenance_names_the_keys() -> None:
     keys = model.provenance.keys["full_attention"]
     assert keys["num_kv_heads"] == "text_config.num_key_value_heads"
     assert keys["head_dim"] == "hidden_size // num_attention_heads"
+
+
+def test_experts_that_are_listed_by_kind_of_token() -> None:
+    """ERNIE 4.5 VL: as many for text as for images, of which a token of text chooses among the first."""
+    config = {
+        "model_type": "ernie4_5_moe_vl", "architectures": ["Ernie4_5_VLMoeForConditionalGeneration"],
+        "hidden_size": 256, "intermediate_size": 512, "num_hidden_layers": 2, "num_attention_heads": 4,
+        "num_key_value_heads": 2, "vocab_size": 1000, "moe_num_experts": [64, 64],
+    }  # fmt: skip
+    assert num_experts(read_config(config, id="x", source="x")) == 64
+    assert num_experts(read_config({**config, "moe_num_experts": 64}, id="x", source="x")) == 64
+    with pytest.raises(KvplanError, match="not a whole number"):
+        num_experts(read_config({**config, "moe_num_experts": ["many"]}, id="x", source="x"))

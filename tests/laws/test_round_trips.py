@@ -11,7 +11,7 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 import pytest
-from hypothesis import assume, given
+from hypothesis import assume, example, given
 from hypothesis import strategies as st
 
 import kvplan
@@ -143,6 +143,15 @@ def counts(words: list[str]) -> dict[str, int]:
 @pytest.mark.laws
 @sampled(15, 300)
 @given(questions())
+@example(
+    (
+        "gpt-oss-20b",
+        {
+            "engine": "llamacpp", "gpu": "h100", "requests": 24, "tokens": 1000, "quality": "lossless",
+            "pool": "safe", "objective": "context", "max_gpus": 1, "kv_unified": True, "weights": "4GiB",
+        },
+    )
+)  # fmt: skip
 def test_look_gives_the_same_counts(question: tuple[str, dict[str, Any]]) -> None:
     result = planned(question)
     assume(not question[1].get("shared_prefix") and not question[1].get("samples"))

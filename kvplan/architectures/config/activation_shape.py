@@ -55,7 +55,7 @@ def activation_shape(raw: Mapping[str, Any], model: Model, element_bytes: int) -
     """Widths as the config states them; 4 · hidden where a config of an older class states no MLP width."""
     part = find_text_part(raw)
     view = part.view
-    experts = view.optional_integer(*_EXPERTS, default=0, lowest=0) or 0
+    experts = _experts(view)
     per_token = (view.optional_integer(*_PER_TOKEN, default=0, lowest=0) or 0) if experts > 1 else 0
     hidden = model.hidden_size
     width = _widest(view, _MLP_WIDTH) or 4 * hidden
@@ -104,10 +104,19 @@ def _fact(model: Model, name: str) -> int:
     return int(value) if isinstance(value, int) else 0
 
 
+def _experts(view: ConfigView) -> int:
+    """How many a layer has; of a list with a number for each kind of token (ERNIE 4.5 VL: text and images)
+    the first, as many as a token may choose from."""
+    value, origin = view.find(*_EXPERTS)
+    if isinstance(value, list) and value:
+        return int(check_integer(value[0], origin, 0))
+    return int(view.optional_integer(*_EXPERTS, default=0, lowest=0) or 0)
+
+
 def num_experts(model: Model) -> int:
     """Routed experts of a layer, 0 for a dense model or where no config says."""
     if not model.config:
         return 0
     view = find_text_part(split_quant(model.config)[0]).view
-    count = view.optional_integer(*_EXPERTS, default=0, lowest=0) or 0
+    count = _experts(view)
     return int(count) if count > 1 else 0

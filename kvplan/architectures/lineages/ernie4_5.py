@@ -81,9 +81,19 @@ def _two_widths(view: ConfigView) -> tuple[int, int]:
     return text, seen
 
 
+def _count(view: ConfigView) -> int:
+    """As many experts for text as for images; some configs list both numbers."""
+    found, origin = view.find("moe_num_experts")
+    if not isinstance(found, list):
+        return int(view.integer("moe_num_experts"))
+    if len(found) != 2 or found[0] != found[1]:
+        raise view.refuse("moe_num_experts", "is not one number for text and images")
+    return int(check_integer(found[0], origin))
+
+
 def _both_experts(view: ConfigView) -> Tensors:
     """Experts for text, as many narrower ones for images, and shared ones of the width of text's."""
-    hidden, count = hidden_size(view), int(view.integer("moe_num_experts"))
+    hidden, count = hidden_size(view), _count(view)
     text, seen = _two_widths(view)
     made = vector(
         "mlp.moe_statics.e_score_correction_bias",

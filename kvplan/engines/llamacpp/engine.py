@@ -102,14 +102,16 @@ class LlamaCpp:
 
     def served(self, settings: Settings, slots: int, length: int) -> Settings:
         """The settings as llama-server takes them: so many slots of such a length as -np and -c, the cache's
-        type as -ctk and -ctv. They give the same answer."""
+        type as -ctk and -ctv. They give the same answer. A unified cache is what all requests hold together,
+        and at least one of that length."""
         own = dict(settings.engine_options)
         if settings.kv_cache_dtype != "auto":
             word = ggml_word(settings.kv_cache_dtype)
             own = {"cache_type_k": word, "cache_type_v": word, **own}
         retention = parsed(own.get("kv_retention"))
         length = length if retention is None else min(length, retention.kept)
-        own = {**own, "parallel": slots, "ctx_size": slots * length}
+        each = min(length, settings.tokens or length) if own.get("kv_unified") else length
+        own = {**own, "parallel": slots, "ctx_size": max(length, slots * each)}
         return replace(
             settings,
             kv_cache_dtype="auto",
