@@ -10,9 +10,10 @@ projection of several hidden states, whole on every rank, and two norms.
 
 from __future__ import annotations
 
-from kvplan.architectures.blocks.parts import Tensors, embedding, norm, vector, whole
+from kvplan.architectures.blocks.parts import Tensors, embedding, even, linear, norm, vector, whole
 from kvplan.architectures.config.quant_file import split_quant
 from kvplan.architectures.config.text_part import find_text_part
+from kvplan.architectures.config.view import check_integer
 from kvplan.architectures.inventory import inventory_of
 from kvplan.errors import KvplanError, RefusedError
 from kvplan.model import Model
@@ -23,6 +24,13 @@ LLAMA = ("LlamaForCausalLM", "LlamaForCausalLMEagle", "EagleLlamaForCausalLM")
 LLAMA_EAGLE3 = ("LlamaForCausalLMEagle3", "Eagle3LlamaForCausalLM")
 
 DFLASH = ("DFlashDraftModel", "MuseGlimmerAssistantModel", "DFlashMuseGlimmerAssistantModel")
+ASSISTED = (
+    "Gemma4ForConditionalGeneration",
+    "Gemma4UnifiedForConditionalGeneration",
+    "Gemma4ForCausalLM",
+)
+"""Classes whose ``mtp`` is an assistant, a small model that reads its target's cache and keeps none
+(vllm/model_executor/models/gemma4_mtp.py)."""
 HIDDEN_STATES = {"dflash": 5, "dspark": 5}
 """Hidden states of the target that a head reads where its config lists none; of EAGLE-3's three."""
 
@@ -72,6 +80,36 @@ def head_tensors(draft: Model, method: str, target: Model) -> tuple[Tensors, Ten
         ends += vector("draft_id_to_target_id", whole("draft_vocab_size", vocabulary), dtype="int64")
     ends += (embedding("lm_head", vocabulary, draft.hidden_size, Role.HEAD),)
     return (*(tensor for layer in layers for tensor in layer), *twice, *norms, *ends), table
+
+
+def assistant_tensors(draft: Model) -> Tensors:
+    """Gemma 4's assistant: layers without K and V, a table of its own width that is its output head too, and
+    projections from the target's width and back (vllm/model_executor/models/gemma4_mtp.py 0.33).
+
+    Raises RefusedError(no-weights) for a config of another kind.
+    """
+    text = dict((draft.config or {}).get("text_config") or {})
+    text |= {"model_type": "gemma4_text", "architectures": ["Gemma4ForCausalLM"], _OWN_INPUT: 0}
+    try:
+        inventory = inventory_of(text)
+        wide = int(check_integer((draft.config or {}).get("backbone_hidden_size"), "backbone_hidden_size"))
+    except KvplanError as error:
+        raise _unknown(draft, "mtp") from error
+    layers = (tensor for block in inventory.layers for tensor in block.tensors)
+    own = tuple(tensor for tensor in layers if not tensor.name.endswith(_OF_THE_CACHE))
+    hidden = draft.hidden_size
+    ends = linear("pre_projection", even("hidden_size", hidden), whole("both", 2 * wide), bias=False)
+    ends += linear("post_projection", whole("backbone", wide), even("hidden_size", hidden), bias=False)
+    return (
+        *own,
+        *ends,
+        *norm("norm", whole("hidden_size", hidden)),
+        embedding("lm_head", draft.vocab_size, hidden, Role.HEAD),
+    )
+
+
+_OWN_INPUT = "hidden_size_per_layer_input"
+_OF_THE_CACHE = ("k_proj", "v_proj", "k_norm", "v_norm")
 
 
 def _unknown(draft: Model, method: str) -> RefusedError:

@@ -371,3 +371,53 @@ def test_a_draft_of_both_kinds_runs_under_v2(version: str, runner: str) -> None:
         gpu="h100", speculative_model=DFLASH, speculative_method="dflash", num_speculative_tokens=5
     )
     assert runner_of(model, settings, version) == runner
+
+
+ASSISTANT = {
+    "model_type": "gemma4_assistant", "architectures": ["Gemma4AssistantForCausalLM"],
+    "backbone_hidden_size": 3840,
+    "text_config": {
+        "model_type": "gemma4_text", "hidden_size": 1024, "num_hidden_layers": 4, "num_attention_heads": 4,
+        "num_key_value_heads": 1, "head_dim": 256, "global_head_dim": 512, "vocab_size": 262144,
+        "intermediate_size": 4096, "sliding_window": 512, "max_position_embeddings": 131072,
+        "layer_types": ["sliding_attention"] * 3 + ["full_attention"],
+    },
+}  # fmt: skip
+"""A config of the class's form; sizes are made up."""
+
+
+@pytest.mark.parametrize("model", ["gemma-4-12b-it", "gemma-4-31b-it", "gemma-4-e4b-it"])
+@pytest.mark.parametrize("draft", [None, ASSISTANT], ids=["not named", "named"])
+def test_gemma_4_drafts_with_an_assistant_that_keeps_no_cache(
+    model: str, draft: dict[str, Any] | None
+) -> None:
+    """It was refused: "has no multi-token-prediction layers"."""
+    named = {} if draft is None else {"speculative_model": draft}
+    common: dict[str, Any] = {"engine": "vllm@0.33", "gpu": "2xh100", "tensor_parallel_size": 2}
+    plain = kvplan.size(model, **common)
+    found = kvplan.size(model, speculative_method="mtp", num_speculative_tokens=4, **named, **common)
+    assert found.refusal is None
+    assert draft_line(found).bytes > 0
+    assert found.pool is not None
+    assert plain.pool is not None
+    assert found.pool.groups == plain.pool.groups
+
+
+def test_an_assistant_has_no_keys_and_values_of_its_own() -> None:
+    found = kvplan.size(
+        "gemma-4-12b-it", engine="vllm@0.33", gpu="h100", speculative_method="mtp", num_speculative_tokens=4,
+        speculative_model=ASSISTANT,
+    )  # fmt: skip
+    wide, vocabulary, back, mlp = 1024, 262144, 3840, 4096
+    layers = sum(2 * wide * 4 * head + 3 * wide * mlp + head + 4 * wide for head in (256, 256, 256, 512))
+    assert draft_line(found).bytes == 2 * (layers + vocabulary * wide + 3 * back * wide + wide)
+
+
+def test_assistants_since_0_21() -> None:
+    asked: dict[str, Any] = {
+        "gpu": "h100", "speculative_method": "mtp", "num_speculative_tokens": 2, "max_model_len": 4096
+    }  # fmt: skip
+    before = kvplan.size("gemma-4-31b-it", engine="vllm@0.20", **asked)
+    assert before.refusal is not None
+    assert "use engine vllm@0.21" in before.refusal.help
+    assert kvplan.size("gemma-4-31b-it", engine="vllm@0.21", **asked).refusal is None

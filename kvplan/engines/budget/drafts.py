@@ -9,7 +9,7 @@ that is made of the target's largest layer.
 
 from __future__ import annotations
 
-from kvplan.architectures.heads import DFLASH, head_tensors
+from kvplan.architectures.heads import ASSISTED, DFLASH, assistant_tensors, head_tensors
 from kvplan.architectures.weights import sources_of
 from kvplan.dtypes import Packing
 from kvplan.engines.budget.lines import exact
@@ -56,6 +56,7 @@ _GUESSES = {
     "mlp_speculator": Guess(0, 2, None, each=True),
 }
 _MODULE = Guess(1, 2, 0)
+_ASSISTANT, _SMALL_ASSISTANT, _NARROW = 470_000_000, 80_000_000, 2560
 
 
 @record()
@@ -107,6 +108,10 @@ def draft_lines(
     if sources.stated_bytes is not None:
         what = "prediction layers" if own else f"draft ({method})"
         return (), (f"the {what} must be in the weights that were stated",)
+    if own and model.architecture in ASSISTED:
+        return (_assistant(model, parallel, dtype),), (
+            f"the assistant of {model.id} is a guess: name it with --speculative-model",
+        )
     if own:
         amount = own_bytes(facts, sources, parallel, dtype)
         if amount is not None:
@@ -168,6 +173,14 @@ def sizes_of(
     )
 
 
+def _assistant(model: Model, parallel: Parallel, dtype: Packing) -> BudgetLine:
+    """Gemma 4's: published ones have 0.47 billion parameters, and 0.08 billion beside targets as narrow as
+    E4B's."""
+    parameters = _ASSISTANT if model.hidden_size > _NARROW else _SMALL_ASSISTANT
+    likely = ceil_div(dtype.bytes * parameters, parallel.tensor_parallel_size)
+    return BudgetLine(NAME, likely, 0, 2 * likely, "not known: as large as published assistants")
+
+
 def _guessed(name: str, guess: Guess, count: int, sizes: Sizes) -> BudgetLine:
     likely, highest = count * sizes.likely(guess), count * sizes.highest(guess)
     if guess.dense:
@@ -191,6 +204,9 @@ def draft_line(model: Model, settings: Serving, parallel: Parallel, dtype: Packi
         compute_capability=parallel.compute_capability,
         enable_expert_parallel=parallel.enable_expert_parallel,
     )
+    if method == "mtp" and model.architecture in ASSISTED:
+        amount = sum(tensor_bytes(tensor, alone, dtype) for tensor in assistant_tensors(draft))
+        return exact(NAME, amount, f"{draft.id}: an assistant")
     if method not in HEAD_METHODS and not (method == "dflash" and draft.architecture in DFLASH):
         facts = weights_per_rank(sources_of(draft), alone, dtype)
         return exact(NAME, facts.bytes_per_gpu, f"{draft.id}: {facts.source}")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from kvplan.architectures.heads import ASSISTED
 from kvplan.engines.vllm.heads import keeps_latent
 from kvplan.errors import KvplanError
 from kvplan.families import FullAttention, Kind, Part, SlidingWindow
@@ -58,6 +59,8 @@ def draft_layers_of(model: Model, settings: Layout, *, windowed: bool) -> tuple[
     if not settings.num_speculative_tokens or settings.speculative_method is None:
         return ()
     draft = settings.speculative_model
+    if settings.speculative_method == "mtp" and model.architecture in ASSISTED:
+        return ()
     if draft is None:
         if settings.speculative_method in HEAD_METHODS:
             return head_layer(model)

@@ -10,6 +10,7 @@ from __future__ import annotations
 from kvplan.architectures.config.drafts import how_many
 from kvplan.architectures.config.quant_file import split_quant
 from kvplan.architectures.config.text_part import find_text_part
+from kvplan.architectures.heads import ASSISTED
 from kvplan.architectures.lineages import lineage_of
 from kvplan.engines.base import parse_version
 from kvplan.model import Model
@@ -38,6 +39,7 @@ PIPELINED: dict[str, tuple[tuple[str, str], ...]] = {
 }
 """Model type → the releases [since, until) whose drafter is SupportsPP; an absent type is not known."""
 DRAFTED_SINCE = {
+    **dict.fromkeys(ASSISTED, "0.21"),
     **dict.fromkeys(("Qwen3_5ForCausalLM", "Qwen3_5MoeForCausalLM"), "0.28"),
     "MiMoV2FlashForCausalLM": "0.21",
 }
@@ -88,6 +90,8 @@ def draft_refusal(model: Model, settings: Layout, version: str) -> Refusal | Non
             f"vLLM {version} drafts with no layers of {model.architecture}: {since} is the first",
             help=("leave out --speculative", f"use engine vllm@{since}"),
         )
+    if model.architecture in ASSISTED:
+        return None
     rule = lineage_of(model.model_type).prediction
     if not model.draft_layers or (rule is not None and not rule.built_by_vllm(model.architecture)):
         return Refusal(
