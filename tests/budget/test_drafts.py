@@ -392,7 +392,7 @@ def test_gemma_4_drafts_with_an_assistant_that_keeps_no_cache(
     model: str, draft: dict[str, Any] | None
 ) -> None:
     """It was refused: "has no multi-token-prediction layers"."""
-    named = {} if draft is None else {"speculative_model": draft}
+    named: dict[str, Any] = {} if draft is None else {"speculative_model": draft}
     common: dict[str, Any] = {"engine": "vllm@0.33", "gpu": "2xh100", "tensor_parallel_size": 2}
     plain = kvplan.size(model, **common)
     found = kvplan.size(model, speculative_method="mtp", num_speculative_tokens=4, **named, **common)
