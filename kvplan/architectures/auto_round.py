@@ -37,6 +37,8 @@ def auto_round(config: Config, refuse: Refuse) -> Quantisation:
     names = blocks.split(",") if isinstance(blocks, str) else blocks
     if not names:
         return Quantisation(NAME, form, tuple(rules))
+    if not isinstance(names, list):
+        raise refuse("block_name_to_quantize is no list of names")
     flat = [one for entry in names for one in (entry if isinstance(entry, list) else [entry])]
     # A module outside the blocks has the settings that name it, and none besides; the head alike.
     return Quantisation(NAME, None, (*rules, (substring_list(flat), form)), head=True)

@@ -10,6 +10,8 @@ projection of several hidden states, whole on every rank, and two norms.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from kvplan.architectures.blocks.parts import Tensors, embedding, even, linear, norm, vector, whole
 from kvplan.architectures.config.quant_file import split_quant
 from kvplan.architectures.config.text_part import find_text_part
@@ -41,7 +43,8 @@ def states_read(draft: Model | None, method: str | None) -> int:
     if draft is None or not draft.config:
         return usual
     view = find_text_part(split_quant(draft.config)[0]).view
-    listed = (draft.config.get("dflash_config") or {}).get("target_layer_ids")
+    own = draft.config.get("dflash_config")
+    listed = own.get("target_layer_ids") if isinstance(own, Mapping) else None
     if isinstance(listed, list) and listed:
         return len(listed)
     return int(view.optional_integer("num_aux_hidden_states") or usual)
@@ -88,7 +91,8 @@ def assistant_tensors(draft: Model) -> Tensors:
 
     Raises RefusedError(no-weights) for a config of another kind.
     """
-    text = dict((draft.config or {}).get("text_config") or {})
+    stated = (draft.config or {}).get("text_config")
+    text = dict(stated) if isinstance(stated, Mapping) else {}
     text |= {"model_type": "gemma4_text", "architectures": ["Gemma4ForCausalLM"], _OWN_INPUT: 0}
     try:
         inventory = inventory_of(text)

@@ -274,3 +274,11 @@ def test_bad_plain_data_is_refused(change: dict[str, Any]) -> None:
 
 def test_the_table_of_known_types() -> None:
     assert {"llama", "deepseek_v3", "qwen3_next", "nemotron_h", "whisper"} <= set(known_decoders())
+
+
+@pytest.mark.parametrize(
+    "odd", [{"block_name_to_quantize": 5}, {"data_type": 7}, {"bits": "x"}, {"group_size": [1, 2]}]
+)
+def test_autoround_that_is_not_understood_is_refused(odd: dict[str, Any]) -> None:
+    with pytest.raises(KvplanError):
+        _quantised({"quant_method": "auto-round", "bits": 4, **odd})
