@@ -127,6 +127,13 @@ def test_a_hybrid_before_0_28_projects_a_block_of_every_request() -> None:
     assert old.settings["block_size"] == 3776
     assert old.budget is not None
     assert old.budget.kv_pool_low_bytes <= 26.06 * GIB <= old.budget.kv_pool_high_bytes
+    (said,) = (text for text in old.warnings if "--max-num-seqs" in text)
+    assert "59.00 GiB" in said
+    less = int(said.rsplit("--max-num-seqs ", 1)[1].split(" ")[0])
+    helped = kvplan.size(model, engine="vllm@0.20", **asked, max_num_seqs=less)
+    assert helped.budget is not None
+    assert helped.budget.kv_pool_bytes > 80 * GIB
+    assert not any("--max-num-seqs" in text for text in helped.warnings)
     # From 0.27 on its own attention takes none.
     last, first = (
         kvplan.size(model, engine=f"vllm@{release}", gpu="h200", quantization="fp8").budget

@@ -14,6 +14,7 @@ from kvplan.engines.budget.parts import kernels_of, memory_of, no_pool, of_share
 from kvplan.engines.vllm.boards import board_of
 from kvplan.engines.vllm.coefficients import vllm_coefficients
 from kvplan.engines.vllm.cold_compile import COMPILE
+from kvplan.engines.vllm.decoders import CAPPED, MOST_ROWS
 from kvplan.engines.vllm.forward import served_shape
 from kvplan.engines.vllm.load import UNKNOWN, Coefficients, Load
 from kvplan.engines.vllm.loaded import (
@@ -30,6 +31,7 @@ from kvplan.engines.vllm.profile_load import load_of, of_stage, utilization
 from kvplan.engines.vllm.rounded import rounded_lines
 from kvplan.engines.vllm.runner import runner_of
 from kvplan.engines.vllm.shares import ranks_of
+from kvplan.engines.vllm.splits import latent_block
 from kvplan.errors import KvplanError
 from kvplan.gpu import Gpu
 from kvplan.model import Model
@@ -128,9 +130,21 @@ def _fit(model: Model, choice: Choice, values: tuple[Any, ...]) -> Fit:
             f"no start-up of vLLM {choice.asked or choice.version} on such GPUs was read: mind the pool's"
             " interval; the log of one start (`kvplan compare --log`) narrows it",
         )
-    warnings += _restart(stages[decides], load)
+    warnings += _restart(stages[decides], load) + _context(model, settings, choice.version, load)
     weights = ModelWeights(facts.bytes_per_gpu, facts.total_bytes, facts.source)
     return Fit(stages[decides], weights, warnings, tuple(_shown(settings, load).items()))
+
+
+def _context(model: Model, settings: Serving, version: str, load: Load) -> tuple[str, ...]:
+    """A profile run that projects a block of every request up, where that is more than the usual context."""
+    taken = max((besides for _, besides in load.passes), default=0)
+    block = latent_block(model, settings, version)
+    if not taken or parse_version(version) >= CAPPED or load.max_num_seqs * block <= MOST_ROWS:
+        return ()
+    return (
+        f"{gib(taken)} of the activation peak are latents of {load.max_num_seqs:,} requests, a block of"
+        f" {block:,} tokens each: --max-num-seqs {max(1, MOST_ROWS // block)} lowers that",
+    )
 
 
 def _restart(budget: Budget, load: Load) -> tuple[str, ...]:

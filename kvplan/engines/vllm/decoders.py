@@ -33,8 +33,8 @@ ABSORBED = "heads · kv_lora_rank"
 _RANK = "kv_lora_rank"
 _LATENT = "qk_nope_head_dim + v_head_dim"
 _QUERY = "qk_nope_head_dim + qk_rope_head_dim"
-_MOST_ROWS = 64 * 1024
-_CAPPED = (0, 28)
+MOST_ROWS = 64 * 1024
+CAPPED = (0, 28)
 _TAKEN_UNTIL = {"KimiLinearForCausalLM": (0, 27)}
 """Classes whose own attention takes no context in a profile run, and the release before which
 model_executor/models/kimi_linear.py ran that of mla_attention.py."""
@@ -112,8 +112,8 @@ def context_rows(length: int, seqs: int, block: int, release: tuple[int, ...]) -
     (vllm/model_executor/layers/attention/mla_attention.py, determine_chunked_prefill_workspace_size,
     align_mla_chunked_context_workspace_size).
     """
-    rows = min(max(8 * length, 4 * seqs * block), _MOST_ROWS)
-    return block * ceil_div(rows, block) if release >= _CAPPED else max(rows, seqs * block)
+    rows = min(max(8 * length, 4 * seqs * block), MOST_ROWS)
+    return block * ceil_div(rows, block) if release >= CAPPED else max(rows, seqs * block)
 
 
 def workspace_bytes(
@@ -122,7 +122,7 @@ def workspace_bytes(
     seqs: int,
     element: int,
     block: int = 64,
-    release: tuple[int, ...] = _CAPPED,
+    release: tuple[int, ...] = CAPPED,
 ) -> int:
     """The up-projected context that a profile run takes: `context_rows` of heads · (nope + v)."""
     rows = context_rows(length, seqs, block, release)
@@ -139,7 +139,7 @@ def passes_of(
     seqs: int,
     element: int,
     block: int = 64,
-    release: tuple[int, ...] = _CAPPED,
+    release: tuple[int, ...] = CAPPED,
 ) -> tuple[tuple[int, int], ...]:
     """(bytes a token, bytes besides) on one rank, of each place where the pass may be at its peak.
 
