@@ -128,7 +128,7 @@ def test_the_second_runner_keeps_on_a_card_what_it_keeps_on_a_board() -> None:
         there = vllm_coefficients((0, 26), V2, boards.NVSWITCH)
         alone = [dict(one.non_torch_by_ranks)[1] for one in (first, second, there)]
         assert alone[1] < alone[0]
-        assert abs(alone[1] - alone[2]) < 16 * MIB
+        assert abs(alone[1] - alone[2]) < 32 * MIB
         assert alone[1] + second.one_high >= alone[0] + first.one_high - 16 * MIB
         # Since 0.27 the sampler's tables are a line of their own; cards keep as much as before.
         later = [
