@@ -60,7 +60,6 @@ BELOW_SAFE = {
     "lebh-q35-08b-a100",  # this and the next: 2.5 GiB stay beside the weights, of Qwen3.8-27B there 0.5
     "lebh-q35-08b-a100-serve",
     "compose-q36-35b-nvidia-gb10-mtp2-marlin-2",  # by 0.03 GiB; its twin printed 1.6 GiB more
-    "eks-ministral3-8b-l40s-eager",  # 1 GiB more for an encoder, on a card that was typed from memory
 }
 
 

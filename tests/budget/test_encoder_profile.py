@@ -17,6 +17,7 @@ from kvplan.engines.vllm.multimodal import encoder_run
 from kvplan.engines.vllm.profiled import KINDS, RULES, rule_of
 from kvplan.engines.vllm.towers import Widths, patch_bytes, towers
 from kvplan.errors import KvplanError
+from kvplan.files.gpus.find import load_gpu
 from kvplan.results import Budget, BudgetLine, SizeResult
 from kvplan.settings import Serving
 from kvplan.units import GIB
@@ -304,3 +305,34 @@ def test_whatever_a_config_says_the_run_is_whole(name: str) -> None:
         assert run is not None
         assert run.kept_bytes >= 0
         assert not run.known or 0 < run.least_bytes <= run.peak_bytes <= run.most_bytes
+
+
+@pytest.mark.parametrize(
+    ("release", "gpu", "masked"),
+    [("0.11", "l40s", False), ("0.11", "b200", True), ("0.12", "l40s", True), ("0.28", "l40s", True),
+     ("0.29", "l40s", False), ("0.33", "b200", False)],
+)  # fmt: skip
+@pytest.mark.parametrize("tokens", [2048, 8192])
+def test_a_pixtral_tower_has_a_mask_of_all_patches(release: str, gpu: str, masked: bool, tokens: int) -> None:
+    """One number for each pair of patches; copied where a row is no multiple of 8: one image has 12,100."""
+    model = kvplan.load_model("ministral-3-8b-instruct-2512")
+    settings = replace(Serving(), gpu=load_gpu(gpu))
+    asked: dict[str, Any] = {"seqs": 16, "tokens": tokens, "length": 8192, "element": 2}
+    run, plain = (encoder_run(model, settings, version, **asked) for version in (release, "0.29"))
+    assert run is not None
+    assert plain is not None
+    images = 1 if tokens == 2048 else 2
+    patches = images * 12_100
+    mask = patches * patches * 2 * (2 if images == 1 else 1) if masked else 0
+    assert abs(run.peak_bytes - mask - plain.peak_bytes) < plain.peak_bytes // 2
+    assert run.least_bytes >= (patches * patches * 2 if masked else 0)
+
+
+def test_a_published_start_with_two_masked_images() -> None:
+    """Ministral 3 8B in FP8 on an L40S, vLLM 0.21, eager: 27.91 GiB printed (29.4 without the mask)."""
+    found = budget(
+        "ministral-3-8b-instruct-2512", "vllm@0.21", "l40s", gpu_memory_utilization="0.9", max_model_len=8192,
+        max_num_seqs=256, max_num_batched_tokens=8192, enforce_eager=True,
+    )  # fmt: skip
+    assert found.kv_pool_low_bytes <= 27.91 * GIB <= found.kv_pool_high_bytes
+    assert abs(found.kv_pool_bytes / GIB - 27.91) < 0.02 * 27.91

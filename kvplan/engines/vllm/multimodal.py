@@ -154,14 +154,35 @@ def encoder_run(
     once = min(run, item.at_once or run)
     beside, most_once = (run - once) * kept // item.patches, run if item.whole else once
     wide = 2 if name in ASSUMED else 1
+    mask = mask_of(config, settings, release, once) * element
+    padded = mask if once % _ALIGNED else 0
     return EncoderRun(
-        (once * cost.peak + beside) * element // 2,
+        (once * cost.peak + beside) * element // 2 + mask + padded,
         held * element // 2,
         f"{count} {kind.replace('_', ' ')} item{'s' if count > 1 else ''} of {item.tokens:,} tokens",
         first_stage=v2,
-        least_bytes=(once * cost.least + beside) // wide * element // 2,
-        most_bytes=(most_once * cost.most + (run - most_once) * kept // item.patches) * wide * element // 2,
+        least_bytes=(once * cost.least + beside) // wide * element // 2 + mask,
+        most_bytes=(most_once * cost.most + (run - most_once) * kept // item.patches) * wide * element // 2
+        + mask
+        + padded,
     )
+
+
+def mask_of(config: Mapping[str, Any], settings: Serving, release: Release, patches: int) -> int:
+    """Numbers of the mask of a Pixtral tower that runs so many patches at once: one for each pair of them.
+
+    vllm/model_executor/models/pixtral.py until 0.28: torch's attention takes a mask of all images together
+    (transformers' generate_block_attention_mask) where xFormers is not installed, which vLLM asked for until
+    0.11, or does not run (compute capability 10). Its kernel copies a mask whose rows are no multiple of 8.
+    """
+    vision = config.get("vision_config")
+    if not isinstance(vision, Mapping) or vision.get("model_type") != "pixtral" or release >= _UNMASKED:
+        return 0
+    newer = settings.gpu is not None and (settings.gpu.compute_capability or (0, 0))[0] == 10
+    return patches * patches if release >= _WITHOUT_XFORMERS or newer else 0
+
+
+_WITHOUT_XFORMERS, _UNMASKED, _ALIGNED = (0, 12), (0, 29), 8
 
 
 def _tower_of(name: str, item: Item) -> str:
