@@ -421,3 +421,14 @@ def test_assistants_since_0_21() -> None:
     assert before.refusal is not None
     assert "use engine vllm@0.21" in before.refusal.help
     assert kvplan.size("gemma-4-31b-it", engine="vllm@0.21", **asked).refusal is None
+
+
+def test_a_dflash_draft_that_is_not_named_says_what_is_counted() -> None:
+    found = kvplan.size(
+        "qwen3-8b", engine="vllm@0.33", gpu="h100", speculative_method="dflash", num_speculative_tokens=7
+    )
+    plain = kvplan.size("qwen3-8b", engine="vllm@0.33", gpu="h100")
+    assert any("five layers without windows" in text for text in found.warnings)
+    layers = kvplan.load_model("qwen3-8b").num_layers
+    more = found.per_gpu.bytes_per_token - plain.per_gpu.bytes_per_token
+    assert more * layers == 5 * plain.per_gpu.bytes_per_token

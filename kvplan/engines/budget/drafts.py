@@ -110,7 +110,8 @@ def draft_lines(
         return (), (f"the {what} must be in the weights that were stated",)
     if own and model.architecture in ASSISTED:
         return (_assistant(model, parallel, dtype),), (
-            f"the assistant of {model.id} is a guess: name it with --speculative-model",
+            f"the assistant of {model.id} is a guess, and the engine has to be told which it is: name it with"
+            " --speculative-model",
         )
     if own:
         amount = own_bytes(facts, sources, parallel, dtype)

@@ -353,6 +353,8 @@ def _warnings(
     if resolved.spec_tokens and unnamed and settings.speculative_method in OWN_DRAFTERS:
         method = settings.speculative_method
         taken = "is taken to be one like the model's" if method in HEAD_METHODS else "is not counted"
+        if method == "dflash":
+            taken = "is taken to be that of five layers without windows"
         found.append(f"{method}: the cache of the draft {taken}: name it with --speculative-model")
     asked = lengths_of(model, settings, rules_of(version)).max_model_len
     if resolved.lengths.max_model_len < asked:
