@@ -309,8 +309,8 @@ def test_whatever_a_config_says_the_run_is_whole(name: str) -> None:
 
 @pytest.mark.parametrize(
     ("release", "gpu", "masked"),
-    [("0.11", "l40s", False), ("0.11", "b200", True), ("0.12", "l40s", True), ("0.28", "l40s", True),
-     ("0.29", "l40s", False), ("0.33", "b200", False)],
+    [("0.11", "l40s", False), ("0.11", "b200", True), ("0.11", "rtx-pro-6000", True), ("0.12", "l40s", True),
+     ("0.28", "l40s", True), ("0.29", "l40s", False), ("0.33", "b200", False)],
 )  # fmt: skip
 @pytest.mark.parametrize("tokens", [2048, 8192])
 def test_a_pixtral_tower_has_a_mask_of_all_patches(release: str, gpu: str, masked: bool, tokens: int) -> None:

@@ -37,6 +37,8 @@ from kvplan.units import ceil_div
 from kvplan.weights.parts import Part
 
 V2_SINCE = (0, 27)
+_WITHOUT_XFORMERS, _UNMASKED, _ALIGNED = (0, 12), (0, 29), 8
+_BLACKWELL = (10, 0)
 
 
 def text_only(model: Model, settings: Layout) -> bool:
@@ -173,16 +175,14 @@ def mask_of(config: Mapping[str, Any], settings: Serving, release: Release, patc
 
     vllm/model_executor/models/pixtral.py until 0.28: torch's attention takes a mask of all images together
     (transformers' generate_block_attention_mask) where xFormers is not installed, which vLLM asked for until
-    0.11, or does not run (compute capability 10). Its kernel copies a mask whose rows are no multiple of 8.
+    0.11, or is not used (compute capability 10.0 and later: a B200, an RTX 5090). Its kernel copies a mask
+    whose rows are no multiple of 8.
     """
     vision = config.get("vision_config")
     if not isinstance(vision, Mapping) or vision.get("model_type") != "pixtral" or release >= _UNMASKED:
         return 0
-    newer = settings.gpu is not None and (settings.gpu.compute_capability or (0, 0))[0] == 10
+    newer = settings.gpu is not None and (settings.gpu.compute_capability or (0, 0)) >= _BLACKWELL
     return patches * patches if release >= _WITHOUT_XFORMERS or newer else 0
-
-
-_WITHOUT_XFORMERS, _UNMASKED, _ALIGNED = (0, 12), (0, 29), 8
 
 
 def _tower_of(name: str, item: Item) -> str:
