@@ -122,13 +122,14 @@ def test_two_ranks_keep_what_one_does_since_0_27(board: str) -> None:
 
 
 def test_the_second_runner_keeps_on_a_card_what_it_keeps_on_a_board() -> None:
-    """Before 0.27, whose figure is another: about 0.09 GiB; the high end is the first runner's."""
+    """Before 0.27, whose figure is another: up to 0.03 GiB more, and less than under the first runner, whose
+    high end it has."""
     for board in (boards.PCIE, boards.OLDER, boards.GEFORCE):
         first, second = (vllm_coefficients((0, 26), runner, board) for runner in (V1, V2))
         there = vllm_coefficients((0, 26), V2, boards.NVSWITCH)
         alone = [dict(one.non_torch_by_ranks)[1] for one in (first, second, there)]
         assert alone[1] < alone[0]
-        assert abs(alone[1] - alone[2]) < 32 * MIB
+        assert 0 <= alone[1] - alone[2] < 32 * MIB
         assert alone[1] + second.one_high >= alone[0] + first.one_high - 16 * MIB
         # Since 0.27 the sampler's tables are a line of their own; cards keep as much as before.
         later = [

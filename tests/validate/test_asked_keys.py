@@ -15,10 +15,9 @@ from kvplan.architectures.config.quant_file import split_quant
 from kvplan.architectures.config.read import read_config
 from kvplan.files.cards.find import list_cards
 from kvplan.model import Model
-from kvplan.validate.installed.asked_keys import ASKED, completed, parts
+from kvplan.validate.installed.asked_keys import completed, parts
 from kvplan.validate.installed.question import config_of, is_of_card, write_model
 
-KINDS = frozenset(ASKED)
 ROPES = ("rope_parameters", "rope_scaling")
 THETA = "rope_theta"
 

@@ -143,7 +143,7 @@ def passes_of(
 ) -> tuple[tuple[int, int], ...]:
     """(bytes a token, bytes besides) on one rank, of each place where the pass may be at its peak.
 
-    None where the class was not traced or its tensors are not known. length, seqs, block: max_model_len,
+    Empty where the class was not traced or its tensors are not known. length, seqs, block: max_model_len,
     max_num_seqs and tokens of a block.
     """
     name = model.architecture or ""
