@@ -194,6 +194,8 @@ def _model(raw: Mapping[str, Any]) -> tuple[Model, int | None]:
     if drafted and printed is not None:
         return model, int(printed * GIB)
     named = name.lower().endswith(f"-{kind}")
+    if base is None and model.is_by_name and printed is not None:
+        return model, int(printed * GIB)
     if base is None and (
         kind in (stored, "mxfp4", "fp4+fp8") or named or (stored != "none" and printed is None)
     ):
@@ -207,10 +209,16 @@ def _model(raw: Mapping[str, Any]) -> tuple[Model, int | None]:
     return model, None if printed is None else int(printed * GIB)
 
 
+_MODELS = ("Ti", "SUPER", "Super")
+"""Words that make another GPU of the one before them."""
+
+
 def gpu_named(name: str) -> Gpu:
     """``H200 141GB (…)``: the longest run of its first words that one GPU is known by."""
     words = re.sub(r"\(.*?\)", "", name).replace("NVIDIA ", "").split()
     for count in range(len(words), 0, -1):
+        if count < len(words) and words[count] in _MODELS:
+            break
         slugs = find_slugs(" ".join(words[:count]))
         if len(slugs) == 1:
             return load_gpu(slugs[0])

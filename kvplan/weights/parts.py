@@ -14,6 +14,8 @@ from kvplan.weights.inventory import Role
 TOWER_NAME = re.compile(
     r"^(?:model\.)?encoder\.|(?:^|\.)(?:visual|vision\w*|audio\w*|mm_projector|multi_modal_projector|embed_(?:vision|audio))\."
 )
+NGRAM_TABLE = "ple.ple_embedding.ngram_embedding"
+"""A layer's table of hashed n-grams, which engines may keep in host memory."""
 _SHARED = re.compile(r"shared?_experts?(?:\.|_|$)|shared_mlp")
 _FORWARD = re.compile(
     r"(?:^|\.)(?:mlps?|mlp_block|feed_forward|ffn|block_sparse_moe|moe|experts|DenseReluDense|fc1|fc2)(?:\.|$)"

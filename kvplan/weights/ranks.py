@@ -21,7 +21,7 @@ from kvplan.record import KeptHash, record
 from kvplan.units import ceil_div, round_up
 from kvplan.weights.formats import Format, Kernel
 from kvplan.weights.inventory import ROUTER_FLOAT32, Dim, Inventory, Place, Role, Split, Tensor
-from kvplan.weights.parts import Part, part_of
+from kvplan.weights.parts import NGRAM_TABLE, Part, part_of
 
 VOCABULARY_MULTIPLE = 64
 SMALLEST_BLOCK = 32
@@ -265,6 +265,19 @@ def tower_bytes(
         )
         for stage in range(stages)
     )
+
+
+def lookup_bytes(
+    inventory: Inventory, parallel: Parallel = ALONE, dtype: Packing = BFLOAT16
+) -> tuple[int, ...]:
+    """Bytes of the tables of n-grams, which are only looked up, on the fullest rank of each stage."""
+    found, start = [], 0
+    for count in stage_layers(len(inventory.layers), parallel.pipeline_parallel_size):
+        tensors = (tensor for block in inventory.layers[start : start + count] for tensor in block.tensors)
+        tables = (tensor for tensor in tensors if tensor.name == NGRAM_TABLE)
+        found.append(sum(tensor_bytes(tensor, parallel, dtype) for tensor in tables))
+        start += count
+    return tuple(found)
 
 
 @lru_cache(maxsize=4096)

@@ -30,6 +30,7 @@ from kvplan.weights.stored import has_drafts
 from tests.engines.test_vllm_live import RELEASE
 from tests.engines.vllm_class_cases import MADE
 from tests.engines.vllm_drafts import CONFIGS, RECORD, SETTINGS, ask
+from tests.engines.vllm_own_cases import OWN
 from tests.weights.test_glm_next import TEXT
 
 PREDICTION = {name: known.prediction for name, known in lineages().items() if known.prediction}
@@ -67,6 +68,7 @@ def text_config(name: str) -> dict[str, Any]:
     """A config of this type, without what stands beside its text part."""
     own = {"kimi_linear": _KIMI, "hy_v3": _HY_V3, "bailing_moe_v2_5": MADE["ling-2.6"].config}
     own["glm5_next_text"] = _GLM_NEXT
+    own["qwen4_exp_text"] = OWN["qwen4-exp-ngram"]
     if name in own:
         return dict(own[name])
     found = CONFIGS[ALIKE.get(name, name)]

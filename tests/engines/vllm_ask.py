@@ -63,7 +63,7 @@ def _groups(tp: int, pp: int, stage: int, dcp: int, pcp: int = 1) -> None:
     state._DCP, state._EP = Ranks(dcp), Ranks(tp)
     for name in ("_DP", "_PCP", "_ETP", "_EPLB", "_INNER_DP_WORLD", "_ENGRAM_DP"):
         if hasattr(state, name):
-            setattr(state, name, Ranks(pcp if name == "_PCP" else 1))
+            setattr(state, name, Ranks({"_PCP": pcp, "_ETP": tp}.get(name, 1)))
     state.in_the_same_node_as = lambda group, source_rank=0: [True] * group.world_size
     if not dist.is_initialized():
         meeting = Path(tempfile.mkdtemp(prefix="stage-")) / "meeting"
@@ -287,6 +287,8 @@ def answer(case: dict[str, Any]) -> dict[str, Any]:
     strange = sorted(name for name in args if name not in known)
     if strange:
         return {"refused": f"KeyError: no argument {strange}"}
+    if "engram_config" in known and case["config"].get("ple_layer_ids"):
+        args.setdefault("engram_config", {"cpu_offload": False})  # pinned memory needs a GPU beside it
     if "swap_space" in known:  # before 0.18; of the machine's memory, not the GPU's
         args.setdefault("swap_space", 0)
     engine = EngineArgs(

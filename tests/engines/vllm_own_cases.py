@@ -130,7 +130,7 @@ def _qwen4(group: int = 16, **changed: Any) -> Config:
         "linear_conv_kernel_dim": 4, "linear_key_head_dim": 128, "linear_value_head_dim": 128,
         "linear_num_key_heads": 16, "linear_num_value_heads": 32, "moe_intermediate_size": 512,
         "shared_expert_intermediate_size": 512, "num_experts_per_tok": 10, "num_experts": 512,
-        "layer_types": ["indexed_attention" if i % 4 == 3 else "linear_attention" for i in range(8)],
+        "layer_types": ["full_attention" if i % 4 == 3 else "linear_attention" for i in range(8)],
         "hc_count": 4, "hc_lowrank": 320, "ple_layer_ids": [], "rms_norm_eps": 1e-6, "eos_token_id": 5,
         "indexer_n_heads": 4, "indexer_kv_heads": 1, "indexer_head_dim": 128, "indexer_budget": 2048,
         "indexer_compress_ratio": group, "max_position_embeddings": 32768, "attention_bias": False,
@@ -138,6 +138,9 @@ def _qwen4(group: int = 16, **changed: Any) -> Config:
         "rope_parameters": rope, "partial_rotary_factor": 0.25, "mtp_num_hidden_layers": 1, **changed,
     }  # fmt: skip
 
+
+_TABLE = {"ngram_vocab_size_base": 1000, "heads_per_ngram": 4, "split_ngram_parts": 1, "ple_embed_dim": 480}
+_NGRAMS = {"ple_layer_ids": [2], **_TABLE, "ple_embed_dim": 512}
 
 OWN: dict[str, Config] = {
     "inkling": _inkling(),
@@ -149,6 +152,8 @@ OWN: dict[str, Config] = {
     "deepseek-v41": _v41(),
     "qwen4-exp": _qwen4(),
     "qwen4-exp-8": _qwen4(8, num_key_value_heads=4, head_dim=128, indexer_head_dim=64),
+    "qwen4-exp-ngram": _qwen4(4, **_NGRAMS),
+    "qwen4-exp-ngram-wide": _qwen4(4, hc_count=32, **_TABLE, ple_layer_ids=[2, 5], ngram_size=4),
 }
 """Configs by name, all of one model family each (the words before the last figure)."""
 TURNS: tuple[tuple[str, Options], ...] = (
@@ -167,7 +172,9 @@ TURNS: tuple[tuple[str, Options], ...] = (
     ("rtx-pro-6000", {}),
     ("mi300x", {}),
 )
-DRAFTS = {"glm5-next": (1, 3, 5), "qwen4-exp": (1, 3)}
+LEFT = {("qwen4-exp-ngram", "mi300x")}
+"""The class for AMD GPUs cannot be built with such layers on a CPU."""
+DRAFTS = {"glm5-next": (1, 3, 5), "qwen4-exp": (1, 3), "qwen4-exp-ngram": (1, 3)}
 """Of configs with prediction layers: how many drafts are asked."""
 
 
@@ -175,8 +182,9 @@ def own_cases() -> Iterator[Case]:
     """Every config with every turn, grouped by GPU; a variant with the first and the first on a B200."""
     listed: list[tuple[str, str, Options]] = []
     for name in OWN:
-        plain = name in ("inkling", "glm5-next", "dots3-note", "deepseek-v41", "qwen4-exp")
+        plain = name in ("inkling", "glm5-next", "dots3-note", "deepseek-v41", "qwen4-exp", "qwen4-exp-ngram")
         turns = TURNS if plain else (TURNS[0], TURNS[9])
+        turns = tuple(turn for turn in turns if (name, turn[0]) not in LEFT)
         listed += [(name, gpu, options) for gpu, options in turns]
     for name, counts in DRAFTS.items():
         for count in counts:

@@ -37,6 +37,7 @@ VISION_DEFAULTS: dict[str, dict[str, Any]] = {
     "qwen3_vl_moe_vision": {**_QWEN3, "deepstack_visual_indexes": [8, 16, 24]},
     "qwen3_5_vision": _QWEN3,
     "qwen3_5_moe_vision": _QWEN3,
+    "qwen4_exp_vision": _QWEN3,
     "glm4v_vision": _GLM,
     "glm4v_moe_vision": _GLM,
     "llama4_vision_model": {

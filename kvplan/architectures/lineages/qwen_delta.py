@@ -15,6 +15,7 @@ from kvplan.architectures.blocks.moe import STEP_MOE
 from kvplan.architectures.blocks.parts import (
     Tensors,
     attention,
+    embedding,
     keyed,
     linear,
     mlp,
@@ -24,6 +25,7 @@ from kvplan.architectures.blocks.parts import (
     whole,
 )
 from kvplan.architectures.blocks.plain import BIAS, TWO_NORMS, heads_of, hidden_size
+from kvplan.architectures.blocks.primes import EXACT_BELOW, primes_from
 from kvplan.architectures.blocks.recipe import (
     FULL,
     INDEXED,
@@ -38,11 +40,20 @@ from kvplan.architectures.blocks.recipe import (
 from kvplan.architectures.blocks.state_space import gated_delta_net
 from kvplan.architectures.blocks.words import by_word, layer_words
 from kvplan.architectures.config.view import ConfigView, derived
-from kvplan.architectures.prediction import MTP_LAYER_KEYS, MTP_PATH, NEW_LAYOUT, QWEN_JOINS, Prediction
+from kvplan.architectures.prediction import (
+    MTP_LAYER_KEYS,
+    MTP_PATH,
+    QWEN_JOINS,
+    Joins,
+    Prediction,
+    Project,
+)
 from kvplan.architectures.registry import Decoder, lineage
 from kvplan.families import FullAttention, GatedDeltaNet, NgramEmbedding, SparseIndexer
 from kvplan.model import Layer
-from kvplan.weights.inventory import Place, Split
+from kvplan.units import ceil_div
+from kvplan.weights.inventory import Place, Role, Split
+from kvplan.weights.parts import NGRAM_TABLE
 
 POSITION_ROWS = 3  # temporal, height and width positions of the tokens (models/qwen4_exp)
 
@@ -167,12 +178,8 @@ def _hyper(view: ConfigView, name: str, *, into: bool = True) -> Tensors:
 
 
 def qwen4_exp_tensors(view: ConfigView) -> Decoder:
-    """Gated delta nets and indexed attention with an output gate, hyper-connections around both, experts.
-
-    Raises KvplanError(unknown-layer-type) for n-gram embeddings by layer (ple_layer_ids).
-    """
-    if view.sequence("ple_layer_ids"):
-        raise view.refuse("ple_layer_ids", "the tables of n-gram embeddings are not known")
+    """Gated delta nets and indexed attention with an output gate, hyper-connections around both, experts;
+    tables of n-grams before the layers of ple_layer_ids."""
     hidden, words = hidden_size(view), layer_words(view, "layer_types")
     if words is None:
         raise view.missing("layer_types")
@@ -184,7 +191,7 @@ def qwen4_exp_tensors(view: ConfigView) -> Decoder:
     both = whole("indexer_n_heads + indexer_kv_heads", count.value + kv.value)
     full += linear("self_attn.indexer.index_qk_proj", (both, width), whole("hidden_size", hidden))
     full += norms(("self_attn.indexer.q_layernorm", "self_attn.indexer.k_layernorm"), width)
-    mixers = {LINEAR: gated_delta_net(view, hidden, joint=False), "indexed_attention": full}
+    mixers = {LINEAR: gated_delta_net(view, hidden, joint=False), INDEXED: full, FULL: full}
     rest = TOKEN_MOE.tensors(view)
     rest += _hyper(view, "attn_hyper_connection") + _hyper(view, "mlp_hyper_connection")
     for word in words:
@@ -192,7 +199,44 @@ def qwen4_exp_tensors(view: ConfigView) -> Decoder:
             raise view.refuse("layer_types", f"unknown layer type {word[:40]!r}")
     mixed = _hyper(view, "model.hyper_connection_mixer", into=False)
     frame = Frame(final_norm_if=False, extra=lambda _: at(Place.LAST, mixed))
-    return Decoder(frame, by_word(words, lambda word: mixers[word] + rest))
+    layers = list(by_word(words, lambda word: mixers[word] + rest))
+    for order, number in enumerate(sorted(set(index_list(view, "ple_layer_ids", lowest=1) or ()))):
+        if number > len(layers):
+            raise view.refuse("ple_layer_ids", f"there is no layer {number}")
+        layers[number - 1] += _ngram_tensors(view, hidden, order)
+    return Decoder(frame, tuple(layers))
+
+
+def _ngram_tensors(view: ConfigView, hidden: int, order: int) -> Tensors:
+    """A table of hashed n-grams with its projections, norms and convolution.
+
+    A table has heads_per_ngram heads for 2 to ngram_size tokens, each with as many rows as the next prime
+    from ngram_vocab_size_base on that no head has yet, all together padded (transformers 5.23
+    models/qwen4_exp, Qwen4ExpTextNGramEmbedding). order: of the layer among those with tables.
+    """
+    tokens = int(view.integer("ngram_size", lowest=2, highest=_MOST_HEADS))
+    heads = int(view.integer("heads_per_ngram", highest=_MOST_HEADS)) * (tokens - 1)
+    width = int(view.optional_integer("ple_embed_dim") or hidden)
+    first = int(view.integer("ngram_vocab_size_base", highest=EXACT_BELOW // 2))
+    rows = sum(primes_from(first, heads * (order + 1))[heads * order :])
+    step = int(view.optional_integer("make_ngram_vocab_size_divisible_by") or 1)
+    streams = whole("hc_count * hidden_size", int(view.integer("hc_count")) * hidden)
+    model = whole("hidden_size", hidden)
+    into, kernel = whole("ple_embed_dim", width), keyed(view, "ple_conv_kernel_size")
+    made: Tensors = (embedding(NGRAM_TABLE, step * ceil_div(rows, step), width // heads, Role.OTHER),)
+    made += linear("ple.key_proj", streams, into) + linear("ple.value_proj", model, into)
+    made += norms(("ple.norm_key", "ple.norm_query", "ple.norm_conv"), streams)
+    return made + vector("ple.conv1d", streams, kernel)
+
+
+_MOST_HEADS = 64
+
+
+def _joined_streams(view: ConfigView) -> Tensors:
+    """The norm of all streams before they are projected, and the mixer of what the layers leave
+    (vllm/models/qwen4_exp/nvidia/mtp.py)."""
+    wide = whole("hc_count * hidden_size", int(view.integer("hc_count")) * hidden_size(view))
+    return norm("pre_fc_norm_hidden", wide) + _hyper(view, "hyper_connection_mixer", into=False)
 
 
 lineage(
@@ -212,5 +256,15 @@ lineage(
     "qwen4_exp_text",
     layers=qwen4_exp_layers,
     tensors=qwen4_exp_tensors,
-    prediction=Prediction((*MTP_LAYER_KEYS, "num_nextn_predict_layers"), unknown=NEW_LAYOUT),
+    prediction=Prediction(
+        (*MTP_LAYER_KEYS, "num_nextn_predict_layers"),
+        joins=Joins(
+            ("pre_fc_norm_embedding",),
+            ("fc_embedding", "fc_hidden"),
+            Project.DIVIDED,
+            once=True,
+            more=_joined_streams,
+        ),
+        path=MTP_PATH,
+    ),
 )

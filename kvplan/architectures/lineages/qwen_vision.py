@@ -152,7 +152,7 @@ _QWEN3 = Rule(
 
 lineage("qwen2_vl", tower=_qwen2, media=_QWEN2)
 lineage("qwen2_5_vl", tower=_qwen25, media=_QWEN2)
-lineage("qwen3_vl", "qwen3_vl_moe", "qwen3_5", "qwen3_5_moe", tower=_qwen3, media=_QWEN3)
+lineage("qwen3_vl", "qwen3_vl_moe", "qwen3_5", "qwen3_5_moe", "qwen4_exp", tower=_qwen3, media=_QWEN3)
 lineage(
     "qwen2_audio",
     tower=_qwen2_audio,

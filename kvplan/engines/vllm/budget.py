@@ -20,11 +20,11 @@ from kvplan.engines.vllm.load import UNKNOWN, Coefficients, Load
 from kvplan.engines.vllm.loaded import (
     adapter_lines,
     drafts_of,
+    on_gpu,
     relaid_share,
     repacked_line,
     repacked_share,
     weights_line,
-    without_tower,
 )
 from kvplan.engines.vllm.memory import vllm_budget
 from kvplan.engines.vllm.profile_load import load_of, of_stage, utilization
@@ -99,7 +99,7 @@ def _fit(model: Model, choice: Choice, values: tuple[Any, ...]) -> Fit:
         version = choice.asked or choice.version
         rounded = rounded_lines(model, settings, version, sources, parallel, dtype, tokens)
         adapters, looked_up = adapter_lines(model, settings, choice, parallel, dtype)
-        facts = without_tower(model, settings, choice, facts, sources, parallel, dtype)
+        facts = on_gpu(model, settings, choice, facts, sources, parallel, dtype)
         drafts, said = drafts_of(model, settings, facts, sources, parallel, dtype)
     except KvplanError as error:
         if error.code == "bad-setting":

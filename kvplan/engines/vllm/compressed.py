@@ -38,6 +38,7 @@ class V41(NamedTuple):
     device: Device
     word: str
     drafts: int
+    whole_rows: bool = True
 
 
 def compressed_backend(device: Device, kv: str, version: str, *, newer: bool = False) -> Backend:
@@ -116,7 +117,7 @@ def v41_backends(device: Device) -> list[Backend]:
 def v41_specs(part: CompressedAttention, store: Storage, block: int, ask: V41) -> tuple[Spec, ...]:
     """DeepSeek-V4.1 (vllm/models/deepseek_v41/{attention,compressor}.py): a source's latents and index keys,
     each layer's window, and a ring of the pair that is still open. On 10.x windows are records of 512 fp8
-    numbers with 16 scales, latents nvfp4's or the same, and a block is whole rows of both."""
+    numbers with 16 scales, latents nvfp4's or the same, and since 0.33 a block is whole rows of both."""
     newest = ask.device.vendor == "nvidia" and ask.device.major == 10
     window_record = V41_RECORD if newest else record_bytes(part)
     record = V41_NVFP4 if ask.word == "nvfp4_ds_mla" else window_record
@@ -128,7 +129,7 @@ def v41_specs(part: CompressedAttention, store: Storage, block: int, ask: V41) -
         ("window", window_record),
         alignment=alignment,
         window=part.sliding_window,
-        stride=lcm(window_record, record) if newest else 1,
+        stride=lcm(window_record, record) if newest and ask.whole_rows else 1,
     )
     rate = part.compress_rate
     if rate is None:

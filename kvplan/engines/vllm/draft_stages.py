@@ -117,7 +117,7 @@ def draft_refusal(model: Model, settings: Layout, version: str) -> Refusal | Non
 
 
 def _steps(model: Model) -> int:
-    """Steps that the model's own layers predict: n_predict of vllm/config/speculative.py."""
-    if not model.config:
-        return len(model.draft_layers)
-    return how_many(find_text_part(split_quant(model.config)[0]))
+    """Steps that the model's own layers predict: n_predict of vllm/config/speculative.py. A card keeps the
+    keys of a config that no table of it has: there its layers say it."""
+    stated = how_many(find_text_part(split_quant(model.config)[0])) if model.config else 0
+    return stated or len(model.draft_layers)

@@ -126,8 +126,9 @@ def _is_uniform_type(specs: list[Spec]) -> bool:
     if first.kind is SpecKind.SLIDING:
         return all(spec.kind in SLIDING_KINDS and spec.window == first.window for spec in specs)
     if first.kind is SpecKind.MAMBA:
+        alike = (first.slots, first.page_bytes, first.replicated)
         return all(
-            spec.kind is SpecKind.MAMBA and spec.slots == first.slots and spec.page_bytes == first.page_bytes
+            spec.kind is SpecKind.MAMBA and (spec.slots, spec.page_bytes, spec.replicated) == alike
             for spec in specs
         )
     return all(spec.kind is first.kind and spec.window == first.window for spec in specs)

@@ -13,11 +13,14 @@ from __future__ import annotations
 
 from fractions import Fraction
 
+from kvplan.architectures.weights import sources_of
 from kvplan.engines.base import parse_version
+from kvplan.engines.vllm.loaded import TABLES_ON_HOST
 from kvplan.model import Model
 from kvplan.results import MEMORY, SHM, HostLine, SizeResult
 from kvplan.settings import Settings, further_ranks
 from kvplan.units import GIB, MIB
+from kvplan.weights.ranks import Parallel, lookup_bytes
 
 READ = (0, 32)
 """The first release whose queues and offload region were read."""
@@ -28,13 +31,16 @@ _PINNED = "pinned: PyTorch's allocator rounds each tensor up to a power of two, 
 
 def lines(model: Model, settings: Settings, version: str, result: SizeResult) -> tuple[HostLine, ...]:
     """What lies there beside the processes themselves."""
-    del model, result
+    del result
     ranks = settings.tensor_parallel_size * settings.pipeline_parallel_size * further_ranks(settings)
     known = parse_version(version)[:2] >= READ
     found = []
     if settings.cpu_offload_gb:
         amount = int(settings.cpu_offload_gb * GIB) * ranks
         found.append(_pinned("weights", amount, f"cpu_offload_gb on each of {ranks} GPUs"))
+    tables = tables_on_host(model, settings, version)
+    if tables:
+        found.append(HostLine("n-gram tables", tables, tables, tables, MEMORY, _TABLES))
     tier = dict(settings.engine_options).get("kv_offloading_size")
     if isinstance(tier, Fraction) and tier:
         amount = int(tier * GIB)
@@ -50,6 +56,21 @@ def lines(model: Model, settings: Settings, version: str, result: SizeResult) ->
         said = f"reserved at start, filled as steps need it; {ranks} processes; NCCL's own are not counted"
         found.append(HostLine("queues of the processes", queues, 0, queues, SHM, said))
     return tuple(found)
+
+
+_TABLES = "pinned, one share on each rank; looked up from the GPU (--engram-config, cpu_offload)"
+
+
+def tables_on_host(model: Model, settings: Settings, version: str) -> int:
+    """Bytes of n-gram tables in the memory of the CPU, all ranks of one replica together."""
+    inventory = sources_of(model).inventory
+    if inventory is None or parse_version(version) < TABLES_ON_HOST:
+        return 0
+    parallel = Parallel(
+        tensor_parallel_size=settings.tensor_parallel_size,
+        pipeline_parallel_size=settings.pipeline_parallel_size,
+    )
+    return sum(lookup_bytes(inventory, parallel)) * settings.tensor_parallel_size
 
 
 def _pinned(name: str, amount: int, said: str) -> HostLine:

@@ -32,6 +32,7 @@ from kvplan.families import (
     GatedDeltaNet,
     Kind,
     MultiHeadLatentAttention,
+    NgramEmbedding,
     Part,
     SlidingWindow,
     SparseIndexer,
@@ -168,8 +169,10 @@ def block_sizes(served: Served, backends: list[Backend], layers: Numbered) -> Si
     states = served.state_parts()
     page: int | None = None
     if states and backends and served.lead is not None:  # a model of states alone is not aligned to a draft
-        largest = max(served.token_bytes(served_state(served, part), resolved.kv) for part in states)
-        block, shared = _aligned(served, block, backends, max(largest, ngram_state(served)), layers)
+        recurrent = [part for part in states if not isinstance(part, NgramEmbedding)]
+        largest = max(served.token_bytes(served_state(served, part), resolved.kv) for part in recurrent)
+        largest = max(largest, ngram_state(served))
+        block, shared = _aligned(served, block, backends, largest, layers)
         page = shared if shared != largest else None
     if served.skipped and backends and served.rules.unquantized_layers:
         block = _heterogeneous(served, block, backends)
@@ -258,7 +261,7 @@ def _specs_of(served: Served, part: Part, word: str, layer: Layer, sizes: Sizes)
         return (state_spec(served, part, sizes.state_block, sizes.state_page),)
     if isinstance(part, CompressedAttention):
         resolved = served.resolved
-        ask = V41(resolved.device, word, resolved.spec_tokens)
+        ask = V41(resolved.device, word, resolved.spec_tokens, served.rules.v41_whole_rows)
         return compressed_specs(part, served.store(word), sizes.block, ask)
     if isinstance(part, SparseIndexer) and grouped_keys(layer):
         return grouped_specs(part, sizes.block, served.resolved)

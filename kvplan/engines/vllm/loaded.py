@@ -16,7 +16,7 @@ from kvplan.results import BudgetLine
 from kvplan.settings import Serving
 from kvplan.units import GIB, gib
 from kvplan.weights.facts import WeightFacts, WeightSources
-from kvplan.weights.ranks import Parallel, tower_bytes
+from kvplan.weights.ranks import Parallel, lookup_bytes, tower_bytes
 
 
 def repacked_share(model: Model, settings: Serving) -> int:
@@ -76,7 +76,7 @@ _CONSUMED = (0, 27)
 """Since then all that is consumed counts, by mem_get_info."""
 
 
-def without_tower(
+def on_gpu(
     model: Model,
     settings: Serving,
     choice: Choice,
@@ -85,19 +85,30 @@ def without_tower(
     parallel: Parallel,
     dtype: Packing,
 ) -> WeightFacts:
-    """The weights less an encoder that is not loaded (interfaces.py, _mark_tower_model: since 0.15)."""
+    """The weights less an encoder that is not loaded (interfaces.py, _mark_tower_model: since 0.15), and less
+    tables of n-grams, which are looked up in pinned memory of the CPU (config/engram.py: since 0.30)."""
     inventory, release = sources.inventory, parse_version(choice.asked or choice.version)
-    if inventory is None or sources.stated_bytes is not None or release < TOWERS_LEFT:
+    if inventory is None or sources.stated_bytes is not None:
         return facts
-    if not text_only(model, settings):
+    if release >= TOWERS_LEFT and text_only(model, settings):
+        facts = _less(facts, tower_bytes(inventory, parallel, dtype), "without the encoder's")
+    if release >= TABLES_ON_HOST:
+        facts = _less(facts, lookup_bytes(inventory, parallel, dtype), "without the n-gram tables'")
+    return facts
+
+
+TABLES_ON_HOST = (0, 30)
+
+
+def _less(facts: WeightFacts, left: tuple[int, ...], words: str) -> WeightFacts:
+    if not any(left):
         return facts
-    left = tower_bytes(inventory, parallel, dtype)
-    ranks = tuple(rank - tower for rank, tower in zip(facts.bytes_per_rank, left, strict=True))
-    detail = f"{facts.detail}; without the encoder's {gib(max(left))}"
+    ranks = tuple(rank - less for rank, less in zip(facts.bytes_per_rank, left, strict=True))
     bounds = [
-        tuple(bound - tower for bound, tower in zip(ends, left, strict=True)) if ends else ()
+        tuple(bound - less for bound, less in zip(ends, left, strict=True)) if ends else ()
         for ends in (facts.lowest, facts.highest)
     ]
+    detail = f"{facts.detail}; {words} {gib(max(left))}"
     return replace(facts, bytes_per_rank=ranks, detail=detail, lowest=bounds[0], highest=bounds[1])
 
 

@@ -5,7 +5,7 @@ vllm-project/vllm 0.33 vllm/models/; `tests/engines/vllm_own_cases.py` has what 
 
 from __future__ import annotations
 
-from kvplan.engines.base import has_kind
+from kvplan.engines.base import has_kind, parse_version
 from kvplan.engines.kv_support import minor_of, released
 from kvplan.engines.vllm.architectures import GENERATING
 from kvplan.engines.vllm.grouped_keys import grouped_keys
@@ -23,8 +23,8 @@ OWN_RULES = {
     "glm5_next_text": "0.32",
     "dots3_note": "0.32",
     "dots3_note_text": "0.32",
-    "deepseek_v41_text": "0.33",
-    "qwen4_exp_text": "0.33",
+    "deepseek_v41_text": "0.30",
+    "qwen4_exp_text": "0.29",
 }
 
 ONE_RANK = frozenset({"DoryForCausalLM"})
@@ -34,33 +34,54 @@ ONE_RANK = frozenset({"DoryForCausalLM"})
 def check_own_rules(model: Model, version: str) -> None:
     """Raises KvplanError(unknown-rule)."""
     since = OWN_RULES.get(model.model_type)
-    if any(isinstance(part, NgramEmbedding) for run in model.runs for part in run.layer.parts):
-        raise KvplanError(
-            "unknown-rule",
-            f"vLLM's cache rules for the n-gram embeddings of {model.model_type} are not known",
-        )
     if since is None or (since and minor_of(version) >= minor_of(since)):
         return
     row = GENERATING.get(model.architecture or "")
     if since and row is not None and not released(row.since, row.until, version):
         return
+    raise _unknown(model, version, since or "")
+
+
+def _unknown(model: Model, version: str, since: str, where: str = "") -> KvplanError:
     which = f"vLLM {version}'s" if since else "vLLM's"
-    raise KvplanError(
+    return KvplanError(
         "unknown-rule",
-        f"{which} cache rules for {model.model_type} models are not known",
+        f"{which} cache rules for {model.model_type} models{where} are not known",
         help=f"use vllm@{since} or newer" if since else "",
     )
 
 
-def own_refusal(model: Model, resolved: Resolved) -> Refusal | None:
+def own_refusal(model: Model, resolved: Resolved, version: str) -> Refusal | None:
+    """Raises KvplanError(unknown-rule)."""
+    release = parse_version(version)[:2]
+    if model.model_type == "deepseek_v41_text" and resolved.device.major == 10 and release < _V41_ON_10:
+        raise _unknown(model, version, "0.31", f" on {resolved.device.name}")
     if model.architecture in ONE_RANK and resolved.tp > 1:
         message = f"{model.architecture} runs on one tensor-parallel rank only, not on {resolved.tp}"
         return Refusal("tensor-parallel", message)
-    return _convolutions(model, resolved) or _grouped(model, resolved) or _shared_latents(model, resolved)
+    return (
+        _ngrams(model, resolved)
+        or _convolutions(model, resolved)
+        or _grouped(model, resolved, release)
+        or _shared_latents(model, resolved)
+    )
 
 
-def _grouped(model: Model, resolved: Resolved) -> Refusal | None:
-    """vllm/models/qwen4_exp/nvidia/qsa.py and its KV cache, in bfloat16 or fp8."""
+def _ngrams(model: Model, resolved: Resolved) -> Refusal | None:
+    """vllm/models/qwen4_exp/nvidia/model_state.py: later stages do not get the ids that are looked up."""
+    parts = [part for run in model.runs for part in run.layer.parts]
+    if resolved.pp == 1 or not any(isinstance(part, NgramEmbedding) for part in parts):
+        return None
+    return Refusal(
+        "pipeline-parallel",
+        f"{model.id}: its n-gram embeddings need the token ids, which only the first pipeline stage has",
+        help=("--pp 1",),
+    )
+
+
+def _grouped(model: Model, resolved: Resolved, release: tuple[int, ...]) -> Refusal | None:
+    """vllm/models/qwen4_exp/nvidia/qsa.py and its KV cache, in bfloat16, and since 0.31 in fp8; how many
+    groups are chosen is free since 0.32 (config.py)."""
     if not any(grouped_keys(run.layer) for run in model.runs):
         return None
     if resolved.dcp > 1:
@@ -71,7 +92,25 @@ def _grouped(model: Model, resolved: Resolved) -> Refusal | None:
             f"{model.id}: vLLM serves it in bfloat16 only, not in {resolved.dtype.name}",
             help=("--dtype bfloat16",),
         )
+    if release < _GROUPED_FP8 and resolved.kv.startswith("fp8"):
+        return Refusal(
+            "kv-cache-dtype",
+            f"{model.id}: vLLM {release[0]}.{release[1]} keeps its cache in bfloat16 only",
+            help=("--kv-cache-dtype auto", "use engine vllm@0.31"),
+        )
+    chosen = model.facts.get("chosen_groups")
+    if release < _ANY_GROUPS and chosen is not None and chosen not in _GROUPS:
+        return Refusal(
+            "cannot-start",
+            f"{model.id}: its indexer chooses {chosen} groups of tokens, and vLLM {release[0]}.{release[1]}"
+            f" serves {_GROUPS[0]} or {_GROUPS[1]} only",
+            help=("use engine vllm@0.32",),
+        )
     return None
+
+
+_V41_ON_10 = (0, 31)
+_GROUPED_FP8, _ANY_GROUPS, _GROUPS = (0, 31), (0, 32), (512, 2048)
 
 
 def _convolutions(model: Model, resolved: Resolved) -> Refusal | None:

@@ -79,7 +79,7 @@ def _first(model: Model, settings: Layout, resolved: Resolved, version: str) -> 
         or (None if is_assumed(model, settings) else divided_refusal(model, settings, resolved, version))
         or too_many_stages(model, settings)
         or _index_keys(model, resolved)
-        or own_refusal(model, resolved)
+        or own_refusal(model, resolved, version)
         or _adapters(model, settings)
     )
 

@@ -45,7 +45,7 @@ class Spec(KeptHash):
     beside one for each of its blocks; promoted: a window that was made full (`Rules.promoted_merge`); stride:
     bytes of which blocks that hold several layers' pages must be whole multiples (block_stride_alignment);
     strided: the kernel follows the stride of blocks, so that a page may be padded
-    (indexes_kv_by_block_stride, 0.24 to 0.28).
+    (indexes_kv_by_block_stride, 0.24 to 0.28); replicated: a state that every tensor-parallel rank has whole.
     """
 
     kind: SpecKind
@@ -63,6 +63,7 @@ class Spec(KeptHash):
     dcp_sharded: bool = True
     stride: int = 1
     strided: bool = True
+    replicated: bool = False
 
     @property
     def real_page_bytes(self) -> int:

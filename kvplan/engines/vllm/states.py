@@ -16,11 +16,21 @@ from kvplan.families import (
     LightningAttention,
     Mamba1,
     Mamba2,
+    NgramEmbedding,
     Part,
     ShortConvolution,
 )
+from kvplan.terms import Term
 
-STATE_FAMILIES = (Mamba1, Mamba2, GatedDeltaNet, KimiDeltaAttention, LightningAttention, ShortConvolution)
+STATE_FAMILIES = (
+    Mamba1,
+    Mamba2,
+    GatedDeltaNet,
+    KimiDeltaAttention,
+    LightningAttention,
+    ShortConvolution,
+    NgramEmbedding,
+)
 
 
 def served_state(served: Served, part: Part) -> Part:
@@ -42,11 +52,22 @@ def ngram_state(served: Served) -> int:
     return served.resolved.conv_dtype.bytes_for(width * columns) if width else 0
 
 
+def _state_terms(served: Served, part: Part) -> tuple[Term, ...]:
+    """What a state is made of on one rank. The convolution of n-gram embeddings lies whole on every rank, in
+    the type of convolutions; token ids are read from the request (models/qwen4_exp/nvidia/ple_layer.py)."""
+    store = served.store("auto")
+    if isinstance(part, NgramEmbedding):
+        drafts = served.resolved.spec_tokens
+        part = replace(part, conv_columns=part.conv_columns + drafts, context_tokens=0)
+        return part.terms(replace(store, dtype=served.resolved.conv_dtype))
+    return rank_terms(served_state(served, part), store, served.resolved.tp)
+
+
 def state_spec(served: Served, part: Part, block_size: int, padded: int | None) -> Spec:
     if not isinstance(part, STATE_FAMILIES):
         raise unknown_to_vllm(part)
     resolved = served.resolved
-    terms = rank_terms(served_state(served, part), served.store("auto"), resolved.tp)
+    terms = _state_terms(served, part)
     slots = 1 + resolved.spec_tokens
     if resolved.mamba_mode == "align":
         slots += 1 + _checkpoints(served, part)
@@ -64,6 +85,7 @@ def state_spec(served: Served, part: Part, block_size: int, padded: int | None) 
         slots=slots,
         every_block=every,
         dcp_sharded=False,
+        replicated=isinstance(part, NgramEmbedding),
     )
 
 
@@ -88,6 +110,8 @@ def _checkpoints(served: Served, part: Part) -> int:
     if isinstance(part, KimiDeltaAttention):
         named = (served.model.architecture or "").startswith(("KimiK3", "Glm5Next"))
         return int(served.rules.kda_checkpoint and named and flash_kda(served, part))
+    if isinstance(part, NgramEmbedding):  # all state layers of a model export them, or none
+        return max(_checkpoints(served, other) for other in served.state_parts() if other != part)
     return int(isinstance(part, GatedDeltaNet) and flashinfer_gdn(served, part))
 
 
