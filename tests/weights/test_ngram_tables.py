@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -76,7 +78,7 @@ def test_no_second_stage_has_the_ids() -> None:
 
 @pytest.mark.parametrize("release", ["0.29.0", "0.30.0"])
 def test_an_fp8_cache_came_later(release: str) -> None:
-    asked = {"gpu": "h200", "tensor_parallel_size": 4, "kv_cache_dtype": "fp8"}
+    asked: dict[str, Any] = {"gpu": "h200", "tensor_parallel_size": 4, "kv_cache_dtype": "fp8"}
     refused = kvplan.size(MODEL, engine=f"vllm@{release}", **asked).refusal
     assert refused is not None
     assert "bfloat16 only" in refused.message
