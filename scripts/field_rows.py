@@ -38,6 +38,7 @@ CARDS = {
     "rdtand/Qwen3.6-35B-A3B-PrismaQuant-4.75bit-vllm": "Qwen/Qwen3.6-35B-A3B",
     "typhoon-ai/typhoon2.5-qwen3-4b": "Qwen/Qwen3-4B",
     "unsloth/GLM-4.7-Flash-FP8-Dynamic": "zai-org/GLM-4.7-Flash",
+    "gittensor-model-hub/Qwen3.8-27B-NVFP4-RTX5090": "Qwen/Qwen3.8-27B",
     "unsloth/Qwen3.8-27B-NVFP4": "Qwen/Qwen3.5-27B",
 }
 """Checkpoints without a card, and the card of the same layers; their weights are those that were printed."""

@@ -172,6 +172,7 @@ def lines_of(fitted: Fitted) -> dict[str, list[dict[str, Any]]]:
                 "outside the utilisation",
                 graph_layer_bytes=0,
                 graph_latent_layer_bytes=0,
+                graph_indexed_layer_bytes=0,
                 graph_split_layer_bytes=0,
                 graph_ranks_milli=1000,
                 draft_graph_bytes=0,

@@ -31,6 +31,7 @@ from kvplan.architectures.config.subset import size_relevant
 from kvplan.architectures.inventory import inventory_of
 from kvplan.architectures.media.count import media_keys
 from kvplan.engines import ENGINES
+from kvplan.engines.vllm.compressed_pass import compressed_passes
 from kvplan.engines.vllm.multimodal import encoder_run
 from kvplan.errors import KvplanError
 from kvplan.files.cards.card import HOW, OVERLAY, Card, Expectation, Source, Variant, Weights
@@ -245,6 +246,7 @@ def card_config(model: Model, *, is_whole: bool) -> Mapping[str, Any] | None:
             lambda config: activation_shape(config, model, 2),
             media_keys,
             lambda config: profiled_encoder(replace(model, config=config)),
+            lambda config: profiled_pass(replace(model, config=config)),
         ),
     )
     return kept if quant is None else {**kept, QUANT_KEY: quant}
@@ -254,6 +256,11 @@ def profiled_encoder(model: Model) -> object:
     """What vLLM's profile run of the model's encoder is computed from."""
     settings = Serving(gpu=load_gpu("h100-sxm-80gb"))
     return encoder_run(model, settings, "0.33", seqs=256, tokens=8192, length=4096, element=2, v2=True)
+
+
+def profiled_pass(model: Model) -> object:
+    """What vLLM's profile run of compressed attention is computed from."""
+    return compressed_passes(model, ranks=1, capability=(9, 0), release=(0, 33), element=2)
 
 
 def make_variant(item: Mapping[str, Any], base: Model, parent: Origin, manifest: Manifest) -> Variant:

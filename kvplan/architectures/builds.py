@@ -21,6 +21,7 @@ from kvplan.architectures.config.quant_file import split_quant
 from kvplan.architectures.inventory import inventory_of
 from kvplan.architectures.weights import NO_INVENTORY, unquantised
 from kvplan.errors import KvplanError
+from kvplan.families import Kind
 from kvplan.model import GGUF_MIXTURE, Model
 from kvplan.record import record
 from kvplan.units import ceil_div
@@ -242,7 +243,8 @@ def _left_alone(config: Mapping[str, Any]) -> list[str]:
 def spared(inventory: Inventory, form: str) -> list[str]:
     """The linear modules that a build of that format leaves as they were trained."""
     kinds = {tensor.role for _, tensor in inventory.tensors()}
-    experts = FORMS[form].experts_only and Role.EXPERT in kinds
+    alone = FORMS[form].experts_only or (form in _GPTQ and _has_delta_net(inventory))
+    experts = alone and Role.EXPERT in kinds
     paths: dict[str, None] = {}
     for path, tensor in inventory.tensors():
         if tensor.role in (Role.LINEAR, Role.EXPERT) and not path.endswith(".bias"):
@@ -250,6 +252,24 @@ def spared(inventory: Inventory, form: str) -> list[str]:
             if kept or (experts and tensor.role is Role.LINEAR):
                 paths[path] = None
     return list(paths)
+
+
+def _has_delta_net(inventory: Inventory) -> bool:
+    """Of mixtures with linear attention Qwen's own GPTQ builds quantise the experts alone: starts of
+    Qwen3.5-122B-A10B-GPTQ-Int4 print 68.36 GiB."""
+    return any(one.name.startswith("linear_attn.") for block in inventory.layers for one in block.tensors)
+
+
+_GPTQ = ("gptq", "gptq-int8")
+
+
+def attention_more(model: Model) -> int:
+    """Bytes that an NVFP4 build of a model with linear attention may have beyond what its name says: builders
+    hold attention in FP8 as often (of Qwen 3.8's 27B builds print 18.5, 22.1 and 23.9 GiB)."""
+    quant = (model.config or {}).get("quantization_config") or {}
+    nvfp4 = "nvfp4" in f"{quant.get('quant_algo', '')} {quant.get('format', '')}".lower()
+    states = any(part.kind is Kind.STATE for run in model.runs for part in run.layer.parts)
+    return attention_saving(model) // 2 if model.is_by_name and nvfp4 and states else 0
 
 
 def attention_saving(model: Model) -> int:

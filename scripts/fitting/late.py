@@ -152,8 +152,8 @@ def _own(rows: Sequence[LateRow], name: str, classes: Mapping[Class, Prior], wit
 
 
 def _estimated(row: LateRow) -> bool:
-    """Rows whose V1 runner printed its estimate: memory of its own, no states, no buffers of their own."""
-    odd = row.board == UNIFIED or row.row.model.model_type in ODD
+    """Rows whose V1 runner printed its estimate: memory of its own, nothing that only their type has."""
+    odd = row.board == UNIFIED or row.row.model.model_type in ODD or row.load.indexed
     return row.runner == V1 and not odd and row.row.raw["cudagraph_estimated_gib"] is not None
 
 

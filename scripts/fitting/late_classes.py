@@ -92,12 +92,12 @@ GRAPH_V1, GRAPH_V2, GRAPH_SPLIT, GRAPH_LATENT = 184 * 1024, 157 * 1024, 126 * 10
 GRAPH_RANKS, DRAFT_COPIES = 1_400, 5_000
 
 
-def by_ranks(entry: Class, runner: str, alone: int, several: int) -> Iterable[tuple[int, int]]:
+def by_ranks(entry: Class, alone: int, several: int) -> Iterable[tuple[int, int]]:
     """(ranks, what they keep). What was read of cards in slots is of four RTX PRO 6000 with three peers each;
-    two of them keep what two GeForce cards print. No start of the V1 runner tells two from four. Since 0.27
-    two keep what one does."""
+    two of them keep what two GeForce cards print, under either runner: NCCL does not know which it serves;
+    three starts of two H200 NVL leave nothing beside the other lines. Since 0.27 two keep what one does."""
     if parts(entry.since) >= CONSUMED:
         return (1, alone), (FOUR_RANKS, several)
-    if entry.board == PCIE and runner == V2:
+    if entry.board == PCIE:
         return (1, alone), (2, PRIORS[Class("0.20", GEFORCE, several=True)].amount), (FOUR_RANKS, several)
     return (1, alone), (2, several)

@@ -78,7 +78,7 @@ class Late(NamedTuple):
                         "calibrated": entry.board in READ or entry.board == UNIFIED,
                         "non_torch_by_ranks": [
                             [ways, max(amount, alone.amount + later)]
-                            for ways, amount in by_ranks(entry, runner, alone.amount + later, board.amount)
+                            for ways, amount in by_ranks(entry, alone.amount + later, board.amount)
                         ],
                         "non_torch_pipeline": alone.amount + later,
                         "multiprocessor_bytes": self.multiprocessor,
@@ -102,6 +102,7 @@ class Late(NamedTuple):
                 "since": "0.20",
                 "runner": V1,
                 "graph_layer_bytes": self.graph_v1,
+                "graph_indexed_layer_bytes": self.graph_latent,
                 **wide,
                 "source": "estimated and taken off: the first of each kind, and the second for every other",
             },

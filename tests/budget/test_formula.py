@@ -59,6 +59,7 @@ KNOWN = Coefficients(
     fusion_stages=False,
     graph_layer_bytes=0,
     graph_latent_layer_bytes=0,
+    graph_indexed_layer_bytes=0,
     graph_split_layer_bytes=0,
     graph_ranks_milli=1_500,
     draft_graph_bytes=0,

@@ -1,8 +1,9 @@
 """What DeepSeek-V4's class takes in vLLM beside its weights: in the measured pass, and as the model is made.
 
 vllm-project/vllm vllm/models/deepseek_v4/{attention,compressor}.py, nvidia/{model,flashmla,
-flashinfer_sparse}.py, read in 0.23 to 0.33. The class is not compiled since 0.23, so what is alive follows
-from its Python. The pass is at its peak in a layer with an indexer, per token:
+flashinfer_sparse}.py, read in 0.23 to 0.33, and deepseek_v41, which is built alike, in 0.30 to 0.33. The
+class is not compiled since 0.23, so what is alive follows from its Python. The pass is at its peak in a layer
+with an indexer, per token:
 
 * the streams of hidden states (hc_mult · hidden) twice and the layer's input twice: the loop over the layers
   holds the last layer's until this one returns (DeepseekV4Model.forward);
@@ -33,7 +34,8 @@ from kvplan.engines.vllm.indexer import LOGITS
 from kvplan.model import Model
 from kvplan.units import MIB, ceil_div
 
-_TYPE = "deepseek_v4"
+_OVERLAP = {"deepseek_v4": 2, "deepseek_v41_text": 1}
+"""Types of these classes, and at how many times its tokens a compressor looks."""
 _NOT_COMPILED: Version = (0, 23)
 _INDEXED_LAST: Version = (0, 28)
 _BUFFER_FOR_DRAFTS: Version = (0, 27)
@@ -45,8 +47,6 @@ _SM12X = 12
 _FLASHINFER_WORKSPACE = 128 * MIB
 """_FLASHINFER_DSV4_WORKSPACE_BUFFER_SIZE, made in the measured pass."""
 _FLOAT32, _FP8 = 4, 1
-_OVERLAP = 2
-"""A compressor of four tokens looks at twice as many."""
 
 
 def padded_heads(heads: int, capability: tuple[int, int], release: Version) -> int:
@@ -75,7 +75,7 @@ def compressed_passes(
     held = 2 * (streams + 1) * hidden * element + 2 * (streams + streams * streams) * _FLOAT32
     latents = 2 * (rank + width) * element
     number, narrow = int(view.integer("index_n_heads")), int(view.integer("index_head_dim"))
-    scores = 2 * _OVERLAP * (width + narrow) * _FLOAT32 + number * element
+    scores = 2 * _OVERLAP[model.model_type] * (width + narrow) * _FLOAT32 + number * element
     chosen = number * narrow * _FP8 + number * _FLOAT32
     out = heads * width * element
     besides = _FLASHINFER_WORKSPACE if capability[0] == _SM12X else 0
@@ -105,7 +105,11 @@ def made_beside(
 
 
 def _view(model: Model) -> ConfigView | None:
-    """The config of a model of the class; None for others, and where only facts are known."""
-    if model.model_type != _TYPE or not model.config:
+    """The config of a model of the class; None for others, and where it does not say what is read."""
+    if model.model_type not in _OVERLAP or not model.config:
         return None
-    return find_text_part(split_quant(model.config)[0]).view
+    view = find_text_part(split_quant(model.config)[0]).view
+    return view if all(view.get(key) is not None for key in _READ) else None
+
+
+_READ = ("head_dim", "hc_mult", "q_lora_rank", "index_n_heads", "index_head_dim")

@@ -45,12 +45,13 @@ def graph_line(shape: Shape, load: Load, known: Coefficients, how: str) -> Budge
     if not count.number:
         return None
     apart = bool(known.graph_split_layer_bytes and load.split_bytes)
-    latent = load.latent and known.graph_latent_layer_bytes
+    indexed = known.graph_indexed_layer_bytes if load.indexed else 0
+    latent = indexed or (known.graph_latent_layer_bytes if load.latent else 0)
     each = known.graph_split_layer_bytes if apart else known.graph_layer_bytes
-    each = known.graph_latent_layer_bytes if latent else each
+    each = latent or each
     each += graph_sums(load) if apart else 0
     graphs = shape.num_layers * count.number * each
-    if load.tensor_parallel_size >= 4:
+    if load.tensor_parallel_size >= 4 and not indexed:
         graphs = graphs * known.graph_ranks_milli // 1000
     margin = known.graph_margin + graphs * (_LATENT_MORE if latent else known.graph_margin_milli) // 1000
     below = known.graph_low_milli if shape.is_multimodal else known.graph_margin_milli

@@ -37,7 +37,8 @@ class Coefficients:
     FlashInfer's all-reduce workspace is beside them; fusion_stages: beside pipelines and data parallelism
     too. non_torch_pipeline: bytes where only a pipeline divides the model. multiprocessor_bytes: for each
     multiprocessor beyond an H100's 132, or less. graph_layer_bytes: one CUDA graph of one layer, 0 where the
-    estimate is; graph_latent_layer_bytes: of latent attention, 0: as any other; graph_split_layer_bytes:
+    estimate is; graph_latent_layer_bytes: of latent attention, 0: as any other; graph_indexed_layer_bytes: of
+    latents with index keys, 0: as other latents; graph_split_layer_bytes:
     under FlashAttention 3, whose partial sums are beside it then; 0: as any other; graph_ranks_milli: of four
     ranks or more; draft_graph_bytes: one graph of a draft, 0 where they are not estimated; graphs_wide,
     graphs_by_request, graphs_apart: of the sizes, see `captured`. graph_low_milli: the margin downwards of
@@ -80,6 +81,7 @@ class Coefficients:
     fusion_stages: bool
     graph_layer_bytes: int
     graph_latent_layer_bytes: int
+    graph_indexed_layer_bytes: int
     graph_split_layer_bytes: int
     graph_ranks_milli: int
     draft_graph_bytes: int
@@ -109,7 +111,8 @@ class Load:
     this stage; encoder_known: it stands for all that the encoder takes (else so many copies of the hidden
     states do). experts: how the release runs them. takes_tokens: the compiled part takes token ids: text
     models, and multimodal ones that serve text alone. has_states: layers keep recurrent states. eight_bits:
-    matrices are multiplied in FP8; packed: they are AWQ's or GPTQ's. latent: attention keeps latents.
+    matrices are multiplied in FP8; packed: they are AWQ's or GPTQ's. latent: attention keeps latents;
+    indexed: and chooses among them by keys of their own.
     flashinfer: what it keeps beside the graphs.
     """
 
@@ -149,5 +152,6 @@ class Load:
     eight_bits: bool = False
     packed: bool = False
     latent: bool = False
+    indexed: bool = False
     flashinfer: FlashInfer = FlashInfer()
     passes: tuple[tuple[int, int], ...] = ()

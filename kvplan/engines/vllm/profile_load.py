@@ -51,6 +51,7 @@ def load_of(
     release, capability = parse_version(version), None if gpu is None else gpu.compute_capability
     dp, stored = dp if shape.experts_per_token else 1, settings.quantization or model.quantization
     kept = buffers_of(model, settings, version) if buffers is None else buffers
+    latent = keeps_latent(model) or has_kind(model, Kind.COMPRESSED)
     encoder = encoder_run(
         model,
         settings,
@@ -107,7 +108,8 @@ def load_of(
         has_states=has_kind(model, Kind.STATE),
         eight_bits=stored in _EIGHT_BITS,
         packed=stored in _PACKED,
-        latent=keeps_latent(model),
+        latent=latent,
+        indexed=latent and has_kind(model, Kind.COMPRESSED, Kind.INDEXER),
         flashinfer=kept.flashinfer,
         split_bytes=kept.split_bytes,
         samples=not is_pooling(model),
