@@ -292,9 +292,7 @@ def _specs_of(served: Served, part: Part, word: str, layer: Layer, sizes: Sizes)
         spec = replace(spec, state_bytes=served.resolved.dtype.bytes_for(served.row_width))
     if latent and word == "fp8_ds_mla":
         spec = replace(spec, state_bytes=RECORD)
-    pooled = served.rules.pooled_rows and any(
-        isinstance(other, SparseIndexer) and other.kpool > 1 for other in layer.parts
-    )
+    pooled = any(isinstance(other, SparseIndexer) and other.kpool > 1 for other in layer.parts)
     in_rows = pooled or (served.row_width and spec.kind is SpecKind.MLA)
     if latent and in_rows:
         spec = replace(spec, stride=row_stride(backend, spec.state_bytes, word))

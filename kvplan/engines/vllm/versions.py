@@ -68,7 +68,7 @@ class Rules:
     without being asked for fp8; own_kimi_length: Kimi Linear's config class has a length of its own;
     replicated_unplanned: a class of transformers without a plan of its division is copied to every rank;
     sparse_fp8_on_sm100: GLM's sparse latents are fp8 there by default; pooled_fp8_on_sm100: GLM-5.3-Flash's;
-    pooled_rows: a block of it is whole rows of its latents; v41_whole_rows: there a block of DeepSeek-V4.1 is whole rows of windows and of latents;
+    v41_whole_rows: there a block of DeepSeek-V4.1 is whole rows of windows and of latents;
     one_float: a cache asked for in 16 bit has the model's dtype; float_words: one may be asked for;
     short_longrope: longrope starts at its original length; small_index_keys: DeepSeek-V4's index keys in
     mxfp4 take their own room; rotation_handed_on: GPT-J's own rotation is taken for a scaling;
@@ -153,7 +153,6 @@ class Rules:
     sparse_fp8_on_sm100: bool = False
     pooled_fp8_on_sm100: bool = False
     v41_whole_rows: bool = False
-    pooled_rows: bool = False
     own_kimi_length: bool = False
     small_index_keys: bool = False
     rotation_handed_on: bool = False
@@ -297,7 +296,6 @@ _CHANGES: tuple[tuple[str, dict[str, bool | int | str]], ...] = (
         "0.32",
         {
             "runners": "0.32",
-            "pooled_rows": True,
             "flat_rows": False,
             "sparse_fp8_on_sm100": True,
             "aligned_kernels": True,
