@@ -17,7 +17,7 @@ from tests.fuzz.run import SEED, elsewhere, one, run, several
 from tests.fuzz.targets import TARGETS
 from tests.fuzz.watch import FaultError, asked, bounded, command, silent
 
-SAMPLE = 1500
+SAMPLE = 900
 FOUND = [
     line.split("#")[0].strip() for line in (Path(__file__).parent / "found.txt").read_text().splitlines()
 ]

@@ -331,7 +331,7 @@ _STARTS = {
         st.tuples(_INVENTED, _VALUES, st.booleans()), min_size=1, max_size=6, unique_by=lambda one: one[0]
     ),
 )
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=120, deadline=None)
 def test_an_option_that_nobody_knows_is_named(start: str, flags: list[tuple[str, str | None, bool]]) -> None:
     """Law: none is dropped, in whichever form and place; a value is hidden where it may be a secret."""
     words = [

@@ -141,7 +141,7 @@ def counts(words: list[str]) -> dict[str, int]:
 
 
 @pytest.mark.laws
-@sampled(15, 300)
+@sampled(10, 300)
 @given(questions())
 @example(
     (

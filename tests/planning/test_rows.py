@@ -97,7 +97,7 @@ def test_a_shorter_table_is_the_beginning_of_a_longer_one(ask: Ask, top: int) ->
 
 
 @pytest.mark.laws
-@sampled(6, 300)
+@sampled(4, 300)
 @given(asks(most=3))
 def test_every_row_is_what_brute_force_finds(ask: Ask) -> None:
     best: dict[Kind, Found] = {}

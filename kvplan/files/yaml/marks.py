@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import Any
 
 from kvplan.errors import KvplanError, Mark
@@ -41,6 +42,13 @@ class Node:
     children: dict[Key, Node] = field(default_factory=dict)
 
 
+@lru_cache(maxsize=8)
+def _lines_of(text: str) -> list[str]:
+    """Split by hand: str.splitlines also breaks at characters that YAML reads as content. Once a text: each
+    of its thousands of keys asks for a line."""
+    return text.replace("\r\n", "\n").replace("\r", "\n").split("\n")
+
+
 @record()
 class Source:
     """A text and the name it is known by in messages."""
@@ -50,8 +58,7 @@ class Source:
 
     def place(self, span: Span) -> Mark:
         """The span as a place, with its first line."""
-        # str.splitlines also breaks at characters that YAML reads as content, so lines are split by hand.
-        lines = self.text.replace("\r\n", "\n").replace("\r", "\n").split("\n")
+        lines = _lines_of(self.text)
         line = lines[span.line] if span.line < len(lines) else None
         end = span.end_column if span.end_line == span.line else len(line or "")
         return Mark(self.name, span.line + 1, span.column + 1, max(end, span.column + 1) + 1, line)
