@@ -63,7 +63,6 @@ BELOW_SAFE = {
     "aither-q38-27b-fp8-2xquadro6000",  # images on GPUs without FlashAttention: 2.5 GiB more, not explained
     "manifold-q38-27b-nvfp4-5090",  # 1.06 GiB stay beside the weights, of others 0.2
     "fentz26-q38-27b-fp8-2x5090-0271",  # its graphs are estimated at 3.5 GiB, of like starts at 1.1
-    "akamas-q3-30b-a3b-fp8-4xl4",  # four L4 keep 1 GiB more than four other cards
     "akbun-q25-3b-5060ti-085",  # this and the next: a desktop's card keeps 0.5 GiB more
     "akbun-q25-3b-5060ti-090",
     "t1m-q38-27b-awq-strixhalo",  # this and the next: no start of such GPUs was fitted
