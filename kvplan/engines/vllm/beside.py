@@ -62,7 +62,13 @@ def layer_embeddings(model: Model, tokens: int, element: int, release: tuple[int
 
 
 def chosen_tokens(model: Model, tokens: int) -> int:
-    """Bytes of the buffer of tokens that an indexer chooses for latent attention; 0 where there is none."""
+    """Bytes of the buffer of tokens that an indexer chooses for latent attention; of one that chooses groups,
+    whose layers have a buffer each with a column for how many (models/qwen4_exp/nvidia/qsa.py,
+    topk_indices_buffer). 0 where there is none."""
+    groups = model.facts.get("chosen_groups")
+    if isinstance(groups, int):
+        owners = (part for layer in model.layers() for part in layer.parts if isinstance(part, SparseIndexer))
+        return sum(tokens * (groups * part.group + 1) * _INT32 for part in owners)
     chosen = model.facts.get("index_topk")
     parts = (part for run in model.runs for part in run.layer.parts if isinstance(part, SparseIndexer))
     indexer = next(parts, None)
