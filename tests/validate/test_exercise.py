@@ -36,7 +36,7 @@ for _engine in ("vllm", "sglang", "trtllm", "llamacpp"):
     # What vLLM makes of another family's layers is a window like any other to those after it.
     REFUSED[_engine] |= set(SYNTHETIC) - {"windowed_convolution"}
 REFUSED["llamacpp"] -= {"ngram_embedding"}
-REFUSED["vllm"] -= {"kv_convolution"}
+REFUSED["vllm"] -= {"kv_convolution", "ngram_embedding"}
 
 
 def options_for(engine: str, name: str) -> dict[str, Any]:

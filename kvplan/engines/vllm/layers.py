@@ -169,9 +169,9 @@ def block_sizes(served: Served, backends: list[Backend], layers: Numbered) -> Si
     states = served.state_parts()
     page: int | None = None
     if states and backends and served.lead is not None:  # a model of states alone is not aligned to a draft
-        recurrent = [part for part in states if not isinstance(part, NgramEmbedding)]
-        largest = max(served.token_bytes(served_state(served, part), resolved.kv) for part in recurrent)
-        largest = max(largest, ngram_state(served))
+        recurrent = (part for part in states if not isinstance(part, NgramEmbedding))
+        sizes = (served.token_bytes(served_state(served, part), resolved.kv) for part in recurrent)
+        largest = max((ngram_state(served), *sizes))
         block, shared = _aligned(served, block, backends, largest, layers)
         page = shared if shared != largest else None
     if served.skipped and backends and served.rules.unquantized_layers:

@@ -46,10 +46,14 @@ def served_state(served: Served, part: Part) -> Part:
 
 
 def ngram_state(served: Served) -> int:
-    """The convolution of n-gram embeddings on one rank, which a block has room for (Qwen4-Exp), or 0."""
-    width = int(served.model.facts.get("ngram_conv_width") or 0)
-    columns = int(served.model.facts.get("ngram_conv_columns") or 0) + served.resolved.spec_tokens
-    return served.resolved.conv_dtype.bytes_for(width * columns) if width else 0
+    """The convolution of n-gram embeddings on one rank, which a block has room for (Qwen4-Exp, whether or not
+    a layer has them), or 0."""
+    facts = served.model.facts
+    width, columns = (int(facts.get(f"ngram_conv_{what}") or 0) for what in ("width", "columns"))
+    parts = (part for part in served.state_parts() if isinstance(part, NgramEmbedding))
+    sizes = [(width, columns), *((part.width, part.conv_columns) for part in parts)]
+    drafts, dtype = served.resolved.spec_tokens, served.resolved.conv_dtype
+    return max(dtype.bytes_for(wide * (many + drafts)) if wide else 0 for wide, many in sizes)
 
 
 def _state_terms(served: Served, part: Part) -> tuple[Term, ...]:
@@ -111,7 +115,8 @@ def _checkpoints(served: Served, part: Part) -> int:
         named = (served.model.architecture or "").startswith(("KimiK3", "Glm5Next"))
         return int(served.rules.kda_checkpoint and named and flash_kda(served, part))
     if isinstance(part, NgramEmbedding):  # all state layers of a model export them, or none
-        return max(_checkpoints(served, other) for other in served.state_parts() if other != part)
+        others = (other for other in served.state_parts() if not isinstance(other, NgramEmbedding))
+        return max((_checkpoints(served, other) for other in others), default=0)
     return int(isinstance(part, GatedDeltaNet) and flashinfer_gdn(served, part))
 
 
