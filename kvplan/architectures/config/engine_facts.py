@@ -73,12 +73,9 @@ def engine_facts(
         facts["ngram_conv_width"] = int(view.integer("hc_count") * view.integer("hidden_size"))
         columns = (view.integer("ple_conv_kernel_size") - 1) * view.integer("ngram_size")
         facts["ngram_conv_columns"] = int(columns)
-        budget, group = (
-            view.optional_integer("indexer_budget"),
-            view.optional_integer("indexer_compress_ratio"),
-        )
-        if budget and group:
-            facts["chosen_groups"] = int(budget // group)
+        chosen, group = map(view.optional_integer, ("indexer_budget", "indexer_compress_ratio"))
+        if chosen and group:
+            facts["chosen_groups"] = int(chosen // group)
     return facts
 
 

@@ -16,6 +16,7 @@ from fractions import Fraction
 from kvplan.architectures.weights import sources_of
 from kvplan.engines.base import parse_version
 from kvplan.engines.vllm.loaded import TABLES_ON_HOST
+from kvplan.engines.vllm.own_types import has_ngrams
 from kvplan.model import Model
 from kvplan.results import MEMORY, SHM, HostLine, SizeResult
 from kvplan.settings import Settings, further_ranks
@@ -63,8 +64,10 @@ _TABLES = "pinned, one share on each rank; looked up from the GPU (--engram-conf
 
 def tables_on_host(model: Model, settings: Settings, version: str) -> int:
     """Bytes of n-gram tables in the memory of the CPU, all ranks of one replica together."""
+    if parse_version(version) < TABLES_ON_HOST or not has_ngrams(model):
+        return 0
     inventory = sources_of(model).inventory
-    if inventory is None or parse_version(version) < TABLES_ON_HOST:
+    if inventory is None:
         return 0
     parallel = Parallel(
         tensor_parallel_size=settings.tensor_parallel_size,

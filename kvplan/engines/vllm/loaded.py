@@ -87,7 +87,8 @@ def on_gpu(
     dtype: Packing,
 ) -> WeightFacts:
     """The weights less an encoder that is not loaded (interfaces.py, _mark_tower_model: since 0.15), and less
-    tables of n-grams, which are looked up in pinned memory of the CPU (config/engram.py: since 0.30)."""
+    tables of n-grams, which are looked up in pinned memory of the CPU (config/engram.py: since 0.30). At most
+    what a build that is known by its name alone may hold more (`attention_more`)."""
     inventory, release = sources.inventory, parse_version(choice.asked or choice.version)
     if inventory is None or sources.stated_bytes is not None:
         return facts

@@ -67,10 +67,14 @@ def own_refusal(model: Model, resolved: Resolved, version: str) -> Refusal | Non
     )
 
 
+def has_ngrams(model: Model) -> bool:
+    """Whether layers look up n-grams."""
+    return any(isinstance(part, NgramEmbedding) for run in model.runs for part in run.layer.parts)
+
+
 def _ngrams(model: Model, resolved: Resolved) -> Refusal | None:
     """vllm/models/qwen4_exp/nvidia/model_state.py: later stages do not get the ids that are looked up."""
-    parts = [part for run in model.runs for part in run.layer.parts]
-    if resolved.pp == 1 or not any(isinstance(part, NgramEmbedding) for part in parts):
+    if resolved.pp == 1 or not has_ngrams(model):
         return None
     return Refusal(
         "pipeline-parallel",

@@ -43,10 +43,10 @@ class Node:
 
 
 @lru_cache(maxsize=8)
-def _lines_of(text: str) -> list[str]:
+def _lines_of(text: str) -> tuple[str, ...]:
     """Split by hand: str.splitlines also breaks at characters that YAML reads as content. Once a text: each
     of its thousands of keys asks for a line."""
-    return text.replace("\r\n", "\n").replace("\r", "\n").split("\n")
+    return tuple(text.replace("\r\n", "\n").replace("\r", "\n").split("\n"))
 
 
 @record()
