@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from dataclasses import replace
 from functools import lru_cache
 from typing import Any
 
@@ -38,7 +39,14 @@ def sources_of(model: Model) -> WeightSources:
         return sources_of_model(model, model.counted)
     if model.weights is not None:
         return model.weights.sources(model)
-    return sources_of_model(model) if model.config else WeightSources(problem=no_source(model.id))
+    if not model.config:
+        return WeightSources(problem=no_source(model.id))
+    found = sources_of_model(model)
+    if not model.is_by_name:
+        return found
+    from kvplan.architectures.builds import attention_more  # it asks this module for the tensors
+
+    return replace(found, more=attention_more(model))
 
 
 def sources_of_model(model: Model, found: Checkpoint | Index | None = None) -> WeightSources:

@@ -14,7 +14,7 @@ from functools import lru_cache
 from kvplan.dtypes import Packing
 from kvplan.errors import KvplanError, RefusedError
 from kvplan.record import record
-from kvplan.units import ceil_div
+from kvplan.units import ceil_div, gib
 from kvplan.weights.by_name import Shape, bytes_by_name
 from kvplan.weights.formats import Kernel
 from kvplan.weights.inventory import Inventory
@@ -31,7 +31,8 @@ class WeightFacts:
     """Bytes of weights. bytes_per_rank: the fullest GPU of each stage; total_bytes: a GPU that has all.
 
     draft_bytes: what multi-token-prediction layers add when an engine loads them, once. lowest, highest: of
-    each stage where it is not certain which kernel keeps the experts; empty where the figure is.
+    each stage where it is not certain which kernel keeps the experts, or what a build's name leaves open;
+    empty where the figure is.
     """
 
     bytes_per_rank: tuple[int, ...]
@@ -71,6 +72,7 @@ class WeightSources:
 
     stated_bytes: of one GPU, by the user. inventory_source: ``card`` or ``parameter count``. problem: why
     there is no inventory. shape: for a checkpoint without one. named: bytes by the names of a GGUF file.
+    more: what a build that is known by its name alone may hold beyond that, over all GPUs.
     """
 
     stated_bytes: int | None = None
@@ -81,6 +83,7 @@ class WeightSources:
     shape: Shape | None = None
     problem: KvplanError | None = None
     named: Callable[[], Mapping[str, int]] | None = None
+    more: int = 0
 
 
 @lru_cache(maxsize=4096)
@@ -100,7 +103,7 @@ def weights_per_rank(sources: WeightSources, parallel: Parallel, dtype: Packing)
         if made is not None:
             return made
     if sources.inventory is not None:
-        return _from_inventory(sources.inventory, sources, parallel, dtype)
+        return _at_most(_from_inventory(sources.inventory, sources, parallel, dtype), sources.more, parallel)
     if sources.index is not None and parallel.expert_ways == parallel.pipeline_parallel_size == 1:
         return WeightFacts(
             (sources.index.total_bytes,), sources.index.total_bytes, sources.index.source, sources.index.where
@@ -117,14 +120,28 @@ def weights_by_kernel(
     if not kernels or sources.stated_bytes is not None or inventory is None or not _keeps(inventory):
         return weights_per_rank(sources, parallel, dtype)
     found = [weights_per_rank(sources, replace(parallel, kernel=kernel), dtype) for kernel in kernels]
-    first, ranks = found[0], [facts.bytes_per_rank for facts in found]
+    first = found[0]
+    stages = [[facts.bounds(stage) for facts in found] for stage in range(len(first.bytes_per_rank))]
     others = ", ".join(dict.fromkeys(kernel.name for kernel in kernels[1:] if kernel.name != kernels[0].name))
     how = f"experts as {kernels[0].name} keeps them" + (f" (interval: or {others})" if others else "")
     return replace(
         first,
         detail=f"{first.detail}; {how}" if first.detail else how,
-        lowest=tuple(map(min, zip(*ranks, strict=True))),
-        highest=tuple(map(max, zip(*ranks, strict=True))),
+        lowest=tuple(min(low for low, _ in ends) for ends in stages),
+        highest=tuple(max(high for _, high in ends) for ends in stages),
+    )
+
+
+def _at_most(facts: WeightFacts, more: int, parallel: Parallel) -> WeightFacts:
+    """With what the build's name leaves open, in equal parts on every GPU."""
+    if not more:
+        return facts
+    part = ceil_div(more, parallel.tensor_parallel_size * parallel.pipeline_parallel_size)
+    return replace(
+        facts,
+        detail=f"{facts.detail}; {gib(part)} more where attention is held in FP8",
+        lowest=facts.bytes_per_rank,
+        highest=tuple(rank + part for rank in facts.bytes_per_rank),
     )
 
 

@@ -216,3 +216,21 @@ def test_a_name_says_bits_and_not_the_method(name: str, asked: str, loads: bool)
         return
     with pytest.raises(KvplanError, match="cannot load it as"):
         kvplan.size(name, engine="vllm", gpu="b200", quantization=asked, tokens=16)
+
+
+@pytest.mark.parametrize("engine", ["vllm", "sglang", "trtllm"])
+@pytest.mark.parametrize("tp", [1, 2])
+@pytest.mark.parametrize(("name", "is_open"), [("Qwen3.8-27B", True), ("Qwen3-32B", False)])
+def test_what_a_name_leaves_open_stands_in_every_engine_s_budget(
+    engine: str, tp: int, name: str, is_open: bool
+) -> None:
+    """Builders hold attention of models with linear attention in FP8 as often as in four bits."""
+    result = kvplan.size(
+        f"unsloth/{name}-NVFP4", engine=engine, gpu="rtx-pro-6000", tensor_parallel_size=tp, tokens=1024
+    )
+    assert result.budget is not None
+    (line,) = (one for one in result.budget.lines if one.name == "weights")
+    assert line.low_bytes == line.bytes
+    assert (line.high_bytes > line.bytes) is is_open
+    more = sources_of(kvplan.load_model(f"unsloth/{name}-NVFP4")).more
+    assert line.high_bytes - line.bytes == -(-more // tp)

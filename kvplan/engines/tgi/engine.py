@@ -132,12 +132,12 @@ def plan_of(model: Model, settings: Serving, options: Options) -> Plan | Refusal
     for run in model.runs:
         part = run.layer.parts[0] if len(run.layer.parts) == 1 else None
         if not isinstance(part, (FullAttention, SlidingWindow)):
-            return _unserved(model, f"how it keeps {run.layer.family} is not read here")
+            return _unserved(f"how it keeps {run.layer.family} is not read here")
         if part.v_head_dim not in (None, part.head_dim):
-            return _unserved(model, "keys and values have several widths")
+            return _unserved("keys and values have several widths")
         widths.add((part.num_kv_heads, part.head_dim))
     if len(widths) != 1:
-        return _unserved(model, "its pool has one width for all layers, and these have several")
+        return _unserved("its pool has one width for all layers, and these have several")
     ((num_kv_heads, head_dim),) = widths
     ranks = settings.tensor_parallel_size
     own = num_kv_heads // ranks if num_kv_heads > 1 else num_kv_heads
@@ -178,8 +178,8 @@ def _whole(part: Any) -> Any:
     return FullAttention(part.num_kv_heads, part.head_dim) if isinstance(part, SlidingWindow) else part
 
 
-def _unserved(model: Model, why: str) -> Refusal:
-    return Refusal("unsupported-model", f"TGI and {model.id}: {why}", help=("--engine vllm",))
+def _unserved(why: str) -> Refusal:
+    return Refusal("unsupported-model", why, help=("--engine vllm",))
 
 
 def _words(model: Model) -> tuple[str, ...]:

@@ -179,7 +179,7 @@ def refusal_of(model: Model, settings: Settings, own: Options, version: str) -> 
     except NotPagedError as reason:
         return Refusal(
             "unsupported-model",
-            f"transformers' continuous batching does not serve {model.id}: {reason}",
+            f"continuous batching cannot hold it: {reason}",
             help=("leave --continuous-batching out",),
         )
 

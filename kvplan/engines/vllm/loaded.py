@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from kvplan.architectures.builds import attention_more
 from kvplan.architectures.weights import sources_of
 from kvplan.dtypes import Packing
 from kvplan.engines.base import Choice, parse_version
@@ -15,7 +14,7 @@ from kvplan.errors import RefusedError
 from kvplan.model import Model
 from kvplan.results import BudgetLine
 from kvplan.settings import Serving
-from kvplan.units import GIB, ceil_div, gib
+from kvplan.units import GIB, gib
 from kvplan.weights.facts import WeightFacts, WeightSources
 from kvplan.weights.ranks import Parallel, lookup_bytes, tower_bytes
 
@@ -87,18 +86,12 @@ def on_gpu(
     dtype: Packing,
 ) -> WeightFacts:
     """The weights less an encoder that is not loaded (interfaces.py, _mark_tower_model: since 0.15), and less
-    tables of n-grams, which are looked up in pinned memory of the CPU (config/engram.py: since 0.30). At most
-    what a build that is known by its name alone may hold more (`attention_more`)."""
+    tables of n-grams, which are looked up in pinned memory of the CPU (config/engram.py: since 0.30)."""
     inventory, release = sources.inventory, parse_version(choice.asked or choice.version)
     if inventory is None or sources.stated_bytes is not None:
         return facts
     if release >= TOWERS_LEFT and text_only(model, settings):
         facts = _less(facts, tower_bytes(inventory, parallel, dtype), "without the encoder's")
-    more = ceil_div(attention_more(model), parallel.tensor_parallel_size * parallel.pipeline_parallel_size)
-    if more:
-        most = tuple(rank + more for rank in facts.highest or facts.bytes_per_rank)
-        detail = f"{facts.detail}; {gib(more)} more where attention is held in FP8"
-        facts = replace(facts, detail=detail, lowest=facts.lowest or facts.bytes_per_rank, highest=most)
     if release >= TABLES_ON_HOST:
         facts = _less(facts, lookup_bytes(inventory, parallel, dtype), "without the n-gram tables'")
     return facts

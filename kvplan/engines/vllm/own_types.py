@@ -78,7 +78,7 @@ def _ngrams(model: Model, resolved: Resolved) -> Refusal | None:
         return None
     return Refusal(
         "pipeline-parallel",
-        f"{model.id}: its n-gram embeddings need the token ids, which only the first pipeline stage has",
+        "its n-gram embeddings need the token ids, which only the first pipeline stage has",
         help=("--pp 1",),
     )
 
@@ -89,24 +89,24 @@ def _grouped(model: Model, resolved: Resolved, release: tuple[int, ...]) -> Refu
     if not any(grouped_keys(run.layer) for run in model.runs):
         return None
     if resolved.dcp > 1:
-        return Refusal("context-parallel", f"{model.id}: its indexed attention knows no context parallelism")
+        return Refusal("context-parallel", "its indexed attention knows no context parallelism")
     if resolved.dtype.name != "bfloat16":
         return Refusal(
             "cannot-start",
-            f"{model.id}: vLLM serves it in bfloat16 only, not in {resolved.dtype.name}",
+            f"vLLM serves it in bfloat16 only, not in {resolved.dtype.name}",
             help=("--dtype bfloat16",),
         )
     if release < _GROUPED_FP8 and resolved.kv.startswith("fp8"):
         return Refusal(
             "kv-cache-dtype",
-            f"{model.id}: vLLM {release[0]}.{release[1]} keeps its cache in bfloat16 only",
+            f"vLLM {release[0]}.{release[1]} keeps its cache in bfloat16 only",
             help=("--kv-cache-dtype auto", "use engine vllm@0.31"),
         )
     chosen = model.facts.get("chosen_groups")
     if release < _ANY_GROUPS and chosen is not None and chosen not in _GROUPS:
         return Refusal(
             "cannot-start",
-            f"{model.id}: its indexer chooses {chosen} groups of tokens, and vLLM {release[0]}.{release[1]}"
+            f"its indexer chooses {chosen} groups of tokens, and vLLM {release[0]}.{release[1]}"
             f" serves {_GROUPS[0]} or {_GROUPS[1]} only",
             help=("use engine vllm@0.32",),
         )
@@ -126,14 +126,14 @@ def _convolutions(model: Model, resolved: Resolved) -> Refusal | None:
     if resolved.dtype.name != "bfloat16":
         return Refusal(
             "cannot-start",
-            f"{model.id}: vLLM keeps its convolutions in bfloat16 only, not in {resolved.dtype.name}",
+            f"vLLM keeps its convolutions in bfloat16 only, not in {resolved.dtype.name}",
             help=("--dtype bfloat16",),
         )
     heads = min(part.num_kv_heads for part in kept)
     if resolved.tp > heads:
         return Refusal(
             "tensor-parallel",
-            f"{model.id}: its convolutions are divided by whole KV heads: at most {heads} tensor-parallel"
+            f"its convolutions are divided by whole KV heads: at most {heads} tensor-parallel"
             f" ranks, not {resolved.tp}",
             help=(f"--tp {heads}",),
         )
