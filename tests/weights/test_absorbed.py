@@ -93,3 +93,29 @@ def test_stated_weights_have_it() -> None:
         "deepseek-r1", "trtllm", tensor_parallel_size=8, weights="80GiB"
     )
     assert beside("deepseek-r1", tensor_parallel_size=8, weights="80GiB") == 0
+
+
+@pytest.mark.parametrize(
+    ("model", "columns"),
+    [
+        ("deepseek-v3.2", 2048),
+        ("glm-5.2", 2048),
+        ("glm-5.3-flash", 2176),
+        ("qwen3.8-flash-next", 512 * 4 + 1),
+        ("deepseek-v4-flash", 512),
+        ("deepseek-v3", 0),
+    ],
+)
+def test_a_prediction_layer_has_chosen_tokens_of_its_own(model: str, columns: int) -> None:
+    """topk_indices_buffer: vllm/model_executor/models/deepseek_mtp.py, vllm/models/{glm5next,qwen4_exp}."""
+
+    def grown(**drafts: Any) -> int:
+        small, large = (
+            beside(model, tensor_parallel_size=8, max_num_batched_tokens=tokens, **drafts)
+            for tokens in (4096, 8192)
+        )
+        return large - small
+
+    streams = 4 * 4096 * 2 if model == "deepseek-v4-flash" else 0
+    more = grown(speculative_method="mtp", num_speculative_tokens=1) - grown()
+    assert more == 4096 * (columns * 4 + streams)

@@ -4,8 +4,8 @@ vllm-project/vllm vllm/model_executor/models, 0.20 to 0.33:
 - gemma4.py, Gemma4Attention: until 0.29 every layer has a QKVParallelLinear, those too that read the keys and
   values of an earlier layer, for which the checkpoint has a q_proj alone; since 0.30 these have no other.
 - deepseek_v2.py, glm4_moe_lite.py, dots3_note/nvidia/model.py: topk_indices_buffer, index_topk int32 for each
-  token of the largest batch, which the layers of an indexer share; glm5next/common/model.py: beside them the
-  rest of a pool, in whole columns of 128.
+  token of the largest batch, which the layers of an indexer share, and prediction layers do not; glm5next/
+  common/model.py: beside them the rest of a pool, in whole columns of 128.
 - gemma4_mm.py, gemma4_unified.py (and gemma3n_mm.py until 0.29), __init__: per_layer_embeddings, one row of
   num_hidden_layers · hidden_size_per_layer_input for every token of the largest batch, on every rank.
 """
@@ -61,19 +61,21 @@ def layer_embeddings(model: Model, tokens: int, element: int, release: tuple[int
     return tokens * shape.layer_embedding * element if shape.is_multimodal else 0
 
 
-def chosen_tokens(model: Model, tokens: int) -> int:
+def chosen_tokens(model: Model, tokens: int, *, drafts: bool = False) -> int:
     """Bytes of the buffer of tokens that an indexer chooses for latent attention; of one that chooses groups,
     whose layers have a buffer each with a column for how many (models/qwen4_exp/nvidia/qsa.py,
-    topk_indices_buffer). 0 where there is none."""
-    groups = model.facts.get("chosen_groups")
+    topk_indices_buffer). 0 where there is none.
+
+    drafts: of the model's own prediction layers, each of which has one (model_executor/models/
+    deepseek_mtp.py, models/glm5next/common/mtp.py).
+    """
+    layers = model.draft_layers if drafts else model.layers()
+    owners = [part for layer in layers for part in layer.parts if isinstance(part, SparseIndexer)]
+    groups, chosen = model.facts.get("chosen_groups"), model.facts.get("index_topk")
     if isinstance(groups, int):
-        owners = (part for layer in model.layers() for part in layer.parts if isinstance(part, SparseIndexer))
         return sum(tokens * (groups * part.group + 1) * _INT32 for part in owners)
-    chosen = model.facts.get("index_topk")
-    parts = (part for run in model.runs for part in run.layer.parts if isinstance(part, SparseIndexer))
-    indexer = next(parts, None)
-    if indexer is None or not keeps_latent(model) or not isinstance(chosen, int):
+    if not owners or not keeps_latent(model) or not isinstance(chosen, int):
         return 0
-    if indexer.kpool > 1:
-        chosen = round_up(chosen + indexer.kpool - 1, _POOLED_COLUMNS)
-    return tokens * chosen * _INT32
+    pooled = owners[0].kpool - 1
+    width = round_up(chosen + pooled, _POOLED_COLUMNS) if pooled else chosen
+    return tokens * width * _INT32 * (len(owners) if drafts else 1)

@@ -91,17 +91,19 @@ def made_beside(
     model: Model, tokens: int, *, drafts: bool, release: Version, element: int
 ) -> tuple[int, int]:
     """Bytes that the model makes on every rank beyond the config's one table of angles, and on those of the
-    last stage besides. drafts: a draft model reads its hidden states."""
+    last stage besides. drafts: a draft model reads its hidden states, and has a buffer of its own for the
+    tokens that it chooses (models/deepseek_v4/nvidia/mtp.py, topk_indices_buffer)."""
     view = _view(model)
     if view is None or not model.config:
         return 0, 0
     one = rotary_table_bytes(split_quant(model.config)[0], element)
     more = 2 * one * _FLOAT32 // element - one
     chosen = model.facts.get("index_topk")
-    more += tokens * (chosen if isinstance(chosen, int) else 0) * _FLOAT32
+    picked = tokens * (chosen if isinstance(chosen, int) else 0) * _FLOAT32
     if not drafts and release[:2] >= _BUFFER_FOR_DRAFTS:
-        return more, 0
-    return more, tokens * int(view.integer("hc_mult")) * int(model.hidden_size) * element
+        return more + picked, 0
+    hidden = tokens * int(view.integer("hc_mult")) * int(model.hidden_size) * element
+    return more + picked, hidden + (picked if drafts else 0)
 
 
 def _view(model: Model) -> ConfigView | None:

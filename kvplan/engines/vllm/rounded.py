@@ -67,6 +67,8 @@ def rounded_lines(
     kept, chosen = layer_embeddings(model, tokens, dtype.bytes, release), chosen_tokens(model, tokens)
     drafts = settings.speculative_method in (*EAGLE_LIKE, "draft_model")
     every, last = made_beside(model, tokens, drafts=drafts, release=release, element=dtype.bytes)
+    if settings.speculative_method == "mtp":
+        last += chosen_tokens(model, tokens, drafts=True)
     how = "whole steps of 2 MiB while weights are loaded" if whole else "what is left of torch's segments"
     absorbed = (0,) * len(amounts)
     if keeps_latent(model):
