@@ -78,8 +78,9 @@ def make_groups(
     disable_hybrid: bool,
     block_outermost: bool,
     promoted_merge: bool = True,
+    stages: Sequence[frozenset[int]] = (),
 ) -> list[Group]:
-    """The groups of the whole model. Raises CannotGroupError."""
+    """The groups of the whole model. stages: layers of each pipeline stage. Raises CannotGroupError."""
     if disable_hybrid:
         specs = _unify_hybrid(specs, rules, promoted_merge=promoted_merge)
     if not specs:
@@ -90,6 +91,8 @@ def make_groups(
         return [_group(specs, list(specs), uniform_type=True)]
     if not rules.packed_blocks and any(spec.kind is SpecKind.SLIDING_MLA for spec in specs.values()):
         return _tuple_groups(specs, rules)
+    if rules.ring_in_keys and _are_pooled(specs):
+        return _pooled_groups(specs, stages)
     packed = _packed_groups(specs) if block_outermost and rules.packed_blocks else None
     if packed:
         return packed
@@ -252,6 +255,38 @@ def _uniform_page_groups(specs: Specs, rules: Rules) -> list[Group]:
         else:
             groups += [_group(specs, names[part::parts]) for part in range(parts)]
     return sorted(groups, key=lambda group: ORDER[group.first.kind]) if rules.slices else groups
+
+
+def _are_pooled(specs: Specs) -> bool:
+    """Latents with pooled index keys, beside states."""
+    kinds = {spec.kind for spec in specs.values()}
+    pooled = any(spec.kind is SpecKind.MLA and spec.tokens_per_state > 1 for spec in specs.values())
+    return pooled and SpecKind.MAMBA in kinds and kinds <= {SpecKind.MAMBA, SpecKind.RING, SpecKind.MLA}
+
+
+def _pooled_groups(specs: Specs, stages: Sequence[frozenset[int]]) -> list[Group]:
+    """Before 0.32, GLM-5.3-Flash: latents and pooled keys in one group, the rings in pages of the keys, and
+    of the states no more in a group than a stage has latents, in pages of these; blocks side by side,
+    whatever rows the kernel reads (_get_kv_cache_groups_glm5_next, _glm5_next_tensor_layout)."""
+    states = {layer: spec for layer, spec in specs.items() if spec.kind is SpecKind.MAMBA}
+    rings = {layer: spec for layer, spec in specs.items() if spec.kind is SpecKind.RING}
+    other = {layer: spec for layer, spec in specs.items() if layer not in states and layer not in rings}
+    kept = {layer: replace(spec, stride=1) for layer, spec in other.items()}
+    latents = [layer for layer, spec in kept.items() if spec.tokens_per_state == 1]
+    (page,) = {kept[layer].page_bytes for layer in latents}
+    (keys,) = {spec.page_bytes for spec in kept.values() if spec.tokens_per_state > 1}
+    if any(spec.real_page_bytes > page for spec in states.values()):
+        raise CannotGroupError("the states' pages do not fit those of the latents")
+    parts = 0
+    for stage in stages:
+        held, shared = len(stage & states.keys()), len(stage.intersection(latents))
+        if held and not shared:
+            raise CannotGroupError("a pipeline stage has states and no latents to share pages with")
+        parts = max(parts, ceil_div(held, shared) if held else 0, ceil_div(len(states), len(latents)))
+    padded = {layer: replace(spec, padded=page) for layer, spec in states.items()}
+    in_keys = {layer: replace(spec, padded=keys) for layer, spec in rings.items()}
+    found = [_group(kept, list(kept), uniform_type=True), _group(in_keys, list(rings), uniform_type=True)]
+    return found + [_group(padded, list(padded)[part::parts]) for part in range(parts)]
 
 
 def _tuple_groups(specs: Specs, rules: Rules) -> list[Group]:

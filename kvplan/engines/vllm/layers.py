@@ -266,7 +266,7 @@ def _specs_of(served: Served, part: Part, word: str, layer: Layer, sizes: Sizes)
     if isinstance(part, SparseIndexer) and grouped_keys(layer):
         return grouped_specs(part, sizes.block, served.resolved)
     if isinstance(part, SparseIndexer) and part.kpool > 1:
-        drafts = served.resolved.spec_tokens
+        drafts = served.resolved.spec_tokens if served.rules.ring_for_drafts else 0
         return pooled_specs(part, served.store(word), sizes.block, served.resolved.device, drafts)
     backend = served.backend(part, layer, word)
     assert backend is not None

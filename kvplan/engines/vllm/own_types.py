@@ -20,7 +20,7 @@ from kvplan.results import Refusal
 # stand for none are not described.
 OWN_RULES = {
     "inkling_text": "0.32",
-    "glm5_next_text": "0.32",
+    "glm5_next_text": "0.30",
     "dots3_note": "0.32",
     "dots3_note_text": "0.32",
     "deepseek_v41_text": "0.30",

@@ -216,6 +216,7 @@ def groups_of(resolved: Resolved, rules: Rules, built: Built) -> list[Group]:
         disable_hybrid=resolved.disable_hybrid,
         block_outermost=built.block_outermost,
         promoted_merge=rules.promoted_merge and (rules.promoted_quantized or not quantized),
+        stages=stages_of(built, resolved.pp),
     )
 
 

@@ -112,8 +112,9 @@ def _checkpoints(served: Served, part: Part) -> int:
     if isinstance(part, Mamba2):
         return int(served.rules.mamba2_checkpoint)
     if isinstance(part, KimiDeltaAttention):
-        named = (served.model.architecture or "").startswith(("KimiK3", "Glm5Next"))
-        return int(served.rules.kda_checkpoint and named and flash_kda(served, part))
+        name, rules = served.model.architecture or "", served.rules
+        named = name.startswith("KimiK3") or (name.startswith("Glm5Next") and not rules.ring_in_keys)
+        return int(rules.kda_checkpoint and named and flash_kda(served, part))
     if isinstance(part, NgramEmbedding):  # all state layers of a model export them, or none
         others = (other for other in served.state_parts() if not isinstance(other, NgramEmbedding))
         return max((_checkpoints(served, other) for other in others), default=0)

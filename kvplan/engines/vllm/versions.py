@@ -60,7 +60,9 @@ class Rules:
     what a block of DeepSeek-V4 held before that: as many of each page as the group with most layers has
     ("tuples"), as any group has of that page ("pages"), or the largest group; until it was that, pages
     of windows were padded to those of the full layers, and concurrency counted bytes in pages of the
-    first layer.
+    first layer; ring_in_keys, GLM-5.3-Flash's rings lie in its index keys' pages and its states in those of
+    its latents, without rows between blocks (_get_kv_cache_groups_glm5_next), and its layers export no
+    checkpoints; ring_for_drafts, its rings have room for the tokens of drafts.
 
     Classes: image_layers_full, transformers' Mllama is run with its own layers for text only, every one of
     them full attention; head_dim_stated, Cohere2 heeds head_dim; mimo_cache_dtype,
@@ -137,6 +139,8 @@ class Rules:
     promoted_blocks: bool = False
     packed_blocks: bool = False
     latent_blocks: str = "tuples"
+    ring_in_keys: bool = True
+    ring_for_drafts: bool = False
     sparse_flash: bool = False
     diff_triton: bool = False
     prefix_triton: bool = False
@@ -291,12 +295,13 @@ _CHANGES: tuple[tuple[str, dict[str, bool | int | str]], ...] = (
             "dcp_backends": True,
         },
     ),
-    ("0.31", {"common_block": True, "runners": "0.31", "flat_rows": True}),
+    ("0.31", {"common_block": True, "runners": "0.31", "flat_rows": True, "ring_for_drafts": True}),
     (
         "0.32",
         {
             "runners": "0.32",
             "flat_rows": False,
+            "ring_in_keys": False,
             "sparse_fp8_on_sm100": True,
             "aligned_kernels": True,
             "mamba2_checkpoint": True,
