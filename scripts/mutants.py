@@ -34,6 +34,11 @@ TESTS = {
         "tests/engines/test_vllm_grouping.py",
         "tests/engines/test_vllm_recorded.py",
     ),
+    "kvplan.engines.vllm.side_by_side": (
+        "tests/engines/test_vllm_grouping.py",
+        "tests/engines/test_vllm_recorded.py",
+        "tests/engines/test_vllm_own.py",
+    ),
     "kvplan.engines.sglang.pools": ("tests/engines/test_sglang_pools.py", "tests/engines/test_sglang.py"),
     "kvplan.questions.__init__": ("tests/core/test_questions_by_hand.py", "tests/core/test_questions.py"),
     "kvplan.questions.fixes": ("tests/core/test_questions_by_hand.py", "tests/core/test_questions.py"),

@@ -10,7 +10,8 @@ from dataclasses import replace
 
 import pytest
 
-from kvplan.engines.vllm.grouping import CannotGroupError, Group, make_groups
+from kvplan.engines.vllm.group import CannotGroupError, Group, block_bytes
+from kvplan.engines.vllm.grouping import make_groups
 from kvplan.engines.vllm.specs import Spec, SpecKind
 from kvplan.engines.vllm.versions import rules_of
 
@@ -302,3 +303,67 @@ def test_an_unbalanced_bucket_stays_whole() -> None:
     made = groups(*two_pages(2), layer(FULL, 64), *[layer(SLIDING, 64)] * 4, block_outermost=True)
     assert len(made[0].layers) == 5
     assert [len(group.layers) for group in made[1:]] == [4]
+
+
+# ----------------------------------------------- latents with pooled index keys before 0.32 (GLM-5.3-Flash)
+
+
+def with_pools(*states: int, latent: int = 1024, stages: tuple[int, ...] = ()) -> list[Group]:
+    """Of 0.31: of each number so many states of 900 bytes, then a latent, its pooled keys of 64 and a ring of
+    24. stages: how many of the numbers lie on each."""
+    specs: list[Spec] = []
+    ends: list[int] = []
+    for count in states:
+        specs += [layer(MAMBA, 900)] * count
+        specs += [
+            layer(MLA, latent, stride=48),
+            Spec(MLA, 16, 16, ("indexer",), tokens_per_state=4, stride=48),
+            Spec(SpecKind.RING, 4, 6, ("tail",), dcp_sharded=False),
+        ]
+        ends.append(len(specs))
+    bounds, start = [], 0
+    for stage in stages or (len(states),):
+        end = ends[start + stage - 1]
+        bounds.append(frozenset(range(ends[start - 1] if start else 0, end)))
+        start += stage
+    return make_groups(
+        dict(enumerate(specs)), rules_of("0.31"), disable_hybrid=False, block_outermost=True, stages=bounds
+    )
+
+
+def test_rings_lie_in_pages_of_the_index_keys_and_states_in_those_of_the_latents() -> None:
+    """_get_kv_cache_groups_glm5_next; a block is latents and keys, no multiple of rows."""
+    made = with_pools(3, 3)
+    assert layers_of(made) == [(3, 4, 9, 10), (5, 11), (0, 6), (1, 7), (2, 8)]
+    assert [group.specs[0].page_bytes for group in made] == [1024, 64, 1024, 1024, 1024]
+    assert block_bytes(made, rules_of("0.31")) == 2 * (1024 + 64)
+    assert block_bytes(made, rules_of("0.31")) % 48
+
+
+def test_a_stage_with_fewer_latents_makes_more_groups_of_states() -> None:
+    """_pp_balanced_mamba_group_count: 1 and 5 states make three groups on one stage, five on two."""
+    assert len(with_pools(1, 5)) == 2 + 3
+    assert len(with_pools(1, 5, stages=(1, 1))) == 2 + 5
+
+
+def test_a_state_that_no_latent_s_page_holds_stops_it() -> None:
+    with pytest.raises(CannotGroupError, match="do not fit"):
+        with_pools(3, latent=512)
+
+
+def test_a_stage_of_states_alone_stops_it() -> None:
+    specs = {
+        0: layer(MAMBA, 900),
+        1: layer(MLA, 1024),
+        2: Spec(MLA, 16, 16, ("indexer",), tokens_per_state=4),
+    }
+    stages = (frozenset({0}), frozenset({1, 2}))
+    with pytest.raises(CannotGroupError, match="no latents to share"):
+        make_groups(specs, rules_of("0.31"), disable_hybrid=False, block_outermost=True, stages=stages)
+
+
+def test_pages_of_several_sizes_stop_it() -> None:
+    pooled = Spec(MLA, 16, 16, ("indexer",), tokens_per_state=4)
+    specs = [layer(MAMBA, 900), layer(MLA, 1024), layer(MLA, 2048), pooled]
+    with pytest.raises(CannotGroupError, match="several sizes"):
+        make_groups(dict(enumerate(specs)), rules_of("0.31"), disable_hybrid=False, block_outermost=True)

@@ -40,7 +40,7 @@ NOT_READ = (
     "not exist,please check config",
 )
 PLACES = {
-    "groups": "kvplan/engines/vllm/grouping.py, states.py",
+    "groups": "kvplan/engines/vllm/grouping.py, side_by_side.py, states.py",
     "block_size": "kvplan/engines/vllm/layers.py, backends.py",
     "bytes_per_block": "kvplan/engines/vllm/plan.py, grouping.py",
     "num_blocks": "kvplan/engines/vllm/plan.py",

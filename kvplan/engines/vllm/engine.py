@@ -31,7 +31,7 @@ from kvplan.engines.vllm.defaults import device_of, lengths_of
 from kvplan.engines.vllm.divided_blocks import divided_refusal
 from kvplan.engines.vllm.expert_kernels import kernels_of
 from kvplan.engines.vllm.expert_run import AUTO
-from kvplan.engines.vllm.grouping import CannotGroupError
+from kvplan.engines.vllm.group import CannotGroupError
 from kvplan.engines.vllm.layers import Built, build
 from kvplan.engines.vllm.options import OPTIONS
 from kvplan.engines.vllm.plan import Plan, make_plan

@@ -7,68 +7,17 @@ Function by function in the original's order. Layers are numbers in the order in
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
-from math import lcm
+from dataclasses import replace
 
-from kvplan.engines.vllm.specs import (
-    FULL_KINDS,
-    LOCAL_KINDS,
-    SLIDING_KINDS,
-    Spec,
-    SpecKind,
-)
+from kvplan.engines.vllm.group import CannotGroupError, Group, Specs, are_mergeable, are_uniform, group_of
+from kvplan.engines.vllm.side_by_side import are_pooled, packed_groups, pooled_groups, tuple_groups
+from kvplan.engines.vllm.specs import FULL_KINDS, LOCAL_KINDS, Spec, SpecKind
 from kvplan.engines.vllm.versions import Rules
-from kvplan.record import record
-from kvplan.units import ceil_div, round_up
-
-Specs = dict[int, Spec]
-
-
-class CannotGroupError(Exception):
-    """vLLM stops with this message."""
-
+from kvplan.units import ceil_div
 
 ORDER = dict.fromkeys(SpecKind, 1) | {SpecKind.FULL: 0, SpecKind.MLA: 0, SpecKind.SLIDING: 2}
 """Before 0.11 groups are in the order of their type_id's words: full, local and mamba, sliding."""
-
-
-@record()
-class Group:
-    """Layers with one block table; ``specs`` has one entry for each layer of ``layers``."""
-
-    layers: tuple[int, ...]
-    specs: tuple[Spec, ...]
-    uniform_type: bool = False
-
-    @property
-    def first(self) -> Spec:
-        return self.specs[0]
-
-    def on(self, stage: frozenset[int]) -> Group:
-        """The part of the group that lies on one pipeline stage."""
-        kept = [(layer, spec) for layer, spec in zip(self.layers, self.specs, strict=True) if layer in stage]
-        return Group(tuple(layer for layer, _ in kept), tuple(spec for _, spec in kept), self.uniform_type)
-
-    @property
-    def bytes_per_block(self) -> int:
-        return sum(spec.page_bytes for spec in self.specs)
-
-
-def block_bytes(groups: Sequence[Group], rules: Rules) -> int:
-    """One block of the pool: the group with most bytes, or what `Rules.latent_blocks` says."""
-    largest = max((group.bytes_per_block for group in groups), default=0)
-    largest = round_up(largest, lcm(*(spec.stride for group in groups for spec in group.specs)))
-    if rules.latent_blocks == "largest" or len(groups) < 2 or not all(one.uniform_type for one in groups):
-        return largest
-    pages = [Counter(spec.page_bytes for spec in group.specs) for group in groups]
-    if rules.latent_blocks == "tuples":
-        return sum(pages[0]) * max(max(counts.values(), default=0) for counts in pages)
-    most: Counter[int] = Counter()
-    for counts in pages:
-        most |= counts
-    return sum(page * count for page, count in most.items())
 
 
 def make_groups(
@@ -85,15 +34,15 @@ def make_groups(
         specs = _unify_hybrid(specs, rules, promoted_merge=promoted_merge)
     if not specs:
         return []
-    if _mergeable(list(specs.values())):
-        return [_group(specs, list(specs))]
-    if _is_uniform_type(list(specs.values())):
-        return [_group(specs, list(specs), uniform_type=True)]
+    if are_mergeable(list(specs.values())):
+        return [group_of(specs, list(specs))]
+    if are_uniform(list(specs.values())):
+        return [group_of(specs, list(specs), uniform_type=True)]
     if not rules.packed_blocks and any(spec.kind is SpecKind.SLIDING_MLA for spec in specs.values()):
-        return _tuple_groups(specs, rules)
-    if rules.ring_in_keys and _are_pooled(specs):
-        return _pooled_groups(specs, stages)
-    packed = _packed_groups(specs) if block_outermost and rules.packed_blocks else None
+        return tuple_groups(specs, rules)
+    if rules.ring_in_keys and are_pooled(specs):
+        return pooled_groups(specs, stages)
+    packed = packed_groups(specs) if block_outermost and rules.packed_blocks else None
     if packed:
         return packed
     unified = _unify_pages(specs, rules)
@@ -103,38 +52,6 @@ def make_groups(
             raise CannotGroupError("the page sizes of the layers cannot be made equal")
         return fallback
     return _uniform_page_groups(unified, rules)
-
-
-def _group(specs: Specs, layers: Sequence[int], *, uniform_type: bool = False) -> Group:
-    return Group(tuple(layers), tuple(specs[layer] for layer in layers), uniform_type)
-
-
-def _mergeable(specs: list[Spec]) -> bool:
-    """merge() of the first spec's class accepts them all."""
-    first = specs[0]
-    if first.kind in (SpecKind.FULL, SpecKind.MLA):
-        if any(spec.kind is not first.kind or spec.attention != first.attention for spec in specs):
-            return False
-        return len({spec.kept_window for spec in specs if spec.kept_window is not None}) <= 1
-    return all(spec == first for spec in specs)
-
-
-def _is_uniform_type(specs: list[Spec]) -> bool:
-    """UniformTypeKVCacheSpecs.is_uniform_type: the same number of token slots in every layer."""
-    first = specs[0]
-    if any(spec.block_size != first.block_size or spec.dcp_sharded != first.dcp_sharded for spec in specs):
-        return False
-    if first.kind in FULL_KINDS:
-        return all(spec.kind in FULL_KINDS for spec in specs)
-    if first.kind is SpecKind.SLIDING:
-        return all(spec.kind in SLIDING_KINDS and spec.window == first.window for spec in specs)
-    if first.kind is SpecKind.MAMBA:
-        alike = (first.slots, first.page_bytes, first.replicated)
-        return all(
-            spec.kind is SpecKind.MAMBA and (spec.slots, spec.page_bytes, spec.replicated) == alike
-            for spec in specs
-        )
-    return all(spec.kind is first.kind and spec.window == first.window for spec in specs)
 
 
 def _unify_hybrid(specs: Specs, rules: Rules, *, promoted_merge: bool) -> Specs:
@@ -155,7 +72,7 @@ def _unify_hybrid(specs: Specs, rules: Rules, *, promoted_merge: bool) -> Specs:
 def _promote(specs: Specs, rules: Rules, *, promoted_merge: bool = True) -> Specs:
     """_promote_local_kv_cache_specs. Raises CannotGroupError."""
     listed = list(specs.values())
-    if _mergeable(listed) or _is_uniform_type(listed):
+    if are_mergeable(listed) or are_uniform(listed):
         return specs
     promoted = dict(specs)
     has_full = any(spec.kind in FULL_KINDS for spec in listed)
@@ -169,7 +86,7 @@ def _promote(specs: Specs, rules: Rules, *, promoted_merge: bool = True) -> Spec
                 promoted[layer] = replace(full, promoted=not promoted_merge)
     windows = {spec.kept_window for spec in promoted.values() if spec.kept_window is not None}
     listed = list(promoted.values())
-    if not (_mergeable(listed) or _is_uniform_type(listed)) or (len(windows) > 1 and _are_full(listed)):
+    if not (are_mergeable(listed) or are_uniform(listed)) or (len(windows) > 1 and _are_full(listed)):
         raise CannotGroupError("Failed to promote local KV cache specs to one unified type.")
     return promoted
 
@@ -223,9 +140,9 @@ def _full_allocation(specs: Specs, rules: Rules) -> list[Group] | None:
         promoted = _promote(specs, rules)
     except CannotGroupError:
         return None
-    if not _is_uniform_type(list(promoted.values())):
+    if not are_uniform(list(promoted.values())):
         return None
-    return [_group(promoted, list(promoted), uniform_type=True)]
+    return [group_of(promoted, list(promoted), uniform_type=True)]
 
 
 def _uniform_page_groups(specs: Specs, rules: Rules) -> list[Group]:
@@ -236,7 +153,7 @@ def _uniform_page_groups(specs: Specs, rules: Rules) -> list[Group]:
     buckets: list[tuple[list[int], list[Spec]]] = []
     for spec, layers in same.items():
         for names, members in buckets:
-            if rules.merged_kinds and members[0].kind is spec.kind and _mergeable([*members, spec]):
+            if rules.merged_kinds and members[0].kind is spec.kind and are_mergeable([*members, spec]):
                 names.extend(layers)
                 members.append(spec)
                 break
@@ -251,152 +168,9 @@ def _uniform_page_groups(specs: Specs, rules: Rules) -> list[Group]:
     for names, _ in buckets:
         parts = ceil_div(len(names), group_size)
         if rules.slices:
-            groups += [_group(specs, names[at : at + group_size]) for at in range(0, len(names), group_size)]
+            groups += [
+                group_of(specs, names[at : at + group_size]) for at in range(0, len(names), group_size)
+            ]
         else:
-            groups += [_group(specs, names[part::parts]) for part in range(parts)]
+            groups += [group_of(specs, names[part::parts]) for part in range(parts)]
     return sorted(groups, key=lambda group: ORDER[group.first.kind]) if rules.slices else groups
-
-
-def _are_pooled(specs: Specs) -> bool:
-    """Latents with pooled index keys, beside states."""
-    kinds = {spec.kind for spec in specs.values()}
-    pooled = any(spec.kind is SpecKind.MLA and spec.tokens_per_state > 1 for spec in specs.values())
-    return pooled and SpecKind.MAMBA in kinds and kinds <= {SpecKind.MAMBA, SpecKind.RING, SpecKind.MLA}
-
-
-def _pooled_groups(specs: Specs, stages: Sequence[frozenset[int]]) -> list[Group]:
-    """Before 0.32, GLM-5.3-Flash: latents and pooled keys in one group, the rings in pages of the keys, and
-    of the states no more in a group than a stage has latents, in pages of these; blocks side by side,
-    whatever rows the kernel reads (_get_kv_cache_groups_glm5_next, _glm5_next_tensor_layout)."""
-    states = {layer: spec for layer, spec in specs.items() if spec.kind is SpecKind.MAMBA}
-    rings = {layer: spec for layer, spec in specs.items() if spec.kind is SpecKind.RING}
-    other = {layer: spec for layer, spec in specs.items() if layer not in states and layer not in rings}
-    kept = {layer: replace(spec, stride=1) for layer, spec in other.items()}
-    latents = [layer for layer, spec in kept.items() if spec.tokens_per_state == 1]
-    (page,) = {kept[layer].page_bytes for layer in latents}
-    (keys,) = {spec.page_bytes for spec in kept.values() if spec.tokens_per_state > 1}
-    if any(spec.real_page_bytes > page for spec in states.values()):
-        raise CannotGroupError("the states' pages do not fit those of the latents")
-    parts = 0
-    for stage in stages:
-        held, shared = len(stage & states.keys()), len(stage.intersection(latents))
-        if held and not shared:
-            raise CannotGroupError("a pipeline stage has states and no latents to share pages with")
-        parts = max(parts, ceil_div(held, shared) if held else 0, ceil_div(len(states), len(latents)))
-    padded = {layer: replace(spec, padded=page) for layer, spec in states.items()}
-    in_keys = {layer: replace(spec, padded=keys) for layer, spec in rings.items()}
-    found = [_group(kept, list(kept), uniform_type=True), _group(in_keys, list(rings), uniform_type=True)]
-    return found + [_group(padded, list(padded)[part::parts]) for part in range(parts)]
-
-
-def _tuple_groups(specs: Specs, rules: Rules) -> list[Group]:
-    """Before 0.29, DeepSeek-V4: the full latents in one group, of each window as many layers (of every page
-    size) as leave least unused beside them (_get_kv_cache_groups_uniform_groups)."""
-    full = {layer: spec for layer, spec in specs.items() if spec.kind is SpecKind.MLA}
-    if not full or not _is_uniform_type(list(full.values())):
-        raise CannotGroupError("windows over latents need full latents of one block size beside them")
-    pages = sorted({spec.page_bytes for spec in full.values()})
-    windows: dict[tuple[int, int | None], Specs] = {}
-    for layer, spec in specs.items():
-        if spec.kind is SpecKind.SLIDING_MLA:
-            windows.setdefault((spec.block_size, spec.window), {})[layer] = spec
-    buckets = [_bucket(part, list(part)) for part in (full, *windows.values())]
-    size = _approximate_gcd([bucket.repeats for bucket in buckets], buckets[0].repeats)
-    groups = [_group(full, list(full), uniform_type=True)]
-    for part in windows.values():
-        if rules.latent_blocks != "largest":
-            if any(spec.page_bytes > pages[-1] for spec in part.values()):
-                raise CannotGroupError("a window's page is larger than every page of the full latents")
-            part = {
-                layer: replace(spec, padded=next(page for page in pages if page >= spec.page_bytes))
-                for layer, spec in part.items()
-            }
-        bucket = _bucket(part, list(part))
-        if not bucket.balanced:
-            raise CannotGroupError("a window's layers have pages of several sizes, not as many of each")
-        parts = ceil_div(bucket.repeats, size)
-        pattern = list(zip(*bucket.by_page.values(), strict=True))
-        for first in range(parts):
-            layers = [layer for repeat in pattern[first::parts] for layer in repeat]
-            groups.append(_group(part, layers, uniform_type=True))
-    return groups
-
-
-# ------------------------------------------------------------------- packed groups (block-outermost layouts)
-
-
-@dataclass(slots=True)
-class _Bucket:
-    specs: Specs
-    by_page: dict[int, list[int]]
-
-    @property
-    def balanced(self) -> bool:
-        return len({len(layers) for layers in self.by_page.values()}) == 1
-
-    @property
-    def repeats(self) -> int:
-        return max(len(layers) for layers in self.by_page.values())
-
-    def widest(self, parts: int) -> int:
-        return sum(ceil_div(len(layers), parts) * page for page, layers in self.by_page.items())
-
-
-def _packed_groups(specs: Specs) -> list[Group] | None:
-    """_get_packed_kv_cache_groups: pages of several sizes lie side by side in one block."""
-    if len({spec.page_bytes for spec in specs.values()}) <= 1:
-        return None
-    buckets = [_bucket(specs, layers) for layers in _greedy_buckets(specs)]
-    floor = max((b.repeats for b in buckets if b.balanced and len(b.by_page) > 1), default=0)
-    repeats = _approximate_gcd([b.repeats for b in buckets if b.balanced], floor) if floor else None
-
-    def parts_of(bucket: _Bucket) -> int:
-        return ceil_div(bucket.repeats, repeats) if bucket.balanced and repeats is not None else 1
-
-    def is_state(bucket: _Bucket) -> bool:
-        kind = next(iter(bucket.specs.values())).kind
-        return kind in (SpecKind.MAMBA, SpecKind.RING) or (repeats is None and kind in SLIDING_KINDS)
-
-    anchor = max(b.widest(len(b.specs) if is_state(b) else parts_of(b)) for b in buckets)
-    groups: list[Group] = []
-    for bucket in buckets:
-        parts = parts_of(bucket)
-        if anchor and is_state(bucket):
-            per_block = max(anchor // next(iter(bucket.specs.values())).page_bytes, 1)
-            parts = max(parts, ceil_div(len(bucket.specs), per_block))
-        if parts == 1:
-            groups.append(_group(specs, list(bucket.specs), uniform_type=True))
-            continue
-        pattern = list(zip(*bucket.by_page.values(), strict=False))
-        for part in range(parts):
-            layers = [layer for repeat in pattern[part::parts] for layer in repeat]
-            groups.append(_group(specs, layers, uniform_type=True))
-    return groups
-
-
-def _greedy_buckets(specs: Specs) -> list[list[int]]:
-    buckets: list[list[int]] = []
-    for layer, spec in specs.items():
-        for bucket in buckets:
-            # Uniformity is asked of the bucket's first layer, so comparing with it is comparing with all.
-            if _is_uniform_type([specs[bucket[0]], spec]):
-                bucket.append(layer)
-                break
-        else:
-            buckets.append([layer])
-    return buckets
-
-
-def _bucket(specs: Specs, layers: list[int]) -> _Bucket:
-    by_page: dict[int, list[int]] = {}
-    for layer in layers:
-        by_page.setdefault(specs[layer].page_bytes, []).append(layer)
-    return _Bucket({layer: specs[layer] for layer in layers}, by_page)
-
-
-def _approximate_gcd(values: list[int], lowest: int) -> int:
-    """The chunk in lowest … max(values) to which rounding the values up adds least; the larger of equals."""
-    first, last = max(1, lowest), max(values)
-    if first > last:
-        return first
-    return min(range(first, last + 1), key=lambda chunk: (sum(-value % chunk for value in values), -chunk))

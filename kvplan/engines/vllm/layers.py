@@ -14,8 +14,8 @@ from kvplan.engines.base import rank_terms
 from kvplan.engines.vllm.backend_table import BACKENDS, DEFAULT_BLOCK_SIZE, UNSTRIDED, Backend
 from kvplan.engines.vllm.backends import common_block_size, layer_flash
 from kvplan.engines.vllm.compressed import V41, compressed_specs
+from kvplan.engines.vllm.group import CannotGroupError
 from kvplan.engines.vllm.grouped_keys import GROUPED, grouped_keys, grouped_specs, registered
-from kvplan.engines.vllm.grouping import CannotGroupError
 from kvplan.engines.vllm.heads import head_width
 from kvplan.engines.vllm.latent import stored_latent
 from kvplan.engines.vllm.older import kernel_block, states_step
