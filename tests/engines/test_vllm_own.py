@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+import kvplan
 from tests.engines.vllm_own_cases import own_cases
 from tests.engines.vllm_release_compare import verdict
 from tests.recorded import record
@@ -30,3 +31,19 @@ def test_every_case_is_asked() -> None:
     assert set(answers) == set(CASES)
     counts = Counter(verdict(CASES[name], answer, "0.33.0")[0] for name, answer in answers.items())
     assert counts["equal"] >= len(CASES) // 2
+
+
+def test_a_server_of_0_30_printed_as_many_tokens() -> None:
+    """GLM-5.3-Flash on four B200: 74.67 GiB, 5,160,960 tokens, 157.50 at once (a start's record,
+    mondegreens/apron, verification-reports/1220b7a182.json)."""
+    found = kvplan.size(
+        "glm-5.3-flash",
+        engine="vllm@0.30",
+        gpu="b200",
+        tensor_parallel_size=4,
+        max_model_len=32_768,
+        max_num_batched_tokens=16_384,
+        kv_cache_memory="74.67GiB",
+    )
+    assert found.pool is not None
+    assert (found.pool.kv_tokens, float(found.pool.max_concurrency or 0)) == (5_160_960, 157.5)
