@@ -98,8 +98,8 @@ def _are_full(specs: list[Spec]) -> bool:
 
 def _as_full(spec: Spec, block_size: int, rules: Rules) -> Spec:
     latent = spec.kind is SpecKind.SLIDING_MLA
-    if latent and rules.packed_blocks:
-        # 0.32 passes a field to MLAAttentionSpec that it does not have.
+    if latent and not rules.promotes_latents:
+        # bounded_replay is passed to MLAAttentionSpec, which does not have it (v1/core/kv_cache_utils.py).
         raise CannotGroupError("windows over latents cannot be allocated like full attention")
     padded = spec.padded
     if padded is not None:

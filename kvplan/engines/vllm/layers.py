@@ -285,7 +285,10 @@ def _specs_of(served: Served, part: Part, word: str, layer: Layer, sizes: Sizes)
     if latent:
         # MLA groups do not mix layers that own an indexer with layers that borrow one.
         shape = (word, any(isinstance(other, SparseIndexer) for other in layer.parts), *shape)
-    spec = _attention_spec(served, part, backend, word, sizes.block, state_bytes_of(terms), shape)
+    convolved = any(isinstance(other, WindowedConvolution) for other in layer.parts)
+    spec = _attention_spec(
+        served, part, backend, word, sizes.block, state_bytes_of(terms), shape, own_windows=not convolved
+    )
     if served.rules.pads == "attention" and backend.name in UNSTRIDED:
         spec = replace(spec, strided=False)
     if latent and served.row_width:
@@ -294,16 +297,26 @@ def _specs_of(served: Served, part: Part, word: str, layer: Layer, sizes: Sizes)
         spec = replace(spec, state_bytes=RECORD)
     pooled = any(isinstance(other, SparseIndexer) and other.kpool > 1 for other in layer.parts)
     in_rows = pooled or (served.row_width and spec.kind is SpecKind.MLA)
-    if latent and in_rows:
+    if latent and in_rows and served.rules.whole_rows:
         spec = replace(spec, stride=row_stride(backend, spec.state_bytes, word))
     elif latent and served.rules.flat_rows and reads_flat(backend, word, served.resolved.device):
-        spec = replace(spec, stride=spec.state_bytes)
+        spec = replace(spec, stride=state_bytes_of(terms) if served.row_width else spec.state_bytes)
     return (spec,)
 
 
 def _attention_spec(
-    served: Served, part: Part, backend: Backend, word: str, block: int, token_bytes: int, shape: Shape
+    served: Served,
+    part: Part,
+    backend: Backend,
+    word: str,
+    block: int,
+    token_bytes: int,
+    shape: Shape,
+    *,
+    own_windows: bool,
 ) -> Spec:
+    """own_windows: windows choose a block size of their own; Inkling's class takes the model's
+    (vllm/models/inkling/nvidia/attention.py, get_kv_cache_spec)."""
     if isinstance(part, MultiHeadLatentAttention):
         kind = SpecKind.MLA if part.sliding_window is None else SpecKind.SLIDING_MLA
         return Spec(kind, block, token_bytes, shape, window=part.sliding_window)
@@ -319,7 +332,7 @@ def _attention_spec(
         return Spec(SpecKind.SLIDING, part.conv_kernel, token_bytes, shape, window=part.conv_kernel)
     if isinstance(part, SlidingWindow):
         size = block
-        if served.rules.window_blocks != "shared":
+        if own_windows and served.rules.window_blocks != "shared":
             own = layer_flash(served.ask(part, word)) if backend.name == "FLASH_ATTN" else backend
             budget = token_bytes * block if served.rules.window_blocks == "largest" else 0
             size = own.window_block_size(token_bytes, budget)

@@ -19,10 +19,10 @@ from kvplan.results import Refusal
 # Types with cache classes of their own → the first release whose rules of them are known here; those that
 # stand for none are not described.
 OWN_RULES = {
-    "inkling_text": "0.32",
+    "inkling_text": "0.26",
     "glm5_next_text": "0.30",
-    "dots3_note": "0.32",
-    "dots3_note_text": "0.32",
+    "dots3_note": "0.28",
+    "dots3_note_text": "0.28",
     "deepseek_v41_text": "0.30",
     "qwen4_exp_text": "0.29",
 }

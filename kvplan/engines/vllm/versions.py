@@ -56,13 +56,15 @@ class Rules:
     one spec can stand for share a group; promoted_merge, a window allocated in full is the same as a
     full layer; promoted_quantized, a quantized one too; group_slack_percent, kinds whose counts of
     layers differ by less share the largest as the size of a group; promoted_blocks, it takes the full
-    layers' block size; packed_blocks, pages of many sizes lie side by side in one block; latent_blocks,
-    what a block of DeepSeek-V4 held before that: as many of each page as the group with most layers has
-    ("tuples"), as any group has of that page ("pages"), or the largest group; until it was that, pages
-    of windows were padded to those of the full layers, and concurrency counted bytes in pages of the
-    first layer; ring_in_keys, GLM-5.3-Flash's rings lie in its index keys' pages and its states in those of
-    its latents, without rows between blocks (_get_kv_cache_groups_glm5_next), and its layers export no
-    checkpoints; ring_for_drafts, its rings have room for the tokens of drafts.
+    layers' block size; promotes_latents, windows over latents can be allocated in full; packed_blocks,
+    pages of many sizes lie side by side in one block; latent_blocks, what a block of DeepSeek-V4 held before
+    that: as many of each page as the group with most layers has ("tuples"), as any group has of that page
+    ("pages"), or the largest group; until it was that, pages of windows were padded to those of the full
+    layers, and concurrency counted bytes in pages of the first layer; ring_in_keys, GLM-5.3-Flash's rings lie
+    in its index keys' pages and its states in those of its latents, without rows between blocks
+    (_get_kv_cache_groups_glm5_next), and its layers export no checkpoints; ring_for_drafts, its rings have
+    room for the tokens of drafts; whole_rows, blocks of its and of dots3's latents lie whole rows of the
+    kernel apart.
 
     Classes: image_layers_full, transformers' Mllama is run with its own layers for text only, every one of
     them full attention; head_dim_stated, Cohere2 heeds head_dim; mimo_cache_dtype,
@@ -137,9 +139,11 @@ class Rules:
     state_at_end: bool = False
     gdn_state_dtype: bool = False
     promoted_blocks: bool = False
+    promotes_latents: bool = True
     packed_blocks: bool = False
     latent_blocks: str = "tuples"
     ring_in_keys: bool = True
+    whole_rows: bool = False
     ring_for_drafts: bool = False
     sparse_flash: bool = False
     diff_triton: bool = False
@@ -295,13 +299,23 @@ _CHANGES: tuple[tuple[str, dict[str, bool | int | str]], ...] = (
             "dcp_backends": True,
         },
     ),
-    ("0.31", {"common_block": True, "runners": "0.31", "flat_rows": True, "ring_for_drafts": True}),
+    (
+        "0.31",
+        {
+            "common_block": True,
+            "runners": "0.31",
+            "flat_rows": True,
+            "ring_for_drafts": True,
+            "promotes_latents": False,
+        },
+    ),
     (
         "0.32",
         {
             "runners": "0.32",
             "flat_rows": False,
             "ring_in_keys": False,
+            "whole_rows": True,
             "sparse_fp8_on_sm100": True,
             "aligned_kernels": True,
             "mamba2_checkpoint": True,
