@@ -132,7 +132,7 @@ def test_tokenspeed_runs_where_its_class_says(
         tensor_parallel_size=4,
         attention_backend="TOKENSPEED_MLA",
         kv_cache_dtype=kv,
-        kv_cache_memory="10GiB",
+        kv_cache_memory="5GiB",
         max_model_len=8192,
         tokens=16,
     )
