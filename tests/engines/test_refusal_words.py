@@ -14,24 +14,19 @@ FILES = sorted(Path(kvplan.__file__).parent.joinpath("engines").rglob("*.py"))
 
 
 def _messages() -> list[tuple[str, str]]:
-    """Every text that `Refusal` is given, and what it begins with (a formatted value as its source)."""
+    """A file's name and the text that a `Refusal` in it is given, as its source."""
     found = []
     for path in FILES:
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
             if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "Refusal":
-                found += [(path.name, ast.unparse(text).lstrip("f'\"")) for text in node.args[1:2]]
+                found += [(path.name, ast.unparse(text)) for text in node.args[1:2]]
     return found
 
 
-def test_no_refusal_begins_with_its_model() -> None:
+def test_no_refusal_introduces_its_model() -> None:
     messages = _messages()
     assert len(messages) > 100
-    named = [
-        (name, text)
-        for name, text in messages
-        if text.startswith(("{model.id}:", "{model.id} is not served"))
-    ]
-    assert not named
+    assert not [(name, text) for name, text in messages if "model.id}:" in text or "serve {model.id}" in text]
 
 
 @pytest.mark.parametrize(

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 import kvplan
+from kvplan.engines.vllm.beside import chosen_tokens
 from kvplan.units import GIB
 
 HEADS, RANK, NOPE, VALUE, LAYERS = 128, 512, 128, 128, 61
@@ -119,3 +120,11 @@ def test_a_prediction_layer_has_chosen_tokens_of_its_own(model: str, columns: in
     streams = 4 * 4096 * 2 if model == "deepseek-v4-flash" else 0
     more = grown(speculative_method="mtp", num_speculative_tokens=1) - grown()
     assert more == 4096 * (columns * 4 + streams)
+
+
+def test_the_prediction_layer_of_dots3_is_given_no_buffer() -> None:
+    """vllm/models/dots3_note/nvidia/mtp.py; its weights are not known, so it has no budget to look at."""
+    model = kvplan.load_model("dots3-note")
+    assert model.draft_layers
+    assert chosen_tokens(model, 4096) == 4096 * 2048 * 4
+    assert chosen_tokens(model, 4096, drafts=True) == 0

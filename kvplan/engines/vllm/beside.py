@@ -24,7 +24,7 @@ from kvplan.weights.inventory import Block, Inventory, Tensor
 
 _QUERIES_ALONE = (0, 30)
 _INT32, _POOLED_COLUMNS = 4, 128
-_GEMMA4, _GEMMA3N = "gemma4", "gemma3n"
+_GEMMA4, _GEMMA3N, _DOTS3 = "gemma4", "gemma3n", "dots3_note"
 _QUERY, _SHARED = "self_attn.q_proj", ("self_attn.k_proj", "self_attn.v_proj")
 
 
@@ -67,8 +67,11 @@ def chosen_tokens(model: Model, tokens: int, *, drafts: bool = False) -> int:
     topk_indices_buffer). 0 where there is none.
 
     drafts: of the model's own prediction layers, each of which has one (model_executor/models/
-    deepseek_mtp.py, models/glm5next/common/mtp.py).
+    deepseek_mtp.py, models/glm5next/common/mtp.py); those of dots3 are given none (models/dots3_note/
+    nvidia/mtp.py).
     """
+    if drafts and model.model_type.startswith(_DOTS3):
+        return 0
     layers = model.draft_layers if drafts else model.layers()
     owners = [part for layer in layers for part in layer.parts if isinstance(part, SparseIndexer)]
     groups, chosen = model.facts.get("chosen_groups"), model.facts.get("index_topk")

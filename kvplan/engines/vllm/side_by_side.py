@@ -151,9 +151,11 @@ def pooled_groups(specs: Specs, stages: Sequence[frozenset[int]]) -> list[Group]
     parts = ceil_div(len(states), len(latents))
     for stage in stages:
         held, shared = len(stage & states.keys()), len(stage.intersection(latents))
-        if held and not shared:
+        if not held:
+            continue
+        if not shared:
             raise CannotGroupError("a pipeline stage has states and no latents to share pages with")
-        parts = max(parts, ceil_div(held, max(1, shared)))
+        parts = max(parts, ceil_div(held, shared))
     padded = {layer: replace(spec, padded=page) for layer, spec in states.items()}
     in_keys = {layer: replace(spec, padded=keys) for layer, spec in rings.items()}
     found = [group_of(part, list(part), uniform_type=True) for part in (kept, in_keys) if part]
