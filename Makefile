@@ -8,7 +8,7 @@ BIN := $(VENV)/bin
 endif
 PIP := $(BIN)/python -m pip --disable-pip-version-check
 
-.PHONY: help demo test quick coverage mutants lint unit laws fuzz conformance engines vllm sglang live live-llamacpp qualify bench accuracy activations speed data golden site docs-site browser clean
+.PHONY: help demo test quick coverage mutants lint unit laws fuzz conformance engines vllm sglang live live-llamacpp qualify bench accuracy activations speed data architectures golden site docs-site browser clean
 
 help:
 	@echo "make demo         install kvplan into .venv; size, explain and plan a real model"
@@ -33,6 +33,7 @@ help:
 	@echo "make accuracy     fit the memory budget to start-up logs; writes docs/accuracy.md"
 	@echo "make speed        fit the speed estimate to published measurements; writes docs/speed.md"
 	@echo "make data         regenerate schemas, indexes, documentation figures"
+	@echo "make architectures  every class of vLLM asked of every engine; writes docs/architectures.md"
 
 $(BIN)/kvplan: pyproject.toml
 	$(PYTHON) -m venv $(VENV)
@@ -177,6 +178,10 @@ speed: $(VENV)/.test
 
 data: $(VENV)/.test
 	$(BIN)/python -m scripts.make_data
+
+# docs/architectures.md: every class of vLLM, asked of every engine.
+architectures: $(VENV)/.test
+	$(BIN)/python -m scripts.record_architectures
 
 site: $(VENV)/.test
 	$(BIN)/python -m scripts.make_site

@@ -2,9 +2,9 @@
 
     python -m scripts.record_architectures          needs transformers 5.23
 
-A class is asked with a case's config (tests/engines/vllm_own_cases.py), by a card, with the defaults of its
-transformers class, or with a config that is made up of the keys that vLLM's class reads
-(tests/engines/vllm_class_cases.py). One of which none of them is at hand is named at the end.
+A class is asked with a case's config (tests/engines/vllm_own_cases.py), by a card, with a config that is
+made up of the keys that vLLM's class reads (tests/engines/vllm_class_cases.py), or with the defaults of its
+transformers class. One of which none of them is at hand is named at the end.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from __future__ import annotations
 import json
 import warnings
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -35,7 +35,7 @@ REASONS = (
     ("has no class for", "no class"),
     ("unknown architecture", "no class"),
     ("converter does not know", "no converter"),
-    ("does not serve", "not served"),
+    ("encoder-decoder model", "not served"),
     ("transformers backend", "not through transformers"),
 )
 """Part of a refusal's message → what the table says; others stand below it."""
@@ -47,8 +47,8 @@ def served() -> list[Row]:
     return [row for row in rows if not row.until or minor_of(row.until) >= minor_of(RELEASE)]
 
 
-def samples() -> dict[str, tuple[str, str | Config]]:
-    """Class → (where its model is from, a card's slug or a config)."""
+def samples(defaults: Iterable[tuple[str, Config]]) -> dict[str, tuple[str, str | Config]]:
+    """Class → (where its model is from, a card's slug or a config). defaults: transformers' classes' own."""
     from tests.engines.vllm_class_cases import MADE, STEP5
     from tests.engines.vllm_own_cases import OWN
 
@@ -58,15 +58,15 @@ def samples() -> dict[str, tuple[str, str | Config]]:
     for card in read_cards(data_dir("model_cards")):
         if card.model.architecture:
             found.setdefault(card.model.architecture, (f"card {card.slug}", card.slug))
-    for name, default in _defaults():
-        found.setdefault(name, ("class defaults", default))
     for name, made in MADE.items():
         found.setdefault(made.config["architectures"][0], (f"made up: {name}", made.config))
     found.setdefault(STEP5["architectures"][0], ("made up: step-5", STEP5))
+    for name, default in defaults:
+        found.setdefault(name, ("class defaults", default))
     return found
 
 
-def _defaults() -> Iterator[tuple[str, Config]]:
+def class_defaults() -> Iterator[tuple[str, Config]]:
     """The default config of every model class of transformers, by the class's name."""
     import transformers
     from transformers.models.auto import modeling_auto
@@ -83,6 +83,16 @@ def _defaults() -> Iterator[tuple[str, Config]]:
                 yield name, json.loads(json.dumps({**config, "architectures": [name]}, default=str))
 
 
+def of_label(where: str) -> str | Config | None:
+    """The model that the page names: a case's, a card's or one made up; None for the defaults of a class."""
+    from tests.engines.vllm_class_cases import MADE, STEP5
+    from tests.engines.vllm_own_cases import OWN
+
+    kind, _, name = where.rpartition(" ")
+    made = {**{key: case.config for key, case in MADE.items()}, "step-5": STEP5}
+    return {"case": OWN.get(name), "card": name, "made up:": made.get(name)}.get(kind)
+
+
 def verdict(model: str | Config, engine: str) -> str:
     """``sized``, or why not."""
     version = RELEASE if engine == "vllm" else ENGINES[engine].versions[-1]
@@ -94,10 +104,20 @@ def verdict(model: str | Config, engine: str) -> str:
     return SIZED if result.refusal is None else result.refusal.message
 
 
+def verdicts(model: str | Config) -> dict[str, str]:
+    """By engine."""
+    return {engine: verdict(model, engine) for engine in COLUMNS}
+
+
 def short(words: str) -> str:
     if words == SIZED:
         return SIZED
     return next((said for part, said in REASONS if part in words), "refused")
+
+
+def line(name: str, where: str, row: Mapping[str, str]) -> str:
+    """A class in the table."""
+    return f"| {name} | {where} | {' | '.join(short(row[engine]) for engine in COLUMNS)} |\n"
 
 
 def page(rows: dict[str, tuple[str, dict[str, str]]], missing: list[str]) -> str:
@@ -107,15 +127,15 @@ def page(rows: dict[str, tuple[str, dict[str, str]]], missing: list[str]) -> str
     text = (
         "# Architectures by engine\n\n"
         f"The {len(rows) + len(missing)} classes with which vLLM {RELEASE} generates text, each asked with a"
-        " model of its own: a test's, a card's, the defaults of its transformers class, or one made up of the"
-        " keys that vLLM's class reads (nobody's model; its planner's answers are recorded). Of"
+        " model of its own: a test's, a card's, one made up of the keys that vLLM's class reads (nobody's"
+        " model; its planner's answers are recorded), or the defaults of its transformers class. Of"
         f" {len(rows)} vLLM's column says: {said}. `no class`, `no converter`: the newest release of the"
         " engine that kvplan mirrors does not build it; every other refusal stands below. Written by"
         " `python -m scripts.record_architectures`.\n\n"
     )
     text += f"| class | config | {' | '.join(COLUMNS)} |\n|{'---|' * (len(COLUMNS) + 2)}\n"
     for name, (where, row) in rows.items():
-        text += f"| {name} | {where} | {' | '.join(short(row[engine]) for engine in COLUMNS)} |\n"
+        text += line(name, where, row)
     text += "\n## Refused, and why\n\n| class | engine | why |\n|---|---|---|\n"
     for name, (_, row) in rows.items():
         for engine in COLUMNS:
@@ -132,14 +152,14 @@ def page(rows: dict[str, tuple[str, dict[str, str]]], missing: list[str]) -> str
 
 def main() -> None:
     warnings.filterwarnings("ignore")
-    known = samples()
+    known = samples(class_defaults())
     rows, missing = {}, []
     for row in sorted(served(), key=lambda row: row.name.casefold()):
         if row.name not in known:
             missing.append(row.name)
             continue
         where, model = known[row.name]
-        rows[row.name] = (where, {engine: verdict(model, engine) for engine in COLUMNS})
+        rows[row.name] = (where, verdicts(model))
     PAGE.write_text(page(rows, missing), encoding="utf-8")
     print(f"{PAGE.name}: {len(rows)} classes, {len(missing)} without a config")
 

@@ -26,7 +26,11 @@ def _messages() -> list[tuple[str, str]]:
 def test_no_refusal_introduces_its_model() -> None:
     messages = _messages()
     assert len(messages) > 100
-    assert not [(name, text) for name, text in messages if "model.id}:" in text or "serve {model.id}" in text]
+    assert not [
+        (name, text)
+        for name, text in messages
+        if "model.id}:" in text or "serve {model.id}" in text or "does not serve the" in text
+    ]
 
 
 @pytest.mark.parametrize(

@@ -8,6 +8,8 @@ from typing import Any
 import pytest
 
 import kvplan
+from kvplan.engines.vllm.own_types import OWN_RULES
+from tests.engines.vllm_cases import Config
 from tests.engines.vllm_own_cases import own_cases
 from tests.engines.vllm_release_compare import verdict
 from tests.recorded import record
@@ -31,6 +33,23 @@ def test_every_case_is_asked() -> None:
     assert set(answers) == set(CASES)
     counts = Counter(verdict(CASES[name], answer, "0.33.0")[0] for name, answer in answers.items())
     assert counts["equal"] >= len(CASES) // 2
+
+
+@pytest.mark.parametrize(("model_type", "since"), OWN_RULES.items())
+def test_the_first_release_of_a_rule_was_asked(model_type: str, since: str) -> None:
+    """A release is claimed where its own planner answered, and with figures."""
+    answers = next(answers for release, answers in RECORD.items() if release.startswith(f"{since}."))
+    cases = [name for name in answers if _whole(model_type) in _types(CASES[name].config)]
+    assert any(verdict(CASES[name], answers[name], f"{since}.0")[0] == "equal" for name in cases)
+
+
+def _types(config: Config) -> set[str]:
+    return {_whole(str(part.get("model_type"))) for part in (config, config.get("text_config") or {})}
+
+
+def _whole(model_type: str) -> str:
+    """A text part's classes are the model's."""
+    return model_type.removesuffix("_text")
 
 
 def test_a_server_of_0_30_printed_as_many_tokens() -> None:

@@ -67,7 +67,7 @@ def refusal_of(model: Model) -> Refusal | None:
             return Refusal("unsupported-model", f"llama.cpp has no graph for {what} ({family} layers)")
     if "cross_attention" in families and name_of(model) not in CROSS_WITHOUT_CACHE:
         what = model.architecture or model.model_type
-        return Refusal("unsupported-model", f"llama.cpp does not serve the encoder-decoder model {what}")
+        return Refusal("unsupported-model", f"{what} is an encoder-decoder model, and it has no graph for it")
     name = model.architecture
     # A config may write the class with its module (modeling_grove_moe.GroveMoeForCausalLM).
     if name is not None and name.rpartition(".")[2] not in CONVERTED:

@@ -98,7 +98,7 @@ def family_refusal(model: Model, version: str) -> Refusal | None:
     row = GENERATING.get(model.architecture or "")
     if crossed and (row is None or not released(row.since, row.until, version)):
         what = model.architecture or model.model_type
-        return Refusal("unsupported-model", f"vLLM does not serve the encoder-decoder model {what}")
+        return Refusal("unsupported-model", f"{what} is an encoder-decoder model, and it has no class for it")
     return None
 
 

@@ -113,7 +113,7 @@ def _checkpoints(served: Served, part: Part) -> int:
         return int(served.rules.mamba2_checkpoint)
     if isinstance(part, KimiDeltaAttention):
         name, rules = served.model.architecture or "", served.rules
-        named = name.startswith("KimiK3") or (name.startswith("Glm5Next") and not rules.ring_in_keys)
+        named = name.startswith("KimiK3") or (name.startswith("Glm5Next") and rules.glm5_checkpoint)
         return int(rules.kda_checkpoint and named and flash_kda(served, part))
     if isinstance(part, NgramEmbedding):  # all state layers of a model export them, or none
         others = (other for other in served.state_parts() if not isinstance(other, NgramEmbedding))

@@ -31,10 +31,10 @@ class Rules:
 
     States: hybrid_caching, prefix caching is on by default where attention and states meet
     (engine/arg_utils.py); every_state, with it a class that supports it keeps a state a block
-    (models/config.py, MambaModelConfig); mamba2_checkpoint, kda_checkpoint, gdn_checkpoint: such layers
-    reserve a state for their prefill checkpoint; conv_drafts: short
-    convolutions have room for draft tokens; latent_step: blocks of latents beside states are whole 128s
-    (platforms/interface.py).
+    (models/config.py, MambaModelConfig); mamba2_checkpoint, kda_checkpoint, gdn_checkpoint, and
+    glm5_checkpoint, GLM-5.3-Flash's KDA: such layers reserve a state for their prefill checkpoint;
+    conv_drafts: short convolutions have room for draft tokens; latent_step: blocks of latents beside states
+    are whole 128s (platforms/interface.py).
 
     Blocks: common_block, of a size that all backends take, else the first one's; flat_rows, whole rows of a
     latent's kernel apart (_uses_flat_kv_cache, _get_kv_cache_bytes_per_block); aligned_kernels, beside
@@ -62,7 +62,7 @@ class Rules:
     ("pages"), or the largest group; until it was that, pages of windows were padded to those of the full
     layers, and concurrency counted bytes in pages of the first layer; ring_in_keys, GLM-5.3-Flash's rings lie
     in its index keys' pages and its states in those of its latents, without rows between blocks
-    (_get_kv_cache_groups_glm5_next), and its layers export no checkpoints; ring_for_drafts, its rings have
+    (_get_kv_cache_groups_glm5_next); ring_for_drafts, its rings have
     room for the tokens of drafts; whole_rows, blocks of its and of dots3's latents lie whole rows of the
     kernel apart.
 
@@ -111,6 +111,7 @@ class Rules:
     conv_drafts: bool = False
     mamba2_checkpoint: bool = False
     kda_checkpoint: bool = False
+    glm5_checkpoint: bool = False
     gdn_checkpoint: bool = False
     latent_step: bool = False
     common_block: bool = False
@@ -315,6 +316,7 @@ _CHANGES: tuple[tuple[str, dict[str, bool | int | str]], ...] = (
             "runners": "0.32",
             "flat_rows": False,
             "ring_in_keys": False,
+            "glm5_checkpoint": True,
             "whole_rows": True,
             "sparse_fp8_on_sm100": True,
             "aligned_kernels": True,
