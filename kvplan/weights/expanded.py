@@ -13,13 +13,13 @@ experts). The parameters of Qwen2.5-7B in AWQ, loaded by 0.33 on an H100, are th
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable
 from fractions import Fraction
 
 from kvplan.weights.formats import Format
 from kvplan.weights.inventory import Inventory, Role, Tensor
-from kvplan.weights.ranks import Parallel, elements_on_rank, stage_layers
+from kvplan.weights.ranks import Parallel, elements_on_rank
+from kvplan.weights.stages import held
 
 _EIGHT = 8
 _MACHETE_BITS, _MACHETE_GROUPS = (4, 8), (0, 64, 128)
@@ -31,18 +31,16 @@ def expanded_bytes(
 ) -> tuple[int, ...]:
     """Numbers · what each takes more, on the fullest rank of each stage. more: bytes for one number of a
     matrix (`repeated_scales`, `whole_zero_points`). element: bytes of the model's dtype."""
-    found, start = [], 0
-    for count in stage_layers(len(inventory.layers), parallel.pipeline_parallel_size):
-        held: Counter[Tensor] = Counter()
-        for block in inventory.layers[start : start + count]:
-            held.update(tensor for tensor in block.tensors if tensor.form is not None)
-        amounts = (
-            elements_on_rank(tensor, parallel) * times * more(tensor, element)
-            for tensor, times in held.items()
+    return tuple(
+        int(
+            sum(
+                elements_on_rank(tensor, parallel) * layers * more(tensor, element)
+                for tensor, layers in tensors.items()
+                if tensor.form is not None
+            )
         )
-        found.append(int(sum(amounts)))
-        start += count
-    return tuple(found)
+        for tensors in held(inventory, parallel.pipeline_parallel_size)
+    )
 
 
 def repeated_scales(tensor: Tensor, element: int) -> Fraction:
