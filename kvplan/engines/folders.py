@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import cache
 from importlib import import_module
 from typing import Any
 
@@ -22,6 +23,7 @@ def title_of(engine: str) -> str:
     return TITLES.get(engine, engine)
 
 
+@cache
 def part_of(engine: str, name: str) -> Any:
     """The module ``name`` (budget, log, tensors …) of an engine's folder; None where it has none."""
     if engine not in FOLDERS:

@@ -58,6 +58,7 @@ class Cut:
         return f"{what} would be {self.size:,} on a GPU, where {self.step} share a scale"
 
 
+@lru_cache(maxsize=1024)
 def cuts(inventory: Inventory, parallel: Parallel) -> tuple[Cut, ...]:
     """Every cut of the layers; drafts, encoders and the vocabulary's tables left out.
 

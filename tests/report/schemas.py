@@ -7,8 +7,10 @@ every other part."""
 
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -19,12 +21,18 @@ import pytest
 
 def answer_errors(schema: dict[str, Any], data: Any) -> list[str]:
     """What a strict reader of an answer's own schema says: 1.0 is no whole number, True is no 1."""
-    jsonschema = pytest.importorskip("jsonschema", reason="jsonschema comes with check-jsonschema")
-    draft = jsonschema.Draft202012Validator
-    draft.check_schema(schema)
-    whole = draft.TYPE_CHECKER.redefine("integer", lambda _, value: type(value) is int)
-    reader = jsonschema.validators.extend(draft, type_checker=whole)(schema)
+    reader = _reader(json.dumps(schema))
     return [f"{error.json_path}: {error.message[:200]}" for error in reader.iter_errors(data)]
+
+
+@lru_cache
+def _reader(schema: str) -> Any:
+    """Checking the schema takes fifty times as long as an answer."""
+    jsonschema = pytest.importorskip("jsonschema", reason="jsonschema comes with check-jsonschema")
+    draft, read = jsonschema.Draft202012Validator, json.loads(schema)
+    draft.check_schema(read)
+    whole = draft.TYPE_CHECKER.redefine("integer", lambda _, value: type(value) is int)
+    return jsonschema.validators.extend(draft, type_checker=whole)(read)
 
 
 def builtin_errors(schema: str, path: Path) -> str:
