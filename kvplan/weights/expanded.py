@@ -15,6 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from fractions import Fraction
+from functools import lru_cache
 
 from kvplan.weights.formats import Format
 from kvplan.weights.inventory import Inventory, Role, Tensor
@@ -26,6 +27,7 @@ _MACHETE_BITS, _MACHETE_GROUPS = (4, 8), (0, 64, 128)
 """Of unsigned integers, and the groups of inputs that it takes; 0: a whole row (machete_utils.py)."""
 
 
+@lru_cache(maxsize=1024)
 def expanded_bytes(
     inventory: Inventory, parallel: Parallel, more: Callable[[Tensor, int], Fraction], element: int
 ) -> tuple[int, ...]:
