@@ -10,8 +10,9 @@
                                                           table is generated from common/arg.cpp)
 
 vLLM and SGLang are asked for their own parsers; the two others are read as text. Only the rows of the
-engine that was asked are replaced. `MEMORYLESS` says which options change no byte of the GPU's memory; every
-other one that kvplan has no rule for is named wherever a command is read.
+engine that was asked are replaced; options that earlier releases alone have stay. `MEMORYLESS` says which
+options change no byte of the GPU's memory; every other one that kvplan has no rule for is named wherever a
+command is read.
 """
 
 from __future__ import annotations
@@ -121,7 +122,15 @@ MEMORYLESS: dict[str, str] = {
         reasoning_budget chat_template chat_template_file no_prefill_assistant
         slot_prompt_similarity threads_draft threads_batch_draft lora_init_without_apply mlock
         no_mmap perf mmap warmup webui no_jinja prefill_assistant cache_prompt no_cache_prompt
-        verbose_prompt""",
+        verbose_prompt adaptive_decay adaptive_target agent cache_idle_slots cache_list completion_bash
+        cors_credentials cors_headers cors_methods cors_origins embd_normalize help list_devices load_mode
+        log_jsonl log_prompts_dir mcp_servers_config mcp_servers_json media_path models_autoload models_dir
+        models_max models_preset reasoning reasoning_budget_message reasoning_effort reasoning_preserve
+        reuse_port skip_chat_parsing sleep_idle_seconds spec_draft_cpu_mask spec_draft_cpu_mask_batch
+        spec_draft_cpu_range spec_draft_cpu_range_batch spec_draft_cpu_strict spec_draft_cpu_strict_batch
+        spec_draft_p_min spec_draft_p_split spec_draft_poll spec_draft_poll_batch spec_draft_prio
+        spec_draft_prio_batch sse_ping_interval tags tools tools_runtime ui_config ui_config_file
+        ui_mcp_proxy version video_ffmpeg_dir video_fps video_timestamp_interval""",
     "transformers": """
         reasoning chat_template_kwargs decision_config trust_remote_code host port enable_cors log_level
         default_seed non_blocking""",
@@ -218,21 +227,39 @@ def tgi(path: Path) -> list[Row]:
 
 
 def llamacpp(path: Path) -> list[Row]:
-    """The arguments of the server's table: ``-c, --ctx-size N`` takes one word, ``--lora-scaled FNAME SCALE``
-    two."""
+    """The arguments of the server's table: ``-c, --ctx-size N`` takes one word."""
     calm = set(MEMORYLESS["llamacpp"].split())
     rows = []
     for line in path.read_text(encoding="utf-8").splitlines():
         match = re.match(r"\|\s*`(-.+?)`\s*\|", line)
         if match is None:
             continue
-        shown = match[1].replace(r"\|", "/")
-        words = _WORD.findall(re.sub(r"[<{\[].*", "", shown))
-        after = shown[shown.index(words[-1]) + len(words[-1]) :].split()
-        long = sorted(words, key=lambda word: not word.startswith("--"))
+        pieces = match[1].replace(r"\|", "/").split(", ")
+        words = [piece.split()[0] for piece in pieces]
+        value = pieces[-1].removeprefix(words[-1]).strip()
+        # on/off in brackets: earlier builds take the option without a word too.
+        values = "1" if "<" in value else "?" if value.startswith("[") else str(len(value.split()))
         none = any(word.lstrip("-").replace("-", "_") in calm for word in words)
-        rows.append(Row("llamacpp", tuple(long), str(len(after)), NONE if none else ""))
+        both = filter(None, _yes_and_no(words))
+        rows += [Row("llamacpp", names, values, NONE if none else "") for names in both]
     return rows
+
+
+def _yes_and_no(words: list[str]) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """``-kvo, --kv-offload, -nkvo, --no-kv-offload``: the names that say yes, and those that say no. A short
+    one goes with the long one behind it."""
+    yes: list[str] = []
+    no: list[str] = []
+    first = next(word for word in words if word.startswith("--"))
+    for at, word in enumerate(words):
+        long = next((one for one in words[at:] if one.startswith("--")), "")
+        says_no = long.startswith("--no-") and not first.startswith("--no-")
+        (no if says_no else yes).append(word)
+    return tuple(sorted(yes, key=_is_short)), tuple(sorted(no, key=_is_short))
+
+
+def _is_short(word: str) -> bool:
+    return not word.startswith("--")
 
 
 def text_of(rows: Iterable[Row]) -> str:
@@ -246,11 +273,11 @@ def main(arguments: list[str]) -> None:
     asked = {"vllm": vllm, "sglang": sglang, "transformers": transformers}
     read = {"trtllm": trtllm, "llamacpp": llamacpp, "tgi": tgi}
     rows = asked[engine]() if engine in asked else read[engine](Path(files[0]))
-    kept = []
+    kept, known = [], {word for row in rows for word in row.flags}
     if FLAGS.exists():
         for line in FLAGS.read_text(encoding="utf-8").splitlines()[1:]:
             name, flags, values, memory = line.split("\t")
-            if name != engine:
+            if name != engine or not known & set(flags.split()):
                 kept.append(Row(name, tuple(flags.split()), values, memory))
     FLAGS.write_text(text_of(sorted([*kept, *rows])), encoding="utf-8")
     print(f"{len(rows)} options of {engine}")

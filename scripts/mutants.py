@@ -40,7 +40,7 @@ TESTS = {
         "tests/engines/test_vllm_own.py",
     ),
     "kvplan.engines.sglang.pools": ("tests/engines/test_sglang_pools.py", "tests/engines/test_sglang.py"),
-    "kvplan.questions.__init__": ("tests/core/test_questions_by_hand.py", "tests/core/test_questions.py"),
+    "kvplan.questions": ("tests/core/test_questions_by_hand.py", "tests/core/test_questions.py"),
     "kvplan.questions.fixes": ("tests/core/test_questions_by_hand.py", "tests/core/test_questions.py"),
     "kvplan.families.compressed": ("tests/core/test_published.py", "tests/core/test_terms.py"),
     "kvplan.families.beside": ("tests/core/test_published.py", "tests/core/test_terms.py"),
@@ -80,7 +80,7 @@ class Mutant(NamedTuple):
 
 def mutants(module: str) -> list[Mutant]:
     """Every mutant of a module, in the order of its lines."""
-    tree = ast.parse(_path(module).read_text(encoding="utf-8"))
+    tree = ast.parse(path_of(module).read_text(encoding="utf-8"))
     found = []
     for node in list(_nodes(tree)):
         for variant in range(_variants(node)):
@@ -93,8 +93,10 @@ def mutants(module: str) -> list[Mutant]:
     return sorted(found, key=lambda one: one.line)
 
 
-def _path(module: str) -> Path:
-    return ROOT / f"{module.replace('.', '/')}.py"
+def path_of(module: str) -> Path:
+    """The file of a module, or of a package."""
+    place = ROOT / module.replace(".", "/")
+    return place / "__init__.py" if place.is_dir() else place.with_suffix(".py")
 
 
 def _nodes(tree: ast.AST) -> Iterator[ast.AST]:
@@ -150,13 +152,17 @@ class _Changed(importlib.abc.MetaPathFinder, importlib.abc.Loader):
     ) -> ModuleSpec | None:
         if name != self.mutant.module:
             return None
-        return importlib.util.spec_from_file_location(name, _path(name), loader=self)
+        place = path_of(name)
+        inside = [str(place.parent)] if place.name == "__init__.py" else None
+        return importlib.util.spec_from_file_location(
+            name, place, loader=self, submodule_search_locations=inside
+        )
 
     def create_module(self, spec: ModuleSpec) -> None:
         return None
 
     def exec_module(self, module: ModuleType) -> None:
-        exec(compile(self.mutant.source, str(_path(self.mutant.module)), "exec"), vars(module))
+        exec(compile(self.mutant.source, str(path_of(self.mutant.module)), "exec"), vars(module))
 
 
 def passes(mutant: Mutant, tests: Sequence[str]) -> bool:

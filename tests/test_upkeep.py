@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import importlib.util
 import json
 import re
 import subprocess
@@ -193,7 +194,11 @@ def test_every_mutant_is_a_change_of_what_runs(module: str) -> None:
     found = mutants.mutants(module)
     assert len(found) >= 9
     assert len({one.source for one in found}) == len(found)
-    whole = ast.unparse(ast.parse((ROOT / f"{module.replace('.', '/')}.py").read_text(encoding="utf-8")))
+    spec = importlib.util.find_spec(module)
+    assert spec is not None
+    assert spec.name == module, "a package goes by its own name"
+    assert spec.origin == str(mutants.path_of(module))
+    whole = ast.unparse(ast.parse(mutants.path_of(module).read_text(encoding="utf-8")))
     for one in found:
         assert one.source != whole
         compile(one.source, module, "exec")

@@ -10,7 +10,7 @@ from kvplan.api.load import load_model
 from kvplan.api.options import make_settings
 from kvplan.engines.budget import choose
 from kvplan.engines.doors import start
-from kvplan.engines.spill import spill
+from kvplan.engines.spill import SHORTENED, spill
 from kvplan.errors import KvplanError
 from kvplan.files.gpus.find import parse_gpu_count
 from kvplan.files.launch.launch import Launch
@@ -183,9 +183,12 @@ def _placed(launch: Launch, plan: Plan) -> Launch | None:
     before = dict(asked.engine_options)
     own = {name: value for name, value in settings.engine_options if before.get(name) != value}
     if settings.max_model_len != asked.max_model_len and settings.max_model_len is not None:
-        slots = before.get("parallel")
+        slots = 1 if before.get("kv_unified") else before.get("parallel")
         own["ctx_size"] = int(settings.max_model_len) * (slots if isinstance(slots, int) else 1)
-    return replace(launch, serve={**launch.serve, **own}, notes=(*launch.notes, *said))
+    served = {**launch.serve, **own}
+    if "ctx_size" in own:
+        served.pop(SHORTENED, None)
+    return replace(launch, serve=served, notes=(*launch.notes, *said))
 
 
 def _counted(gpu: str) -> tuple[str, int | None]:

@@ -16,6 +16,10 @@ from kvplan.settings import LONGEST, Settings
 
 PLACES = ("n_gpu_layers", "n_cpu_moe", "cpu_moe", "kv_offload", "tensor_split")
 """Options that say where layers lie: the engine's own fitting stops at them."""
+SHORTENED = "fit_ctx"
+"""The option that says that the context is the server's own affair, and how far it is cut."""
+FITS = "fit"
+"""The option that says that its fitting keeps some memory free, though context and layers are given."""
 HOST_MEMORY = "host_memory"
 """The option that says how much host memory there is: it bounds what is left there, not what leaves."""
 
@@ -47,14 +51,18 @@ def spill(model: Model, choice: Choice, settings: Settings) -> tuple[Settings, t
     if any(name in own for name in PLACES) or _starts(model, choice, settings):
         return asked, ()
     notes: tuple[str, ...] = ()
-    if settings.max_model_len is None and settings.tokens is None and not own.get("ctx_size"):
+    ours = settings.tokens is not None and not own.get(SHORTENED)
+    if own.get(SHORTENED) and _starts(model, choice, replace(settings, tokens=None)):
+        return asked, ()  # the context is cut whatever a request asks for
+    if settings.max_model_len is None and not ours and own.get("ctx_size") is None:
         whole = model.max_model_len or least
         if whole > least:
             notes = (f"no length given: it is cut to {least:,} of {whole:,} tokens",)
             settings = replace(settings, max_model_len=least)
 
     def with_own(**more: object) -> Settings:
-        return replace(settings, engine_options=tuple(sorted({**own, **more}.items())))
+        kept = {FITS: True, **own, **more}
+        return replace(settings, engine_options=tuple(sorted(kept.items())))
 
     def starts(**more: object) -> bool:
         known = tuple(pair for pair in with_own(**more).engine_options if pair[0] != HOST_MEMORY)

@@ -28,7 +28,7 @@ _KIND_OF = {
 }
 _OWN_KINDS = {"count": "count", "flag": "switch", "word": "word", "share": "number", "ratio": "number",
               "counts": "list", "shares": "list", "ratios": "list", "words": "list",
-              "map": "map", "retention": "word"}  # fmt: skip
+              "map": "map", "retention": "word", "size": "size"}  # fmt: skip
 _SHORT = {
     "tp": "tensor_parallel_size",
     "pp": "pipeline_parallel_size",

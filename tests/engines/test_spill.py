@@ -30,9 +30,9 @@ def test_a_dense_model_keeps_some_layers_in_host_memory() -> None:
     """The answer is that of -ngl with the number that the note says, and -ngl 99 is still refused."""
     found = _size(DENSE, gpu="rtx-4090", tokens=8192)
     assert found.refusal is None
-    assert found.settings["layers_on_host"] == 42
-    assert "it does not fit whole: its fitting takes some -ngl 39 of 81" in found.warnings
-    same = _size(DENSE, gpu="rtx-4090", tokens=8192, n_gpu_layers=39)
+    assert found.settings["layers_on_host"] == 41
+    assert "it does not fit whole: its fitting takes some -ngl 40 of 81" in found.warnings
+    same = _size(DENSE, gpu="rtx-4090", tokens=8192, n_gpu_layers=40)
     assert (found.budget, found.pool, found.devices) == (same.budget, same.pool, same.devices)
     assert _size(DENSE, gpu="rtx-4090", tokens=8192, n_gpu_layers=99).refusal is not None
 

@@ -142,7 +142,8 @@ def test_other_engines() -> None:
     }  # fmt: skip
     llama = one("./llama-server -m m.gguf -c 0 -ngl 99 -fa on -ctk q8_0 -np 4 --jinja -nkvo")
     assert llama.serve == {
-        "n_gpu_layers": 99, "flash_attn": True, "cache_type_k": "q8_0", "parallel": 4, "kv_offload": False,
+        "ctx_size": 0, "n_gpu_layers": 99, "flash_attn": True, "cache_type_k": "q8_0", "parallel": 4,
+        "kv_offload": False,
     }  # fmt: skip
 
 

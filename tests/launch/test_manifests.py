@@ -120,7 +120,7 @@ def test_compose_with_anchors() -> None:
     )
     assert (first.name, first.engine, first.gpus) == ("chat", "vllm@0.31.0", 2)
     assert (second.name, second.model) == ("small", "qwen3-8b.gguf")
-    assert second.serve == {"ctx_size": 8192, "n_gpu_layers": 99}
+    assert second.serve == {"ctx_size": 8192, "n_gpu_layers": 99, "parallel": 4, "kv_unified": True}
 
 
 def test_kserve() -> None:

@@ -1,8 +1,8 @@
 """llama.cpp: what is free on a device after the weights, the compute buffer and what ``--fit`` keeps free.
 
 ggml-org/llama.cpp at 0c1e57098: src/llama-model.cpp (load_tensors: layers dealt to the devices, the output
-with the last of them, the token embedding in host memory), common/fit.cpp (1,024 MiB stay free on each
-device). The compute buffer is that of the graph which it reserves (`kvplan.engines.llamacpp.graph`).
+with the last of them, the token embedding in host memory), common/fit.cpp (what stays free on each device).
+The compute buffer is that of the graph which it reserves (`kvplan.engines.llamacpp.graph`).
 """
 
 from __future__ import annotations
@@ -18,25 +18,22 @@ from kvplan.engines.base import Choice
 from kvplan.engines.budget import Fit, Shortens
 from kvplan.engines.budget.lines import exact, left_over
 from kvplan.engines.budget.parts import Start, context_line, memory_of, no_pool, once_a_start
+from kvplan.engines.llamacpp.asked import options_of
 from kvplan.engines.llamacpp.compute import compute_line, stated_context
 from kvplan.engines.llamacpp.converted import converted, tensors_of
 from kvplan.engines.llamacpp.ggml_types import known_mixture
 from kvplan.engines.llamacpp.memory import place
 from kvplan.engines.llamacpp.models import uses_flash
-from kvplan.engines.llamacpp.options import OPTIONS, not_counted
+from kvplan.engines.llamacpp.options import LEAST_CONTEXT, keeps_free, not_counted
 from kvplan.engines.llamacpp.pool import split_of
-from kvplan.engines.options import Options, resolve
+from kvplan.engines.options import Options
 from kvplan.errors import KvplanError, RefusedError
 from kvplan.gpu import Gpu
 from kvplan.model import Model
 from kvplan.results import BudgetLine, ModelWeights, SizeResult
 from kvplan.settings import Serving
-from kvplan.units import GIB, gib
+from kvplan.units import MIB, gib
 
-KEPT_FREE = GIB
-"""``--fit-target`` by default: MiB on each device."""
-LEAST_CONTEXT = 4096
-"""``fit_params_min_ctx`` (common/common.h)."""
 _LAYER = re.compile(r"blk\.(\d{1,6})\.")
 _EXPERTS = re.compile(r"\.ffn_(up|down|gate|gate_up)_(ch|)exps")
 """Tensors that --n-cpu-moe and --cpu-moe leave in host memory (common/common.h)."""
@@ -61,7 +58,7 @@ class Weights(NamedTuple):
 def fit(model: Model, choice: Choice, settings: Serving, start: Start) -> Fit:
     """The budget of the device with the most weights. Raises KvplanError(bad-setting)."""
     gpu, started, total, reserved, warnings = start
-    options = resolve(OPTIONS, dict(settings.engine_options), choice.engine.name)
+    options = options_of(model, settings)
     _check_mixture(model, settings)
     try:
         if not uses_flash(model, options.flag("flash_attn")) and stated_context(options, settings) is None:
@@ -82,32 +79,46 @@ def fit(model: Model, choice: Choice, settings: Serving, start: Start) -> Fit:
         warnings += (_dealt_words(gpu, settings, options),)
     lines = (
         exact("weights", amount, weights.source),
-        compute_line(model, shape, options, settings, started, total, weights.hosted),
+        compute_line(model, shape, options, settings, started, total - amount, weights.hosted),
         context_line(1),
         *reserved,
-        exact("kept free", KEPT_FREE, "--fit keeps 1,024 MiB of each device free"),
+        *_kept_line(keeps_free(options)),
     )
     budget = left_over(name, total, total, lines, calibrated=False)
     warnings += ("llama.cpp's memory beside the cache is an estimate: mind the interval of the pool",)
-    shortens = _shortens(
-        model, settings, options, weights.found, has_experts=bool(shape and shape.experts_per_token)
-    )
+    shortens = _shortens(settings, options, _spare(model, settings, weights.found))
     warnings += _encoder_words(model, options, shape) + _hosted_words(weights, started, options)
     shown = (("unequal_gpus", gpu.slug),) if gpu.row else ()
     return Fit(budget, weights.found, warnings, shown, per_device=weights.places, shortens=shortens)
 
 
-def _shortens(
-    model: Model, settings: Serving, options: Options, weights: ModelWeights, *, has_experts: bool
-) -> Shortens | None:
-    """``--fit``, on by default: without -c the context shrinks, 4,096 tokens at the least. Over n devices it
-    leaves (n + 1) / 2 layers of the weights free in all, of experts a third of that (common/fit.cpp)."""
-    if options.count("ctx_size") is not None:
+def _kept_line(kept: int) -> tuple[BudgetLine, ...]:
+    said = f"--fit keeps {kept // MIB:,} MiB of each device free"
+    return (exact("kept free", kept, said),) if kept else ()
+
+
+def _shortens(settings: Serving, options: Options, spare: int) -> Shortens | None:
+    """``--fit``, on by default: without -c the context shrinks, 4,096 tokens at the least."""
+    if options.count("ctx_size") is not None or options.values["fit"] is False:
         return None
+    return Shortens(options.count("fit_ctx") or LEAST_CONTEXT, spare, "--fit")
+
+
+def spare_bytes(model: Model, settings: Serving) -> int:
+    """Of each GPU: over n devices --fit leaves (n + 1) / 2 layers of the weights free in all where it cuts
+    the context, of experts a third of that (common/fit.cpp)."""
+    try:
+        weights = _weights(model, settings, options_of(model, settings)).found
+    except KvplanError:
+        return 0
+    return _spare(model, settings, weights)
+
+
+def _spare(model: Model, settings: Serving, weights: ModelWeights) -> int:
     devices, layers = settings.pipeline_parallel_size, model.num_layers + 1
-    part = 6 if has_experts else 2
+    part = 6 if shape_of(model, 2).experts_per_token else 2
     free = (devices + 1) * weights.total_bytes // layers // part if devices > 1 else 0
-    return Shortens(LEAST_CONTEXT, free // devices, "--fit")
+    return free // devices
 
 
 def memory_in_row(gpu: Gpu) -> tuple[int, tuple[BudgetLine, ...], tuple[str, ...]]:

@@ -7,9 +7,10 @@ from typing import Any
 from kvplan.dtypes import kv_dtype
 from kvplan.engines.checkpoint import Checkpoint
 from kvplan.engines.command import Argument, Asked, EngineTable, Image, word_of
-from kvplan.engines.llamacpp.options import CACHE_TYPES
+from kvplan.engines.llamacpp.options import BATCH, CACHE_TYPES
 from kvplan.engines.retention import parsed
 from kvplan.errors import KvplanError
+from kvplan.units import MIB
 
 
 def _both_caches(value: Any, asked: Asked) -> object:
@@ -27,6 +28,15 @@ def _proportions(value: Any, asked: Asked) -> object:
 
 def _on_off(value: Any, asked: Asked) -> object:
     return "on" if value else "off"
+
+
+def _whole_batch(value: Any, asked: Asked) -> object:
+    """A micro-batch is no larger than the batch (src/llama-context.cpp), which is 2,048 tokens by itself."""
+    return (value, "--batch-size", value) if value > BATCH else value
+
+
+def _mebibytes(value: Any, asked: Asked) -> object:
+    return value // MIB
 
 
 def _keep(value: Any, asked: Asked) -> object:
@@ -68,7 +78,10 @@ TABLE = EngineTable(
         "kv_cache_dtype": Argument("--cache-type-k", write=_both_caches),
         "cache_type_k": Argument("--cache-type-k"),
         "cache_type_v": Argument("--cache-type-v"),
-        "ubatch_size": Argument("--ubatch-size"),
+        "ubatch_size": Argument("--ubatch-size", write=_whole_batch),
+        "fit": Argument("--fit", write=_on_off),
+        "fit_target": Argument("--fit-target", write=_mebibytes),
+        "fit_ctx": Argument("--fit-ctx"),
         "swa_full": Argument("--swa-full"),
         "flash_attn": Argument("--flash-attn", write=_on_off),
         "kv_offload": Argument("--kv-offload", off="--no-kv-offload"),
@@ -84,7 +97,7 @@ TABLE = EngineTable(
         "chat_template": Argument("--chat-template"),
     },
     {
-        "mmproj": "name the file: --mmproj mmproj-model-f16.gguf",
+        "mmproj": "--hf-repo finds it by itself; else name the file: --mmproj mmproj-model-f16.gguf",
         "max_model_len": "ctx_size is the length over all slots",
         "max_num_seqs": "it is called parallel there",
         "max_num_batched_tokens": "it is called ubatch_size there",

@@ -12,11 +12,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from kvplan.architectures.config.activation_shape import Shape
-from kvplan.engines.llamacpp.graph import Copied, reserve
+from kvplan.engines.llamacpp.graph import COPIES, Copied, reserve
 from kvplan.engines.llamacpp.memory import PAD, Context
 from kvplan.engines.llamacpp.models import uses_flash
 from kvplan.engines.llamacpp.options import MAX_SLOTS
-from kvplan.engines.llamacpp.pool import context_for, machine_of
+from kvplan.engines.llamacpp.pool import context_for, machine_of, streams_of
 from kvplan.engines.llamacpp.store import store_for
 from kvplan.engines.options import Options
 from kvplan.model import Model
@@ -38,21 +38,25 @@ def stated_context(options: Options, settings: Serving) -> Context | None:
     return context_for(options, settings.max_model_len or 0, options.count("parallel") or 1)
 
 
-def _cells_at_most(
-    model: Model, options: Options, settings: Serving, started: SizeResult, total: int
-) -> int | None:
-    """Cells of a unified cache whose slots are as many as the memory holds; None where it does not decide.
+def _filled(model: Model, options: Options, settings: Serving, started: SizeResult, free: int) -> Context:
+    """A context that takes what is free: of as many slots as that are where one cache holds all of them, else
+    of the model's own length at most.
 
-    The masks have a cell for each of them: with the masks of one slot a full context would not start.
+    The masks have a cell for each of its cells: with the masks of one slot a full context would not start.
     """
-    per_cell = started.per_gpu.bytes_per_token
-    if not options.flag("kv_unified") or options.count("ctx_size") is not None or not per_cell:
-        return None
-    if not uses_flash(model, options.flag("flash_attn")):
-        return None
-    slots = options.count("parallel") or MAX_SLOTS
-    length = settings.max_model_len or model.max_model_len or PAD
-    return round_up(min(int(total // per_cell), slots * length), PAD)
+    per_cell, own = started.per_gpu.bytes_per_token, options.count("fit_ctx") is not None
+    longest = context_for(options, settings.max_model_len or model.max_model_len or PAD, 1)
+    if not per_cell:
+        return longest
+    slots = 1 if own or not options.flag("kv_unified") else options.count("parallel") or MAX_SLOTS
+    cells = min(int(max(free, 0) // per_cell) // streams_of(options), slots * longest.cells)
+    return longest._replace(cells=round_up(max(cells, 1), PAD))
+
+
+def _takes_all(options: Options, settings: Serving) -> bool:
+    """Whether the context is known to take what there is."""
+    own = options.count("fit_ctx") is not None and settings.max_model_len is None
+    return (options.flag("kv_unified") or own) and options.count("ctx_size") is None
 
 
 def compute_line(
@@ -61,23 +65,35 @@ def compute_line(
     options: Options,
     settings: Serving,
     started: SizeResult,
-    total: int,
+    free: int,
     hosted: int,
 ) -> BudgetLine:
-    """The graph's reserve; between a context of one micro-batch and the model's own length where none was
-    given. started: the answer without a pool; total: bytes of the GPU, which bound a context that takes what
-    there is; hosted: the largest matrix in host memory."""
+    """The graph's reserve; between a context of one micro-batch and one that takes what there is where none
+    was given. started: the answer without a pool; free: bytes of the GPU beside the weights, which bound a
+    context; hosted: the largest matrix in host memory."""
     stated = stated_context(options, settings)
-    longest = context_for(options, model.max_model_len or PAD, 1)
-    filled = _cells_at_most(model, options, settings, started, total)
-    if filled is not None:
-        ends = [longest._replace(cells=filled)]
+    filled = _filled(model, options, settings, started, free)
+    flash = uses_flash(model, options.flag("flash_attn"))
+    if flash and _takes_all(options, settings) and started.per_gpu.bytes_per_token:
+        ends = [filled]
     elif stated is not None:
         ends = [stated]
     else:
-        ends = [longest._replace(cells=round_up(longest.ubatch, PAD)), longest]
+        ends = [filled._replace(cells=min(round_up(filled.ubatch, PAD), filled.cells)), filled]
     copied = [Copied(hosted, _cache_of_a_layer(model, options, settings, context)) for context in ends]
-    return graph_interval(model, shape, ends, flash_attn=options.flag("flash_attn"), copied=copied)
+    copies = COPIES if is_pipelined(model, options, settings) else 1
+    return graph_interval(
+        model, shape, ends, flash_attn=options.flag("flash_attn"), copied=copied, copies=copies
+    )
+
+
+def is_pipelined(model: Model, options: Options, settings: Serving) -> bool:
+    """Several GPUs with all layers, none of whose tensors or caches lie elsewhere, take turns
+    (src/llama-context.cpp, pipeline_parallel)."""
+    layers = options.count("n_gpu_layers")
+    whole = layers is None or layers > model.num_layers
+    apart = options.flag("cpu_moe") or options.count("n_cpu_moe") or not options.flag("kv_offload")
+    return settings.pipeline_parallel_size > 1 and whole and not apart
 
 
 def _cache_of_a_layer(model: Model, options: Options, settings: Serving, context: Context) -> int:
@@ -97,20 +113,24 @@ def graph_interval(
     *,
     flash_attn: bool,
     copied: Sequence[Copied] = (),
+    copies: int = 1,
 ) -> BudgetLine:
     """What the graphs of these contexts reserve, and how far from the formula a model may be. copied: from
-    host memory, for each context."""
+    host memory, for each context. copies: of a graph's inputs."""
     flash = uses_flash(model, flash_attn)
-    copies = copied or [Copied()] * len(contexts)
-    both = list(zip(contexts, copies, strict=True))
+    both = list(zip(contexts, copied or [Copied()] * len(contexts), strict=True))
     sizes = [
-        reserve(model, shape, context, flash_attn=flash, outputs=context.slots, copied=copy)
+        reserve(model, shape, context, flash_attn=flash, outputs=context.slots, copied=copy, copies=copies)
         for context, copy in both
     ]
-    before = [reserve(model, shape, context, flash_attn=flash, copied=copy) for context, copy in both]
+    before = [
+        reserve(model, shape, context, flash_attn=flash, copied=copy, copies=copies) for context, copy in both
+    ]
     likely, most = sum(sizes) // len(sizes), max(before)
     low, high = min(sizes) - min(sizes) // _SHARE, most + most // _SHARE + MARGIN
     how = "the graph of a micro-batch: the widest layer and its masks, or logits, in f32"
-    if any(any(copy) for copy in copies):
+    if copies > 1:
+        how += f", the masks {copies} times for GPUs that take turns"
+    if any(any(copy) for _, copy in both):
         how += "; copies of what lies in host memory"
     return BudgetLine("compute buffer", likely, low, high, how)

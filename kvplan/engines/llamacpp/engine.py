@@ -28,13 +28,14 @@ from kvplan.engines.base import (
     too_many_stages,
 )
 from kvplan.engines.class_rules import check_class
+from kvplan.engines.llamacpp.asked import options_of, served_context
 from kvplan.engines.llamacpp.memory import PAD, Cache, Context, caches_of, layout_of
 from kvplan.engines.llamacpp.models import has_window_cache, refusal_of, uses_flash
 from kvplan.engines.llamacpp.options import OPTIONS, not_counted
 from kvplan.engines.llamacpp.pool import Machine, answer, context_for, longest_slot, machine_of
 from kvplan.engines.llamacpp.shift import check_retention, shifted
 from kvplan.engines.llamacpp.store import ggml_word, store_for
-from kvplan.engines.options import RETENTION, EngineOption, Options, resolve
+from kvplan.engines.options import RETENTION, EngineOption, Options
 from kvplan.engines.retention import parsed
 from kvplan.errors import KvplanError
 from kvplan.families import SlidingWindow, Storage
@@ -57,7 +58,8 @@ class LlamaCpp:
         compiled = _compile(model, version, planned_values(settings))
         tokens = request_tokens(model, settings)
         encoder_tokens, warning = encoder_length(model, settings, tokens)
-        machine, options = compiled.machine, compiled.options
+        machine = compiled.machine
+        options = served_context(model, settings, compiled.options, machine)
         context = context_for(options, settings.max_model_len or tokens, settings.requests)
         if settings.tokens is None and options.count("ctx_size") is not None:
             tokens = min(tokens, context.cells)  # a request as long as its slot
@@ -104,7 +106,7 @@ class LlamaCpp:
         """The settings as llama-server takes them: so many slots of such a length as -np and -c, the cache's
         type as -ctk and -ctv. They give the same answer. A unified cache is what all requests hold together,
         and at least one of that length."""
-        own = dict(settings.engine_options)
+        own = {name: value for name, value in settings.engine_options if name != "fit_ctx"}
         if settings.kv_cache_dtype != "auto":
             word = ggml_word(settings.kv_cache_dtype)
             own = {"cache_type_k": word, "cache_type_v": word, **own}
@@ -175,7 +177,7 @@ class Compiled:
 @lru_cache(maxsize=256)
 def _compile(model: Model, version: str, values: tuple[Any, ...]) -> Compiled:
     settings = planned_settings(values)
-    options = resolve(OPTIONS, dict(settings.engine_options), LlamaCpp.name)
+    options = options_of(model, settings)
     _check(settings)
     check_retention(model, options)
     store = store_for(model, settings, options)
@@ -225,7 +227,7 @@ def cells(model: Model, settings: Settings) -> dict[str, int]:
 
 def caches_for(model: Model, settings: Settings) -> tuple[Context, tuple[Cache, ...]]:
     """The context that llama.cpp makes, and its caches over all devices."""
-    options = resolve(OPTIONS, dict(settings.engine_options), LlamaCpp.name)
+    options = options_of(model, settings)
     store = store_for(model, settings, options)
     length = settings.max_model_len or request_tokens(model, settings)
     context = context_for(options, length, settings.requests)

@@ -21,6 +21,10 @@ of cells for each token, f16 with flash attention and f32 without. Alive at once
                inner + hidden
     T5         3 heads · cells + 4 cells                       its bias by distance, for every head and cell
 
+GPUs that take turns (`compute.is_pipelined`) keep what a split begins with, the masks and the hidden states
+of a micro-batch, for four micro-batches at a time beside all of it (ggml/src/ggml-backend.cpp,
+GGML_SCHED_MAX_COPIES; unslothai/unsloth#7637 measured it).
+
 Beside them lie copies of what is in host memory and computed on the GPU (a micro-batch has 32 tokens or more:
 ggml/src/ggml-backend.cpp, op_offload): one matrix at a time, and keys and values of one layer.
 
@@ -71,6 +75,8 @@ class Copied(NamedTuple):
 
 
 NOTHING_COPIED = Copied()
+COPIES = 4
+"""GGML_SCHED_MAX_COPIES."""
 
 
 def reserve(
@@ -81,9 +87,11 @@ def reserve(
     flash_attn: bool,
     outputs: int | None = None,
     copied: Copied = NOTHING_COPIED,
+    copies: int = 1,
 ) -> int:
     """Bytes of the compute buffer of a device that has layers and the output. outputs: tokens of a
-    micro-batch that have logits (``n_outputs_max``); None, or a model with an encoder: all."""
+    micro-batch that have logits (``n_outputs_max``); None, or a model with an encoder: all. copies: of what a
+    split begins with."""
     tokens = min(context.ubatch, context.n_ctx)
     mask = mask_bytes(model, context, tokens, flash_attn=flash_attn)
     step = _step(name_of(model), shape, mask // (tokens * F32))
@@ -96,7 +104,8 @@ def reserve(
     )
     inner = max(step * tokens * F32, attention * tokens * F32 + mask + copied.cache) + copied.matrix
     logits = tokens if outputs is None or name_of(model) in BIASED else min(outputs, tokens)
-    return max((shape.vocab_size + 2 * shape.hidden_size) * logits * F32, inner)
+    taken = max((shape.vocab_size + 2 * shape.hidden_size) * logits * F32, inner)
+    return taken + (copies - 1) * (mask + shape.hidden_size * tokens * F32)
 
 
 def _step(name: str, shape: Shape, mask: int) -> int:

@@ -6,9 +6,8 @@ file; the embedding always does), common/common.h (cache_ram_mib 8192: states of
 
 from __future__ import annotations
 
+from kvplan.engines.llamacpp.asked import options_of
 from kvplan.engines.llamacpp.budget import host_weights
-from kvplan.engines.llamacpp.options import OPTIONS
-from kvplan.engines.options import resolve
 from kvplan.model import Model
 from kvplan.results import HOST, MEMORY, HostLine, SizeResult
 from kvplan.settings import Settings
@@ -37,7 +36,7 @@ def _weights(model: Model, settings: Settings, result: SizeResult) -> int:
     """Where more than the embedding lies there, whole layers or their experts."""
     if not any(result.settings.get(name) for name in ("layers_on_host", "expert_layers_on_host")):
         return 0
-    return host_weights(model, settings, resolve(OPTIONS, dict(settings.engine_options), "llamacpp"))
+    return host_weights(model, settings, options_of(model, settings))
 
 
 def _exactly(name: str, amount: int, source: str) -> HostLine:

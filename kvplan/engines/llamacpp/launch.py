@@ -6,14 +6,18 @@ from collections.abc import Mapping
 from typing import Any
 
 from kvplan.engines.launch import Serve, Server, ServerFlag
+from kvplan.engines.llamacpp.options import BATCH, KEPT_FREE, LEAST_CONTEXT, MICRO_BATCH, SERVER_SLOTS
+from kvplan.engines.llamacpp.overrides import MOST_LAYERS, experts_in_host
+from kvplan.units import MIB
 
-_YES = ("on", "1", "true", "enabled", None, True)
+_YES, _NO = ("on", "1", "true", "enabled", None, True), ("off", "0", "false", "disabled")
 ALL_LAYERS = 999
 """``-ngl all``: every layer, whether they fit or not (``auto`` leaves what does not fit)."""
 
 
 def translate(serve: Serve, options: Mapping[str, Any]) -> tuple[str, ...]:
-    """``-fa on|off|auto`` (older builds: a switch), ``-ngl auto|all|-1``, ``-c 0`` (the model's length)."""
+    """``-fa on|off|auto`` (older builds: a switch), ``-ngl auto|all|-1``, and what the server does where
+    nothing is said: slots, context, batch and the encoder of images."""
     left: list[str] = []
     if "--flash-attn" in options:
         value = options["--flash-attn"]
@@ -26,45 +30,100 @@ def translate(serve: Serve, options: Mapping[str, Any]) -> tuple[str, ...]:
         serve["n_gpu_layers"] = int(layers)
     elif layers == "all":
         serve["n_gpu_layers"] = ALL_LAYERS
-    fit = options.get("--fit")
-    if fit is not None and fit not in ("on", "off", "0", "false", "disabled", *_YES):
-        left.append("--fit")
-    if fit in ("off", "0", "false", "disabled"):  # neither context nor layers follow
-        serve.setdefault("n_gpu_layers", ALL_LAYERS)
-        if "ctx_size" not in serve:
-            left.append("--fit off")
-    if serve.get("ctx_size") == 0:
-        del serve["ctx_size"]
-    batch = options.get("--batch-size")
-    if batch is not None and str(batch).isdigit():  # a micro-batch is no larger (src/llama-context.cpp)
-        own = serve.get("ubatch_size", 512)
-        if isinstance(own, int) and int(batch) < own:
-            serve["ubatch_size"] = int(batch)
-    on_gpu = "--no-mmproj-offload" not in options
-    if on_gpu and ("--mmproj" in options or "--mmproj-url" in options):
-        serve["mmproj"] = True
-    elif not on_gpu:
+    _slots(serve, options)
+    left += _fitting(serve, options)
+    _batch(serve, options)
+    if "--no-mmproj-offload" in options:
         left.append("--no-mmproj-offload")
+    elif _has_encoder(options):
+        serve["mmproj"] = True
     if "--no-kv-offload" in options:
         serve["kv_offload"] = False
+    left += _overrides(serve, options)
     return tuple(left)
+
+
+def _slots(serve: Serve, options: Mapping[str, Any]) -> None:
+    """Without ``-np``, or with -1: four slots in one cache (tools/server/server.cpp)."""
+    asked = _whole(options.get("--parallel"))
+    if asked is not None and asked > 0:
+        serve["parallel"] = asked
+    else:
+        serve.update(parallel=SERVER_SLOTS, kv_unified=True)
+
+
+def _fitting(serve: Serve, options: Mapping[str, Any]) -> list[str]:
+    """Without ``-c`` the model's own length, which --fit cuts; ``-c 0`` the same, which nothing cuts."""
+    left = []
+    fit = options.get("--fit")
+    if fit in _NO:
+        serve["fit"] = False
+        serve.setdefault("n_gpu_layers", ALL_LAYERS)
+        serve.setdefault("ctx_size", 0)
+    elif "--fit" in options and fit not in _YES:
+        left.append("--fit")
+    targets = str(options.get("--fit-target", "1024")).split(",")
+    if len(set(targets)) == 1 and (target := _whole(targets[0])) is not None:
+        if target * MIB != KEPT_FREE:
+            serve["fit_target"] = target * MIB
+    else:
+        left.append(f"--fit-target {','.join(targets)}")
+    if "ctx_size" not in serve:
+        serve["fit_ctx"] = _whole(options.get("--fit-ctx")) or LEAST_CONTEXT
+    return left
+
+
+def _batch(serve: Serve, options: Mapping[str, Any]) -> None:
+    """A micro-batch is no larger than the batch (src/llama-context.cpp)."""
+    batch, own = _whole(options.get("--batch-size")) or BATCH, serve.get("ubatch_size", MICRO_BATCH)
+    if isinstance(own, int) and batch < own:
+        serve["ubatch_size"] = batch
+
+
+def _has_encoder(options: Mapping[str, Any]) -> bool:
+    """One that is named, or that a repository has (common/arg.cpp, download_mmproj)."""
+    named = any(name in options for name in ("--mmproj", "--mmproj-url"))
+    return named or ("--hf-repo" in options and "--no-mmproj" not in options)
+
+
+def _overrides(serve: Serve, options: Mapping[str, Any]) -> list[str]:
+    """``-ot PATTERN=CPU`` of the experts of all layers, or of the first ones."""
+    given = options.get("--override-tensor")
+    if given is None:
+        return []
+    hosted = experts_in_host(str(given))
+    if hosted is None:
+        return [f"--override-tensor {given}"]
+    serve.update({"cpu_moe": True} if hosted == MOST_LAYERS else {"n_cpu_moe": hosted})
+    return []
+
+
+def _whole(text: object) -> int | None:
+    """A whole number that is not negative; None for anything else."""
+    return int(str(text)) if str(text).isdigit() and len(str(text)) < 10 else None
 
 
 SERVER = Server(
     "llamacpp",
-    starts=(("llama-server",), ("llama-server.exe",), ("-m", "llama_cpp.server")),
+    starts=(("llama-server",), ("llama-server.exe",)),
     model=("--model", "--hf-repo"),
     images=("llama.cpp",),
     translate=translate,
     translated=(
         "--flash-attn",
         "--n-gpu-layers",
+        "--hf-repo",
+        "--parallel",
         "--fit",
+        "--fit-target",
+        "--fit-ctx",
         "--no-kv-offload",
         "--batch-size",
         "--mmproj",
         "--mmproj-url",
+        "--no-mmproj",
         "--no-mmproj-offload",
+        "--override-tensor",
     ),
     environment=(
         ("LLAMA_ARG_MODEL", "model"),
@@ -75,6 +134,11 @@ SERVER = Server(
         ("LLAMA_ARG_CACHE_TYPE_K", "cache_type_k"),
         ("LLAMA_ARG_CACHE_TYPE_V", "cache_type_v"),
         ("LLAMA_ARG_UBATCH", "ubatch_size"),
+        ("LLAMA_ARG_BATCH", "batch_size"),
+        ("LLAMA_ARG_FIT", "fit"),
+        ("LLAMA_ARG_FIT_TARGET", "fit_target"),
+        ("LLAMA_ARG_FIT_CTX", "fit_ctx"),
+        ("LLAMA_ARG_N_CPU_MOE", "n_cpu_moe"),
     ),
     variables=("LLAMA_ARG_",),
 )

@@ -21,7 +21,11 @@ def begin(model: Model, settings: Settings, wish: Wish) -> Begun:
     """The options of llama.cpp, and all GPUs."""
     usual = min(CONTEXT, model.max_model_len or CONTEXT)
     notes = []
-    options: dict[str, object] = {"kv_unified": True, "ubatch_size": wish.batch or PHYSICAL_BATCH}
+    options: dict[str, object] = {
+        "kv_unified": True,
+        "ubatch_size": wish.batch or PHYSICAL_BATCH,
+        "fit": True,  # what its guardrails keep free is not public
+    }
     layers = wish.gpu_layers
     if wish.gpu_part == 1:
         layers = model.num_layers + 1

@@ -37,13 +37,23 @@ def context_for(options: Options, length: int, requests: int) -> Context:
     if retention is not None:
         length = min(length, retention.kept)
     unified = options.flag("kv_unified")
-    asked = options.count("parallel")
-    slots = asked if asked is not None else max(requests, SERVER_SLOTS if unified else 1)
+    slots = slots_of(options, requests)
     given = options.count("ctx_size")
     n_ctx = round_up(given if given is not None else length * (requests if unified else slots), PAD)
     cells = n_ctx if unified else round_up(n_ctx // slots, PAD)
     ubatch = options.count("ubatch_size")
     return Context(slots, 1 if unified else slots, max(cells, PAD), ubatch or 0, options.flag("swa_full"))
+
+
+def slots_of(options: Options, requests: int = 1) -> int:
+    """As many as -np says, else one a request."""
+    asked = options.count("parallel")
+    return asked if asked is not None else max(requests, SERVER_SLOTS if options.flag("kv_unified") else 1)
+
+
+def streams_of(options: Options) -> int:
+    """Caches of their own: one for all slots (--kv-unified), or one each."""
+    return 1 if options.flag("kv_unified") else slots_of(options)
 
 
 @record(eq=False)
@@ -273,6 +283,13 @@ def longest_slot(
     room = _room(machine, settings, options)
     requests = settings.requests if context.streams == 1 else 1
     return min(_most_cells(machine, context, room, most * requests) // requests, most) or None
+
+
+def cells_that_fit(
+    machine: Machine, context: Context, options: Options, settings: Settings, most: int
+) -> int:
+    """The most cells a stream, up to ``most``, that the memory holds."""
+    return min(_most_cells(machine, context, _room(machine, settings, options), most), most)
 
 
 def _most_cells(machine: Machine, context: Context, room: Room, longest: int) -> int:

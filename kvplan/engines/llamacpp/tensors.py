@@ -13,13 +13,13 @@ from dataclasses import replace
 
 from kvplan.dtypes import SCALARS
 from kvplan.engines.base import part_terms, request_tokens
+from kvplan.engines.llamacpp.asked import options_of, served_context
 from kvplan.engines.llamacpp.engine import LlamaCpp
 from kvplan.engines.llamacpp.memory import Context, Tensor, layer_tensors, layout_of
 from kvplan.engines.llamacpp.memory import Layout as Rules
-from kvplan.engines.llamacpp.options import OPTIONS
 from kvplan.engines.llamacpp.pool import context_for, devices_of, machine_of
 from kvplan.engines.llamacpp.store import store_for
-from kvplan.engines.options import RETENTION, resolve
+from kvplan.engines.options import RETENTION
 from kvplan.engines.tensors.base import BlockPool, Group, GroupKind, Layout, Rank
 from kvplan.engines.tensors.building import Building
 from kvplan.engines.tensors.parts import PACKED, Stored, element_bytes, stored
@@ -35,12 +35,13 @@ def layout(model: Model, settings: Settings, version: str, rank: Rank) -> Layout
     result = LlamaCpp().size(model, settings, version)
     if result.refusal is not None:
         raise KvplanError("engine-refuses", result.refusal.message, help=result.refusal.help)
-    options = resolve(OPTIONS, dict(settings.engine_options), LlamaCpp.name)
+    options = options_of(model, settings)
     store = store_for(model, settings, options)
     tokens = request_tokens(model, settings)
     requests = settings.requests if result.pool is None else result.pool.requests_that_fit
-    context = context_for(options, settings.max_model_len or tokens, requests)
     machine = machine_of(model, store, settings, options)
+    options = served_context(model, settings, options, machine)
+    context = context_for(options, settings.max_model_len or tokens, requests)
     rules = layout_of(model, store, flash_attn=options.flag("flash_attn"))
     build = Building()
     slots = build.group(

@@ -196,6 +196,8 @@ class _Reader:
         known = next((one for one in map(self._flag, flag.names) if one is not None), None)
         if any(one in self.server.model for one in flag.names):
             self.model = None if option.value is None else str(option.value)
+            if named is not None:
+                self.options[named] = option.value
         elif self.server.options_file in flag.names:
             self.files.append(str(option.value))
         elif named is not None:
@@ -235,6 +237,8 @@ class _Reader:
             self.notes.append(f"{variable}: {ignored}")
         elif f"--{name.replace('_', '-')}" in self.server.model or name == "hf_repo":
             self.model = self.model or value
+            if long in self.server.translated:
+                self.options.setdefault(long, value)
         elif name in self.server_names():
             if name not in self.serve:
                 flag = self.flags.flags.get(name)

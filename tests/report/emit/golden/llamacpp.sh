@@ -13,7 +13,11 @@ CUDA_VISIBLE_DEVICES=0,1 \
   --cache-type-v q8_0 \
   --cache-type-k q8_0 \
   --cache-type-v q8_0 \
-  --ubatch-size 512 \
+  --ubatch-size 4096 \
+  --batch-size 4096 \
+  --fit on \
+  --fit-target 512 \
+  --fit-ctx 8192 \
   --swa-full \
   --flash-attn on \
   --no-kv-offload \
