@@ -6,9 +6,10 @@ import re
 from functools import lru_cache
 from typing import NamedTuple
 
+from kvplan.architectures.checkpoint_names import is_of, stored_like
 from kvplan.architectures.weights import sources_of
 from kvplan.errors import KvplanError
-from kvplan.files.cards.find import weight_variants
+from kvplan.files.cards.find import load_card, weight_variants
 from kvplan.model import Model
 
 _WORD = re.compile(r"(nvfp4|mxfp4|mxfp8|fp8|int8|int4|bitsandbytes)")
@@ -29,9 +30,23 @@ def weight_formats(model: Model) -> list[WeightFormat]:
     own = form_of(model)
     found = [WeightFormat(model, *own, published=True)]
     if model.source.startswith("card:"):
-        others = weight_variants(model.id)
-        found += [WeightFormat(other, *form_of(other), published=False) for other in others]
+        others = (_of_this_model(model, other) for other in weight_variants(model.id))
+        found += [WeightFormat(one, *form_of(one), published=False) for one in others if one is not None]
     return found
+
+
+def _of_this_model(model: Model, other: Model) -> Model | None:
+    """A quantised checkpoint of the card; where it is another model of the same sizes, the build that its
+    maker would have of this one (``Qwen3-235B-A22B-FP8`` → ``Qwen3-235B-A22B-Thinking-2507-FP8``), known by
+    its name alone. None where there is no such name."""
+    if is_of(model.id, other.id):
+        return other
+    name = stored_like(model.id, other.id)
+    try:
+        build = None if name is None else load_card(name)
+    except KvplanError:
+        return None
+    return build if build is not None and build.quantization == other.quantization else None
 
 
 @lru_cache(maxsize=512)

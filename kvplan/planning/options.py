@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable
 from dataclasses import replace
 from fractions import Fraction
 from operator import attrgetter
 from typing import Any
 
+from kvplan.architectures.checkpoint_names import TUNED, model_words
 from kvplan.engines.base import has_kind
 from kvplan.engines.budget.law import Capacity, Rejection
 from kvplan.engines.budget.sharing import block_of, dropped_of, runs_of, share_of, taken_of
 from kvplan.engines.traits import traits_of
 from kvplan.errors import KvplanError
 from kvplan.families import Kind
+from kvplan.model import Model
 from kvplan.planning.ask import REQUESTS, Ask, Speed, node_of
 from kvplan.planning.found import Found, also_fits, dealt_fits, fitting, most_dealt
 from kvplan.planning.measured import measured
@@ -149,7 +150,7 @@ def option_of(ask: Ask, found: Found) -> Option:
     return Option(
         engine=ask.engine,
         model_id=one.variant.model.id,
-        other_checkpoint=other_checkpoint(ask.variants[0].model.id, one.variant.model.id),
+        other_checkpoint=other_checkpoint(ask.variants[0].model.id, one.variant.model),
         weights=one.variant.label,
         kv_cache_dtype=one.kv,
         kv_format=str(resolved.get("kv_cache_dtype") or resolved.get("cache_type_k") or one.kv),
@@ -176,29 +177,13 @@ def option_of(ask: Ask, found: Found) -> Option:
     )
 
 
-_STORED = re.compile(
-    r"(nv|mx)?fp\d+|int\d+|bf16|f?bgemm|awq|gptq|dynamic|block|quantized(\.\w+)?|w\d+a\d+|meta|nvidia|hf"
-)
-"""Words of a checkpoint's name that say how its weights are stored, or who published it."""
-
-
-def other_checkpoint(asked: str, taken: str) -> str:
-    """What must be said where another checkpoint is planned than was asked for; empty where it is that one.
-
-    By its name: how weights are stored aside, a checkpoint of the same model has the same words.
-    """
-    if asked == taken:
+def other_checkpoint(asked: str, taken: Model) -> str:
+    """What is said where another checkpoint is planned than was asked for; empty where it is that one."""
+    if asked == taken.id:
         return ""
-    words = [
-        [word for word in name.rpartition("/")[2].lower().split("-") if not _STORED.fullmatch(word)]
-        for name in (asked, taken)
-    ]
-    if words[0] == words[1]:
-        return f"{taken} is another checkpoint of {asked}"
-    more = [word for word in words[1] if word not in words[0]]
-    less = [word for word in words[0] if word not in words[1]]
-    what = ", ".join([*more, *(f"not {word}" for word in less)])
-    return f"{taken} is another model than {asked}" + (f" ({what})" if what else "")
+    if TUNED in model_words(taken.id) and TUNED not in model_words(asked):
+        return f"{taken.id} is another model than {asked} ({TUNED})"
+    return f"{taken.id} is another checkpoint of {asked}"
 
 
 def host_tier(ask: Ask, found: Found) -> tuple[tuple[tuple[str, object], ...], int]:

@@ -24,7 +24,7 @@ from kvplan.report.plan_parts import (
     speed_lines,
     ways_out,
 )
-from kvplan.report.plan_table import beside, checkpoints, options_table
+from kvplan.report.plan_table import beside, checkpoints, options_table, over_nodes
 from kvplan.report.words import command, count
 from kvplan.results import SizeResult
 from kvplan.units import gib
@@ -55,8 +55,11 @@ def answer_sections(result: PlanResult, *, sized: SizeResult | None = None) -> l
     sections = [Section(plan_sentence(result))]
     if result.options:
         shown, rows = result.options, options_table(result.options, result.currency)
-        few = options_table(shown[:3], result.currency) + checkpoints(shown[:3])
-        sections.append(Section(rows + beside(result), 3, (few,)))
+        less = tuple(
+            options_table(shown[:most], result.currency) + checkpoints(shown[:most]) + over_nodes(shown[0])
+            for most in (3, 1)
+        )
+        sections.append(Section(rows + beside(result), 3, less))
         if sized is not None and sized.budget is not None:
             sections.append(Section(short_memory(sized, sized.budget), 2))
         sections.append(Section(flag_lines(result)))

@@ -98,9 +98,18 @@ def checkpoints(options: Sequence[Option]) -> Screen:
     return screen
 
 
+def over_nodes(option: Option) -> Screen:
+    """That one engine has more GPUs than a node."""
+    nodes = option.nodes // option.replicas
+    if nodes < 2:
+        return []
+    words = f"each engine runs over {nodes} nodes: {option.gpus // option.nodes} GPUs in each"
+    return wrapped(words, indent=2, style="warn")
+
+
 def beside(result: PlanResult) -> Screen:
     """Below the table: other checkpoints in it, rows that are left, kinds without one that were named."""
-    screen = checkpoints(result.options)
+    screen = checkpoints(result.options) + over_nodes(result.options[0])
     without = [one for one in result.unserved if one.code != "beyond-top"]
     if result.more:
         rows = len(result.options) + result.more
