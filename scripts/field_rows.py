@@ -121,6 +121,8 @@ class Row:
                 asked |= shown
         if self.weights is not None:
             asked["weights"] = self.weights
+        elif _while_loading(self.raw):
+            asked["quantization"] = self.raw["weight_quant"]
         if self.raw.get("model_runner") in ("V1", "V2"):
             asked["model_runner"] = self.raw["model_runner"].lower()
         return asked | (self.raw.get("more") or {})
@@ -191,6 +193,8 @@ def _model(raw: Mapping[str, Any]) -> tuple[Model, int | None]:
     kind = str(raw["weight_quant"] or "none").partition("-")[0].partition(" ")[0]
     base = CARDS.get(name)
     model = kvplan.load_model(base or name)
+    if _while_loading(raw) and not model.quantization and not drafted:
+        return model, None
     stored = model.quantization or "none"
     if drafted and printed is not None:
         return model, int(printed * GIB)
@@ -208,6 +212,11 @@ def _model(raw: Mapping[str, Any]) -> tuple[Model, int | None]:
             if printed is None:
                 raise KvplanError("no-model", f"no card of {name} has {kind} weights") from None
     return model, None if printed is None else int(printed * GIB)
+
+
+def _while_loading(raw: Mapping[str, Any]) -> bool:
+    """Whether an unquantised checkpoint is quantised as it is loaded (``--quantization fp8``)."""
+    return f"quantization={raw['weight_quant']}" in ((raw["flags"] or {}).get("other") or ())
 
 
 _MODELS = ("Ti", "SUPER", "Super")

@@ -67,9 +67,12 @@ def kept_copy(shape: Shape, load: Load, table: int) -> tuple[int, int]:
     blocks of their size behind, the table's copy one of its own. So it is kept where cuBLAS's workspace, made
     in the run, is larger than hidden states: 8,519,680 bytes, 32 MiB on GPUs of 9.x, 10.x and 12.x
     (aten/src/ATen/cuda/CublasHandlePool.cpp); of experts the workspace lies in it, if that is the larger one.
-    Of 28 cold starts on one card 12 of 13 for which this says so kept it. On Hopper the three text models
-    whose attention is not quantised kept it whole, and what lasted there is not known. It is the high end of
-    FP8, which multiplies without cuBLAS, of other starts on such GPUs, of pipelines, and where Triton
+    Where Inductor benchmarks no matrix products, on GPUs of fewer than 68 multiprocessors
+    (torch/_inductor/utils.py, is_big_gpu), the workspace is made in the run, where such a block is in use: on
+    an L4 hidden states of 10 and 12 MiB kept the copy, and of 16 did not (seven starts of two sources, 0.27
+    and 0.29). Of 28 cold starts on one card 12 of 13 for which this says so kept it. On Hopper the three text
+    models whose attention is not quantised kept it whole, and what lasted there is not known. It is the high
+    end of FP8, which multiplies without cuBLAS, of other starts on such GPUs, of pipelines, and where Triton
     samples, which keeps a buffer. From 0.31 on the run does not split blocks above 20 MiB (gpu_worker.py,
     _scoped_allocator_max_split), so that the copy's is given back.
     """
@@ -79,7 +82,8 @@ def kept_copy(shape: Shape, load: Load, table: int) -> tuple[int, int]:
     if major in _HOPPER and not (load.eight_bits or load.packed or shape.is_multimodal):
         return table, table
     block = load.max_num_batched_tokens * shape.hidden_size * shape.element_bytes
-    fits = (_CUBLAS_WIDE if major in _WIDE_CUBLAS else _CUBLAS) <= block
+    small = (load.multiprocessors or _BIG) < _BIG
+    fits = (_CUBLAS_WIDE if major in _WIDE_CUBLAS else _CUBLAS_LATE if small else _CUBLAS) <= block
     workspace = workspaces(shape, load)
     inside = workspace if block < workspace <= table else 0
     if inside or not (fits or load.eight_bits):
@@ -88,4 +92,5 @@ def kept_copy(shape: Shape, load: Load, table: int) -> tuple[int, int]:
     return 0, table if possible else 0
 
 
-_CUBLAS, _CUBLAS_WIDE, _WIDE_CUBLAS, _HOPPER = 8_519_680, 32 * MIB, (9, 10, 12), (9, 10)
+_CUBLAS, _CUBLAS_LATE, _CUBLAS_WIDE = 8_519_680, 16 * MIB, 32 * MIB
+_WIDE_CUBLAS, _HOPPER, _BIG = (9, 10, 12), (9, 10), 68

@@ -56,7 +56,9 @@ def graph_line(shape: Shape, load: Load, known: Coefficients, how: str) -> Budge
     margin = known.graph_margin + graphs * (_LATENT_MORE if latent else known.graph_margin_milli) // 1000
     below = known.graph_low_milli if shape.is_multimodal else known.graph_margin_milli
     least = known.graph_margin + graphs * below // 1000
-    kept = load.flashinfer.kept(load.max_num_batched_tokens, count.full)
+    # The draft's own graphs run with metadata where the model's do not (v1/worker/gpu/spec_decode/dflash/).
+    once = int(load.drafts_at_once and load.flashinfer.groups > 0)
+    kept = load.flashinfer.kept(load.max_num_batched_tokens, max(count.full, once))
     made = f"{count.piecewise} piecewise, {count.full} full"
     made += f", {gib(kept)} of FlashInfer's buffers" if kept else ""
     sums = count.largest_full * load.split_bytes if apart else 0

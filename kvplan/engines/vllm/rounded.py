@@ -15,7 +15,7 @@ from kvplan.results import BudgetLine
 from kvplan.settings import EAGLE_LIKE, Serving
 from kvplan.units import MIB, gib
 from kvplan.weights.absorbed import again_bytes
-from kvplan.weights.allocated import rounded_up
+from kvplan.weights.allocated import left_by_quantising, rounded_up
 from kvplan.weights.expanded import expanded_bytes, repeated_scales, whole_zero_points
 from kvplan.weights.facts import WeightSources
 from kvplan.weights.inventory import Inventory
@@ -79,9 +79,12 @@ def rounded_lines(
     if gpu.compute_capability == _HOPPER and release >= _KERNEL_CHOSEN:
         zeros = expanded_bytes(inventory, parallel, whole_zero_points, dtype.bytes)
     beyond = _beyond(made, inventory, parallel, dtype)
+    quantised = (0,) * len(amounts)
+    if whole and settings.quantization is not None and model.quantization is None:
+        quantised = left_by_quantising(inventory, parallel, dtype, _MAX_SPLIT)
     lines = []
-    for stage, (amount, shared, again, repeated, points) in enumerate(
-        zip(amounts, beyond, absorbed, scales, zeros, strict=True)
+    for stage, (amount, shared, again, repeated, points, loading) in enumerate(
+        zip(amounts, beyond, absorbed, scales, zeros, quantised, strict=True)
     ):
         tables = every + (last if stage == len(amounts) - 1 else 0)
         source = f"torch's allocator: {how}"
@@ -93,6 +96,8 @@ def rounded_lines(
             source += f"; {gib(repeated)} of block scales for every output, as Marlin wants them"
         if points:
             source += f"; {gib(points)} of zero points in {8 * dtype.bytes} bits, as Machete wants them"
+        if loading:
+            source += f"; {gib(loading)} of blocks that quantised matrices take whole as they are loaded"
         if kept:
             source += f"; {gib(kept)} for the batch's per-layer embeddings"
         if chosen:
@@ -100,7 +105,9 @@ def rounded_lines(
         if tables:
             source += f"; {gib(tables)} of further angles and of the batch's buffers"
         lines.append(
-            exact(BESIDE, amount + shared + again + repeated + points + kept + chosen + tables, source)
+            exact(
+                BESIDE, amount + shared + again + repeated + points + loading + kept + chosen + tables, source
+            )
         )
     return tuple(lines)
 
