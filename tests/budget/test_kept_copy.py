@@ -144,3 +144,20 @@ def test_pools_that_cold_starts_printed(
     assert result.budget is not None
     # A start whose requests would not fit has a pool all the same.
     assert result.budget.kv_pool_bytes / GIB == pytest.approx(printed, rel=0.025)
+
+
+@pytest.mark.parametrize(
+    ("count", "hidden", "kept"),
+    [(58, 2560, True), (58, 3072, True), (58, 4096, False), (128, 2560, False), (None, 2560, False)],
+)
+def test_on_a_small_gpu_the_workspace_comes_late(count: int | None, hidden: int, kept: bool) -> None:
+    """An L4 has 58 multiprocessors, and Inductor benchmarks matrix products from 68 on."""
+    start = load(capability=ADA, max_num_batched_tokens=2048, multiprocessors=count)
+    assert kept_copy(shape(hidden), start, TABLE)[0] == (TABLE if kept else 0)
+
+
+def test_an_l4_printed_so() -> None:
+    """Qwen3-4B on 0.29, cold: 10.60 GiB (akshathtiwari/spec-fp8-study, results/logs/20224e954c5db2f6.log)."""
+    found = kvplan.size("Qwen/Qwen3-4B", engine="vllm@0.29", gpu="l4", compile_cache="cold").budget
+    assert found is not None
+    assert found.kv_pool_bytes / GIB == pytest.approx(10.6, rel=0.01)
