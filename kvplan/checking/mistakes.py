@@ -121,12 +121,13 @@ def windows(case: Case) -> Found:
                   if part.kind is Kind.SLIDING), default=0)  # fmt: skip
     if not isinstance(batched, int) or not window or batched <= max(window, _SMALL_BATCH):
         return
+    flight = case.result.settings.get("max_in_flight_tokens", batched)
     here, small = _replica_bytes(case), _replica_bytes(case, max_num_batched_tokens=_SMALL_BATCH)
     if here is None or small is None or here <= small:
         return
     yield _note(
         "window-charged-by-batch",
-        f"a layer with a window of {window:,} tokens keeps up to {batched:,} tokens of the step beside it",
+        f"a layer with a window of {window:,} tokens keeps up to {flight:,} tokens in flight beside it",
         _flag(case, "max_num_batched_tokens"),
         f"a request of {case.max_model_len:,} tokens takes {human_bytes(here)};"
         f" with max_num_batched_tokens {_SMALL_BATCH:,} it would take {human_bytes(small)}",

@@ -8,7 +8,16 @@ from pathlib import Path, PurePosixPath
 from typing import Any
 
 from kvplan.engines.doors import Wish
-from kvplan.engines.launch import VISIBLE, Serve, Server, as_object, flags_of_server, paths_of_options
+from kvplan.engines.folders import title_of
+from kvplan.engines.launch import (
+    VISIBLE,
+    Serve,
+    Server,
+    as_object,
+    flags_of_server,
+    paths_of_options,
+    table_of,
+)
 from kvplan.errors import KvplanError
 from kvplan.files.cards.gguf_names import gguf_file
 from kvplan.files.folders import exists
@@ -21,6 +30,8 @@ from kvplan.record import record
 
 _OPEN = re.compile(r"\$[{(]*\w", re.ASCII)
 _ANY_MODEL = ("hf://", "huggingface.co/", "https://huggingface.co/", "hf.co/", "https://hf.co/")
+_NEARLY = 0.9
+"""How alike two names are, of 1: no option that a release has dropped is so near to one that there is."""
 _SECRET = re.compile(r"key|token(?!s)|secret|password|credential", re.IGNORECASE)
 """Of what is called so, the value is never shown."""
 
@@ -185,6 +196,7 @@ class _Reader:
             if name in self.server.model:  # a server that takes it without an option, through a wrapper
                 self.model = given or next(iter(option.value), None)
                 return
+            self.check_spelling(name)
             whole = option.spelled if equals else " ".join((name, *option.value))
             self.unread.append(name if _SECRET.search(name) else whole)
             return
@@ -207,6 +219,22 @@ class _Reader:
             self.put(known, option.value, option.spelled)
         elif not flag.memoryless:
             self.unread.append(_shown(option))
+
+    def check_spelling(self, name: str) -> None:
+        """An option that the server has not and whose name is nearly that of one: its parser stops there.
+
+        Raises KvplanError(unknown-flag).
+        """
+        from difflib import get_close_matches
+
+        near = get_close_matches(name, table_of(self.server), 1, _NEARLY)
+        # A wrapper's own option has its prefix before the server's: --dyn-reasoning-parser.
+        if name.startswith("--") and near and not name.endswith(near[0].lstrip("-")):
+            raise KvplanError(
+                "unknown-flag",
+                f"{title_of(self.server.engine)} has no option {name}",
+                help=f"did you mean {near[0]}?",
+            )
 
     def _flag(self, name: str) -> Flag | None:
         """The plan's flag of a long option."""
