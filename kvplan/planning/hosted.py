@@ -1,7 +1,8 @@
 """Where layers lie when no GPUs hold the load and the engine leaves the rest in host memory by itself.
 
-Asked only when nothing serves the load whole, as every token waits for what lies in host memory. Of each
-offer all GPUs that may be taken are, and the format is the one of which the least lies there.
+Asked when nothing serves the load whole, as every token waits for what lies in host memory, and where
+somebody said how much of it there is: then of fewer GPUs. Of each offer all GPUs that may be taken are, and
+the format is the one of which the least lies there.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
-from kvplan.engines.spill import PLACES, spill, spills
+from kvplan.engines.spill import HOST_MEMORY, PLACES, spill, spills
 from kvplan.errors import KvplanError
 from kvplan.planning.ask import DEALT_WAYS, Ask
 from kvplan.planning.space import Class, classes
@@ -41,6 +42,20 @@ def in_host(asks: Sequence[Ask]) -> tuple[Hosted, ...]:
             if tried:
                 found.append(min(tried, key=lambda one: one[0])[1])
     return tuple(found)
+
+
+def placed(asks: Sequence[Ask], whole: int | None) -> Iterator[tuple[tuple[Hosted, ...], tuple[str, ...]]]:
+    """What is tried, the fewest GPUs first, and what its user has to know. whole: how many hold all of it;
+    None: no number does. Fewer than hold it are tried of engines whose host memory was stated."""
+    if whole is None:
+        if found := in_host(asks):
+            yield found, tuple(dict.fromkeys(note for one in found for note in one.notes))
+        return
+    said = [ask for ask in asks if HOST_MEMORY in dict(ask.base.engine_options)]
+    for count in DEALT_WAYS if said else ():
+        if count < whole and (found := in_host([replace(ask, max_gpus=count) for ask in said])):
+            notes = dict.fromkeys(note for one in found for note in one.notes)
+            yield found, (*notes, f"{whole} GPUs hold it whole: leave --host-memory out")
 
 
 def _tried(ask: Ask, offer: Offer) -> Iterator[tuple[int, Hosted] | None]:

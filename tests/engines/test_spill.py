@@ -264,3 +264,19 @@ def test_a_rehearsal_places_layers_as_the_server_does() -> None:
     found = target_of(made, model, choice, asks_proof=False, on_gpu=True)
     assert any("fit whole" in note for note in found.notes)
     assert found.result.settings["layers_on_host"] > 0
+
+
+@pytest.mark.parametrize(
+    ("model", "gpu", "memory"),
+    [("gpt-oss-120b", "rtx-3090", "64GiB"), ("qwen3-30b-a3b", "rtx-3060", "32GiB")],
+)
+def test_host_memory_that_was_stated_takes_the_place_of_gpus(model: str, gpu: str, memory: str) -> None:
+    """Fewer GPUs than hold it whole, as many as a limit of so many finds, and how many do is said."""
+    asked: dict[str, Any] = {"engine": "llamacpp", "gpu": gpu, "tokens": 16_384, "depth": False}
+    whole = kvplan.plan(model, **asked).options[0].gpus
+    found = kvplan.plan(model, **asked, host_memory=memory)
+    assert found.options[0].gpus < whole
+    assert f"{whole} GPUs hold it whole: leave --host-memory out" in found.warnings
+    limited = kvplan.plan(model, **asked, host_memory=memory, max_gpus=found.options[0].gpus)
+    assert limited.options[0].gpus == found.options[0].gpus
+    assert limited.options[0].safe_requests == found.options[0].safe_requests

@@ -41,7 +41,7 @@ from kvplan.planning import from_plan
 from kvplan.planning.ask import CONTEXT, COST, FEWEST, SEQS, Ask, SpeedOf
 from kvplan.planning.asked_law import AskedCapacityModels
 from kvplan.planning.context import longest
-from kvplan.planning.hosted import in_host
+from kvplan.planning.hosted import placed
 from kvplan.planning.planner import ALTERNATIVES, make_plan
 from kvplan.planning.results import PlanResult
 from kvplan.plans.fleet import Fleet
@@ -240,10 +240,12 @@ def _answer(
     )
     said = (*(choice.warning for choice in choices if choice.warning), *unable, *left_out)
     result = planned(asks, depth=given.depth, warnings=said)
-    if result.best is None and (hosted := in_host(asks)):
-        asks = [one.ask for one in hosted]
-        notes = dict.fromkeys(note for one in hosted for note in one.notes)
-        result = planned(asks, depth=False, warnings=(*said, *notes))
+    whole = result.options[0].gpus if result.options else None
+    for hosted, notes in placed(asks, whole) if whole is None or given.objective == FEWEST else ():
+        found = planned([one.ask for one in hosted], depth=False, warnings=(*said, *notes))
+        if found.best is not None or whole is None:
+            asks, result = [one.ask for one in hosted], found
+            break
     load = replace(load, shapes=result.shapes)
     best = next((ask for ask in asks if result.options and ask.engine == result.options[0].engine), None)
     if best is None:
