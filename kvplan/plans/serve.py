@@ -141,11 +141,7 @@ def remarks(plan: Plan) -> tuple[str, ...]:
     """What a reader must know of a plan that was read from a command or manifest: options without a rule, and
     what was read in one of several ways."""
     notes = tuple(note for note in plan.notes if not note.startswith(NO_VERSION))
-    return (
-        (f"not counted, as kvplan has no rule for it: {', '.join(plan.unread)}", *notes)
-        if plan.unread
-        else notes
-    )
+    return (f"not counted: {', '.join(plan.unread)}", *notes) if plan.unread else notes
 
 
 def written(value: object) -> object:

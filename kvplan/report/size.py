@@ -113,7 +113,10 @@ def answer_sections(
         sections.append(Section([host_line(result)], close=True))
     counted = fits is not None and bool(fits.rungs)
     sections.append(Section(_basis(result, counted=counted)))
-    warnings = (*but_unverified(result.warnings), *(remarks(plan) if plan is not None else ()))
+    # What no figure has comes before what is said of figures.
+    notes = remarks(plan) if plan is not None else ()
+    left_out = bool(plan is not None and plan.unread)
+    warnings = (*notes[:left_out], *but_unverified(result.warnings), *notes[left_out:])
     # Where nothing was counted a warning says why, and what would do.
     most = _MOST_WARNINGS if counted else len(warnings)
     return [*sections, warning_section(warnings, most, 6, close=True)]
