@@ -112,10 +112,10 @@ def test_a_larger_graph_never_leaves_more(most: int, more: int, version: str) ->
     ],
 )
 def test_a_server_of_one_role_keeps_memory_for_that_alone(role: str, reserved: float) -> None:
-    """Since 0.5.17; no decode graphs before prompts, no graphs of prompts behind them."""
+    """Since 0.5.16; no decode graphs before prompts, no graphs of prompts behind them."""
     asked: dict[str, Any] = {"tp": 8, "attn_dp_size": 8, "cuda_graph_max_bs": 128}
     assert fraction(**asked, disaggregation_mode=role) == by_hand(reserved)
-    old = {**asked, "engine": "sglang@0.5.16"}
+    old = {**asked, "engine": "sglang@0.5.15"}
     assert fraction(**old, disaggregation_mode=role) == fraction(**old)
 
 
@@ -123,7 +123,7 @@ def test_a_server_of_one_role_keeps_memory_for_that_alone(role: str, reserved: f
     ("model", "engine", "role", "said"),
     [
         ("llama-3.1-8b", "sglang", "decode", False),
-        ("llama-3.1-8b", "sglang@0.5.16", "decode", True),
+        ("llama-3.1-8b", "sglang@0.5.15", "decode", True),
         ("qwen3-next-80b-a3b", "sglang", "prefill", True),
         ("deepseek-v3.2", "sglang", "decode", True),
         ("gpt-oss-20b", "sglang", "decode", True),

@@ -220,13 +220,15 @@ _CHANGES: tuple[tuple[str, dict[str, Any]], ...] = (
         },
     ),
     ("0.5.15", {"prompt_graphs": "breakable", "fixed_states": True}),
-    ("0.5.16", {"graphs_counted": False, "image_graphs": "0.5.16", "block_formats": True}),
+    (
+        "0.5.16",
+        {"graphs_counted": False, "image_graphs": "0.5.16", "block_formats": True, "roles": True},
+    ),
     (
         "0.5.17",
         {
             "prompt_graphs": "breakable, DSA",
             "graphs_in_context": False,
-            "roles": True,
             "padding_slot": True,
             "scaled_latent": True,
         },

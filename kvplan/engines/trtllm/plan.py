@@ -108,7 +108,8 @@ def make_plan(model: Model, store: Storage, settings: Serving, options: Options,
 def draft_layers(model: Model, settings: Serving) -> list[Layer]:
     """A layer of the cache for each token drafted, though one prediction layer makes them all.
 
-    _torch/speculative/utils.py (get_num_spec_layers: num_nextn_predict_layers, as asked).
+    _torch/speculative/utils.py (get_num_spec_layers: num_nextn_predict_layers, as asked;
+    NVIDIA/TensorRT-LLM#12683 has three of DeepSeek-V3.2's one).
     Raises KvplanError(no-draft | unsupported-setting).
     """
     if settings.speculative_method is None:
