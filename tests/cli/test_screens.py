@@ -205,6 +205,7 @@ def test_a_draft_that_no_figure_has_is_said_first_and_on_one_line(
     """Whatever else there is to warn of, without -v."""
     (tmp_path / "eagle.yaml").write_text("speculative_config: {decoding_type: Eagle, max_draft_len: 3}\n")
     (tmp_path / "start.sh").write_text(command + "\n")
-    screen = run("size", str(tmp_path / "start.sh"), "--gpu", "h200").out.splitlines()
-    first = next(line for line in screen if line.strip().startswith("warning:"))
-    assert first.startswith("  warning: not counted: the draft of ")
+    for word in ("size", "explain"):
+        screen = run(word, str(tmp_path / "start.sh"), "--gpu", "h200").out.splitlines()
+        first = next(line for line in screen if line.strip().startswith("warning:"))
+        assert first.startswith("  warning: not counted: the draft of "), word
