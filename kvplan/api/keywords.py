@@ -173,6 +173,11 @@ class SizeOptions(TypedDict, total=False):
     """Upper bound of the pool's tokens."""
     chunked_prefill_size: int | str | None
     """Tokens of a prefill chunk (default: by the GPU's memory; -1: prompts are not divided)."""
+    cuda_graph_max_bs: int | str | None
+    """Requests of the largest decode graph (default: by the GPU's memory)."""
+    disaggregation_mode: str | None
+    """What the server does where prompts and answers have servers of their own. One of null, prefill,
+    decode."""
     max_prefill_tokens: int | str | None
     """Tokens of all prompts of a prefill (default: 16,384)."""
     enable_mixed_chunk: bool | None
@@ -449,6 +454,11 @@ class PlanOptions(TypedDict, total=False):
     """Upper bound of the pool's tokens."""
     chunked_prefill_size: int | str | None
     """Tokens of a prefill chunk (default: by the GPU's memory; -1: prompts are not divided)."""
+    cuda_graph_max_bs: int | str | None
+    """Requests of the largest decode graph (default: by the GPU's memory)."""
+    disaggregation_mode: str | None
+    """What the server does where prompts and answers have servers of their own. One of null, prefill,
+    decode."""
     max_prefill_tokens: int | str | None
     """Tokens of all prompts of a prefill (default: 16,384)."""
     enable_mixed_chunk: bool | None

@@ -25,8 +25,10 @@ def run(words: list[str], given: Given) -> Answer:
 
         return Answer(data=explain_dump(model, result), code=code)
     roomy = ask(model, choice, replace(asked.variants[0], kv_cache_memory=PLENTY))
+    from kvplan.plans.serve import left_out
     from kvplan.report.explain import explain_screen, whole_screen
 
+    result = replace(result, warnings=(*left_out(asked.plan), *result.warnings))
     if is_given(given, "verbose"):
         return Answer(whole_screen(model, result, roomy.pool, rules_file=rules_file(choice)), code=code)
     return Answer(explain_screen(model, result, roomy.pool), code=code)

@@ -140,12 +140,12 @@ def unsaid(settings: Settings, engine: str) -> tuple[str, ...]:
 def remarks(plan: Plan) -> tuple[str, ...]:
     """What a reader must know of a plan that was read from a command or manifest: options without a rule, and
     what was read in one of several ways."""
-    notes = tuple(note for note in plan.notes if not note.startswith(NO_VERSION))
-    return (
-        (f"not counted, as kvplan has no rule for it: {', '.join(plan.unread)}", *notes)
-        if plan.unread
-        else notes
-    )
+    return (*left_out(plan), *(note for note in plan.notes if not note.startswith(NO_VERSION)))
+
+
+def left_out(plan: Plan | None) -> tuple[str, ...]:
+    """What of a command or manifest is in no figure."""
+    return () if plan is None or not plan.unread else (f"not counted: {', '.join(plan.unread)}",)
 
 
 def written(value: object) -> object:

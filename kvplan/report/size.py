@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from kvplan.api.fits import Fits
-from kvplan.plans.serve import remarks
+from kvplan.plans.serve import left_out, remarks
 from kvplan.questions import Verdict
 from kvplan.questions.fixes import SuggestedFixes
 from kvplan.report.budget import fit_table, fits_lines, limits, memory_lines, short_memory
@@ -113,7 +113,10 @@ def answer_sections(
         sections.append(Section([host_line(result)], close=True))
     counted = fits is not None and bool(fits.rungs)
     sections.append(Section(_basis(result, counted=counted)))
-    warnings = (*but_unverified(result.warnings), *(remarks(plan) if plan is not None else ()))
+    # What no figure has comes before what is said of figures.
+    first = left_out(plan)
+    notes = remarks(plan)[len(first) :] if plan is not None else ()
+    warnings = (*first, *but_unverified(result.warnings), *notes)
     # Where nothing was counted a warning says why, and what would do.
     most = _MOST_WARNINGS if counted else len(warnings)
     return [*sections, warning_section(warnings, most, 6, close=True)]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from pathlib import Path
 
 import pytest
 
@@ -187,3 +188,24 @@ def test_a_model_that_fits_as_another_engine_s_build_says_so(run: Run) -> None:
     assert ran.out.endswith("help: -e llamacpp: llama-3.3-70b fits as q4_k_m\n")
     assert run("fits", "llama-3.3-70b", "--gpu", "2xrtx-3090", "-e", "llamacpp").code == 0
     assert "help:" not in run("fits", "deepseek-v3", "--gpu", "rtx-4090").out
+
+
+_SGLANG = "python -m sglang.launch_server --model-path Qwen/Qwen3-8B --speculative-draft-model-path x/y "
+LEFT_OUT = [
+    _SGLANG + "--speculative-algorithm EAGLE3 --speculative-num-steps 3 --speculative-eagle-topk 4",
+    _SGLANG + "--speculative-algorithm DFLASH",
+    "trtllm-serve Qwen/Qwen3-8B --extra_llm_api_options eagle.yaml",
+]
+
+
+@pytest.mark.parametrize("command", LEFT_OUT)
+def test_a_draft_that_no_figure_has_is_said_first_and_on_one_line(
+    run: Run, tmp_path: Path, command: str
+) -> None:
+    """Whatever else there is to warn of, without -v."""
+    (tmp_path / "eagle.yaml").write_text("speculative_config: {decoding_type: Eagle, max_draft_len: 3}\n")
+    (tmp_path / "start.sh").write_text(command + "\n")
+    for word in ("size", "explain"):
+        screen = run(word, str(tmp_path / "start.sh"), "--gpu", "h200").out.splitlines()
+        first = next(line for line in screen if line.strip().startswith("warning:"))
+        assert first.startswith("  warning: not counted: the draft of "), word

@@ -86,7 +86,7 @@ def test_unlike_windows_divide_the_quota_by_their_blocks() -> None:
 def test_a_latent_is_one_buffer_and_unlike_heads_are_two_pools() -> None:
     latent = ask("deepseek-v3", tokens=64, kv_cache_memory="8GiB", max_model_len=4096).pool
     assert latent is not None
-    assert latent.bytes_per_block == 61 * 576 * 2 * 32
+    assert latent.bytes_per_block == 61 * 576 * 2 * 64
     assert latent.num_blocks == 8 * GIB // latent.bytes_per_block
 
 

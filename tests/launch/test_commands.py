@@ -153,7 +153,9 @@ def test_a_tree_of_drafts_is_named_not_taken_for_a_chain() -> None:
         "--speculative-eagle-topk 4 --speculative-num-draft-tokens 16"
     )
     assert launch.serve == {}
-    assert "--speculative-eagle-topk" in launch.unread
+    assert launch.unread == (
+        "the draft of --speculative-algorithm EAGLE3, a tree (--speculative-eagle-topk 4)",
+    )
 
 
 def test_what_has_no_rule_is_named_and_what_changes_no_memory_is_not() -> None:

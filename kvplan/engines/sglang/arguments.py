@@ -78,7 +78,8 @@ class Arguments(KeptHash):
     or by speculation; given_requests: as given. draft_windows: window layers of the draft. divided_slots:
     before 0.5.7 attention groups divide the slots of gated delta nets alone. standalone: a draft model of
     its own; looked_up: drafts without a model. given_context: --context-length.
-    told_groups: attention groups as asked for, where the release makes others.
+    told_groups: attention groups as asked for, where the release makes others. role: null, prefill or decode
+    (--disaggregation-mode).
     """
 
     device: Device
@@ -126,6 +127,7 @@ class Arguments(KeptHash):
     given_context: int | None = None
     max_prefill_tokens: int = 16_384
     told_groups: int = 1
+    role: str = "null"
     rules: Rules = rules_of(VERSIONS[-1])
 
     @property
@@ -176,6 +178,9 @@ def resolve_arguments(
         backend, decode_backend = nvfp4_backends(device, named)
     page_size = page_size_of(model, settings, device, backend, decode_backend)
     radix = not options.flag("disable_radix_cache") and class_of(model) not in _NO_RADIX
+    role = options.word("disaggregation_mode") or "null"
+    if role == "decode":
+        radix = False  # pd_disaggregation_hook.py (handle_pd_disaggregation)
     if model.model_type == "kimi_linear" and not rules.kimi_radix:
         radix = False
     nets = any(part.family == "gated_delta_net" for run in model.runs for part in run.layer.parts)
@@ -215,7 +220,7 @@ def resolve_arguments(
         context_len=context_len,
         chunked_prefill_size=capacity.chunked_prefill_size if chunk is None else chunk,
         whole_prefill=prefills_whole(model),
-        graph_max_batch=_graph_batch(model, settings, device, rules),
+        graph_max_batch=options.count("cuda_graph_max_bs") or _graph_batch(model, settings, device, rules),
         window_pool=(
             has_window_pool(model) if rules.window_pools else had_window_pool(class_of(model), version)
         )
@@ -246,6 +251,7 @@ def resolve_arguments(
         given_context=settings.max_model_len,
         max_prefill_tokens=options.count("max_prefill_tokens") or MAX_PREFILL_TOKENS,
         told_groups=told_groups,
+        role=role,
         rules=rules,
     )
 

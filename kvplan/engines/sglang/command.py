@@ -120,6 +120,10 @@ TABLE = EngineTable(
         "block_size": Argument("--page-size"),
         "mem_fraction_static": Argument("--mem-fraction-static"),
         "max_total_tokens": Argument("--max-total-tokens"),
+        "cuda_graph_max_bs": Argument(
+            "--cuda-graph-max-bs-decode", since=_BACKENDS, before="--cuda-graph-max-bs"
+        ),
+        "disaggregation_mode": Argument("--disaggregation-mode"),
         "chunked_prefill_size": Argument("--chunked-prefill-size"),
         "max_prefill_tokens": Argument("--max-prefill-tokens"),
         "enable_mixed_chunk": Argument("--enable-mixed-chunk"),

@@ -30,6 +30,7 @@ SHORT: dict[str, str] = {
     "block_size": "page_size",
     "enforce_eager": "disable_cuda_graph",
     "gpu_memory_utilization": "mem_fraction_static",
+    "cuda_graph_max_bs_decode": "cuda_graph_max_bs",
     "mamba_scheduler_strategy": "mamba_radix_cache_strategy",
     "nsa_prefill_backend": "dsa_prefill_backend",
     "nsa_decode_backend": "dsa_decode_backend",

@@ -5,6 +5,7 @@ from __future__ import annotations
 from kvplan.engines.options import LENGTH, LORA, EngineOption
 
 A2A_BACKENDS = ("none", "deepep", "mooncake", "nixl", "mori", "flashinfer")
+ROLES = ("null", "prefill", "decode")
 STRATEGIES = ("auto", "no_buffer", "extra_buffer", "extra_buffer_lazy")
 DSA_BACKENDS = ("flashmla_sparse", "flashmla_kv", "fa3", "tilelang", "trtllm", "flashinfer_sparse_mla")
 SCHEDULE_POLICIES = tuple(
@@ -53,6 +54,16 @@ OPTIONS = (
         "count",
         "Tokens of a prefill chunk (default: by the GPU's memory; -1: prompts are not divided).",
         lowest=-1,
+    ),
+    EngineOption(
+        "cuda_graph_max_bs", "count", "Requests of the largest decode graph (default: by the GPU's memory)."
+    ),
+    EngineOption(
+        "disaggregation_mode",
+        "word",
+        "What the server does where prompts and answers have servers of their own.",
+        default="null",
+        choices=ROLES,
     ),
     EngineOption("max_prefill_tokens", "count", "Tokens of all prompts of a prefill (default: 16,384)."),
     EngineOption("enable_mixed_chunk", "flag", "Answers beside the prompts of a prefill.", default=False),

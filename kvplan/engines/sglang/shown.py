@@ -51,6 +51,8 @@ def shown_arguments(model: Model, arguments: Arguments) -> dict[str, Any]:
         del shown["attn_dp_size"]
     if arguments.ep > 1:
         shown["ep_size"] = arguments.ep
+    if arguments.role != "null":
+        shown["disaggregation_mode"] = arguments.role
     if arguments.moe_a2a_backend != "none":
         shown["moe_a2a_backend"] = arguments.moe_a2a_backend
     if has_window_pool(model) or has_kind(model, Kind.COMPRESSED):
@@ -106,6 +108,7 @@ def fraction_of(model: Model, arguments: Arguments) -> Fraction:
 def _automatic(model: Model, arguments: Arguments) -> Fraction:
     multimodal = is_multimodal(model)
     rules = arguments.rules
+    answers = rules.roles and arguments.role == "decode"  # images are read where prompts are
     serving = Serving(
         tp=arguments.tp,
         pp=arguments.pp,
@@ -120,7 +123,10 @@ def _automatic(model: Model, arguments: Arguments) -> Fraction:
         attn_dp=arguments.told_groups if arguments.told_groups > 1 else 0,
         deepep=arguments.moe_a2a_backend == "deepep" and not rules.graphs_counted,
         drafts=draft_reserve(arguments) if rules.prefill_graphs else _draft_reserve(arguments),
-        vision=facts_of(model).vision if multimodal and rules.image_factor else None,
+        role=arguments.role if rules.roles else "null",
+        max_running_requests=arguments.given_requests,
+        draft_tokens=arguments.draft_tokens or 1,
+        vision=facts_of(model).vision if multimodal and rules.image_factor and not answers else None,
     )
     if not rules.prefill_graphs:
         return older_fraction(arguments.device.memory_mib, serving, rules.memory)
@@ -160,6 +166,17 @@ def image_reserve(model: Model, arguments: Arguments) -> int:
     return 100 * MIB
 
 
+_PLAIN = frozenset((Kind.FULL, Kind.MLA, Kind.NONE))
+
+
+def _plain(model: Model, arguments: Arguments) -> bool:
+    """Whether a server of one role has the pools of every server: index keys, states, windows and images have
+    rules of their own there (mem_cache/kv_cache_configurator.py, model_executor/pool_configurator.py)."""
+    kinds = {part.kind for run in model.runs for part in run.layer.parts}
+    windows = set() if arguments.role == "decode" else {Kind.SLIDING, Kind.CHUNKED}
+    return kinds <= _PLAIN | windows and not is_multimodal(model)
+
+
 def warnings_of(model: Model, arguments: Arguments, *, refused: bool) -> list[str]:
     found = []
     windows = any(
@@ -171,6 +188,8 @@ def warnings_of(model: Model, arguments: Arguments, *, refused: bool) -> list[st
         found.append(
             f"SGLang has no class of its own for {model.architecture}: it would run through transformers"
         )
+    if arguments.role != "null" and not (arguments.rules.roles and _plain(model, arguments)):
+        found.append(f"not counted: what --disaggregation-mode {arguments.role} changes in SGLang's pools")
     if not arguments.device.nvidia:
         found.append("AMD GPUs: asked of SGLang 0.5.23 on MI300X and MI355X alone, not of other releases")
     return found

@@ -52,7 +52,8 @@ class Rules(KeptHash):
     window_floor: a window pool that holds no request is refused. prompt_graphs: whose graphs of prompts keep
     memory (`.prompt_graphs`; empty: as 0.5.23), image_graphs: those of images;
     drafts_kept: so do drafts; graphs_counted: decode graphs keep memory though they are disabled;
-    graphs_in_context: graphs of prompts are no longer than --context-length. DeepSeek-V4: stage_layers:
+    graphs_in_context: graphs of prompts are no longer than --context-length. roles: what is kept free follows
+    --disaggregation-mode. DeepSeek-V4: stage_layers:
     layers beside the model's own are not counted; fixed_states: states of ratio 128 are of requests, not of
     tokens; padded_latents: pages are priced as they are padded.
     given_estimated, given_halved: what bounds --max-running-requests: the own estimate, half the tokens.
@@ -109,6 +110,7 @@ class Rules(KeptHash):
     drafts_kept: bool = False
     graphs_counted: bool = False
     graphs_in_context: bool = False
+    roles: bool = False
     rope_by_layer: bool = False
     memory: str = "0.4.6"
     one_more: bool = True
@@ -218,7 +220,10 @@ _CHANGES: tuple[tuple[str, dict[str, Any]], ...] = (
         },
     ),
     ("0.5.15", {"prompt_graphs": "breakable", "fixed_states": True}),
-    ("0.5.16", {"graphs_counted": False, "image_graphs": "0.5.16", "block_formats": True}),
+    (
+        "0.5.16",
+        {"graphs_counted": False, "image_graphs": "0.5.16", "block_formats": True, "roles": True},
+    ),
     (
         "0.5.17",
         {

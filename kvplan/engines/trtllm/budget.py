@@ -2,12 +2,13 @@
 
 NVIDIA/TensorRT-LLM 1.2 tensorrt_llm/_torch/pyexecutor/_util.py (KvCacheCreator): a start-up run of context
 requests with max_num_tokens tokens beside a small temporary cache gives the peak (torch and the rest); the
-temporary cache is given back. The rest is what the driver says is used less what torch has allocated: the
-CUDA context, the kernels' libraries, workspaces, NCCL and the graphs, which are captured before the measured
-run. Where a later release leaves the run out, the peak is what is used then. Activations are estimated here
-by the forward pass of kvplan.engines.vllm.profile_peak with the newest coefficients; one server's log stands
-behind the rest (Llama-3-8B on an H200, 1.2.0rc4: 17.76 GiB, of them 14.96 weights, 2.55 outside torch, 0.14
-of the run).
+temporary cache is given back. States are allocated before the run and again before the cache
+(mamba_cache_manager.py, MambaHybridCacheManager): the fraction is of what they leave. The rest is what the
+driver says is used less what torch has allocated: the CUDA context, the kernels' libraries, workspaces, NCCL
+and the graphs, which are captured before the measured run. Where a later release leaves the run out, the peak
+is what is used then. Activations are estimated here by the forward pass of kvplan.engines.vllm.profile_peak
+with the newest coefficients; one server's log stands behind the rest (Llama-3-8B on an H200, 1.2.0rc4: 17.76
+GiB, of them 14.96 weights, 2.55 outside torch, 0.14 of the run).
 """
 
 from __future__ import annotations
@@ -95,7 +96,10 @@ def fit(model: Model, choice: Choice, settings: Serving, start: Start) -> Fit:
         )
     how = f"context requests of {load.max_num_batched_tokens:,} tokens together; {UNCALIBRATED}"
     lines += [about("activation peak", peak, peak // 2 + GIB // 4, how), *reserved]
-    budget = _budget(gpu.slug, total, tuple(lines), fraction)
+    states = 0
+    if options.count("mamba_state_cache_interval") is None:
+        states = int(started.settings.get("state_slots", 0)) * started.per_gpu.fixed_bytes_per_request
+    budget = _budget(gpu.slug, total, tuple(lines), fraction, states)
     weights = ModelWeights(facts.bytes_per_gpu, facts.total_bytes, facts.source)
     warnings += (
         *said,
@@ -142,11 +146,12 @@ def divided(model: Model, settings: Settings, started: SizeResult) -> Parallel:
     return parallel_of(model, settings, resolve(OPTIONS, dict(settings.engine_options), "trtllm"))
 
 
-def _budget(gpu: str, total: int, lines: tuple[BudgetLine, ...], fraction: Fraction) -> Budget:
-    """⌊max(0, total − lines) · fraction⌋; the rest of what is free stays unused."""
+def _budget(gpu: str, total: int, lines: tuple[BudgetLine, ...], fraction: Fraction, states: int) -> Budget:
+    """States, and ⌊(total − lines − states) · fraction⌋; the rest of what is free stays unused."""
 
     def pool(taken: int) -> int:
-        return int(max(0, total - taken) * fraction)
+        free = max(0, total - taken)
+        return min(free, states) + int(max(0, free - states) * fraction)
 
     taken = sum(line.bytes for line in lines)
     return Budget(

@@ -35,7 +35,6 @@ from kvplan.engines.trtllm.options import OPTIONS
 from kvplan.engines.trtllm.plan import (
     MAX_BATCH_SIZE,
     MAX_NUM_TOKENS,
-    TOKENS_PER_BLOCK,
     Blocks,
     Plan,
     blocks_charged,
@@ -45,7 +44,7 @@ from kvplan.engines.trtllm.plan import (
     rank_bytes,
     state_slots,
 )
-from kvplan.engines.trtllm.store import part_store, store_for
+from kvplan.engines.trtllm.store import part_store, store_for, tokens_per_block
 from kvplan.engines.trtllm.v2 import PlanV2, plan_v2
 from kvplan.engines.trtllm.windows import check_retention, warnings_of, windows_of
 from kvplan.errors import KvplanError
@@ -147,10 +146,17 @@ def _compile(model: Model, version: str, max_seq_len: int, values: tuple[Any, ..
         plan,
         refusal,
         max_seq_len,
-        MappingProxyType(_shown(store, settings, options, max_seq_len, slots)),
+        MappingProxyType(_shown(model, store, settings, options, max_seq_len, slots)),
         layer_answers(model, lambda part: part_store(store, part, settings.mamba_ssm_cache_dtype)),
-        (*model.warnings, *warnings_of(model, options)),
+        (*model.warnings, *_flash_mla(model, settings), *warnings_of(model, options)),
     )
+
+
+def _flash_mla(model: Model, settings: Serving) -> list[str]:
+    block = tokens_per_block(model, settings)
+    if settings.block_size in (None, block):
+        return []
+    return [f"tokens_per_block is {block} with FlashMLA, whatever is asked"]
 
 
 def plan_of(model: Model, settings: Settings, version: str) -> Plan | None:
@@ -195,8 +201,9 @@ def _held(plan: Plan, tokens: int, settings: Settings) -> tuple[PerGpu, Total]:
 def _answer(plan: Plan, tokens: int, memory: int) -> tuple[Refusal | None, Pool | None]:
     found = pool_blocks(plan, memory)
     rank = plan.fullest
-    if rank.state and (state_slots(plan) + 1) * rank.state > memory and rank.windows:
-        fitting = memory // rank.state // len(plan.ranks) - 2
+    snapshots = plan.interval is not None
+    if rank.state and (state_slots(plan) + snapshots) * rank.state > memory and rank.windows:
+        fitting = memory // rank.state // (plan.resident // plan.max_batch_size) - 2 * snapshots
         return (
             Refusal(
                 "not-enough-memory",
@@ -295,12 +302,12 @@ def _unsupported(model: Model) -> Refusal | None:
 
 
 def _shown(
-    store: Storage, settings: Serving, options: Options, max_seq_len: int, slots: int | None
+    model: Model, store: Storage, settings: Serving, options: Options, max_seq_len: int, slots: int | None
 ) -> dict[str, Any]:
     shown: dict[str, Any] = {
         "dtype": store.dtype.name,
         "kv_cache_dtype": store.kv.name,
-        "tokens_per_block": settings.block_size or TOKENS_PER_BLOCK,
+        "tokens_per_block": tokens_per_block(model, settings),
         "max_seq_len": max_seq_len,
         "max_batch_size": settings.max_num_seqs or MAX_BATCH_SIZE,
         "max_num_tokens": settings.max_num_batched_tokens or MAX_NUM_TOKENS,

@@ -5,7 +5,30 @@ Dynamo's wrapper has two options under other names: ai-dynamo/dynamo recipes/dee
 
 from __future__ import annotations
 
-from kvplan.engines.launch import Server
+from collections.abc import Mapping
+from typing import Any
+
+from kvplan.engines.launch import Serve, Server, as_object
+
+_SPECULATION = "--speculative-config"
+"""Of the options file alone; what `.command` writes for prediction layers."""
+_LENGTHS = ("num_nextn_predict_layers", "max_draft_len")
+
+
+def translate(serve: Serve, options: Mapping[str, Any]) -> tuple[str, ...]:
+    """The model's own prediction layers (MTPDecodingConfig, llmapi/llm_args.py: one where no number is
+    given); of other decoding types the draft is in no figure."""
+    given = as_object(options.get(_SPECULATION))
+    if given is None:
+        return ()
+    kind = str(given.get("decoding_type"))
+    drafted = next((given[key] for key in _LENGTHS if given.get(key) is not None), 1)
+    if kind != "MTP" or not str(drafted).isdecimal() or not int(drafted):
+        return (f"the draft of speculative_config, decoding_type {kind}",)
+    serve["speculative_config"] = {"method": "mtp", "num_speculative_tokens": int(drafted)}
+    left = {key: value for key, value in given.items() if key not in ("decoding_type", *_LENGTHS)}
+    return tuple(f"speculative_config.{key}: {value}" for key, value in left.items())
+
 
 SERVER = Server(
     "trtllm",
@@ -15,6 +38,8 @@ SERVER = Server(
     renamed=(("--model-path", "--model"), ("--extra-engine-args", "--config")),
     tagged=("tensorrt-llm/release",),
     positional=True,
+    translate=translate,
+    translated=(_SPECULATION,),
     options_file="--config",
     variables=("TRTLLM_", "TLLM_"),
 )

@@ -8,7 +8,7 @@ from fractions import Fraction
 from kvplan.engines.base import has_kind, part_terms
 from kvplan.engines.generic import split_evenly
 from kvplan.engines.options import Options
-from kvplan.engines.trtllm.store import part_store
+from kvplan.engines.trtllm.store import part_store, tokens_per_block
 from kvplan.engines.trtllm.windows import windows_of
 from kvplan.errors import KvplanError
 from kvplan.families import Kind, Storage
@@ -18,7 +18,6 @@ from kvplan.settings import Serving
 from kvplan.terms import Grows
 from kvplan.units import ceil_div
 
-TOKENS_PER_BLOCK = 32
 MAX_BATCH_SIZE = 2048
 MAX_NUM_TOKENS = 8192
 
@@ -59,8 +58,8 @@ class Plan:
 
     @property
     def resident(self) -> int:
-        """Requests that own a state slot: max_batch_size for each pipeline stage."""
-        return self.max_batch_size * len(self.ranks)
+        """Requests that own a state slot."""
+        return self.max_batch_size if self.interval is None else self.max_batch_size * len(self.ranks)
 
 
 @record()
@@ -77,14 +76,7 @@ def make_plan(model: Model, store: Storage, settings: Serving, options: Options,
     tp = 1 if options.flag("enable_attention_dp") else settings.tensor_parallel_size
     layers = model.layers()
     stages = split_evenly(layers, settings.pipeline_parallel_size)
-    if settings.speculative_method is not None:
-        if not model.draft_layers:
-            raise KvplanError(
-                "no-draft",
-                f"{model.id} has no prediction layers of its own",
-                help="size the draft model by itself",
-            )
-        stages[-1] = [*stages[-1], *model.draft_layers]
+    stages[-1] = [*stages[-1], *draft_layers(model, settings)]
     pattern = tuple(min(max_seq_len, window) for window in windows_of(options)) or (max_seq_len,)
     if has_kind(model, Kind.MLA):
         pattern = (max_seq_len,)
@@ -92,7 +84,7 @@ def make_plan(model: Model, store: Storage, settings: Serving, options: Options,
         tuple(_rank(stage, store, settings.mamba_ssm_cache_dtype, tp, pattern) for stage in stages),
         tp,
         pattern,
-        settings.block_size or TOKENS_PER_BLOCK,
+        tokens_per_block(model, settings),
         max_seq_len,
         settings.max_num_seqs or MAX_BATCH_SIZE,
         options.count("mamba_state_cache_interval"),
@@ -111,6 +103,31 @@ def make_plan(model: Model, store: Storage, settings: Serving, options: Options,
             help="leave it out",
         )
     return plan
+
+
+def draft_layers(model: Model, settings: Serving) -> list[Layer]:
+    """A layer of the cache for each token drafted, though one prediction layer makes them all.
+
+    _torch/speculative/utils.py (get_num_spec_layers: num_nextn_predict_layers, as asked;
+    NVIDIA/TensorRT-LLM#12683 has three of DeepSeek-V3.2's one).
+    Raises KvplanError(no-draft | unsupported-setting).
+    """
+    if settings.speculative_method is None:
+        return []
+    if has_kind(model, Kind.STATE):
+        raise KvplanError(
+            "unsupported-setting",
+            "TensorRT-LLM 1.2 does not speculate beside states (NVIDIA/TensorRT-LLM#11533)",
+            help="leave out --speculative",
+        )
+    if not model.draft_layers:
+        raise KvplanError(
+            "no-draft",
+            f"{model.id} has no prediction layers of its own",
+            help="size the draft model by itself",
+        )
+    own = model.draft_layers
+    return [own[place % len(own)] for place in range(max(1, settings.num_speculative_tokens))]
 
 
 def _rank(layers: Iterable[Layer], store: Storage, ssm: str, tp: int, pattern: tuple[int, ...]) -> Rank:
@@ -142,8 +159,8 @@ def _rank(layers: Iterable[Layer], store: Storage, ssm: str, tp: int, pattern: t
 
 
 def state_slots(plan: Plan) -> int:
-    """max_batch_size · pipeline stages, and one for padding."""
-    return plan.resident + 1
+    """max_batch_size (MambaCacheManager); with snapshots, which later releases have, one more for padding."""
+    return plan.resident + (plan.interval is not None)
 
 
 def rank_bytes(plan: Plan, rank: Rank, tokens: int) -> int:

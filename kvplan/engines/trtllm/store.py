@@ -9,12 +9,14 @@ from kvplan.dtypes import KV_DTYPES, KvDtype, Packing, kv_dtype, scalar
 from kvplan.engines.base import served_dtype
 from kvplan.engines.kv_support import rows_of, unsupported, words_on
 from kvplan.errors import KvplanError
-from kvplan.families import Part, Storage
+from kvplan.families import MultiHeadLatentAttention, Part, Storage
 from kvplan.model import Model
 from kvplan.settings import Serving
 
 VERSION = "1.2"
 ASSUMED_GPU, ASSUMED_CAPABILITY = "the assumed H100", (9, 0)
+TOKENS_PER_BLOCK, FLASH_MLA = 32, 64
+_HOPPER, _FLASH_WIDTH = (9, 0), 576
 OLDEST = (8, 0)
 """NVIDIA/TensorRT-LLM docs/source/supported-hardware.md: Ampere, Ada, Hopper, Blackwell."""
 
@@ -30,6 +32,24 @@ def store_for(model: Model, settings: Serving) -> Storage:
         else scalar(settings.mamba_ssm_cache_dtype),
         index_key=KV_DTYPES["fp8_per_token_head"],
     )
+
+
+def tokens_per_block(model: Model, settings: Serving) -> int:
+    """As asked, else 32; 64 whatever is asked where MLA runs on FlashMLA, on Hopper with latents as wide as
+    DeepSeek's.
+
+    _torch/pyexecutor/py_executor_creator.py (create_py_executor), _torch/model_config.py (enable_flash_mla).
+    """
+    capability = ASSUMED_CAPABILITY if settings.gpu is None else settings.gpu.compute_capability
+    latents = {
+        part.kv_lora_rank + part.qk_rope_head_dim
+        for run in model.runs
+        for part in run.layer.parts
+        if isinstance(part, MultiHeadLatentAttention)
+    }
+    if capability == _HOPPER and latents == {_FLASH_WIDTH}:
+        return FLASH_MLA
+    return settings.block_size or TOKENS_PER_BLOCK
 
 
 @lru_cache(maxsize=1024)

@@ -17,7 +17,7 @@ from kvplan.engines.tensors.base import BlockPool, Group, GroupKind, Layout, Ran
 from kvplan.engines.tensors.building import Building, data_and_scales
 from kvplan.engines.tensors.parts import Stored, element_bytes, pooled, stored
 from kvplan.engines.trtllm.engine import TrtLlm, plan_of
-from kvplan.engines.trtllm.plan import Blocks, Plan, pool_blocks, room_of, state_slots
+from kvplan.engines.trtllm.plan import Blocks, Plan, draft_layers, pool_blocks, room_of, state_slots
 from kvplan.engines.trtllm.store import part_store, store_for
 from kvplan.errors import KvplanError
 from kvplan.families import Kind
@@ -47,7 +47,7 @@ def layout(model: Model, settings: Settings, version: str, rank: Rank) -> Layout
         len(part) for part in split_evenly(model.layers(), settings.pipeline_parallel_size)[: rank.stage]
     )
     if settings.speculative_method is not None and rank.stage == settings.pipeline_parallel_size - 1:
-        layers += model.draft_layers
+        layers += draft_layers(model, settings)
     slots = state_slots(plan) if own.state else 0
     _Stage(build, model, settings, plan, slots).fill(enumerate(layers, first), found)
     requests = min(pool.requests_that_fit, plan.resident) if own.state else pool.requests_that_fit
@@ -195,7 +195,7 @@ class _Stage:
         if group is None:
             group = self.build.group(
                 Group("state", GroupKind.STATE, len(self.build.pools), len(own), 1, fixed=1),
-                BlockPool("states", self.slots, first=1),
+                BlockPool("states", self.slots),
             )
         size = element_bytes(own[0][1].dtype)
         tensor = self.build.tensor(name, (len(own), self.slots, content // size), own[0][1].dtype)

@@ -16,8 +16,8 @@ from fractions import Fraction
 from kvplan.engines.base import has_kind, part_terms
 from kvplan.engines.generic import split_evenly
 from kvplan.engines.options import Options
-from kvplan.engines.trtllm.plan import MAX_BATCH_SIZE, TOKENS_PER_BLOCK
-from kvplan.engines.trtllm.store import part_store
+from kvplan.engines.trtllm.plan import MAX_BATCH_SIZE
+from kvplan.engines.trtllm.store import part_store, tokens_per_block
 from kvplan.engines.trtllm.windows import windows_of
 from kvplan.errors import KvplanError
 from kvplan.families import Kind, Storage
@@ -72,7 +72,7 @@ def plan_v2(model: Model, store: Storage, settings: Serving, options: Options, m
     """Raises KvplanError(unsupported-setting | unsupported-dtype) for what this manager does not take."""
     _check(model, store, settings, options)
     tp = 1 if options.flag("enable_attention_dp") else settings.tensor_parallel_size
-    block = settings.block_size or TOKENS_PER_BLOCK
+    block = tokens_per_block(model, settings)
     pattern = tuple(min(max_seq_len, window) for window in windows_of(options)) or (max_seq_len,)
     util = options.share("max_util_for_resume")
     assert util is not None

@@ -316,6 +316,8 @@ class _Reader:
             elif row is not None:
                 text = value if isinstance(value, (dict, bool, list)) or value is None else str(value)
                 self.take(Option(long if long in table else "--" + path, row, text))
+            elif long in self.server.translated:
+                self.options.setdefault(long, value)
             elif known is not None:
                 self.put(known, value, path)
             else:

@@ -83,6 +83,7 @@ def _sglang() -> Plan:
             "swa_full_tokens_ratio": Fraction(1, 2), "disable_hybrid_swa_memory": True,
             "disable_radix_cache": False, "disable_overlap_schedule": True, "enable_dp_attention": True,
             "mamba_full_memory_ratio": Fraction(9, 10), "mamba_radix_cache_strategy": "extra_buffer",
+            "cuda_graph_max_bs": 128, "disaggregation_mode": "prefill",
             "max_mamba_cache_size": 100, "dsa_prefill_backend": "fa3", "dsa_decode_backend": "fa3",
             "enable_lora": True, "max_loras_per_batch": 4, "max_lora_rank": 32,
             "lora_target_modules": ("qkv_proj", "o_proj"), "attn_dp_size": 2, "enable_dp_lm_head": True,

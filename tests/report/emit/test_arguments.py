@@ -264,6 +264,15 @@ def test_no_graphs_by_release(version: str, words: str) -> None:
     assert ("--disable-cuda-graph" in made) is (version == "0.5.13")
 
 
+@pytest.mark.parametrize(
+    ("version", "word"),
+    [("0.5.13", "--cuda-graph-max-bs 128"), ("0.5.14", "--cuda-graph-max-bs-decode 128")],
+)
+def test_the_largest_graph_by_release(version: str, word: str) -> None:
+    """0.5.20 has the second name alone (arg_groups/fields/exec_.py)."""
+    assert word in _words(version, options={"cuda_graph_max_bs": 128})
+
+
 def _words(version: str, **settings: Any) -> str:
     made = plan(f"sglang@{version}", **settings)
     return " ".join(arguments_of(made, made.settings, TABLES["sglang"], version).words)

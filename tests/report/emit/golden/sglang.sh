@@ -20,6 +20,8 @@ CUDA_VISIBLE_DEVICES=0,1,2,3,4,5,6,7 \
   --page-size 64 \
   --mem-fraction-static 0.85 \
   --max-total-tokens 1000000 \
+  --cuda-graph-max-bs-decode 128 \
+  --disaggregation-mode prefill \
   --chunked-prefill-size 8192 \
   --max-prefill-tokens 4096 \
   --enable-mixed-chunk \
