@@ -173,7 +173,8 @@ def test_e_ollama_answers_in_its_words() -> None:
 def test_lm_studio_shares_one_cache() -> None:
     """Its documented defaults: four predictions in one unified cache, a physical batch of 512."""
     found, said, _ = _start("lmstudio", "qwen3-8b", CARD, Wish())
-    assert found == {"kv_unified": True, "ubatch_size": 512, "ctx_size": 4096, "parallel": 4}
+    wanted = {"kv_unified": True, "ubatch_size": 512, "fit": True, "ctx_size": 4096, "parallel": 4}
+    assert found == wanted
     assert "not public" in said
     half, said, _ = _start("lmstudio", "qwen3-8b", CARD, Wish(8192, gpu_part=Fraction(1, 2)))
     assert half["n_gpu_layers"] == 18
