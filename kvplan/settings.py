@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import replace
 from fractions import Fraction
 from operator import attrgetter
@@ -192,6 +193,14 @@ def asked_of(serving: Serving, **request: Any) -> Settings:
 
 MEDIA = ("images", "image_size", "video_frames", "audio_seconds", "min_pixels", "max_pixels")
 """Options for what a request carries beside its text; a reader turns them into tokens."""
+_OF_MEDIA = ("image_tokens", "video_tokens", "audio_tokens")
+
+
+def media_tokens(shown: Iterable[tuple[str, object]]) -> int:
+    """Tokens of a request that are no text, of what an answer shows of its media."""
+    return sum(int(str(amount)) for name, amount in shown if name in _OF_MEDIA)
+
+
 LOOKUP_METHODS = ("ngram", "ngram_gpu", "suffix")
 """Speculative methods that propose what was seen before: no model, no layers, no weights."""
 HEAD_METHODS = ("eagle", "eagle3")

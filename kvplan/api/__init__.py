@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, overload
 
 from kvplan.api.arguments import check_each, check_type, takes
 from kvplan.api.asked import Asked
+from kvplan.api.helps import with_ways_out
 from kvplan.api.load import MODEL, ModelLike, gpus_of, load_gpu, load_model
 from kvplan.api.options import (
     OPTION_NAMES,
@@ -108,7 +109,7 @@ def size(model: ModelLike | Plan, *, engine: str | None = None, **options: Any) 
 
 
 def _answered(asked: Asked) -> SizeResult:
-    result = ask(asked.model, asked.choice, asked.settings)
+    result = with_ways_out(*asked, ask(*asked))
     result.asked = asked
     return result
 

@@ -19,7 +19,8 @@ from kvplan.settings import Settings, started_in
 class Held(NamedTuple):
     """What one machine holds. gpus: of one server; cells: one for each length, None where the model takes no
     request that long, 0 where the engine would not start. alone: whether each length has a server that is
-    started for it, since none starts for the longest. why: why there is no line."""
+    started for it, since none starts for the longest. why: why there is no line. max_model_len: what all
+    lengths are served with, where neither the question nor the model says it."""
 
     gpu: Gpu
     gpus: int
@@ -29,6 +30,7 @@ class Held(NamedTuple):
     alone: bool = False
     why: str | None = None
     warnings: tuple[str, ...] = ()
+    max_model_len: int | None = None
 
 
 def held(model: Model, choice: Choice, settings: Settings, lengths: Sequence[int]) -> Held:
@@ -74,7 +76,9 @@ def _held(line: Held, model: Model, choice: Choice, settings: Settings, lengths:
         budget = ask(model, choice, base).budget if alone else result.budget
         cells.append(_cell(model, choice, base, budget, length))
     weights = result.weights.bytes_per_gpu
-    return line._replace(cells=tuple(cells), weights=weights, alone=alone, warnings=result.warnings)
+    line = line._replace(cells=tuple(cells), weights=weights, alone=alone, warnings=result.warnings)
+    told = None if alone or settings.max_model_len is not None else started.max_model_len
+    return line if told == model.max_model_len else line._replace(max_model_len=told)
 
 
 def _cell(model: Model, choice: Choice, base: Settings, budget: Budget | None, length: int) -> Fitting:

@@ -6,7 +6,8 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
-from kvplan.engines.base import Choice
+from kvplan.api.helps import tried
+from kvplan.engines.base import SAFE, Choice
 from kvplan.engines.budget import TOO_LITTLE
 from kvplan.model import Model
 from kvplan.questions import SHORTEST_RUNG, ask, max_requests, powers_of_two, uncounted, verdict
@@ -51,6 +52,9 @@ def fits_of(
     safe = replace(likely, kv_cache_memory=budget.kv_pool_low_bytes)
     largest, is_own, _ = _largest_start(model, choice, likely)
     surely, _, never = _largest_start(model, choice, safe)
+    if never is not None:
+        ways = tried(model, replace(choice, pool=SAFE), settings, never.help)
+        never = replace(never, help=tuple(ways))
     if result.refusal is not None:
         may_start = result.refusal.code == TOO_LITTLE and _holds_at_most(model, choice, settings, budget)
         return Fits((), largest, surely, is_own, may_start)

@@ -80,6 +80,10 @@ class SizeOptions(TypedDict, total=False):
     """Keep finished prompts for reuse."""
     attention_backend: str | None
     """Attention backend, where it decides the block size."""
+    any_length: bool | None
+    """With max_model_len: one longer than the config's is let through."""
+    config_length: int | str | None
+    """max_position_embeddings, where an override of the config says another."""
     speculative_model: ModelLike | None
     """The draft model, beside --speculative draft_model:5: its weights and its cache count."""
     enable_lora: bool | None
@@ -147,10 +151,6 @@ class SizeOptions(TypedDict, total=False):
     aiter_triton_mxfp4_bf16, aiter_triton_mxfp4_mxfp4, flydsl, hpc, emulation, rdna3."""
     indexer_kv_dtype: str | None
     """What DeepSeek-V4's indexer keeps its keys in (default: fp8). One of auto, fp8, mxfp4."""
-    any_length: bool | None
-    """A longer context than the config's is let through (VLLM_ALLOW_LONG_MAX_MODEL_LEN=1)."""
-    config_length: int | str | None
-    """max_position_embeddings, where an override of the config says another."""
     mem_fraction_static: Fraction | float | str | None
     """Part of the memory for weights and cache (default: by the GPU's memory)."""
     swa_full_tokens_ratio: Fraction | float | str | None
@@ -246,7 +246,7 @@ class SizeOptions(TypedDict, total=False):
     cache_type_v: str | None
     """Cache type of V. One of f32, f16, bf16, q8_0, q4_0, q4_1, iq4_nl, q5_0, q5_1."""
     ctx_size: int | str | None
-    """n_ctx, over all slots (default: what the requests need)."""
+    """n_ctx, over all slots; 0: the model's own (default: what the requests need)."""
     parallel: int | str | None
     """Slots (default: one a request)."""
     kv_unified: bool | None
@@ -265,6 +265,12 @@ class SizeOptions(TypedDict, total=False):
     """Layers, the first ones, whose experts stay in host memory."""
     cpu_moe: bool | None
     """All experts stay in host memory."""
+    fit: bool | None
+    """Cut the context and leave layers in host memory (default: where either is not given)."""
+    fit_target: int | str | None
+    """Bytes of each GPU that --fit keeps free."""
+    fit_ctx: int | str | None
+    """The context is the server's affair: its own length, cut to no less than this."""
     kv_offload: bool | None
     """Keep the cache on the GPUs; off: in host memory."""
     mmproj: bool | None
@@ -361,6 +367,10 @@ class PlanOptions(TypedDict, total=False):
     """Keep finished prompts for reuse."""
     attention_backend: str | None
     """Attention backend, where it decides the block size."""
+    any_length: bool | None
+    """With max_model_len: one longer than the config's is let through."""
+    config_length: int | str | None
+    """max_position_embeddings, where an override of the config says another."""
     speculative_model: ModelLike | None
     """The draft model, beside --speculative draft_model:5: its weights and its cache count."""
     enable_lora: bool | None
@@ -428,10 +438,6 @@ class PlanOptions(TypedDict, total=False):
     aiter_triton_mxfp4_bf16, aiter_triton_mxfp4_mxfp4, flydsl, hpc, emulation, rdna3."""
     indexer_kv_dtype: str | None
     """What DeepSeek-V4's indexer keeps its keys in (default: fp8). One of auto, fp8, mxfp4."""
-    any_length: bool | None
-    """A longer context than the config's is let through (VLLM_ALLOW_LONG_MAX_MODEL_LEN=1)."""
-    config_length: int | str | None
-    """max_position_embeddings, where an override of the config says another."""
     mem_fraction_static: Fraction | float | str | None
     """Part of the memory for weights and cache (default: by the GPU's memory)."""
     swa_full_tokens_ratio: Fraction | float | str | None
@@ -527,7 +533,7 @@ class PlanOptions(TypedDict, total=False):
     cache_type_v: str | None
     """Cache type of V. One of f32, f16, bf16, q8_0, q4_0, q4_1, iq4_nl, q5_0, q5_1."""
     ctx_size: int | str | None
-    """n_ctx, over all slots (default: what the requests need)."""
+    """n_ctx, over all slots; 0: the model's own (default: what the requests need)."""
     parallel: int | str | None
     """Slots (default: one a request)."""
     kv_unified: bool | None
@@ -546,6 +552,12 @@ class PlanOptions(TypedDict, total=False):
     """Layers, the first ones, whose experts stay in host memory."""
     cpu_moe: bool | None
     """All experts stay in host memory."""
+    fit: bool | None
+    """Cut the context and leave layers in host memory (default: where either is not given)."""
+    fit_target: int | str | None
+    """Bytes of each GPU that --fit keeps free."""
+    fit_ctx: int | str | None
+    """The context is the server's affair: its own length, cut to no less than this."""
     kv_offload: bool | None
     """Keep the cache on the GPUs; off: in host memory."""
     mmproj: bool | None

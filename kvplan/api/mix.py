@@ -11,6 +11,7 @@ from dataclasses import replace
 from fractions import Fraction
 from typing import NamedTuple
 
+from kvplan.api.helps import tried
 from kvplan.engines.base import Choice
 from kvplan.engines.budget.sharing import Taken, taken_of
 from kvplan.errors import KvplanError
@@ -73,6 +74,12 @@ def mixed(model: Model, choice: Choice, settings: Settings, parts: Sequence[Part
             detail=result.warnings,
             help=("--gpu h100", "--kv-cache-memory 16GiB"),
         )
+    if result.refusal is not None:
+        # A length of its own is no way out of a mix.
+        ways = tuple(
+            way for way in tried(model, choice, started, result.refusal.help) if "--tokens" not in way
+        )
+        result = replace(result, refusal=replace(result.refusal, help=ways))
     limit = None if result.pool is None else result.pool.max_num_seqs
     likely, safe = (_filled(model, choice, started, parts, pool or 0, limit) for pool in pools)
     return Mix(tuple(parts), likely, safe, limit, result)

@@ -187,6 +187,6 @@ def _unknown_option(name: str) -> KvplanError:
     near = did_you_mean(name, names)
     return KvplanError(
         "unknown-option",
-        f"size() has no option {name!r}",
+        f"there is no option {name!r}",
         help=f"did you mean {near}?" if near else "options: " + ", ".join(names),
     )

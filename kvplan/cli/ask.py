@@ -53,6 +53,8 @@ def question(names: list[str], given: Given, *, compare_dtypes: bool = False) ->
     every = specs is not None and ALL in specs
     named = None if specs is None else [choose(spec) for spec in (list(ENGINES) if every else specs)]
     lengths = values.pop("tokens", [None])
+    if 0 in lengths:
+        raise KvplanError("bad-setting", "a request has at least one token", help="--tokens 4096")
     counts = values.pop("requests", [None])
     dtypes = values.pop("kv_cache_dtype", [None])
     weights_from = values.pop("weights_from", None)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from itertools import product
 from typing import Any
 
@@ -9,6 +10,8 @@ from kvplan.api.capacity import Held, held
 from kvplan.cli.answer import Answer
 from kvplan.cli.ask import question
 from kvplan.cli.commands import Given, is_given, text_of
+from kvplan.cli.options import OPTIONS
+from kvplan.cli.typed import typed_words
 from kvplan.engines.base import Choice
 from kvplan.errors import EXIT_CANNOT_ANSWER, EXIT_NO, EXIT_OK, KvplanError
 from kvplan.model import Model
@@ -30,6 +33,7 @@ def machines(given: Given) -> list[dict[str, Any]]:
 def run(words: list[str], given: Given) -> Answer:
     """Requests at once by machine and length. Raises KvplanError(bad-usage) for what makes no one table."""
     lines: list[Held] = []
+    typed: list[dict[str, Any]] = []
     wrong: list[KvplanError] = []
     for options in machines(given):
         try:
@@ -51,6 +55,7 @@ def run(words: list[str], given: Given) -> Answer:
         line = held(model, choice, settings, lengths)
         if line not in lines:
             lines.append(line)
+            typed.append(options)
     if not lines:
         raise wrong[0]
     code = _code(lines, wanted)
@@ -59,23 +64,31 @@ def run(words: list[str], given: Given) -> Answer:
     from kvplan.report.capacity import capacity_screen
     from kvplan.report.notes import none_holds
 
-    typed = [*words, *(word for name, flag in _CARRIED for word in _pair(given, name, flag))]
     no = none_holds({wanted}) if code == EXIT_NO else []
-    return Answer([*no, *capacity_screen(model, choice, lines, lengths, wanted, typed=typed)], code=code)
+    step = _step(words, lines, typed, wanted)
+    return Answer([*no, *capacity_screen(model, choice, lines, lengths, wanted, step=step)], code=code)
 
 
-_CARRIED = (
-    ("tokens", "-t"),
-    ("engine", "-e"),
-    ("kv_cache_dtype", "--kv-cache-dtype"),
-    ("quantization", "-q"),
-)
-"""Options that the next question has too, as they were typed."""
+def _step(words: list[str], lines: list[Held], typed: list[dict[str, Any]], wanted: int) -> str:
+    """The first machine that holds what was asked for by itself, as its line was counted: the length that it
+    holds and what its server was started with, where they were not typed."""
 
+    def held(one: Held) -> list[int]:
+        return [cell.tokens for cell in one.cells if cell is not None and cell.likely >= wanted]
 
-def _pair(given: Given, name: str, flag: str) -> tuple[str, ...]:
-    text = text_of(given, name)
-    return () if text is None else (flag, text)
+    answered = [(one, options) for one, options in zip(lines, typed) if one.why is None]
+    first = next((pair for pair in answered if held(pair[0])), next(iter(answered), None))
+    if first is None:
+        return ""
+    line, options = first
+    longest, told = max(held(line), default=None), line.max_model_len
+    if line.alone:
+        told = longest
+    if longest is not None and (line.alone or longest != max(cell.tokens for cell in line.cells if cell)):
+        options = {**options, "tokens": str(longest)}
+    if told is not None:
+        options = {**options, "max_model_len": str(told)}
+    return shlex.join(["kvplan", "size", *words, *typed_words(options, OPTIONS)])
 
 
 def _usual(model: Model) -> tuple[int, ...]:

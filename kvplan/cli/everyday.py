@@ -16,12 +16,14 @@ class Everyday(NamedTuple):
 
 
 _TOKENS = ("tokens", "tokens of one request: 32k; or 8k,32k")
+_ONE_LENGTH = ("tokens", "tokens of one request: 32k")
 _REQUESTS = ("requests", "requests at once")
 _GPU = ("gpu", "h100, 8xh100, 80GiB, auto (kvplan gpus)")
 _TP = ("tensor_parallel_size", "tensor parallel size")
 _PP = ("pipeline_parallel_size", "pipeline parallel size")
 _DP = ("data_parallel_size", "data parallel size")
 _ENGINE = ("engine", "vllm@0.19, sglang, trtllm, llamacpp, all")
+_ONE_ENGINE = ("engine", "vllm@0.19, sglang, trtllm, llamacpp")
 _CACHE = ("kv_cache_dtype", "format of the cache: fp8, nvfp4, q8_0")
 _QUANTIZATION = ("quantization", "of weights: fp8; of a GGUF build: q4_k_m")
 _LENGTH = ("max_model_len", "longest request that may come, or auto")
@@ -54,7 +56,10 @@ EVERYDAY: dict[str, Everyday] = {
         ),
     ),
     "explain": Everyday(
-        (_TOKENS, _GPU, _TP, _PP, _DP, _ENGINE, _CACHE, _LENGTH, _BATCH, _DRAFTS, _ENV, _VERBOSE, _JSON),
+        (
+            *(_ONE_LENGTH, _GPU, _TP, _PP, _DP, _ONE_ENGINE, _CACHE),
+            *(_LENGTH, _BATCH, _DRAFTS, _ENV, _VERBOSE, _JSON),
+        ),
         (
             ("kvplan explain llama-3.1-8b", "its terms, multiplied out"),
             ("kvplan explain deepseek-v3 -t 32k --tp 8", "on each of 8 GPUs"),

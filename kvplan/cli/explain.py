@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import shlex
 from dataclasses import replace
 
+from kvplan.api.helps import with_ways_out
 from kvplan.cli.answer import Answer
 from kvplan.cli.ask import check_color, question, rules_file
 from kvplan.cli.commands import Given, is_given
+from kvplan.cli.options import OPTIONS
+from kvplan.cli.typed import typed_words
 from kvplan.errors import EXIT_NO, EXIT_OK, KvplanError
 from kvplan.questions import PLENTY, ask
 
@@ -16,15 +20,20 @@ def run(words: list[str], given: Given) -> Answer:
     check_color(given)
     asked = question(words, given)
     if len(asked.choices) * len(asked.variants) > 1:
-        raise KvplanError("bad-usage", "explain answers one question: one engine, length, number and dtype")
+        raise KvplanError(
+            "bad-usage",
+            "explain answers one question: one engine, length, number and dtype",
+            help=shlex.join(["kvplan", "size", *words, *typed_words(given, OPTIONS)]),
+        )
     model, choice = asked.models[0], replace(asked.choices[0], pool=None)
-    result = ask(model, choice, asked.variants[0])
+    settings = asked.variants[0]
+    result = with_ways_out(model, choice, settings, ask(model, choice, settings))
     code = EXIT_OK if result.ok else EXIT_NO
     if is_given(given, "json"):
         from kvplan.report.explain_json import explain_dump
 
         return Answer(data=explain_dump(model, result), code=code)
-    roomy = ask(model, choice, replace(asked.variants[0], kv_cache_memory=PLENTY))
+    roomy = ask(model, choice, replace(settings, kv_cache_memory=PLENTY))
     from kvplan.plans.serve import left_out
     from kvplan.report.explain import explain_screen, whole_screen
 

@@ -12,12 +12,15 @@ from kvplan.cli.ask import check_color
 from kvplan.cli.commands import Given, is_given, text_of
 from kvplan.cli.fits_options import FITTED
 from kvplan.cli.options import values_of
+from kvplan.cli.typed import typed_words
 from kvplan.errors import EXIT_NO, EXIT_OK, KvplanError
 from kvplan.record import dumped
 from kvplan.report.fits import fits_screen
 
 TOP = 20
 _SHOWN = ("gpu", "engine", "quantization", "top")
+_NOT_SIZED = ("engine", "quantization", "top")
+"""Of the look at one row: its own build and engine stand there."""
 
 
 def run(words: list[str], given: Given) -> Answer:
@@ -30,8 +33,8 @@ def run(words: list[str], given: Given) -> Answer:
             values[option.name] = values_of(option, text, f"{option.flags[0]} {text}")
     if values.get("requests") == 0:
         raise KvplanError("bad-usage", "--requests 0: nothing would have to fit", help="-n 1")
-    typed = values.get("gpu", "auto")
-    gpu = load_gpu("auto") if typed == "auto" else typed
+    named = values.get("gpu", "auto")
+    gpu = load_gpu("auto") if named == "auto" else named
     formats = values.get("quantization")
     result = fits(
         gpu,
@@ -45,4 +48,5 @@ def run(words: list[str], given: Given) -> Answer:
         shown = replace(result, rows=result.rows[: values.get("top", len(result.rows))])
         return Answer(data=dumped(shown), code=code)
     other = None if formats else fits_as_build(gpu, result, models=words[0] if words else None)
+    typed = typed_words({"gpu": "auto", **given}, FITTED, but=_NOT_SIZED)
     return Answer(fits_screen(result, values.get("top", TOP), typed, other), code=code)

@@ -144,9 +144,19 @@ def _own(engine: str, option: EngineOption) -> Option:
         _METAVARS[option.kind],
         switch if flag else option.parse,
         f"{option.help} One of {', '.join(option.choices)}." if option.choices else option.help,
-        _LORA if "lora" in option.name else _FORMATS if option == RETENTION else title_of(engine),
+        _panel(engine, option),
         off_flags=(name.replace("--", "--no-", 1),) if flag else (),
     )
+
+
+def _panel(engine: str, option: EngineOption) -> str:
+    """By what it is for, where more engines than one have it."""
+    if "lora" in option.name:
+        return _LORA
+    if option == RETENTION:
+        return _FORMATS
+    several = sum(any(own.name == option.name for own in owns) for owns in OPTIONS_OF.values()) > 1
+    return _SERVING if several else title_of(engine)
 
 
 _SHARED: tuple[Option, ...] = (

@@ -14,12 +14,12 @@ from kvplan.api import planned
 from kvplan.api.planning import plan
 from kvplan.cli.answer import Answer
 from kvplan.cli.ask import check_color
-from kvplan.cli.commands import Given, is_given, text_of
+from kvplan.cli.commands import Given, is_given
 from kvplan.cli.given import gather
 from kvplan.cli.options import PLAN_CHOICE, values_of
 from kvplan.cli.plan_options import PLANNED, SHARED
 from kvplan.cli.plan_word import NO_DEFAULTS, is_plan_file, plan_of
-from kvplan.cli.typed import size_command
+from kvplan.cli.typed import size_command, typed_words
 from kvplan.engines.base import generated
 from kvplan.errors import EXIT_NO, EXIT_OK, KvplanError
 from kvplan.files.writing import write_new, write_whole
@@ -280,14 +280,4 @@ def _write(result: PlanResult, path: Path, typed: list[str], *, overwrite: bool)
 
 def _typed(given: Given) -> list[str]:
     """The load and the GPUs as they were typed, for the lines that say what to type next."""
-    words: list[str] = []
-    for option in (*PLANNED, *SHARED, *PLAN_CHOICE):
-        value = given.get(option.name)
-        if value is False and option.off_flags:
-            words.append(option.off_flags[0])
-        if option.name in _OUTPUTS or value is None or value is False:
-            continue
-        words += [option.flags[-1] if len(option.flags[-1]) == 2 else option.flags[0]]
-        if (text := text_of(given, option.name)) is not None:
-            words.append(text)
-    return words
+    return typed_words(given, (*PLANNED, *SHARED, *PLAN_CHOICE), but=_OUTPUTS)

@@ -7,9 +7,12 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
+from kvplan.api.helps import with_ways_out
 from kvplan.cli.answer import Answer
 from kvplan.cli.ask import Question, check_color, question, rules_file
 from kvplan.cli.commands import Given, is_given, text_of
+from kvplan.cli.options import OPTIONS
+from kvplan.cli.typed import typed_words, words_to_plan
 from kvplan.engines.budget import divides
 from kvplan.errors import EXIT_CANNOT_ANSWER, EXIT_NO, EXIT_OK, KvplanError
 from kvplan.questions import Compared, ask, compare, ladder, memory_of, verdict
@@ -44,10 +47,10 @@ def run(words: list[str], given: Given) -> Answer:
 
 def _one(asked: Question, given: Given, json: bool) -> Answer:
     model, choice, settings = asked.models[0], asked.choices[0], asked.variants[0]
-    result = ask(model, choice, settings)
+    result = with_ways_out(model, choice, settings, ask(model, choice, settings))
     found = verdict(model, choice, settings, result)
     code = EXIT_OK if found is None or found.fits else EXIT_NO
-    if found is None and _asks(asked, given):
+    if found is None and _asks(asked):
         code = EXIT_CANNOT_ANSWER
     if json:
         return Answer(data=result.model_dump(), code=code)
@@ -71,35 +74,41 @@ def _one(asked: Question, given: Given, json: bool) -> Answer:
     return Answer(size_screen(result, found, **told), code=code)
 
 
-_CARRIED = {"engine": "-e", "tokens": "-t", "requests": "-n"}
-"""Options that the next question has too, as they were typed."""
+TOO_LONG = "request-too-long"
+"""The refusal that more GPUs do not mend."""
 
 
 def _step(asked: Question, given: Given, result: SizeResult) -> str:
     """The command that comes next: check a plan, plan for that GPU, or name a GPU; none where the refusal's
     ways out come first."""
-    if result.refusal is not None and result.budget is None:
+    if result.refusal is not None and (result.budget is None or result.refusal.code == TOO_LONG):
         return ""
     if asked.plan is not None:
         overlay = () if asked.plan.environment is None else ("--env", asked.plan.environment)
         return shlex.join(["kvplan", "check", asked.names[0], *overlay])
-    words = [asked.names[0]]
-    for name, flag in _CARRIED.items():
-        if (text := text_of(given, name)) is not None:
-            words += [flag, text]
     settings, engine = asked.variants[0], asked.choices[0].engine.name
     if settings.kv_cache_memory is not None or not divides(engine, settings):
         return ""
     if settings.gpu is None:
-        return shlex.join(["kvplan", "size", *words, "--gpu", "h100"])
+        words = typed_words(given, OPTIONS)
+        return shlex.join(["kvplan", "size", asked.names[0], *words, "--gpu", "h100"])
     if result.budget is None or settings.gpu.slug.startswith("unlisted-"):
         return ""
-    return shlex.join(["kvplan", "plan", *words, "--gpu", settings.gpu.slug])
+    carried = words_to_plan(given, but=("gpu",))
+    if carried is None:
+        return ""
+    return shlex.join(["kvplan", "plan", asked.names[0], *carried, "--gpu", settings.gpu.slug])
 
 
 def _several(asked: Question, given: Given, json: bool) -> Answer:
-    asks = _asks(asked, given)
+    asks = _asks(asked)
     rows = compare(asked.models, asked.choices, asked.variants, keep_errors=asked.forgiving)
+    rows = [
+        row
+        if row.result is None
+        else row._replace(result=with_ways_out(row.model, row.choice, row.settings, row.result))
+        for row in rows
+    ]
     code = EXIT_OK if any(_good(row) for row in rows) else EXIT_NO
     if asks and not any(row.max_requests is not None and _good(row) for row in rows):
         unjudged = any(row.max_requests is None and _good(row) for row in rows)
@@ -137,10 +146,9 @@ def _table(asked: Question, rows: Sequence[Compared], given: Given) -> Screen:
     return fit_grid_screen(rows, fitting, rules_file=rules)
 
 
-def _asks(asked: Question, given: Given) -> bool:
+def _asks(asked: Question) -> bool:
     """Whether it was asked if requests fit a GPU: a script takes an answer without a pool for yes."""
-    wanted = any(text_of(given, name) is not None for name in ("requests", "tokens"))
-    return wanted and all(settings.gpu is not None for settings in asked.variants)
+    return all(settings.gpu is not None for settings in asked.variants)
 
 
 def _good(row: Compared) -> bool:

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection, Iterable
 from fractions import Fraction
 
+from kvplan.cli.commands import Given
 from kvplan.cli.options import OPTIONS, Option
+from kvplan.cli.plan_options import PLANNED, SHARED
+from kvplan.errors import KvplanError
 from kvplan.gpu import Gpu
 from kvplan.model import Model
 from kvplan.settings import LONGEST, Settings
@@ -12,6 +16,47 @@ from kvplan.settings import LONGEST, Settings
 _DEFAULTS = Settings()
 _PAIRED = ("engine", "gpu", "speculative", "speculative_model")
 """Options that are written from more than the setting of their name."""
+
+
+def typed_words(given: Given, options: Iterable[Option], *, but: Collection[str] = ()) -> list[str]:
+    """The options that were given, as they can be typed again. but: names that are left out."""
+    words: list[str] = []
+    for option in options:
+        value = given.get(option.name)
+        if value is None or option.name in but:
+            continue
+        if isinstance(value, str):
+            words += [_shortest(option), value]
+        elif value or option.off_flags:
+            words.append(_shortest(option) if value else option.off_flags[0])
+    return words
+
+
+def _shortest(option: Option) -> str:
+    return option.flags[-1] if len(option.flags[-1]) == 2 else option.flags[0]
+
+
+_TO_PLAN = {option.name: option for option in (*PLANNED, *SHARED)}
+_OTHERWISE = ("host_memory",)
+"""Options of both commands that mean something else to each."""
+
+
+def words_to_plan(given: Given, *, but: Collection[str] = ()) -> list[str] | None:
+    """What was typed of ``size``'s options for ``plan``; None where it takes one of them not at all, or not
+    that value: it would answer another question."""
+    for option in OPTIONS:
+        value = given.get(option.name)
+        if value is None or option.name in but:
+            continue
+        taken = _TO_PLAN.get(option.name)
+        if taken is None or option.name in _OTHERWISE:
+            return None
+        try:
+            if isinstance(value, str):
+                taken.parse(value)
+        except KvplanError:
+            return None
+    return typed_words(given, OPTIONS, but=but)
 
 
 def size_command(model: str, engine: str, settings: Settings) -> list[str]:

@@ -14,6 +14,7 @@ from kvplan.cli.ask import check_color
 from kvplan.cli.commands import Given, is_given, text_of
 from kvplan.cli.options import one_of, values_of
 from kvplan.cli.progress import Stages, is_watched
+from kvplan.cli.typed import typed_words
 from kvplan.cli.validate_options import VALIDATED, device_number, seconds
 from kvplan.cli.validate_target import Asked, named_here
 from kvplan.errors import EXIT_CANNOT_RUN, EXIT_NO, EXIT_OK, KvplanError
@@ -189,19 +190,7 @@ def _dry(asked: Asked, on_gpu: bool, given: Given) -> Answer:
         return Answer(data={"schema_version": SCHEMA_VERSION, **planned.model_dump()})
     from kvplan.report.validate import dry_screen
 
-    return Answer(dry_screen(planned, typed=[asked.typed, *_typed(given)]))
-
-
-def _typed(given: Given) -> list[str]:
-    """The options as they can be typed again, for the run itself."""
-    words: list[str] = []
-    for option in VALIDATED:
-        value = given.get(option.name)
-        if isinstance(value, str):
-            words += [option.flags[0], value]
-        elif value is not None and option.name != "dry_run":
-            words += [option.flags[0] if value else option.off_flags[0]] if value or option.off_flags else []
-    return words
+    return Answer(dry_screen(planned, typed=[asked.typed, *typed_words(given, VALIDATED, but=("dry_run",))]))
 
 
 def _value(given: Given, name: str, parse: Any) -> Any:

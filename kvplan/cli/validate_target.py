@@ -12,7 +12,7 @@ from kvplan.engines.traits import traits_of
 from kvplan.errors import CannotRunHere, KvplanError
 from kvplan.gpu import Gpu
 from kvplan.model import Model
-from kvplan.settings import LONGEST
+from kvplan.settings import LONGEST, MEDIA
 from kvplan.validate.probe import Hardware
 from kvplan.validate.target import Target, bare_plan, target_of
 
@@ -42,9 +42,18 @@ class Asked:
         else:
             engine = flags.pop("engine", None)
             typed = [name for name in _OF_A_RUN if name in flags]
+            media = {name: flags.pop(name) for name in MEDIA if name in flags}
             weights_from = flags.pop("weights_from", None)
             settings = make_settings(**flags)
             self.model = load_model(word, weights_from=weights_from)
+            if media:
+                from kvplan.architectures.media.request import with_media
+
+                settings = with_media(self.model, settings, media)
+                longer = (
+                    name for name in ("tokens", "encoder_tokens") if getattr(settings, name) is not None
+                )
+                typed = list(dict.fromkeys((*typed, *longer)))
             self.choice = choose(engine or default_engine([self.model]))
             self.plan = bare_plan(self.model, self.choice, settings)
         self.changes: dict[str, Any] = {name: getattr(settings, name) for name in typed}

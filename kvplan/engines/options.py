@@ -226,7 +226,7 @@ LENGTH = (
     EngineOption(
         "any_length",
         "flag",
-        "A longer context than the config's is let through (VLLM_ALLOW_LONG_MAX_MODEL_LEN=1).",
+        "With max_model_len: one longer than the config's is let through.",
         default=False,
         served=False,
         planned=True,

@@ -60,6 +60,8 @@ def idle_settings(engine: str, model: Model, settings: Settings) -> tuple[str, .
         and not own.get("enable_dp_attention")
     ):
         found.append(f"data_parallel_size {settings.data_parallel_size}: replicas; the answer is that of one")
+    if own.get("any_length") and settings.max_model_len is None:
+        found.append("any_length has no effect without max_model_len: --max-model-len 64k")
     if not own.get("enable_lora"):
         found += [f"{name} has no effect without enable_lora" for name in _LORA if name in own]
     if settings.gpu is not None and settings.kv_cache_memory is None:

@@ -12,7 +12,7 @@ from kvplan.model import Model
 from kvplan.questions import MAX_REQUESTS
 from kvplan.report.layout import BLANK, Piece, Screen, Span, table, wrapped
 from kvplan.report.notes import next_line, short_warnings, too_few
-from kvplan.report.words import command, engine_title, size_words
+from kvplan.report.words import engine_title, size_words
 from kvplan.results import EngineRef
 
 _MOST_WARNINGS = 3
@@ -25,10 +25,9 @@ def capacity_screen(
     lengths: Sequence[int],
     wanted: int,
     *,
-    typed: Sequence[str] = (),
+    step: str = "",
 ) -> Screen:
-    """One line a machine; those without an answer below, with the reason. typed: the command line's words but
-    the machines."""
+    """One line a machine; those without an answer below, with the reason. step: what comes next."""
     title = engine_title(EngineRef(choice.engine.name, choice.version))
     asked = f" ({wanted:,} asked for)" if wanted > 1 else ""
     screen = wrapped(
@@ -47,21 +46,13 @@ def capacity_screen(
     notes = [f"{_name(one)}, TP {one.tensor_parallel_size}: {one.why}" for one in lines if one.why]
     if any(one.alone for one in lines):
         notes.append("*: none starts for the longest length; each length has a server started for it")
+    notes += [f"started with --max-model-len {told}" for told in {one.max_model_len for one in lines} if told]
     for note in notes:
         screen += wrapped(note, indent=1, hang=2)
     said = tuple(dict.fromkeys(text for one in lines for text in one.warnings))
     if said:
         screen += [BLANK, *short_warnings(said, _MOST_WARNINGS)]
-    answered = [one for one in lines if one.why is None]
-    first = next((one for one in answered if _holds(one, wanted)), next(iter(answered), None))
-    if first is not None:
-        gpus = first.gpu.slug if first.gpu.row else f"{first.gpus}x{first.gpu.slug}"
-        screen += [BLANK, *next_line(command("kvplan", "size", *(typed or (model.id,)), "--gpu", gpus))]
-    return screen
-
-
-def _holds(one: Held, wanted: int) -> bool:
-    return any(cell is not None and cell.likely >= wanted for cell in one.cells)
+    return [*screen, BLANK, *next_line(step)] if step else screen
 
 
 def _name(one: Held) -> str:

@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from kvplan.api.fitting import TOO_LARGE, FitResult, FitRow
 from kvplan.engines.folders import title_of
 from kvplan.engines.traits import traits_of
 from kvplan.report.layout import BLANK, Piece, Screen, Span, table, wrapped
 from kvplan.report.notes import help_lines
-from kvplan.report.words import count
+from kvplan.report.words import command, count
 from kvplan.units import GIB
 
 BILLION = 10**9
 UNVERIFIED, OTHER = "*", "+"
 
 
-def fits_screen(result: FitResult, top: int, typed: str, other: FitResult | None = None) -> Screen:
-    """typed: the GPU as the user wrote it. other: what another engine's builds hold, where nothing fits."""
+def fits_screen(result: FitResult, top: int, typed: Sequence[str], other: FitResult | None = None) -> Screen:
+    """typed: the GPU and what else ``size`` takes, as the user wrote it. other: what another engine's builds
+    hold, where nothing fits."""
     screen = answer_screen(result, top)
     if other is not None and other.rows:
         name, row, more = other.engine.partition("@")[0], other.rows[0], len(other.rows) - 1
@@ -25,10 +28,13 @@ def fits_screen(result: FitResult, top: int, typed: str, other: FitResult | None
     if result.rows:
         row = next((one for one in result.rows if not one.host_bytes), result.rows[0])
         stored = row.format == "as stored" or row.checkpoint != row.model
-        build = "" if stored else f" -q {row.format}"
-        seqs = f" --max-num-seqs {row.max_num_seqs}" if row.max_num_seqs else ""
-        words = f"kvplan size {row.checkpoint} --gpu {typed} -e {engine}{build} -t {result.tokens}{seqs}"
-        screen += wrapped(words, indent=1, first="look: ", style="dim")
+        words = [row.checkpoint, *typed, "-e", engine]
+        words += ["-t", f"{result.tokens}"] if "-t" not in typed else []
+        words += [] if stored else ["-q", row.format]
+        # Every row is of a server that is started for the requests' own length.
+        words += ["--max-model-len", f"{result.tokens}"]
+        words += ["--max-num-seqs", f"{row.max_num_seqs}"] if row.max_num_seqs else []
+        screen += wrapped(command("kvplan", "size", *words), indent=1, first="look: ", style="dim")
     return screen
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from kvplan.api.fits import Fits
 from kvplan.questions import MAX_REQUESTS, Verdict
 from kvplan.questions.fixes import SuggestedFixes
@@ -40,7 +42,7 @@ def size_sentence(
         said = f"would not serve {result.model.id}: {result.refusal.message}{most}"
         head = wrapped(f"{engine_title(result.engine)} {said}", first=f"{answer} ")
         first = 1 if ways is not None and ways.max_model_len is not None else 0
-        helps = (*words[:first], *result.refusal.help, *words[first:])
+        helps = _once((*words[:first], *result.refusal.help, *words[first:]))
         return [styled(head[0], answer, "bad"), *head[1:], *help_lines(helps)]
     safe = safe_requests(result, fits)
     headline = _headline(result, verdict, memory, safe)
@@ -50,6 +52,14 @@ def size_sentence(
         headline += wrapped(f"In the safe pool {engine_title(result.engine)} refuses: {never.message}.")
         words = (*never.help[:1], *words)
     return [*headline, *help_lines(words)]
+
+
+def _once(helps: Iterable[str]) -> tuple[str, ...]:
+    """Each way once, the first time that it is said."""
+    found: dict[str, str] = {}
+    for text in helps:
+        found.setdefault(text.partition(": ")[0], text)
+    return tuple(found.values())
 
 
 def _most(result: SizeResult) -> int:

@@ -10,6 +10,7 @@ from typing import Any
 from kvplan.engines.folders import title_of
 from kvplan.questions.fixes import SuggestedFixes
 from kvplan.results import EngineRef, SizeResult
+from kvplan.settings import media_tokens
 from kvplan.units import GIB, KIB, MIB, human_bytes
 
 _UNITS = (("GiB", GIB), ("MiB", MIB), ("KiB", KIB), ("B", 1))
@@ -138,17 +139,21 @@ def command(*words: str) -> str:
 def ways_words(ways: SuggestedFixes, result: SizeResult) -> tuple[str, ...]:
     """Options that would make it fit, each of which was tried."""
     number, tokens = result.request.count, result.request.tokens
+    beside = media_tokens(result.settings.items())
     words = []
     if ways.max_model_len is not None:
         fits = "one request fits" if number == 1 else f"{number:,} requests fit"
         words.append(f"--max-model-len {ways.max_model_len}: {fits} at {tokens:,} tokens")
     if ways.requests is not None:
         words.append(f"--requests {ways.requests}: as many of {tokens:,} tokens fit")
-    if ways.tokens is not None:
+    if ways.tokens is not None and ways.tokens > beside:
         fitting = "one request fits" if number == 1 else f"{number:,} requests fit"
-        words.append(f"--tokens {ways.tokens}: the largest length at which {fitting}")
+        words.append(f"--tokens {ways.tokens - beside}: the largest length at which {fitting}")
     if ways.tensor_parallel_size is not None:
-        words.append(f"--tp {ways.tensor_parallel_size}: as many GPUs of this kind hold them")
+        gpu = "" if result.budget is None else result.budget.gpu
+        # A number of GPUs that was typed with the name would contradict.
+        named = f" --gpu {gpu}" if gpus_in_replica(result) > 1 and gpu and " " not in gpu else ""
+        words.append(f"--tp {ways.tensor_parallel_size}{named}: as many GPUs of this kind hold them")
     if ways.kv_cache_dtype is not None:
         words.append(
             f"--kv-cache-dtype {ways.kv_cache_dtype}: then {'it fits' if number == 1 else 'they fit'}"

@@ -230,7 +230,9 @@ def _resolved(
     result = ask(model, choice, chosen)
     if result.refusal is not None:
         raise KvplanError("engine-refuses", result.refusal.message, help=result.refusal.help)
-    longer = max((one for one in (length, settings.max_model_len) if one is not None), default=0)
+    longer = max(
+        (one for one in (length, settings.max_model_len) if one is not None), default=model.max_model_len or 0
+    )
     shorter = None if longer <= fits else f"requests of {fits:,} tokens: {longer:,} do not fit the pool"
     if unstated:
         shorter = _said(model, fits)

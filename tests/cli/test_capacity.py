@@ -113,4 +113,5 @@ def test_an_unknown_gpu_of_a_list_is_an_error(run: Run) -> None:
 def test_the_next_question_is_the_one_that_was_asked(run: Run) -> None:
     words = ("llama-3.1-8b", "-t", "8k,32k", "--kv-cache-dtype", "fp8")
     shown = " ".join(run("size", *words, "--gpu", "h100,h200").out.split())
-    assert f"next: kvplan size {' '.join(words)} --gpu 1xh100-sxm-80gb" in shown
+    typed = "-t 8k,32k -g h100 --kv-cache-dtype fp8 --max-model-len 32768"
+    assert f"next: kvplan size llama-3.1-8b {typed}" in shown

@@ -74,6 +74,7 @@ def test_1_where_more_is_asked_for_than_fits(run: Run) -> None:
         ((*LLAMA, "--tokens", "4kk"), "bad-count", "--tokens 4kk"),
         ((*LLAMA, "--tp", "two"), "bad-count", "--tp two"),
         ((*LLAMA, "--requests", "0"), "bad-setting", "requests"),
+        ((*LLAMA, "--tokens", "0"), "bad-setting", "token"),
         ((*LLAMA, "--kv-cache-dtype", "fp9"), "unknown-dtype", "fp8"),
         ((*LLAMA, "--usage", "batch"), "bad-setting", "server, llm"),
         ((*LLAMA, "--color", "blue"), "bad-usage", "auto, always, never"),

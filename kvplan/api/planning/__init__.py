@@ -48,7 +48,7 @@ from kvplan.plans.fleet import Fleet
 from kvplan.plans.plan import LIKELY, SAFE, Plan
 from kvplan.plans.serve import unsaid
 from kvplan.plans.workload import Workload
-from kvplan.settings import Settings
+from kvplan.settings import MEDIA, Settings
 from kvplan.units import parse_bytes, parse_tokens
 
 if TYPE_CHECKING:
@@ -137,11 +137,15 @@ def plan(
     given = Given(**{name: value for name, value in locals().items() if name in Given._fields})
     for name in options:
         if name in _VARIED:
-            raise KvplanError("bad-usage", f"plan() varies {name} itself")
+            raise KvplanError("bad-usage", f"a plan varies {name} itself")
     if not isinstance(model, Plan):
         loaded = load_model(model, weights_from=weights_from)
+        if media := {name: options.pop(name) for name in MEDIA if name in options}:  # type: ignore[misc]
+            given, options = _with_media(loaded, given, options, media)
         name = given.named or (str(model) if isinstance(model, str) else loaded.id)
         return _answer(loaded, given._replace(named=name), make_settings(**options), Extra())
+    if carried := [name for name in MEDIA if name in options]:
+        raise _no_media(carried[0])
     loaded = load_model(model.model, weights_from=weights_from)
     again, extra = again_of(model, given)
     base = changed_settings(from_plan.base_of(model), options)
@@ -156,6 +160,25 @@ def plan(
         unsought = "what it requires of its trace is not searched for: kvplan check simulates what is found"
         result = replace(result, warnings=(*result.warnings, unsought))
     return replace(result, best=best)
+
+
+def _with_media(
+    model: Model, given: Given, options: PlanOptions, media: Mapping[str, Any]
+) -> tuple[Given, PlanOptions]:
+    """Requests as long as with what they carry beside their text, as `kvplan.size` counts it."""
+    if given.workload is not None:
+        raise _no_media(next(iter(media)))
+    from kvplan.architectures.media.request import with_media
+
+    asked = with_media(model, make_settings(**{**options, "tokens": given.tokens}), media)
+    return given._replace(tokens=asked.tokens), {**options, "encoder_tokens": asked.encoder_tokens}
+
+
+def _no_media(name: str) -> KvplanError:
+    return KvplanError(
+        "bad-usage",
+        f"{name} belongs to a model and tokens: the lengths of a workload have all that a request carries",
+    )
 
 
 def _answer(

@@ -70,7 +70,7 @@ def groups_of(base: Settings) -> tuple[int, ...] | None:
     own = dict(base.engine_options)
     if own.get("enable_dp_attention"):
         raise KvplanError(
-            "bad-usage", "plan() varies dp itself: enable_dp_attention is not taken", help="--attn-dp-size 8"
+            "bad-usage", "a plan varies dp itself: enable_dp_attention is not taken", help="--attn-dp-size 8"
         )
     if isinstance(groups := own.get("attn_dp_size"), int):
         return (groups,)

@@ -43,7 +43,7 @@ from kvplan.model import Model
 from kvplan.record import changed, record
 from kvplan.results import EngineRef, LayerTerms, ModelRef, PerGpu, Refusal, Request, SizeResult, Total
 from kvplan.settings import Serving, Settings
-from kvplan.units import MIB
+from kvplan.units import MIB, human_bytes
 
 
 class LlamaCpp:
@@ -248,7 +248,7 @@ def _in_host(machine: Machine, host: int, options: Options) -> str:
     """What lies in host memory, and whether anybody said that there is so much."""
     layers = f" of {machine.on_host:,} layers" if machine.on_gpu else ""
     said = "" if options.count("host_memory") is not None else not_counted(host)
-    return f"{host:,} bytes of the cache{layers} lie in host memory{said}"
+    return f"{human_bytes(host)} of the cache{layers} lie in host memory{said}"
 
 
 _NO_BACKEND = ("tpu", "neuron", "hpu")

@@ -77,7 +77,7 @@ class Sglang:
                 "request-too-long",
                 f"a request of {tokens:,} tokens is longer than the context of {arguments.context_len:,}",
                 largest_max_model_len=arguments.context_len,
-                help=(f"--tokens {arguments.context_len}",),
+                help=(f"--tokens {arguments.context_len}", f"--max-model-len {tokens}"),
             )
         held, pool, shown = NOTHING_HELD, None, known.settings
         if pools is not None:

@@ -40,6 +40,9 @@ _NO_ATTENTION_GROUPS = frozenset(
 )
 
 
+_ANY_LENGTH = "--any-length: SGLANG_ALLOW_OVERWRITE_LONGER_CONTEXT_LEN=1, where the model bears it"
+
+
 def own_context(model: Model, version: str = VERSIONS[-1]) -> int | None:
     """The longest context that the config states, by SGLang's keys; None for a model without a config."""
     facts = facts_of(model)
@@ -60,7 +63,7 @@ def refusal_of_settings(
             "max-model-len",
             f"--context-length {settings.max_model_len:,} is longer than the {longest:,} of the config",
             largest_max_model_len=longest,
-            help=(f"--max-model-len {longest}", "set SGLANG_ALLOW_OVERWRITE_LONGER_CONTEXT_LEN=1"),
+            help=(f"--max-model-len {longest}", _ANY_LENGTH),
         )
     if arguments.attn_dp > 1 and class_of(model) in _NO_ATTENTION_GROUPS:
         return Refusal(
@@ -88,7 +91,7 @@ def refusal_of_settings(
             "max-model-len",
             f"--context-length {settings.max_model_len:,} is longer than the {draft_longest:,} of the draft",
             largest_max_model_len=draft_longest,
-            help=(f"--max-model-len {draft_longest}", "set SGLANG_ALLOW_OVERWRITE_LONGER_CONTEXT_LEN=1"),
+            help=(f"--max-model-len {draft_longest}",),
         )
     if has_kind(model, Kind.COMPRESSED) and options.flag("disable_hybrid_swa_memory"):
         return Refusal(

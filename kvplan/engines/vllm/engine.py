@@ -158,7 +158,7 @@ def _asked(
         refusal = Refusal(
             "request-too-long",
             f"a request of {tokens:,} tokens is longer than max_model_len {compiled.max_model_len:,}",
-            help=(f"--tokens {compiled.max_model_len}",),
+            help=(f"--tokens {compiled.max_model_len}", f"--max-model-len {tokens}"),
         )
     return compiled, request, refusal, warning
 

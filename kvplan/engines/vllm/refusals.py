@@ -166,7 +166,7 @@ def _length(settings: Layout, resolved: Resolved) -> Refusal | None:
             largest_max_model_len=longest,
             help=(
                 f"--max-model-len {longest}",
-                "set VLLM_ALLOW_LONG_MAX_MODEL_LEN=1 where the model bears it",
+                "--any-length: VLLM_ALLOW_LONG_MAX_MODEL_LEN=1, where the model bears it",
             ),
         )
     return None
