@@ -168,3 +168,12 @@ def test_attention_groups_lie_inside_tensor_parallelism() -> None:
     assert (settings.tensor_parallel_size, settings.data_parallel_size) == (8, 8)
     with pytest.raises(KvplanError, match="take 64 GPUs"):
         make_settings(gpu="h200x8", dp=8, tp=8)
+
+
+def test_speculation_that_is_changed_is_taken_apart() -> None:
+    """As `make_settings` takes it: a help that names --speculative is asked again with it."""
+    from kvplan.api import changed_settings
+    from kvplan.settings import Settings
+
+    found = changed_settings(Settings(), {"speculative_config": "mtp:2"})
+    assert (found.speculative_method, found.num_speculative_tokens) == ("mtp", 2)

@@ -145,6 +145,8 @@ def _with_drafts(options: Mapping[str, Any]) -> dict[str, Any]:
 
 def changed_settings(base: Settings, options: Mapping[str, Any]) -> Settings:
     """Settings with those that were given in their place, as `make_settings` reads them."""
+    if options.get("speculative_config") is not None:
+        options = _with_drafts(options)
     asked = make_settings(**options)
     given = {SHORT.get(name, name) for name, value in options.items() if value is not None}
     changes = {name: getattr(asked, name) for name in given if name not in OWN_OPTIONS}

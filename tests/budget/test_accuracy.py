@@ -56,6 +56,7 @@ def test_later_releases(answers: list[Judged]) -> None:
 
 
 BELOW_SAFE = {
+    "wsl2-q36-35b-a3b-nvfp4-5090-8k-eager",  # by 0.1 GiB, on Windows: 0.8 GiB more than its lines
     "compose-q36-35b-nvfp4-5090-4k",  # by 0.05 GiB, the cause open
     "lebh-q35-08b-a100",  # this and the next: 2.5 GiB stay beside the weights, of Qwen3.8-27B there 0.5
     "lebh-q35-08b-a100-serve",
@@ -84,7 +85,7 @@ OUTSIDE = {
 def test_rows_that_no_constant_has_seen(answers: list[Judged]) -> None:
     """All but these in the interval; with the fitted ones at most 1.5 GiB wide."""
     rows, left = read_rows(HELD_OUT)
-    assert (len(rows), left) == (281, {})
+    assert (len(rows), left) == (322, {})
     assert not {row.id for row in rows} & {entry.row.id for entry in answers}
     held = judged(rows, left)
     below = {e.row.id for e in held if e.printed < e.budget.kv_pool_low_bytes - GIB // 200}

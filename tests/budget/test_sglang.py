@@ -9,9 +9,12 @@ from typing import Any
 import pytest
 
 import kvplan
+from kvplan.api import make_settings
+from kvplan.engines.budget import choose
 from kvplan.engines.sglang.budget import context_of
 from kvplan.errors import KvplanError
 from kvplan.files.gpus.find import load_gpu
+from kvplan.questions import ask
 from kvplan.report.schema import answer_schema
 from kvplan.results import Budget, SizeResult
 from kvplan.units import GIB, MIB
@@ -67,7 +70,8 @@ def test_the_fraction_as_given() -> None:
 
 
 def test_too_small_a_fraction_names_the_smallest_that_works() -> None:
-    result = sized(mem_fraction_static="0.4")
+    asked = make_settings(gpu="h200", mem_fraction_static="0.4")
+    result = ask(kvplan.load_model("qwen3-32b"), choose("sglang"), asked)  # kvplan.size asks a help again
     assert result.refusal is not None
     assert result.refusal.code == "no-memory-for-cache"
     smallest = result.refusal.help[-1]

@@ -14,7 +14,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import kvplan
+from kvplan.api import make_settings
 from kvplan.dtypes import BFLOAT16
+from kvplan.engines.budget import choose
+from kvplan.questions import ask
 from kvplan.results import Refusal
 from kvplan.units import ceil_div, round_up
 from kvplan.weights.formats import NVFP4, fp8_block, grouped
@@ -223,9 +226,11 @@ def test_a_build_by_its_name_may_be_padded(engine: str) -> None:
 )
 def test_ranks_that_a_refusal_names_start(model: str, tp: int, gpu: str, dcp: int) -> None:
     def asked(ranks: int) -> Refusal | None:
-        return kvplan.size(
-            model, tensor_parallel_size=ranks, decode_context_parallel_size=dcp, gpu=gpu, tokens=1024
-        ).refusal
+        settings = make_settings(
+            tensor_parallel_size=ranks, decode_context_parallel_size=dcp, gpu=gpu, tokens=1024
+        )
+        # The engine's own: kvplan.size leaves out what memory then refuses.
+        return ask(kvplan.load_model(model), choose("vllm"), settings).refusal
 
     found = asked(tp)
     if found is None or found.code != "tensor-parallel":
