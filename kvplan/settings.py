@@ -117,6 +117,11 @@ class Settings(Serving):
             raise KvplanError("bad-setting", f"usage is {self.usage!r}", help="usage is server or llm")
 
 
+def stated_length(settings: Settings) -> int | None:
+    """max_model_len in tokens; None where nobody said one or it is LONGEST, which the memory decides."""
+    return None if settings.max_model_len == LONGEST else settings.max_model_len
+
+
 def started_in(settings: Settings, pool: int) -> Settings:
     """The settings with the bytes that a GPU's budget leaves for the cache (`Settings.starts`)."""
     return replace(settings, kv_cache_memory=pool, starts=True)

@@ -11,9 +11,9 @@ from kvplan.engines.base import Choice
 from kvplan.errors import KvplanError
 from kvplan.gpu import Gpu
 from kvplan.model import Model
-from kvplan.questions import ask, max_requests, uncounted
+from kvplan.questions import ask, in_pools, max_requests, uncounted
 from kvplan.results import Budget
-from kvplan.settings import Settings, started_in
+from kvplan.settings import Settings, stated_length
 
 
 class Held(NamedTuple):
@@ -50,7 +50,7 @@ def held(model: Model, choice: Choice, settings: Settings, lengths: Sequence[int
 
 
 def _held(line: Held, model: Model, choice: Choice, settings: Settings, lengths: Sequence[int]) -> Held:
-    own = settings.max_model_len or model.max_model_len
+    own = stated_length(settings) or model.max_model_len
     taken = [length for length in lengths if own is None or length <= own]
     if not taken:
         return line._replace(why=f"{model.id} takes no request that long")
@@ -85,7 +85,7 @@ def _cell(model: Model, choice: Choice, base: Settings, budget: Budget | None, l
     if budget is None:
         return Fitting(length, 0, 0)
     likely, safe = (
-        max_requests(model, choice, replace(started_in(base, pool), tokens=length)) if pool else 0
-        for pool in (budget.kv_pool_bytes, budget.kv_pool_low_bytes)
+        max_requests(model, choice, replace(pool, tokens=length)) if pool.kv_cache_memory else 0
+        for pool in in_pools(model, choice, base, budget)
     )
     return Fitting(length, likely, safe)

@@ -7,12 +7,13 @@ from dataclasses import replace
 from typing import NamedTuple
 
 from kvplan.api.helps import tried
-from kvplan.engines.base import SAFE, Choice
+from kvplan.engines.base import NO_LENGTH, SAFE, Choice
 from kvplan.engines.budget import TOO_LITTLE
+from kvplan.errors import KvplanError
 from kvplan.model import Model
-from kvplan.questions import SHORTEST_RUNG, ask, max_requests, powers_of_two, uncounted, verdict
+from kvplan.questions import SHORTEST_RUNG, ask, in_pools, max_requests, powers_of_two, uncounted, verdict
 from kvplan.results import Budget, Refusal, SizeResult
-from kvplan.settings import Settings, started_in
+from kvplan.settings import LONGEST, Settings, started_in
 
 
 class Fitting(NamedTuple):
@@ -27,7 +28,8 @@ class Fits(NamedTuple):
     """What a budget's pool holds. max_model_len: the longest that the engine would start with, with the
     likely pool and with the safe one; is_own: that is the model's own length. may_start: the
     likely pool is too small, and the most that the budget may leave would hold what was asked. never_safely:
-    why the engine starts with no length in the safe pool."""
+    why the engine starts with no length in the safe pool; shorter: what it takes there by
+    itself (``auto``), where that is less."""
 
     rungs: tuple[Fitting, ...] = ()
     max_model_len: int | None = None
@@ -35,6 +37,7 @@ class Fits(NamedTuple):
     is_own: bool = False
     may_start: bool = False
     never_safely: Refusal | None = None
+    shorter: int | None = None
 
 
 _LENGTHS = (4096, 32768, 131072)
@@ -48,8 +51,7 @@ def fits_of(
     budget = result.budget
     if budget is None or budget.kv_pool_bytes == 0 or uncounted(result):
         return Fits()
-    likely = replace(started_in(settings, budget.kv_pool_bytes), requests=1)
-    safe = replace(likely, kv_cache_memory=budget.kv_pool_low_bytes)
+    likely, safe = in_pools(model, choice, settings, budget)
     largest, is_own, _ = _largest_start(model, choice, likely)
     surely, _, never = _largest_start(model, choice, safe)
     if never is not None:
@@ -62,7 +64,10 @@ def fits_of(
     longest = int(started_for or result.request.tokens)
     usual = powers_of_two(min(SHORTEST_RUNG, longest), longest) if steps else _LENGTHS
     lengths = sorted({*(length for length in usual if length < longest), result.request.tokens, longest})
-    if started_for is not None:
+    shorter = None
+    if settings.max_model_len == LONGEST:
+        shorter = safe.max_model_len if (safe.max_model_len or longest) < longest else None
+    elif started_for is not None:
         likely, safe = (replace(pool, max_model_len=longest) for pool in (likely, safe))
     rungs = tuple(
         Fitting(
@@ -72,7 +77,7 @@ def fits_of(
         )
         for tokens in lengths
     )
-    return Fits(rungs, largest, surely, is_own, never_safely=never)
+    return Fits(rungs, largest, surely, is_own, never_safely=never, shorter=shorter)
 
 
 def _holds_at_most(model: Model, choice: Choice, settings: Settings, budget: Budget) -> bool:
@@ -86,7 +91,12 @@ def _largest_start(
 ) -> tuple[int | None, bool, Refusal | None]:
     """The longest max_model_len with which the engine starts, whether that is the model's own, and why there
     is none."""
-    own = ask(model, choice, replace(settings, max_model_len=None, tokens=None))
+    try:
+        own = ask(model, choice, replace(settings, max_model_len=None, tokens=None))
+    except KvplanError as error:
+        if error.code != NO_LENGTH:
+            raise
+        return None, False, None  # neither the model nor the engine knows one
     if own.refusal is None:
         return own.request.tokens, True, None
     largest = own.refusal.largest_max_model_len
@@ -97,10 +107,9 @@ def fits_at(model: Model, choice: Choice, variants: Sequence[Settings], budget: 
     """Requests at each length of the variants, which differ in nothing else, in a budget's pools."""
     found = []
     for settings in variants:
-        pools = (budget.kv_pool_bytes, budget.kv_pool_low_bytes)
         likely, safe = (
-            max_requests(model, choice, replace(started_in(settings, pool), requests=1)) if pool else 0
-            for pool in pools
+            max_requests(model, choice, pool) if pool.kv_cache_memory else 0
+            for pool in in_pools(model, choice, settings, budget)
         )
         tokens = ask(model, choice, settings).request.tokens
         found.append(Fitting(tokens, likely, safe))

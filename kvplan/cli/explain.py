@@ -12,7 +12,7 @@ from kvplan.cli.commands import Given, is_given
 from kvplan.cli.options import OPTIONS
 from kvplan.cli.typed import typed_words
 from kvplan.errors import EXIT_NO, EXIT_OK, KvplanError
-from kvplan.questions import PLENTY, ask
+from kvplan.questions import PLENTY, as_started, ask
 
 
 def run(words: list[str], given: Given) -> Answer:
@@ -26,7 +26,7 @@ def run(words: list[str], given: Given) -> Answer:
             help=shlex.join(["kvplan", "size", *words, *typed_words(given, OPTIONS)]),
         )
     model, choice = asked.models[0], replace(asked.choices[0], pool=None)
-    settings = asked.variants[0]
+    settings = as_started(model, asked.choices[0], asked.variants[0])
     result = with_ways_out(model, choice, settings, ask(model, choice, settings))
     code = EXIT_OK if result.ok else EXIT_NO
     if is_given(given, "json"):

@@ -15,7 +15,7 @@ PLANNED: tuple[Option, ...] = (
     Option("requests", ("--requests", "--in-flight", "-n"), "NUMBER", whole_number,
            "Requests at once, over the whole plan. Default: 1.", _LOAD),
     Option("tokens", ("--tokens", "--context", "-t"), "LENGTH", parse_tokens,
-           "Tokens of one request, prompt and answer. Default: all the model takes.", _LOAD),
+           "Tokens of one request, prompt and answer. Default: all that is served.", _LOAD),
     Option("input_tokens", ("--input-tokens",), "LENGTH", parse_tokens,
            "Tokens of the prompt, with --output-tokens instead of --tokens.", _LOAD),
     Option("output_tokens", ("--output-tokens",), "LENGTH", parse_tokens, "Tokens of the answer.", _LOAD),

@@ -25,7 +25,7 @@ from kvplan.results import (
     SizeResult,
     Total,
 )
-from kvplan.settings import Key, Layout, Serving, Settings
+from kvplan.settings import LONGEST, Key, Layout, Serving, Settings, stated_length
 from kvplan.terms import Grows, Term
 
 Version = tuple[int, ...]
@@ -75,6 +75,10 @@ class Choice:
             from kvplan.engines.budget import with_pool
 
             return with_pool(model, self, settings)
+        if settings.max_model_len == LONGEST:
+            from kvplan.engines.budget import with_longest
+
+            settings = with_longest(model, self, settings)
         return self.engine.size(model, settings, self.version)
 
 
@@ -155,13 +159,16 @@ def held_by(terms: tuple[Term, ...], tokens: int, encoder_tokens: int) -> Held:
     return Held(total, growth, fixed)
 
 
+NO_LENGTH = "no-length"
+
+
 def request_tokens(model: Model, settings: Settings) -> int:
     """tokens as given, else max_model_len as given, else the model's own. Raises KvplanError(no-length)."""
-    for tokens in (settings.tokens, settings.max_model_len, model.max_model_len):
+    for tokens in (settings.tokens, stated_length(settings), model.max_model_len):
         if tokens is not None:
             return tokens
     raise KvplanError(
-        "no-length",
+        NO_LENGTH,
         f"{model.id} does not state a maximum length",
         help="give one: --tokens 4096",
     )

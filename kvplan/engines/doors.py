@@ -18,7 +18,7 @@ from kvplan.engines.base import Choice
 from kvplan.engines.spill import spill
 from kvplan.model import Model
 from kvplan.record import record
-from kvplan.settings import LONGEST, Settings
+from kvplan.settings import Settings, stated_length
 
 _PARTS = {"ollama": "llamacpp.ollama", "lmstudio": "llamacpp.lmstudio"}
 DOORS = tuple(_PARTS)
@@ -130,8 +130,7 @@ def _wish(settings: Settings) -> Wish:
     own = dict(settings.engine_options)
     slots, cells = own.get("parallel"), own.get("ctx_size")
     parallel = slots if isinstance(slots, int) else settings.requests if settings.requests > 1 else None
-    context = settings.max_model_len if settings.max_model_len != LONGEST else None
-    context = context or settings.tokens
+    context = stated_length(settings) or settings.tokens
     if isinstance(cells, int):
         context = cells if own.get("kv_unified") else cells // (parallel or 1)
     batch, flash = own.get("ubatch_size"), own.get("flash_attn")

@@ -17,7 +17,7 @@ from kvplan.planning.context import request_of
 from kvplan.plans.plan import QUALITIES, SAFE, SIMULATED, Plan
 from kvplan.plans.serve import flag_for, flags_of, host_tiers, unsaid
 from kvplan.plans.workload import Workload
-from kvplan.settings import LONGEST, Settings
+from kvplan.settings import Settings, stated_length
 
 _LAYOUT = (
     "tensor_parallel_size", "pipeline_parallel_size", "data_parallel_size", "decode_context_parallel_size",
@@ -111,10 +111,7 @@ def kv_word(plan: Plan) -> str | None:
 
 def length_of(plan: Plan, longest: int) -> int:
     """max_model_len as the plan states it, else what its requests and its requirement need; 0: not said."""
-    stated = plan.settings.max_model_len
-    if stated is not None and stated != LONGEST:
-        return stated
-    return least_length(plan, longest)
+    return stated_length(plan.settings) or least_length(plan, longest)
 
 
 def least_length(plan: Plan, longest: int) -> int:

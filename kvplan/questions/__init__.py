@@ -17,8 +17,8 @@ from kvplan.engines.shared_options import idle_settings
 from kvplan.errors import KvplanError
 from kvplan.families import Kind
 from kvplan.model import Model
-from kvplan.results import SizeResult
-from kvplan.settings import Settings
+from kvplan.results import Budget, SizeResult
+from kvplan.settings import LONGEST, Settings, started_in
 from kvplan.terms import Grows
 
 MAX_REQUESTS = 10**9
@@ -38,6 +38,23 @@ def ask(model: Model, choice: Choice, settings: Settings) -> SizeResult:
         *idle_settings(choice.engine.name, model, settings),
     )
     return replace(result, warnings=said) if len(said) > len(result.warnings) else result
+
+
+def as_started(model: Model, choice: Choice, settings: Settings) -> Settings:
+    """The settings with the length that the engine takes where it is left to it (max_model_len ``auto``)."""
+    if settings.max_model_len != LONGEST:
+        return settings
+    return replace(settings, max_model_len=ask(model, choice, replace(settings, tokens=None)).request.tokens)
+
+
+def in_pools(model: Model, choice: Choice, settings: Settings, budget: Budget) -> tuple[Settings, Settings]:
+    """The settings as one engine starts in the likely pool of the budget and in the safe one, each with the
+    length that it takes there."""
+    likely, safe = (started_in(settings, pool) for pool in (budget.kv_pool_bytes, budget.kv_pool_low_bytes))
+    if settings.max_model_len == LONGEST:
+        likely = replace(likely, max_model_len=as_started(model, choice, settings).max_model_len)
+        safe = as_started(model, choice, safe)
+    return replace(likely, requests=1), replace(safe, requests=1)
 
 
 class Verdict(NamedTuple):
@@ -121,6 +138,7 @@ def largest_tokens(model: Model, choice: Choice, settings: Settings) -> int:
     multiple of the strides), but at equal position in the period they never fall: so the last period whose
     first length fits is found by bisection, and the best length within it by looking at each.
     """
+    settings = as_started(model, choice, settings)
     longest = request_tokens(model, replace(settings, tokens=None))
     period = _period(ask(model, choice, replace(settings, tokens=longest)))
 
@@ -182,7 +200,7 @@ def ladder(
     Where the engine refuses the model's max_model_len but would serve a smaller one, that one is used for
     every rung. Needs ``kv_cache_memory``.
     """
-    base = replace(settings, requests=1)
+    base = as_started(model, choice, replace(settings, requests=1))
     result = ask(model, choice, replace(base, tokens=request_tokens(model, replace(base, tokens=None))))
     lowered = None
     if result.refusal is not None:

@@ -157,7 +157,7 @@ def needed_memory(model: Model, choice: Choice, settings: Settings) -> int | Non
     if result.refusal is not None:
         return None
     pool = result.pool
-    if pool is None:
+    if pool is None or not pool.bytes_per_block:  # none is paged: what there is lies in slots
         return round_up(result.per_gpu.peak_bytes, MIB)
 
     def holds(blocks: int) -> bool:

@@ -45,7 +45,8 @@ def size_sentence(
         helps = _once((*words[:first], *result.refusal.help, *words[first:]))
         return [styled(head[0], answer, "bad"), *head[1:], *help_lines(helps)]
     safe = safe_requests(result, fits)
-    headline = _headline(result, verdict, memory, safe)
+    shorter = None if fits is None else fits.shorter
+    headline = _headline(result, verdict, memory, safe, shorter)
     # Where the likely pool starts and the safe one does not, the engine's own reason says what would.
     never = fits.never_safely if fits is not None and safe == 0 else None
     if never is not None:
@@ -73,10 +74,13 @@ def safe_requests(result: SizeResult, fits: Fits | None) -> int | None:
     return next((one.safe for one in rungs if one.tokens == result.request.tokens), None)
 
 
-def _headline(result: SizeResult, verdict: Verdict | None, memory: int | None, safe: int | None) -> Screen:
+def _headline(
+    result: SizeResult, verdict: Verdict | None, memory: int | None, safe: int | None, shorter: int | None
+) -> Screen:
+    """shorter: the length that the engine takes by itself in the safe pool."""
     name = result.model.id
     if verdict is not None and result.budget is not None and result.pool is not None:
-        return _gpu_sentence(result, verdict, result.budget, safe)
+        return _gpu_sentence(result, verdict, result.budget, safe, shorter)
     if memory is None and result.pool is not None:
         memory = result.pool.bytes
     if verdict is not None and memory is not None:
@@ -146,7 +150,9 @@ def _fit_sentence(result: SizeResult, verdict: Verdict, memory: int) -> Screen:
     return [styled(row, mark, style) for row in wrapped(text)]
 
 
-def _gpu_sentence(result: SizeResult, verdict: Verdict, budget: Budget, safe: int | None) -> Screen:
+def _gpu_sentence(
+    result: SizeResult, verdict: Verdict, budget: Budget, safe: int | None, shorter: int | None
+) -> Screen:
     """``llama on 2 × h100 likely holds 7 requests of 32,768 tokens, safely 6.``"""
     holds = count(verdict.max_requests, "request") if verdict.max_requests else "no request"
     only = "" if verdict.fits or not verdict.max_requests else " only"
@@ -157,7 +163,7 @@ def _gpu_sentence(result: SizeResult, verdict: Verdict, budget: Budget, safe: in
     each = f" on each of {ranks} {ranks_name}" if ranks > 1 else ""
     if each and verdict.max_requests:
         each += f", {verdict.max_requests * ranks:,} together"
-    sure, safely = _safely(verdict.max_requests, safe, apart=bool(each))
+    sure, safely = _safely(verdict.max_requests, safe, shorter, apart=bool(each))
     name = f"{result.model.id} on {result.settings.get('unequal_gpus') or f'{gpus} × {budget.gpu}'}"
     text = f"{name} {sure}holds{only} {holds} of {_length(result)}{each}{safely}{_elsewhere(result)}."
     if ranks > 1 and not verdict.fits and result.request.count > 1:
@@ -177,13 +183,14 @@ def _elsewhere(result: SizeResult) -> str:
     return f"; {' and '.join(found)} in host memory" if found else ""
 
 
-def _safely(counted: int, safe: int | None, *, apart: bool) -> tuple[str, str]:
+def _safely(counted: int, safe: int | None, shorter: int | None, *, apart: bool) -> tuple[str, str]:
     """What stands before ``holds`` and after the number: with which pool it was counted, and the other's."""
     if safe is None or not counted:
         return "", ""
     join = ";" if apart else ","
     if safe == 0:
-        return "likely ", f"{join} safely none: it may not start"
+        else_ = f"may start with max_model_len {shorter:,}" if shorter else "may not start"
+        return "likely ", f"{join} safely none: it {else_}"
     if safe == counted:
         return "", f"{join} likely and safely"
     return "likely ", f"{join} safely {safe:,}"

@@ -12,7 +12,7 @@ from typing import Any
 import kvplan
 from kvplan.api import make_settings
 from kvplan.engines import ENGINES
-from kvplan.engines.budget import _with_longest, choose
+from kvplan.engines.budget import choose, with_longest
 from kvplan.errors import KvplanError
 from kvplan.results import SizeResult
 from kvplan.settings import LONGEST, Settings
@@ -84,7 +84,7 @@ def answered(case: Case, settings: Settings, version: str) -> SizeResult:
     """kvplan's answer; a length that is to be found is found by what the commands ask."""
     model = kvplan.load_model(case.config)
     if settings.max_model_len == LONGEST:
-        settings = _with_longest(model, choose(f"vllm@{version}"), settings)
+        settings = with_longest(model, choose(f"vllm@{version}"), settings)
     return ENGINES["vllm"].size(model, settings, version)
 
 

@@ -359,3 +359,19 @@ def test_a_context_of_slots_is_planned_with_headroom(pool: str) -> None:
         headroom="0.1", pool=pool, depth=False,
     )  # fmt: skip
     assert result.options[0].requests >= 4
+
+
+def test_a_length_that_is_served_is_the_requests_own(capsys: pytest.CaptureFixture[str]) -> None:
+    """Nobody says how long requests are: as long as what the engine is started for, the least of several."""
+    for given, tokens in ((500, 500), ("4k", 4096), ((500, 4096), 500)):
+        found = kvplan.plan("qwen3-8b", gpu="h100", max_model_len=given, depth=False)
+        assert found.best is not None
+        assert found.best.workload is not None
+        (shape,) = found.best.workload.shapes
+        assert shape.input_tokens + shape.output_tokens == tokens
+    with pytest.raises(KvplanError, match="shorter than the longest request"):
+        kvplan.plan("qwen3-8b", gpu="h100", max_model_len=500, tokens=4096)
+    assert main(["size", "qwen3-8b", "-g", "h100", "--max-model-len", "500"]) == 0
+    words = capsys.readouterr().out.partition("next:")[2].partition("more:")[0].split()
+    assert main(words[1:]) == 0
+    assert "500 tokens" in capsys.readouterr().out

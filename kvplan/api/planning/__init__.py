@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from fractions import Fraction
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from kvplan.api import ModelLike, changed_settings, load_model, make_settings, parse_number
 from kvplan.api.arguments import takes
@@ -116,11 +116,12 @@ def plan(
     """Which GPUs, how many, and with which flags serve a load: every candidate judged by the engine's rules.
 
     engine: ``vllm``, ``vllm@0.32``; several are planned for side by side, ``all`` are those that divide a
-    GPU's memory. requests: at once, over the whole plan, of ``tokens`` each (default: all that the model
-    takes); or a workload with a mix of shapes, and requests in flight, or arrivals a second with targets of
-    TTFT and TPOT (in flight = arrivals · (TTFT + answer · TPOT), Little's law). shared_prefix: tokens that
-    all prompts begin with, samples: answers to one prompt, arrival: requests a second. gpu: one or several
-    (``h100``, ``8xh100``: as many are there); fleet: offers with prices; neither: every GPU that has a file.
+    GPU's memory. requests: at once, over the whole plan, of ``tokens`` each (default: max_model_len,
+    else all that the model takes); or a workload with a mix of shapes, and requests in flight, or arrivals a
+    second with targets of TTFT and TPOT (in flight = arrivals · (TTFT + answer · TPOT), Little's law).
+    shared_prefix: tokens that all prompts begin with, samples: answers to one prompt, arrival: requests a
+    second. gpu: one or several (``h100``, ``8xh100``: as many are there); fleet: offers with prices;
+    neither: every GPU that has a file.
     objective: fewest-gpus, cost, requests, context. quality: lossless, safe (default) or aggressive formats.
     tp, pp, dp, dcp, kv_cache_dtype, max_num_seqs, max_model_len: a value or several, else the usual ones.
     pool: the figure that must do: ``safe`` (default: the low end of the budget's interval) or ``likely``.
@@ -140,8 +141,8 @@ def plan(
             raise KvplanError("bad-usage", f"a plan varies {name} itself")
     if not isinstance(model, Plan):
         loaded = load_model(model, weights_from=weights_from)
-        if media := {name: options.pop(name) for name in MEDIA if name in options}:  # type: ignore[misc]
-            given, options = _with_media(loaded, given, options, media)
+        if any(name in options for name in MEDIA):
+            given, options = _with_media(loaded, given, options)
         name = given.named or (str(model) if isinstance(model, str) else loaded.id)
         return _answer(loaded, given._replace(named=name), make_settings(**options), Extra())
     if carried := [name for name in MEDIA if name in options]:
@@ -162,16 +163,17 @@ def plan(
     return replace(result, best=best)
 
 
-def _with_media(
-    model: Model, given: Given, options: PlanOptions, media: Mapping[str, Any]
-) -> tuple[Given, PlanOptions]:
+def _with_media(model: Model, given: Given, options: Mapping[str, Any]) -> tuple[Given, PlanOptions]:
     """Requests as long as with what they carry beside their text, as `kvplan.size` counts it."""
+    media = {name: value for name, value in options.items() if name in MEDIA}
+    others: dict[str, Any] = {name: value for name, value in options.items() if name not in MEDIA}
     if given.workload is not None:
         raise _no_media(next(iter(media)))
     from kvplan.architectures.media.request import with_media
 
-    asked = with_media(model, make_settings(**{**options, "tokens": given.tokens}), media)
-    return given._replace(tokens=asked.tokens), {**options, "encoder_tokens": asked.encoder_tokens}
+    asked = with_media(model, make_settings(**{**others, "tokens": given.tokens}), media)
+    others["encoder_tokens"] = asked.encoder_tokens
+    return given._replace(tokens=asked.tokens), cast("PlanOptions", others)
 
 
 def _no_media(name: str) -> KvplanError:
@@ -299,6 +301,8 @@ def _started(choice: Choice, name: str, result: PlanResult) -> tuple[str, ...]:
 
 def _load(model: Model, base: Settings, given: Given) -> Workload:
     """The load with what was said beside it."""
+    if given.max_model_len is not None:  # nobody is served more than the shortest that is tried
+        base = replace(base, max_model_len=min(lengths_of(given.max_model_len), default=None))
     load = load_of(model, base, given.workload, given.tokens)
     stated: dict[str, Any] = {
         "requests_in_flight": given.requests,

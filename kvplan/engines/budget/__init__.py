@@ -85,8 +85,8 @@ def fitted(model: Model, choice: Choice, settings: Settings) -> SizeResult:
     engine, version = choice.engine, choice.version
     module = engine.name if engine.name in BUDGETS else None
     longest = settings.max_model_len == LONGEST
-    if longest and not traits_of(engine.name).auto_length:
-        raise KvplanError("bad-setting", f"{engine.name} has no --max-model-len auto", help="give a length")
+    if longest:
+        _check_auto(choice)
     if settings.gpu is not None and settings.gpu.row and not traits_of(engine.name).unequal:
         raise KvplanError(
             "unequal-gpus",
@@ -94,12 +94,15 @@ def fitted(model: Model, choice: Choice, settings: Settings) -> SizeResult:
             help=("--engine llamacpp deals layers by what each has", "name the smallest of them as often"),
         )
     if module is None or settings.gpu is None or settings.kv_cache_memory is not None:
-        asked = _with_longest(model, choice, settings) if longest else settings
+        asked = with_longest(model, choice, settings) if longest else settings
         result = engine.size(model, asked, version)
         if module is None or settings.gpu is None or result.refusal is not None:
             return result
         budget = _fit(module, model, choice, changed(asked, kv_cache_memory=None)).budget
         return _beside(model, choice, asked, budget, result)
+    if longest:
+        settings = _settled(module, model, choice, settings)
+        longest = settings.max_model_len == LONGEST
     plain = replace(settings, max_model_len=None) if longest else settings
     fit = _fit(module, model, choice, plain)
     if fit.budget is None:
@@ -205,14 +208,14 @@ def _started(
     that is an estimate, the length that ``low_bytes`` hold, the safe figure of the pool."""
     engine, version = choice.engine, choice.version
     if settings.max_model_len == LONGEST:
-        return engine.size(model, _with_longest(model, choice, settings), version)
+        return engine.size(model, with_longest(model, choice, settings), version)
     result = engine.size(model, settings, version)
     if shortens is None or result.refusal is None or not _is_lengthless(settings):
         return result
     if result.refusal.code != TOO_LITTLE:
         return result
     likely, safe = (
-        _with_longest(
+        _longest(
             model, choice, changed(settings, kv_cache_memory=max(pool - shortens.spare, 0))
         ).max_model_len
         or 0
@@ -231,20 +234,51 @@ def _fit(module: str, model: Model, choice: Choice, settings: Settings) -> Fit:
     return found.fit(model, choice, settings)
 
 
-def _with_longest(model: Model, choice: Choice, settings: Settings) -> Settings:
-    """max_model_len ``auto``: the model's own where it fits, else the longest that does."""
+def _check_auto(choice: Choice) -> None:
+    if not traits_of(choice.engine.name).auto_length:
+        message = f"{choice.engine.name} has no --max-model-len auto"
+        raise KvplanError("bad-setting", message, help="give a length")
+
+
+def with_longest(model: Model, choice: Choice, settings: Settings) -> Settings:
+    """max_model_len ``auto``: the model's own where it fits, else the longest that does. Raises
+    KvplanError for an engine that has no such length, and without a pool."""
+    _check_auto(choice)
     if settings.kv_cache_memory is None:
         raise KvplanError(
             "no-memory",
             "--max-model-len auto asks for the longest length that fits a memory which was not given",
             help="add --gpu h100, or --kv-cache-memory 16GiB",
         )
+    return _longest(model, choice, settings)
+
+
+def _longest(model: Model, choice: Choice, settings: Settings) -> Settings:
+    """With the longest length that its pool holds, None for the model's own."""
     longest = getattr(choice.engine, "longest", None)
     if longest is not None:
         return replace(settings, max_model_len=longest(model, settings, choice.version))
     own = replace(settings, max_model_len=None, tokens=None)
     refusal = choice.engine.size(model, own, choice.version).refusal
     return replace(settings, max_model_len=None if refusal is None else refusal.largest_max_model_len)
+
+
+def _settled(module: str, model: Model, choice: Choice, settings: Settings) -> Settings:
+    """The longest length that is held beside what it takes itself, for an engine that looks for it so
+    (``longest``): llama.cpp's compute buffers grow with the context. Unchanged where none is."""
+    if getattr(choice.engine, "longest", None) is None:
+        return settings
+    length: int | None = None
+    while True:
+        budget = _fit(module, model, choice, replace(settings, max_model_len=length)).budget
+        if budget is None or not budget.kv_pool_bytes:
+            return settings
+        found = with_longest(model, choice, started_in(settings, budget.kv_pool_bytes)).max_model_len
+        if found is None:
+            return settings
+        if length is not None and found >= length:
+            return replace(settings, max_model_len=length)
+        length = found
 
 
 def _nothing_left(module: str, model: Model, choice: Choice, settings: Settings, fit: Fit) -> Refusal:

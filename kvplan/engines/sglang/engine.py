@@ -84,7 +84,7 @@ class Sglang:
             # An encoder's tokens lie in the same slots as the decoder's.
             kept = tokens + (encoder_tokens if has_kind(model, Kind.CROSS) else 0)
             held = held_by_requests(pools, kept, settings.requests)
-            if settings.kv_cache_memory is not None and refusal is None:
+            if settings.kv_cache_memory is not None and refusal is None and pools.keeps:
                 try:
                     sizes = solve(pools, settings.kv_cache_memory)
                     pool = pool_of(pools, sizes, kept, settings.kv_cache_memory)

@@ -89,6 +89,11 @@ class Pools:
     def compressed(self) -> bool:
         return self.stages[0].compressed is not None
 
+    @property
+    def keeps(self) -> bool:
+        """Whether anything outlives a step: an encoder keeps nothing, so no memory bounds its requests."""
+        return bool(self.slot_bytes) or any(self.cell(stage) for stage in self.stages)
+
     def cell(self, stage: Stage) -> Fraction:
         """Bytes per token of max_total_num_tokens."""
         if stage.compressed is not None:
