@@ -24,7 +24,6 @@ _VERSION = re.compile(r"(\d+)\.(\d+)(\.\d+)?(?= |$|\.post|rc)(rc\d+\.dev)?")
 _DRAFT = re.compile(r"(mtp|eagle3|eagle|dflash)\D*?(\d+)")
 CARDS = {
     "hugging-quants/Meta-Llama-3.1-8B-Instruct-AWQ-INT4": "meta-llama/Llama-3.1-8B-Instruct",
-    "RedHatAI/Qwen3.6-35B-A3B-NVFP4": "Qwen/Qwen3.6-35B-A3B",
     "RedHatAI/Qwen3.8-27B-INT4": "Qwen/Qwen3.5-27B",
     "RedHatAI/gemma-4-26B-A4B-it-NVFP4": "google/gemma-4-26B-A4B",
     "cyankiwi/gemma-4-26B-A4B-it-qat-AWQ-INT4": "google/gemma-4-26B-A4B",
@@ -39,7 +38,6 @@ CARDS = {
     "typhoon-ai/typhoon2.5-qwen3-4b": "Qwen/Qwen3-4B",
     "unsloth/GLM-4.7-Flash-FP8-Dynamic": "zai-org/GLM-4.7-Flash",
     "gittensor-model-hub/Qwen3.8-27B-NVFP4-RTX5090": "Qwen/Qwen3.8-27B",
-    "unsloth/Qwen3.8-27B-NVFP4": "Qwen/Qwen3.5-27B",
 }
 """Checkpoints without a card, and the card of the same layers; their weights are those that were printed."""
 _SWITCHES = {

@@ -8,6 +8,12 @@ points); ModelCloud/GPTQModel (decoder layers only); NVIDIA/Model-Optimizer exam
 experts the newer builds quantise the experts alone); huggingface/transformers quantizers (bitsandbytes). A
 build's own config may spare more modules: whoever answers for a build says that it was derived. Held against
 published builds in tests/files/test_builds.py.
+
+Multi-token-prediction layers stay as trained: transformers' classes, which quantisers work on, do not have
+them, and who keeps them copies them (llm-compressor `ignore: re:.*mtp.*`, ModelOpt `exclude_modules: mtp*`).
+vLLM printed 0.79 GiB more with MTP for RedHatAI's INT4 and Inferact's NVFP4 of Qwen3.8-27B, and 1.57 for
+RedHatAI's NVFP4 of Qwen3.6-35B-A3B: 16 bits each. Makers' own FP8 and AutoRound quantise them, but for what
+joins the hidden states: Qwen3.8-27B-FP8's files have 30,866,866,928 bytes.
 """
 
 from __future__ import annotations
@@ -32,6 +38,8 @@ Config = dict[str, Any]
 
 _SMALL = re.compile(r"(?:^|\.)(?:shared_expert_gate|gate|router|in_proj_(?:a|b|ba))$")
 """Linear modules that builders leave alone: one output a head or an expert."""
+_JOINT = re.compile(r"(?:^|\.)(?:fc|eh_proj|input_proj)$")
+"""What joins the hidden states and the next token before a multi-token-prediction layer."""
 
 
 @record()
@@ -171,8 +179,9 @@ FORMS: dict[str, Form] = {
 """Name of a format → what builds of it hold."""
 
 
-def as_build(model: Model, form: str, name: str) -> Model:
-    """The model as a build of that format holds it, under the build's name.
+def as_build(model: Model, form: str, name: str, whole: tuple[str, ...] = ()) -> Model:
+    """The model as a build of that format holds it, under the build's name. whole: the ends of the paths of
+    modules that it leaves as trained beside those that builds of the format do.
 
     Where the model's tensors are not known its layers answer and its weights stay unknown. Raises
     KvplanError(unknown-quantization) for a format that is not in `FORMS`.
@@ -184,9 +193,26 @@ def as_build(model: Model, form: str, name: str) -> Model:
     made = as_trained(model, name)
     if model.config is None:
         return replace(made, quantization=FORMS[form].config([])["quant_method"], counted=None, weights=None)
-    stated = build_config(model.config, form)
-    method = stated["quantization_config"]["quant_method"]
-    return replace(made, quantization=method, config=stated, counted=None, weights=None)
+    stated = build_config(model.config, form, whole)
+    return _holding(made, stated)
+
+
+def as_another(model: Model, other: Model, name: str, whole: tuple[str, ...] = ()) -> Model:
+    """The model with its matrices held as another build of the same layers holds its own. whole: as in
+    `as_build`."""
+    assert model.config is not None
+    assert other.config is not None
+    stated = dict(other.config["quantization_config"])
+    layers = stated.get("quantized_layers")
+    if layers is not None:
+        stated["quantized_layers"] = {path: one for path, one in layers.items() if not path.endswith(whole)}
+    plain = unquantised(split_quant(model.config)[0])
+    return _holding(as_trained(model, name), {**plain, "quantization_config": stated})
+
+
+def _holding(model: Model, config: Config) -> Model:
+    method = config["quantization_config"]["quant_method"]
+    return replace(model, quantization=method, config=config, counted=None, weights=None)
 
 
 def as_trained(model: Model, name: str) -> Model:
@@ -211,7 +237,7 @@ def as_foreign(model: Model, method: str, name: str) -> Model:
     return replace(made, quantization=method, config=config, counted=None, weights=None)
 
 
-def build_config(config: Mapping[str, Any], form: str) -> Config:
+def build_config(config: Mapping[str, Any], form: str, whole: tuple[str, ...] = ()) -> Config:
     """The config with that format's ``quantization_config`` in place of its own."""
     plain = unquantised(split_quant(config)[0])
     try:
@@ -220,7 +246,8 @@ def build_config(config: Mapping[str, Any], form: str) -> Config:
         if error.code not in NO_INVENTORY:
             raise
         return {**plain, "quantization_config": FORMS[form].config([])}
-    paths = dict.fromkeys((*spared(inventory, form), *_left_alone(config)))
+    more = [path for path, _ in inventory.tensors() if whole and path.endswith(whole)]
+    paths = dict.fromkeys((*spared(inventory, form), *_left_alone(config), *more))
     return {**plain, "quantization_config": FORMS[form].config(list(paths))}
 
 
@@ -251,7 +278,17 @@ def spared(inventory: Inventory, form: str) -> list[str]:
             kept = TOWER_NAME.search(f"{path}.") or _SMALL.search(path)
             if kept or (experts and tensor.role is Role.LINEAR):
                 paths[path] = None
+    for block in inventory.draft:
+        for tensor in block.tensors:
+            if tensor.role in (Role.LINEAR, Role.EXPERT) and not tensor.name.endswith(".bias"):
+                path = f"{block.path}.{tensor.name}"
+                if form not in _WITH_MTP or _SMALL.search(path) or _JOINT.search(path):
+                    paths[path] = None
     return list(paths)
+
+
+_WITH_MTP = ("fp8", "auto-round")
+"""Formats whose builds quantise multi-token-prediction layers."""
 
 
 def _has_delta_net(inventory: Inventory) -> bool:

@@ -226,11 +226,11 @@ def test_what_a_name_leaves_open_stands_in_every_engine_s_budget(
 ) -> None:
     """Builders hold attention of models with linear attention in FP8 as often as in four bits."""
     result = kvplan.size(
-        f"unsloth/{name}-NVFP4", engine=engine, gpu="rtx-pro-6000", tensor_parallel_size=tp, tokens=1024
+        f"somebody/{name}-NVFP4", engine=engine, gpu="rtx-pro-6000", tensor_parallel_size=tp, tokens=1024
     )
     assert result.budget is not None
     (line,) = (one for one in result.budget.lines if one.name == "weights")
     assert line.low_bytes == line.bytes
     assert (line.high_bytes > line.bytes) is is_open
-    more = sources_of(kvplan.load_model(f"unsloth/{name}-NVFP4")).more
+    more = sources_of(kvplan.load_model(f"somebody/{name}-NVFP4")).more
     assert line.high_bytes - line.bytes == -(-more // tp)

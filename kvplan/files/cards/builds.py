@@ -12,6 +12,7 @@ from dataclasses import replace
 
 from kvplan.architectures.builds import (
     FORMS,
+    as_another,
     as_build,
     as_foreign,
     as_gguf,
@@ -22,6 +23,7 @@ from kvplan.errors import KvplanError
 from kvplan.files.cards.formats import FOREIGN, is_format, readings
 from kvplan.files.cards.gguf_names import gguf_name
 from kvplan.files.cards.index import Target, key_of, packaged_index
+from kvplan.files.cards.layouts import LAYOUTS, Layout
 from kvplan.files.cards.listed import Listed, listed, listed_as
 from kvplan.model import BY_NAME, Model
 from kvplan.record import record
@@ -47,6 +49,8 @@ _OWN_RULES = frozenset(("deepseek_v4",))
 """Model types whose checkpoints mix formats that no usual build has."""
 
 
+LAID_OUT = "by its layout"
+"""How a model's provenance begins whose build's layout is known (`kvplan.files.cards.layouts`)."""
 _OTHER = dict.fromkeys(
     (
         "hugging-quants/meta-llama-3.1-405b-instruct-awq-int4",
@@ -62,16 +66,25 @@ _OTHER = dict.fromkeys(
 class NamedBuild:
     """What a build's name says: the card's target, and the format (``whole``: as it was trained,
     ``gguf:q4_k_m``: a GGUF file of that mixture). listed: what a public list says of it, or of what it is a
-    build of."""
+    build of. layout: what is known of how it holds its weights."""
 
     target: Target
     form: str
     listed: Listed | None = None
+    layout: Layout | None = None
+
+    @property
+    def like(self) -> Target | None:
+        """The packaged build whose matrices are held as this one's."""
+        return _packaged(self.layout.like) if self.layout is not None and self.layout.like else None
 
 
 def named_build(name: str) -> NamedBuild | None:
     """What a name says of a build, None where it is not a build's name."""
     key = key_of(name)
+    layout = LAYOUTS.get(key)
+    if layout is not None:
+        return NamedBuild(_packaged(layout.of), layout.form, layout=layout)
     exact = listed(key)
     if exact is not None:
         return _of_the_list(exact, exact.form)
@@ -91,6 +104,11 @@ def named_build(name: str) -> NamedBuild | None:
     if target is not None:
         return NamedBuild(target, "whole")
     return next(filter(None, (_tuned(f"{maker}/{base}", form) for base, form in read)), None)
+
+
+def _packaged(name: str) -> Target:
+    names: Mapping[str, str] = packaged_index()["names"]
+    return Target.parse(names[key_of(name)])
 
 
 def _tuned(base: str, form: str) -> NamedBuild | None:
@@ -121,8 +139,8 @@ def _quantised(key: str) -> Target | None:
     return next((Target.parse(names[known]) for known in ends), None)
 
 
-def build_of(name: str, build: NamedBuild, base: Model) -> Model:
-    """The model of a build's name. base: the card's model.
+def build_of(name: str, build: NamedBuild, base: Model, like: Model | None = None) -> Model:
+    """The model of a build's name. base: the card's; like: the build's whose matrices are held so.
 
     Raises KvplanError(unknown-model) for a lineage whose builds follow rules of their own.
     """
@@ -138,6 +156,8 @@ def build_of(name: str, build: NamedBuild, base: Model) -> Model:
             f"`{name}` is no card's name, and builds of {base.id} follow rules of their own",
             help=f"hf:{name} reads its config.json from the Hugging Face hub",
         )
+    if build.layout is not None:
+        return _laid_out(name, build.layout, base, like)
     if build.form.startswith("gguf:"):
         mixture = build.form.removeprefix("gguf:")
         made, words = as_gguf(base, mixture, name), f"a GGUF file of {mixture}"
@@ -162,3 +182,20 @@ def build_of(name: str, build: NamedBuild, base: Model) -> Model:
     length = None if build.listed is None else build.listed.max_model_len
     made = replace(made, max_model_len=length or made.max_model_len)
     return replace(made, provenance=provenance, warnings=(text, *made.warnings))
+
+
+def _laid_out(name: str, layout: Layout, base: Model, like: Model | None) -> Model:
+    """A build of which it is known how it holds its weights; of its cache only what its layers say."""
+    if like is not None:
+        made = as_another(base, like, name, layout.whole)
+    else:
+        made = as_build(base, layout.form, name, layout.whole)
+    text = (
+        f"{name}: the layers of {base.id}, {layout.said}, as was reported of it; its own config was not read"
+    )
+    how = f"{LAID_OUT}: {base.id}, {base.provenance.how}"
+    return replace(
+        made,
+        provenance=replace(made.provenance, how=how, revision=None),
+        warnings=(text, *made.warnings),
+    )

@@ -218,7 +218,8 @@ def _named_build(name: str) -> NamedBuild | None:
 def _build(name: str, build: NamedBuild) -> Model:
     from kvplan.files.cards.builds import build_of
 
-    return build_of(name, build, _model(build.target.slug, build.target.variant))
+    like = None if build.like is None else _model(build.like.slug, build.like.variant)
+    return build_of(name, build, _model(build.target.slug, build.target.variant), like)
 
 
 @lru_cache(maxsize=1024)
