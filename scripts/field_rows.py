@@ -22,6 +22,8 @@ from kvplan.units import GIB
 
 _VERSION = re.compile(r"(\d+)\.(\d+)(\.\d+)?(?= |$|\.post|rc)(rc\d+\.dev)?")
 _DRAFT = re.compile(r"(mtp|eagle3|eagle|dflash)\D*?(\d+)")
+_EXPANDABLE = re.compile(r"(?<!no )expandable.segments(?! stripped| asked|[:=]False)")
+"""A source that says how torch's allocator was set up."""
 CARDS = {
     "hugging-quants/Meta-Llama-3.1-8B-Instruct-AWQ-INT4": "meta-llama/Llama-3.1-8B-Instruct",
     "RedHatAI/Qwen3.8-27B-INT4": "Qwen/Qwen3.5-27B",
@@ -121,6 +123,8 @@ class Row:
             asked["weights"] = self.weights
         elif _while_loading(self.raw):
             asked["quantization"] = self.raw["weight_quant"]
+        if _EXPANDABLE.search(" ".join(self.source.split())):
+            asked["pytorch_alloc_conf"] = "expandable_segments:True"
         if self.raw.get("model_runner") in ("V1", "V2"):
             asked["model_runner"] = self.raw["model_runner"].lower()
         return asked | (self.raw.get("more") or {})

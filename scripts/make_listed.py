@@ -21,9 +21,9 @@ from typing import Any
 
 from kvplan.architectures.inventory import inventory_of
 from kvplan.errors import KvplanError
-from kvplan.files.cards.builds import _MAKERS, _OWN_RULES, _REPUBLISHED, _quantised, _target
+from kvplan.files.cards.builds import _OWN_RULES, _REPUBLISHED, _quantised, _target, meant
 from kvplan.files.cards.find import load_card
-from kvplan.files.cards.formats import readings
+from kvplan.files.cards.formats import UNKNOWN, inside, readings
 from kvplan.files.cards.gguf_names import gguf_name
 from kvplan.files.cards.index import is_name, key_of, packaged_index
 from kvplan.files.cards.listed import FILE
@@ -51,6 +51,8 @@ TYPES = {
     "ernie4_5_moe_vl": "ernie4_5_vl_moe",
 }
 """Types of the list → the same decoder's type on a card."""
+FOUR_BITS = ("auto-round", "awq", "gptq")
+"""Formats that a name's end says of builds which mix them with another."""
 EXPERTS = ("num_experts", "num_local_experts", "n_routed_experts", "moe_num_experts")
 HEAD = """# Hub ids whose published config has the sizes of a card: id, card, format of the weights, length.
 # Made by scripts/make_listed.py from llmfit-core/data/hf_models.json of AlexsJones/llmfit 1.1.17.
@@ -134,15 +136,27 @@ def line_of(entry: Mapping[str, Any], cards: Mapping[tuple[int, ...], list[tuple
     read = next(readings(rest, maker), None)
     name, model = nearest(rest, entry["context_length"], same)
     if read is not None and model.model_type not in _OWN_RULES:
-        form = _MAKERS.get(maker, {}).get(read[1], read[1])
+        form = listed_form(rest, maker, read[1])
+    elif (said := inside(rest, maker)) is not None:
+        form = meant(maker, said)
     elif model.no_cache_reason or entry["parameters_raw"] in parameters(model):
         form = "whole"
     elif any(SOME * count <= entry["parameters_raw"] < count for count in parameters(model)):
         form = "less"
     else:
         return None
+    if not form:
+        return None
     length = entry["context_length"]
     return f"{name}\t{form}\t{'' if length == model.max_model_len else length}"
+
+
+def listed_form(rest: str, maker: str, ending: str) -> str:
+    """The format of a name that ends with one, `UNKNOWN` where a word before it says another."""
+    said = inside(rest, maker)
+    if ending == "whole":
+        return ending if said is None else meant(maker, said)
+    return UNKNOWN if said == UNKNOWN and ending in FOUR_BITS else meant(maker, ending)
 
 
 def by_parameters() -> dict[tuple[str, int], list[tuple[str, Model]]]:
@@ -170,8 +184,9 @@ def line_of_parameters(
         (one.runs, one.max_model_len) != (same[0][1].runs, same[0][1].max_model_len) for _, one in same
     ):
         return None
-    rest = key_of(entry["name"]).rpartition("/")[2]
-    return f"{nearest(rest, 0, same)[0]}\twhole\t" if next(readings(rest), None) is None else None
+    maker, _, rest = key_of(entry["name"]).rpartition("/")
+    told = inside(rest, maker) is not None or next(readings(rest), None) is not None
+    return None if told else f"{nearest(rest, 0, same)[0]}\twhole\t"
 
 
 def is_of(entry: Mapping[str, Any], kind: str, model: Model) -> bool:

@@ -140,6 +140,9 @@ class SizeOptions(TypedDict, total=False):
     flashinfer: str | None
     """Whether FlashInfer is installed, as in every image and CUDA wheel (default: installed). One of
     installed, absent."""
+    pytorch_alloc_conf: str | None
+    """What PYTORCH_CUDA_ALLOC_CONF says of segments (default: nothing). One of native,
+    expandable_segments:True."""
     model_runner: str | None
     """The model runner, where VLLM_USE_V2_MODEL_RUNNER is set (default: the release's). One of auto, v1,
     v2."""
@@ -427,6 +430,9 @@ class PlanOptions(TypedDict, total=False):
     flashinfer: str | None
     """Whether FlashInfer is installed, as in every image and CUDA wheel (default: installed). One of
     installed, absent."""
+    pytorch_alloc_conf: str | None
+    """What PYTORCH_CUDA_ALLOC_CONF says of segments (default: nothing). One of native,
+    expandable_segments:True."""
     model_runner: str | None
     """The model runner, where VLLM_USE_V2_MODEL_RUNNER is set (default: the release's). One of auto, v1,
     v2."""

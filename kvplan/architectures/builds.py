@@ -44,11 +44,13 @@ _JOINT = re.compile(r"(?:^|\.)(?:fc|eh_proj|input_proj)$")
 
 @record()
 class Form:
-    """A format of builds. words: how it is told to people; experts_only: of a mixture of experts."""
+    """A format of builds. words: how it is told to people; experts_only: of a mixture of experts; whole: the
+    ends of the paths of modules that it leaves as trained beside those that every build does."""
 
     words: str
     config: Callable[[list[str]], Config]
     experts_only: bool = False
+    whole: tuple[str, ...] = ()
 
 
 def _compressed(form: str, **weights: Any) -> Callable[[list[str]], Config]:
@@ -124,11 +126,13 @@ def _bitsandbytes(bits: int) -> Callable[[list[str]], Config]:
     }
 
 
-def _ints(bits: int, group: int) -> Callable[[list[str]], Config]:
+def _ints(bits: int, group: int, *, symmetric: bool = True) -> Callable[[list[str]], Config]:
     return _compressed(
-        "pack-quantized", num_bits=bits, type="int", strategy="group", group_size=group, symmetric=True
+        "pack-quantized", num_bits=bits, type="int", strategy="group", group_size=group, symmetric=symmetric
     )
 
+
+_LINEAR_ATTENTION = ("linear_attn.in_proj_qkv", "linear_attn.in_proj_z", "linear_attn.out_proj")
 
 FORMS: dict[str, Form] = {
     "fp8": Form("fp8 in blocks of 128 × 128", _fp8),
@@ -158,6 +162,15 @@ FORMS: dict[str, Form] = {
     ),
     "w4a16": Form("int4 in groups of 128", _ints(4, 128)),
     "w4a16-g32": Form("int4 in groups of 32", _ints(4, 32)),
+    "w4a16-g32-asym": Form("int4 in groups of 32 with zero points", _ints(4, 32, symmetric=False)),
+    "bf16-int4": Form(
+        "int4 in groups of 32 with zero points, linear attention as trained",
+        _ints(4, 32, symmetric=False),
+        whole=_LINEAR_ATTENTION,
+    ),
+    "bf16-int8": Form(
+        "int8 in groups of 32, linear attention as trained", _ints(8, 32), whole=_LINEAR_ATTENTION
+    ),
     "auto-round": Form("int4 in groups of 128 with zero points", _auto_round),
     "awq": Form("int4 in groups of 128 with zero points", _awq),
     "gptq": Form("int4 in groups of 128 with zero points and indices", _gptq(4)),
@@ -246,7 +259,8 @@ def build_config(config: Mapping[str, Any], form: str, whole: tuple[str, ...] = 
         if error.code not in NO_INVENTORY:
             raise
         return {**plain, "quantization_config": FORMS[form].config([])}
-    more = [path for path, _ in inventory.tensors() if whole and path.endswith(whole)]
+    ends = (*FORMS[form].whole, *whole)
+    more = [path for path, _ in inventory.tensors() if ends and path.endswith(ends)]
     paths = dict.fromkeys((*spared(inventory, form), *_left_alone(config), *more))
     return {**plain, "quantization_config": FORMS[form].config(list(paths))}
 

@@ -6,7 +6,7 @@ one below 10 MiB is cut from a segment of 20 MiB, a larger one has a segment of 
 What a segment has beyond the tensor is free for others where it is more than 1 MiB; else the tensor has it,
 and it counts as allocated. With max_split_size nothing of that size is cut: the tensor has its segment whole.
 
-Quantised matrices are left out: what their kernels lay out anew is allocated anew. Pure.
+Pure.
 """
 
 from __future__ import annotations
@@ -123,9 +123,11 @@ def rounded_up(
     *,
     max_split: int | None = None,
     towers: bool = True,
+    packed: bool = False,
 ) -> tuple[int, ...]:
-    """What the fullest rank of each pipeline stage has beyond its unquantised tensors, as an engine makes
-    them that holds q, k and v, and gate and up, as one. towers: encoders are loaded too.
+    """What the fullest rank of each pipeline stage has beyond its tensors, as an engine makes them that holds
+    q, k and v, and gate and up, as one. towers: encoders are loaded too. packed: quantised matrices count,
+    which a kernel that orders them anew puts into blocks of the same size.
 
     Raises RefusedError(cannot-shard).
     """
@@ -134,7 +136,7 @@ def rounded_up(
     for stage, count in enumerate(stage_layers(len(inventory.layers), stages)):
         sizes: list[int] = []
         for tensors in _in_order(inventory, stage, stages, range(start, start + count), towers):
-            sizes += _sizes(tensors, parallel, dtype)
+            sizes += _sizes(tensors, parallel, dtype, packed)
         found.append(allocated(sizes, max_split) - sum(sizes))
         start += count
     return tuple(found)
@@ -156,25 +158,35 @@ def _in_order(
 
 
 @lru_cache(maxsize=4096)
-def _sizes(tensors: tuple[Tensor, ...], parallel: Parallel, dtype: Packing) -> tuple[int, ...]:
-    """Bytes of each module of a layer on the fullest rank."""
+def _sizes(tensors: tuple[Tensor, ...], parallel: Parallel, dtype: Packing, packed: bool) -> tuple[int, ...]:
+    """Bytes of each module of a layer on the fullest rank; of a quantised one those of its numbers."""
     return tuple(
-        sum(tensor_bytes(tensor, parallel, dtype) for tensor in module) for module in _modules(tensors)
+        sum(_numbers(tensor, parallel, dtype) for tensor in module) for module in _modules(tensors, packed)
     )
 
 
+def _numbers(tensor: Tensor, parallel: Parallel, dtype: Packing) -> int:
+    if tensor.form is None or not tensor.columns:
+        return tensor_bytes(tensor, parallel, dtype)
+    return ceil_div(elements_on_rank(tensor, parallel) * tensor.form.bits, 8)
+
+
 @lru_cache(maxsize=4096)
-def _modules(tensors: tuple[Tensor, ...]) -> tuple[tuple[Tensor, ...], ...]:
-    """Tensors that an engine keeps as one, in the order of the first."""
+def _modules(tensors: tuple[Tensor, ...], packed: bool) -> tuple[tuple[Tensor, ...], ...]:
+    """Tensors that an engine keeps as one, in the order of the first. packed: quantised ones too."""
     named: dict[tuple[str, str, bool], int] = {}
     keys = [_key(tensor) for tensor in tensors]
     for key in keys:
         named.setdefault(key, len(named))
-    plain = [(named[key], tensor) for key, tensor in zip(keys, tensors, strict=True) if tensor.form is None]
+    pairs = zip(keys, tensors, strict=True)
+    plain = [(named[key], tensor) for key, tensor in pairs if packed or tensor.form is None]
     ordered = sorted(plain, key=lambda entry: entry[0])
     return tuple(
         tuple(tensor for _, tensor in module) for _, module in groupby(ordered, key=lambda entry: entry[0])
     )
+
+
+_JOINED = dict.fromkeys(("in_proj_qkv", "in_proj_z"), "in_proj_qkvz")
 
 
 def _key(tensor: Tensor) -> tuple[str, str, bool]:
@@ -182,4 +194,5 @@ def _key(tensor: Tensor) -> tuple[str, str, bool]:
         into = any(dim.split is Split.EXPERT_WIDTH for dim in tensor.rows)
         return "experts", "w13" if into else "w2", bool(tensor.columns)
     where = tensor.name.rpartition(".")[0]
-    return where, module_of(tensor), bool(tensor.columns)
+    module = module_of(tensor)
+    return where, _JOINED.get(module, module), bool(tensor.columns)

@@ -15,7 +15,7 @@ from kvplan.architectures.inventory import inventory_of
 from kvplan.architectures.weights import sources_of
 from kvplan.dtypes import BFLOAT16
 from kvplan.errors import KvplanError
-from kvplan.files.cards.builds import _MAKERS, _OWN_RULES
+from kvplan.files.cards.builds import _OWN_RULES, meant
 from kvplan.files.cards.formats import is_format, readings
 from kvplan.files.cards.index import key_of, packaged_index
 from kvplan.model import Model
@@ -95,7 +95,7 @@ def published() -> Iterator[tuple[str, Model, Model]]:
             read = next(readings(rest), None)
             if not source.verified or read is None or read[1] == "whole" or model.model_type in _OWN_RULES:
                 continue
-            form = _MAKERS.get(maker, {}).get(read[1], read[1])
+            form = meant(maker, read[1])
             if model.quantization and sources_of(model).inventory and sources_of(card.model).inventory:
                 yield form, model, as_build(card.model, form, model.id)
 

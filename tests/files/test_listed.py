@@ -7,7 +7,7 @@ import pytest
 import kvplan
 from kvplan.architectures.builds import FORMS
 from kvplan.errors import KvplanError
-from kvplan.files.cards.formats import FOREIGN
+from kvplan.files.cards.formats import FOREIGN, inside
 from kvplan.files.cards.index import is_name, key_of, packaged_index
 from kvplan.files.cards.listed import listed, listed_as, listed_ids
 from tests.files.test_hub_sizes import SIZE
@@ -36,6 +36,36 @@ def test_an_id_of_the_list_has_the_layers_of_its_card(start: int) -> None:
         assert (model.id, model.runs) == (key, card.runs)
         assert model.max_model_len == (one.max_model_len or card.max_model_len)
         assert "list: the layers of" in model.warnings[0]
+
+
+def test_a_name_that_says_a_format_is_not_as_trained() -> None:
+    """The list counts packed numbers: ``…-w4a16-autoround`` has nearly as many as the model."""
+    for key in listed_ids():
+        maker, _, rest = key.rpartition("/")
+        one = listed(key)
+        assert one is not None
+        assert one.form not in ("whole", "less") or inside(rest, maker) is None, key
+    assert kvplan.load_model("dbirks/Qwen3.8-27B-W4A16-AutoRound").quantization == "auto-round"
+
+
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [
+        ("qwen3.8-27b-awq-mtp", "awq"),
+        ("qwen3.8-27b-gptq-int4-sym-g128-mtp", "gptq"),
+        ("qwen3.8-27b-int8-w8a16-mtp", "w8a16"),
+        ("qwen3.8-27b-nvfp4-v17", "modelopt-nvfp4"),
+        ("mlx-qwen3.5-9b-v2-4bit", "mlx"),
+        ("qwen3.6-27b-int8-autoround-v2", ""),
+        ("qwen3.8-27b-awq-6bit", ""),
+        ("gemma-4-31b-it-awq-4.85bpw", ""),
+        ("ternary-bonsai-27b", ""),
+        ("sunflower-qwen-9b-medical-16bit", None),
+        ("qwen3.8-27b-turbo-fp16", None),
+    ],
+)
+def test_a_format_is_read_anywhere_in_a_name(name: str, said: str | None) -> None:
+    assert inside(name) == said
 
 
 def test_a_fine_tune_says_by_what_it_is_known() -> None:

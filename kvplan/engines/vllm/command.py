@@ -14,6 +14,7 @@ from kvplan.engines.command import (
     drafting,
     longest,
 )
+from kvplan.engines.vllm.options import EXPANDABLE
 
 _OWN_DRAFT = ("ngram", "ngram_gpu", "suffix")
 """Methods of vLLM that draft without a model of their own, beside those that end in mtp."""
@@ -75,6 +76,9 @@ TABLE = EngineTable(
         # No release has a flag for it: always the environment. "auto" leaves what the release takes.
         "model_runner": Argument(
             "", words={"v1": 0, "v2": 1, "auto": ""}, since="9999", env="VLLM_USE_V2_MODEL_RUNNER"
+        ),
+        "pytorch_alloc_conf": Argument(
+            "", words={EXPANDABLE: EXPANDABLE, "native": ""}, since="9999", env="PYTORCH_CUDA_ALLOC_CONF"
         ),
         "max_cudagraph_capture_size": Argument("--max-cudagraph-capture-size", since="0.11.1"),
         "cudagraph_mode": Argument("--compilation-config", since="0.11", write=_graphs),

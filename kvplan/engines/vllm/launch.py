@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from kvplan.engines.launch import Serve, Server, as_object, config_override
-from kvplan.engines.vllm.options import OPTIONS
+from kvplan.engines.vllm.options import EXPANDABLE, OPTIONS
 from kvplan.units import GB, GIB, KB, KIB, MB, MIB, TB, TIB
 
 _HUMAN = re.compile(r"(\d+(?:\.\d+)?)([kKmMgGtT])", re.ASCII)
@@ -34,6 +34,8 @@ _PARTS = {"--spec-method": "method", "--spec-model": "model", "--spec-tokens": "
 
 _OBJECTS = {"--attention-config": "indexer_kv_dtype", "--compilation-config": "cudagraph_mode"}
 """Options that are objects → the key that a plan has."""
+_ALLOCATOR = "--pytorch-alloc-conf"
+"""No flag of the server's: torch reads PYTORCH_CUDA_ALLOC_CONF, or PYTORCH_ALLOC_CONF since 2.9."""
 _WORDS = {option.name: option.choices for option in OPTIONS}
 
 
@@ -63,6 +65,8 @@ def translate(serve: Serve, options: Mapping[str, Any]) -> tuple[str, ...]:
                 serve[name] = value.lower()
             else:
                 left.append(f"{flag}.{key} {value}")
+    if EXPANDABLE.lower() in str(options.get(_ALLOCATOR, "")).lower():
+        serve[_ALLOCATOR.lstrip("-").replace("-", "_")] = EXPANDABLE
     if options.get("--enable-chunked-prefill") is False:
         left.append("--no-enable-chunked-prefill")  # every release that is known chunks prompts by itself
     if "--hf-overrides" in options:
@@ -85,12 +89,14 @@ SERVER = Server(
     count=count,
     translate=translate,
     translated=(
-        "--speculative-config", "--enable-chunked-prefill", *_OBJECTS, "--hf-overrides", *_PARTS,
+        "--speculative-config", "--enable-chunked-prefill", *_OBJECTS, "--hf-overrides", *_PARTS, _ALLOCATOR,
     ),
     options_file="--config",
     environment=(
         ("VLLM_ATTENTION_BACKEND", "attention_backend"),
         ("VLLM_ALLOW_LONG_MAX_MODEL_LEN", "any_length"),
+        ("PYTORCH_CUDA_ALLOC_CONF", "pytorch_alloc_conf"),
+        ("PYTORCH_ALLOC_CONF", "pytorch_alloc_conf"),
     ),
     variables=("VLLM_",),
     in_charts=True,

@@ -107,6 +107,7 @@ class Load:
     compile_cache: "cold", "warm" or "unknown". capability, multiprocessors: of the GPU. passes: (bytes a
     token, bytes besides) of each place where a traced class's pass may be at its peak; none where the formula
     counts. fused_sampler: FlashInfer is there to sample. split_bytes: see `kvplan.engines.vllm.splits`.
+    pages: torch's allocator has expandable segments.
     indexer: what sparse attention reserves, from 0.20 on. encoder: the profile run of the model's encoder on
     this stage; encoder_known: it stands for all that the encoder takes (else so many copies of the hidden
     states do). experts: how the release runs them. takes_tokens: the compiled part takes token ids: text
@@ -141,6 +142,7 @@ class Load:
     capability: tuple[int, int] | None = None
     multiprocessors: int | None = None
     fused_sampler: bool = True
+    pages: bool = False
     split_bytes: int = 0
     indexer: Reserved = Reserved()
     model_type: str = ""

@@ -13,6 +13,8 @@ MOE_BACKENDS = tuple(
 """vllm-project/vllm vllm/config/kernel.py, MoEBackend (0.33)."""
 CUDAGRAPH_MODES = ("none", "piecewise", "full", "full_decode_only", "full_and_piecewise")
 """vllm-project/vllm vllm/config/compilation.py, CUDAGraphMode (0.11 on)."""
+EXPANDABLE = "expandable_segments:True"
+"""PYTORCH_CUDA_ALLOC_CONF: torch's allocator maps pages, and rounds nothing up to segments."""
 MULTIMODAL = (
     EngineOption(
         "limit_mm_per_prompt",
@@ -98,6 +100,13 @@ OPTIONS = (
         choices=("installed", "absent"),
         served=False,
         planned=True,
+    ),
+    EngineOption(
+        "pytorch_alloc_conf",
+        "word",
+        "What PYTORCH_CUDA_ALLOC_CONF says of segments (default: nothing).",
+        default="native",
+        choices=("native", EXPANDABLE),
     ),
     EngineOption(
         "model_runner",

@@ -20,6 +20,7 @@ from kvplan.engines.vllm.indexer import Reserved, reserved
 from kvplan.engines.vllm.input_buffers import DEFAULT_BLOCK
 from kvplan.engines.vllm.load import UNKNOWN, Load
 from kvplan.engines.vllm.multimodal import encoder_run, text_only
+from kvplan.engines.vllm.options import EXPANDABLE
 from kvplan.engines.vllm.runner import V2, runner_of
 from kvplan.engines.vllm.sampler import flashinfer_samples
 from kvplan.engines.vllm.splits import AttentionBuffers, buffers_of
@@ -114,6 +115,7 @@ def load_of(
         split_bytes=kept.split_bytes,
         samples=not is_pooling(model),
         fused_sampler=own.get("flashinfer") != "absent" and flashinfer_samples(gpu),
+        pages=own.get("pytorch_alloc_conf") == EXPANDABLE,
         experts=expert_run(
             stored,
             release,

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from kvplan.dtypes import Packing
 from kvplan.engines.base import parse_version
-from kvplan.engines.budget.lines import exact
 from kvplan.engines.budget.parts import NVIDIA
 from kvplan.engines.vllm.beside import chosen_tokens, layer_embeddings, with_shared_keys
 from kvplan.engines.vllm.compressed_pass import made_beside
 from kvplan.engines.vllm.heads import keeps_latent
 from kvplan.engines.vllm.multimodal import text_only
+from kvplan.engines.vllm.options import EXPANDABLE
 from kvplan.model import Model
 from kvplan.results import BudgetLine
 from kvplan.settings import EAGLE_LIKE, Serving
@@ -54,16 +54,27 @@ def rounded_lines(
 
     Since 0.21 vLLM loads with max_split_size_mb at 20, on NVIDIA's GPUs (v1/worker/gpu_worker.py, load_model,
     _scoped_allocator_max_split; vllm-project/vllm#41268): a larger tensor has whole steps of 2 MiB. The log's
-    ``Model loading took`` has it: of 40 unquantised starts of 0.11 to 0.31 36 print the sum to 0.01 GiB.
+    ``Model loading took`` has it: of 40 unquantised starts of 0.11 to 0.31 36 print the sum to 0.01 GiB, of
+    18 quantised ones of known builds 16 to 0.05. With PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True
+    nothing is rounded up: the least that the line may be.
     """
     inventory, gpu = sources.inventory, settings.gpu
+    pages = dict(settings.engine_options).get("pytorch_alloc_conf") == EXPANDABLE
     if inventory is None or sources.stated_bytes is not None or settings.cpu_offload_gb or gpu is None:
         return ()
     release = parse_version(version)
     whole = gpu.vendor == NVIDIA and release >= _LOADED_WHOLE
     left = release >= TOWERS_LEFT and text_only(model, settings)
     made = with_shared_keys(model, inventory, release)
-    amounts = rounded_up(made, parallel, dtype, max_split=_MAX_SPLIT if whole else None, towers=not left)
+    loading_quantises = settings.quantization is not None and model.quantization is None
+    amounts = rounded_up(
+        made,
+        parallel,
+        dtype,
+        max_split=_MAX_SPLIT if whole else None,
+        towers=not left,
+        packed=whole and not loading_quantises,
+    )
     kept, chosen = layer_embeddings(model, tokens, dtype.bytes, release), chosen_tokens(model, tokens)
     drafts = settings.speculative_method in (*EAGLE_LIKE, "draft_model")
     every, last = made_beside(model, tokens, drafts=drafts, release=release, element=dtype.bytes)
@@ -80,9 +91,12 @@ def rounded_lines(
         zeros = expanded_bytes(inventory, parallel, whole_zero_points, dtype.bytes)
     beyond = _beyond(made, inventory, parallel, dtype)
     quantised = (0,) * len(amounts)
-    if whole and settings.quantization is not None and model.quantization is None:
+    if whole and loading_quantises:
         quantised = left_by_quantising(inventory, parallel, dtype, _MAX_SPLIT)
     lines = []
+    if pages:
+        amounts = quantised = (0,) * len(amounts)
+        how = "nothing, with expandable segments"
     for stage, (amount, shared, again, repeated, points, loading) in enumerate(
         zip(amounts, beyond, absorbed, scales, zeros, quantised, strict=True)
     ):
@@ -104,11 +118,8 @@ def rounded_lines(
             source += f"; {gib(chosen)} for what the batch's indexer chooses"
         if tables:
             source += f"; {gib(tables)} of further angles and of the batch's buffers"
-        lines.append(
-            exact(
-                BESIDE, amount + shared + again + repeated + points + loading + kept + chosen + tables, source
-            )
-        )
+        total = amount + shared + again + repeated + points + loading + kept + chosen + tables
+        lines.append(BudgetLine(BESIDE, total, total - amount - loading, total, source))
     return tuple(lines)
 
 

@@ -6,7 +6,9 @@ import re
 from collections.abc import Iterator
 
 SUFFIXES: tuple[tuple[str, str], ...] = (
-    (r"-qat-w4a16-ct", "w4a16-g32"),
+    (r"-awq-bf16-int4", "bf16-int4"),
+    (r"-awq-bf16-int8", "bf16-int8"),
+    (r"-qat-w4a16-ct|-qat-awq-int4", "w4a16-g32"),
     (r"[-.]fp8[-_]dynamic|-fp8-per-channel(?:-per-token)?|-fp8-channel|-ptpc-fp8|-fp8-ptpc", "fp8-dynamic"),
     (r"-fp8[-_]block(?:-?128)?|-block-fp8", "fp8-block"),
     (r"-fp8-static(?:-per-?tensor)?|-fp8-kv", "fp8-tensor"),
@@ -14,6 +16,7 @@ SUFFIXES: tuple[tuple[str, str], ...] = (
     (r"[-_]fp8", "fp8"),
     (r"(?:-quantized)?[.-]w8a8(?:-int8)?|-int8(?:-w8a8)?", "int8"),
     (r"(?:-quantized)?[.-]w8a16", "w8a16"),
+    (r"-awq-int4", "awq-int4"),
     (r"-awq-8bit", "w8a16"),
     (r"-awq-4bit", "awq"),
     (r"-awq(?:-(?:int4|4-bits?|w4a16|g128|marlin))?", "awq"),
@@ -30,6 +33,31 @@ SUFFIXES: tuple[tuple[str, str], ...] = (
     (r"-qat-q4-0-unquantized|-bf16|-fp16", "whole"),
 )
 """The end of a name → the format, the first that fits."""
+UNKNOWN = ""
+"""A format of which it is not known what its builds hold."""
+WORDS: tuple[tuple[str, str], ...] = (
+    (r"mlx|mtplx|optiq|axq|oq\d[\w.]*|jang\w*", "mlx"),
+    (r"exl[23]", "exl"),
+    (r"bf16-int[48]", UNKNOWN),
+    (r"ggufs?|i?q\d\w*|ternary|bitnet|hqq|aqlm|vptq|quip|eetq|bpw|\d+(?:\.\d+)?bpw", UNKNOWN),
+    (r"int[23567]\d?|mixed\w*int\d|w4a8|(?:[23567]|\d+\.\d+)-?bits?|marlin|hybrid|fp8-?kv\w*", UNKNOWN),
+    (r"nvfp4", "modelopt-nvfp4"),
+    (r"mxfp8", "mxfp8"),
+    (r"mxfp4", "mxfp4"),
+    (r"auto-?round", "auto-round"),
+    (r"w8a8", "int8"),
+    (r"w8a16", "w8a16"),
+    (r"gptq", "gptq"),
+    (r"awq", "awq"),
+    (r"w4a16", "w4a16"),
+    (r"int8", "int8"),
+    (r"fp8", "fp8"),
+    (r"nf4|bnb", "bnb-4bit"),
+    (r"int4|[489]-?bits?|quanti[sz]ed|quant", UNKNOWN),
+)
+"""A word inside a build's name → the format, the first that stands anywhere."""
+_WITH_EIGHT = frozenset(("auto-round", "gptq", "awq"))
+"""Formats that usually have four bits: a name with another number of bits says one that is not known."""
 FOREIGN = {"mlx": "MLX's format, which MLX alone loads", "exl": "ExLlama's format, which ExLlama alone loads"}
 """Formats that none of the engines loads."""
 _OWN_ENDS = {
@@ -55,3 +83,21 @@ def readings(rest: str, maker: str = "") -> Iterator[tuple[str, str]]:
 def is_format(ending: str) -> bool:
     """Whether the end of a name says a format and nothing else (``-fp8``)."""
     return any(re.fullmatch(rf"(?:{one})", ending, re.ASCII) for one, _ in SUFFIXES)
+
+
+def inside(rest: str, maker: str = "") -> str | None:
+    """The format that a name says anywhere, `UNKNOWN` where it says one of which nothing is known here, None
+    where it says none. For builds whose published sizes cannot tell: packed numbers are listed as whole ones.
+
+    >>> inside("qwen3.8-27b-awq-mtp"), inside("qwen3.8-27b-int5-paro"), inside("qwen3.8-27b-turbo")
+    ('awq', '', None)
+    """
+    if maker in _OWN_ENDS:
+        return _OWN_ENDS[maker][1]
+    for word, form in WORDS:
+        if re.search(rf"(?:^|[-_.])(?:{word})(?:$|[-_.])", rest):
+            eight = re.search(r"(?:^|[-_.])(?:int8|w8a16|8-?bits?|mxfp8|fp8\w*)(?:$|[-_.])", rest)
+            if form in _WITH_EIGHT and eight:
+                return "gptq-int8" if form == "gptq" and "fp8" not in eight[0] else UNKNOWN
+            return form
+    return None
