@@ -6,10 +6,10 @@ from typing import Any
 
 from kvplan.engines.tensors import Layout, Rank
 from kvplan.record import record
-from kvplan.validate.allocator import reserved_for
 from kvplan.validate.stages.ballast import try_ballast
 from kvplan.validate.stages.widths import rehearsed, widths_of
 from kvplan.validate.target import Target
+from kvplan.weights.caching_allocator import reserved_for
 
 
 @record()

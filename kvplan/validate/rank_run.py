@@ -10,7 +10,6 @@ from kvplan.errors import CannotRunHere
 from kvplan.record import record
 from kvplan.units import GIB, MIB, human_bytes
 from kvplan.validate import host, limit
-from kvplan.validate.allocator import reserved_for, why_unpredictable
 from kvplan.validate.devices import CudaDevice
 from kvplan.validate.findings import WorkloadTest
 from kvplan.validate.found import workload_figures
@@ -21,6 +20,7 @@ from kvplan.validate.stages.base import EXACT, Bench, Held, Progress, StageStopp
 from kvplan.validate.stages.widths import Widths, rehearsed, widths_of
 from kvplan.validate.target import Target
 from kvplan.validate.workload_test import workload_test
+from kvplan.weights.caching_allocator import reserved_for, why_unpredictable
 
 SLACK = 300 * MIB
 """Host memory that a rehearsal may take beside its pool."""

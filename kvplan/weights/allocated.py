@@ -1,75 +1,20 @@
-"""What torch's allocator gives for a model's tensors beyond their own bytes.
-
-pytorch/pytorch c10/cuda/CUDACachingAllocator.cpp (round_size, get_allocation_size, get_free_block,
-should_split) and c10/core/AllocatorConfig.h, 2.6 to 2.13: a tensor of up to 1 MiB is rounded up to 512 bytes;
-one below 10 MiB is cut from a segment of 20 MiB, a larger one has a segment of its own, a multiple of 2 MiB.
-What a segment has beyond the tensor is free for others where it is more than 1 MiB; else the tensor has it,
-and it counts as allocated. With max_split_size nothing of that size is cut: the tensor has its segment whole.
-
-Pure.
+"""What torch's allocator gives for a model's tensors beyond their own bytes: of segments, what is too little
+to be cut off (`kvplan.weights.caching_allocator`). Pure.
 """
 
 from __future__ import annotations
 
-from bisect import bisect_left, insort
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from functools import lru_cache
 from itertools import groupby
 
 from kvplan.dtypes import Packing
-from kvplan.units import MIB, ceil_div, round_up
+from kvplan.units import ceil_div
 from kvplan.weights.adapters import module_of
+from kvplan.weights.caching_allocator import Allocator, allocated
 from kvplan.weights.inventory import Inventory, Role, Split, Tensor
 from kvplan.weights.parts import Part, part_of
 from kvplan.weights.ranks import Parallel, elements_on_rank, lies_on, stage_layers, tensor_bytes
-
-_LEAST, _SMALL, _STEP = 512, MIB, 2 * MIB
-_LARGE, _SEGMENT = 10 * MIB, 20 * MIB
-
-
-class Allocator:
-    """torch's caching allocator: what lies free in segments, and what counts as allocated."""
-
-    def __init__(self, max_split: int | None = None) -> None:
-        self.max_split = max_split
-        self.free: list[int] = []
-        self.total = 0
-
-    def give(self, size: int) -> int:
-        """The block that a tensor of this size gets, bytes."""
-        wanted = round_up(size, _LEAST)
-        if wanted > _SMALL:
-            whole = self.max_split is not None and wanted >= self.max_split
-            found = bisect_left(self.free, wanted)
-            block = _SEGMENT if wanted < _LARGE else round_up(wanted, _STEP)
-            if found < len(self.free) and self._serves(self.free[found], wanted, whole=whole):
-                block = self.free.pop(found)
-            if block - wanted > _SMALL and not whole:
-                insort(self.free, block - wanted)
-                block = wanted
-            wanted = block
-        self.total += wanted
-        return wanted
-
-    def _serves(self, block: int, wanted: int, *, whole: bool) -> bool:
-        """A block that is not split serves what is nearly as large alone."""
-        if self.max_split is None:
-            return True
-        return block < wanted + _SEGMENT if whole else block < self.max_split
-
-    def take(self, block: int) -> None:
-        """A tensor's block is free again."""
-        self.total -= block
-        if block > _SMALL:
-            insort(self.free, block)
-
-
-def allocated(sizes: Iterable[int], max_split: int | None = None) -> int:
-    """Bytes that torch counts as allocated once it has made tensors of these sizes, in this order."""
-    torch = Allocator(max_split)
-    for size in sizes:
-        torch.give(size)
-    return torch.total
 
 
 @lru_cache(maxsize=1024)
@@ -87,19 +32,19 @@ def left_by_quantising(
     """
     found, start = [], 0
     for count in stage_layers(len(inventory.layers), parallel.pipeline_parallel_size):
-        torch, kept = Allocator(max_split), 0
+        torch, kept = Allocator(max_split=max_split), 0
         for block in inventory.layers[start : start + count]:
             for module in _quantised(block.tensors):
                 numbers = [elements_on_rank(tensor, parallel) for tensor in module]
-                whole = torch.give(dtype.bytes_for(sum(numbers)))
+                whole = torch.malloc(dtype.bytes_for(sum(numbers)))
                 size = sum(
                     ceil_div(number * (tensor.form.bits if tensor.form else 8), 8)
                     for tensor, number in zip(module, numbers, strict=True)
                 )
-                torch.give(size)
+                torch.malloc(size)
                 kept += size
-                torch.take(whole)
-        found.append(torch.total - kept)
+                torch.free(whole)
+        found.append(torch.allocated - kept)
         start += count
     return tuple(found)
 

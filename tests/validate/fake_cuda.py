@@ -18,8 +18,8 @@ from typing import Any
 
 import pytest
 
-from kvplan.validate.allocator import Allocator, rounded, segment_of
 from kvplan.validate.stages.widths import sort_bytes
+from kvplan.weights.caching_allocator import Allocator, rounded, segment_of
 
 MIB, GIB = 1 << 20, 1 << 30
 FACTORIES = ("empty", "zeros", "ones", "full", "arange", "randint", "randn", "rand", "tensor", "randperm")

@@ -11,20 +11,10 @@ from hypothesis import strategies as st
 import kvplan
 from kvplan.results import BudgetLine
 from kvplan.units import GIB, MIB
-from kvplan.validate.allocator import Allocator
-from kvplan.weights.allocated import Allocator as Blocks
-from kvplan.weights.allocated import allocated
+from kvplan.weights.caching_allocator import Allocator, allocated
 
 sizes = st.lists(st.integers(1, 64 * MIB), max_size=60)
 WHOLE = 20 * MIB
-
-
-@given(sizes)
-def test_without_a_limit_it_is_the_allocator_of_validate(row: list[int]) -> None:
-    other = Allocator()
-    for size in row:
-        other.malloc(size)
-    assert allocated(row) == other.allocated
 
 
 @given(sizes)
@@ -89,29 +79,37 @@ def test_weights_that_somebody_read_are_not_rounded_again() -> None:
     assert line(given_, "beside the weights") is None
 
 
-def test_quantised_matrices_are_left_to_their_kernels() -> None:
-    """Of an AWQ checkpoint the tables of the vocabulary alone are counted."""
-    plain = kvplan.size("Qwen/Qwen2.5-7B-Instruct", engine="vllm@0.28", gpu="rtx-4090")
-    packed = kvplan.size("Qwen/Qwen2.5-7B-Instruct-AWQ", engine="vllm@0.28", gpu="rtx-4090")
-    whole, tables = (line(one, "beside the weights") for one in (plain, packed))
-    assert whole is not None
-    assert tables is not None
-    assert 0 < tables.bytes < 3 * MIB < 90 * MIB < whole.bytes
+@pytest.mark.parametrize(("version", "least", "most"), [("0.20", 0, 3), ("0.28", 80, 90)])
+def test_quantised_matrices_have_whole_steps_since_loading_does_not_split(
+    version: str, least: int, most: int
+) -> None:
+    """Qwen2.5-7B in AWQ, a layer: gate and up of 64.75 MiB have 66, down of 32.4 has 34."""
+    packed = kvplan.size("Qwen/Qwen2.5-7B-Instruct-AWQ", engine=f"vllm@{version}", gpu="rtx-4090")
+    paged = kvplan.size(
+        "Qwen/Qwen2.5-7B-Instruct-AWQ",
+        engine=f"vllm@{version}",
+        gpu="rtx-4090",
+        pytorch_alloc_conf="expandable_segments:True",
+    )
+    rounded, mapped = (line(one, "beside the weights") for one in (packed, paged))
+    assert rounded is not None
+    assert least * MIB <= rounded.bytes < most * MIB
+    assert rounded.low_bytes == (0 if mapped is None else mapped.bytes) < MIB
 
 
 @given(st.lists(st.tuples(st.integers(1, 64 * MIB), st.booleans()), max_size=60))
 def test_a_block_that_is_given_back_is_counted_no_more(row: list[tuple[int, bool]]) -> None:
-    """Of what is held at the end no less than its bytes are counted, and less than 20 MiB more of each."""
+    """Of what is held at the end no less than its bytes are counted, and less than 22 MiB more of each."""
     for limit in (None, WHOLE):
-        torch, held = Blocks(limit), []
+        torch = Allocator(max_split=limit)
+        held = []
         for size, goes in row:
-            block = torch.give(size)
+            block = torch.malloc(size)
             if goes:
-                torch.take(block)
+                torch.free(block)
             else:
-                held.append((size, block))
-        assert torch.total == sum(block for _, block in held)
-        assert all(size <= block < size + WHOLE + 2 * MIB for size, block in held)
+                held.append(size)
+        assert sum(held) <= torch.allocated < sum(held) + (WHOLE + 2 * MIB) * len(held) + 1
 
 
 @pytest.mark.parametrize(

@@ -11,9 +11,9 @@ from kvplan.engines.tensors import Rank
 from kvplan.errors import KvplanError
 from kvplan.record import record
 from kvplan.units import GIB, MIB
-from kvplan.validate.allocator import reserved_for
 from kvplan.validate.stages.base import EXACT, Bench, Held
 from kvplan.validate.target import Target
+from kvplan.weights.caching_allocator import reserved_for
 from kvplan.weights.facts import WeightSources, weights_by_kernel
 from kvplan.weights.inventory import Inventory
 from kvplan.weights.ranks import Parallel, lies_on, stage_layers, tensor_bytes

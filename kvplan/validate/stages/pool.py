@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from kvplan.engines.tensors import Layout
-from kvplan.validate.allocator import reserved_for
 from kvplan.validate.devices import Meters
 from kvplan.validate.memory import Cache, allocate
 from kvplan.validate.stages.base import DEVICE_PPM, EXACT, Bench
+from kvplan.weights.caching_allocator import reserved_for
 
 
 def measure(bench: Bench, layout: Layout, *, reserved: bool) -> Cache:

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kvplan.validate.allocator import (
+from kvplan.weights.caching_allocator import (
     LARGE_SEGMENT,
     MIN_BLOCK,
     SMALL,

@@ -8,7 +8,9 @@ get_free_block, should_split, free_block, release_cached_blocks) and c10/core/Al
   one has a segment of its own, rounded up to 2 MiB;
 - the smallest free block that is large enough is taken, the lower address first; it is split where at least
   512 bytes (small) or more than 1 MiB (large) would be left;
-- freed blocks join their free neighbours; empty_cache gives back segments that are wholly free.
+- freed blocks join their free neighbours; empty_cache gives back segments that are wholly free;
+- with max_split_size a request of that size takes a block at most 20 MiB larger, whole, and a smaller one no
+  block of that size.
 
 Every figure is bytes. A configuration that changes these rules is named by `why_unpredictable`.
 """
@@ -59,11 +61,12 @@ class _Block:
 class Allocator:
     """Requests, blocks and segments as they stand; ``malloc`` answers with a handle for ``free``.
 
-    there: segments as torch.cuda.memory_snapshot lists them. Those of graphs' pools and of other streams
-    serve no request of this stream, and are left out.
+    max_split: bytes, None where it is not set. there: segments as torch.cuda.memory_snapshot lists them.
+    Those of graphs' pools and of other streams serve no request of this stream, and are left out.
     """
 
-    def __init__(self, there: Sequence[Mapping[str, Any]] = ()) -> None:
+    def __init__(self, there: Sequence[Mapping[str, Any]] = (), *, max_split: int | None = None) -> None:
+        self.max_split = max_split
         self.requested = self.allocated = self.reserved = 0
         self.peak_allocated = self.peak_reserved = 0
         self._next_handle = self._next_address = 0
@@ -139,9 +142,15 @@ class Allocator:
     def _found(self, wanted: int) -> _Block | None:
         blocks = self._free[wanted <= SMALL]
         at = bisect_left(blocks, (wanted, -1))
-        if at == len(blocks):
+        if at == len(blocks) or not self._serves(blocks[at][0], wanted):
             return None
         return self._at[blocks.pop(at)[1]]
+
+    def _serves(self, block: int, wanted: int) -> bool:
+        """get_free_block: whether the smallest block that is large enough is taken."""
+        if self.max_split is None or wanted <= SMALL:
+            return True
+        return block < wanted + LARGE_SEGMENT if wanted >= self.max_split else block < self.max_split
 
     def _segment(self, wanted: int) -> _Block:
         size = segment_of(wanted)
@@ -154,7 +163,8 @@ class Allocator:
 
     def _split(self, block: _Block, wanted: int) -> None:
         left = block.size - wanted
-        if left < MIN_BLOCK or (not block.small and left <= SMALL):
+        whole = self.max_split is not None and wanted >= self.max_split
+        if left < MIN_BLOCK or (not block.small and (whole or left <= SMALL)):
             return
         rest = _Block(left, block.address + wanted, block.small, block, block.after)
         if block.after is not None:
@@ -179,6 +189,14 @@ class Allocator:
     def _take(self, block: _Block) -> None:
         blocks = self._free[block.small]
         del blocks[bisect_left(blocks, (block.size, block.address))]
+
+
+def allocated(sizes: Iterable[int], max_split: int | None = None) -> int:
+    """Bytes that count as allocated once tensors of these sizes are made, in this order."""
+    allocator = Allocator(max_split=max_split)
+    for size in sizes:
+        allocator.malloc(size)
+    return allocator.allocated
 
 
 def reserved_for(sizes: Iterable[int], there: Sequence[Mapping[str, Any]] = ()) -> int:
