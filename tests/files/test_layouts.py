@@ -79,7 +79,7 @@ def test_quantised_matrices_lie_in_whole_steps(name: str, printed: tuple[float, 
     assert budget is not None
     lines = {line.name: line.bytes for line in budget.lines}
     loaded = lines["weights"] + lines["beside the weights"] + lines.get("rotary tables", 0)
-    assert abs(loaded / GIB - gib) < 0.035 + 0.05 * name.startswith("RedHatAI")
+    assert abs(loaded / GIB - gib) < (0.15 if name.startswith("cyankiwi") else 0.035)
 
 
 @pytest.mark.parametrize("key", LAYOUTS)

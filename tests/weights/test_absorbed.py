@@ -28,7 +28,7 @@ def beside(model: str, engine: str = "vllm@0.33", **options: Any) -> int:
 @pytest.mark.parametrize(("ranks", "release"), [(8, "0.11"), (16, "0.20"), (8, "0.33")])
 def test_a_quantised_projection_is_kept_in_sixteen_bit_too(ranks: int, release: str) -> None:
     found = beside("deepseek-r1", f"vllm@{release}", tensor_parallel_size=ranks)
-    assert WHOLE * 2 // ranks <= found < WHOLE * 2 // ranks + 0.05 * GIB
+    assert WHOLE * 2 // ranks <= found < WHOLE * 2 // ranks + 0.08 * GIB
 
 
 def test_ranks_that_divide_requests_have_every_head() -> None:

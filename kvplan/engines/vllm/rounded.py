@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from kvplan.dtypes import Packing
 from kvplan.engines.base import parse_version
+from kvplan.engines.budget.lines import exact
 from kvplan.engines.budget.parts import NVIDIA
 from kvplan.engines.vllm.beside import chosen_tokens, layer_embeddings, with_shared_keys
 from kvplan.engines.vllm.compressed_pass import made_beside
@@ -56,7 +57,7 @@ def rounded_lines(
     _scoped_allocator_max_split; vllm-project/vllm#41268): a larger tensor has whole steps of 2 MiB. The log's
     ``Model loading took`` has it: of 40 unquantised starts of 0.11 to 0.31 36 print the sum to 0.01 GiB, of
     18 quantised ones of known builds 16 to 0.05. With PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True
-    nothing is rounded up: the least that the line may be.
+    nothing is rounded up.
     """
     inventory, gpu = sources.inventory, settings.gpu
     pages = dict(settings.engine_options).get("pytorch_alloc_conf") == EXPANDABLE
@@ -119,7 +120,7 @@ def rounded_lines(
         if tables:
             source += f"; {gib(tables)} of further angles and of the batch's buffers"
         total = amount + shared + again + repeated + points + loading + kept + chosen + tables
-        lines.append(BudgetLine(BESIDE, total, total - amount - loading, total, source))
+        lines.append(exact(BESIDE, total, source))
     return tuple(lines)
 
 
