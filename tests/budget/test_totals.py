@@ -33,11 +33,10 @@ def test_enough_cards_stand_behind_the_law() -> None:
 def test_the_driver_keeps_what_the_law_says(gpu: Gpu) -> None:
     assert gpu.memory_total_bytes is not None
     assert gpu.memory_nvml_bytes is not None
-    likely, least, most = kept_by_driver(gpu.memory_nvml_bytes)
+    likely, least, most = kept_by_driver(gpu.memory_nvml_bytes, gpu.arch)
     kept = gpu.memory_nvml_bytes - gpu.memory_total_bytes
-    volta = gpu.arch == "Volta"  # read of older drivers, which keep less
-    assert (0 if volta else least) <= kept <= most
-    assert volta or abs(kept - likely) <= max(200 * MIB, gpu.memory_nvml_bytes // 400)
+    assert least <= kept <= most
+    assert abs(kept - likely) <= 110 * MIB
 
 
 @pytest.mark.parametrize("gpu", BOTH, ids=lambda gpu: gpu.slug)

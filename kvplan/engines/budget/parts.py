@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from fractions import Fraction
 from functools import lru_cache, wraps
 from typing import Any, NamedTuple
@@ -85,9 +85,16 @@ _WIRED = ((8, 67), (16, 74), (32, 78), (64, 81), (128, 84), (256, 87), (512, 90)
 SMALL_MAC = 32
 """GB, up to which older releases let it wire two thirds, three quarters from there on: 16 GB 11453.25 MB,
 32 GB 22906.50, 36 GB 28991.03, 48 GB 38654.71, 64 GB 51539.61."""
-_KEPT, _KEPT_SHARE, _KEPT_LEAST = 370 * MIB, 400, 240 * MIB
-"""What NVIDIA's driver keeps of what nvidia-smi shows: 370 MiB and a 400th, fitted to the cards of which both
-totals are known (tests/budget/test_totals.py holds them to the interval: 240 MiB to one and a half times)."""
+_KEPT: Mapping[str, tuple[int, int]] = {
+    "": (330, 5250),
+    "Volta": (206, 1830),
+    "Hopper": (260, 2500),
+    "Blackwell": (425, 2200),
+    "Blackwell Ultra": (0, 1830),
+}
+"""What NVIDIA's driver keeps of what nvidia-smi shows, by architecture: MiB, and millionths of it, fitted to
+the cards of which both totals are known (tests/budget/test_totals.py holds them to the interval)."""
+_KEPT_LEAST = 240 * MIB
 
 
 _KEPT_OF_SOLD = {"amd": (1, 0, 60), "intel": (400, 20, 620)}
@@ -108,16 +115,18 @@ def wired_by_macos(gpu: Gpu) -> tuple[int, int]:
     return max(size * GIB * share // 100, older), older
 
 
-def kept_by_driver(shown: int) -> tuple[int, int, int]:
-    """(likely, least, most) bytes of nvidia-smi's total that the CUDA runtime does not report, on Linux."""
-    likely = _KEPT + shown // _KEPT_SHARE
-    return likely, _KEPT_LEAST, likely * 3 // 2
+def kept_by_driver(shown: int, arch: str = "") -> tuple[int, int, int]:
+    """(likely, least, most) bytes of nvidia-smi's total that the CUDA runtime does not report, on Linux.
+    arch: of the GPU, "" where it is not known."""
+    base, share = _KEPT.get(arch, _KEPT[""])
+    likely = base * MIB + shown * share // 1_000_000
+    return likely, min(_KEPT_LEAST, likely * 3 // 4), likely * 3 // 2
 
 
 def kept_of_a_vgpu(profile: int) -> tuple[int, int, int]:
     """(likely, least, most) bytes of a vGPU's profile that the guest's runtime does not report: the manager's
     64 MiB for each GiB and one more, and what the driver keeps."""
-    reserved, driver = (profile // GIB + 1) * 64 * MIB, _KEPT + profile // _KEPT_SHARE
+    reserved, driver = (profile // GIB + 1) * 64 * MIB, kept_by_driver(profile)[0]
     return reserved + driver, 0, reserved * 11 // 10 + driver * 3 // 2
 
 
@@ -155,7 +164,7 @@ def memory_of(gpu: Gpu) -> tuple[int | None, tuple[BudgetLine, ...], tuple[str, 
         kept = (BudgetLine(KEPT_BY_VGPU, *kept_of_a_vgpu(total), how),)
     elif not gpu.is_mig_slice and gpu.vendor == NVIDIA:
         how = "of what nvidia-smi shows, as on cards of which both are known; nothing on Windows and WSL"
-        kept = (BudgetLine(KEPT_BY_DRIVER, *kept_by_driver(total), how),)
+        kept = (BudgetLine(KEPT_BY_DRIVER, *kept_by_driver(total, gpu.arch), how),)
     return total, (*kept, *_held(gpu, total)), tuple(warnings)
 
 
