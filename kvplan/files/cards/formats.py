@@ -92,10 +92,10 @@ def inside(rest: str, maker: str = "") -> str | None:
     >>> inside("qwen3.8-27b-awq-mtp"), inside("qwen3.8-27b-int5-paro"), inside("qwen3.8-27b-turbo")
     ('awq', '', None)
     """
-    if maker in _OWN_ENDS:
-        return _OWN_ENDS[maker][1]
     for word, form in WORDS:
         if re.search(rf"(?:^|[-_.])(?:{word})(?:$|[-_.])", rest):
+            if maker in _OWN_ENDS:
+                return _OWN_ENDS[maker][1]
             eight = re.search(r"(?:^|[-_.])(?:int8|w8a16|8-?bits?|mxfp8|fp8\w*)(?:$|[-_.])", rest)
             if form in _WITH_EIGHT and eight:
                 return "gptq-int8" if form == "gptq" and "fp8" not in eight[0] else UNKNOWN
