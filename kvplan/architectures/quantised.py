@@ -243,7 +243,8 @@ def _group(config: Config) -> int:
 
 def _gptq(config: Config, part: TextPart) -> Quantisation:
     """bits with a scale and a zero point for each group, and four bytes an input for its group's index."""
-    form = grouped(_number(config, "bits"), _group(config), zeros=True, column_bytes=4)
+    ordered = config.get("desc_act") is True
+    form = grouped(_number(config, "bits"), _group(config), zeros=True, column_bytes=4, act_order=ordered)
     rules = _dynamic(config.get("dynamic"), form)
     chosen = _listed(config, "modules_in_block_to_quantize")
     if chosen:
@@ -263,7 +264,8 @@ def _dynamic(table: Any, form: Format) -> tuple[tuple[Modules, Format | None], .
         stored = form
         if isinstance(own, Mapping) and own.keys() & {"bits", "group_size"}:
             wide = _group(own) if "group_size" in own else form.block[1]
-            stored = grouped(_number(own, "bits", form.bits), wide, zeros=True, column_bytes=4)
+            bits, ordered = _number(own, "bits", form.bits), form.act_order
+            stored = grouped(bits, wide, zeros=True, column_bytes=4, act_order=ordered)
         rules.append((pattern_list([f"re:{str(text).removeprefix('+:')}"]), stored))
     return tuple(rules)
 

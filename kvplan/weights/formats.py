@@ -5,6 +5,8 @@ Source of the layouts: vllm-project/vllm vllm/model_executor/layers/quantization
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from kvplan.record import KeptHash, record
 from kvplan.units import ceil_div
 
@@ -16,7 +18,8 @@ class Format(KeptHash):
     bits: of one number. block: (rows, columns) that share one scale; 0 stands for the whole length.
     scale_bytes: of one scale, None for the model's own element size. zero_bits: of one zero point of
     the same blocks. column_bytes: beside each input (a group index). matrix_bytes: beside each matrix (a
-    global scale). by_kernel: experts are kept as the engine's kernel wants them (`Kernel`).
+    global scale). by_kernel: experts are kept as the engine's kernel wants them (`Kernel`). act_order: the
+    groups' indices are not in the order of the inputs, so that kernels need them.
     """
 
     name: str
@@ -27,6 +30,12 @@ class Format(KeptHash):
     column_bytes: int = 0
     matrix_bytes: int = 0
     by_kernel: bool = False
+    act_order: bool = False
+
+    @property
+    def without_indices(self) -> Format:
+        """As kernels keep it that take the groups to be in the order of the inputs."""
+        return self if self.act_order or not self.column_bytes else replace(self, column_bytes=0)
 
     def bytes_for(self, rows: int, columns: int, element_bytes: int) -> int:
         """ceil(rows × columns × bits / 8) + blocks × (scale + zero point) + what lies beside."""
@@ -77,10 +86,19 @@ def fp8_block(rows: int, columns: int, scale_bytes: int = 4) -> Format:
     return Format(f"fp8, blocks of {rows} × {columns}", 8, (rows, columns), scale_bytes)
 
 
-def grouped(bits: int, group: int, *, zeros: bool, column_bytes: int = 0, matrix_bytes: int = 0) -> Format:
+def grouped(
+    bits: int,
+    group: int,
+    *,
+    zeros: bool,
+    column_bytes: int = 0,
+    matrix_bytes: int = 0,
+    act_order: bool = False,
+) -> Format:
     """Integers with a scale (and a zero point) for each group of inputs; group 0: a whole row."""
     name = f"int{bits}, groups of {group or 'a row'}"
-    return Format(name, bits, (1, group), None, bits if zeros else 0, column_bytes, matrix_bytes)
+    zero_bits = bits if zeros else 0
+    return Format(name, bits, (1, group), None, zero_bits, column_bytes, matrix_bytes, act_order=act_order)
 
 
 def bnb_4bit(*, double: bool) -> Format:

@@ -46,7 +46,8 @@ class Parallel(KeptHash):
     parallel attention). expert_parallel_size: ranks among which whole experts are divided, the rest of the
     ranks divide their width (None: all with enable_expert_parallel, else none). redundant_experts: copies of
     experts beside the model's own, divided with them. kernel: how experts in blocks are kept, None as stored.
-    expert_blocks: what is done where a rank has a part of a block of an expert.
+    expert_blocks: what is done where a rank has a part of a block of an expert. group_indices: GPTQ's indices
+    of groups are kept though they are in the order of the inputs.
     """
 
     tensor_parallel_size: int = 1
@@ -60,6 +61,7 @@ class Parallel(KeptHash):
     redundant_experts: int = 0
     kernel: Kernel | None = None
     expert_blocks: ExpertBlocks = ExpertBlocks.AS_STORED
+    group_indices: bool = True
 
     def ways(self, part: Part) -> int:
         """Ranks that share the tensors of a part."""
@@ -72,6 +74,7 @@ class Parallel(KeptHash):
             compute_capability=self.compute_capability,
             vocabulary_multiple=self.vocabulary_multiple,
             kernel=self.kernel,
+            group_indices=self.group_indices,
         )
 
     @property
@@ -179,6 +182,8 @@ def tensor_bytes(tensor: Tensor, parallel: Parallel, dtype: Packing) -> int:
         return element_packing(tensor, dtype, parallel).bytes_for(elements_on_rank(tensor, parallel))
     if tensor.role is Role.EXPERT and form.by_kernel and parallel.kernel is not None:
         return _kept_by(parallel.kernel, tensor, form, parallel, dtype)
+    if not parallel.group_indices:
+        form = form.without_indices
     part = part_of(tensor.name, tensor.role)
     rows, columns, stack = (
         prod(on_rank(dim, parallel, part) for dim in dims)

@@ -179,11 +179,12 @@ def _blocks(text: Any, kinds: Mapping[str, tuple[Tensor, ...]]) -> tuple[Block, 
 
 
 def _format_data(form: Format) -> list[Any]:
-    return [list(entry) if isinstance(entry, tuple) else entry for entry in astuple(form)]
+    *plain, act_order = astuple(form)
+    return [list(entry) if isinstance(entry, tuple) else entry for entry in (*plain, *[True] * act_order)]
 
 
 def _format(entry: Any) -> Format:
-    name, bits, block, scale, zeros, column, matrix, by_kernel = entry
+    name, bits, block, scale, zeros, column, matrix, by_kernel, *ordered = entry
     numbers = (bits, *block, zeros, column, matrix)
     if any(isinstance(number, bool) or not isinstance(number, int) or number < 0 for number in numbers):
         raise _bad("a format has something other than whole numbers")
@@ -191,7 +192,11 @@ def _format(entry: Any) -> Format:
         raise _bad("a format has no proper scale")
     if not isinstance(by_kernel, bool):
         raise _bad("a format does not say whether kernels keep its experts otherwise")
-    return Format(str(name), bits, (block[0], block[1]), scale, zeros, column, matrix, by_kernel)
+    if ordered not in ([], [True]):
+        raise _bad("a format does not say whether its groups are in order")
+    return Format(
+        str(name), bits, (block[0], block[1]), scale, zeros, column, matrix, by_kernel, bool(ordered)
+    )
 
 
 def _bad(why: str) -> KvplanError:

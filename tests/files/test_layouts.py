@@ -65,6 +65,7 @@ LOADED = {
     "Qwen/Qwen3-14B-AWQ": (9.44, 1),
     "Qwen/Qwen2.5-7B-Instruct-AWQ": (5.29, 1),
     "RedHatAI/Qwen3.8-27B-INT4": (16.84, 1),
+    "Qwen/Qwen3.5-35B-A3B-GPTQ-Int4": (20.27, 1),
     "Qwen/Qwen3.5-9B": (16.80, 1),
 }
 """vLLM 0.30's "Model loading took" on a 3090, GiB, encoders left out, and the number of GPUs."""

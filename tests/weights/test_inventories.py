@@ -282,3 +282,13 @@ def test_the_table_of_known_types() -> None:
 def test_autoround_that_is_not_understood_is_refused(odd: dict[str, Any]) -> None:
     with pytest.raises(KvplanError):
         _quantised({"quant_method": "auto-round", "bits": 4, **odd})
+
+
+@pytest.mark.parametrize(("ordered", "kept"), [(True, 4 * 4 * (6 * 64 + 128)), (False, 0), (None, 0)])
+def test_indices_of_groups_are_kept_where_a_kernel_needs_them(ordered: bool | None, kept: int) -> None:
+    """GPTQ stores an index an input; Marlin takes those of desc_act alone."""
+    config = {"quant_method": "gptq", "bits": 4, "group_size": 32, "desc_act": ordered}
+    inventory = inventory_of({**TINY_LLAMA, "quantization_config": config})
+    loaded = bytes_by_stage(inventory, Parallel(group_indices=False))[0]
+    assert loaded == PLAIN_ENDS + MATRICES // 2 + MATRICES // 32 * 5 // 2 + kept
+    assert bytes_by_stage(inventory)[0] == loaded - kept + 4 * 4 * (6 * 64 + 128)

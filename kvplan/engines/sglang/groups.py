@@ -110,6 +110,7 @@ def parallel_of(model: Model, arguments: Arguments, settings: Serving, options: 
         groups=tuple(sorted(groups.items())),
         expert_parallel_size=arguments.ep,
         redundant_experts=options.count("ep_num_redundant_experts") or 0,
+        group_indices=False,  # srt/layers/quantization/gptq.py, process_weights_after_loading
     )
 
 

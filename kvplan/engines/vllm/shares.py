@@ -10,7 +10,12 @@ from kvplan.weights.ranks import Parallel
 
 
 def ranks_of(model: Model, settings: Serving, version: str) -> Parallel:
-    """The ranks of one replica, on the GPU of the settings where there is one."""
+    """The ranks of one replica, on the GPU of the settings where there is one.
+
+    Marlin's kernels empty GPTQ's g_idx where desc_act is off (process_weights_after_loading of
+    model_executor/layers/quantization/gptq_marlin.py and kernels/linear/mixed_precision/marlin.py): of
+    Qwen3.5-35B-A3B's own build 20.27 GiB are printed, which is what it has without.
+    """
     gpu = settings.gpu
     return Parallel(
         tensor_parallel_size=settings.tensor_parallel_size,
@@ -20,4 +25,5 @@ def ranks_of(model: Model, settings: Serving, version: str) -> Parallel:
         compute_capability=None if gpu is None else gpu.compute_capability,
         groups=tower_parts(model, settings),
         expert_blocks=expert_blocks(settings, version),
+        group_indices=False,
     )
