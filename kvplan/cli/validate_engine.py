@@ -19,7 +19,7 @@ from kvplan.results import SCHEMA_VERSION
 from kvplan.validate.guard import INTERRUPTED, TERMINATED, Guard, Terminated
 from kvplan.validate.installed.messages import Hello
 from kvplan.validate.installed.process import TimeUp
-from kvplan.validate.installed.question import asked_settings, plan_of_worker
+from kvplan.validate.installed.question import Start, asked_settings, plan_of_worker
 from kvplan.validate.installed.run import EngineOptions, EngineOutcome, run_engine, workers
 from kvplan.validate.installed.served import serve
 from kvplan.validate.probe import Hardware
@@ -78,7 +78,7 @@ def run(
         try:
             found = run_engine(
                 lambda hello, hardware: _target(words, given, asked, name, hello, hardware),
-                lambda target, folder: words_of(target, folder, on_gpu=device != "cpu"),
+                lambda target, folder: start_of(target, folder, on_gpu=device != "cpu"),
                 options,
                 stop=guard.stop,
                 on_stage=on_stage,
@@ -113,7 +113,7 @@ def _served(
             raise KvplanError("bad-usage", "--serve: this engine has no server of its own")
         found = serve(
             found,
-            lambda target, folder: words_of(target, folder, on_gpu=options.device != "cpu", served=True),
+            lambda target, folder: start_of(target, folder, on_gpu=options.device != "cpu", served=True),
             options,
             stop=stop,
             on_stage=on_stage,
@@ -159,12 +159,12 @@ def _target(
     return asked.target(hardware, on_gpu=hello.kind != "cpu")
 
 
-def words_of(target: Target, folder: Path, *, on_gpu: bool, served: bool = False) -> list[str]:
-    """The plan's own arguments, with random weights of the model in a folder. served: for the server, which
-    has a tokenizer."""
+def start_of(target: Target, folder: Path, *, on_gpu: bool, served: bool = False) -> Start:
+    """The plan's own arguments and variables, with random weights of the model in a folder. served: for the
+    server, which has a tokenizer."""
     command = part_of(target.choice.engine.name, "command")
     if command is None or not command.TABLE.random:
-        return []  # a library: it takes no arguments
+        return Start()  # a library: it takes no arguments
     from kvplan.report.emit.arguments import arguments_of
     from kvplan.report.emit.place import table_of
 
@@ -175,7 +175,7 @@ def words_of(target: Target, folder: Path, *, on_gpu: bool, served: bool = False
         asked = replace(asked, kv_cache_memory=None)  # of a rehearsal, not of the plan
     made = arguments_of(plan, asked, table, target.choice.version)
     own = [word.format(folder) for word in command.TABLE.random]
-    return [*own, *(() if served else _WORKER_ONLY), *made.words]
+    return Start((*own, *(() if served else _WORKER_ONLY), *made.words), dict(made.env))
 
 
 def receipt_made(found: EngineOutcome) -> Receipt:

@@ -62,7 +62,7 @@ class Argument:
     options file. off: the word that says no; only a setting with three states (yes, no, the engine's choice)
     needs one. words: our word → the engine's; others are refused. write: makes the argument's words (a value
     in the options file) of the value and the settings. since: first release with it. env: the environment
-    variable of older ones. before: the word of older ones."""
+    variable of older ones, and with no flag of every one (`variable`). before: the word of older ones."""
 
     flag: str
     off: str | None = None
@@ -75,6 +75,20 @@ class Argument:
     @property
     def in_file(self) -> bool:
         return not self.flag.startswith("-")
+
+    @property
+    def in_environment(self) -> bool:
+        """No release has a flag for it."""
+        return not self.flag
+
+
+def variable(name: str, words: Mapping[str, object]) -> Argument:
+    """A setting that an environment variable says in every release. words: None says nothing."""
+    return Argument("", words=words, env=name)
+
+
+SWITCH: Mapping[str, object] = {"True": 1, "False": None}
+"""The words of a variable that is set or not."""
 
 
 @record()
@@ -126,6 +140,12 @@ def whole(value: Any, asked: Asked) -> object:
             "bad-argument", f"{word_of(value)} is not whole, and the engine takes whole numbers"
         )
     return int(value)
+
+
+def length_override(value: Any, asked: Asked) -> object:
+    """The config's length, in the object that overrides keys of config.json."""
+    del asked
+    return compact({"max_position_embeddings": value})
 
 
 def compact(entry: Mapping[str, object]) -> str:

@@ -228,15 +228,11 @@ LENGTH = (
         "flag",
         "With max_model_len: one longer than the config's is let through.",
         default=False,
-        served=False,
-        planned=True,
     ),
     EngineOption(
         "config_length",
         "count",
         "max_position_embeddings, where an override of the config says another.",
-        served=False,
-        planned=True,
     ),
 )
 """Options of the engines that refuse a context longer than the config's."""

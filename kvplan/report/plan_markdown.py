@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from kvplan.planning.results import PlanResult
-from kvplan.report.plan_parts import flags_of, load_words
+from kvplan.report.plan_parts import load_words
 from kvplan.report.plan_table import money, weights_of
+from kvplan.report.start_words import started
 from kvplan.report.words import count, engine_title
 from kvplan.units import gib
 
@@ -30,7 +31,7 @@ def plan_markdown(result: PlanResult) -> str:
             )  # fmt: skip
             lines.append("| " + " | ".join(_escaped(cell) for cell in cells) + " |")
         best = result.options[0]
-        lines += ["", "```", f"{best.model_id} {' '.join(flags_of(dict(best.serve)))}", "```", ""]
+        lines += ["", "```", started(best.engine, best.model_id, dict(best.serve)), "```", ""]
         others = dict.fromkeys(option.other_checkpoint for option in result.options)
         told = (*filter(None, others), *best.citations, *best.notes)
         lines += [f"- {_escaped(text)}" for text in told]

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from fractions import Fraction
-
 from kvplan.planning.ask import CONTEXT
 from kvplan.planning.results import PlanResult, Reason
 from kvplan.report.layout import Piece, Screen, Span, line, one_line, table, wrapped
 from kvplan.report.plan_table import WHY, checkpoints, money, options_table
+from kvplan.report.start_words import started
 from kvplan.report.words import about, between, count, engine_title, size_words, two_digits
 from kvplan.results import EngineRef
 
@@ -70,7 +68,8 @@ def flag_lines(result: PlanResult) -> Screen:
         ]
         return [row for one in lines for row in one]
     first = "serve:  " if best.replicas == 1 else f"serve {best.replicas:,} ×:  "
-    return wrapped(" ".join([best.model_id, *flags_of(dict(best.serve))]), indent=1, first=first, hang=8)
+    words = started(best.engine, best.model_id, dict(best.serve))
+    return wrapped(words, indent=1, first=first, hang=8)
 
 
 def pool_lines(result: PlanResult) -> Screen:
@@ -128,19 +127,6 @@ def _split(result: PlanResult) -> str:
     answer = -(-sum(shape.output_tokens * shape.weight for shape in result.shapes) // total)
     mean = "" if len(result.shapes) == 1 else " on average"
     return f"prompts of {prompt:,} and answers of {answer:,} tokens{mean}"
-
-
-def flags_of(serve: Mapping[str, object]) -> list[str]:
-    """``--max-model-len 8192`` for each value; a switch that is on alone."""
-    words = []
-    for name, value in serve.items():
-        flag = "--" + name.replace("_", "-")
-        if value is True:
-            words.append(flag)
-        elif value is not False:
-            shown = f"{float(value):g}" if isinstance(value, Fraction) else str(value)
-            words.append(f"{flag} {shown}")
-    return words
 
 
 def ways_out(result: PlanResult, *, most: int | None = None) -> Screen:

@@ -1,13 +1,14 @@
 """One start of the installed vLLM with random weights, and what its allocator did meanwhile.
 
-    python -m tests.gpu.allocations OUT.json --model FOLDER [words of vllm serve …]
+    python -m tests.gpu.allocations OUT.json [--until-available] --model FOLDER [words of vllm serve …]
 
 FOLDER holds a config.json. It needs a CUDA GPU, vLLM, and nothing else on the GPU; nothing is fetched.
 The file has what the worker found (consumed, peak, graphs, pool), the allocator's state at each step, and
 for loading and for determine_available_memory the tensors that were alive at the peak, by the line that
 made them. tests/data/measured.yaml and the rules of `kvplan.engines.vllm.sampler_states` and `…splits`
 come from such records. VLLM_CACHE_ROOT, TORCHINDUCTOR_CACHE_DIR and TRITON_CACHE_DIR in an empty folder
-make a start cold; the same folders again, a warm one.
+make a start cold; the same folders again, a warm one. With --until-available the start ends where the pool is
+known, before it is allocated: a half of the time.
 """
 
 from __future__ import annotations
@@ -84,7 +85,11 @@ def grouped(live: Live, before: Live) -> list[dict[str, Any]]:
     return sorted(rows, key=lambda row: -int(str(row["bytes"])))[:GROUPS]
 
 
-def record(words: Sequence[str]) -> dict[str, Any]:
+class StoppedError(Exception):
+    """The pool is known, and that was all that was asked."""
+
+
+def record(words: Sequence[str], until_available: bool = False) -> dict[str, Any]:
     """Start the engine in this process, as `kvplan validate --with vllm` does, and tell."""
     os.environ.update({"HF_HUB_OFFLINE": "1", "VLLM_ENABLE_V1_MULTIPROCESSING": "0"})
     import torch
@@ -123,6 +128,9 @@ def record(words: Sequence[str]) -> dict[str, Any]:
                 found["loading"] = replay(trace, 0, begin)._asdict()
                 found["measuring"] = replay(trace, begin, len(trace))._asdict()
                 found["available"] = int(answer)
+                if until_available:
+                    found["worker"] = worker.look(self)
+                    raise StoppedError
             return answer
 
         setattr(cls, name, outer)
@@ -136,12 +144,17 @@ def record(words: Sequence[str]) -> dict[str, Any]:
     for name in _STEPS:
         around(Worker, name)
     found["settings"] = worker.settings_of(config)
-    core = EngineCore(config, Executor.get_class(config), False)
+    try:
+        core = EngineCore(config, Executor.get_class(config), False)
+    except StoppedError:
+        return found
     found["worker"] = worker.look(core.model_executor.driver_worker)
     found["cache"] = worker.cache_of(core, config)
     return found
 
 
 if __name__ == "__main__":
-    Path(sys.argv[1]).write_text(json.dumps(record(sys.argv[2:]), default=str), encoding="utf-8")
+    short = sys.argv[2] == "--until-available"
+    told = record(sys.argv[2 + short :], short)
+    Path(sys.argv[1]).write_text(json.dumps(told, default=str), encoding="utf-8")
     os._exit(0)  # an engine in this process leaves threads behind

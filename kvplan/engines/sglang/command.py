@@ -7,13 +7,16 @@ from typing import Any
 from kvplan.engines.checkpoint import Checkpoint
 from kvplan.engines.command import (
     PYTHON_PROBE,
+    SWITCH,
     Argument,
     Asked,
     EngineTable,
     Image,
     drafting,
     experts,
+    length_override,
     longest,
+    variable,
     whole,
     words,
 )
@@ -116,6 +119,8 @@ TABLE = EngineTable(
         "kv_cache_dtype": Argument("--kv-cache-dtype", words=_KV_WORDS),
         "mamba_ssm_cache_dtype": Argument("--mamba-ssm-dtype"),
         "max_model_len": Argument("--context-length", write=longest()),
+        "any_length": variable("SGLANG_ALLOW_OVERWRITE_LONGER_CONTEXT_LEN", SWITCH),
+        "config_length": Argument("--json-model-override-args", write=length_override),
         "max_num_seqs": Argument("--max-running-requests"),
         "block_size": Argument("--page-size"),
         "mem_fraction_static": Argument("--mem-fraction-static"),

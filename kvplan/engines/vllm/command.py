@@ -6,13 +6,16 @@ from typing import Any
 
 from kvplan.engines.command import (
     PYTHON_PROBE,
+    SWITCH,
     Argument,
     Asked,
     EngineTable,
     Image,
     compact,
     drafting,
+    length_override,
     longest,
+    variable,
 )
 from kvplan.engines.vllm.options import EXPANDABLE
 
@@ -48,6 +51,7 @@ TABLE = EngineTable(
         "mamba_cache_dtype": Argument("--mamba-cache-dtype", since="0.10.1"),
         "mamba_ssm_cache_dtype": Argument("--mamba-ssm-cache-dtype", since="0.10.1"),
         "max_model_len": Argument("--max-model-len", write=longest("auto", since="0.14")),
+        "config_length": Argument("--hf-overrides", write=length_override),
         "max_num_seqs": Argument("--max-num-seqs"),
         "max_num_batched_tokens": Argument("--max-num-batched-tokens"),
         "block_size": Argument("--block-size"),
@@ -73,13 +77,9 @@ TABLE = EngineTable(
         "language_model_only": Argument("--language-model-only", since="0.17"),
         "skip_mm_profiling": Argument("--skip-mm-profiling", since="0.10.1"),
         "mm_encoder_tp_mode": Argument("--mm-encoder-tp-mode", since="0.10.2"),
-        # No release has a flag for it: always the environment. "auto" leaves what the release takes.
-        "model_runner": Argument(
-            "", words={"v1": 0, "v2": 1, "auto": ""}, since="9999", env="VLLM_USE_V2_MODEL_RUNNER"
-        ),
-        "pytorch_alloc_conf": Argument(
-            "", words={EXPANDABLE: EXPANDABLE, "native": ""}, since="9999", env="PYTORCH_CUDA_ALLOC_CONF"
-        ),
+        "any_length": variable("VLLM_ALLOW_LONG_MAX_MODEL_LEN", SWITCH),
+        "model_runner": variable("VLLM_USE_V2_MODEL_RUNNER", {"v1": 0, "v2": 1, "auto": None}),
+        "pytorch_alloc_conf": variable("PYTORCH_CUDA_ALLOC_CONF", {EXPANDABLE: EXPANDABLE, "native": None}),
         "max_cudagraph_capture_size": Argument("--max-cudagraph-capture-size", since="0.11.1"),
         "cudagraph_mode": Argument("--compilation-config", since="0.11", write=_graphs),
         "enable_sleep_mode": Argument("--enable-sleep-mode"),

@@ -36,6 +36,9 @@ _OBJECTS = {"--attention-config": "indexer_kv_dtype", "--compilation-config": "c
 """Options that are objects → the key that a plan has."""
 _ALLOCATOR = "--pytorch-alloc-conf"
 """No flag of the server's: torch reads PYTORCH_CUDA_ALLOC_CONF, or PYTORCH_ALLOC_CONF since 2.9."""
+_RUNNER = "--model-runner"
+_RUNNERS = {"0": "v1", "1": "v2", "v1": "v1", "v2": "v2", "auto": "auto"}
+"""No flag of the server's: VLLM_USE_V2_MODEL_RUNNER is a number (vllm/envs.py)."""
 _WORDS = {option.name: option.choices for option in OPTIONS}
 
 
@@ -67,6 +70,10 @@ def translate(serve: Serve, options: Mapping[str, Any]) -> tuple[str, ...]:
                 left.append(f"{flag}.{key} {value}")
     if EXPANDABLE.lower() in str(options.get(_ALLOCATOR, "")).lower():
         serve[_ALLOCATOR.lstrip("-").replace("-", "_")] = EXPANDABLE
+    if (runner := str(options.get(_RUNNER, "")).strip()) in _RUNNERS:
+        serve["model_runner"] = _RUNNERS[runner]
+    elif runner:
+        left.append(f"VLLM_USE_V2_MODEL_RUNNER={runner}")
     if options.get("--enable-chunked-prefill") is False:
         left.append("--no-enable-chunked-prefill")  # every release that is known chunks prompts by itself
     if "--hf-overrides" in options:
@@ -90,11 +97,13 @@ SERVER = Server(
     translate=translate,
     translated=(
         "--speculative-config", "--enable-chunked-prefill", *_OBJECTS, "--hf-overrides", *_PARTS, _ALLOCATOR,
+        _RUNNER,
     ),
     options_file="--config",
     environment=(
         ("VLLM_ATTENTION_BACKEND", "attention_backend"),
         ("VLLM_ALLOW_LONG_MAX_MODEL_LEN", "any_length"),
+        ("VLLM_USE_V2_MODEL_RUNNER", "model_runner"),
         ("PYTORCH_CUDA_ALLOC_CONF", "pytorch_alloc_conf"),
         ("PYTORCH_ALLOC_CONF", "pytorch_alloc_conf"),
     ),

@@ -114,6 +114,10 @@ class _Made:
     def add(self, name: str, argument: Argument, value: Any) -> None:
         if argument.words is not None:
             value = self.translated(name, argument.words, value)
+        if argument.env is not None and argument.in_environment:
+            if value is not None:
+                self.env.append((argument.env, word_of(value)))
+            return
         if not self.asked.since(argument.since) and argument.before is not None:
             argument = replace(argument, flag=argument.before)
         elif not self.asked.since(argument.since):

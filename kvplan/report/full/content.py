@@ -13,9 +13,9 @@ from kvplan.report.check.shown import facts_in_order, figure, issues_of, title_o
 from kvplan.report.full.kinds import kinds_section, levers_section
 from kvplan.report.full.proof import receipts_section
 from kvplan.report.html.page import FROM
-from kvplan.report.plan_parts import flags_of
 from kvplan.report.sections import Cell, Section, Table
 from kvplan.report.simulate_html import simulation_sections
+from kvplan.report.start_words import started
 from kvplan.report.words import count, engine_title
 
 MANY = 100
@@ -136,7 +136,7 @@ def flags_section(one: PlanReport) -> Section | None:
     plan = one.plan
     if plan is None:
         return None
-    flags = " ".join(flags_of(dict(plan.serve)))
+    flags = started(plan.engine, "", dict(plan.serve))
     command = f"{plan.model}, {plan.engine}, {_layout(plan)}"
     return Section("What is started", said=(command,), fenced=(flags,) if flags else ())
 

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from types import MappingProxyType
+from typing import Any, NamedTuple
 
 from kvplan.architectures.config.quant_file import split_quant
 from kvplan.architectures.config.read import read_config
@@ -16,6 +17,14 @@ from kvplan.plans.plan import Plan
 from kvplan.settings import Settings
 from kvplan.validate.installed.asked_keys import completed
 from kvplan.validate.target import Target
+
+
+class Start(NamedTuple):
+    """What the engine is started with. variables: of its environment, beside those of every child."""
+
+    words: tuple[str, ...] = ()
+    variables: Mapping[str, str] = MappingProxyType({})
+
 
 _COUNTS = ("num_hidden_layers", "n_layer", "n_layers", "num_layers")
 """Keys under which a config says how many layers there are."""
@@ -117,9 +126,11 @@ def plan_of_worker(plan: Plan) -> Plan:
     return replace(plan, serve=kept)
 
 
-def environment(device: str, gpu: int | None, extra: Sequence[tuple[str, str]] = ()) -> dict[str, str]:
-    """Variables of the child: nothing is fetched, one GPU is seen where one is named, none in a rehearsal."""
-    found = {"HF_HUB_OFFLINE": "1", "VLLM_HOST_IP": "127.0.0.1", "VLLM_NO_USAGE_STATS": "1", **dict(extra)}
+def environment(device: str, gpu: int | None, plan: Mapping[str, str] | None = None) -> dict[str, str]:
+    """Variables of the child: nothing is fetched, one GPU is seen where one is named, none in a rehearsal.
+
+    plan: what the plan's settings say by variables alone."""
+    found = {"HF_HUB_OFFLINE": "1", "VLLM_HOST_IP": "127.0.0.1", "VLLM_NO_USAGE_STATS": "1", **(plan or {})}
     if device == "cpu":
         found["CUDA_VISIBLE_DEVICES"] = ""
     elif gpu is not None:

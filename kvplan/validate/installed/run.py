@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 import tempfile
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import field, replace
 from pathlib import Path
 from typing import Any
@@ -20,7 +20,7 @@ from kvplan.validate.devices import CPU
 from kvplan.validate.installed.judged import Judged, judged
 from kvplan.validate.installed.messages import Failure, Hello, Measured
 from kvplan.validate.installed.process import START, EngineProcess, TimeUp
-from kvplan.validate.installed.question import environment, given_of, is_of_card, reduced, write_model
+from kvplan.validate.installed.question import Start, environment, given_of, is_of_card, reduced, write_model
 from kvplan.validate.installed.shapes import shape_of, sized, taken_of
 from kvplan.validate.probe import IDLE, Hardware, compared, probe_cpu
 from kvplan.validate.session import Outcome, OutOfMemory
@@ -72,7 +72,7 @@ def workers() -> tuple[str, ...]:
 
 def run_engine(
     make_target: Callable[[Hello, Hardware], Target],
-    words_of: Callable[[Target, Path], Sequence[str]],
+    start_of: Callable[[Target, Path], Start],
     options: EngineOptions,
     *,
     stop: Callable[[], bool] | None = None,
@@ -80,7 +80,7 @@ def run_engine(
 ) -> EngineOutcome:
     """Greet, size, ask, judge.
 
-    make_target: the plan for the engine and the device that are here. words_of: the engine's arguments for a
+    make_target: the plan for the engine and the device that are here. start_of: the engine's arguments for a
     model's folder. Raises KvplanError, CannotRunHere(no-engine | engine-crashed | engine-failed …).
     """
     with tempfile.TemporaryDirectory(prefix="kvplan-engine-") as place:
@@ -99,8 +99,10 @@ def run_engine(
             target = make_target(hello, hardware)
             ran = replace(target, **_fewer(target, options.layers))
             write_model(ran.model, folder)
+            start = start_of(ran, folder)
             question = {
-                "words": list(words_of(ran, folder)),
+                "words": list(start.words),
+                "variables": dict(start.variables),
                 "folder": str(folder),
                 "dtype": str(ran.result.settings.get("dtype") or "bfloat16"),
                 **given_of(ran, on_gpu=hello.kind != CPU),

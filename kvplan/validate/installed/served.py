@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import replace
 from fractions import Fraction
 from pathlib import Path
@@ -16,7 +16,7 @@ from kvplan.plans.findings import Finding, Severity
 from kvplan.plans.receipt import Figure
 from kvplan.validate.devices import CPU
 from kvplan.validate.installed.load import MOST, Served, Shape, drive
-from kvplan.validate.installed.question import asked_settings, environment, write_model
+from kvplan.validate.installed.question import Start, asked_settings, environment, write_model
 from kvplan.validate.installed.run import EngineOptions, EngineOutcome
 from kvplan.validate.installed.serving import NAME, Server, write_tokenizer
 from kvplan.validate.stages.base import EXACT
@@ -28,7 +28,7 @@ _UNITS = frozenset(("bytes", "tokens", "blocks", "requests"))
 
 def serve(
     found: EngineOutcome,
-    words_of: Callable[[Target, Path], Sequence[str]],
+    start_of: Callable[[Target, Path], Start],
     options: EngineOptions,
     *,
     stop: Callable[[], bool] | None = None,
@@ -47,8 +47,9 @@ def serve(
         write_tokenizer(folder)
         if on_stage is not None:
             on_stage(STAGE)
-        command = [options.interpreter, *found.server, *words_of(target, folder), "--served-model-name", NAME]
-        environ = environment(options.device, options.gpu)
+        start = start_of(target, folder)
+        command = [options.interpreter, *found.server, *start.words, "--served-model-name", NAME]
+        environ = environment(options.device, options.gpu, start.variables)
         server = Server(command, log, environment=environ, stop=stop)
         with server:
             shape = sent(found.own or target)

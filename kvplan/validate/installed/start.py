@@ -42,6 +42,7 @@ def main(worker: str) -> int:
         speaker.say("hello", **module.hello())
         asked = json.loads(sys.stdin.readline() or "null")
         if asked is not None:
+            os.environ.update(asked.get("variables", {}))  # nothing is on the device yet: all read them later
             module.run(asked, speaker)
         speaker.say("done")
         code = 0

@@ -54,7 +54,7 @@ def _vllm() -> Plan:
             "lora_target_modules": ("qkv_proj", "o_proj"), "fully_sharded_loras": True,
             "cudagraph_mode": "piecewise", "enable_sleep_mode": True,
             "max_cudagraph_capture_size": 256, "model_runner": "v2", "moe_backend": "triton",
-            "pytorch_alloc_conf": "expandable_segments:True",
+            "pytorch_alloc_conf": "expandable_segments:True", "any_length": True, "config_length": 65536,
             "limit_mm_per_prompt": '{"image": 2}',
             "mm_processor_kwargs": '{"max_pixels": 1003520}', "language_model_only": True,
             "skip_mm_profiling": True, "indexer_kv_dtype": "fp8", "mm_encoder_tp_mode": "data",
@@ -91,6 +91,7 @@ def _sglang() -> Plan:
             "ep_size": 4, "moe_a2a_backend": "deepep", "moe_dense_tp_size": 1, "ep_num_redundant_experts": 16,
             "max_prefill_tokens": 4096, "enable_mixed_chunk": True, "schedule_policy": "lpm",
             "schedule_conservativeness": Fraction(3, 2), "radix_eviction_policy": "lfu",
+            "any_length": True, "config_length": 65536,
         },
     )  # fmt: skip
 

@@ -1,5 +1,5 @@
 # chat: sglang@0.5.23, 1 engine of 8 × h100-sxm-80gb
-CUDA_VISIBLE_DEVICES=0,1,2,3,4,5,6,7 \
+CUDA_VISIBLE_DEVICES=0,1,2,3,4,5,6,7 SGLANG_ALLOW_OVERWRITE_LONGER_CONTEXT_LEN=1 \
   python3 -m sglang.launch_server \
   --model-path Qwen/Qwen3-32B \
   --tp-size 4 \
@@ -16,6 +16,7 @@ CUDA_VISIBLE_DEVICES=0,1,2,3,4,5,6,7 \
   --kv-cache-dtype fp8_e4m3 \
   --mamba-ssm-dtype bfloat16 \
   --context-length 32768 \
+  --json-model-override-args '{"max_position_embeddings": 65536}' \
   --max-running-requests 128 \
   --page-size 64 \
   --mem-fraction-static 0.85 \
