@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shlex
+from typing import Any
 
 import pytest
 
@@ -90,7 +91,7 @@ def flags_in(words: str) -> set[str]:
     return {word for word in shlex.split(words) if word.startswith("--")}
 
 
-SCREENS = [
+SCREENS: list[dict[str, Any]] = [
     {"compile_cache": "cold", "flashinfer": "absent"},
     {"model_runner": "v1", "pytorch_alloc_conf": "expandable_segments:True"},
     {"max_model_len": 100_000, "any_length": True},
@@ -98,10 +99,9 @@ SCREENS = [
 
 
 @pytest.mark.parametrize("asked", SCREENS)
-def test_the_screen_shows_what_a_server_takes(asked: dict[str, object]) -> None:
+def test_the_screen_shows_what_a_server_takes(asked: dict[str, Any]) -> None:
     """`serve:` has no flag that the server does not know, and every variable that it needs."""
-    tokens = asked.get("max_model_len", 10_000)
-    found = kvplan.plan("qwen3-8b", gpu="h100", tokens=tokens, **asked)
+    found = kvplan.plan("qwen3-8b", gpu="h100", tokens=asked.get("max_model_len", 10_000), **asked)
     best = found.options[0]
     line = started(best.engine, best.model_id, dict(best.serve))
     known = {argument.flag for argument in TABLES["vllm"].settings.values()}
