@@ -49,6 +49,17 @@ def left_by_quantising(
     return tuple(found)
 
 
+def quantised_modules(inventory: Inventory, parallel: Parallel) -> tuple[int, ...]:
+    """How many quantised matrices a rank of each pipeline stage has, as an engine joins them; no experts."""
+    found, start = [], 0
+    for count in stage_layers(len(inventory.layers), parallel.pipeline_parallel_size):
+        layers = inventory.layers[start : start + count]
+        plain = (tuple(one for one in layer.tensors if one.role is not Role.EXPERT) for layer in layers)
+        found.append(sum(len(_quantised(tensors)) for tensors in plain))
+        start += count
+    return tuple(found)
+
+
 @lru_cache(maxsize=4096)
 def _quantised(tensors: tuple[Tensor, ...]) -> tuple[tuple[Tensor, ...], ...]:
     """A layer's quantised matrices that an engine keeps as one, in the order in which they are whole."""
