@@ -223,7 +223,7 @@ def look(worker: Any) -> dict[str, Any]:
     found = {
         "parameter_bytes": stored([one for model in models for one in model.parameters()]),
         "buffer_bytes": stored([one for model in models for one in model.buffers()]),
-        "cache_bytes": stored(tensors_in(runner.kv_caches)),
+        "cache_bytes": stored(tensors_in(getattr(runner, "kv_caches", ()))),  # none before they are made
         "model_memory_bytes": getattr(runner, "model_memory_usage", None),
         **{name: getattr(worker, name, None) for name in _OF_WORKERS},
     }
