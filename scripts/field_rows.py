@@ -22,6 +22,8 @@ from kvplan.units import GIB
 
 _VERSION = re.compile(r"(\d+)\.(\d+)(\.\d+)?(?= |$|\.post|rc)(rc\d+\.dev)?")
 _DRAFT = re.compile(r"(mtp|eagle3|eagle|dflash)\D*?(\d+)")
+_UNSAMPLED = re.compile(r"sampler (?:is )?off|VLLM_USE_FLASHINFER_SAMPLER=0")
+"""A source that says so of FlashInfer."""
 _EXPANDABLE = re.compile(r"(?<!no )expandable.segments(?! stripped| asked|[:=]False)")
 """A source that says how torch's allocator was set up."""
 CARDS = {
@@ -125,6 +127,8 @@ class Row:
             asked["quantization"] = self.raw["weight_quant"]
         if _EXPANDABLE.search(" ".join(self.source.split())):
             asked["pytorch_alloc_conf"] = "expandable_segments:True"
+        if _UNSAMPLED.search(" ".join(self.source.split())):
+            asked.setdefault("flashinfer", "no_sampler")
         if self.raw.get("model_runner") in ("V1", "V2"):
             asked["model_runner"] = self.raw["model_runner"].lower()
         return asked | (self.raw.get("more") or {})

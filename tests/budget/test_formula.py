@@ -263,6 +263,32 @@ def test_a_draft_at_once_makes_flashinfers_buffers_without_full_graphs() -> None
     assert made.bytes - plain.bytes == WORKSPACE + SEGMENT
 
 
+def test_a_draft_at_once_has_its_logits_in_the_profile_run() -> None:
+    """V2 proposes while it profiles: every request's drafts, beside the states that the draft has read."""
+    shape = replace(SMALL, vocab_size=100_000)
+    load = replace(LOAD, max_num_seqs=4, max_num_batched_tokens=64, drafts=7, reads_hidden=True)
+    load, known = replace(load, states_read=5), replace(KNOWN, logit_millibytes=2000)
+    states = 6 * 64 * shape.hidden_size * shape.element_bytes
+    at_once = replace(load, drafts_at_once=True, samples_drafts=True)
+    assert activation_peak(shape, at_once, known) == 4 * 7 * 100_000 * shape.element_bytes + states
+    assert activation_peak(shape, load, known) < 4 * 2 * 100_000 * shape.element_bytes
+    unsampled = replace(at_once, samples=False)
+    assert activation_peak(shape, unsampled, known) == activation_peak(
+        shape, replace(load, samples=False), known
+    )
+
+
+def test_graphs_of_a_draft_at_once_are_its_logits() -> None:
+    known = replace(KNOWN, graph_layer_bytes=10, draft_graph_bytes=1_000_000)
+    load = replace(LOAD, max_num_seqs=4, max_num_batched_tokens=64, drafts=5, reads_hidden=True)
+    count = captured(4, 64, 5)
+    plain = graph_line(SMALL, replace(load, reads_hidden=False), known, "")
+    made = graph_line(SMALL, replace(load, drafts_at_once=True), known, "")
+    assert plain is not None
+    assert made is not None
+    assert made.bytes - plain.bytes == count.largest_full // 6 * 5 * SMALL.vocab_size * 6
+
+
 def test_a_type_with_buffers_of_its_own_says_so() -> None:
     line = own_line(SMALL, replace(LOAD, model_type="odd"), KNOWN)
     assert line is not None

@@ -17,7 +17,7 @@ from kvplan.engines.command import (
     longest,
     variable,
 )
-from kvplan.engines.vllm.options import EXPANDABLE
+from kvplan.engines.vllm.options import EXPANDABLE, FLASHINFER_SAMPLES
 
 _OWN_DRAFT = ("ngram", "ngram_gpu", "suffix")
 """Methods of vLLM that draft without a model of their own, beside those that end in mtp."""
@@ -79,6 +79,7 @@ TABLE = EngineTable(
         "mm_encoder_tp_mode": Argument("--mm-encoder-tp-mode", since="0.10.2"),
         "any_length": variable("VLLM_ALLOW_LONG_MAX_MODEL_LEN", SWITCH),
         "model_runner": variable("VLLM_USE_V2_MODEL_RUNNER", {"v1": 0, "v2": 1, "auto": None}),
+        "flashinfer": variable("VLLM_USE_FLASHINFER_SAMPLER", FLASHINFER_SAMPLES),
         "pytorch_alloc_conf": variable("PYTORCH_CUDA_ALLOC_CONF", {EXPANDABLE: EXPANDABLE, "native": None}),
         "max_cudagraph_capture_size": Argument("--max-cudagraph-capture-size", since="0.11.1"),
         "cudagraph_mode": Argument("--compilation-config", since="0.11", write=_graphs),

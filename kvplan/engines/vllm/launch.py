@@ -36,6 +36,8 @@ _OBJECTS = {"--attention-config": "indexer_kv_dtype", "--compilation-config": "c
 """Options that are objects → the key that a plan has."""
 _ALLOCATOR = "--pytorch-alloc-conf"
 """No flag of the server's: torch reads PYTORCH_CUDA_ALLOC_CONF, or PYTORCH_ALLOC_CONF since 2.9."""
+_SAMPLER = "--flashinfer-sampler"
+"""No flag of the server's: VLLM_USE_FLASHINFER_SAMPLER is a number (vllm/envs.py)."""
 _RUNNER = "--model-runner"
 _RUNNERS = {"0": "v1", "1": "v2", "v1": "v1", "v2": "v2", "auto": "auto"}
 """No flag of the server's: VLLM_USE_V2_MODEL_RUNNER is a number (vllm/envs.py)."""
@@ -74,6 +76,11 @@ def translate(serve: Serve, options: Mapping[str, Any]) -> tuple[str, ...]:
         serve["model_runner"] = _RUNNERS[runner]
     elif runner:
         left.append(f"VLLM_USE_V2_MODEL_RUNNER={runner}")
+    sampler = str(options.get(_SAMPLER, "1")).strip()
+    if sampler == "0":
+        serve["flashinfer"] = "no_sampler"
+    elif sampler != "1":
+        left.append(f"VLLM_USE_FLASHINFER_SAMPLER={sampler}")
     if options.get("--enable-chunked-prefill") is False:
         left.append("--no-enable-chunked-prefill")  # every release that is known chunks prompts by itself
     if "--hf-overrides" in options:
@@ -97,13 +104,14 @@ SERVER = Server(
     translate=translate,
     translated=(
         "--speculative-config", "--enable-chunked-prefill", *_OBJECTS, "--hf-overrides", *_PARTS, _ALLOCATOR,
-        _RUNNER,
+        _RUNNER, _SAMPLER,
     ),
     options_file="--config",
     environment=(
         ("VLLM_ATTENTION_BACKEND", "attention_backend"),
         ("VLLM_ALLOW_LONG_MAX_MODEL_LEN", "any_length"),
         ("VLLM_USE_V2_MODEL_RUNNER", "model_runner"),
+        ("VLLM_USE_FLASHINFER_SAMPLER", "flashinfer_sampler"),
         ("PYTORCH_CUDA_ALLOC_CONF", "pytorch_alloc_conf"),
         ("PYTORCH_ALLOC_CONF", "pytorch_alloc_conf"),
     ),

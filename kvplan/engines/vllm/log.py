@@ -122,6 +122,12 @@ RULES: tuple[Rule, ...] = (
         text="backend",
         anchor="attention backend out of potential backends",
     ),
+    rule(
+        "FlashInfer top-p/top-k sampling disabled via VLLM_USE_FLASHINFER_SAMPLER=0",
+        kind="settings",
+        text="sampler",
+        says={"flashinfer": "no_sampler"},
+    ),
     rule("flashinfer_autotune_cache/{:any}/{gpu_arch:word}/", kind="settings", text="autotuner"),
     # Weights.
     rule("Loading model weights took {weights_bytes:GiB} G", weight=3),

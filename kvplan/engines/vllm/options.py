@@ -15,6 +15,9 @@ CUDAGRAPH_MODES = ("none", "piecewise", "full", "full_decode_only", "full_and_pi
 """vllm-project/vllm vllm/config/compilation.py, CUDAGraphMode (0.11 on)."""
 EXPANDABLE = "expandable_segments:True"
 """PYTORCH_CUDA_ALLOC_CONF: torch's allocator maps pages, and rounds nothing up to segments."""
+FLASHINFER_SAMPLES = {"installed": None, "no_sampler": 0, "absent": 0}
+"""VLLM_USE_FLASHINFER_SAMPLER: where FlashInfer is absent and nobody says so, releases from 0.26 on end at
+their start (vllm/v1/sample/ops/topk_topp_sampler.py, flashinfer_sampler_supported)."""
 MULTIMODAL = (
     EngineOption(
         "limit_mm_per_prompt",
@@ -95,11 +98,9 @@ OPTIONS = (
     EngineOption(
         "flashinfer",
         "word",
-        "Whether FlashInfer is installed, as in every image and CUDA wheel (default: installed).",
+        "FlashInfer is installed, as in every image and CUDA wheel; it is, and does not sample; it is not.",
         default="installed",
-        choices=("installed", "absent"),
-        served=False,
-        planned=True,
+        choices=("installed", "no_sampler", "absent"),
     ),
     EngineOption(
         "pytorch_alloc_conf",

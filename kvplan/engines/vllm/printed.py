@@ -30,6 +30,7 @@ _DRAFTS_UNSEEN = ("draft_model", "dflash", "dspark")
 _SEEN = {
     "compile_cache": ("compiled_graphs", "loaded_graphs"),
     "model_runner": ("model_runner",),
+    "flashinfer": ("flashinfer",),
     "max_cudagraph_capture_size": ("max_cudagraph_capture_size", "graphs_largest"),
 }
 """What is to be told → the settings that tell it: one graph that was compiled is enough for a cold cache."""

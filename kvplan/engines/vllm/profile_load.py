@@ -53,6 +53,7 @@ def load_of(
     dp, stored = dp if shape.experts_per_token else 1, settings.quantization or model.quantization
     kept = buffers_of(model, settings, version) if buffers is None else buffers
     latent = keeps_latent(model) or has_kind(model, Kind.COMPRESSED)
+    at_once, second = bool(drafts) and method in AT_ONCE, runner_of(model, settings, version) == V2
     encoder = encoder_run(
         model,
         settings,
@@ -61,7 +62,7 @@ def load_of(
         tokens=tokens,
         length=length,
         element=shape.element_bytes,
-        v2=runner_of(model, settings, version) == V2,
+        v2=second,
     )
     return Load(
         max_num_seqs=seqs,
@@ -78,7 +79,8 @@ def load_of(
         reads_hidden=bool(drafts) and method in EAGLE_LIKE,
         predicts=bool(drafts) and method == "mtp",
         own_head=bool(drafts) and method == "eagle3",
-        drafts_at_once=bool(drafts) and method in AT_ONCE,
+        drafts_at_once=at_once,
+        samples_drafts=at_once and second,
         states_read=states_read(settings.speculative_model, method),
         largest_graph=largest if isinstance(largest, int) else 0,
         cudagraph_mode=graph_mode(model, settings, version),
@@ -114,7 +116,7 @@ def load_of(
         flashinfer=kept.flashinfer,
         split_bytes=kept.split_bytes,
         samples=not is_pooling(model),
-        fused_sampler=own.get("flashinfer") != "absent" and flashinfer_samples(gpu),
+        fused_sampler=own.get("flashinfer", "installed") == "installed" and flashinfer_samples(gpu),
         pages=own.get("pytorch_alloc_conf") == EXPANDABLE,
         experts=expert_run(
             stored,

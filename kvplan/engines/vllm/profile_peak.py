@@ -11,18 +11,18 @@ from kvplan.engines.budget.lines import about
 from kvplan.engines.vllm.expert_run import expert_bytes
 from kvplan.engines.vllm.forward import forward_bytes
 from kvplan.engines.vllm.load import Coefficients, Load
-from kvplan.engines.vllm.sampler import sampler_peak
+from kvplan.engines.vllm.sampler import sampled, sampler_peak
 from kvplan.results import BudgetLine
 
 
 def activation_peak(shape: Shape, load: Load, known: Coefficients) -> int:
-    """max(sampler, forward pass) with the experts' workspace and the encoder's outputs, bytes; the compiled
-    code at hand.
+    """max(sampler, draft's sampler, forward pass) with the experts' workspace and the encoder's outputs,
+    bytes; the compiled code at hand.
 
     forward: gate, up and their product, or what attention has (kvplan.engines.vllm.forward).
     """
     tokens, tp = load.max_num_batched_tokens, load.tensor_parallel_size
-    sampler = sampler_peak(shape, load, known)
+    sampler = max(sampler_peak(shape, load, known), drafted_peak(shape, load))
     if load.passes:
         forward = known.traced_rest + max(tokens * each + besides for each, besides in load.passes)
     else:
@@ -52,6 +52,19 @@ def draft_states(shape: Shape, load: Load, known: Coefficients) -> int:
         _PREDICTION_COPIES if load.predicts else known.draft_copies_milli * load.states_read // _AUXILIARY
     )
     return _hidden_of_draft(shape, load) * copies // 1000
+
+
+def drafted_peak(shape: Shape, load: Load) -> int:
+    """requests · drafts · vocabulary · element, beside the states that the draft has read and the last one;
+    0 of drafts that propose one token after the other, whose rows are the sampler's own.
+
+    The V2 runner's profile run proposes (v1/worker/gpu/spec_decode/dflash/speculator.py, propose and
+    _generate_draft). DFlash with Qwen3-4B on an L4, 0.29, eager: 0.45 GiB printed, 0.42 so.
+    """
+    if not load.samples_drafts:
+        return 0
+    logits = sampled(load) * load.drafts * shape.vocab_size * shape.element_bytes
+    return logits + (1 + load.states_read) * _hidden_of_draft(shape, load)
 
 
 def read_states(shape: Shape, load: Load, known: Coefficients) -> int:
