@@ -55,6 +55,8 @@ GGUF_HEADER = "gguf header"
 """`Provenance.how` of a model that a GGUF file describes."""
 GGUF_MIXTURE = "gguf_mixture"
 """The fact of a model that is known to be a GGUF file of that mixture, by its name alone."""
+SENTENCES = "sentence_transformers"
+"""The fact of a checkpoint with a modules.json that pools: a model of sentence-transformers."""
 BY_NAME = "by its name"
 """How `Provenance.how` begins of a build whose own config was not read."""
 

@@ -21,7 +21,7 @@ from kvplan.results import SizeResult
 from kvplan.units import GIB
 
 _VERSION = re.compile(r"(\d+)\.(\d+)(\.\d+)?(?= |$|\.post|rc)(rc\d+\.dev)?")
-_DRAFT = re.compile(r"(mtp|eagle3|eagle|dflash)\D*?(\d+)")
+_DRAFT = re.compile(r"(mtp|eagle3|eagle|dflash|dspark)\D*?(\d+)")
 _UNSAMPLED = re.compile(r"sampler (?:is )?off|VLLM_USE_FLASHINFER_SAMPLER=0")
 """A source that says so of FlashInfer."""
 _EXPANDABLE = re.compile(r"(?<!no )expandable.segments(?! stripped| asked|[:=]False)")

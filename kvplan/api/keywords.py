@@ -143,6 +143,9 @@ class SizeOptions(TypedDict, total=False):
     pytorch_alloc_conf: str | None
     """What PYTORCH_CUDA_ALLOC_CONF says of segments (default: nothing). One of native,
     expandable_segments:True."""
+    runner: str | None
+    """Whether the model generates or pools: embeddings, classes (default: as its class and files say). One
+    of auto, generate, pooling."""
     model_runner: str | None
     """The model runner, where VLLM_USE_V2_MODEL_RUNNER is set (default: the release's). One of auto, v1,
     v2."""
@@ -433,6 +436,9 @@ class PlanOptions(TypedDict, total=False):
     pytorch_alloc_conf: str | None
     """What PYTORCH_CUDA_ALLOC_CONF says of segments (default: nothing). One of native,
     expandable_segments:True."""
+    runner: str | None
+    """Whether the model generates or pools: embeddings, classes (default: as its class and files say). One
+    of auto, generate, pooling."""
     model_runner: str | None
     """The model runner, where VLLM_USE_V2_MODEL_RUNNER is set (default: the release's). One of auto, v1,
     v2."""

@@ -10,9 +10,9 @@ from pathlib import Path
 from typing import Any
 
 from kvplan.errors import KvplanError
-from kvplan.model import Model
+from kvplan.model import SENTENCES, Model
 
-_CONFIG, _QUANT = "config.json", "hf_quant_config.json"
+_CONFIG, _QUANT, _MODULES = "config.json", "hf_quant_config.json", "modules.json"
 _HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*/[\w.-]*[A-Za-z0-9]", re.ASCII)
 _HUB_URL = re.compile(r"https?://(?:www\.)?(?:huggingface\.co|hf\.co)/([\w.-]+/[\w.-]+)(?:/.*)?", re.ASCII)
 _CACHED = re.compile(r"models--(.+?)--(.+)")
@@ -127,7 +127,26 @@ def _from_config(file: Path) -> Model:
     if file.name == _CONFIG and _kind(beside):
         quant = parse_json(read_limited(beside), name=str(beside))
     model = read_config(raw, id=_id_of(file), source=str(file), hf_quant_config=quant)
-    return replace(model, weights=Beside(file.parent)) if file.name == _CONFIG else model
+    if file.name != _CONFIG:
+        return model
+    if _pools(file.parent / _MODULES):
+        model = replace(model, facts={**model.facts, SENTENCES: True})
+    return replace(model, weights=Beside(file.parent))
+
+
+def _pools(modules: Path) -> bool:
+    """Whether a list of sentence-transformers' modules has one that pools; a damaged one has none, as
+    another file's fault is no config's."""
+    from kvplan.files.json_input import parse_json, read_limited
+
+    if not _kind(modules):
+        return False
+    try:
+        found = parse_json(b'{"list": %b}' % read_limited(modules), name=str(modules))["list"]
+    except KvplanError:
+        return False
+    entries = [entry for entry in found if isinstance(entry, dict)] if isinstance(found, list) else []
+    return any(str(entry.get("type")).endswith(".Pooling") for entry in entries)
 
 
 def _check_native(raw: dict[str, Any], name: str) -> None:

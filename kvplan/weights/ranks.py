@@ -10,6 +10,7 @@ among fewer ranks say so in Parallel.groups.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from enum import Enum
 from functools import lru_cache
@@ -258,10 +259,21 @@ def tower_bytes(
     inventory: Inventory, parallel: Parallel = ALONE, dtype: Packing = BFLOAT16
 ) -> tuple[int, ...]:
     """Bytes of the encoders of images and sound on the fullest rank of each pipeline stage."""
+    return _ends(inventory, parallel, dtype, lambda tensor: part_of(tensor.name, tensor.role) is Part.TOWER)
+
+
+def head_bytes(
+    inventory: Inventory, parallel: Parallel = ALONE, dtype: Packing = BFLOAT16
+) -> tuple[int, ...]:
+    """Bytes of an output head of its own on the fullest rank of each pipeline stage."""
+    return _ends(inventory, parallel, dtype, lambda tensor: tensor.role is Role.HEAD)
+
+
+def _ends(
+    inventory: Inventory, parallel: Parallel, dtype: Packing, meant: Callable[[Tensor], bool]
+) -> tuple[int, ...]:
     stages = parallel.pipeline_parallel_size
-    entries = [
-        entry for entry in inventory.ends if part_of(entry.tensor.name, entry.tensor.role) is Part.TOWER
-    ]
+    entries = [entry for entry in inventory.ends if meant(entry.tensor)]
     return tuple(
         sum(
             entry.times * tensor_bytes(entry.tensor, parallel, dtype)

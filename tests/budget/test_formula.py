@@ -269,7 +269,7 @@ def test_a_draft_at_once_has_its_logits_in_the_profile_run() -> None:
     load = replace(LOAD, max_num_seqs=4, max_num_batched_tokens=64, drafts=7, reads_hidden=True)
     load, known = replace(load, states_read=5), replace(KNOWN, logit_millibytes=2000)
     states = 6 * 64 * shape.hidden_size * shape.element_bytes
-    at_once = replace(load, drafts_at_once=True, samples_drafts=True)
+    at_once = replace(load, drafts_at_once=True, draft_rows=7)
     assert activation_peak(shape, at_once, known) == 4 * 7 * 100_000 * shape.element_bytes + states
     assert activation_peak(shape, load, known) < 4 * 2 * 100_000 * shape.element_bytes
     unsampled = replace(at_once, samples=False)

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import re
+
 from kvplan.engines.vllm.architectures import GENERATING, POOLING
 from kvplan.engines.vllm.versions import Rules
-from kvplan.model import Model
+from kvplan.model import SENTENCES, Model
+from kvplan.settings import Layout
 
 PREFIX_WRAPPERS = frozenset({"bagel", "gemma3", "molmo2", "moondream3", "paligemma"})
 """Wrappers in which image tokens see each other (model_arch_config_convertor.py, is_mm_prefix_lm)."""
@@ -20,8 +23,23 @@ EVERY_STATE = frozenset(
 """Classes with SupportsMambaPrefixCaching (vllm/model_executor/models/interfaces.py)."""
 
 
-def is_pooling(model: Model) -> bool:
-    """A class that pools, by its name where vLLM does not build it itself."""
+_EMBEDS = re.compile(r"(?<![a-z0-9])embed(?:ding|dings|der)?(?![a-z0-9])")
+"""Names of checkpoints that bring a modules.json: Qwen3-Embedding-0.6B, jina-code-embeddings-1.5b."""
+
+
+def is_pooling(model: Model, settings: Layout) -> bool:
+    """Whether it pools: as ``--runner`` says, as the files of sentence-transformers beside the config do, or
+    as its class does, by its name where vLLM does not build it itself.
+
+    vllm-project/vllm vllm/config/model.py, _get_default_runner_type and _SUFFIX_TO_DEFAULTS (0.10 to 0.33);
+    transformers_utils/config.py, get_pooling_config, reads modules.json. Of a model that is known by its id
+    alone the id says whether there is one.
+    """
+    asked = dict(settings.engine_options).get("runner", "auto")
+    if asked != "auto":
+        return asked == "pooling"
+    if model.facts.get(SENTENCES) or _EMBEDS.search(model.id.rpartition("/")[2].lower()):
+        return True
     name = model.architecture or ""
     if name in GENERATING:
         return False

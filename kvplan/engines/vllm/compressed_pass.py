@@ -58,12 +58,19 @@ def padded_heads(heads: int, capability: tuple[int, int], release: Version) -> i
 
 
 def compressed_passes(
-    model: Model, *, ranks: int, capability: tuple[int, int] | None, release: Version, element: int
+    model: Model,
+    *,
+    ranks: int,
+    capability: tuple[int, int] | None,
+    release: Version,
+    element: int,
+    read: bool = False,
 ) -> tuple[tuple[int, int], ...]:
     """(bytes a token, bytes besides) of each place where the pass may be at its peak, without the indexer's
     logits; none for other classes, other vendors' GPUs and releases that compile it.
 
-    ranks: among which heads are divided. capability: of NVIDIA's GPU.
+    ranks: among which heads are divided. capability: of NVIDIA's GPU. read: a draft reads states of layers,
+    and the streams of the last of them are held until the pass is over (final_aux_recon).
     """
     view = _view(model)
     if view is None or capability is None or release[:2] < _NOT_COMPILED:
@@ -72,7 +79,9 @@ def compressed_passes(
     streams, rank = int(view.integer("hc_mult")), int(view.integer("q_lora_rank"))
     own = ceil_div(int(model.num_attention_heads), ranks)
     heads = padded_heads(own, capability, release)
-    held = 2 * (streams + 1) * hidden * element + 2 * (streams + streams * streams) * _FLOAT32
+    held = (2 * (streams + 1) + (streams if read else 0)) * hidden * element + 2 * (
+        streams + streams * streams
+    ) * _FLOAT32
     latents = 2 * (rank + width) * element
     number, narrow = int(view.integer("index_n_heads")), int(view.integer("index_head_dim"))
     scores = 2 * _OVERLAP[model.model_type] * (width + narrow) * _FLOAT32 + number * element

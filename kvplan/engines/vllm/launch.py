@@ -38,6 +38,12 @@ _ALLOCATOR = "--pytorch-alloc-conf"
 """No flag of the server's: torch reads PYTORCH_CUDA_ALLOC_CONF, or PYTORCH_ALLOC_CONF since 2.9."""
 _SAMPLER = "--flashinfer-sampler"
 """No flag of the server's: VLLM_USE_FLASHINFER_SAMPLER is a number (vllm/envs.py)."""
+_LEVEL = "--optimization-level"
+"""0: neither compiled code nor graphs; 1: piecewise graphs; 2 and 3 have the same (vllm/config/vllm.py,
+OPTIMIZATION_LEVEL_00 to _03; compilation levels until 0.11, of which 3 is the default)."""
+_TASK, _TASKS = "--task", {"embed": "pooling", "embedding": "pooling", "classify": "pooling"}
+"""What ``--runner`` was called, and its words (vllm/config/model.py, TaskOption, until 0.13)."""
+_TASKS |= {"reward": "pooling", "score": "pooling", "generate": "generate", "auto": "auto"}
 _RUNNER = "--model-runner"
 _RUNNERS = {"0": "v1", "1": "v2", "v1": "v1", "v2": "v2", "auto": "auto"}
 """No flag of the server's: VLLM_USE_V2_MODEL_RUNNER is a number (vllm/envs.py)."""
@@ -76,6 +82,17 @@ def translate(serve: Serve, options: Mapping[str, Any]) -> tuple[str, ...]:
         serve["model_runner"] = _RUNNERS[runner]
     elif runner:
         left.append(f"VLLM_USE_V2_MODEL_RUNNER={runner}")
+    level = str(options.get(_LEVEL, "2"))
+    if level == "0":
+        serve["enforce_eager"] = True
+    elif level == "1":
+        serve.setdefault("cudagraph_mode", "piecewise")
+    elif level not in ("2", "3"):
+        left.append(f"{_LEVEL} {level}")
+    if (task := str(options.get(_TASK, "auto"))) not in _TASKS:
+        left.append(f"{_TASK} {task}")
+    elif task != "auto":
+        serve["runner"] = _TASKS[task]
     sampler = str(options.get(_SAMPLER, "1")).strip()
     if sampler == "0":
         serve["flashinfer"] = "no_sampler"
@@ -104,7 +121,7 @@ SERVER = Server(
     translate=translate,
     translated=(
         "--speculative-config", "--enable-chunked-prefill", *_OBJECTS, "--hf-overrides", *_PARTS, _ALLOCATOR,
-        _RUNNER, _SAMPLER,
+        _RUNNER, _SAMPLER, _TASK, _LEVEL,
     ),
     options_file="--config",
     environment=(

@@ -103,8 +103,8 @@ class Load:
     embedding's adapters, which Inductor's benchmarks copy as they copy its table. drafts: tokens proposed for
     each request; reads_hidden: by a draft that reads hidden states; predicts: by prediction layers of the
     model; own_head: by a head with a vocabulary of its own; drafts_at_once: all tokens in one pass;
-    samples_drafts: whose tokens the profile run samples too (the V2 runner); states_read: hidden states of so
-    many of the target's layers. largest_graph: tokens, 0 by default.
+    draft_rows: logits of one request that the profile run's proposal has (the V2 runner); states_read: hidden
+    states of so many of the target's layers. largest_graph: tokens, 0 by default.
     compile_cache: "cold", "warm" or "unknown". capability, multiprocessors: of the GPU. passes: (bytes a
     token, bytes besides) of each place where a traced class's pass may be at its peak; none where the formula
     counts. fused_sampler: FlashInfer is there to sample. split_bytes: see `kvplan.engines.vllm.splits`.
@@ -136,7 +136,7 @@ class Load:
     predicts: bool = False
     own_head: bool = False
     drafts_at_once: bool = False
-    samples_drafts: bool = False
+    draft_rows: int = 0
     states_read: int = 3
     largest_graph: int = 0
     cudagraph_mode: str = FULL_AND_PIECEWISE

@@ -8,6 +8,8 @@ from kvplan.architectures.weights import sources_of
 from kvplan.dtypes import Packing
 from kvplan.engines.base import Choice, parse_version
 from kvplan.engines.budget.lines import exact
+from kvplan.engines.vllm.architectures import GENERATING
+from kvplan.engines.vllm.class_roles import is_pooling
 from kvplan.engines.vllm.multimodal import text_only
 from kvplan.engines.vllm.rounded import TOWERS_LEFT
 from kvplan.errors import RefusedError
@@ -16,7 +18,7 @@ from kvplan.results import BudgetLine
 from kvplan.settings import Serving
 from kvplan.units import GIB, gib
 from kvplan.weights.facts import WeightFacts, WeightSources
-from kvplan.weights.ranks import Parallel, lookup_bytes, tower_bytes
+from kvplan.weights.ranks import Parallel, head_bytes, lookup_bytes, tower_bytes
 
 
 def repacked_share(model: Model, settings: Serving) -> int:
@@ -85,13 +87,16 @@ def on_gpu(
     parallel: Parallel,
     dtype: Packing,
 ) -> WeightFacts:
-    """The weights less an encoder that is not loaded (interfaces.py, _mark_tower_model: since 0.15), and less
-    tables of n-grams, which are looked up in pinned memory of the CPU (config/engram.py: since 0.30)."""
+    """The weights less an encoder that is not loaded (interfaces.py, _mark_tower_model: since 0.15), less
+    tables of n-grams, which are looked up in pinned memory of the CPU (config/engram.py: since 0.30), and
+    less the head of a class that generates and is served to pool (adapters.py, _create_pooling_model_cls)."""
     inventory, release = sources.inventory, parse_version(choice.asked or choice.version)
     if inventory is None or sources.stated_bytes is not None:
         return facts
     if release >= TOWERS_LEFT and text_only(model, settings):
         facts = _less(facts, tower_bytes(inventory, parallel, dtype), "without the encoder's")
+    if is_pooling(model, settings) and model.architecture in GENERATING:
+        facts = _less(facts, head_bytes(inventory, parallel, dtype), "without the head's")
     if release >= TABLES_ON_HOST:
         facts = _less(facts, lookup_bytes(inventory, parallel, dtype), "without the n-gram tables'")
     return facts

@@ -110,6 +110,13 @@ OPTIONS = (
         choices=("native", EXPANDABLE),
     ),
     EngineOption(
+        "runner",
+        "word",
+        "Whether the model generates or pools: embeddings, classes (default: as its class and files say).",
+        default="auto",
+        choices=("auto", "generate", "pooling"),
+    ),
+    EngineOption(
         "model_runner",
         "word",
         "The model runner, where VLLM_USE_V2_MODEL_RUNNER is set (default: the release's).",

@@ -12,7 +12,7 @@ from kvplan.engines.base import has_kind, parse_version
 from kvplan.engines.vllm.class_roles import is_pooling
 from kvplan.engines.vllm.compressed_pass import compressed_passes
 from kvplan.engines.vllm.decoders import passes_of
-from kvplan.engines.vllm.draft_graphs import AT_ONCE
+from kvplan.engines.vllm.draft_graphs import AT_ONCE, ONE_STEP
 from kvplan.engines.vllm.expert_run import AUTO, COMPRESSED, CUTLASS, expert_run
 from kvplan.engines.vllm.graph_modes import graph_mode
 from kvplan.engines.vllm.heads import keeps_latent
@@ -80,7 +80,7 @@ def load_of(
         predicts=bool(drafts) and method == "mtp",
         own_head=bool(drafts) and method == "eagle3",
         drafts_at_once=at_once,
-        samples_drafts=at_once and second,
+        draft_rows=drafts + ONE_STEP.get(str(method), 0) if at_once and second else 0,
         states_read=states_read(settings.speculative_model, method),
         largest_graph=largest if isinstance(largest, int) else 0,
         cudagraph_mode=graph_mode(model, settings, version),
@@ -102,6 +102,7 @@ def load_of(
             capability=capability,
             release=release,
             element=shape.element_bytes,
+            read=bool(drafts) and method in EAGLE_LIKE and method != "mtp",
         ),
         indexer=reserved(model, length, tokens, release) if release >= _RESERVES else Reserved(),
         model_type=model.model_type,
@@ -115,7 +116,7 @@ def load_of(
         indexed=latent and has_kind(model, Kind.COMPRESSED, Kind.INDEXER),
         flashinfer=kept.flashinfer,
         split_bytes=kept.split_bytes,
-        samples=not is_pooling(model),
+        samples=not is_pooling(model, settings),
         fused_sampler=own.get("flashinfer", "installed") == "installed" and flashinfer_samples(gpu),
         pages=own.get("pytorch_alloc_conf") == EXPANDABLE,
         experts=expert_run(

@@ -55,16 +55,19 @@ def draft_states(shape: Shape, load: Load, known: Coefficients) -> int:
 
 
 def drafted_peak(shape: Shape, load: Load) -> int:
-    """requests · drafts · vocabulary · element, beside the states that the draft has read and the last one;
-    0 of drafts that propose one token after the other, whose rows are the sampler's own.
+    """requests · their rows · vocabulary · element, beside the states that the draft has read and the last
+    one; 0 of drafts that propose one token after the other, whose rows are the sampler's own.
 
     The V2 runner's profile run proposes (v1/worker/gpu/spec_decode/dflash/speculator.py, propose and
     _generate_draft). DFlash with Qwen3-4B on an L4, 0.29, eager: 0.45 GiB printed, 0.42 so.
     """
-    if not load.samples_drafts:
+    if not load.draft_rows:
         return 0
-    logits = sampled(load) * load.drafts * shape.vocab_size * shape.element_bytes
-    return logits + (1 + load.states_read) * _hidden_of_draft(shape, load)
+    return _draft_logits(shape, load) + (1 + load.states_read) * _hidden_of_draft(shape, load)
+
+
+def _draft_logits(shape: Shape, load: Load) -> int:
+    return sampled(load) * load.draft_rows * shape.vocab_size * shape.element_bytes
 
 
 def read_states(shape: Shape, load: Load, known: Coefficients) -> int:
@@ -75,6 +78,8 @@ def read_states(shape: Shape, load: Load, known: Coefficients) -> int:
     return _hidden_of_draft(shape, load) * (_PREDICTION_COPIES if load.predicts else copies) // 1000
 
 
+_BESIDE_LOGITS = 4
+"""What the draft's own pass holds beside its logits is not read, and taken for up to a fourth of them."""
 _PREDICTION_COPIES = 1000
 _AUXILIARY = 3
 """Hidden states that the drafts read which draft_copies_milli was fitted on (EAGLE-3)."""
@@ -101,6 +106,7 @@ def activation_line(shape: Shape, load: Load, known: Coefficients, how: str) -> 
     margin += workspaces(shape, load) * known.experts_margin_milli // 1000
     margin += _encoder(shape, load, known) * known.encoder_margin_milli // 1000
     margin += _hidden_of_draft(shape, load) * known.draft_copies_milli // 3000
+    margin += _draft_logits(shape, load) // _BESIDE_LOGITS
     seen = f"{load.max_num_batched_tokens:,} tokens, {load.max_num_seqs if load.samples else 0:,} sampled"
     seen = f"{seen}; forward pass {'traced' if load.passes else 'by the formula'}"
     return about("activation peak", peak, margin, f"profile run: {seen}; {how}")

@@ -62,7 +62,7 @@ class Resolved:
 def resolve(model: Model, settings: Layout, rules: Rules) -> Resolved:
     """Defaults and model rules applied. Raises KvplanError for words that no release knows."""
     device = device_of(settings.gpu)
-    pooling = is_pooling(model)
+    pooling = is_pooling(model, settings)
     dtype = model_dtype(model, settings, device, pooling=pooling)
     kinds = {part.kind for run in model.runs for part in run.layer.parts}
     attends = bool(kinds - {Kind.STATE, Kind.NONE})

@@ -12,6 +12,8 @@ from kvplan.record import record
 
 _NUMBER = re.compile(r"-\d+(\.\d*)?(e-?\d+)?", re.ASCII)
 _OPTION = re.compile(r"--?[A-Za-z]", re.ASCII)
+_ATTACHED = re.compile(r"(-[A-Za-z])(\d+)", re.ASCII)
+"""A short option and its number in one word."""
 
 
 @record()
@@ -35,10 +37,10 @@ class Words:
 def take_apart(server: Server, words: Sequence[str]) -> Words:
     """Options with their values, and the words that belong to none.
 
-    Argparse's rules (click's and llama.cpp's are narrower): ``--flag=value``, a beginning that only one
-    option has, underscores for hyphens in a long option, a dotted option (``--compilation-config.mode 3``) as
-    one key of its JSON object (vllm 0.33 vllm/utils/argparse_utils.py). An unknown option takes the next word
-    unless that begins with a hyphen: nothing says how many are its own.
+    Argparse's rules (click's and llama.cpp's are narrower): ``--flag=value``, ``-O3``, a beginning that only
+    one option has, underscores for hyphens in a long option, a dotted option (``--compilation-config.mode
+    3``) as one key of its JSON object (vllm 0.33 vllm/utils/argparse_utils.py). An unknown option takes the
+    next word unless that begins with a hyphen: nothing says how many are its own.
     """
     table = table_of(server)
     options: list[Option] = []
@@ -55,6 +57,9 @@ def take_apart(server: Server, words: Sequence[str]) -> Words:
             continue
         name, equals, value = word.partition("=")
         flag, keys = _known(table, name)
+        if flag is None and (close := _ATTACHED.fullmatch(word)) and close[1] in table:
+            (name, value), equals = close.groups(), "="
+            flag = table[name]
         given = [value] if equals else []
         if not equals:
             taken = _taken(flag, words, place)
