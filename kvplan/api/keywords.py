@@ -138,8 +138,8 @@ class SizeOptions(TypedDict, total=False):
     """Whether the compiled code of an earlier start is at hand (default: the pool's interval has both).
     One of cold, warm, unknown."""
     flashinfer: str | None
-    """FlashInfer is installed, as in every image and CUDA wheel; it is, and does not sample; it is not.
-    One of installed, no_sampler, absent."""
+    """Whether FlashInfer is there, as in every image and CUDA wheel, and samples (default: installed). One
+    of installed, no_sampler, absent."""
     pytorch_alloc_conf: str | None
     """What PYTORCH_CUDA_ALLOC_CONF says of segments (default: nothing). One of native,
     expandable_segments:True."""
@@ -431,8 +431,8 @@ class PlanOptions(TypedDict, total=False):
     """Whether the compiled code of an earlier start is at hand (default: the pool's interval has both).
     One of cold, warm, unknown."""
     flashinfer: str | None
-    """FlashInfer is installed, as in every image and CUDA wheel; it is, and does not sample; it is not.
-    One of installed, no_sampler, absent."""
+    """Whether FlashInfer is there, as in every image and CUDA wheel, and samples (default: installed). One
+    of installed, no_sampler, absent."""
     pytorch_alloc_conf: str | None
     """What PYTORCH_CUDA_ALLOC_CONF says of segments (default: nothing). One of native,
     expandable_segments:True."""

@@ -98,7 +98,7 @@ OPTIONS = (
     EngineOption(
         "flashinfer",
         "word",
-        "FlashInfer is installed, as in every image and CUDA wheel; it is, and does not sample; it is not.",
+        "Whether FlashInfer is there, as in every image and CUDA wheel, and samples (default: installed).",
         default="installed",
         choices=("installed", "no_sampler", "absent"),
     ),

@@ -1,5 +1,5 @@
 # chat: vllm@0.32, 1 engine of 8 × h100-sxm-80gb
-CUDA_VISIBLE_DEVICES=0,1,2,3,4,5,6,7 VLLM_ALLOW_LONG_MAX_MODEL_LEN=1 VLLM_USE_V2_MODEL_RUNNER=1 PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True \
+CUDA_VISIBLE_DEVICES=0,1,2,3,4,5,6,7 VLLM_ALLOW_LONG_MAX_MODEL_LEN=1 VLLM_USE_V2_MODEL_RUNNER=1 VLLM_USE_FLASHINFER_SAMPLER=0 PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True \
   vllm serve Qwen/Qwen3-32B \
   --tensor-parallel-size 2 \
   --pipeline-parallel-size 2 \
@@ -39,6 +39,7 @@ CUDA_VISIBLE_DEVICES=0,1,2,3,4,5,6,7 VLLM_ALLOW_LONG_MAX_MODEL_LEN=1 VLLM_USE_V2
   --language-model-only \
   --skip-mm-profiling \
   --mm-encoder-tp-mode data \
+  --runner generate \
   --max-cudagraph-capture-size 256 \
   --compilation-config '{"cudagraph_mode": "PIECEWISE"}' \
   --enable-sleep-mode \
