@@ -14,6 +14,7 @@ from kvplan.cli.fits_options import FITTED
 from kvplan.cli.options import values_of
 from kvplan.cli.typed import typed_words
 from kvplan.errors import EXIT_NO, EXIT_OK, KvplanError
+from kvplan.files.gpus.find import is_name
 from kvplan.record import dumped
 from kvplan.report.fits import fits_screen
 
@@ -33,12 +34,14 @@ def run(words: list[str], given: Given) -> Answer:
             values[option.name] = values_of(option, text, f"{option.flags[0]} {text}")
     if values.get("requests") == 0:
         raise KvplanError("bad-usage", "--requests 0: nothing would have to fit", help="-n 1")
-    named = values.get("gpu", "auto")
-    gpu = load_gpu("auto") if named == "auto" else named
+    named, models = values.get("gpu"), words[0] if words else None
+    if named is None and models is not None and is_name(models):
+        named, models = models, None  # kvplan fits rtx-3090
+    gpu = load_gpu("auto") if named in (None, "auto") else named
     formats = values.get("quantization")
     result = fits(
         gpu,
-        models=words[0] if words else None,
+        models=models,
         formats=None if formats is None else tuple(formats.split(",")),
         **{name: value for name, value in values.items() if name not in _SHOWN},
         **({"engine": values["engine"]} if "engine" in values else {}),
@@ -47,6 +50,6 @@ def run(words: list[str], given: Given) -> Answer:
     if is_given(given, "json"):
         shown = replace(result, rows=result.rows[: values.get("top", len(result.rows))])
         return Answer(data=dumped(shown), code=code)
-    other = None if formats else fits_as_build(gpu, result, models=words[0] if words else None)
-    typed = typed_words({"gpu": "auto", **given}, FITTED, but=_NOT_SIZED)
+    other = None if formats else fits_as_build(gpu, result, models=models)
+    typed = typed_words({"gpu": named or "auto", **given}, FITTED, but=_NOT_SIZED)
     return Answer(fits_screen(result, values.get("top", TOP), typed, other), code=code)

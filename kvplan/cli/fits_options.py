@@ -25,7 +25,7 @@ EPILOG = """\
 \b
 Examples:
   kvplan fits                               what runs on this machine
-  kvplan fits --gpu 24GiB                   with vLLM, as they are stored
+  kvplan fits rtx-4090                      with vLLM, as they are stored
   kvplan fits --gpu 2xrtx-3090 -e llamacpp  the best GGUF build that fits
   kvplan fits qwen --gpu rtx-4090 -e llamacpp -t 32k
   kvplan fits --gpu rtx-4090 -e llamacpp --host-memory 64GiB

@@ -31,9 +31,10 @@ class Coefficients:
     workspace, of the encoder's outputs. compile_copies_milli: hidden states beside a rank's share of the
     embedding while Inductor benchmarks combined kernels; negative: it does not. compile_embeds: bytes at most
     where the compiled part takes embeddings, not tokens; compile_states: and linear attention tunes its
-    kernels, compile_states_likely of them in the middle. compile_kept: what the allocator keeps of the table's copy counts (`kept_copy`). one_low,
-    one_high, several_low, several_high: margins of one rank, of several. non_torch_by_ranks: (ranks, bytes)
-    of context, NCCL and all-reduce buffers; the largest entry not above the rank count counts. fusion:
+    kernels, compile_states_likely of them in the middle. compile_kept: what the allocator keeps of the
+    table's copy counts (`kept_copy`). one_low, one_high, several_low, several_high: margins of one rank, of
+    several. non_torch_by_ranks: (ranks, bytes) of context, NCCL and all-reduce buffers; the largest entry not
+    above the rank count counts. fusion:
     FlashInfer's all-reduce workspace is beside them; fusion_stages: beside pipelines and data parallelism
     too. non_torch_pipeline: bytes where only a pipeline divides the model. multiprocessor_bytes: for each
     multiprocessor beyond an H100's 132, or less. graph_layer_bytes: one CUDA graph of one layer, 0 where the
