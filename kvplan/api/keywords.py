@@ -143,6 +143,9 @@ class SizeOptions(TypedDict, total=False):
     pytorch_alloc_conf: str | None
     """What PYTORCH_CUDA_ALLOC_CONF says of segments (default: nothing). One of native,
     expandable_segments:True."""
+    performance_mode: str | None
+    """throughput: twice the default batch; interactivity: CUDA graphs of every size up to 32. One of
+    balanced, interactivity, throughput."""
     runner: str | None
     """Whether the model generates or pools: embeddings, classes (default: as its class and files say). One
     of auto, generate, pooling."""
@@ -436,6 +439,9 @@ class PlanOptions(TypedDict, total=False):
     pytorch_alloc_conf: str | None
     """What PYTORCH_CUDA_ALLOC_CONF says of segments (default: nothing). One of native,
     expandable_segments:True."""
+    performance_mode: str | None
+    """throughput: twice the default batch; interactivity: CUDA graphs of every size up to 32. One of
+    balanced, interactivity, throughput."""
     runner: str | None
     """Whether the model generates or pools: embeddings, classes (default: as its class and files say). One
     of auto, generate, pooling."""

@@ -78,6 +78,7 @@ TABLE = EngineTable(
         "skip_mm_profiling": Argument("--skip-mm-profiling", since="0.10.1"),
         "mm_encoder_tp_mode": Argument("--mm-encoder-tp-mode", since="0.10.2"),
         "any_length": variable("VLLM_ALLOW_LONG_MAX_MODEL_LEN", SWITCH),
+        "performance_mode": Argument("--performance-mode", since="0.17"),
         "runner": Argument("--runner", since="0.10"),
         "model_runner": variable("VLLM_USE_V2_MODEL_RUNNER", {"v1": 0, "v2": 1, "auto": None}),
         "flashinfer": variable("VLLM_USE_FLASHINFER_SAMPLER", FLASHINFER_SAMPLES),

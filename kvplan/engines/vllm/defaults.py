@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 
 from kvplan.dtypes import SCALARS, Packing, scalar
+from kvplan.engines.vllm.options import BALANCED, THROUGHPUT
 from kvplan.engines.vllm.versions import Rules
 from kvplan.errors import KvplanError
 from kvplan.gpu import Gpu
@@ -165,7 +166,7 @@ def batch_of(
 
     floor: tokens of one item (a video) that must be scheduled whole.
     """
-    tokens, seqs = batch_row(settings.usage, device, rules)
+    tokens, seqs = batch_row(settings, device, rules)
     given = settings.max_num_seqs
     own_seqs = seqs if given is None else given
     if settings.max_num_batched_tokens is not None:
@@ -178,9 +179,19 @@ def batch_of(
     return Batch(tokens, own_seqs if given is not None else min(own_seqs, tokens))
 
 
-def batch_row(usage: str, device: Device, rules: Rules) -> tuple[int, int]:
-    """(max_num_batched_tokens, max_num_seqs) by memory size; an A100 counts as a small GPU."""
-    offline = usage == "llm"
+def batch_row(settings: Layout, device: Device, rules: Rules) -> tuple[int, int]:
+    """(max_num_batched_tokens, max_num_seqs) by memory size; an A100 counts as a small GPU. Twice as many of
+    both in performance mode ``throughput``."""
+    tokens, seqs = _row(settings.usage == "llm", device, rules)
+    doubled = rules.performance_modes and _mode(settings) == THROUGHPUT
+    return (2 * tokens, 2 * seqs) if doubled else (tokens, seqs)
+
+
+def _mode(settings: Layout) -> object:
+    return dict(settings.engine_options).get("performance_mode", BALANCED)
+
+
+def _row(offline: bool, device: Device, rules: Rules) -> tuple[int, int]:
     if rules.large_gpu_row and device.memory_bytes >= 160 * GIB:
         return 16384, 1024
     if device.memory_bytes >= 70 * GIB and "a100" not in device.name.lower():

@@ -33,6 +33,7 @@ def _sizes(load: Load, known: Coefficients, drafts: int) -> Captured:
         apart=known.graphs_apart,
         uniform=load.flashinfer.uniform,
         mode=load.cudagraph_mode,
+        fine=load.fine_graphs,
     )
 
 

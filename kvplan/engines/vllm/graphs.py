@@ -16,6 +16,7 @@ from kvplan.engines.vllm.options import CUDAGRAPH_MODES
 from kvplan.units import ceil_div
 
 NONE, PIECEWISE, FULL, FULL_DECODE_ONLY, FULL_AND_PIECEWISE = CUDAGRAPH_MODES
+_FINE = 32
 LARGEST, LARGEST_WIDE = 512, 1024
 """Tokens of the largest graph; on data-centre Blackwell since 0.28."""
 
@@ -45,6 +46,7 @@ def captured(
     apart: bool = False,
     uniform: bool = True,
     mode: str = FULL_AND_PIECEWISE,
+    fine: bool = False,
 ) -> Captured:
     """Sizes 1, 2, 4, 8, 16 … 248, 256, 272 … up to twice the decode batch, at most ``LARGEST`` and the batch.
 
@@ -52,14 +54,14 @@ def captured(
     since 0.25, gpu/cudagraph_utils.py) those of full graphs alone. largest: as asked for; 0: the default.
     by_request: since 0.29 the grid counts requests too. uniform: the attention kernels take several
     tokens a request in a full graph; where they do not, drafts leave piecewise graphs alone. mode: which are
-    made; "full" is every size in full.
+    made; "full" is every size in full. fine: every size up to 32 (performance mode ``interactivity``).
     """
     if mode == NONE:
         return Captured(0, 0)
     query = 1 + drafts
     by_request = by_request and not largest
     largest = min(largest or min(seqs * query * 2, LARGEST_WIDE if wide else LARGEST), tokens)
-    sizes = set(_grid(largest))
+    sizes = set(_grid(largest)) | (set(range(1, min(largest, _FINE) + 1)) if fine else set())
     if tokens <= largest:
         sizes.add(tokens)
     if by_request and query > 1:

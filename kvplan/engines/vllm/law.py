@@ -65,7 +65,7 @@ class VllmLaws:
     def kind(self, gpu: Gpu, choice: Choice, settings: Settings) -> Hashable:
         """GPUs that the engine's rules cannot tell apart but by their memory. Raises KvplanError."""
         device = device_of(gpu)
-        row = batch_row(settings.usage, device, rules_of(choice.version))
+        row = batch_row(settings, device, rules_of(choice.version))
         known = device.vendor, device.capability, gpu.compute_capability, gpu.multiprocessors, board_of(gpu)
         return known, row
 

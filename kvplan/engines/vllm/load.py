@@ -106,7 +106,8 @@ class Load:
     each request; reads_hidden: by a draft that reads hidden states; predicts: by prediction layers of the
     model; own_head: by a head with a vocabulary of its own; drafts_at_once: all tokens in one pass;
     draft_rows: logits of one request that the profile run's proposal has (the V2 runner); states_read: hidden
-    states of so many of the target's layers. largest_graph: tokens, 0 by default.
+    states of so many of the target's layers. largest_graph: tokens, 0 by default;
+    fine_graphs: every size up to 32.
     compile_cache: "cold", "warm" or "unknown". capability, multiprocessors: of the GPU. passes: (bytes a
     token, bytes besides) of each place where a traced class's pass may be at its peak; none where the formula
     counts. fused_sampler: FlashInfer is there to sample. split_bytes: see `kvplan.engines.vllm.splits`.
@@ -142,6 +143,7 @@ class Load:
     states_read: int = 3
     largest_graph: int = 0
     cudagraph_mode: str = FULL_AND_PIECEWISE
+    fine_graphs: bool = False
     compile_cache: str = UNKNOWN
     capability: tuple[int, int] | None = None
     multiprocessors: int | None = None

@@ -13,6 +13,8 @@ MOE_BACKENDS = tuple(
 """vllm-project/vllm vllm/config/kernel.py, MoEBackend (0.33)."""
 CUDAGRAPH_MODES = ("none", "piecewise", "full", "full_decode_only", "full_and_piecewise")
 """vllm-project/vllm vllm/config/compilation.py, CUDAGraphMode (0.11 on)."""
+PERFORMANCE_MODES = BALANCED, INTERACTIVITY, THROUGHPUT = ("balanced", "interactivity", "throughput")
+"""vllm-project/vllm vllm/config/vllm.py, PerformanceMode (0.17 on)."""
 EXPANDABLE = "expandable_segments:True"
 """PYTORCH_CUDA_ALLOC_CONF: torch's allocator maps pages, and rounds nothing up to segments."""
 FLASHINFER_SAMPLES = {"installed": None, "no_sampler": 0, "absent": 0}
@@ -108,6 +110,13 @@ OPTIONS = (
         "What PYTORCH_CUDA_ALLOC_CONF says of segments (default: nothing).",
         default="native",
         choices=("native", EXPANDABLE),
+    ),
+    EngineOption(
+        "performance_mode",
+        "word",
+        "throughput: twice the default batch; interactivity: CUDA graphs of every size up to 32.",
+        default="balanced",
+        choices=PERFORMANCE_MODES,
     ),
     EngineOption(
         "runner",

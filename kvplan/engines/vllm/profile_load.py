@@ -20,7 +20,7 @@ from kvplan.engines.vllm.indexer import Reserved, reserved
 from kvplan.engines.vllm.input_buffers import DEFAULT_BLOCK
 from kvplan.engines.vllm.load import UNKNOWN, Load
 from kvplan.engines.vllm.multimodal import encoder_run, text_only
-from kvplan.engines.vllm.options import EXPANDABLE
+from kvplan.engines.vllm.options import EXPANDABLE, INTERACTIVITY
 from kvplan.engines.vllm.runner import V2, runner_of
 from kvplan.engines.vllm.sampler import flashinfer_samples
 from kvplan.engines.vllm.splits import AttentionBuffers, buffers_of
@@ -84,6 +84,7 @@ def load_of(
         states_read=states_read(settings.speculative_model, method),
         largest_graph=largest if isinstance(largest, int) else 0,
         cudagraph_mode=graph_mode(model, settings, version),
+        fine_graphs=own.get("performance_mode") == INTERACTIVITY and release >= _MODES,
         compile_cache=str(own.get("compile_cache", UNKNOWN)),
         capability=capability,
         multiprocessors=None if gpu is None else gpu.multiprocessors,
@@ -159,7 +160,7 @@ def of_stage(load: Load, stage: int) -> Load:
 
 _EIGHT_BITS = frozenset({"fp8", "fbgemm_fp8", "modelopt_fp8"})
 _PACKED = frozenset({"auto-round", "awq", "awq_marlin", "gptq", "gptq_marlin"})
-_RESERVES = (0, 20)
+_RESERVES, _MODES = (0, 20), (0, 17)
 """The oldest release of which a start of a sparse model was read."""
 
 

@@ -23,7 +23,7 @@ def smaller_runs(settings: Settings) -> Iterator[tuple[str, Settings]]:
     KvplanError(engine-gpu)."""
     if settings.gpu is None or settings.kv_cache_memory is not None:
         return
-    row = batch_row(settings.usage, device_of(settings.gpu), rules_of(VERSIONS[-1]))
+    row = batch_row(settings, device_of(settings.gpu), rules_of(VERSIONS[-1]))
     most_tokens = settings.max_num_batched_tokens or row[0]
     most = settings.max_num_seqs or row[1]
     least = max(settings.requests, _SEQS[-1])

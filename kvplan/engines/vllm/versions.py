@@ -94,6 +94,7 @@ class Rules:
     gemma4_whole_items, items_raise_batch: `kvplan.engines.vllm.whole_items`; prefix_for_items: tokens of an
     image see each other only where images are served (config/model.py, _supports_multimodal_for_mm_prefix).
     dflash_windows: layers of a DFlash draft have windows (model_executor/models/qwen3_dflash.py).
+    performance_modes: ``throughput`` doubles what of the batch is not given (engine/arg_utils.py).
     """
 
     tokens_from_concurrency: bool = False
@@ -179,6 +180,7 @@ class Rules:
     items_raise_batch: bool = False
     prefix_for_items: bool = False
     dflash_windows: bool = False
+    performance_modes: bool = False
 
 
 _CHANGES: tuple[tuple[str, dict[str, bool | int | str]], ...] = (
@@ -201,7 +203,7 @@ _CHANGES: tuple[tuple[str, dict[str, bool | int | str]], ...] = (
     ("0.12", {"group_slack_percent": 25, "pure_states_blocks": True, "rotation_handed_on": True}),
     ("0.14", {"first_group_checked": True}),
     ("0.15", {"latent_kernel": "flashinfer", "state_at_end": True, "float_words": True}),
-    ("0.17", {"stage_pages": True, "gdn_state_dtype": True}),
+    ("0.17", {"stage_pages": True, "gdn_state_dtype": True, "performance_modes": True}),
     (
         "0.18",
         {"latent_kernel": "none", "group_slack_percent": 50, "latent_fp8": "any", "sparse_fp8": False},
