@@ -37,10 +37,12 @@ def test_throughput_doubles_what_is_not_given(asked: dict[str, Any], batch: tupl
     assert settings(**asked) == batch
 
 
-@given(
-    seqs=st.integers(1, 600), tokens=st.integers(1, 9000), drafts=st.integers(0, 4), largest=st.integers(0, 99)
-)  # fmt: skip
-def test_interactivity_adds_the_small_sizes(seqs: int, tokens: int, drafts: int, largest: int) -> None:
+NUMBERS = st.tuples(st.integers(1, 600), st.integers(1, 9000), st.integers(0, 4), st.integers(0, 600))
+
+
+@given(NUMBERS)
+def test_interactivity_adds_the_small_sizes(numbers: tuple[int, int, int, int]) -> None:
+    seqs, tokens, drafts, largest = numbers
     plain, fine = (captured(seqs, tokens, drafts, largest=largest, fine=fine) for fine in (False, True))
     assert fine.piecewise >= plain.piecewise
     assert fine.full >= plain.full
