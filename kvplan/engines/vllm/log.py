@@ -24,7 +24,8 @@ swap_space max_cudagraph_capture_size enable_prefix_caching enable_chunked_prefi
 disable_hybrid_kv_cache_manager mamba_cache_dtype mamba_ssm_cache_dtype mamba_block_size mamba_cache_mode
 enable_lora max_loras max_lora_rank served_model_name lora_dtype fully_sharded_loras async_scheduling
 calculate_kv_scales language_model_only skip_mm_profiling limit_mm_per_prompt mm_encoder_tp_mode
-attention_backend sliding_window enable_sleep_mode """.split()
+attention_backend sliding_window enable_sleep_mode kv_offloading_size lora_target_modules mm_processor_kwargs
+performance_mode runner moe_backend """.split()
 SETTINGS = {
     **dict.fromkeys(_SAME, ""),
     "model_tag": "model",
@@ -83,6 +84,12 @@ RULES: tuple[Rule, ...] = (
         kind="settings",
         text="config",
         when=_other_graphs,
+    ),
+    rule(
+        "'mode': <CompilationMode.NONE: 0>",
+        kind="settings",
+        text="config",
+        says={"enforce_eager": "True"},
     ),
     rule("Resolved architecture: {architecture:word}", kind="settings", text="model"),
     rule("Using max model len {max_model_len:n}", kind="settings", text="model"),
