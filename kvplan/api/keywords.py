@@ -129,6 +129,8 @@ class SizeOptions(TypedDict, total=False):
     weights, data."""
     max_cudagraph_capture_size: int | str | None
     """Tokens of the largest CUDA graph (default: up to 512)."""
+    cudagraph_capture_sizes: str | Sequence[int] | None
+    """Tokens of each CUDA graph (default: 1, 2, 4, 8, 16 … up to the largest)."""
     cudagraph_mode: str | None
     """Which CUDA graphs are captured (default: full_and_piecewise). One of none, piecewise, full,
     full_decode_only, full_and_piecewise."""
@@ -425,6 +427,8 @@ class PlanOptions(TypedDict, total=False):
     weights, data."""
     max_cudagraph_capture_size: int | str | None
     """Tokens of the largest CUDA graph (default: up to 512)."""
+    cudagraph_capture_sizes: str | Sequence[int] | None
+    """Tokens of each CUDA graph (default: 1, 2, 4, 8, 16 … up to the largest)."""
     cudagraph_mode: str | None
     """Which CUDA graphs are captured (default: full_and_piecewise). One of none, piecewise, full,
     full_decode_only, full_and_piecewise."""

@@ -62,7 +62,7 @@ class EngineOption:
             listed = value if isinstance(value, (tuple, list)) else str(value).split(",")
             return tuple(_name(piece) for piece in listed)
         if self.kind in ("counts", "shares", "ratios"):
-            pieces = value if isinstance(value, (tuple, list)) else str(value).split(",")
+            pieces = value if isinstance(value, (tuple, list)) else str(value).strip("[] ").split(",")
             if self.kind == "counts":
                 return tuple(self._count(piece) for piece in pieces)
             return tuple(_share(piece, most=1 if self.kind == "shares" else None) for piece in pieces)

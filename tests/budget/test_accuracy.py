@@ -73,6 +73,7 @@ BELOW_SAFE = {
 
 OUTSIDE = {
     "home-q3-4b-fp8-3070-wsl",  # by 0.17 GiB, on Windows
+    "xiaoda-q25-05b-2060lap-v2",  # by 0.19 GiB, on Windows, where the total has nothing kept
     "bench3-q25-15b-awq-3050-wsl",  # by 0.01 GiB
     "mcgyvr-coder15b-3060-eager",  # by 0.02 GiB: weights of the log, rounded
     "modal-q38-27b-int4-a100-40",  # --enable-sleep-mode, with weights whose format is not told
@@ -85,7 +86,7 @@ OUTSIDE = {
 def test_rows_that_no_constant_has_seen(answers: list[Judged]) -> None:
     """All but these in the interval; with the fitted ones at most 1.5 GiB wide."""
     rows, left = read_rows(HELD_OUT)
-    assert (len(rows), left) == (371, {})
+    assert (len(rows), left) == (403, {})
     assert not {row.id for row in rows} & {entry.row.id for entry in answers}
     held = judged(rows, left)
     below = {e.row.id for e in held if e.printed < e.budget.kv_pool_low_bytes - GIB // 200}

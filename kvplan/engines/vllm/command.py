@@ -84,6 +84,7 @@ TABLE = EngineTable(
         "flashinfer": variable("VLLM_USE_FLASHINFER_SAMPLER", FLASHINFER_SAMPLES),
         "pytorch_alloc_conf": variable("PYTORCH_CUDA_ALLOC_CONF", {EXPANDABLE: EXPANDABLE, "native": None}),
         "max_cudagraph_capture_size": Argument("--max-cudagraph-capture-size", since="0.11.1"),
+        "cudagraph_capture_sizes": Argument("--cudagraph-capture-sizes", since="0.11.1"),
         "cudagraph_mode": Argument("--compilation-config", since="0.11", write=_graphs),
         "enable_sleep_mode": Argument("--enable-sleep-mode"),
         "moe_backend": Argument("--moe-backend", since="0.17"),

@@ -34,6 +34,7 @@ def _sizes(load: Load, known: Coefficients, drafts: int) -> Captured:
         uniform=load.flashinfer.uniform,
         mode=load.cudagraph_mode,
         fine=load.fine_graphs,
+        given=load.graph_sizes,
     )
 
 

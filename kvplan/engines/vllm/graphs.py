@@ -47,6 +47,7 @@ def captured(
     uniform: bool = True,
     mode: str = FULL_AND_PIECEWISE,
     fine: bool = False,
+    given: tuple[int, ...] = (),
 ) -> Captured:
     """Sizes 1, 2, 4, 8, 16 … 248, 256, 272 … up to twice the decode batch, at most ``LARGEST`` and the batch.
 
@@ -54,12 +55,15 @@ def captured(
     since 0.25, gpu/cudagraph_utils.py) those of full graphs alone. largest: as asked for; 0: the default.
     by_request: since 0.29 the grid counts requests too. uniform: the attention kernels take several
     tokens a request in a full graph; where they do not, drafts leave piecewise graphs alone. mode: which are
-    made; "full" is every size in full. fine: every size up to 32 (performance mode ``interactivity``).
+    made; "full" is every size in full. fine: every size up to 32 (performance mode ``interactivity``). given:
+    the sizes themselves, where they are asked for.
     """
     if mode == NONE:
         return Captured(0, 0)
     query = 1 + drafts
     by_request = by_request and not largest
+    if given:
+        return _made({size for size in given if size <= tokens}, seqs, query, apart, uniform, mode)
     largest = min(largest or min(seqs * query * 2, LARGEST_WIDE if wide else LARGEST), tokens)
     sizes = set(_grid(largest)) | (set(range(1, min(largest, _FINE) + 1)) if fine else set())
     if tokens <= largest:
@@ -68,6 +72,14 @@ def captured(
         sizes |= {count * query for count in (*_grid(seqs), seqs) if count * query <= largest}
     elif by_request and seqs <= largest:
         sizes.add(seqs)
+    return _made(sizes, seqs, query, apart, uniform, mode)
+
+
+def _made(sizes: set[int], seqs: int, query: int, apart: bool, uniform: bool, mode: str) -> Captured:
+    """Of sizes: those of decode batches in full too. query: tokens of a request in one."""
+    largest = max(sizes, default=0)
+    if not sizes:
+        return Captured(0, 0)
     if mode == PIECEWISE or (query > 1 and not uniform):
         return Captured(len(sizes), 0)  # rounded for full decode graphs alone
     whole = {ceil_div(size, query) * query for size in sizes}

@@ -32,8 +32,13 @@ _PLAIN = ("method", "model", "num_speculative_tokens")
 _PARTS = {"--spec-method": "method", "--spec-model": "model", "--spec-tokens": "num_speculative_tokens"}
 
 
-_OBJECTS = {"--attention-config": "indexer_kv_dtype", "--compilation-config": "cudagraph_mode"}
-"""Options that are objects → the key that a plan has."""
+_OBJECTS = {
+    "--attention-config": ("indexer_kv_dtype",),
+    "--compilation-config": ("cudagraph_mode", "cudagraph_capture_sizes", "max_cudagraph_capture_size"),
+}
+"""Options that are objects → the keys that a plan has."""
+_AS_EVER = (("mode", 3), ("mode", "VLLM_COMPILE"), ("level", 3))
+"""What vLLM does anyway (vllm/config/compilation.py, CompilationMode; CompilationLevel until 0.11)."""
 _ALLOCATOR = "--pytorch-alloc-conf"
 """No flag of the server's: torch reads PYTORCH_CUDA_ALLOC_CONF, or PYTORCH_ALLOC_CONF since 2.9."""
 _SAMPLER = "--flashinfer-sampler"
@@ -48,6 +53,16 @@ _RUNNER = "--model-runner"
 _RUNNERS = {"0": "v1", "1": "v2", "v1": "v1", "v2": "v2", "auto": "auto"}
 """No flag of the server's: VLLM_USE_V2_MODEL_RUNNER is a number (vllm/envs.py)."""
 _WORDS = {option.name: option.choices for option in OPTIONS}
+
+
+def _said(key: str, value: object) -> object | None:
+    """A key of such an object as a plan says it; None where it cannot be."""
+    if _WORDS.get(key):
+        word = str(value).lower()
+        return word if word in _WORDS[key] else None
+    numbers = value if isinstance(value, list) else [value]
+    counted = all(isinstance(one, int) and not isinstance(one, bool) and one > 0 for one in numbers)
+    return value if counted and numbers else None
 
 
 def translate(serve: Serve, options: Mapping[str, Any]) -> tuple[str, ...]:
@@ -67,14 +82,15 @@ def translate(serve: Serve, options: Mapping[str, Any]) -> tuple[str, ...]:
         serve["speculative_config"] = kept
     elif given or "--speculative-config" in options:
         left = [f"--speculative-config.{key}" for key in given] or ["--speculative-config"]
-    for flag, name in _OBJECTS.items():
+    for flag, names in _OBJECTS.items():
         found = as_object(options.get(flag, {}))
         if found is None:
             left.append(flag)
         for key, value in (found or {}).items():
-            if key == name and isinstance(value, str) and value.lower() in _WORDS[name]:
-                serve[name] = value.lower()
-            else:
+            said = _said(key, value) if key in names else None
+            if said is not None:
+                serve[key] = said
+            elif (key, value) not in _AS_EVER:
                 left.append(f"{flag}.{key} {value}")
     if EXPANDABLE.lower() in str(options.get(_ALLOCATOR, "")).lower():
         serve[_ALLOCATOR.lstrip("-").replace("-", "_")] = EXPANDABLE

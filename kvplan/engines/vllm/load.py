@@ -107,7 +107,7 @@ class Load:
     model; own_head: by a head with a vocabulary of its own; drafts_at_once: all tokens in one pass;
     draft_rows: logits of one request that the profile run's proposal has (the V2 runner); states_read: hidden
     states of so many of the target's layers. largest_graph: tokens, 0 by default;
-    fine_graphs: every size up to 32.
+    fine_graphs: every size up to 32; graph_sizes: of each, where they are asked for.
     compile_cache: "cold", "warm" or "unknown". capability, multiprocessors: of the GPU. passes: (bytes a
     token, bytes besides) of each place where a traced class's pass may be at its peak; none where the formula
     counts. fused_sampler: FlashInfer is there to sample. split_bytes: see `kvplan.engines.vllm.splits`.
@@ -144,6 +144,7 @@ class Load:
     largest_graph: int = 0
     cudagraph_mode: str = FULL_AND_PIECEWISE
     fine_graphs: bool = False
+    graph_sizes: tuple[int, ...] = ()
     compile_cache: str = UNKNOWN
     capability: tuple[int, int] | None = None
     multiprocessors: int | None = None

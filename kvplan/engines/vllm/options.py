@@ -77,6 +77,11 @@ OPTIONS = (
         "max_cudagraph_capture_size", "count", "Tokens of the largest CUDA graph (default: up to 512)."
     ),
     EngineOption(
+        "cudagraph_capture_sizes",
+        "counts",
+        "Tokens of each CUDA graph (default: 1, 2, 4, 8, 16 … up to the largest).",
+    ),
+    EngineOption(
         "cudagraph_mode",
         "word",
         "Which CUDA graphs are captured (default: full_and_piecewise).",

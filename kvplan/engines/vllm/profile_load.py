@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from fractions import Fraction
+from typing import Any
 
 from kvplan.architectures.config.activation_shape import Shape
 from kvplan.architectures.heads import states_read
@@ -48,6 +49,7 @@ def load_of(
     drafts = settings.num_speculative_tokens if method is not None else 0
     own = dict(settings.engine_options)
     largest, dp = own.get("max_cudagraph_capture_size"), settings.data_parallel_size
+    sizes: Any = own.get("cudagraph_capture_sizes")
     backend = str(own.get("moe_backend", AUTO))
     release, capability = parse_version(version), None if gpu is None else gpu.compute_capability
     dp, stored = dp if shape.experts_per_token else 1, settings.quantization or model.quantization
@@ -84,6 +86,7 @@ def load_of(
         states_read=states_read(settings.speculative_model, method),
         largest_graph=largest if isinstance(largest, int) else 0,
         cudagraph_mode=graph_mode(model, settings, version),
+        graph_sizes=sizes if isinstance(sizes, tuple) else (),
         fine_graphs=own.get("performance_mode") == INTERACTIVITY and release >= _MODES,
         compile_cache=str(own.get("compile_cache", UNKNOWN)),
         capability=capability,

@@ -42,6 +42,7 @@ CUDA_VISIBLE_DEVICES=0,1,2,3,4,5,6,7 VLLM_ALLOW_LONG_MAX_MODEL_LEN=1 VLLM_USE_V2
   --performance-mode throughput \
   --runner generate \
   --max-cudagraph-capture-size 256 \
+  --cudagraph-capture-sizes 1 2 4 256 \
   --compilation-config '{"cudagraph_mode": "PIECEWISE"}' \
   --enable-sleep-mode \
   --moe-backend triton \
