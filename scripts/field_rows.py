@@ -51,7 +51,16 @@ _SWITCHES = {
     "skip-mm-profiling": ("skip_mm_profiling", True),
     "enable-sleep-mode": ("enable_sleep_mode", True),
 }
-_WORDS = ("attention_backend", "moe_backend", "mamba_ssm_cache_dtype", "flashinfer", "cudagraph_mode")
+_WORDS = (
+    "attention_backend",
+    "moe_backend",
+    "mamba_ssm_cache_dtype",
+    "flashinfer",
+    "cudagraph_mode",
+    "dtype",
+    "performance_mode",
+    "runner",
+)
 _LOGGED = {"soper-gptoss120b": {"moe_backend": "marlin"}}
 """Families of rows and what their logs show that no flag says: VLLM_MXFP4_USE_MARLIN was set ("Using 'MARLIN'
 Mxfp4 MoE backend")."""

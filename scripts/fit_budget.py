@@ -43,6 +43,12 @@ class Fitted(NamedTuple):
     late: Late
 
 
+REJECTION = 30_000
+"""Thousandths of a byte of one logit in the V1 runner's dummy rejection (v1/sample/rejection_sampler.py, from
+0.17 to 0.33): logits of a draft and a bonus token 4, the bonus token's 2 and in float32 4, the draft's in
+float32 4 and as they are changed 4, their probabilities 4, the exponential noise 4 and its reciprocal 4."""
+
+
 def lines_of(fitted: Fitted) -> dict[str, list[dict[str, Any]]]:
     """The file's lines: a row says what changed with its release, for its runner and its board."""
     early, late = fitted
@@ -71,9 +77,24 @@ def lines_of(fitted: Fitted) -> dict[str, list[dict[str, Any]]]:
                 sampled_copies=2,
                 kernel_always=False,
                 kernel_alone=False,
+                rejection_millibytes=0,
             ),
-            _row("0.8", "no kernel samples", V2, sampled_copies=1, kernel_always=False, kernel_alone=False),
-            _row("0.17", "FlashInfer samples too, then not alone (#40376)", V1, kernel_always=True),
+            _row(
+                "0.8",
+                "no kernel samples",
+                V2,
+                sampled_copies=1,
+                kernel_always=False,
+                kernel_alone=False,
+                rejection_millibytes=0,
+            ),
+            _row(
+                "0.17",
+                "FlashInfer samples too, then not alone (#40376); drafts are rejected in the dummy run",
+                V1,
+                kernel_always=True,
+                rejection_millibytes=REJECTION,
+            ),
             _row("0.33", "every parameter is asked for", V2, kernel_alone=True),
         ],
         "states": [

@@ -2,107 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import replace
 from fractions import Fraction
-from operator import attrgetter
 from typing import Any
 
 from kvplan.architectures.checkpoint_names import TUNED, model_words
 from kvplan.engines.base import has_kind
-from kvplan.engines.budget.law import Capacity, Rejection
-from kvplan.engines.budget.sharing import block_of, dropped_of, runs_of, share_of, taken_of
+from kvplan.engines.budget.law import Rejection
+from kvplan.engines.budget.sharing import block_of
 from kvplan.engines.traits import traits_of
-from kvplan.errors import KvplanError
 from kvplan.families import Kind
 from kvplan.model import Model
-from kvplan.planning.ask import REQUESTS, Ask, Speed, node_of
-from kvplan.planning.found import Found, also_fits, dealt_fits, fitting, most_dealt
+from kvplan.planning.ask import FEWEST, REQUESTS, Ask, Speed, node_of
+from kvplan.planning.confirm import answer_of, has_slots, most_confirmed, settings_of
+from kvplan.planning.found import Found, fitting, most_dealt
 from kvplan.planning.measured import measured
 from kvplan.planning.results import Option
 from kvplan.planning.search import search
 from kvplan.planning.space import axes_of, copies_of_heads
 from kvplan.plans.serve import host_tiers, serve_of
-from kvplan.questions import ask as ask_engine
 from kvplan.results import SizeResult
 from kvplan.settings import Settings
 from kvplan.units import ceil_div
 
-Served = Callable[[Settings, int, int], Settings]
-"""An engine's own form of settings for so many requests of such a length, where its words are others."""
 _DEFAULTS = Settings()
-
-
-def settings_of(ask: Ask, found: Found) -> Settings:
-    """The candidate as settings, with the load of one engine."""
-    shape = max(ask.shapes, key=attrgetter("tokens"))
-    longest = shape.tokens
-    settings = replace(
-        found.one.settings(ask.base),
-        gpu=found.offer.gpu,
-        max_model_len=found.max_model_len,
-        tokens=longest,
-        answer_tokens=max(1, shape.output_tokens),
-        requests=ask.sequences(found.per_engine, found.engines),
-    )
-    served: Served | None = getattr(ask.choice.engine, "served", None)
-    if served is not None:
-        return served(settings, _slots(ask, found, settings), found.max_model_len)
-    return replace(settings, max_num_seqs=found.max_num_seqs * found.one.limit_ways)
-
-
-def _slots(ask: Ask, found: Found, settings: Settings) -> int:
-    """Slots of an engine whose pool is as large as its slots: those of the requests, and what stays free."""
-    free = 1 - ask.headroom
-    if ask.kept:
-        budget = ask_engine(found.one.variant.model, ask.choice, settings).budget
-        memory = 0 if budget is None else budget.kv_pool_low_bytes if ask.safe else budget.kv_pool_bytes
-        free -= Fraction(ask.kept, max(memory, ask.kept))
-    slots = settings.requests / free if free > 0 else Fraction(settings.requests)
-    return ceil_div(slots.numerator, slots.denominator)
-
-
-def answer_of(ask: Ask, found: Found, tokens: int | None = None) -> SizeResult:
-    """The engine's own answer for the candidate, at its longest request or another. Raises KvplanError."""
-    settings = settings_of(ask, found)
-    asked = settings if tokens is None else replace(settings, tokens=tokens, requests=1)
-    return ask_engine(found.one.variant.model, ask.choice, asked)
-
-
-def holds(ask: Ask, found: Found) -> bool:
-    """Whether the engine itself says so, in the pool that is asked for: nothing is suggested before that."""
-    try:
-        result = answer_of(ask, found)
-    except KvplanError:
-        return False
-    if result.refusal is not None or result.pool is None:
-        return False
-    pooled: dict[str, Any] = {}
-    if ask.safe and result.budget is not None:
-        pooled = {"kv_cache_memory": result.budget.kv_pool_low_bytes}
-
-    def asked(tokens: int, answer: int) -> SizeResult:
-        more = {"tokens": tokens, "answer_tokens": max(1, answer), "requests": 1, **pooled}
-        return ask_engine(found.one.variant.model, ask.choice, replace(settings_of(ask, found), **more))
-
-    longest = max(ask.shapes, key=attrgetter("tokens"))
-    try:
-        first = asked(longest.tokens, longest.output_tokens)
-    except KvplanError:
-        return False
-    if first.refusal is not None or first.pool is None:
-        return False
-    if getattr(ask.choice.engine, "served", None) is not None and len(ask.shapes) == 1 and not ask.shares:
-        return first.pool.max_requests >= settings_of(ask, found).requests  # a context as large as its slots
-    room = Capacity(
-        first.pool.bytes,
-        lambda tokens, answer: runs_of(asked(tokens, answer)),
-        lambda tokens, answer: taken_of(asked(tokens, answer)),
-        lambda tokens: share_of(asked(tokens, 0)),
-        block_of(first),
-        dropped_of(first),
-    )
-    return dealt_fits(ask, room, found.per_engine) and also_fits(ask, room, found.engines)
 
 
 def held_by(ask: Ask, found: Found) -> tuple[int, int]:
@@ -110,12 +33,14 @@ def held_by(ask: Ask, found: Found) -> tuple[int, int]:
 
     Where targets of speed are set, no more than meet them as far as that was looked at.
     """
+    if has_slots(ask):
+        plain = replace(ask, objective=FEWEST)
+        likely, safe = (most_confirmed(replace(plain, safe=pool), found, 0) for pool in (False, True))
+        return likely * found.engines, safe * found.engines
     ask_kind = ask.laws.kind(found.offer.gpu, ask.choice, replace(ask.base, gpu=found.offer.gpu))
     one = found.one
     law = ask.laws.law(one.variant.model, ask.choice, one.settings(ask.base), found.offer.gpu, ask_kind)
     seqs = found.max_num_seqs
-    if getattr(ask.choice.engine, "served", None) is not None:
-        seqs = ask.sequences(found.per_engine, found.engines)
     paced = ask.tpot is not None or ask.ttft is not None
     amounts = []
     for safe in (False, True):

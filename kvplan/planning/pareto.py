@@ -9,8 +9,8 @@ from typing import NamedTuple
 
 from kvplan.engines.budget.law import Rejection
 from kvplan.planning.ask import COST, REQUESTS, TENSOR_WAYS, Ask
+from kvplan.planning.confirm import settings_of
 from kvplan.planning.found import Found
-from kvplan.planning.options import settings_of
 from kvplan.planning.search import search
 
 FRONT_GPUS = 8

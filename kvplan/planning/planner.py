@@ -6,8 +6,9 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from kvplan.planning.ask import CONTEXT, Ask
+from kvplan.planning.confirm import holds
 from kvplan.planning.found import Found
-from kvplan.planning.options import holds, host_tier, option_of
+from kvplan.planning.options import host_tier, option_of
 from kvplan.planning.pareto import measures, pareto_front
 from kvplan.planning.reasons import reasons_of, sensitivity_of, steps_of, suggested_fixes
 from kvplan.planning.results import Option, PlanResult, Unserved

@@ -13,8 +13,8 @@ from typing import NamedTuple
 
 from kvplan.engines.traits import traits_of
 from kvplan.planning.ask import FEWEST, REQUESTS, SEQS, Ask
+from kvplan.planning.confirm import holds
 from kvplan.planning.found import Found, Rejected, Searched
-from kvplan.planning.options import holds
 from kvplan.planning.quality import NAMED, kv_quality
 from kvplan.planning.results import Reason, Sensitivity, Step, SuggestedFix
 from kvplan.planning.search import search

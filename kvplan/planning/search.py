@@ -24,6 +24,7 @@ from operator import attrgetter, itemgetter
 from kvplan.engines.budget.law import Capacity, CapacityModel, Rejection
 from kvplan.errors import KvplanError
 from kvplan.planning.ask import COST, FEWEST, MOST_GPUS, REQUESTS, Ask, node_of
+from kvplan.planning.confirm import most_confirmed
 from kvplan.planning.found import Found, Key, Rejected, Searched, also_fits, dealt_fits, fitting, key_of
 from kvplan.planning.space import Class, classes, seqs_of
 from kvplan.planning.support import unsupported
@@ -135,19 +136,28 @@ class _Search:
         count = 0
         for length in self.lengths:
             judged = self._at_length(one, rank, law, length)
-            if isinstance(judged, Rejection):
-                why, count = why or judged, count + len(self.seqs)
-                continue
             offer = self.ask.offers[rank]
             key = offer.kind if self.by_kind else (rank, one.variant.label, one.kv)
-            if key not in self.best or judged.key < self.best[key].key:
+            if isinstance(judged, Found) and self._is_better(key, judged):
+                held = most_confirmed(self.ask, judged, self.seqs[-1])
+                if held != judged.per_engine:
+                    judged = self._at_length(one, rank, law, length, most=held)
+            if isinstance(judged, Rejection):
+                why, count = why or judged, count + len(self.seqs)
+            elif self._is_better(key, judged):
                 self.best[key] = judged
                 if self.bounded and len(self.best) >= self.wanted:
                     self.worst = sorted(found.key for found in self.best.values())[self.wanted - 1]
         if why is not None:
             self.rejected.append(Rejected(one, self.ask.offers[rank], why, count))
 
-    def _at_length(self, one: Class, rank: int, law: CapacityModel, length: int) -> Found | Rejection:
+    def _is_better(self, key: Hashable, judged: Found) -> bool:
+        return key not in self.best or judged.key < self.best[key].key
+
+    def _at_length(
+        self, one: Class, rank: int, law: CapacityModel, length: int, *, most: int | None = None
+    ) -> Found | Rejection:
+        """The class with pools for requests of such a length. most: of one engine, where it said so."""
         ask, offer = self.ask, self.ask.offers[rank]
         limit = ask.limit(offer)
         limit = MOST_GPUS if limit is None else limit
@@ -158,10 +168,13 @@ class _Search:
             )
         if offer.price_per_gpu_hour is None and (ask.objective == COST or ask.max_cost is not None):
             return Rejection("price", "its price is not known: a fleet file says it")
-        most = self._most(ask, law, offer, length, one.limit_ways)
-        if isinstance(most, Rejection):
-            return most
-        capacity, block = most
+        found = self._most(ask, law, offer, length, one.limit_ways)
+        if isinstance(found, Rejection):
+            return found
+        capacity, block = found
+        capacity = capacity if most is None else most
+        if not capacity:
+            return Rejection("pool-too-small", f"no engine starts with a slot of {length:,} tokens")
         least = 1
         for other in self.others:
             held = self._most(other, law, offer, length, one.limit_ways)
@@ -208,8 +221,8 @@ class _Search:
             capacity = min(capacity, seqs // ask.samples)
         else:
             capacity = min(seqs // ask.samples, fitting(ask, room))
-        found = Found((), one, offer, length, seqs, replicas, replicas * layout.gpus, capacity, per_engine)
-        return found._replace(key=key_of(ask.objective, found, rank))
+        made = Found((), one, offer, length, seqs, replicas, replicas * layout.gpus, capacity, per_engine)
+        return made._replace(key=key_of(ask.objective, made, rank))
 
     def _dealt(
         self, law: CapacityModel, offer: Offer, length: int, requests: int, one: Class, replicas: int

@@ -30,6 +30,7 @@ KNOWN = Coefficients(
     sampled_copies=0,
     kernel_always=False,
     kernel_alone=False,
+    rejection_millibytes=0,
     hidden_copies_milli=4_000,
     traced_rest=7,
     draft_copies_milli=6_000,

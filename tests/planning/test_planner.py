@@ -12,7 +12,7 @@ import kvplan
 from kvplan.cli import main
 from kvplan.engines.budget.law import Rejection
 from kvplan.errors import KvplanError
-from kvplan.planning.options import holds
+from kvplan.planning.confirm import holds
 from kvplan.planning.planner import make_plan
 from kvplan.planning.reasons import suggested_fixes
 from kvplan.planning.results import Option, PlanResult

@@ -22,7 +22,8 @@ class Coefficients:
     own_copies_milli: (model type, hidden states) of what no line describes. logit_millibytes: the sampler's
     peak for one logit; logit_unfused_millibytes: where FlashInfer does not sample. sampled_copies: hidden
     states of what is sampled, beside it. kernel_always, kernel_alone: Triton's kernel samples, in every start
-    or where FlashInfer is not there. states_counted: what the sampler keeps is taken off; embeds_always,
+    or where FlashInfer is not there. rejection_millibytes: of one logit where drafts are rejected in the run.
+    states_counted: what the sampler keeps is taken off; embeds_always,
     embeds_of_images, first_table: so are buffers of the inputs, see `input_buffers`. hidden_copies_milli:
     hidden states alive at the forward pass's peak, by the formula. traced_rest: bytes that start-ups show
     beyond a traced pass. draft_copies_milli: hidden states of a draft that reads them. workspace_milli: of
@@ -53,6 +54,7 @@ class Coefficients:
     sampled_copies: int
     kernel_always: bool
     kernel_alone: bool
+    rejection_millibytes: int
     hidden_copies_milli: int
     traced_rest: int
     draft_copies_milli: int
