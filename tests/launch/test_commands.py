@@ -160,12 +160,12 @@ def test_a_tree_of_drafts_is_named_not_taken_for_a_chain() -> None:
 
 def test_what_has_no_rule_is_named_and_what_changes_no_memory_is_not() -> None:
     launch = one(
-        "VLLM_FOO=1 vllm serve x/y --made-up 3 --compilation-config.mode 3 --hf-overrides '{\"a\": 1}' "
+        "VLLM_FOO=1 vllm serve x/y --made-up 3 --compilation-config.mode 1 --hf-overrides '{\"a\": 1}' "
         "--seed 0 --api-key k --uvicorn-log-level info --enable-chunked-prefill extra"
     )
     assert launch.serve == {}
     assert launch.unread == (
-        "--made-up 3", "--compilation-config.mode 3", "--hf-overrides.a 1", "extra", "VLLM_FOO=1",
+        "--made-up 3", "--compilation-config.mode 1", "--hf-overrides.a 1", "extra", "VLLM_FOO=1",
     )  # fmt: skip
 
 

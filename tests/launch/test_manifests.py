@@ -268,9 +268,9 @@ def test_a_command_replaces_an_images_server_in_kubernetes_and_not_in_compose() 
 
 
 def test_a_config_file_of_vllm() -> None:
-    (launch,) = read("model: x/y\ntensor-parallel-size: 2\nport: 8000\ncompilation-config: {mode: 3}\n")
+    (launch,) = read("model: x/y\ntensor-parallel-size: 2\nport: 8000\ncompilation-config: {mode: 1}\n")
     assert launch.serve == {"tensor_parallel_size": 2, "port": 8000}
-    assert launch.unread == ("--compilation-config.mode 3",)
+    assert launch.unread == ("--compilation-config.mode 1",)
 
 
 LABELS = {

@@ -58,7 +58,7 @@ _WORDS = {option.name: option.choices for option in OPTIONS}
 def _said(key: str, value: object) -> object | None:
     """A key of such an object as a plan says it; None where it cannot be."""
     if _WORDS.get(key):
-        word = str(value).lower()
+        word = value.lower() if isinstance(value, str) else ""  # null is the default, not the word none
         return word if word in _WORDS[key] else None
     numbers = value if isinstance(value, list) else [value]
     counted = all(isinstance(one, int) and not isinstance(one, bool) and one > 0 for one in numbers)
