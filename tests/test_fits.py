@@ -11,6 +11,7 @@ from kvplan.api.fitting import FitResult
 from kvplan.engines import ENGINES
 from kvplan.engines.budget import divides
 from kvplan.errors import KvplanError
+from kvplan.files.gpus.find import list_gpus
 from kvplan.settings import Settings
 
 CASES = [("rtx-4090", "llamacpp", 8192, 1), ("2xrtx-3090", "llamacpp", 32768, 2), ("24GiB", "vllm", 8192, 4)]
@@ -85,6 +86,33 @@ def test_wrong_questions() -> None:
     assert caught.value.code == "bad-setting"
     with pytest.raises(KvplanError):
         kvplan.fits("no-such-card")
+
+
+DIVIDING = [name for name in ENGINES if divides(name, Settings())]
+
+
+@pytest.mark.parametrize("engine", DIVIDING)
+def test_a_gpu_that_the_engine_does_not_run_on_is_an_error_as_it_is_for_size(engine: str) -> None:
+    """No list of nothing, with reasons that are of the models: every GPU with a spec of its own memory."""
+    refused = 0
+    for gpu in (one for one in list_gpus() if one.memory_total_bytes or one.memory_nvml_bytes):
+        try:
+            kvplan.size("qwen3-4b", engine=engine, gpu=gpu.slug, tokens=4096)
+            why = None
+        except KvplanError as error:
+            why = error.message if error.code == "engine-gpu" else None
+        if why is None:
+            continue
+        refused += 1
+        with pytest.raises(KvplanError) as caught:
+            kvplan.fits(gpu.slug, engine=engine, tokens=4096, models="qwen3-4b")
+        assert (caught.value.code, caught.value.message) == ("engine-gpu", why), gpu.slug
+    assert refused or engine == "llamacpp"
+
+
+def test_an_unknown_rule_is_no_unknown_weight() -> None:
+    result = kvplan.fits("2xrtx-3090", engine="sglang", models="deepseek-v4.1-flash")
+    assert result.unfit == (("the engine's rule is not known", 1),)
 
 
 @pytest.mark.parametrize("engine", [name for name in ENGINES if not divides(name, Settings())])

@@ -130,7 +130,7 @@ def fits(
             rows.append(row)
         else:
             unfit[row] += 1
-    if wrong and not rows and formats and len(wrong) >= unfit.total():
+    if wrong and not rows and (wrong[0].code == _ON_GPU or (formats and len(wrong) >= unfit.total())):
         raise wrong[0]  # what no model takes is a mistake of the question
     rows.sort(key=lambda row: (-(row.parameters or row.weights_bytes), row.model))
     return FitResult(
@@ -183,6 +183,9 @@ def _cards(name: str | None) -> list[CardSummary]:
 
 TOO_LARGE, TOO_SHORT = "too large", "take no request that long"
 REFUSED, UNKNOWN = "the engine does not serve", "weights not known"
+_ON_GPU = "engine-gpu"
+"""Code of an engine that does not run on such GPUs, whatever it is asked to serve."""
+_SAID = {"unknown-rule": "the engine's rule is not known"}
 
 
 def _row(
@@ -252,7 +255,7 @@ def _fit(
         result = ask(model, choice, settings)
     except KvplanError as error:
         wrong.append(error)
-        return UNKNOWN
+        return _SAID.get(error.code, REFUSED)
     if result.budget is None or result.weights is None:
         return (
             REFUSED

@@ -23,7 +23,7 @@ WHY = {
     "context-parallel": "not known there",
     "layers": "fewer layers than stages",
     "price": "no price",
-    "engine-gpu": "the engine's rules are not known there",
+    "engine-gpu": "not on this GPU",
     "no-memory": "memory not published",
     "no-weights": "weights not known",
     "cannot-start": "the engine refuses",

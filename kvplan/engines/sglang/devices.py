@@ -33,17 +33,12 @@ def device_of(gpu: Gpu | None) -> Device:
     """The GPU's facts; without one an H100's. Raises KvplanError(engine-gpu) for other accelerators."""
     if gpu is None:
         return ASSUMED
+    listed = f"`kvplan gpus {gpu.slug}` lists what each engine does there"
     if gpu.vendor.lower() not in ("nvidia", "amd"):
-        raise KvplanError(
-            "engine-gpu",
-            f"the rules of SGLang on {gpu.name} ({gpu.vendor}) are not known",
-            help=(
-                "choose an NVIDIA or AMD GPU",
-                f"`kvplan gpus {gpu.slug}` lists what each engine does there",
-            ),
-        )
-    if (why := _unbuilt(gpu)) is not None:
-        raise KvplanError("engine-gpu", why, help=("choose another GPU", "--engine vllm, or llamacpp"))
+        why = f"the rules of SGLang on {gpu.name} ({gpu.vendor}) are not known"
+        raise KvplanError("engine-gpu", why, help=("choose an NVIDIA or AMD GPU", listed))
+    if (unbuilt := _unbuilt(gpu)) is not None:
+        raise KvplanError("engine-gpu", unbuilt, help=("choose another GPU", listed))
     memory = gpu.memory_nvml_bytes or gpu.memory_total_bytes
     return Device(
         gpu.name,
