@@ -29,18 +29,23 @@ from types import ModuleType
 from typing import NamedTuple
 
 ROOT = Path(__file__).resolve().parents[1]
+_GROUPING = tuple(
+    f"tests/engines/test_vllm_{name}.py"
+    for name in "grouping rules recorded releases drafts corners state_graphs releases_shared random".split()
+)
+_POOLS = tuple(
+    f"tests/engines/test_sglang{name}.py"
+    for name in ("_pools", "", "_older", "_speculation", "_corners", "_recorded", "_random", "_releases")
+)
 TESTS = {
-    "kvplan.engines.vllm.grouping": (
-        "tests/engines/test_vllm_grouping.py",
-        "tests/engines/test_vllm_recorded.py",
+    "kvplan.engines.vllm.grouping": _GROUPING,
+    "kvplan.engines.vllm.side_by_side": (*_GROUPING, "tests/engines/test_vllm_own.py"),
+    "kvplan.engines.sglang.pools": _POOLS,
+    "kvplan.questions": (
+        "tests/core/test_questions_by_hand.py",
+        "tests/core/test_questions.py",
+        "tests/laws/test_auto_length.py",
     ),
-    "kvplan.engines.vllm.side_by_side": (
-        "tests/engines/test_vllm_grouping.py",
-        "tests/engines/test_vllm_recorded.py",
-        "tests/engines/test_vllm_own.py",
-    ),
-    "kvplan.engines.sglang.pools": ("tests/engines/test_sglang_pools.py", "tests/engines/test_sglang.py"),
-    "kvplan.questions": ("tests/core/test_questions_by_hand.py", "tests/core/test_questions.py"),
     "kvplan.questions.fixes": ("tests/core/test_questions_by_hand.py", "tests/core/test_questions.py"),
     "kvplan.families.compressed": ("tests/core/test_published.py", "tests/core/test_terms.py"),
     "kvplan.families.beside": ("tests/core/test_published.py", "tests/core/test_terms.py"),

@@ -115,9 +115,9 @@ def max_requests(model: Model, choice: Choice, settings: Settings, result: SizeR
     one = _peak(model, choice, settings, 1)
     if one == 0:
         return MAX_REQUESTS
-    low, high = 0, memory // one + 1
+    low, high, step = 0, max(1, memory // one), 1
     while high <= MAX_REQUESTS and _peak(model, choice, settings, high) <= memory:
-        low, high = high, high * 2
+        low, high, step = high, high + step, 2 * step
     while high - low > 1:
         middle = (low + high) // 2
         if _peak(model, choice, settings, middle) <= memory:

@@ -157,6 +157,10 @@ def test_a_ladder_has_eight_counts_at_most() -> None:
     assert [count for count, _ in found.longest] == [4**power for power in range(8)]
 
 
+def test_a_ladder_without_lengths_counts_nothing() -> None:
+    assert ladder(model(FULL), GENERIC, Settings(kv_cache_memory=10**7), lengths=(9999,)).longest == ()
+
+
 def test_lengths_beyond_the_model_are_left_out() -> None:
     settings = Settings(kv_cache_memory=10**7)
     found = ladder(model(FULL), GENERIC, settings, lengths=(10, 4096, 4097), counts=(3,))
