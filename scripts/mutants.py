@@ -39,7 +39,11 @@ _POOLS = tuple(
 )
 TESTS = {
     "kvplan.engines.vllm.grouping": _GROUPING,
-    "kvplan.engines.vllm.side_by_side": (*_GROUPING, "tests/engines/test_vllm_own.py"),
+    "kvplan.engines.vllm.side_by_side": (
+        "tests/engines/test_vllm_side_by_side.py",
+        *_GROUPING,
+        "tests/engines/test_vllm_own.py",
+    ),
     "kvplan.engines.sglang.pools": _POOLS,
     "kvplan.questions": (
         "tests/core/test_questions_by_hand.py",
