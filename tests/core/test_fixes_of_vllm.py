@@ -93,6 +93,28 @@ def test_no_share_above_nineteen_twentieths_and_none_below_what_was_given() -> N
         assert all(most is not None and float(given or 0.92) < float(one) <= most for one in shares)
 
 
+def test_the_share_that_is_offered_is_the_least_in_whole_hundredths() -> None:
+    """From 0.91 on, whatever less was given; between what starts with 0.9 and what with 0.95 every step."""
+    offered = set()
+    for tokens in range(24_000, 34_000, 1_000):
+        model, choice, settings = _question("qwen3-8b", "rtx-4090", tokens, {"max_model_len": tokens})
+        settings = with_setting(settings, "gpu_memory_utilization", Fraction("0.85"))
+        shares = [Fraction(step, 100) for step in range(86, 96)]
+        least = next(
+            (
+                share
+                for share in shares
+                if _holds(model, choice, with_setting(settings, "gpu_memory_utilization", share))
+            ),
+            None,
+        )
+        ways = suggested_fixes(model, choice, settings, ask(model, choice, settings))
+        found = [way.split()[-1] for way in ways.others if way.startswith("--gpu-memory-utilization")]
+        assert found == ([] if least is None else [f"{float(max(least, Fraction('0.91'))):g}"]), tokens
+        offered.update(found)
+    assert {"0.91", "0.92"} <= offered
+
+
 @pytest.mark.parametrize(
     ("asked", "first"),
     [

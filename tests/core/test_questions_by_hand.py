@@ -242,10 +242,22 @@ def test_half_the_bytes_are_offered_where_they_are_enough() -> None:
     assert suggested_fixes(model(FULL), GENERIC, asked, size(asked)).kv_cache_dtype is None
 
 
+def test_a_format_that_the_engine_refuses_is_not_offered() -> None:
+    """transformers has no cache in FP8: half the bytes would be enough."""
+    llama, choice = kvplan.load_model(LLAMA), choose_engine("transformers")
+    asked = Settings(kv_cache_memory=MIB, requests=1, tokens=256)
+    assert max_requests(llama, choice, asked) == 1
+    asked = replace(asked, requests=2)
+    with pytest.raises(KvplanError):
+        max_requests(llama, choice, replace(asked, kv_cache_dtype="fp8"))
+    assert suggested_fixes(llama, choice, asked, ask(llama, choice, asked)).kv_cache_dtype is None
+
+
 def test_more_gpus_are_the_fewest_that_hold_it() -> None:
     choice, qwen = choose("vllm@0.32"), kvplan.load_model("qwen3-32b")
     most = max_requests(qwen, choice, make_settings(gpu="h100", tokens=16_384, tensor_parallel_size=16))
-    for ranks, requests in ((1, 60), (2, 60), (2, most)):
+    two = max_requests(qwen, choice, make_settings(gpu="h100", tokens=16_384, tensor_parallel_size=2))
+    for ranks, requests in ((1, two), (1, 60), (2, 60), (2, most)):
         asked = make_settings(gpu="h100", requests=requests, tokens=16_384, tensor_parallel_size=ranks)
         result = ask(qwen, choice, asked)
         ways = suggested_fixes(qwen, choice, asked, result)
