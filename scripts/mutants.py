@@ -51,6 +51,7 @@ TESTS = {
         "tests/core/test_questions.py",
         "tests/laws/test_auto_length.py",
     ),
+    "kvplan.questions.bisection": ("tests/core/test_questions_by_hand.py",),
     "kvplan.questions.fixes": (
         "tests/core/test_questions_by_hand.py",
         "tests/core/test_questions.py",

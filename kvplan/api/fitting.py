@@ -8,6 +8,7 @@ from dataclasses import field, replace
 from typing import Any, ClassVar, Literal
 
 from kvplan.api.load import gpus_of, load_model
+from kvplan.api.runs_on import check_runs
 from kvplan.architectures.weights import sources_of
 from kvplan.engines import DEFAULT_ENGINE
 from kvplan.engines.base import SAFE, Choice, has_kind
@@ -104,7 +105,7 @@ def fits(
     checkpoint as it is stored and then the model's other published ones that run on such a GPU, those with
     more bits first. host_memory: bytes in which an engine that does so by itself (llama.cpp) may leave what
     the GPUs do not hold, of the last of the builds. Raises KvplanError: unknown-gpu, unknown-engine,
-    no-budget, bad-setting.
+    no-budget, engine-gpu, bad-setting.
     """
     kind, count = gpus_of(gpu)
     choice = replace(choose(engine or _usual(kind)), advice=False)
@@ -113,6 +114,7 @@ def fits(
     many: dict[str, Any] = {spread: count}
     base = replace(Settings(gpu=kind, tokens=tokens, max_model_len=tokens), **many)
     check_engine(choice, base)
+    check_runs(choice, kind)
     if host_memory is not None:
         if not spills(choice):
             raise KvplanError(
@@ -130,7 +132,7 @@ def fits(
             rows.append(row)
         else:
             unfit[row] += 1
-    if wrong and not rows and (wrong[0].code == _ON_GPU or (formats and len(wrong) >= unfit.total())):
+    if wrong and not rows and formats and len(wrong) >= unfit.total():
         raise wrong[0]  # what no model takes is a mistake of the question
     rows.sort(key=lambda row: (-(row.parameters or row.weights_bytes), row.model))
     return FitResult(
@@ -183,8 +185,6 @@ def _cards(name: str | None) -> list[CardSummary]:
 
 TOO_LARGE, TOO_SHORT = "too large", "take no request that long"
 REFUSED, UNKNOWN = "the engine does not serve", "weights not known"
-_ON_GPU = "engine-gpu"
-"""Code of an engine that does not run on such GPUs, whatever it is asked to serve."""
 _SAID = {"unknown-rule": "the engine's rule is not known"}
 
 

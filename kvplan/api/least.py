@@ -13,7 +13,8 @@ from kvplan.engines.traits import traits_of
 from kvplan.errors import KvplanError
 from kvplan.model import Model
 from kvplan.questions import ask, max_requests
-from kvplan.questions.fixes import least_from, needed_memory
+from kvplan.questions.bisection import least_from
+from kvplan.questions.fixes import needed_memory
 from kvplan.settings import Settings, started_in, with_setting
 from kvplan.units import MIB
 

@@ -13,6 +13,7 @@ from kvplan.engines.traits import traits_of
 from kvplan.errors import KvplanError
 from kvplan.gpu import Gpu
 from kvplan.model import Model
+from kvplan.results import SizeResult
 from kvplan.settings import Settings
 
 _TINY = {
@@ -45,14 +46,27 @@ class RunsOn(NamedTuple):
 
 def runs_on(gpu: Gpu) -> tuple[RunsOn, ...]:
     """Every engine that divides a GPU's memory, in the engines' order."""
-    model = read_config(_TINY, id="a plain decoder", source="dict")
+    model = _decoder()
     return tuple(_one(choose(name), model, gpu) for name in BUDGETS)
+
+
+def check_runs(choice: Choice, gpu: Gpu) -> None:
+    """Raises KvplanError(engine-gpu) for an engine that does not run on a GPU, whatever it serves."""
+    _asked(choice, _decoder(), gpu)
+
+
+def _decoder() -> Model:
+    return read_config(_TINY, id="a plain decoder", source="dict")
+
+
+def _asked(choice: Choice, model: Model, gpu: Gpu) -> SizeResult:
+    return choice.engine.size(model, Settings(gpu=gpu, tokens=1024), choice.version)
 
 
 def _one(choice: Choice, model: Model, gpu: Gpu) -> RunsOn:
     name, version = choice.engine.name, choice.version
     try:
-        result = choice.engine.size(model, Settings(gpu=gpu, tokens=1024), version)
+        result = _asked(choice, model, gpu)
     except KvplanError as error:
         return RunsOn(name, version, error.message)
     if result.refusal is not None:

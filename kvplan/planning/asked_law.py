@@ -65,16 +65,7 @@ class AskedCapacityModel:
             found = self._ask(settings)
             if isinstance(found, Rejection):
                 return found
-        assert found.pool is not None
-        asked = self._asked(settings)
-        return Capacity(
-            found.pool.bytes,
-            lambda tokens, answer: _runs(asked(tokens, answer)),
-            lambda tokens, answer: _taken(asked(tokens, answer)),
-            lambda tokens: _share(asked(tokens, 0)),
-            block_of(found),
-            dropped_of(found),
-        )
+        return capacity_of(found, self._asked(settings))
 
     def _ask(self, settings: Settings) -> Answer:
         try:
@@ -101,6 +92,19 @@ class AskedCapacityModel:
             return kept[key]
 
         return asked
+
+
+def capacity_of(found: SizeResult, asked: Callable[[int, int], Answer]) -> Capacity:
+    """What the pool of an answer holds, by the engine's answers for requests of other shapes."""
+    assert found.pool is not None
+    return Capacity(
+        found.pool.bytes,
+        lambda tokens, answer: _runs(asked(tokens, answer)),
+        lambda tokens, answer: _taken(asked(tokens, answer)),
+        lambda tokens: _share(asked(tokens, 0)),
+        block_of(found),
+        dropped_of(found),
+    )
 
 
 def _runs(found: Answer) -> int:

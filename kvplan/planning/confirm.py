@@ -8,12 +8,12 @@ from fractions import Fraction
 from operator import attrgetter
 from typing import Any
 
-from kvplan.engines.budget.law import Capacity
-from kvplan.engines.budget.sharing import block_of, dropped_of, runs_of, share_of, taken_of
 from kvplan.errors import KvplanError
 from kvplan.planning.ask import REQUESTS, Ask
+from kvplan.planning.asked_law import capacity_of
 from kvplan.planning.found import Found, also_fits, dealt_fits
 from kvplan.questions import ask as ask_engine
+from kvplan.questions.bisection import most_up_to
 from kvplan.results import SizeResult
 from kvplan.settings import Settings
 from kvplan.units import ceil_div
@@ -86,16 +86,9 @@ def holds(ask: Ask, found: Found) -> bool:
         return False
     if first.refusal is not None or first.pool is None:
         return False
-    if getattr(ask.choice.engine, "served", None) is not None and len(ask.shapes) == 1 and not ask.shares:
+    if has_slots(ask) and len(ask.shapes) == 1 and not ask.shares:
         return first.pool.max_requests >= settings_of(ask, found).requests  # a context as large as its slots
-    room = Capacity(
-        first.pool.bytes,
-        lambda tokens, answer: runs_of(asked(tokens, answer)),
-        lambda tokens, answer: taken_of(asked(tokens, answer)),
-        lambda tokens: share_of(asked(tokens, 0)),
-        block_of(first),
-        dropped_of(first),
-    )
+    room = capacity_of(first, asked)
     return dealt_fits(ask, room, found.per_engine) and also_fits(ask, room, found.engines)
 
 
@@ -109,15 +102,5 @@ def most_confirmed(ask: Ask, found: Found, limit: int) -> int:
     def held(number: int) -> bool:
         return holds(ask, found._replace(per_engine=number, capacity=number))
 
-    low, high = 0, found.per_engine
-    if held(high):
-        if ask.objective != REQUESTS:
-            return high
-        step = 1
-        while high + step <= limit and held(high + step):
-            high, step = high + step, 2 * step
-        low, high = high, min(high + step, limit + 1)
-    while high - low > 1:
-        middle = (low + high) // 2
-        low, high = (middle, high) if held(middle) else (low, middle)
-    return low
+    most = max(limit, found.per_engine) if ask.objective == REQUESTS else found.per_engine
+    return most_up_to(most, held, found.per_engine)

@@ -17,6 +17,7 @@ from kvplan.engines.shared_options import idle_settings
 from kvplan.errors import KvplanError
 from kvplan.families import Kind
 from kvplan.model import Model
+from kvplan.questions.bisection import most_up_to
 from kvplan.results import Budget, SizeResult
 from kvplan.settings import LONGEST, Settings, started_in
 from kvplan.terms import Grows
@@ -115,16 +116,9 @@ def max_requests(model: Model, choice: Choice, settings: Settings, result: SizeR
     one = _peak(model, choice, settings, 1)
     if one == 0:
         return MAX_REQUESTS
-    low, high, step = 0, max(1, memory // one), 1
-    while high <= MAX_REQUESTS and _peak(model, choice, settings, high) <= memory:
-        low, high, step = high, high + step, 2 * step
-    while high - low > 1:
-        middle = (low + high) // 2
-        if _peak(model, choice, settings, middle) <= memory:
-            low = middle
-        else:
-            high = middle
-    return min(low, MAX_REQUESTS)
+    return most_up_to(
+        MAX_REQUESTS, lambda count: _peak(model, choice, settings, count) <= memory, memory // one
+    )
 
 
 def _peak(model: Model, choice: Choice, settings: Settings, requests: int) -> int:

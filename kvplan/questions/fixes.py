@@ -13,6 +13,7 @@ from kvplan.engines.traits import traits_of
 from kvplan.errors import KvplanError
 from kvplan.model import Model
 from kvplan.questions import PLENTY, largest_tokens, max_requests
+from kvplan.questions.bisection import least_from
 from kvplan.results import SizeResult
 from kvplan.settings import Settings, with_setting
 from kvplan.units import MIB, ceil_div, round_up
@@ -172,19 +173,6 @@ def needed_memory(model: Model, choice: Choice, settings: Settings) -> int | Non
             return None
         blocks = found
     return round_up((blocks + 1) * pool.bytes_per_block, MIB)
-
-
-def least_from(holds: Callable[[int], bool], low: int, likely: int) -> int | None:
-    """The least number from ``low`` on that holds, by bisection; None where twice ``likely`` does not."""
-    high, step = likely, 1
-    while not holds(high):
-        if high >= 2 * likely:
-            return None
-        low, high, step = high + 1, min(high + step, 2 * likely), 2 * step
-    while low < high:
-        middle = (low + high) // 2
-        low, high = (low, middle) if holds(middle) else (middle + 1, high)
-    return high
 
 
 def _fits(model: Model, choice: Choice, settings: Settings) -> bool:

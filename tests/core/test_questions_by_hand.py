@@ -29,7 +29,8 @@ from kvplan.questions import (
     uncounted,
     verdict,
 )
-from kvplan.questions.fixes import least_from, least_trials, suggested_fixes
+from kvplan.questions.bisection import least_from, most_up_to
+from kvplan.questions.fixes import least_trials, suggested_fixes
 from kvplan.results import Refusal, SizeResult
 from kvplan.settings import Settings
 from kvplan.units import MIB
@@ -344,6 +345,20 @@ def test_the_least_number_that_holds(likely: int, threshold: int) -> None:
 
 
 # ------------------------------------------------------------------------------- comparisons and warnings
+
+
+@pytest.mark.parametrize("limit", [1, 2, 9, 40])
+@pytest.mark.parametrize("likely", [0, 1, 5, 8, 100])
+def test_the_last_number_that_holds(likely: int, limit: int) -> None:
+    for last in range(45):
+        asked: list[int] = []
+
+        def holds(number: int, last: int = last, asked: list[int] = asked) -> bool:
+            asked.append(number)
+            return number <= last
+
+        assert most_up_to(limit, holds, likely) == min(last, limit)
+        assert 1 <= min(asked) <= max(asked) <= limit
 
 
 def test_a_comparison_counts_where_memory_is_known() -> None:

@@ -82,8 +82,7 @@ def kept_copy(shape: Shape, load: Load, table: int) -> tuple[int, int]:
     (c10/cuda/CUDACachingAllocator.cpp, unmap_block).
 
     A multimodal model's wrapper that serves text alone gave it back in nine cold starts of seven models on a
-    3090 (0.30, 4 to 8 MiB of hidden states), where text models with as many kept it; one that drafts kept it
-    (gemma-4-26B-A4B with its drafter on an A100, 0.28).
+    3090 (0.30, 4 to 8 MiB of hidden states), where text models with as many kept it.
     """
     if load.pages:
         return 0, 0
@@ -94,7 +93,7 @@ def kept_copy(shape: Shape, load: Load, table: int) -> tuple[int, int]:
     if major in _HOPPER and not (load.eight_bits or load.packed or shape.is_multimodal):
         return table, table
     if shape.is_multimodal:
-        return 0, table if major in _WIDE_CUBLAS or load.drafts else 0
+        return 0, table if major in _WIDE_CUBLAS else 0
     small = (load.multiprocessors or _BIG) < _BIG
     fits = (_CUBLAS_WIDE if major in _WIDE_CUBLAS else _CUBLAS_LATE if small else _CUBLAS) <= block
     workspace = workspaces(shape, load)

@@ -77,9 +77,9 @@ def captured(
 
 def _made(sizes: set[int], seqs: int, query: int, apart: bool, uniform: bool, mode: str) -> Captured:
     """Of sizes: those of decode batches in full too. query: tokens of a request in one."""
-    largest = max(sizes, default=0)
     if not sizes:
         return Captured(0, 0)
+    largest = max(sizes)
     if mode == PIECEWISE or (query > 1 and not uniform):
         return Captured(len(sizes), 0)  # rounded for full decode graphs alone
     whole = {ceil_div(size, query) * query for size in sizes}

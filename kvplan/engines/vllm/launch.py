@@ -41,17 +41,41 @@ _AS_EVER = (("mode", 3), ("mode", "VLLM_COMPILE"), ("level", 3))
 """What vLLM does anyway (vllm/config/compilation.py, CompilationMode; CompilationLevel until 0.11)."""
 _ALLOCATOR = "--pytorch-alloc-conf"
 """No flag of the server's: torch reads PYTORCH_CUDA_ALLOC_CONF, or PYTORCH_ALLOC_CONF since 2.9."""
-_SAMPLER = "--flashinfer-sampler"
-"""No flag of the server's: VLLM_USE_FLASHINFER_SAMPLER is a number (vllm/envs.py)."""
-_LEVEL = "--optimization-level"
-"""0: neither compiled code nor graphs; 1: piecewise graphs; 2 and 3 have the same (vllm/config/vllm.py,
-OPTIMIZATION_LEVEL_00 to _03; compilation levels until 0.11, of which 3 is the default)."""
-_TASK, _TASKS = "--task", {"embed": "pooling", "embedding": "pooling", "classify": "pooling"}
-"""What ``--runner`` was called, and its words (vllm/config/model.py, TaskOption, until 0.13)."""
-_TASKS |= {"reward": "pooling", "score": "pooling", "generate": "generate", "auto": "auto"}
-_RUNNER = "--model-runner"
-_RUNNERS = {"0": "v1", "1": "v2", "v1": "v1", "v2": "v2", "auto": "auto"}
-"""No flag of the server's: VLLM_USE_V2_MODEL_RUNNER is a number (vllm/envs.py)."""
+_POOLING, _GENERATING, _NOTHING = {"runner": "pooling"}, {"runner": "generate"}, dict[str, object]()
+_SAYINGS: Mapping[str, tuple[str, Mapping[str, Mapping[str, object]]]] = {
+    "--flashinfer-sampler": (
+        "VLLM_USE_FLASHINFER_SAMPLER=", {"0": {"flashinfer": "no_sampler"}, "1": _NOTHING}
+    ),
+    "--model-runner": (
+        "VLLM_USE_V2_MODEL_RUNNER=",
+        {
+            **{word: {"model_runner": "v1"} for word in ("0", "v1")},
+            **{word: {"model_runner": "v2"} for word in ("1", "v2")},
+            "auto": {"model_runner": "auto"},
+        },
+    ),
+    "--optimization-level": (
+        "--optimization-level ",
+        {
+            "0": {"enforce_eager": True},
+            "1": {"cudagraph_mode": "piecewise"},
+            **dict.fromkeys(("2", "3"), _NOTHING),
+        },
+    ),
+    "--task": (
+        "--task ",
+        {
+            **dict.fromkeys(("embed", "embedding", "classify", "reward", "score"), _POOLING),
+            "generate": _GENERATING,
+            "auto": _NOTHING,
+        },
+    ),
+}  # fmt: skip
+"""What is said in other words than a plan's → how it is shown where it is not read, and by word what a plan
+says. The first two are numbers of the environment (vllm/envs.py). Levels: 0 has neither compiled code nor
+graphs, 1 piecewise graphs, 2 and 3 the same (vllm/config/vllm.py, OPTIMIZATION_LEVEL_00 to _03; compilation
+levels until 0.11, of which 3 is the default). ``--task`` is what ``--runner`` was called
+(vllm/config/model.py, TaskOption, until 0.13)."""
 _WORDS = {option.name: option.choices for option in OPTIONS}
 
 
@@ -94,26 +118,12 @@ def translate(serve: Serve, options: Mapping[str, Any]) -> tuple[str, ...]:
                 left.append(f"{flag}.{key} {value}")
     if EXPANDABLE.lower() in str(options.get(_ALLOCATOR, "")).lower():
         serve[_ALLOCATOR.lstrip("-").replace("-", "_")] = EXPANDABLE
-    if (runner := str(options.get(_RUNNER, "")).strip()) in _RUNNERS:
-        serve["model_runner"] = _RUNNERS[runner]
-    elif runner:
-        left.append(f"VLLM_USE_V2_MODEL_RUNNER={runner}")
-    level = str(options.get(_LEVEL, "2"))
-    if level == "0":
-        serve["enforce_eager"] = True
-    elif level == "1":
-        serve.setdefault("cudagraph_mode", "piecewise")
-    elif level not in ("2", "3"):
-        left.append(f"{_LEVEL} {level}")
-    if (task := str(options.get(_TASK, "auto"))) not in _TASKS:
-        left.append(f"{_TASK} {task}")
-    elif task != "auto":
-        serve["runner"] = _TASKS[task]
-    sampler = str(options.get(_SAMPLER, "1")).strip()
-    if sampler == "0":
-        serve["flashinfer"] = "no_sampler"
-    elif sampler != "1":
-        left.append(f"VLLM_USE_FLASHINFER_SAMPLER={sampler}")
+    for flag, (shown, sayings) in _SAYINGS.items():
+        word = str(options.get(flag, "")).strip()
+        if word and word not in sayings:
+            left.append(f"{shown}{word}")
+        for key, said in sayings.get(word, _NOTHING).items():
+            serve[key] = serve.get(key) or said
     if options.get("--enable-chunked-prefill") is False:
         left.append("--no-enable-chunked-prefill")  # every release that is known chunks prompts by itself
     if "--hf-overrides" in options:
@@ -137,7 +147,7 @@ SERVER = Server(
     translate=translate,
     translated=(
         "--speculative-config", "--enable-chunked-prefill", *_OBJECTS, "--hf-overrides", *_PARTS, _ALLOCATOR,
-        _RUNNER, _SAMPLER, _TASK, _LEVEL,
+        *_SAYINGS,
     ),
     options_file="--config",
     environment=(

@@ -87,7 +87,7 @@ def load_of(
         largest_graph=largest if isinstance(largest, int) else 0,
         cudagraph_mode=graph_mode(model, settings, version),
         graph_sizes=sizes if isinstance(sizes, tuple) else (),
-        fine_graphs=own.get("performance_mode") == INTERACTIVITY and release >= _MODES,
+        fine_graphs=own.get("performance_mode") == INTERACTIVITY and rules_of(version).performance_modes,
         compile_cache=str(own.get("compile_cache", UNKNOWN)),
         capability=capability,
         multiprocessors=None if gpu is None else gpu.multiprocessors,
@@ -163,7 +163,7 @@ def of_stage(load: Load, stage: int) -> Load:
 
 _EIGHT_BITS = frozenset({"fp8", "fbgemm_fp8", "modelopt_fp8"})
 _PACKED = frozenset({"auto-round", "awq", "awq_marlin", "gptq", "gptq_marlin"})
-_RESERVES, _MODES = (0, 20), (0, 17)
+_RESERVES = (0, 20)
 """The oldest release of which a start of a sparse model was read."""
 
 

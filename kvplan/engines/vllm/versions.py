@@ -94,7 +94,8 @@ class Rules:
     gemma4_whole_items, items_raise_batch: `kvplan.engines.vllm.whole_items`; prefix_for_items: tokens of an
     image see each other only where images are served (config/model.py, _supports_multimodal_for_mm_prefix).
     dflash_windows: layers of a DFlash draft have windows (model_executor/models/qwen3_dflash.py).
-    performance_modes: ``throughput`` doubles what of the batch is not given (engine/arg_utils.py).
+    performance_modes: ``throughput`` doubles what of the batch is not given (engine/arg_utils.py), and
+    ``interactivity`` has CUDA graphs of every size up to 32.
     """
 
     tokens_from_concurrency: bool = False
