@@ -16,16 +16,13 @@ from kvplan.planning.ask import FEWEST, REQUESTS, SEQS, Ask
 from kvplan.planning.confirm import holds
 from kvplan.planning.found import Found, Rejected, Searched
 from kvplan.planning.quality import NAMED, kv_quality
-from kvplan.planning.results import Reason, Sensitivity, Step, SuggestedFix
+from kvplan.planning.results import RULES, Reason, Sensitivity, Step, SuggestedFix
 from kvplan.planning.search import search
 from kvplan.planning.space import axes_of
 from kvplan.plans.fleet import Offer
 from kvplan.plans.plan import QUALITIES
 from kvplan.plans.workload import Shape
 from kvplan.settings import with_setting
-
-_RULES = ("quality", "heads", "experts", "layers")
-"""Reasons that hold on every GPU."""
 
 
 def reasons_of(searched: Searched) -> tuple[Reason, ...]:
@@ -42,7 +39,7 @@ def reasons_of(searched: Searched) -> tuple[Reason, ...]:
         found.append(
             Reason(code, nearest.why.message, gpus, _example(nearest), sum(one.candidates for one in members))
         )
-    return tuple(sorted(found, key=lambda one: (one.code in _RULES, -one.candidates, one.code)))
+    return tuple(sorted(found, key=lambda one: (one.code in RULES, -one.candidates, one.code)))
 
 
 def _near(rejected: Rejected) -> tuple[int, int, int]:

@@ -130,6 +130,10 @@ class Reason:
     """how many"""
 
 
+RULES = ("quality", "heads", "experts", "layers")
+"""Codes of reasons that hold on every GPU: said where nothing serves."""
+
+
 @record()
 class Unserved:
     """A kind of GPU, under an engine, without a row: the reason of the candidate that came nearest, or

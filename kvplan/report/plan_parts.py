@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from kvplan.planning.ask import CONTEXT
-from kvplan.planning.results import PlanResult, Reason
+from kvplan.planning.results import RULES, PlanResult, Reason
 from kvplan.report.layout import Piece, Screen, Span, line, one_line, table, wrapped
 from kvplan.report.plan_table import WHY, checkpoints, money, options_table
 from kvplan.report.start_words import started
@@ -19,10 +19,6 @@ _MEASURES = {
 
 
 _SHOWN_GPUS = 1
-
-
-_RULES = ("quality", "heads", "experts", "layers")
-"""Reasons that hold on every GPU: said where nothing serves."""
 
 
 _SHOWN_FRONT = 20
@@ -169,7 +165,7 @@ def front(result: PlanResult) -> Screen:
 
 
 def reason_lines(result: PlanResult, *, most: int = _SHOWN_REASONS, short: bool = False) -> Screen:
-    told = [one for one in result.reasons if not result.options or one.code not in _RULES]
+    told = [one for one in result.reasons if not result.options or one.code not in RULES]
     if not told:
         return []
     screen: Screen = [line(Span("Why others were rejected" if result.options else "Why", "bold"), indent=1)]

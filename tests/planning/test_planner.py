@@ -9,9 +9,13 @@ from typing import Any
 import pytest
 
 import kvplan
+from kvplan.api.runs_on import runs_on
 from kvplan.cli import main
+from kvplan.engines.budget import divides
 from kvplan.engines.budget.law import Rejection
 from kvplan.errors import KvplanError
+from kvplan.files.gpus.find import list_gpus
+from kvplan.gpu import Gpu
 from kvplan.planning.confirm import holds
 from kvplan.planning.planner import make_plan
 from kvplan.planning.reasons import suggested_fixes
@@ -330,6 +334,8 @@ ASKS: list[tuple[str, dict[str, Any]]] = [
         "llama-3.1-70b",
         {"requests": 8, "tokens": "32k", "gpu": "2xh100", "engine": "trtllm", "pool": "likely"},
     ),
+    ("qwen3-8b", {"requests": 4, "tokens": "4k", "gpu": "gtx-1080-ti"}),
+    ("qwen3-8b", {"requests": 4, "tokens": "4k", "gpu": "mi300x", "engine": "trtllm"}),
 ]
 
 
@@ -349,6 +355,29 @@ def test_every_way_out_is_one(model: str, asked: dict[str, Any], tmp_path: Path)
         assert again.ok, way
         assert again.options[0].gpus == way.gpus
         assert kvplan.check(written(again, tmp_path / "plan.yaml")).exit_code == 0, way
+
+
+def _kinds() -> list[Gpu]:
+    """One GPU of each vendor and compute capability."""
+    return list({(gpu.vendor, gpu.compute_capability): gpu for gpu in list_gpus()}.values())
+
+
+@pytest.mark.parametrize("gpu", _kinds(), ids=lambda gpu: gpu.slug)
+def test_a_gpu_that_an_engine_does_not_run_on_has_other_engines(gpu: Gpu) -> None:
+    """Each engine is told the others that serve a small model there, and those alone."""
+    asked: dict[str, Any] = {"requests": 1, "tokens": 1024, "gpu": gpu, "max_gpus": 1}
+    serve = {
+        one.engine
+        for one in runs_on(gpu)
+        if one.why_not is None
+        and divides(one.engine)
+        and kvplan.plan("qwen3-0.6b", engine=one.engine, depth=False, **asked).ok
+    }
+    for one in runs_on(gpu):
+        if one.why_not is not None and divides(one.engine):
+            result = kvplan.plan("qwen3-0.6b", engine=one.engine, **asked)
+            assert not result.ok
+            assert {way.flags.removeprefix("--engine ") for way in result.ways_out} == serve
 
 
 @pytest.mark.parametrize("pool", ["safe", "likely"])

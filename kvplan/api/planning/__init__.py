@@ -12,6 +12,7 @@ from kvplan.api import ModelLike, changed_settings, load_model, make_settings, p
 from kvplan.api.arguments import takes
 from kvplan.api.planning.again import Extra, Given, again_of
 from kvplan.api.planning.disaggregated import answers_of, chosen, with_pools
+from kvplan.api.planning.elsewhere import elsewhere
 from kvplan.api.planning.inputs import (
     ALL,
     GpuLike,
@@ -274,7 +275,8 @@ def _answer(
     load = replace(load, shapes=result.shapes)
     best = next((ask for ask in asks if result.options and ask.engine == result.options[0].engine), None)
     if best is None:
-        return result
+        others = elsewhere(result, asked, partial(planned, depth=False, warnings=())) if given.depth else ()
+        return replace(result, ways_out=(*result.ways_out, *others))
     result = replace(result, start=_started(best.choice, given.named or model.id, result))
     if given.disaggregated:
         result = with_pools(best, result, load)
