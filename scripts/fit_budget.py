@@ -63,8 +63,7 @@ def lines_of(fitted: Fitted) -> dict[str, list[dict[str, Any]]]:
             _sampler("0.20", "counted block by block on an H100", V1, COUNTED),
             _sampler("0.8", "logits, and a copy in float32", V2, 6000),
             _sampler("0.26", "logits are worked on in place", V2, 2000),
-            _sampler("0.27", "a copy in float32 again", V2, 6000),
-            _sampler("0.28", "no copy unless a request asks for it", V2, 2000),
+            _sampler("0.27", "no copy unless a request asks for it", V2, 2000),
             _sampler(
                 "0.33", "a second pass with every parameter: copy, mask, softmax", V2, COUNTED, unfused=6000
             ),

@@ -54,7 +54,7 @@ ONE_CARD = Class("0.20", PCIE, several=False)
 ONE_CARD_V2 = Class("0.20", PCIE, several=False, runner=V2)
 PRIORS: Mapping[Class, Prior] = {
     ONE: Prior(120 * MIB, 80 * MIB, 128 * MIB),
-    ONE_V2: Prior(90 * MIB, 80 * MIB, 128 * MIB),
+    ONE_V2: Prior(90 * MIB, 80 * MIB, 120 * MIB),
     ONE_CONSUMED: Prior(180 * MIB, 160 * MIB, 160 * MIB),
     ONE_CONSUMED_V2: Prior(110 * MIB, 128 * MIB, 160 * MIB),
     ONE_CARD: Prior(170 * MIB, 90 * MIB, 438 * MIB),

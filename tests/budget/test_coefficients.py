@@ -50,7 +50,7 @@ def rows() -> list[Row]:
         ((0, 22), V2, 6_000),
         ((0, 25, 1), V2, 6_000),
         ((0, 26), V2, 2_000),
-        ((0, 27, 1), V2, 6_000),
+        ((0, 27, 1), V2, 2_000),
         ((0, 28), V2, 2_000),
         ((0, 32), V2, 2_000),
         ((0, 33), V2, COUNTED),
@@ -105,12 +105,12 @@ def test_the_board_of_a_card(gpu: str, board: str) -> None:
 
 
 def test_two_cards_before_ampere_keep_what_two_t4_kept() -> None:
-    """One start (exact-q3-8b-2xt4): a T4 has 40 multiprocessors."""
+    """One start (exact-q3-8b-2xt4): a T4 has 40 multiprocessors, and small workspaces of cuBLAS."""
     older, newer = (vllm_coefficients((0, 22), V2, board) for board in (boards.OLDER, boards.PCIE))
     alone, two = (dict(older.non_torch_by_ranks)[ways] for ways in (1, 2))
     assert alone == dict(newer.non_torch_by_ranks)[1]
     fewer = older.multiprocessor_bytes * (H100_MULTIPROCESSORS - 40)
-    assert two - fewer == pytest.approx(0.23 * GIB, rel=0.05)
+    assert two - fewer == pytest.approx(0.28 * GIB, rel=0.05)
 
 
 @pytest.mark.parametrize("board", [boards.NVSWITCH, boards.PCIE, boards.OLDER, boards.GEFORCE])

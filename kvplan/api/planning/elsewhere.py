@@ -10,6 +10,7 @@ from kvplan.errors import KvplanError
 from kvplan.planning.ask import Ask
 from kvplan.planning.results import PlanResult, SuggestedFix
 
+
 def elsewhere(
     result: PlanResult, asked: Callable[[Choice], Ask], planned: Callable[[Sequence[Ask]], PlanResult]
 ) -> tuple[SuggestedFix, ...]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from kvplan.architectures.config.activation_shape import Shape
+from kvplan.engines.vllm.cublas import WIDE, workspace
 from kvplan.engines.vllm.load import COLD, WARM, Coefficients, Load
 from kvplan.engines.vllm.profile_peak import activation_peak, draft_states, workspaces
 from kvplan.results import BudgetLine
@@ -67,8 +68,7 @@ def kept_copy(shape: Shape, load: Load, table: int) -> tuple[int, int]:
     A block of torch's allocator that holds anything that lasts cannot be given back, and a request takes the
     smallest free block that it fits (c10/cuda/CUDACachingAllocator.cpp, get_free_block). Hidden states leave
     blocks of their size behind, the table's copy one of its own. So it is kept where cuBLAS's workspace, made
-    in the run, is larger than hidden states: 8,519,680 bytes, 32 MiB on GPUs of 9.x, 10.x and 12.x
-    (aten/src/ATen/cuda/CublasHandlePool.cpp); of experts the workspace lies in it, if that is the larger one.
+    in the run, is larger than hidden states; of experts the workspace lies in it, if that is the larger one.
     Where Inductor benchmarks no matrix products, on GPUs of fewer than 68 multiprocessors
     (torch/_inductor/utils.py, is_big_gpu), the workspace is made in the run, where such a block is in use: on
     an L4 hidden states of 10 and 12 MiB kept the copy, and of 16 did not (seven starts of two sources, 0.27
@@ -89,20 +89,21 @@ def kept_copy(shape: Shape, load: Load, table: int) -> tuple[int, int]:
     if load.pipeline_parallel_size > 1:
         return 0, table
     block = load.max_num_batched_tokens * shape.hidden_size * shape.element_bytes
-    major = load.capability[0] if load.capability is not None else 0
+    capability = load.capability or (0, 0)
+    major = capability[0]
     if major in _HOPPER and not (load.eight_bits or load.packed or shape.is_multimodal):
         return table, table
     if shape.is_multimodal:
-        return 0, table if major in _WIDE_CUBLAS else 0
+        return 0, table if major in WIDE else 0
     small = (load.multiprocessors or _BIG) < _BIG
-    fits = (_CUBLAS_WIDE if major in _WIDE_CUBLAS else _CUBLAS_LATE if small else _CUBLAS) <= block
-    workspace = workspaces(shape, load)
-    inside = workspace if block < workspace <= table else 0
+    fits = max(workspace(capability), _LATE if small else 0) <= block
+    of_experts = workspaces(shape, load)
+    inside = of_experts if block < of_experts <= table else 0
     if inside or not (fits or load.eight_bits):
         return table - inside, table
-    possible = major in _WIDE_CUBLAS or not fits or not load.fused_sampler
+    possible = major in WIDE or not fits or not load.fused_sampler
     return 0, table if possible else 0
 
 
-_CUBLAS, _CUBLAS_LATE, _CUBLAS_WIDE = 8_519_680, 16 * MIB, 32 * MIB
-_WIDE_CUBLAS, _HOPPER, _BIG = (9, 10, 12), (9, 10), 68
+_LATE = 16 * MIB
+_HOPPER, _BIG = (9, 10), 68

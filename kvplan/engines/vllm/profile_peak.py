@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from kvplan.architectures.config.activation_shape import Shape
 from kvplan.engines.budget.lines import about
+from kvplan.engines.vllm.cublas import spared
 from kvplan.engines.vllm.expert_run import expert_bytes
 from kvplan.engines.vllm.forward import forward_bytes
 from kvplan.engines.vllm.load import Coefficients, Load
@@ -24,7 +25,8 @@ def activation_peak(shape: Shape, load: Load, known: Coefficients) -> int:
     tokens, tp = load.max_num_batched_tokens, load.tensor_parallel_size
     sampler = max(sampler_peak(shape, load, known), drafted_peak(shape, load))
     if load.passes:
-        forward = known.traced_rest + max(tokens * each + besides for each, besides in load.passes)
+        forward = max(tokens * each + besides for each, besides in load.passes)
+        forward += max(0, known.traced_rest - spared(load.capability))
     else:
         forward = forward_bytes(shape, tokens=tokens, tp=tp, copies_milli=known.hidden_copies_milli)
     forward += read_states(shape, load, known)
