@@ -142,6 +142,8 @@ class SizeOptions(TypedDict, total=False):
     flashinfer: str | None
     """Whether FlashInfer is there, as in every image and CUDA wheel, and samples (default: installed). One
     of installed, no_sampler, absent."""
+    estimate_cudagraphs: bool | None
+    """CUDA graphs are estimated and taken off the share; off: they lie beside it."""
     pytorch_alloc_conf: str | None
     """What PYTORCH_CUDA_ALLOC_CONF says of segments (default: nothing). One of native,
     expandable_segments:True."""
@@ -440,6 +442,8 @@ class PlanOptions(TypedDict, total=False):
     flashinfer: str | None
     """Whether FlashInfer is there, as in every image and CUDA wheel, and samples (default: installed). One
     of installed, no_sampler, absent."""
+    estimate_cudagraphs: bool | None
+    """CUDA graphs are estimated and taken off the share; off: they lie beside it."""
     pytorch_alloc_conf: str | None
     """What PYTORCH_CUDA_ALLOC_CONF says of segments (default: nothing). One of native,
     expandable_segments:True."""

@@ -10,20 +10,15 @@ from typing import Any
 
 from kvplan.architectures.config.quant_file import split_quant
 from kvplan.architectures.inventory import inventory_of
+from kvplan.architectures.while_loading import while_loading
 from kvplan.errors import KvplanError, RefusedError
 from kvplan.model import Model
 from kvplan.weights.by_name import Shape
 from kvplan.weights.facts import Index, WeightSources, no_source
-from kvplan.weights.formats import FP8_TENSOR, bnb_4bit
 from kvplan.weights.inventory import Inventory
-from kvplan.weights.quantisation import Quantisation, quantised
+from kvplan.weights.quantisation import quantised
 from kvplan.weights.stored import Checkpoint
 
-# What vLLM can do to weights as they load (vllm/model_executor/layers/quantization: fp8.py, bitsandbytes.py).
-_WHILE_LOADING = {
-    "fp8": Quantisation("fp8", FP8_TENSOR),
-    "bitsandbytes": Quantisation("bitsandbytes", bnb_4bit(double=False)),
-}
 NO_INVENTORY = frozenset(
     "no-weights unknown-model-type missing-key bad-config unknown-quantization unknown-layer-type".split()
 )
@@ -124,7 +119,7 @@ def served_sources(model: Model, quantization: str | None) -> WeightSources:
             f"{model.id} is stored as {own}: an engine cannot load it as {quantization}",
             help=f"leave --quantization out, or give {own}",
         )
-    method = _WHILE_LOADING.get(quantization)
+    method = while_loading(model, quantization)
     if method is None:
         return _as_build(model, quantization)
     if found.inventory is None:

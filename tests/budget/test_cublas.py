@@ -27,7 +27,12 @@ from kvplan.units import GIB, MIB
 def test_a_workspace(capability: tuple[int, int] | None, amount: int) -> None:
     """``:4096:2:16:8`` in KiB, by hand: 2 · 4,096 + 8 · 16 = 8,320."""
     assert workspace(capability) == amount
-    assert spared(capability) == (0 if amount == 32 * MIB else 50_069_504)
+    assert spared(capability, (0, 30)) == (0 if amount == 32 * MIB else 50_069_504)
+
+
+def test_consumer_blackwell_has_the_large_one_since_torch_2_12() -> None:
+    assert spared((12, 0), (0, 26)) == spared((8, 9), (0, 26)) > 0
+    assert spared((12, 0), (0, 27)) == spared((9, 0), (0, 26)) == 0
 
 
 def _lines(gpu: str, state: str, **options: Any) -> dict[str, int]:
@@ -42,7 +47,7 @@ def _lines(gpu: str, state: str, **options: Any) -> dict[str, int]:
 @pytest.mark.parametrize("gpu", ["rtx-3090", "rtx-4090", "l40s", "a100-sxm-80gb"])
 def test_a_start_that_compiles_nothing_keeps_less_there(gpu: str) -> None:
     here, hopper = _lines(gpu, "warm"), _lines("h100", "warm")
-    assert hopper["activation peak"] - here["activation peak"] == spared((8, 0))
+    assert hopper["activation peak"] - here["activation peak"] == spared((8, 0), (0, 28))
     assert _lines("rtx-5090", "warm")["activation peak"] == hopper["activation peak"]
 
 

@@ -16,6 +16,7 @@ from kvplan.engines.vllm.coefficients import vllm_coefficients
 from kvplan.engines.vllm.cold_compile import COMPILE
 from kvplan.engines.vllm.decoders import CAPPED, MOST_ROWS
 from kvplan.engines.vllm.forward import served_shape
+from kvplan.engines.vllm.graph_memory import graph_line
 from kvplan.engines.vllm.load import UNKNOWN, Coefficients, Load
 from kvplan.engines.vllm.loaded import (
     adapter_lines,
@@ -131,6 +132,7 @@ def _fit(model: Model, choice: Choice, values: tuple[Any, ...]) -> Fit:
             " interval; the log of one start (`kvplan compare --log`) narrows it",
         )
     warnings += _restart(stages[decides], load) + _context(model, settings, choice.version, load)
+    warnings += _beside_the_share(known)
     weights = ModelWeights(facts.bytes_per_gpu, facts.total_bytes, facts.source)
     return Fit(stages[decides], weights, warnings, tuple(_shown(settings, load).items()))
 
@@ -155,6 +157,13 @@ def _restart(budget: Budget, load: Load) -> tuple[str, ...]:
     return (
         f"the next start has {gib(gain)} more where torch.compile's cache is kept (--compile-cache warm)",
     )
+
+
+def _beside_the_share(known: Known) -> tuple[str, ...]:
+    """Graphs that are captured and not estimated."""
+    counted = replace(known.load, graphs_estimated=True)
+    line = None if known.load.graphs_estimated else graph_line(known.shape, counted, known.coefficients, "")
+    return () if line is None else (f"CUDA graphs, about {gib(line.bytes)}, lie beside the share",)
 
 
 _TEXT_ONLY = "text alone: --language-model-only"

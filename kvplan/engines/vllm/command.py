@@ -82,6 +82,9 @@ TABLE = EngineTable(
         "runner": Argument("--runner", since="0.10"),
         "model_runner": variable("VLLM_USE_V2_MODEL_RUNNER", {"v1": 0, "v2": 1, "auto": None}),
         "flashinfer": variable("VLLM_USE_FLASHINFER_SAMPLER", FLASHINFER_SAMPLES),
+        "estimate_cudagraphs": variable(
+            "VLLM_MEMORY_PROFILER_ESTIMATE_CUDAGRAPHS", {"True": None, "False": 0}
+        ),
         "pytorch_alloc_conf": variable("PYTORCH_CUDA_ALLOC_CONF", {EXPANDABLE: EXPANDABLE, "native": None}),
         "max_cudagraph_capture_size": Argument("--max-cudagraph-capture-size", since="0.11.1"),
         "cudagraph_capture_sizes": Argument("--cudagraph-capture-sizes", since="0.11.1"),

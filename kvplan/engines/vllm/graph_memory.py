@@ -39,9 +39,9 @@ def _sizes(load: Load, known: Coefficients, drafts: int) -> Captured:
 
 
 def graph_line(shape: Shape, load: Load, known: Coefficients, how: str) -> BudgetLine | None:
-    """Layers · captured graphs · a constant, and what FlashInfer makes meanwhile; None where the estimate is
-    0 or nothing is captured."""
-    if load.enforce_eager or not known.graph_layer_bytes:
+    """Layers · captured graphs · a constant, and what FlashInfer makes meanwhile; None where nothing is
+    estimated or captured."""
+    if load.enforce_eager or not known.graph_layer_bytes or not load.graphs_estimated:
         return None
     count = _sizes(load, known, load.drafts)
     if not count.number:

@@ -46,6 +46,9 @@ _SAYINGS: Mapping[str, tuple[str, Mapping[str, Mapping[str, object]]]] = {
     "--flashinfer-sampler": (
         "VLLM_USE_FLASHINFER_SAMPLER=", {"0": {"flashinfer": "no_sampler"}, "1": _NOTHING}
     ),
+    "--graph-estimate": (
+        "VLLM_MEMORY_PROFILER_ESTIMATE_CUDAGRAPHS=", {"0": {"estimate_cudagraphs": False}, "1": _NOTHING}
+    ),
     "--model-runner": (
         "VLLM_USE_V2_MODEL_RUNNER=",
         {
@@ -72,7 +75,7 @@ _SAYINGS: Mapping[str, tuple[str, Mapping[str, Mapping[str, object]]]] = {
     ),
 }  # fmt: skip
 """What is said in other words than a plan's → how it is shown where it is not read, and by word what a plan
-says. The first two are numbers of the environment (vllm/envs.py). Levels: 0 has neither compiled code nor
+says. The first three are numbers of the environment (vllm/envs.py). Levels: 0 has neither compiled code nor
 graphs, 1 piecewise graphs, 2 and 3 the same (vllm/config/vllm.py, OPTIMIZATION_LEVEL_00 to _03; compilation
 levels until 0.11, of which 3 is the default). ``--task`` is what ``--runner`` was called
 (vllm/config/model.py, TaskOption, until 0.13)."""
@@ -155,6 +158,7 @@ SERVER = Server(
         ("VLLM_ALLOW_LONG_MAX_MODEL_LEN", "any_length"),
         ("VLLM_USE_V2_MODEL_RUNNER", "model_runner"),
         ("VLLM_USE_FLASHINFER_SAMPLER", "flashinfer_sampler"),
+        ("VLLM_MEMORY_PROFILER_ESTIMATE_CUDAGRAPHS", "graph_estimate"),
         ("PYTORCH_CUDA_ALLOC_CONF", "pytorch_alloc_conf"),
         ("PYTORCH_ALLOC_CONF", "pytorch_alloc_conf"),
     ),

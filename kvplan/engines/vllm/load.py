@@ -109,11 +109,12 @@ class Load:
     model; own_head: by a head with a vocabulary of its own; drafts_at_once: all tokens in one pass;
     draft_rows: logits of one request that the profile run's proposal has (the V2 runner); states_read: hidden
     states of so many of the target's layers. largest_graph: tokens, 0 by default;
-    fine_graphs: every size up to 32; graph_sizes: of each, where they are asked for.
+    fine_graphs: every size up to 32; graph_sizes: of each, where they are asked for; graphs_estimated: they
+    are taken off before the cache.
     compile_cache: "cold", "warm" or "unknown". capability, multiprocessors: of the GPU. passes: (bytes a
     token, bytes besides) of each place where a traced class's pass may be at its peak; none where the formula
     counts. fused_sampler: FlashInfer is there to sample. split_bytes: see `kvplan.engines.vllm.splits`.
-    pages: torch's allocator has expandable segments.
+    pages: torch's allocator has expandable segments. spared: see `kvplan.engines.vllm.cublas`.
     indexer: what sparse attention reserves, from 0.20 on. encoder: the profile run of the model's encoder on
     this stage; encoder_known: it stands for all that the encoder takes (else so many copies of the hidden
     states do). experts: how the release runs them. takes_tokens: the compiled part takes token ids: text
@@ -146,12 +147,14 @@ class Load:
     largest_graph: int = 0
     cudagraph_mode: str = FULL_AND_PIECEWISE
     fine_graphs: bool = False
+    graphs_estimated: bool = True
     graph_sizes: tuple[int, ...] = ()
     compile_cache: str = UNKNOWN
     capability: tuple[int, int] | None = None
     multiprocessors: int | None = None
     fused_sampler: bool = True
     pages: bool = False
+    spared: int = 0
     split_bytes: int = 0
     indexer: Reserved = Reserved()
     model_type: str = ""

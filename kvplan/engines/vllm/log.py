@@ -135,6 +135,12 @@ RULES: tuple[Rule, ...] = (
         text="sampler",
         says={"flashinfer": "no_sampler"},
     ),
+    rule(
+        "CUDA graph memory profiling is disabled",
+        kind="settings",
+        text="graphs",
+        says={"estimate_cudagraphs": "false"},
+    ),
     rule("flashinfer_autotune_cache/{:any}/{gpu_arch:word}/", kind="settings", text="autotuner"),
     # Weights.
     rule("Loading model weights took {weights_bytes:GiB} G", weight=3),

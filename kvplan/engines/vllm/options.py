@@ -110,6 +110,12 @@ OPTIONS = (
         choices=("installed", "no_sampler", "absent"),
     ),
     EngineOption(
+        "estimate_cudagraphs",
+        "flag",
+        "CUDA graphs are estimated and taken off the share; off: they lie beside it.",
+        default=True,
+    ),
+    EngineOption(
         "pytorch_alloc_conf",
         "word",
         "What PYTORCH_CUDA_ALLOC_CONF says of segments (default: nothing).",

@@ -31,6 +31,7 @@ _SEEN = {
     "compile_cache": ("compiled_graphs", "loaded_graphs"),
     "model_runner": ("model_runner",),
     "flashinfer": ("flashinfer",),
+    "estimate_cudagraphs": ("estimate_cudagraphs",),
     "max_cudagraph_capture_size": ("max_cudagraph_capture_size", "graphs_largest"),
 }
 """What is to be told → the settings that tell it: one graph that was compiled is enough for a cold cache."""

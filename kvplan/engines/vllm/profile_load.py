@@ -12,6 +12,7 @@ from kvplan.architectures.weights import sources_of
 from kvplan.engines.base import has_kind, parse_version
 from kvplan.engines.vllm.class_roles import is_pooling
 from kvplan.engines.vllm.compressed_pass import compressed_passes
+from kvplan.engines.vllm.cublas import spared
 from kvplan.engines.vllm.decoders import passes_of
 from kvplan.engines.vllm.draft_graphs import AT_ONCE, ONE_STEP
 from kvplan.engines.vllm.expert_run import AUTO, COMPRESSED, CUTLASS, expert_run
@@ -88,6 +89,7 @@ def load_of(
         cudagraph_mode=graph_mode(model, settings, version),
         graph_sizes=sizes if isinstance(sizes, tuple) else (),
         fine_graphs=own.get("performance_mode") == INTERACTIVITY and rules_of(version).performance_modes,
+        graphs_estimated=bool(own.get("estimate_cudagraphs", True)),
         compile_cache=str(own.get("compile_cache", UNKNOWN)),
         capability=capability,
         multiprocessors=None if gpu is None else gpu.multiprocessors,
@@ -123,6 +125,7 @@ def load_of(
         samples=not is_pooling(model, settings),
         fused_sampler=own.get("flashinfer", "installed") == "installed" and flashinfer_samples(gpu),
         pages=own.get("pytorch_alloc_conf") == EXPANDABLE,
+        spared=spared(capability, release),
         experts=expert_run(
             stored,
             release,

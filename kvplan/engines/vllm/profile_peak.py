@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from kvplan.architectures.config.activation_shape import Shape
 from kvplan.engines.budget.lines import about
-from kvplan.engines.vllm.cublas import spared
 from kvplan.engines.vllm.expert_run import expert_bytes
 from kvplan.engines.vllm.forward import forward_bytes
 from kvplan.engines.vllm.load import Coefficients, Load
@@ -26,7 +25,7 @@ def activation_peak(shape: Shape, load: Load, known: Coefficients) -> int:
     sampler = max(sampler_peak(shape, load, known), drafted_peak(shape, load))
     if load.passes:
         forward = max(tokens * each + besides for each, besides in load.passes)
-        forward += max(0, known.traced_rest - spared(load.capability))
+        forward += max(0, known.traced_rest - load.spared)
     else:
         forward = forward_bytes(shape, tokens=tokens, tp=tp, copies_milli=known.hidden_copies_milli)
     forward += read_states(shape, load, known)
