@@ -109,6 +109,15 @@ def test_a_draft_s_states_stay_under_v2() -> None:
     assert sampler_peak(shape(*LLAMA), drafting, known) == sampler_peak(shape(*LLAMA), plain, known)
 
 
+def test_v1_s_proposer_has_two_buffers_of_its_own() -> None:
+    """hidden_states and inputs_embeds of the batch (v1/spec_decode/llm_base_proposer.py)."""
+    known = vllm_coefficients((0, 28), V1)
+    drafting = replace(SERVER, drafts=3, reads_hidden=True, predicts=True)
+    more = input_buffers(shape(*LLAMA), drafting, known) - input_buffers(shape(*LLAMA), SERVER, known)
+    assert more == 2 * 8192 * 4096 * 2
+    assert input_buffers(shape(*LLAMA), drafting, vllm_coefficients((0, 26), V1)) == 0
+
+
 @pytest.mark.parametrize("runner", [V1, V2])
 def test_until_0_26_the_inputs_are_not_taken_off(runner: str) -> None:
     load = replace(SERVER, max_model_len=131_072, takes_tokens=False)

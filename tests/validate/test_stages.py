@@ -104,7 +104,7 @@ def test_an_expert_is_as_wide_as_the_engines_own_size_says(
 @pytest.mark.parametrize(
     ("engine", "made"),
     [("vllm@0.11.0", MASKED), ("vllm@0.12", SORTED), ("vllm@0.16", SORTED), ("vllm@0.20", MASKED),
-     ("vllm@0.27", COPIED), ("vllm@0.28", IN_PLACE), ("vllm@0.32", IN_PLACE), ("vllm@0.33", MASKED),
+     ("vllm@0.25", COPIED), ("vllm@0.27", IN_PLACE), ("vllm@0.32", IN_PLACE), ("vllm@0.33", MASKED),
      ("sglang", SORTED)],
 )  # fmt: skip
 def test_the_probe_samples_as_the_budget_of_the_release_counts(engine: str, made: str) -> None:

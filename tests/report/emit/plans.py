@@ -56,6 +56,7 @@ def _vllm() -> Plan:
             "max_cudagraph_capture_size": 256, "model_runner": "v2", "moe_backend": "triton",
             "pytorch_alloc_conf": "expandable_segments:True", "any_length": True, "config_length": 65536,
             "runner": "generate", "flashinfer": "no_sampler", "performance_mode": "throughput",
+            "estimate_cudagraphs": False,
             "cudagraph_capture_sizes": (1, 2, 4, 256),
             "limit_mm_per_prompt": '{"image": 2}',
             "mm_processor_kwargs": '{"max_pixels": 1003520}', "language_model_only": True,
