@@ -74,6 +74,7 @@ OUTSIDE = {
     "issei-q25-7b-a40-pp2",  # by 0.07 GiB: this and the next keep nothing beside their lines
     "shani-q3-06b-2080ti-eager",  # by 0.01 GiB
     "shani-q3-06b-2080ti-eager-int8kv",
+    "tiara-l31-8b-3090-warm",  # by 0.01 GiB: its card shows 0.1 GiB more than most of its kind
     "spp-otg15-7b-gb10",  # by 0.09 GiB: memory shared with the CPU
     "colab-g4-26b-awq-mtp3-a100",  # these two ran a patch of attention, not read for its memory
     "colab-g4-31b-qat-mtp3-a100",
@@ -85,7 +86,7 @@ OUTSIDE = {
 def test_rows_that_no_constant_has_seen(answers: list[Judged]) -> None:
     """All but these in the interval; with the fitted ones at most 1.5 GiB wide."""
     rows, left = read_rows(HELD_OUT)
-    assert (len(rows), left) == (511, {})
+    assert (len(rows), left) == (527, {})
     assert not {row.id for row in rows} & {entry.row.id for entry in answers}
     held = judged(rows, left)
     below = {e.row.id for e in held if e.printed < e.budget.kv_pool_low_bytes - GIB // 200}

@@ -20,6 +20,7 @@ from kvplan.engines.vllm.graph_memory import graph_line
 from kvplan.engines.vllm.load import UNKNOWN, Coefficients, Load
 from kvplan.engines.vllm.loaded import (
     adapter_lines,
+    beside_weights,
     drafts_of,
     on_gpu,
     relaid_share,
@@ -29,7 +30,6 @@ from kvplan.engines.vllm.loaded import (
 )
 from kvplan.engines.vllm.memory import vllm_budget
 from kvplan.engines.vllm.profile_load import load_of, of_stage, utilization
-from kvplan.engines.vllm.rounded import rounded_lines
 from kvplan.engines.vllm.runner import runner_of
 from kvplan.engines.vllm.shares import ranks_of
 from kvplan.engines.vllm.splits import latent_block
@@ -56,7 +56,7 @@ class Known:
     coefficients: Coefficients
     memory: int
     reserved: tuple[BudgetLine, ...]
-    rounded: tuple[BudgetLine, ...]
+    beside: tuple[tuple[BudgetLine, ...], ...]
     adapters: tuple[BudgetLine, ...]
     drafts: tuple[BudgetLine, ...]
     repacked: int
@@ -98,7 +98,7 @@ def _fit(model: Model, choice: Choice, values: tuple[Any, ...]) -> Fit:
         facts = weights_by_kernel(sources, parallel, dtype, kernels_of(choice, model, settings))
         tokens = int(started.settings["max_num_batched_tokens"])
         version = choice.asked or choice.version
-        rounded = rounded_lines(model, settings, version, sources, parallel, dtype, tokens)
+        beside = beside_weights(model, settings, version, sources, parallel, dtype, tokens)
         adapters, looked_up = adapter_lines(model, settings, choice, parallel, dtype)
         facts = on_gpu(model, settings, choice, facts, sources, parallel, dtype)
         drafts, said = drafts_of(model, settings, facts, sources, parallel, dtype)
@@ -115,7 +115,7 @@ def _fit(model: Model, choice: Choice, values: tuple[Any, ...]) -> Fit:
     repacked = repacked_share(model, settings)
     relaid = relaid_share(model, settings, parse_version(version))
     known = Known(
-        facts, shape, load, coefficients, memory, reserved, rounded, adapters, drafts, repacked, relaid
+        facts, shape, load, coefficients, memory, reserved, beside, adapters, drafts, repacked, relaid
     )
     stages = [_of_stage(choice, settings, gpu, known, stage) for stage in range(load.pipeline_parallel_size)]
     decides = min(range(len(stages)), key=lambda stage: stages[stage].kv_pool_bytes)
@@ -191,7 +191,7 @@ def _of_stage(choice: Choice, settings: Serving, gpu: Gpu, known: Known, stage: 
         known=known.coefficients,
         extra=(
             *repacked_line(weights, known.repacked),
-            *known.rounded[stage : stage + 1],
+            *known.beside[stage],
             *(known.adapters[stage : stage + 1] if counted else ()),
             *(known.drafts if last else ()),
             *known.reserved,

@@ -29,13 +29,12 @@ from kvplan.engines.vllm.defaults import batch_row, device_of
 from kvplan.engines.vllm.engine import compiled, planned_values
 from kvplan.engines.vllm.forward import served_shape
 from kvplan.engines.vllm.law_shared import Batch, Memory, Shared, Start, nothing_left
-from kvplan.engines.vllm.loaded import repacked_line, repacked_share, weights_line
+from kvplan.engines.vllm.loaded import beside_weights, repacked_line, repacked_share, weights_line
 from kvplan.engines.vllm.memory import vllm_budget
 from kvplan.engines.vllm.plan import Plan
 from kvplan.engines.vllm.profile_load import load_of, of_stage, utilization
 from kvplan.engines.vllm.profiled import BY_MEMORY
 from kvplan.engines.vllm.resolve import resolve
-from kvplan.engines.vllm.rounded import rounded_lines
 from kvplan.engines.vllm.running import max_running, taken_of_blocks
 from kvplan.engines.vllm.shares import ranks_of
 from kvplan.engines.vllm.splits import AttentionBuffers, buffers_of
@@ -212,15 +211,16 @@ class VllmLaw:
         share = repacked_share(self._model, settings)
         own = replace(settings, gpu=self._gpu)
         version = self._choice.asked or self._choice.version
-        rounded = rounded_lines(
+        beside = beside_weights(
             self._model, own, version, self._sources, self._parallel, batch.dtype, batch.tokens
         )
         for stage in range(len(facts.bytes_per_rank)):
             weights = weights_line(facts, stage, settings)
             likely, most = self._rest(seqs, batch, length, stage)
             repacked = sum(line.high_bytes for line in repacked_line(weights, share))
-            beyond = sum(line.bytes for line in rounded[stage : stage + 1])
-            taken.append((weights.bytes + beyond + likely, weights.high_bytes + beyond + most + repacked))
+            beyond = sum(line.bytes for line in beside[stage])
+            highest = sum(line.high_bytes for line in beside[stage])
+            taken.append((weights.bytes + beyond + likely, weights.high_bytes + highest + most + repacked))
         return max(taken, key=itemgetter(0))
 
     def _batch(self, seqs: int, length: int) -> Batch | Rejection:
