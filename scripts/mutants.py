@@ -51,7 +51,7 @@ TESTS = {
         "tests/core/test_questions.py",
         "tests/laws/test_auto_length.py",
     ),
-    "kvplan.questions.bisection": ("tests/core/test_questions_by_hand.py",),
+    "kvplan.questions.bisection": ("tests/core/test_bisection.py",),
     "kvplan.questions.fixes": (
         "tests/core/test_questions_by_hand.py",
         "tests/core/test_questions.py",

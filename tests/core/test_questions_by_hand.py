@@ -29,7 +29,6 @@ from kvplan.questions import (
     uncounted,
     verdict,
 )
-from kvplan.questions.bisection import least_from, most_up_to
 from kvplan.questions.fixes import least_trials, suggested_fixes
 from kvplan.results import Refusal, SizeResult
 from kvplan.settings import Settings
@@ -328,37 +327,7 @@ def test_the_least_change_of_each_kind() -> None:
     assert not list(least_trials(model(FULL), GENERIC, asked))
 
 
-@pytest.mark.parametrize("likely", range(1, 14))
-@pytest.mark.parametrize("threshold", range(28))
-def test_the_least_number_that_holds(likely: int, threshold: int) -> None:
-    for low in range(likely + 1):
-        asked: list[int] = []
-
-        def holds(number: int, asked: list[int] = asked) -> bool:
-            asked.append(number)
-            assert len(asked) < 20
-            return number >= threshold
-
-        wanted = max(low, threshold)
-        assert least_from(holds, low, likely) == (wanted if wanted <= 2 * likely else None)
-        assert max(asked, default=0) <= 2 * likely
-
-
 # ------------------------------------------------------------------------------- comparisons and warnings
-
-
-@pytest.mark.parametrize("limit", [1, 2, 9, 40])
-@pytest.mark.parametrize("likely", [0, 1, 5, 8, 100])
-def test_the_last_number_that_holds(likely: int, limit: int) -> None:
-    for last in range(45):
-        asked: list[int] = []
-
-        def holds(number: int, last: int = last, asked: list[int] = asked) -> bool:
-            asked.append(number)
-            return number <= last
-
-        assert most_up_to(limit, holds, likely) == min(last, limit)
-        assert 1 <= min(asked) <= max(asked) <= limit
 
 
 def test_a_comparison_counts_where_memory_is_known() -> None:
