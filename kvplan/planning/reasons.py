@@ -6,7 +6,7 @@ engine before it is said.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from fractions import Fraction
 from typing import NamedTuple
@@ -66,8 +66,21 @@ def suggested_fixes(ask: Ask, best: Found | None) -> tuple[SuggestedFix, ...]:
     base = replace(ask, objective=FEWEST)
     if best is not None:
         base = replace(base, offers=(best.offer,), max_gpus=best.gpus - 1)
+    return _fixes(_changes(base, beside_best=best is not None))
+
+
+def other_engines(asks: Iterable[Ask]) -> tuple[SuggestedFix, ...]:
+    """Engines that serve the load, of those that were asked."""
+    return _fixes(
+        _Change(f"engine {ask.choice.engine.name}", f"--engine {ask.choice.engine.name}", ask)
+        for ask in (replace(ask, objective=FEWEST) for ask in asks)
+    )
+
+
+def _fixes(changes: Iterable[_Change]) -> tuple[SuggestedFix, ...]:
+    """The changes with which the load is served."""
     found = []
-    for change in _changes(base, beside_best=best is not None):
+    for change in changes:
         answer = _first(change.ask)
         if answer is None:
             continue

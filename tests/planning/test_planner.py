@@ -361,13 +361,12 @@ def test_every_way_out_is_one(model: str, asked: dict[str, Any], tmp_path: Path)
 @pytest.mark.parametrize(
     ("model", "asked"),
     [
-        ("Qwen/Qwen3-32B-AWQ", {"gpu": "1xh100", "pytorch_alloc_conf": "expandable_segments:True"}),
         ("Qwen/Qwen3-30B-A3B", {"gpu": "1xmi300x"}),
         ("mixtral-8x7b-instruct-v0.1", {"gpu": "2xmi300x", "pp": (2,), "tp": (1,)}),
     ],
 )
 def test_what_loading_leaves_counts_in_the_search_too(model: str, asked: dict[str, Any], pool: str) -> None:
-    """As many as the engine itself holds: lines beside the weights have ends of their own."""
+    """As many as the engine holds, else the planner stops: padded experts have a high end of their own."""
     result = kvplan.plan(
         model, engine="vllm@0.30", tokens="8k", max_num_seqs=4096, objective="requests", pool=pool,
         depth=False, **asked,

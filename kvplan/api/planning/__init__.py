@@ -275,7 +275,7 @@ def _answer(
     load = replace(load, shapes=result.shapes)
     best = next((ask for ask in asks if result.options and ask.engine == result.options[0].engine), None)
     if best is None:
-        others = elsewhere(result, asked, partial(planned, depth=False, warnings=())) if given.depth else ()
+        others = elsewhere(result, asked, choices) if given.depth else ()
         return replace(result, ways_out=(*result.ways_out, *others))
     result = replace(result, start=_started(best.choice, given.named or model.id, result))
     if given.disaggregated:

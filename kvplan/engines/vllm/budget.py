@@ -20,7 +20,6 @@ from kvplan.engines.vllm.graph_memory import graph_line
 from kvplan.engines.vllm.load import UNKNOWN, Coefficients, Load
 from kvplan.engines.vllm.loaded import (
     adapter_lines,
-    beside_weights,
     drafts_of,
     on_gpu,
     relaid_share,
@@ -30,6 +29,7 @@ from kvplan.engines.vllm.loaded import (
 )
 from kvplan.engines.vllm.memory import vllm_budget
 from kvplan.engines.vllm.profile_load import load_of, of_stage, utilization
+from kvplan.engines.vllm.rounded import beside_weights
 from kvplan.engines.vllm.runner import runner_of
 from kvplan.engines.vllm.shares import ranks_of
 from kvplan.engines.vllm.splits import latent_block

@@ -11,8 +11,7 @@ from kvplan.engines.budget.lines import exact
 from kvplan.engines.vllm.architectures import GENERATING
 from kvplan.engines.vllm.class_roles import is_pooling
 from kvplan.engines.vllm.multimodal import text_only
-from kvplan.engines.vllm.padded_experts import padded_lines
-from kvplan.engines.vllm.rounded import TOWERS_LEFT, rounded_lines
+from kvplan.engines.vllm.rounded import TOWERS_LEFT
 from kvplan.errors import RefusedError
 from kvplan.model import Model
 from kvplan.results import BudgetLine
@@ -104,24 +103,6 @@ def on_gpu(
 
 
 TABLES_ON_HOST = (0, 30)
-
-
-def beside_weights(
-    model: Model,
-    settings: Serving,
-    version: str,
-    sources: WeightSources,
-    parallel: Parallel,
-    dtype: Packing,
-    tokens: int,
-) -> tuple[tuple[BudgetLine, ...], ...]:
-    """What loading takes beside the tensors, the lines of each stage."""
-    rounded = rounded_lines(model, settings, version, sources, parallel, dtype, tokens)
-    padded = padded_lines(model, settings, version, sources, parallel, dtype)
-    return tuple(
-        (*rounded[stage : stage + 1], *padded[stage : stage + 1])
-        for stage in range(parallel.pipeline_parallel_size)
-    )
 
 
 def _less(facts: WeightFacts, left: tuple[int, ...], words: str) -> WeightFacts:

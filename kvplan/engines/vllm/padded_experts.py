@@ -13,18 +13,16 @@ MI300X (0.28, four starts of one machine): 23.6 GiB less cache than without eith
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections import Counter
+from collections.abc import Mapping
+from math import prod
+from typing import NamedTuple
 
-from kvplan.dtypes import Packing
-from kvplan.engines.base import parse_version
 from kvplan.engines.vllm.options import EXPANDABLE
-from kvplan.model import Model
 from kvplan.results import BudgetLine
 from kvplan.settings import Serving
-from kvplan.weights.facts import WeightSources
-from kvplan.weights.inventory import Dim, Inventory, Role, Tensor
-from kvplan.weights.ranks import Parallel, on_rank
-from kvplan.weights.stages import held
+from kvplan.weights.inventory import Inventory, Role, Tensor
+from kvplan.weights.ranks import Parallel, on_rank, stage_layers
 
 PADDED = "padding of experts"
 AMD = "amd"
@@ -32,70 +30,65 @@ _SINCE, _HOLES = (0, 25), (0, 27)
 _APART, _PADDING = 512, 256
 _MORE = 3
 """The high end: a third of the holes more."""
+_W2, _W13 = "down_proj", ("gate_proj", "up_proj")
+
+
+class _Matrix(NamedTuple):
+    """rows of all experts of a rank, bytes of a row."""
+
+    rows: int
+    width: int
+
+    @property
+    def padding(self) -> int:
+        return 0 if self.width % _APART else self.rows * _PADDING
+
+    @property
+    def bytes(self) -> int:
+        return self.rows * self.width
 
 
 def padded_lines(
-    model: Model,
-    settings: Serving,
-    version: str,
-    sources: WeightSources,
-    parallel: Parallel,
-    dtype: Packing,
+    settings: Serving, release: tuple[int, ...], inventory: Inventory, parallel: Parallel, element: int
 ) -> tuple[BudgetLine, ...]:
-    """Padding and what it leaves in the allocator, one line a stage; none where nothing is padded."""
-    release, gpu, inventory = parse_version(version), settings.gpu, sources.inventory
-    if gpu is None or gpu.vendor.lower() != AMD or release < _SINCE or inventory is None:
+    """Padding and what it leaves in the allocator, one line a stage; none where nothing is padded. element:
+    bytes of the model's dtype."""
+    gpu = settings.gpu
+    if gpu is None or gpu.vendor.lower() != AMD or release < _SINCE or parallel.redundant_experts:
         return ()
-    if sources.stated_bytes is not None or parallel.redundant_experts:
-        return ()
-    holes = release >= _HOLES and dict(settings.engine_options).get("pytorch_alloc_conf") != EXPANDABLE
-    lines = []
-    for padding, left in _stages(inventory, parallel, dtype.bytes):
-        kept = left if holes else 0
-        source = "256 bytes a row (VLLM_ROCM_MOE_PADDING), and holes in what the rows lay in before"
-        lines.append(BudgetLine(PADDED, padding + kept, padding, padding + kept + kept // _MORE, source))
+    counted = release >= _HOLES and dict(settings.engine_options).get("pytorch_alloc_conf") != EXPANDABLE
+    source = "256 bytes a row (VLLM_ROCM_MOE_PADDING), and holes in what the rows lay in before"
+    lines, start = [], 0
+    for count in stage_layers(len(inventory.layers), parallel.pipeline_parallel_size):
+        kinds = Counter(block.tensors for block in inventory.layers[start : start + count])
+        start += count
+        padding = holes = 0
+        for tensors, layers in kinds.items():
+            experts = {
+                tensor.name: _matrix(tensor, parallel, element)
+                for tensor in tensors
+                if tensor.role is Role.EXPERT and tensor.form is None
+            }
+            padding += layers * sum(matrix.padding for matrix in experts.values())
+            holes += layers * _holes(experts) if counted else 0
+        lines.append(BudgetLine(PADDED, padding + holes, padding, padding + holes + holes // _MORE, source))
     return tuple(lines) if any(line.bytes for line in lines) else ()
 
 
-def _stages(inventory: Inventory, parallel: Parallel, element: int) -> Iterable[tuple[int, int]]:
-    """(padding, holes) of the fullest rank of each stage, bytes."""
-    for tensors in held(inventory, parallel.pipeline_parallel_size):
-        experts = {
-            tensor: layers
-            for tensor, layers in tensors.items()
-            if tensor.role is Role.EXPERT and tensor.form is None and tensor.stack and tensor.columns
-        }
-        padding = sum(
-            rows * _PADDING * layers
-            for tensor, layers in experts.items()
-            for rows, width in (_matrix(tensor, parallel, element),)
-            if width % _APART == 0
-        )
-        yield padding, _holes(experts, parallel, element)
+def _matrix(tensor: Tensor, parallel: Parallel, element: int) -> _Matrix:
+    rows, columns = (
+        prod(on_rank(dim, parallel) for dim in dims)
+        for dims in ((*tensor.stack, *tensor.rows), tensor.columns)
+    )
+    return _Matrix(rows, columns * element)
 
 
-def _holes(experts: Mapping[Tensor, int], parallel: Parallel, element: int) -> int:
-    """w13 − padded w2 of each layer, where both are padded."""
-    downs = {tensor: layers for tensor, layers in experts.items() if tensor.name.endswith("down_proj")}
+def _holes(experts: Mapping[str, _Matrix]) -> int:
+    """w13 − padded w2 of one layer, where both are padded."""
     found = 0
-    for down, layers in downs.items():
-        rows, width = _matrix(down, parallel, element)
-        whole = down.name.removesuffix("down_proj")
-        first = [tensor for tensor in experts if tensor.name in (f"{whole}gate_proj", f"{whole}up_proj")]
-        sizes = [_matrix(tensor, parallel, element) for tensor in first]
-        if width % _APART == 0 and all(each % _APART == 0 for _, each in sizes):
-            found += max(0, sum(count * each for count, each in sizes) - rows * (width + _PADDING)) * layers
-    return found
-
-
-def _matrix(tensor: Tensor, parallel: Parallel, element: int) -> tuple[int, int]:
-    """(rows of all experts of a rank, bytes of a row)."""
-    rows = _product((*tensor.stack, *tensor.rows), parallel)
-    return rows, _product(tensor.columns, parallel) * element
-
-
-def _product(dims: Iterable[Dim], parallel: Parallel) -> int:
-    found = 1
-    for dim in dims:
-        found *= on_rank(dim, parallel)
+    for name, w2 in experts.items():
+        module = name.removesuffix(_W2)
+        first = [experts[module + other] for other in _W13 if module + other in experts]
+        if module != name and w2.padding and all(matrix.padding for matrix in first):
+            found += max(0, sum(matrix.bytes for matrix in first) - w2.bytes - w2.padding)
     return found

@@ -1,4 +1,4 @@
-"""What the weights take beyond their own bytes under vLLM: torch's allocator rounds them up."""
+"""What the weights take beyond their own bytes under vLLM: blocks are rounded up, rows padded."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from kvplan.engines.vllm.compressed_pass import made_beside
 from kvplan.engines.vllm.heads import keeps_latent
 from kvplan.engines.vllm.multimodal import text_only
 from kvplan.engines.vllm.options import EXPANDABLE
+from kvplan.engines.vllm.padded_experts import padded_lines
 from kvplan.model import Model
 from kvplan.results import BudgetLine
 from kvplan.settings import EAGLE_LIKE, Serving
@@ -36,7 +37,7 @@ _HOPPER, _KERNEL_CHOSEN = (9, 0), (0, 22)
 """Since then AWQ asks for the best kernel, not for Marlin (awq_marlin.py, choose_mp_linear_kernel)."""
 
 
-def rounded_lines(
+def beside_weights(
     model: Model,
     settings: Serving,
     version: str,
@@ -44,10 +45,11 @@ def rounded_lines(
     parallel: Parallel,
     dtype: Packing,
     tokens: int,
-) -> tuple[BudgetLine, ...]:
+) -> tuple[tuple[BudgetLine, ...], ...]:
     """What torch's allocator gives beyond the tensors, and what is made beside them for a batch of so many
-    tokens (`kvplan.engines.vllm.beside`, of DeepSeek-V4 `compressed_pass.made_beside`), one line a stage;
-    none where somebody read the figure, or where some of the weights lie in the CPU's memory.
+    tokens (`kvplan.engines.vllm.beside`, of DeepSeek-V4 `compressed_pass.made_beside`), with the padding of
+    experts (`kvplan.engines.vllm.padded_experts`), the lines of each stage; none where
+    somebody read the figure, or where some of the weights lie in the CPU's memory.
 
     Latent attention keeps a quantised kv_b_proj a second time in the model's dtype, whatever format it is
     stored in; of one that is not quantised W_UV and W_UK_T are views (model_executor/layers/attention/
@@ -66,7 +68,7 @@ def rounded_lines(
     inventory, gpu = sources.inventory, settings.gpu
     pages = dict(settings.engine_options).get("pytorch_alloc_conf") == EXPANDABLE
     if inventory is None or sources.stated_bytes is not None or settings.cpu_offload_gb or gpu is None:
-        return ()
+        return ((),) * parallel.pipeline_parallel_size
     release = parse_version(version)
     whole = gpu.vendor == NVIDIA and release >= _LOADED_WHOLE
     left = release >= TOWERS_LEFT and text_only(model, settings)
@@ -134,7 +136,8 @@ def rounded_lines(
             lines.append(BudgetLine(BESIDE, total + torn[stage], total, total + 2 * torn[stage], source))
         else:
             lines.append(exact(BESIDE, total, source))
-    return tuple(lines)
+    padded = padded_lines(settings, release, inventory, parallel, dtype.bytes)
+    return tuple((line, *padded[stage : stage + 1]) for stage, line in enumerate(lines))
 
 
 def _beyond(made: Inventory, stored: Inventory, parallel: Parallel, dtype: Packing) -> tuple[int, ...]:
