@@ -18,7 +18,7 @@ from kvplan.planning.search import search
 from kvplan.planning.space import classes
 from kvplan.plans.fleet import Offer
 from kvplan.plans.workload import Shape
-from kvplan.questions import ask as ask_engine
+from kvplan.deployment.counts import ask as ask_engine
 from kvplan.settings import Settings
 
 MODEL = "qwen3-32b"

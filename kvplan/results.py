@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import field
+from enum import Enum
 from fractions import Fraction
 from itertools import pairwise
 from typing import Any, Final, Literal
@@ -54,14 +55,39 @@ class PerGpu:
     """The fullest GPU."""
 
     kv_bytes_per_request: Bytes
+    """what one request holds while it answers, once its prompt has been read"""
     kv_bytes: Bytes
-    """all requests"""
+    """all requests at once, at the most that they hold together: the least cache in which they all run"""
     peak_bytes: Bytes
     """kv_bytes and what is pinned beside it after prefill"""
     bytes_per_token: Fraction
     """growth at this length before block rounding; [numerator, denominator] where not whole"""
     fixed_bytes_per_request: Bytes
     """what does not grow with tokens"""
+    prompt_bytes_per_request: Bytes | None = None
+    """what one request holds at its peak, while its prompt is read"""
+    reserved_bytes_per_request: Bytes | None = None
+    """what the engine counts for one request when it starts: its log's concurrency is made of it"""
+
+    @property
+    def json_prompt_bytes_per_request(self) -> int:
+        return self.at_prompt
+
+    @property
+    def json_reserved_bytes_per_request(self) -> int:
+        return self.reserved
+
+    @property
+    def at_prompt(self) -> int:
+        """`prompt_bytes_per_request`; an engine that says none holds as much all the time."""
+        given = self.prompt_bytes_per_request
+        return self.kv_bytes_per_request if given is None else given
+
+    @property
+    def reserved(self) -> int:
+        """`reserved_bytes_per_request`; an engine that says none counts what a request holds."""
+        given = self.reserved_bytes_per_request
+        return self.kv_bytes_per_request if given is None else given
 
 
 @record()
@@ -260,6 +286,47 @@ class Refusal:
     help: tuple[str, ...] = ()
 
 
+class Verdict(str, Enum):
+    """Whether a deployment holds the load."""
+
+    YES = "yes"
+    """the safe pool holds it"""
+    LIKELY = "likely"
+    """the likely pool holds it"""
+    UNLIKELY = "unlikely"
+    """only the most that may be left for the cache would hold it"""
+    NO = "no"
+
+
+@record()
+class Capacity:
+    """Requests of the asked shape that run at once."""
+
+    requests: Count
+    """in the likely pool, over all replicas"""
+    safe_requests: Count
+    """in the safe pool, over all replicas"""
+    requests_per_pool: Count
+    safe_requests_per_pool: Count
+
+
+@record()
+class DeploymentRef:
+    """What would be started."""
+
+    gpus: Positive
+    gpus_per_replica: Positive
+    replicas: Positive
+    pools: Positive
+    """pools with requests of their own, over all replicas"""
+    idle_gpus: Count
+    """GPUs that no replica uses"""
+    requests: Positive
+    """requests at once that were asked for, over all replicas; request.count is the fullest pool's part"""
+    chosen: Mapping[str, str]
+    """settings that kvplan chose, and why"""
+
+
 class Answered(Shown):
     """A base of answers that keep what they were asked with beside their value: it counts neither for
     equality nor for the JSON."""
@@ -270,7 +337,7 @@ class Answered(Shown):
 
 def row_of(result: SizeResult) -> dict[str, Any]:
     """An answer as one flat row: what people compare models, GPUs and lengths by."""
-    asked, pool, budget = getattr(result, "asked", None), result.pool, result.budget
+    pool, budget, capacity = result.pool, result.budget, result.capacity
     sized = result.sized
     per_token = result.per_gpu.bytes_per_token
     return {
@@ -280,8 +347,10 @@ def row_of(result: SizeResult) -> dict[str, Any]:
         "gpu": None if budget is None else budget.gpu,
         "tokens": result.request.tokens,
         "ok": result.ok,
-        "requests": 0 if not result.ok else None if pool is None else pool.max_running,
-        "safe_requests": asked.safe_requests(result) if asked is not None else None,
+        "gpus": None if result.deployment is None else result.deployment.gpus,
+        "verdict": None if result.verdict is None else result.verdict.value,
+        "requests": 0 if not result.ok else None if capacity is None else capacity.requests,
+        "safe_requests": None if capacity is None else capacity.safe_requests,
         "kv_bytes_per_request": result.per_gpu.kv_bytes_per_request if sized else None,
         "kv_bytes_per_token": _plain_number(per_token) if sized else None,
         "kv_bytes_per_request_all_gpus": result.total.kv_bytes_per_request if sized else None,
@@ -321,12 +390,19 @@ class SizeResult(Answered):
     """where layers are dealt over several GPUs, or left in host memory"""
     host: tuple[HostLine, ...] = ()
     """what one engine takes of the host's memory, where that is known"""
+    deployment: DeploymentRef | None = None
+    """the servers that the answer is about"""
+    capacity: Capacity | None = None
+    """null where no memory is known"""
+    verdict: Verdict | None = None
+    """yes: the safe pool holds the load; likely: the likely pool does; unlikely: only the upper end of the
+    estimate does; no; null where nothing was counted"""
     schema_version: Literal[1] = field(default=SCHEMA_VERSION)
 
     JSON = (
         "schema_version", "model", "engine", "settings", "request", "per_gpu", "total", "layers", "weights",
         "budget", "pool", "refusal", "warnings", "devices",
-        "host",
+        "host", "deployment", "capacity", "verdict",
     )  # fmt: skip
     JSON_OPTIONAL = ("devices", "host")
 

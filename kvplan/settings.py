@@ -83,6 +83,8 @@ class Settings(Serving):
     """requests at once"""
     media: tuple[tuple[str, object], ...] = ()
     """what images, video and audio add, for the answer's settings; `tokens` has them already"""
+    gpus: int | None = None
+    """GPUs that were named, over all replicas; None: as many as one server takes"""
     spread: bool = False
     """the tensor-parallel size stands for the GPUs that were named; nobody wrote it"""
     starts: bool = False
@@ -217,6 +219,7 @@ LONGEST = -1
 MOST_GIB = 10**6
 _AT_LEAST_ONE = (
     "requests",
+    "gpus",
     "answer_tokens",
     "tensor_parallel_size",
     "pipeline_parallel_size",

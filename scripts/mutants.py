@@ -51,8 +51,8 @@ TESTS = {
         "tests/core/test_questions.py",
         "tests/laws/test_auto_length.py",
     ),
-    "kvplan.questions.bisection": ("tests/core/test_bisection.py",),
-    "kvplan.questions.fixes": (
+    "kvplan.bisection": ("tests/core/test_bisection.py",),
+    "kvplan.deployment.fixes": (
         "tests/core/test_questions_by_hand.py",
         "tests/core/test_questions.py",
         "tests/core/test_fixes_of_vllm.py",

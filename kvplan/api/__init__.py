@@ -9,8 +9,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, overload
 
 from kvplan.api.arguments import check_each, check_type, takes
-from kvplan.api.asked import Asked
-from kvplan.api.helps import with_ways_out
 from kvplan.api.load import MODEL, ModelLike, gpus_of, load_gpu, load_model
 from kvplan.api.options import (
     OPTION_NAMES,
@@ -20,16 +18,16 @@ from kvplan.api.options import (
     parse_length,
     parse_number,
 )
+from kvplan.api.suggestions import with_suggestions
+from kvplan.deployment.answer import answer
+from kvplan.deployment.question import Question
 from kvplan.engines import check_options, default_engine
-from kvplan.engines.base import Choice
 from kvplan.engines.budget import choose
-from kvplan.engines.doors import head_of, through
+from kvplan.engines.doors import head_of
 from kvplan.errors import KvplanError
 from kvplan.files.cards.ollama_names import named_in
-from kvplan.model import Model
-from kvplan.questions import ask
 from kvplan.results import SizeResult
-from kvplan.settings import MEDIA, Settings
+from kvplan.settings import MEDIA
 
 if TYPE_CHECKING:
     from datetime import date
@@ -50,17 +48,12 @@ _TEXT, _FLAG, _PLACE = (str,), (bool,), (str, Path)
 _SHARE = (Fraction, int, float, str)
 
 
-def planned(plan: Plan) -> tuple[Model, Choice, Settings]:
-    """The model, the engine and the question of a plan: its settings, and so many requests of such a length
-    on one of its pools, the safe one where the plan requires that. Raises KvplanError where the model or the
-    engine is not known."""
-    from kvplan.plans.plan import SAFE
-    from kvplan.plans.question import settings_of
+def planned(plan: Plan) -> Question:
+    """The question of a plan: do its servers hold the load that it requires? Raises KvplanError where the
+    model or the engine is not known."""
+    from kvplan.plans.question import question_of
 
-    choice = choose(plan.engine)
-    if plan.require.pool == SAFE:
-        choice = replace(choice, pool=SAFE)
-    return load_model(plan.model), choice, settings_of(plan)
+    return question_of(plan, load_model(plan.model), choose(plan.engine))
 
 
 @overload
@@ -105,12 +98,13 @@ def size(model: ModelLike | Plan, *, engine: str | None = None, **options: Any) 
         from kvplan.architectures.media.request import with_media
 
         settings = with_media(loaded, settings, media)
-    return _answered(Asked(loaded, *through(loaded, choice, settings)))
+    return _sized(Question(loaded, choice, settings))
 
 
-def _answered(asked: Asked) -> SizeResult:
-    result = with_ways_out(*asked, ask(*asked))
-    result.asked = asked
+def _sized(question: Question) -> SizeResult:
+    found = with_suggestions(answer(question))
+    result = found.result
+    result.asked = found
     return result
 
 
@@ -126,8 +120,8 @@ def _size_plan(plan: Plan, engine: str | None, options: dict[str, Any]) -> SizeR
             f"{wrong[0] if wrong else 'engine'} belongs to a model: a plan says its own",
             help="beside a plan: " + ", ".join(OF_A_QUESTION),
         )
-    model, choice, settings = planned(plan)
-    return _answered(Asked(model, *through(model, choice, changed_settings(settings, options))))
+    question = planned(plan)
+    return _sized(replace(question, settings=changed_settings(question.settings, options)))
 
 
 @takes(url=_TEXT, token=_TEXT, engine=_TEXT)

@@ -10,13 +10,16 @@ from typing import Any, ClassVar, Literal
 from kvplan.api.load import gpus_of, load_model
 from kvplan.api.runs_on import check_runs
 from kvplan.architectures.weights import sources_of
+from kvplan.deployment.answer import answer
+from kvplan.deployment.lengths import longest_of
+from kvplan.deployment.question import Question
 from kvplan.engines import DEFAULT_ENGINE
-from kvplan.engines.base import SAFE, Choice, has_kind
+from kvplan.engines.base import Choice, has_kind
 from kvplan.engines.budget import choose
 from kvplan.engines.budget.laws import check_engine
 from kvplan.engines.budget.parts import APPLE
 from kvplan.engines.folders import FOLDERS
-from kvplan.engines.spill import HOST_MEMORY, PLACES, spill, spills
+from kvplan.engines.spill import HOST_MEMORY, PLACES, spills
 from kvplan.engines.traits import traits_of
 from kvplan.errors import KvplanError
 from kvplan.families import Kind
@@ -26,10 +29,9 @@ from kvplan.files.cards.index import CardSummary, key_of
 from kvplan.files.weight_formats import weight_formats
 from kvplan.gpu import Gpu
 from kvplan.model import Model
-from kvplan.questions import ask, max_requests
 from kvplan.record import field_names, record
 from kvplan.results import SCHEMA_VERSION, TOO_FEW_STATES
-from kvplan.settings import Settings, started_in
+from kvplan.settings import Settings
 from kvplan.shown import Shown
 
 AS_STORED = "as stored"
@@ -98,7 +100,8 @@ def fits(
     gpu: Gpu | str, *, engine: str | None = None, tokens: int = TOKENS, requests: int = 1,
     models: str | None = None, formats: Sequence[str] | None = None, host_memory: int | None = None,
 ) -> FitResult:  # fmt: skip
-    """The models with a card that hold so many requests of such a length, safely, on a GPU (``2xrtx-3090``).
+    """The models with a card that hold so many requests of such a length on a GPU (``2xrtx-3090``), safely in
+    the best of their formats that does, else likely.
 
     engine: ``llamacpp`` by default on Apple's GPUs, else vLLM. models: only those whose name has this.
     formats: builds to try, the best first; by default the engine's own list (GGUF mixtures), else the
@@ -112,7 +115,7 @@ def fits(
     traits = traits_of(choice.engine.name)
     spread = traits.spread or "tensor_parallel_size"
     many: dict[str, Any] = {spread: count}
-    base = replace(Settings(gpu=kind, tokens=tokens, max_model_len=tokens), **many)
+    base = replace(Settings(gpu=kind, tokens=tokens, requests=requests), **many)
     check_engine(choice, base)
     check_runs(choice, kind)
     if host_memory is not None:
@@ -198,7 +201,7 @@ def _row(
 ) -> FitRow | str:
     """The first build that holds the requests, or why none does."""
     model = load_model(card.id)
-    said = UNKNOWN
+    said, second = UNKNOWN, None
 
     def named(found: FitRow, checkpoint: Model) -> FitRow:
         inventory = sources_of(model).inventory
@@ -206,23 +209,23 @@ def _row(
         own = card.slug if checkpoint is model else checkpoint.id
         return replace(found, model=card.slug, parameters=card.parameters or counted, checkpoint=own)
 
+    on_gpus = replace(base, engine_options=tuple(one for one in base.engine_options if one[0] != HOST_MEMORY))
     for checkpoint, build in _tried(model, choice, base, builds):
-        settings = replace(base, quantization=build) if build in builds and build != AS_STORED else base
-        found = _fit(checkpoint, choice, settings, build, requests, wrong)
+        settings = replace(on_gpus, quantization=build) if build in builds and build != AS_STORED else on_gpus
+        found = _fit(checkpoint, choice, settings, build, wrong)
         if isinstance(found, FitRow):
-            return named(found, checkpoint)
+            if found.safe_requests >= requests:
+                return named(found, checkpoint)
+            second = second or named(found, checkpoint)
+            continue
         if found != TOO_LARGE and checkpoint is model and not builds:
             return found
         said = found if checkpoint is model or builds else said
-    if said != TOO_LARGE or HOST_MEMORY not in dict(base.engine_options):
-        return said
-    asked = replace(base, requests=requests)
-    if builds:  # of the smallest the least lies in host memory
-        asked = replace(asked, quantization=builds[-1])
-    settings, notes = spill(model, choice, asked)
-    found = (
-        _fit(model, choice, settings, settings.quantization or AS_STORED, requests, wrong) if notes else said
-    )
+    if second is not None or said != TOO_LARGE or on_gpus == base:
+        return second or said
+    # Of the smallest build the least lies in host memory.
+    asked = replace(base, quantization=builds[-1]) if builds else base
+    found = _fit(model, choice, asked, asked.quantization or AS_STORED, wrong)
     return named(found, model) if isinstance(found, FitRow) else said
 
 
@@ -245,55 +248,44 @@ def _tried(
 
 
 def _fit(
-    model: Model, choice: Choice, settings: Settings, build: str, requests: int, wrong: list[KvplanError]
+    model: Model, choice: Choice, settings: Settings, build: str, wrong: list[KvplanError]
 ) -> FitRow | str:
     own = model.max_model_len
     if own is not None and own < (settings.tokens or TOKENS):
         return TOO_SHORT
     try:
-        settings = _started(model, choice, settings, requests)
-        result = ask(model, choice, settings)
+        settings = _started(model, choice, settings)
+        found = answer(Question(model, choice, settings))
     except KvplanError as error:
         wrong.append(error)
         return _SAID.get(error.code, REFUSED)
-    if result.budget is None or result.weights is None:
-        return (
-            REFUSED
-            if result.refusal is not None and result.refusal.largest_max_model_len is None
-            else UNKNOWN
-        )
-    if result.refusal is not None and result.refusal.largest_max_model_len is None:
+    result, capacity = found.result, found.result.capacity
+    refusal = result.refusal
+    by_length = refusal is not None and refusal.largest_max_model_len is not None
+    if result.budget is None or result.weights is None or capacity is None:
+        return REFUSED if refusal is not None and not by_length else UNKNOWN
+    if refusal is not None and not by_length:
         return TOO_LARGE if not result.budget.kv_pool_bytes else REFUSED
-    likely = replace(started_in(settings, result.budget.kv_pool_bytes), requests=1)
-    safe = replace(likely, kv_cache_memory=result.budget.kv_pool_low_bytes)
-    surely = max_requests(model, choice, safe) if result.budget.kv_pool_low_bytes else 0
-    if surely < requests:
+    placed = any(name in dict(found.deployment.settings.engine_options) for name in PLACES)
+    if not found.holds or (placed and HOST_MEMORY not in dict(settings.engine_options)):
         return TOO_LARGE
-    starts = None
-    if own is not None:
-        longest = ask(model, choice, replace(safe, max_model_len=None, tokens=None))
-        starts = own if longest.refusal is None else longest.refusal.largest_max_model_len
-    most = max_requests(model, choice, likely)
-    held = result.weights.bytes_per_gpu
-    hosted = sum(one.low_bytes for one in result.host) if _is_placed(settings) else 0
+    longest = longest_of(found)
+    hosted = sum(one.low_bytes for one in result.host) if placed else 0
     return FitRow(
-        model.id, None, build, held, most, surely, starts, not is_unverified(model),
+        model.id, None, build, result.weights.bytes_per_gpu, capacity.requests, capacity.safe_requests,
+        None if longest is None or own is None else longest.safe, not is_unverified(model),
         max_num_seqs=settings.max_num_seqs, host_bytes=hosted,
     )  # fmt: skip
 
 
-def _is_placed(settings: Settings) -> bool:
-    """Whether the engine's own fitting has placed the layers."""
-    return any(name in dict(settings.engine_options) for name in PLACES)
-
-
-def _started(model: Model, choice: Choice, settings: Settings, requests: int) -> Settings:
+def _started(model: Model, choice: Choice, settings: Settings) -> Settings:
     """The settings, with the most sequences (a power of two) that start in the safe pool where the engine's
     own default does not."""
     most, own = _MOST_SEQUENCES, settings
-    while has_kind(model, Kind.STATE) and most >= requests:
-        found = [ask(model, one, settings).refusal for one in (choice, replace(choice, pool=SAFE))]
-        if not any(one is not None and one.code == TOO_FEW_STATES for one in found):
+    while has_kind(model, Kind.STATE) and most >= settings.requests:
+        found = answer(Question(model, choice, settings))
+        counted = [one.refusal for one in (found.likely, found.safe) if one is not None]
+        if not any(one is not None and one.code == TOO_FEW_STATES for one in counted):
             return settings
         settings, most = replace(settings, max_num_seqs=most), most // 2
     return own

@@ -109,6 +109,8 @@ def make_settings(**options: Any) -> Settings:
         elif name == "speculative_method":
             value = known_method(value)
         values[name] = value
+    if values.get("gpu") is not None:
+        values["gpus"] = count if count > 1 else None
     if count > 1:
         beside = own.get("prefill_context_parallel_size")
         inside = own.get("enable_dp_attention") is True
@@ -169,15 +171,16 @@ def _spread_over(count: int, values: dict[str, Any], *, dp_inside: bool, beside:
         values["tensor_parallel_size"] = count // others
         values["spread"] = True
     elif (tensor or 1) * others > count:
+        needed = (tensor or 1) * others
         raise KvplanError(
             "bad-setting",
-            f"the parallel sizes take {(tensor or 1) * others} GPUs, and --gpu names {count}",
-            help="leave --tp out, or name as many GPUs",
+            f"the parallel sizes take {needed} GPUs, and --gpu names {count}",
+            help=f"leave --tp out, or name as many GPUs: --gpu {needed}x{values['gpu'].slug}",
         )
 
 
 _DEFAULTS = Settings()
-OPTION_NAMES = [name for name in field_names(Settings) if name not in ("spread", "starts")]
+OPTION_NAMES = [name for name in field_names(Settings) if name not in ("gpus", "spread", "starts")]
 _COMPUTED = ("engine_options", "media")
 """Settings that follow from other keywords."""
 

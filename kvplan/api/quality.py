@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from kvplan.api.load import load_model
+from kvplan.deployment.counts import ask, kv_dtypes_to_compare
 from kvplan.dtypes import KV_DTYPES, KvDtype, kv_dtype
 from kvplan.engines.base import Choice
 from kvplan.engines.budget import choose
@@ -14,7 +15,6 @@ from kvplan.errors import CannotRunHere, KvplanError, did_you_mean
 from kvplan.model import Model
 from kvplan.numerics import drawn
 from kvplan.numerics.results import FormatCost, FormatError, InputErrors, LayerErrors, QualityResult
-from kvplan.questions import ask, kv_dtypes_to_compare
 from kvplan.settings import Settings
 
 FORMATS = (

@@ -9,10 +9,11 @@ from typing import NamedTuple, TypeVar
 
 from kvplan.api.checking.load import Loader, checked
 from kvplan.api.checking.paths import readings_of
-from kvplan.api.fits import Fitting
 from kvplan.api.planning import plan as plan_anew
 from kvplan.api.planning.levers import levers_here
 from kvplan.checking.case import Case
+from kvplan.deployment.counts import SHORTEST_RUNG, powers_of_two
+from kvplan.deployment.lengths import Rung
 from kvplan.errors import KvplanError
 from kvplan.gpu import Gpu
 from kvplan.planning import from_plan
@@ -25,7 +26,6 @@ from kvplan.plans.plan import Plan
 from kvplan.plans.question import requests_of, tokens_of
 from kvplan.plans.receipt import ReadReceipt
 from kvplan.plans.workload import Workload
-from kvplan.questions import SHORTEST_RUNG, powers_of_two
 from kvplan.results import SizeResult
 from kvplan.simulation.results import SimulationResult
 from kvplan.units import GIB
@@ -46,7 +46,7 @@ class PlanReport(NamedTuple):
     checked: CheckedPlan
     plan: Plan | None = None
     result: SizeResult | None = None
-    lengths: tuple[Fitting, ...] = ()
+    lengths: tuple[Rung, ...] = ()
     kinds: PlanResult | None = None
     levers: tuple[Lever, ...] = ()
     receipts: tuple[tuple[str, ReadReceipt | KvplanError], ...] = ()
@@ -106,7 +106,7 @@ def _report(
     return found._replace(left_out=tuple(wrong))
 
 
-def _lengths(case: Case) -> tuple[Fitting, ...]:
+def _lengths(case: Case) -> tuple[Rung, ...]:
     """Powers of two up to what the engine is started for, and the lengths that the plan names."""
     longest = case.max_model_len
     if longest is None:
@@ -115,7 +115,7 @@ def _lengths(case: Case) -> tuple[Fitting, ...]:
     lengths = {*powers_of_two(min(SHORTEST_RUNG, longest), longest)}
     lengths |= {tokens for tokens in named if tokens is not None and tokens <= longest}
     return tuple(
-        Fitting(tokens, *(case.most(tokens, safe=safe, reserve=False) for safe in (False, True)))
+        Rung(tokens, *(case.most(tokens, safe=safe, reserve=False) for safe in (False, True)))
         for tokens in sorted(lengths)
     )
 

@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 
 from kvplan.comparison.memory import DRAFTED, SAME_WEIGHTS, budget_with
 from kvplan.comparison.recognise import Recognised, recognise
+from kvplan.deployment.counts import ask
 from kvplan.dtypes import scalar
 from kvplan.engines import ENGINES
 from kvplan.engines.budget.parts import kernels_of, parallel_for, sources_for
@@ -23,7 +24,6 @@ from kvplan.files.gpus.find import gpu_of_size
 from kvplan.files.servers.sightings import gpu_of, gpus_seen, model_named, names_in, one_kind, told_total
 from kvplan.gpu import Gpu
 from kvplan.model import Model
-from kvplan.questions import ask
 from kvplan.units import gib
 from kvplan.weights.facts import weights_by_kernel
 

@@ -1,6 +1,6 @@
 """One plan, its model and its engine: whether it starts, and what a request takes of its pool.
 
-Everything is the engine's own answer (`kvplan.questions.ask`): a share of a pool is what a request takes of
+Everything is the engine's own answer (`kvplan.deployment.counts.ask`): a share of a pool is what a request takes of
 it by the engine's allocator, and a pool is what the budget of the named GPU leaves.
 """
 
@@ -10,6 +10,7 @@ from dataclasses import replace
 from fractions import Fraction
 from functools import cached_property, lru_cache
 
+from kvplan.deployment.counts import IN_HOST, ask, uncounted
 from kvplan.engines import own_settings
 from kvplan.engines.base import Choice
 from kvplan.engines.budget import BUDGETS, TOO_LARGE, choose, divides, in_safe_pool
@@ -20,7 +21,6 @@ from kvplan.model import Model
 from kvplan.plans.plan import SAFE, Plan
 from kvplan.plans.question import caches_in_host, generated_of, pools_of, requests_of, start_of
 from kvplan.plans.serve import host_tiers
-from kvplan.questions import IN_HOST, ask, uncounted
 from kvplan.results import Budget, Refusal, SizeResult
 from kvplan.settings import LONGEST, Settings
 

@@ -16,12 +16,12 @@ from typing import Any, NamedTuple
 from kvplan.checking.case import Case
 from kvplan.checking.rules import STARTED_CODES, errors_of
 from kvplan.checking.start import MOST
+from kvplan.deployment.fixes import LARGEST_SHARE, least_trials
 from kvplan.errors import KvplanError
 from kvplan.plans.findings import Finding
 from kvplan.plans.plan import Plan
 from kvplan.plans.question import HOST_MEMORY
 from kvplan.plans.serve import flag_for, serve_of
-from kvplan.questions.fixes import LARGEST_SHARE, least_trials
 from kvplan.units import MIB, ceil_div
 
 MOST_REPLICAS = 4096

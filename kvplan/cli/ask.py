@@ -1,7 +1,8 @@
-"""From parsed options to the questions: which models, which engines, which settings."""
+"""From parsed options to questions: which models, which engines, which settings."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import replace
 from itertools import product
 from typing import Any, NamedTuple
@@ -11,23 +12,25 @@ from kvplan.cli.commands import Given, text_of
 from kvplan.cli.given import gather
 from kvplan.cli.plan_word import is_plan_file, only, plan_of
 from kvplan.cli.terminal import COLOR_WORDS
+from kvplan.deployment.counts import kv_dtypes_to_compare
+from kvplan.deployment.question import Question
 from kvplan.engines import ENGINES, check_options, default_engine
 from kvplan.engines.base import Choice
 from kvplan.engines.budget import choose
-from kvplan.engines.doors import head_of, through
+from kvplan.engines.doors import head_of
 from kvplan.errors import KvplanError
 from kvplan.files.cards.ollama_names import named_in
 from kvplan.model import Model
 from kvplan.plans.plan import Plan
-from kvplan.questions import kv_dtypes_to_compare
 from kvplan.settings import MEDIA, Settings
 
 ALL = "all"
 
 
-class Question(NamedTuple):
-    """Everything one command line asks for. names: as typed; lengths, counts: as given, for ladders.
-    plan: where a plan file asks."""
+class Typed(NamedTuple):
+    """Everything that one command line asks. names: as typed; lengths, counts: as given, for ladders.
+    forgiving: engines or dtypes were not named one by one, so one that does not apply is only a row. plan:
+    where a plan file asks."""
 
     names: list[str]
     models: list[Model]
@@ -38,12 +41,26 @@ class Question(NamedTuple):
     forgiving: bool
     plan: Plan | None = None
 
+    def __len__(self) -> int:
+        """Questions on the line."""
+        return len(self.models) * len(self.choices) * len(self.variants)
 
-def question(names: list[str], given: Given, *, compare_dtypes: bool = False) -> Question:
-    """Load the models, choose the engines, and make one Settings for each combination of the lists.
+    def question(self, model: Model, choice: Choice, settings: Settings) -> Question:
+        """One of the questions."""
+        return Question(model, choice, settings, self.lengths, written=self.plan is not None)
 
-    forgiving: engines or dtypes were not named one by one, so one that does not apply is only a row.
-    """
+    @property
+    def first(self) -> Question:
+        return self.question(self.models[0], self.choices[0], self.variants[0])
+
+    def questions(self) -> Iterator[Question]:
+        """Every model under every engine with every variant of the settings, in that order."""
+        for model, choice, settings in product(self.models, self.choices, self.variants):
+            yield self.question(model, choice, settings)
+
+
+def typed(names: list[str], given: Given, *, compare_dtypes: bool = False) -> Typed:
+    """Load the models, choose the engines, and make one Settings for each combination of the lists."""
     if names.count("-") > 1:
         raise KvplanError("bad-usage", "standard input can be one model only")
     if any(is_plan_file(name) for name in names):
@@ -76,9 +93,8 @@ def question(names: list[str], given: Given, *, compare_dtypes: bool = False) ->
         from kvplan.architectures.media.request import with_media
 
         variants = [with_media(models[0], settings, media) for settings in variants]
-    if any(choice.door for choice in choices) or len(models) == len(choices) == len(variants) == 1:
-        choices, variants = _through(models, choices, variants)
-    return Question(
+        lengths = [settings.tokens for settings in variants]
+    return Typed(
         names,
         models,
         choices,
@@ -89,34 +105,20 @@ def question(names: list[str], given: Given, *, compare_dtypes: bool = False) ->
     )
 
 
-def _through(
-    models: list[Model], choices: list[Choice], variants: list[Settings]
-) -> tuple[list[Choice], list[Settings]]:
-    """The question as the engine behind a program is asked it."""
-    if len(models) > 1 or len(choices) > 1:
-        named = " ".join(choice.door or choice.engine.name for choice in choices)
-        raise KvplanError("bad-usage", f"--engine {named}: one model and one program at a time")
-    asked = [through(models[0], choices[0], settings) for settings in variants]
-    notes = tuple(dict.fromkeys(note for choice, _ in asked for note in choice.notes))
-    return [replace(choices[0], notes=notes)], [settings for _, settings in asked]
-
-
-def _of_plan(names: list[str], given: Given) -> Question:
+def _of_plan(names: list[str], given: Given) -> Typed:
     """The question that a plan file asks, at other lengths and numbers where they are given."""
     if len(names) > 1:
         raise KvplanError("bad-usage", "one plan is sized at a time", help="kvplan check " + " ".join(names))
-    typed = only(given, OF_A_QUESTION, names[0])
+    values = only(given, OF_A_QUESTION, names[0])
     plan = plan_of(names[0], given, needs_gpu=False)
-    model, choice, base = planned(plan)
-    lengths, counts = typed.pop("tokens", [None]), typed.pop("requests", [None])
-    base = _with(base, **typed)
+    question = planned(plan)
+    lengths, counts = values.pop("tokens", [None]), values.pop("requests", [None])
+    base = _with(question.settings, **values)
     variants = [_with(base, tokens=tokens, requests=number) for tokens, number in product(lengths, counts)]
-    if len(variants) == 1:
-        choice, variants[0] = through(model, choice, variants[0])
-    return Question(
+    return Typed(
         names,
-        [model],
-        [choice],
+        [question.model],
+        [question.choice],
         variants,
         tuple(tokens for tokens in lengths if tokens is not None),
         tuple(number for number in counts if number is not None),

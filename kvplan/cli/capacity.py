@@ -6,13 +6,12 @@ import shlex
 from itertools import product
 from typing import Any
 
-from kvplan.api.capacity import Held, held
 from kvplan.cli.answer import Answer
-from kvplan.cli.ask import question
+from kvplan.cli.ask import typed as typed_of
 from kvplan.cli.commands import Given, is_given, text_of
 from kvplan.cli.options import OPTIONS
 from kvplan.cli.typed import typed_words
-from kvplan.engines.base import Choice
+from kvplan.deployment.machines import Machine, machine
 from kvplan.errors import EXIT_CANNOT_ANSWER, EXIT_NO, EXIT_OK, KvplanError
 from kvplan.model import Model
 from kvplan.results import SCHEMA_VERSION
@@ -32,12 +31,12 @@ def machines(given: Given) -> list[dict[str, Any]]:
 
 def run(words: list[str], given: Given) -> Answer:
     """Requests at once by machine and length. Raises KvplanError(bad-usage) for what makes no one table."""
-    lines: list[Held] = []
+    lines: list[Machine] = []
     typed: list[dict[str, Any]] = []
     wrong: list[KvplanError] = []
     for options in machines(given):
         try:
-            asked = question(words, options)
+            asked = typed_of(words, options)
         except KvplanError as error:
             if error.code != "bad-setting":
                 raise
@@ -45,14 +44,14 @@ def run(words: list[str], given: Given) -> Answer:
             continue
         settings = asked.variants[0]
         several = len(asked.models) * len(asked.choices) > 1 or len(asked.counts) > 1
-        if several or asked.plan is not None or is_given(given, "ladder") or settings.gpu is None:
+        if several or asked.plan is not None or is_given(given, "show") or settings.gpu is None:
             raise KvplanError(
                 "bad-usage", "a table of GPUs takes one model, one engine, one number of requests and --gpu"
             )
         model, choice = asked.models[0], asked.choices[0]
         lengths = asked.lengths or _usual(model)
         wanted = settings.requests
-        line = held(model, choice, settings, lengths)
+        line = machine(asked.first, lengths)
         if line not in lines:
             lines.append(line)
             typed.append(options)
@@ -60,7 +59,8 @@ def run(words: list[str], given: Given) -> Answer:
         raise wrong[0]
     code = _code(lines, wanted)
     if is_given(given, "json"):
-        return Answer(data=_data(model, choice, lines), code=code)
+        engine = {"name": choice.engine.name, "version": choice.version}
+        return Answer(data=_data(model, engine, lines), code=code)
     from kvplan.report.capacity import capacity_screen
     from kvplan.report.notes import none_holds
 
@@ -69,11 +69,11 @@ def run(words: list[str], given: Given) -> Answer:
     return Answer([*no, *capacity_screen(model, choice, lines, lengths, wanted, step=step)], code=code)
 
 
-def _step(words: list[str], lines: list[Held], typed: list[dict[str, Any]], wanted: int) -> str:
+def _step(words: list[str], lines: list[Machine], typed: list[dict[str, Any]], wanted: int) -> str:
     """The first machine that holds what was asked for by itself, as its line was counted: the length that it
     holds and what its server was started with, where they were not typed."""
 
-    def held(one: Held) -> list[int]:
+    def held(one: Machine) -> list[int]:
         return [cell.tokens for cell in one.cells if cell is not None and cell.likely >= wanted]
 
     answered = [(one, options) for one, options in zip(lines, typed) if one.why is None]
@@ -81,7 +81,7 @@ def _step(words: list[str], lines: list[Held], typed: list[dict[str, Any]], want
     if first is None:
         return ""
     line, options = first
-    longest, told = max(held(line), default=None), line.max_model_len
+    longest, told = max(held(line), default=None), line.chosen_length
     if line.alone:
         told = longest
     if longest is not None and (line.alone or longest != max(cell.tokens for cell in line.cells if cell)):
@@ -97,18 +97,19 @@ def _usual(model: Model) -> tuple[int, ...]:
     return (*found, own) if own is not None and own <= _LENGTHS[-1] else found
 
 
-def _code(lines: list[Held], wanted: int) -> int:
+def _code(lines: list[Machine], wanted: int) -> int:
     cells = [cell for line in lines for cell in line.cells if cell is not None]
     if not cells:
         return EXIT_CANNOT_ANSWER
     return EXIT_OK if any(cell.likely >= wanted for cell in cells) else EXIT_NO
 
 
-def _data(model: Model, choice: Choice, lines: list[Held]) -> dict[str, Any]:
+def _data(model: Model, engine: dict[str, str], lines: list[Machine]) -> dict[str, Any]:
     rows = [
         {
             "gpu": line.gpu.slug,
             "gpus": line.gpus,
+            "replicas": line.replicas,
             "tensor_parallel_size": line.tensor_parallel_size,
             "weights_bytes": line.weights,
             "started_for_each_length": line.alone,
@@ -117,5 +118,4 @@ def _data(model: Model, choice: Choice, lines: list[Held]) -> dict[str, Any]:
         }
         for line in lines
     ]
-    engine = {"name": choice.engine.name, "version": choice.version}
     return {"schema_version": SCHEMA_VERSION, "model": model.id, "engine": engine, "machines": rows}

@@ -10,6 +10,7 @@ from kvplan.cli.answer import Answer
 from kvplan.cli.ask import check_color
 from kvplan.cli.commands import Given, is_given, text_of
 from kvplan.cli.plan_word import plan_of
+from kvplan.deployment.counts import ask
 from kvplan.engines.budget import choose
 from kvplan.engines.spill import spill
 from kvplan.errors import EXIT_NO, KvplanError
@@ -18,7 +19,6 @@ from kvplan.model import Model
 from kvplan.plans.plan import Plan
 from kvplan.plans.question import start_of
 from kvplan.plans.serve import remarks
-from kvplan.questions import ask
 from kvplan.report.check.shown import one_line
 from kvplan.report.emit import DATA, emit
 from kvplan.report.layout import line

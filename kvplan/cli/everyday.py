@@ -45,7 +45,7 @@ EVERYDAY: dict[str, Everyday] = {
             *_DEPLOYMENT[:-2],
             _SHARE,
             ("kv_cache_memory", "a cache of this size instead of a GPU"),
-            ("ladder", "requests by length, lengths by number"),
+            ("show", "lengths, least (what holds the load), formats"),
             _VERBOSE,
             _JSON,
         ),

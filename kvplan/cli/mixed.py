@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from kvplan.api.mix import Mix, Part, mixed
 from kvplan.cli.answer import Answer
-from kvplan.cli.ask import question
+from kvplan.cli.ask import typed
 from kvplan.cli.commands import Given, is_given, text_of
 from kvplan.cli.options import whole_number
+from kvplan.deployment.mix import Mix, Part, mixed
 from kvplan.errors import EXIT_NO, EXIT_OK, KvplanError
 from kvplan.results import SCHEMA_VERSION
 from kvplan.units import parse_tokens
@@ -35,27 +35,23 @@ def parts_of(text: str, requests: int | None) -> tuple[Part, ...]:
 
 def run(words: list[str], given: Given) -> Answer:
     """Whether the mix is held, and how many in its proportions are. Raises KvplanError(bad-usage)."""
-    typed = text_of(given, "requests")
-    parts = parts_of(text_of(given, "tokens") or "", None if typed is None else whole_number(typed))
-    asked = question(words, {**given, "tokens": None, "requests": None})
-    if (
-        len(asked.models) * len(asked.choices) * len(asked.variants) > 1
-        or asked.plan
-        or is_given(given, "ladder")
-        or is_given(given, "least")
-    ):
+    requests = text_of(given, "requests")
+    number = None if requests is None else whole_number(requests)
+    parts = parts_of(text_of(given, "tokens") or "", number)
+    asked = typed(words, {**given, "tokens": None, "requests": None})
+    if len(asked) > 1 or asked.plan or is_given(given, "show"):
         raise KvplanError(
             "bad-usage",
             "a mix of lengths takes one model, one engine and one machine",
             help="a plan has its mix under `workload:`",
         )
-    found = mixed(asked.models[0], asked.choices[0], asked.variants[0], parts)
+    found = mixed(asked.first, parts)
     code = EXIT_OK if found.held_in(found.likely) else EXIT_NO
     if is_given(given, "json"):
         return Answer(data=_data(found), code=code)
     from kvplan.report.mix import mix_screen
 
-    return Answer(mix_screen(found, asked.variants[0]), code=code)
+    return Answer(mix_screen(found), code=code)
 
 
 def _data(found: Mix) -> dict[str, object]:

@@ -263,14 +263,11 @@ PLAN_CHOICE = (
     Option("environment", ("--env",), "NAME", word, "Of a plan file: an environment's overlay.", QUESTION),
     Option("plan_name", ("--plan",), "NAME", word, "Which plan, where a file has several.", QUESTION),
 )
+SHOW_LENGTHS, SHOW_LEAST, SHOW_FORMATS = "lengths", "least", "formats"
 COMPARISONS = (
-    Option("compare_dtypes", ("--compare-dtypes",), "", switch, "One line for each KV dtype.", QUESTION),
-    Option("ladder", ("--ladder",), "", switch,
-           "With --kv-cache-memory: how many requests fit at each length, and how long they may be.",
-           QUESTION),
-    Option("least", ("--least",), "", switch,
-           "With -n and -t: the least cache memory, share of the GPU and number of GPUs that hold them.",
-           QUESTION),
+    Option("show", ("--show",), "lengths|least|formats", one_of(SHOW_LENGTHS, SHOW_LEAST, SHOW_FORMATS),
+           "Requests by length and the longest lengths; the least memory, share and GPUs that hold the load;"
+           " or a line for each KV cache format.", QUESTION),
 )  # fmt: skip
 
 _NOT_COMPARED = ("tokens", "answer_tokens", "requests", "encoder_tokens", "cache_implementation", *MEDIA)

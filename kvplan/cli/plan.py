@@ -20,6 +20,7 @@ from kvplan.cli.options import PLAN_CHOICE, values_of
 from kvplan.cli.plan_options import PLANNED, SHARED
 from kvplan.cli.plan_word import NO_DEFAULTS, is_plan_file, plan_of
 from kvplan.cli.typed import size_command, typed_words
+from kvplan.deployment.answer import answer
 from kvplan.engines.base import generated
 from kvplan.errors import EXIT_NO, EXIT_OK, KvplanError
 from kvplan.files.writing import write_new, write_whole
@@ -27,7 +28,6 @@ from kvplan.planning.results import PlanResult
 from kvplan.plans.plan import Plan
 from kvplan.plans.question import settings_of
 from kvplan.plans.workload import Shape, Workload
-from kvplan.questions import ask
 from kvplan.results import SizeResult
 
 _TIME = re.compile(r"(\d{1,9}(?:\.\d{1,6})?)\s*(ms|s)", re.ASCII)
@@ -100,8 +100,7 @@ def _sized(result: PlanResult, counting: str | None) -> SizeResult | None:
     """One pool of the best, for the bars of its memory; None where the weights were counted for this run."""
     if result.best is None or counting is not None:
         return None
-    model, choice, settings = planned(result.best)
-    return ask(model, choice, settings)
+    return answer(planned(result.best)).result
 
 
 def look_of(result: PlanResult) -> list[str]:

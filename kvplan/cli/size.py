@@ -7,22 +7,23 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
-from kvplan.api.helps import with_ways_out
+from kvplan.api.suggestions import with_suggestions
 from kvplan.cli.answer import Answer
-from kvplan.cli.ask import Question, check_color, question, rules_file
+from kvplan.cli.ask import Typed, check_color, rules_file, typed
 from kvplan.cli.commands import Given, is_given, text_of
-from kvplan.cli.options import OPTIONS
+from kvplan.cli.options import OPTIONS, SHOW_FORMATS, SHOW_LEAST, SHOW_LENGTHS
 from kvplan.cli.typed import typed_words, words_to_plan
+from kvplan.deployment import answer as deployed
+from kvplan.deployment.answer import answer
+from kvplan.deployment.rows import Row, side_by_side
 from kvplan.engines.budget import divides
 from kvplan.errors import EXIT_CANNOT_ANSWER, EXIT_NO, EXIT_OK, KvplanError
-from kvplan.questions import Compared, ask, compare, ladder, memory_of, verdict
-from kvplan.questions.fixes import suggested_fixes
 from kvplan.report.layout import Screen
-from kvplan.results import SCHEMA_VERSION, SizeResult
+from kvplan.results import SCHEMA_VERSION
 
 
 def run(words: list[str], given: Given) -> Answer:
-    """One answer, a comparison, a grid or a ladder, by how much was asked for."""
+    """One answer, or several side by side: rows, a table of machines, a mix, or what ``--show`` names."""
     check_color(given)
     if any("," in (text_of(given, name) or "") for name in ("gpu", "tensor_parallel_size")):
         from kvplan.cli.capacity import run as run_table
@@ -32,55 +33,49 @@ def run(words: list[str], given: Given) -> Answer:
         from kvplan.cli.mixed import run as run_mix
 
         return run_mix(words, given)
-    asked = question(words, given, compare_dtypes=is_given(given, "compare_dtypes"))
-    json = is_given(given, "json")
-    if is_given(given, "ladder"):
-        return _ladder(asked, json, is_given(given, "verbose"))
-    if is_given(given, "least"):
-        from kvplan.cli.least import run as run_least
-
-        return run_least(asked, json=json)
-    if len(asked.models) * len(asked.choices) * len(asked.variants) == 1:
-        return _one(asked, given, json)
-    return _several(asked, given, json)
+    show = text_of(given, "show")
+    asked = typed(words, given, compare_dtypes=show == SHOW_FORMATS)
+    if show == SHOW_LENGTHS:
+        return _ladder(asked, given)
+    if show == SHOW_LEAST:
+        return _least(asked, given)
+    return _one(asked, given) if len(asked) == 1 else _several(asked, given)
 
 
-def _one(asked: Question, given: Given, json: bool) -> Answer:
-    model, choice, settings = asked.models[0], asked.choices[0], asked.variants[0]
-    result = with_ways_out(model, choice, settings, ask(model, choice, settings))
-    found = verdict(model, choice, settings, result)
-    code = EXIT_OK if found is None or found.fits else EXIT_NO
-    if found is None and _asks(asked):
-        code = EXIT_CANNOT_ANSWER
-    if json:
-        return Answer(data=result.model_dump(), code=code)
-    memory = memory_of(settings, result)
-    ways = None
-    if memory is not None and found is not None and not found.fits:
-        ways = suggested_fixes(model, choice, settings, result)
-    from kvplan.api.fits import fits_of
-    from kvplan.report.size import size_screen, whole_screen
+def code_of(found: deployed.Answer, *, asks: bool) -> int:
+    """The exit code of an answer. asks: whether it was asked if requests fit a GPU; a script takes an answer
+    without a pool for yes."""
+    if found.holds is None:
+        return EXIT_CANNOT_ANSWER if asks else EXIT_OK
+    return EXIT_OK if found.holds else EXIT_NO
 
+
+def _one(asked: Typed, given: Given) -> Answer:
+    found = with_suggestions(answer(asked.first))
+    code = code_of(found, asks=_asks(asked))
+    if is_given(given, "json"):
+        return Answer(data=found.result.model_dump(), code=code)
+    from kvplan.report.size import Shown, size_screen, whole_screen
+
+    shown = Shown(found, length_asked=asked.variants[0].tokens is not None)
     told: dict[str, Any] = {
         "typed": asked.names[0],
-        "ways": ways,
-        "memory": memory,
-        "fits": None if result.budget is None else fits_of(model, choice, settings, result),
         "plan": asked.plan,
-        "step": _step(asked, given, result),
+        "step": _step(asked, given, found),
     }
     if is_given(given, "verbose"):
-        return Answer(whole_screen(result, found, rules_file=rules_file(choice), **told), code=code)
-    return Answer(size_screen(result, found, **told), code=code)
+        return Answer(whole_screen(shown, rules_file=rules_file(asked.choices[0]), **told), code=code)
+    return Answer(size_screen(shown, **told), code=code)
 
 
 TOO_LONG = "request-too-long"
 """The refusal that more GPUs do not mend."""
 
 
-def _step(asked: Question, given: Given, result: SizeResult) -> str:
-    """The command that comes next: check a plan, plan for that GPU, or name a GPU; none where the refusal's
-    ways out come first."""
+def _step(asked: Typed, given: Given, found: deployed.Answer) -> str:
+    """The command that comes next: check a plan, plan for that GPU, or name a GPU; none where the suggestions
+    of a refusal come first."""
+    result = found.result
     if result.refusal is not None and (result.budget is None or result.refusal.code == TOO_LONG):
         return ""
     if asked.plan is not None:
@@ -100,30 +95,32 @@ def _step(asked: Question, given: Given, result: SizeResult) -> str:
     return shlex.join(["kvplan", "plan", asked.names[0], *carried, "--gpu", settings.gpu.slug])
 
 
-def _several(asked: Question, given: Given, json: bool) -> Answer:
-    asks = _asks(asked)
-    rows = compare(asked.models, asked.choices, asked.variants, keep_errors=asked.forgiving)
-    rows = [
-        row
-        if row.result is None
-        else row._replace(result=with_ways_out(row.model, row.choice, row.settings, row.result))
-        for row in rows
-    ]
-    code = EXIT_OK if any(_good(row) for row in rows) else EXIT_NO
-    if asks and not any(row.max_requests is not None and _good(row) for row in rows):
-        unjudged = any(row.max_requests is None and _good(row) for row in rows)
-        code = EXIT_CANNOT_ANSWER if unjudged else EXIT_NO
-    if json:
+def _several(asked: Typed, given: Given) -> Answer:
+    rows = _rows(asked)
+    holding = [row for row in rows if row.found is not None and row.found.holds]
+    counted = [row for row in rows if row.found is not None and row.found.holds is not None]
+    sized = [row for row in rows if row.result is not None and row.result.refusal is None]
+    code = EXIT_OK if holding or (sized and not counted and not _asks(asked)) else EXIT_NO
+    if code == EXIT_NO and _asks(asked) and len(counted) < len(sized):
+        code = EXIT_CANNOT_ANSWER
+    if is_given(given, "json"):
         return Answer(
             data={"schema_version": SCHEMA_VERSION, "results": [_dump(row) for row in rows]}, code=code
         )
     from kvplan.report.notes import none_holds
 
-    no = none_holds({row.settings.requests for row in rows}) if code == EXIT_NO else []
+    wanted = {row.question.settings.requests for row in rows}
+    no = none_holds(wanted) if code == EXIT_NO else []
     return Answer([*no, *_table(asked, rows, given)], code=code)
 
 
-def _table(asked: Question, rows: Sequence[Compared], given: Given) -> Screen:
+def _rows(asked: Typed) -> list[Row]:
+    """An answer for each combination of the lists."""
+    rows = side_by_side(asked.questions(), keep_errors=asked.forgiving)
+    return [row if row.found is None else row._replace(found=with_suggestions(row.found)) for row in rows]
+
+
+def _table(asked: Typed, rows: Sequence[Row], given: Given) -> Screen:
     """What the rows differ in chooses the table: lengths on a GPU, lengths by number of requests, or one line
     an answer."""
     from kvplan.report.compare import comparison_screen
@@ -133,67 +130,84 @@ def _table(asked: Question, rows: Sequence[Compared], given: Given) -> Screen:
     if not len(asked.models) == len(asked.choices) == len(dtypes) == 1:
         return comparison_screen(rows)
     rules = rules_file(asked.choices[0]) if is_given(given, "verbose") else None
-    budget = None if rows[0].result is None else rows[0].result.budget
-    if budget is None or len({row.settings.requests for row in rows}) > 1:
-        unnamed = all(row.settings.gpu is None for row in rows) and asked.plan is None
+    first = rows[0].found
+    budget = None if first is None else first.result.budget
+    if budget is None or len({row.question.settings.requests for row in rows}) > 1:
+        unnamed = all(row.question.settings.gpu is None for row in rows) and asked.plan is None
         refused = any(row.result is not None and row.result.refusal is not None for row in rows)
-        first = rows[0].result
         step = _step(asked, given, first) if unnamed and not refused and first is not None else ""
         return grid_screen(rows, rules_file=rules, step=step)
-    from kvplan.api.fits import fits_at
-
-    fitting = fits_at(asked.models[0], asked.choices[0], asked.variants, budget)
-    return fit_grid_screen(rows, fitting, rules_file=rules)
+    return fit_grid_screen(rows, rules_file=rules)
 
 
-def _asks(asked: Question) -> bool:
-    """Whether it was asked if requests fit a GPU: a script takes an answer without a pool for yes."""
+def _asks(asked: Typed) -> bool:
+    """Whether it was asked if requests fit a GPU."""
     return all(settings.gpu is not None for settings in asked.variants)
 
 
-def _good(row: Compared) -> bool:
-    if row.result is None or row.result.refusal is not None:
-        return False
-    return row.max_requests is None or row.max_requests >= row.settings.requests
-
-
-def _dump(row: Compared) -> dict[str, Any]:
+def _dump(row: Row) -> dict[str, Any]:
     if row.result is not None:
         return row.result.model_dump()
     assert row.error is not None
+    question = row.question
     return {
-        "model": {"id": row.model.id, "source": row.model.source},
-        "engine": {"name": row.choice.engine.name, "version": row.choice.version},
-        "settings": {"kv_cache_dtype": row.settings.kv_cache_dtype},
+        "model": {"id": question.model.id, "source": question.model.source},
+        "engine": {"name": question.choice.engine.name, "version": question.choice.version},
+        "settings": {"kv_cache_dtype": question.settings.kv_cache_dtype},
         "error": row.error.as_dict(),
     }
 
 
-def _ladder(asked: Question, json: bool, whole: bool) -> Answer:
+def _alone(asked: Typed, what: str) -> None:
+    """Raises KvplanError(bad-usage) where a view takes one deployment and several were typed."""
     base = replace(asked.variants[0], tokens=None, requests=1)
     same = all(replace(settings, tokens=None, requests=1) == base for settings in asked.variants)
     if len(asked.models) * len(asked.choices) > 1 or not same:
-        raise KvplanError("bad-usage", "--ladder takes one model, one engine and one KV dtype")
-    model, choice = asked.models[0], asked.choices[0]
-    memory = memory_of(base, ask(model, choice, base))
-    if memory is None:
+        raise KvplanError("bad-usage", f"--show {what} takes one model, one engine and one KV dtype")
+
+
+def _ladder(asked: Typed, given: Given) -> Answer:
+    from kvplan.deployment.lengths import ladder
+
+    _alone(asked, SHOW_LENGTHS)
+    question = replace(asked.first, lengths=())
+    settings = question.settings
+    if settings.kv_cache_memory is None and settings.gpu is None:
         raise KvplanError(
             "bad-usage",
-            "--ladder needs to know the memory",
+            f"--show {SHOW_LENGTHS} needs to know the memory",
             help="add --kv-cache-memory 16GiB, or --gpu h100",
         )
-    found = ladder(model, choice, base, asked.lengths, asked.counts)
-    code = EXIT_OK if any(rung.max_requests for rung in found.rungs) else EXIT_NO
-    if json:
+    found = ladder(question, asked.lengths, asked.counts)
+    code = EXIT_OK if any(rung.likely for rung in found.rungs) else EXIT_NO
+    if is_given(given, "json"):
         data = {
             "schema_version": SCHEMA_VERSION,
             "max_model_len": found.max_model_len,
             "rungs": [rung._asdict() for rung in found.rungs],
             "longest": [{"requests": number, "tokens": tokens} for number, tokens in found.longest],
-            "result": found.result.model_dump(),
+            "result": found.found.result.model_dump(),
         }
         return Answer(data=data, code=code)
     from kvplan.report.compare import ladder_screen
 
-    rules = rules_file(asked.choices[0]) if whole else None
-    return Answer(ladder_screen(found, memory, rules_file=rules), code=code)
+    rules = rules_file(asked.choices[0]) if is_given(given, "verbose") else None
+    return Answer(ladder_screen(found, rules_file=rules), code=code)
+
+
+def _least(asked: Typed, given: Given) -> Answer:
+    """Exit code 1: there is less memory than the requests need."""
+    from kvplan.deployment.least import least
+    from kvplan.deployment.resolve import resolve
+
+    if len(asked) > 1:
+        raise KvplanError("bad-usage", f"--show {SHOW_LEAST} takes one model, engine, length and number")
+    deployment = resolve(asked.first)
+    found = least(deployment)
+    enough = found.memory is not None and (found.room is None or found.memory <= found.room)
+    code = EXIT_OK if enough else EXIT_NO
+    if is_given(given, "json"):
+        return Answer(data={"schema_version": SCHEMA_VERSION, **found.data()}, code=code)
+    from kvplan.report.least import least_screen
+
+    return Answer(least_screen(found, deployment), code=code)

@@ -12,16 +12,17 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from kvplan.api.fits import fits_of
-from kvplan.cli.ask import Question, question
+from kvplan.cli.ask import Typed, typed
 from kvplan.cli.commands import COMMANDS
 from kvplan.cli.quick import parse
 from kvplan.cli.typed import size_command
+from kvplan.deployment.answer import answer as deployed
+from kvplan.deployment.fixes import suggested_fixes
+from kvplan.deployment.lengths import longest_of, rungs, usual_lengths
+from kvplan.deployment.resolve import resolve
 from kvplan.engines import ENGINES
 from kvplan.errors import KvplanError, did_you_mean
 from kvplan.plans.plan import Plan, Requirements
-from kvplan.questions import ask, memory_of, verdict
-from kvplan.questions.fixes import suggested_fixes
 from kvplan.report.charts import budget_section, held_section
 from kvplan.report.html.markup import markup
 from kvplan.report.html.page import section
@@ -60,7 +61,7 @@ def words_of(fields: Fields) -> list[str]:
         raise KvplanError("bad-usage", "a quote in the options does not close") from None
 
 
-def asked(fields: Fields) -> Question:
+def asked(fields: Fields) -> Typed:
     """The one question of a form. Raises KvplanError: what the command line would say."""
     words = words_of(fields)
     parsed = parse(["size", *words], {})
@@ -75,32 +76,29 @@ def asked(fields: Fields) -> Question:
             help=f"did you mean {near}?" if near else "kvplan size --help-all",
         )
     _, names, given = parsed
-    found = question(names, given)
-    if len(found.models) * len(found.choices) * len(found.variants) != 1:
+    found = typed(names, given)
+    if len(found) != 1:
         raise KvplanError("bad-usage", "the page answers one question at a time", help="no comma lists here")
     return found
 
 
 def answer(fields: Fields) -> dict[str, Any]:
     """The answer in sentences, whether it is a yes, bars and curve as HTML, warnings, the command."""
-    found = asked(fields)
-    model, choice, settings = found.models[0], found.choices[0], found.variants[0]
-    result = ask(model, choice, settings)
-    judged = verdict(model, choice, settings, result)
-    memory, ways = memory_of(settings, result), None
-    if memory is not None and judged is not None and not judged.fits:
-        ways = suggested_fixes(model, choice, settings, result)
-    fits = None if result.budget is None else fits_of(model, choice, settings, result, steps=True)
+    found = deployed(asked(fields).first)
+    result = found.result
+    fixes = suggested_fixes(found) if found.holds is False else ()
     with in_columns(_WIDE):
-        said = plain(size_sentence(result, judged, memory=memory, ways=ways, fits=fits))
+        said = plain(size_sentence(found, fixes, longest_of(found)))
     parts = []
-    if fits is not None and fits.rungs:
-        parts.append(section(held_section(fits.rungs, result.request.tokens, "on one engine")))
+    if found.likely is not None and result.refusal is None and result.budget is not None:
+        steps = rungs(found, usual_lengths(found, steps=True))
+        where = "on all replicas" if found.deployment.replicas > 1 else "on one engine"
+        parts.append(section(held_section(steps, result.request.tokens, where)))
     if result.budget is not None:
         parts.append(section(budget_section(result.budget)))
     return {
         "command": shlex.join(["kvplan", "size", *words_of(fields)]),
-        "ok": None if judged is None else judged.fits,
+        "ok": found.holds,
         "answer": _sentences(said),
         "html": markup(*parts),
         "warnings": list(dict.fromkeys(result.warnings)),
@@ -109,7 +107,7 @@ def answer(fields: Fields) -> dict[str, Any]:
             "kv_pool_bytes": None if result.budget is None else result.budget.kv_pool_bytes,
             "kv_pool_low_bytes": None if result.budget is None else result.budget.kv_pool_low_bytes,
             "num_blocks": None if result.pool is None else result.pool.num_blocks,
-            "max_requests": None if judged is None else judged.max_requests,
+            "max_requests": None if result.capacity is None else result.capacity.requests,
         },
     }
 
@@ -128,17 +126,18 @@ def _sentences(screen: str) -> list[str]:
 def plan_of(fields: Fields) -> dict[str, Any]:
     """The plan file of a form's deployment, and what starts it."""
     found = asked(fields)
-    choice, settings = found.choices[0], found.variants[0]
-    if settings.gpu is None:
+    if found.variants[0].gpu is None:
         raise KvplanError("no-gpu", "a plan names its GPUs", help="choose a GPU")
     from kvplan.report.emit import emit
     from kvplan.report.plan_file import plan_text
 
+    deployment = resolve(found.first)
+    choice, settings = deployment.choice, deployment.settings
     name = found.models[0].id.rpartition("/")[2].lower()
-    require = Requirements(requests=settings.requests, tokens=settings.tokens)
-    served = replace(settings, tokens=None, answer_tokens=None, requests=1)
-    plan = Plan(name, found.names[0], f"{choice.engine.name}@{choice.version}", 1, served, require=require)
-    plan = replace(plan, gpus=plan.gpus_per_replica)
+    require = Requirements(requests=deployment.requests, tokens=settings.tokens)
+    served = replace(settings, tokens=None, answer_tokens=None, requests=1, gpus=None)
+    engine = f"{choice.engine.name}@{choice.version}"
+    plan = Plan(name, found.names[0], engine, deployment.gpus, served, require=require)
     text = plan_text(plan, comments=(f"kvplan check {name}.yaml",))
     try:
         start = emit(plan, choice.engine.name, model=found.models[0])

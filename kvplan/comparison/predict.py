@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from fractions import Fraction
 
+from kvplan.deployment.counts import ask
 from kvplan.engines.base import Choice
 from kvplan.engines.folders import part_of
 from kvplan.engines.observed import Count, Figure, Observation, Rank
@@ -18,7 +19,6 @@ from kvplan.engines.observed.reading import reading_of
 from kvplan.engines.traits import LENGTH, TOKENS, traits_of
 from kvplan.errors import KvplanError
 from kvplan.model import Model
-from kvplan.questions import ask
 from kvplan.record import record
 from kvplan.results import SizeResult
 from kvplan.settings import Settings
@@ -84,8 +84,8 @@ class Predictor:
 
     @property
     def full_request_bytes(self) -> int:
-        """One request of max_model_len on the fullest GPU."""
-        return self.result.per_gpu.kv_bytes_per_request
+        """One request of max_model_len on the fullest GPU, as the engine counts it when it starts."""
+        return self.result.per_gpu.reserved
 
     def sized(self, kind: str, amount: int) -> SizeResult:
         """The engine's answer for a pool of so many bytes or blocks."""

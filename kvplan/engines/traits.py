@@ -58,6 +58,8 @@ class Traits:
     """The setting that says over how many GPUs it deals its layers, where it takes all that it sees."""
     unequal: bool = False
     """It deals a model over GPUs of several kinds, each by its memory."""
+    starts_for_length: bool = False
+    """A server is started for a longest request (max_model_len), whatever is asked of it later."""
     auto_length: bool = False
     """max_model_len may be ``auto``."""
     auto_word: bool = False

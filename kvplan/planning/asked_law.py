@@ -6,13 +6,13 @@ from collections.abc import Callable, Hashable
 from dataclasses import replace
 from fractions import Fraction
 
+from kvplan.deployment.counts import IN_HOST, ask, uncounted
 from kvplan.engines.base import Choice
 from kvplan.engines.budget.law import Capacity, Rejection, weights_alone
 from kvplan.engines.budget.sharing import Taken, block_of, dropped_of, runs_of, share_of, taken_of
 from kvplan.errors import KvplanError
 from kvplan.gpu import Gpu
 from kvplan.model import Model
-from kvplan.questions import IN_HOST, ask, uncounted
 from kvplan.results import SizeResult
 from kvplan.settings import Settings, started_in
 
@@ -20,7 +20,7 @@ Answer = SizeResult | Rejection
 
 
 class AskedCapacityModels:
-    """Capacity models that ask `kvplan.questions.ask`; every GPU is a kind of its own."""
+    """Capacity models that ask `kvplan.deployment.counts.ask`; every GPU is a kind of its own."""
 
     def __init__(self) -> None:
         self._laws: dict[Hashable, AskedCapacityModel] = {}

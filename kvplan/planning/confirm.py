@@ -8,12 +8,12 @@ from fractions import Fraction
 from operator import attrgetter
 from typing import Any
 
+from kvplan.bisection import most_up_to
+from kvplan.deployment.counts import ask as ask_engine
 from kvplan.errors import KvplanError
 from kvplan.planning.ask import REQUESTS, Ask
 from kvplan.planning.asked_law import capacity_of
 from kvplan.planning.found import Found, also_fits, dealt_fits
-from kvplan.questions import ask as ask_engine
-from kvplan.questions.bisection import most_up_to
 from kvplan.results import SizeResult
 from kvplan.settings import Settings
 from kvplan.units import ceil_div

@@ -13,7 +13,7 @@ from kvplan.engines.budget.law import Capacity, Rejection
 from kvplan.planning.ask import CONTEXT, COST, FEWEST, REQUESTS, Ask, node_of
 from kvplan.planning.space import Class
 from kvplan.plans.fleet import Kind, Offer
-from kvplan.plans.workload import apportion
+from kvplan.shares import apportion
 from kvplan.units import ceil_div
 
 MANY = 10**9

@@ -11,12 +11,12 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
+from kvplan.deployment.counts import ask as ask_engine
 from kvplan.engines.spill import HOST_MEMORY, PLACES, spill, spills
 from kvplan.errors import KvplanError
 from kvplan.planning.ask import DEALT_WAYS, Ask
 from kvplan.planning.space import Class, classes
 from kvplan.plans.fleet import Offer
-from kvplan.questions import ask as ask_engine
 
 MOST_OFFERS = 4
 """Kinds of GPU that are looked at: who names more has not said what there is."""

@@ -6,10 +6,11 @@ from collections.abc import Mapping
 from dataclasses import field
 from fractions import Fraction
 
+from kvplan.deployment.parallel import attention_ranks, gpus_per_replica, pools_per_replica
 from kvplan.errors import Mark
 from kvplan.plans.workload import Workload
 from kvplan.record import record
-from kvplan.settings import Settings, further_ranks
+from kvplan.settings import Settings
 from kvplan.shown import Shown
 
 PLAN_FORMAT = "plan/v1"
@@ -116,28 +117,18 @@ class Plan(Shown):
 
     @property
     def gpus_per_replica(self) -> int:
-        """GPUs of one engine: tensor × pipeline × data × prefill context parallel; SGLang's attention groups
-        lie inside tensor parallelism."""
-        settings = self.settings
-        ranks = settings.tensor_parallel_size * settings.pipeline_parallel_size * further_ranks(settings)
-        return ranks if self._has("enable_dp_attention") else ranks * settings.data_parallel_size
+        """GPUs of one engine."""
+        return gpus_per_replica(self.settings)
 
     @property
     def pools_per_replica(self) -> int:
-        """Pools with requests of their own: one a data-parallel rank; one an attention group (SGLang's
-        ``attn_dp_size``, or ``enable_dp_attention`` with dp_size); one a GPU of a stage where attention
-        itself is data-parallel (TensorRT-LLM's ``enable_attention_dp``)."""
-        groups = dict(self.settings.engine_options).get("attn_dp_size")
-        ways = self.settings.data_parallel_size * (groups if isinstance(groups, int) else 1)
-        return ways * self.settings.tensor_parallel_size if self._has("enable_attention_dp") else ways
+        """Pools with requests of their own in one engine."""
+        return pools_per_replica(self.settings)
 
     @property
     def attention_ranks(self) -> int:
-        """Tensor ranks that attend to the same requests: all, or one group of data-parallel attention."""
-        inside = self.pools_per_replica
-        if not self._has("enable_dp_attention"):
-            inside //= max(1, self.settings.data_parallel_size)
-        return max(1, self.settings.tensor_parallel_size // max(1, inside))
+        """Tensor ranks that attend to the same requests."""
+        return attention_ranks(self.settings)
 
     def mark(self, field_name: str | None) -> Mark | None:
         """Where a value stands, else what it lies in, else where the plan begins."""
@@ -145,9 +136,6 @@ class Plan(Shown):
         while name and name not in self.marks:
             name = name.rpartition(".")[0]
         return self.marks.get(name)
-
-    def _has(self, option: str) -> bool:
-        return any(name == option and value is True for name, value in self.settings.engine_options)
 
     @property
     def replicas(self) -> int:

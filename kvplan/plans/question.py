@@ -8,8 +8,11 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from kvplan.deployment.question import Question
 from kvplan.engines import OPTIONS_OF
+from kvplan.engines.base import SAFE, Choice
 from kvplan.engines.traits import traits_of
+from kvplan.model import Model
 from kvplan.plans.plan import Plan
 from kvplan.settings import Settings
 from kvplan.units import ceil_div
@@ -32,8 +35,7 @@ def tokens_of(plan: Plan) -> int | None:
 
 def requests_of(plan: Plan) -> int:
     """Requests of the fullest pool: what is required or in flight, dealt evenly; 0 = not said."""
-    flying = (plan.workload.requests_in_flight or 0) if plan.workload is not None else 0
-    return ceil_div(max(plan.require.requests or 0, flying), max(pools_of(plan), 1))
+    return ceil_div(max(plan.require.requests or 0, _flying(plan)), max(pools_of(plan), 1))
 
 
 def generated_of(plan: Plan, tokens: int | None) -> int | None:
@@ -62,6 +64,23 @@ def without_host(settings: Settings) -> Settings:
     """The settings of a plan, whose host memory is a requirement and no flag."""
     own = tuple(pair for pair in settings.engine_options if pair[0] != HOST_MEMORY)
     return replace(settings, engine_options=own)
+
+
+def question_of(plan: Plan, model: Model, choice: Choice) -> Question:
+    """The question that a plan asks: its servers as they are written, and the load that it requires of all of
+    them. Engines that only read prompts are left out."""
+    if plan.require.pool == SAFE:
+        choice = replace(choice, pool=SAFE)
+    settings = settings_of(plan)
+    prompts = plan.fleet.prefill_replicas * plan.gpus_per_replica
+    gpus = max(plan.gpus - prompts, 0)
+    load = max(plan.require.requests or 0, _flying(plan)) or plan.settings.requests
+    return Question(model, choice, replace(settings, requests=load, gpus=gpus or None), written=True)
+
+
+def _flying(plan: Plan) -> int:
+    """Requests in flight, as the workload says; 0 where it does not."""
+    return 0 if plan.workload is None else plan.workload.requests_in_flight or 0
 
 
 def start_of(plan: Plan) -> Settings:

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from fractions import Fraction
 
 from kvplan.record import record
+from kvplan.shares import apportion
 
 
 @record()
@@ -58,15 +58,3 @@ class Workload:
     def dealt(self, requests: int) -> tuple[tuple[Shape, int], ...]:
         """So many requests in the proportions of the mix, as whole numbers (largest remainder first)."""
         return tuple(zip(self.shapes, apportion(requests, [s.weight for s in self.shapes]), strict=True))
-
-
-def apportion(amount: int, weights: Sequence[int]) -> list[int]:
-    """``amount`` in proportion to the weights as whole numbers that sum to it: the largest remainders get
-    one more, earlier ones first. Weights are positive somewhere."""
-    total = sum(weights)
-    shares = [divmod(amount * weight, total) for weight in weights]
-    counts = [whole for whole, _ in shares]
-    order = sorted(range(len(shares)), key=lambda index: (-shares[index][1], index))
-    for index in order[: amount - sum(counts)]:
-        counts[index] += 1
-    return counts

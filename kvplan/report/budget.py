@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from kvplan.api.fits import Fits
-from kvplan.report.layout import BLANK, Piece, Screen, Span, columns, line, table, wrapped
+from collections.abc import Sequence
+
+from kvplan.deployment.lengths import Rung
+from kvplan.report.layout import Piece, Screen, Span, columns, line, table
 from kvplan.report.words import count, gpus_in_replica
 from kvplan.results import Budget, BudgetLine, SizeResult
 from kvplan.units import gib
@@ -70,36 +72,16 @@ def _plain(amount: int) -> str:
     return gib(amount).removesuffix(" GiB")
 
 
-def fits_lines(result: SizeResult, fits: Fits) -> Screen:
-    """Requests at several lengths, with the likely pool and with the safe one."""
-    longest = longest_words(fits)
-    if not fits.rungs:
-        return longest
-    rows: list[list[Piece]] = [
-        [Span("requests that fit", "bold"), Span("likely", "dim"), Span("safe", "dim")]
-    ]
-    rows += [[count(rung.tokens, "token"), f"{rung.likely:,}", f"{rung.safe:,}"] for rung in fits.rungs]
-    screen = table(rows, "lrr")
-    return [*screen, BLANK, *longest] if longest else screen
-
-
-def fit_table(fits: Fits, asked: int, most: int) -> Screen:
+def rung_table(rungs: Sequence[Rung], asked: int, most: int) -> Screen:
     """Requests at once, likely and safe, at the asked length and at most so many in all: the longest next."""
-    first = [rung for rung in fits.rungs if rung.tokens == asked]
-    others = [rung for rung in reversed(fits.rungs) if rung.tokens != asked]
+    first = [rung for rung in rungs if rung.tokens == asked]
+    others = [rung for rung in reversed(rungs) if rung.tokens != asked]
     shown = sorted([*first, *others[: most - len(first)]])
     rows: list[list[Piece]] = [[Span("requests at once", "bold"), Span("likely", "dim"), Span("safe", "dim")]]
     for rung in shown:
         numbers = [Span(f"{number:,}", "" if number else "bad") for number in (rung.likely, rung.safe)]
         rows.append([f"of {count(rung.tokens, 'token')}", *numbers])
     return table(rows, "lrr")
-
-
-def limits(fits: Fits) -> Screen:
-    """The longest max_model_len that starts, where it is not the model's own in any case."""
-    if fits.is_own and fits.safe_max_model_len == fits.max_model_len:
-        return []
-    return longest_words(fits)
 
 
 def short_memory(result: SizeResult, budget: Budget) -> Screen:
@@ -140,14 +122,3 @@ def _short_row(name: str, whole: int, amount: int, low: int, high: int, style: s
     shown = "" if columns() < _NARROW else bar(amount, whole, _BAR if columns() < _WIDE else 2 * _BAR)
     part = "<1 %" if amount and not percent else f"{percent} %"
     return [Span(name, style), Span(shown, style), gib(amount), part, Span(span, "dim")]
-
-
-def longest_words(fits: Fits) -> Screen:
-    if not fits.max_model_len:
-        return []
-    text = f"max_model_len up to {fits.max_model_len:,} starts"
-    text += ": the model's own" if fits.is_own else ""
-    safe = fits.safe_max_model_len or 0
-    if safe < fits.max_model_len:
-        text += f"; {safe:,} is safe" if safe else "; no length is safe"
-    return wrapped(f"{text}.", indent=1)

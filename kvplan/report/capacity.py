@@ -4,14 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from kvplan.api.capacity import Held
-from kvplan.api.fits import Fitting
+from kvplan.deployment.counts import MAX_REQUESTS
+from kvplan.deployment.lengths import Rung
+from kvplan.deployment.machines import Machine
 from kvplan.engines.base import Choice
 from kvplan.engines.traits import traits_of
 from kvplan.model import Model
-from kvplan.questions import MAX_REQUESTS
 from kvplan.report.layout import BLANK, Piece, Screen, Span, table, wrapped
 from kvplan.report.notes import next_line, short_warnings, too_few
+from kvplan.report.size_sentence import length_flag
 from kvplan.report.words import engine_title, size_words
 from kvplan.results import EngineRef
 
@@ -21,7 +22,7 @@ _MOST_WARNINGS = 3
 def capacity_screen(
     model: Model,
     choice: Choice,
-    lines: Sequence[Held],
+    lines: Sequence[Machine],
     lengths: Sequence[int],
     wanted: int,
     *,
@@ -34,10 +35,14 @@ def capacity_screen(
         f"{model.id}, {title}: requests at once{asked}, likely and (safe), by tokens of a request."
     )
     ranks = traits_of(choice.engine.name).spread is None  # else all that it sees
-    heads = ["GPUs", *(["TP"] if ranks else []), "weights a GPU", *(f"{length:,}" for length in lengths)]
+    several = any(one.replicas > 1 for one in lines)
+    heads = [
+        *("GPUs", *(["replicas"] if several else []), *(["TP"] if ranks else []), "weights a GPU"),
+        *(f"{length:,}" for length in lengths),
+    ]
     cells: list[list[Piece]] = [[Span(head, "dim") for head in heads]]
     cells += (
-        [*_machine(one, ranks=ranks), *(_cell(cell, wanted) for cell in one.cells)]
+        [*_machine(one, ranks=ranks, several=several), *(_cell(cell, wanted) for cell in one.cells)]
         for one in lines
         if one.why is None
     )
@@ -46,7 +51,10 @@ def capacity_screen(
     notes = [f"{_name(one)}, TP {one.tensor_parallel_size}: {one.why}" for one in lines if one.why]
     if any(one.alone for one in lines):
         notes.append("*: none starts for the longest length; each length has a server started for it")
-    notes += [f"started with --max-model-len {told}" for told in {one.max_model_len for one in lines} if told]
+    lengths_chosen = {one.chosen_length: one for one in lines if one.chosen_length}
+    notes += [
+        f"started with {length_flag(one.answers[0].deployment, told)}" for told, one in lengths_chosen.items()
+    ]
     for note in notes:
         screen += wrapped(note, indent=1, hang=2)
     said = tuple(dict.fromkeys(text for one in lines for text in one.warnings))
@@ -55,17 +63,18 @@ def capacity_screen(
     return [*screen, BLANK, *next_line(step)] if step else screen
 
 
-def _name(one: Held) -> str:
+def _name(one: Machine) -> str:
     return one.gpu.slug if one.gpu.row else f"{one.gpus} × {one.gpu.slug}"
 
 
-def _machine(one: Held, *, ranks: bool) -> list[Piece]:
+def _machine(one: Machine, *, ranks: bool, several: bool) -> list[Piece]:
     weights = "" if one.weights is None else size_words(one.weights)
     parallel = [f"{one.tensor_parallel_size}"] if ranks else []
+    parallel = [f"{one.replicas:,}", *parallel] if several else parallel
     return [_name(one) + ("*" if one.alone else ""), *parallel, weights]
 
 
-def _cell(cell: Fitting | None, wanted: int) -> Piece:
+def _cell(cell: Rung | None, wanted: int) -> Piece:
     if cell is None:
         return Span("too long", "dim")
     likely, safe = ("any" if number >= MAX_REQUESTS else f"{number:,}" for number in (cell.likely, cell.safe))

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from kvplan.api.fits import Fitting
-from kvplan.questions import MAX_REQUESTS
+from kvplan.deployment.counts import MAX_REQUESTS
+from kvplan.deployment.lengths import Rung
 from kvplan.report.budget import share
 from kvplan.report.html.markup import Markup, Part
 from kvplan.report.html.page import FROM
@@ -100,7 +100,7 @@ def _bars(budget: Budget) -> Markup:
     )
 
 
-def held_section(lengths: Sequence[Fitting], asked: int | None, where: str) -> Section:
+def held_section(lengths: Sequence[Rung], asked: int | None, where: str) -> Section:
     """A curve and a table of requests at once. where: in what they are held."""
     rows = tuple(
         (Cell(f"{held.tokens:,}", held.tokens), _many(held.likely), _many(held.safe)) for held in lengths
@@ -116,7 +116,7 @@ def _many(requests: int) -> Cell:
     return Cell("any number" if requests >= MAX_REQUESTS else f"{requests:,}", requests)
 
 
-def _curves(lengths: Sequence[Fitting], asked: int | None) -> Markup | None:
+def _curves(lengths: Sequence[Rung], asked: int | None) -> Markup | None:
     """Both counts over the length, on scales where twice is the same step everywhere."""
     shown = [held for held in lengths if held.tokens and held.likely < MAX_REQUESTS]
     most = max((held.likely for held in shown), default=0)
@@ -176,9 +176,9 @@ def _legend() -> Markup:
     )  # fmt: skip
 
 
-def _spaced(lengths: Sequence[Fitting]) -> list[Fitting]:
+def _spaced(lengths: Sequence[Rung]) -> list[Rung]:
     """Powers of two and the ends, as far as their words do not touch."""
-    found: list[Fitting] = []
+    found: list[Rung] = []
     for held in lengths:
         if held.tokens & (held.tokens - 1) == 0 and (not found or held.tokens >= found[-1].tokens * 2):
             found.append(held)

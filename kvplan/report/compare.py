@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from kvplan.questions import MAX_REQUESTS, Compared, Ladder
+from kvplan.deployment.counts import MAX_REQUESTS
+from kvplan.deployment.lengths import Ladder
+from kvplan.deployment.rows import Row
 from kvplan.report.grids import grid_basis, shared_warnings
 from kvplan.report.layout import (
     BLANK,
@@ -20,13 +22,13 @@ from kvplan.report.layout import (
     wrapped,
 )
 from kvplan.report.notes import help_lines, too_few, warning_lines
+from kvplan.report.size_sentence import deployment_words
 from kvplan.report.words import (
     Unit,
     count,
     engine_title,
     gpus_of_request,
     of_bytes,
-    request_ranks,
     size_words,
 )
 from kvplan.results import EngineRef, SizeResult
@@ -34,7 +36,7 @@ from kvplan.results import EngineRef, SizeResult
 _ALIGN = {"model": "l", "engine": "l", "kv dtype": "l", "tokens": "r", "requests": "r"}
 
 
-def comparison_screen(rows: Sequence[Compared]) -> Screen:
+def comparison_screen(rows: Sequence[Row]) -> Screen:
     """One line an answer; columns for what differs between the rows, the rest in the headline."""
     results = [row.result for row in rows if row.result is not None and not _has_no_size(row)]
     names = _varying(rows)
@@ -63,21 +65,21 @@ def comparison_screen(rows: Sequence[Compared]) -> Screen:
     ]
 
 
-def _dtype_screen(rows: Sequence[Compared], results: Sequence[SizeResult]) -> Screen:
+def _dtype_screen(rows: Sequence[Row], results: Sequence[SizeResult]) -> Screen:
     """One model by KV dtype: those that the engine does not take are only named."""
     taken = [row for row in rows if not _has_no_size(row)]
-    refused = [row.settings.kv_cache_dtype for row in rows if _has_no_size(row)]
+    refused = [row.question.settings.kv_cache_dtype for row in rows if _has_no_size(row)]
     figures = _figures(taken, results)
-    names = ["kv dtype", *(row.settings.kv_cache_dtype for row in taken)]
+    names = ["kv dtype", *(row.question.settings.kv_cache_dtype for row in taken)]
     cells = [[Span(name, "" if at else "dim"), *row] for at, (name, row) in enumerate(zip(names, figures))]
     screen = [*_headline(rows, results), BLANK, *table(cells, "l" + "r" * len(figures[0]))]
     if refused:
-        title = engine_title(EngineRef(rows[0].choice.engine.name, rows[0].choice.version))
+        title = engine_title(EngineRef(rows[0].question.choice.engine.name, rows[0].question.choice.version))
         screen += [BLANK, *wrapped(", ".join(refused), indent=1, first=f"{title} does not take: ", hang=2)]
     return [*screen, *shared_warnings(results), *_next_steps()]
 
 
-def _has_no_size(row: Compared) -> bool:
+def _has_no_size(row: Row) -> bool:
     """Refused before anything could be sized: no bytes although there are layers that keep some."""
     result = row.result
     if result is None:
@@ -89,7 +91,7 @@ def _next_steps() -> Screen:
     return [
         BLANK,
         line(Span("why:    kvplan explain MODEL", "dim"), indent=1),
-        line(Span("more:   --json, --kv-cache-memory 16GiB, --ladder", "dim"), indent=1),
+        line(Span("more:   --json, --kv-cache-memory 16GiB", "dim"), indent=1),
     ]
 
 
@@ -104,7 +106,7 @@ def _under_headings(models: Sequence[str], body: Screen) -> Screen:
     return screen
 
 
-def _figures(rows: Sequence[Compared], results: Sequence[SizeResult]) -> list[list[Piece]]:
+def _figures(rows: Sequence[Row], results: Sequence[SizeResult]) -> list[list[Piece]]:
     """The columns of numbers with their headers; a row without an answer says so in the first."""
     unit = Unit(result.per_gpu.kv_bytes for result in results)
     gpus = max((gpus_of_request(result) for result in results), default=1)
@@ -124,22 +126,27 @@ def _figures(rows: Sequence[Compared], results: Sequence[SizeResult]) -> list[li
     return figures
 
 
-def _why_not(row: Compared) -> str:
+def _why_not(row: Row) -> str:
     if row.error is not None:
         return row.error.message
     return row.result.refusal.message if row.result is not None and row.result.refusal is not None else ""
 
 
-def _varying(rows: Sequence[Compared]) -> list[tuple[str, Callable[[Compared], str]]]:
-    columns: list[tuple[str, Callable[[Compared], str]]] = [
-        ("model", lambda row: row.model.id),
-        ("engine", lambda row: engine_title(EngineRef(row.choice.engine.name, row.choice.version))),
-        ("kv dtype", lambda row: row.settings.kv_cache_dtype),
+def _varying(rows: Sequence[Row]) -> list[tuple[str, Callable[[Row], str]]]:
+    columns: list[tuple[str, Callable[[Row], str]]] = [
+        ("model", lambda row: row.question.model.id),
+        (
+            "engine",
+            lambda row: engine_title(EngineRef(row.question.choice.engine.name, row.question.choice.version)),
+        ),
+        ("kv dtype", lambda row: row.question.settings.kv_cache_dtype),
         (
             "tokens",
-            lambda row: f"{row.result.request.tokens:,}" if row.result else _asked(row.settings.tokens),
+            lambda row: (
+                f"{row.result.request.tokens:,}" if row.result else _asked(row.question.settings.tokens)
+            ),
         ),
-        ("requests", lambda row: f"{row.settings.requests:,}"),
+        ("requests", lambda row: f"{row.question.settings.requests:,}"),
     ]
     varying = [column for column in columns if len({column[1](row) for row in rows}) > 1]
     return varying or columns[:1]
@@ -149,13 +156,13 @@ def _asked(tokens: int | None) -> str:
     return "" if tokens is None else f"{tokens:,}"
 
 
-def _fits(row: Compared) -> Piece:
+def _fits(row: Row) -> Piece:
     if row.max_requests is None:
         return ""
     if row.max_requests >= MAX_REQUESTS:
         return Span("any", "good")
-    fits = row.max_requests >= row.settings.requests
-    shown = too_few(f"{row.max_requests:,}", row.max_requests, row.settings.requests)
+    fits = row.max_requests >= row.question.settings.requests
+    shown = too_few(f"{row.max_requests:,}", row.max_requests, row.question.settings.requests)
     return Span(shown, "good" if fits else "bad")
 
 
@@ -166,7 +173,7 @@ def _ratio(amount: int, first: int) -> str:
     return f"{hundredths // 100:,}.{hundredths % 100:02d}x"
 
 
-def _headline(rows: Sequence[Compared], results: Sequence[SizeResult]) -> Screen:
+def _headline(rows: Sequence[Row], results: Sequence[SizeResult]) -> Screen:
     """What all rows have in common, as a sentence."""
     if not results:
         return [line("No answer.")]
@@ -177,7 +184,7 @@ def _headline(rows: Sequence[Compared], results: Sequence[SizeResult]) -> Screen
     if len(counts) == 1 and counts != {1}:
         subject = count(first.request.count, "request")
     length = f"of {count(first.request.tokens, 'token')}" if len(tokens) == 1 else "of each length"
-    models, engines = {row.model.id for row in rows}, {result.engine.name for result in results}
+    models, engines = {row.question.model.id for row in rows}, {result.engine.name for result in results}
     to = f" to {first.model.id}" if len(models) == 1 else ""
     under = f", {engine_title(first.engine)}" if len(engines) == 1 else ""
     smallest = min(results, key=lambda result: result.per_gpu.kv_bytes)
@@ -188,45 +195,37 @@ def _headline(rows: Sequence[Compared], results: Sequence[SizeResult]) -> Screen
     return wrapped(f"KV cache of {subject} {length}{to}{under}: {spread}{least}.")
 
 
-def ladder_screen(ladder: Ladder, memory: int, *, rules_file: str | None = None) -> Screen:
+def ladder_screen(found: Ladder, *, rules_file: str | None = None) -> Screen:
     """How many requests fit at each length, and how long requests may be."""
-    result = ladder.result
-    if not ladder.rungs:
+    result = found.found.result
+    if not found.rungs:
         reason = result.refusal.message if result.refusal else "no length fits"
         helps = result.refusal.help if result.refusal else ()
         return [
             *wrapped(f"{engine_title(result.engine)} would not serve it: {reason}", first="No: "),
             *help_lines(helps),
         ]
-    gpus, (ranks, ranks_name) = gpus_of_request(result), request_ranks(result)
-    where = "of cache" if gpus == 1 else f"of cache on each of {gpus} GPUs"
-    each = f", on each of {ranks} {ranks_name}" if ranks > 1 else ""
-    last = ladder.rungs[-1]
-    first = ladder.rungs[0]
-    shorter = f", or {_number(first.max_requests)} of {first.tokens:,}" if first != last else ""
+    last, first = found.rungs[-1], found.rungs[0]
+    shorter = f", or {_number(first.likely)} of {first.tokens:,}" if first != last else ""
+    where = deployment_words(found.found)
     screen = wrapped(
-        f"{size_words(memory)} {where} hold {_number(last.max_requests, 'request')} of"
-        f" {count(last.tokens, 'token')} to {result.model.id}{shorter}{each}."
+        f"{where} holds {_number(last.likely, 'request')} of {count(last.tokens, 'token')}{shorter}."
     )
-    unit = Unit(rung.kv_bytes_per_request for rung in ladder.rungs)
-    rows: list[list[Piece]] = [
-        [Span(word, "dim") for word in ("tokens", f"{unit.name} each", "requests that fit")]
-    ]
-    for rung in ladder.rungs:
-        fit = _number(rung.max_requests)
-        note = "  max_num_seqs" if rung.capped_by_max_num_seqs else ""
-        style = "good" if rung.max_requests else "bad"
-        rows.append(
-            [f"{rung.tokens:,}", unit.show(rung.kv_bytes_per_request), Span(fit, style), Span(note, "dim")]
-        )
-    screen += [BLANK, *table(rows, "rrrl")]
-    if ladder.longest:
+    unit = Unit(rung.kv_bytes_per_request for rung in found.rungs)
+    heads = ("tokens", f"{unit.name} each", "likely", "safe")
+    rows: list[list[Piece]] = [[Span(word, "dim") for word in heads]]
+    for rung in found.rungs:
+        note = "  max_num_seqs" if rung.capped else ""
+        counts = [Span(_number(number), "good" if number else "bad") for number in (rung.likely, rung.safe)]
+        rows.append([f"{rung.tokens:,}", unit.show(rung.kv_bytes_per_request), *counts, Span(note, "dim")])
+    screen += [BLANK, *table(rows, "rrrrl")]
+    if found.longest:
         pairs: list[list[Piece]] = [[Span("requests", "dim"), Span("tokens each, at most", "dim")]]
-        for number, tokens in ladder.longest:
+        for number, tokens in found.longest:
             pairs.append([f"{number:,}", Span(f"{tokens:,}") if tokens else Span("none", "bad")])
         screen += [BLANK, *table(pairs, "rr")]
-    if ladder.max_model_len is not None:
-        length = f"--max-model-len {ladder.max_model_len}"
+    if found.max_model_len is not None:
+        length = f"--max-model-len {found.max_model_len}"
         note = f"started with {length}: one request of the model's own length does not fit"
         screen += [BLANK, *warning_lines((note,))]
     if result.warnings:

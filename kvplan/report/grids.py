@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from kvplan.api.fits import Fitting
-from kvplan.questions import Compared
+from kvplan.deployment.lengths import rung_of
+from kvplan.deployment.rows import Row
 from kvplan.report.budget import short_memory
 from kvplan.report.layout import (
     BLANK,
@@ -27,6 +27,7 @@ from kvplan.report.notes import (
     too_few,
     warning_lines,
 )
+from kvplan.report.size_sentence import deployment_words, length_flag
 from kvplan.report.words import (
     Unit,
     count,
@@ -53,7 +54,7 @@ def shared_warnings(results: Sequence[SizeResult]) -> Screen:
     return [BLANK, *warning_lines(texts)] if texts else []
 
 
-def grid_screen(rows: Sequence[Compared], *, rules_file: str | None = None, step: str = "") -> Screen:
+def grid_screen(rows: Sequence[Row], *, rules_file: str | None = None, step: str = "") -> Screen:
     """Lengths down, numbers of requests across; what the fullest GPU holds in each place.
 
     rules_file: shown with every setting, where all is asked for. step: the command that comes next.
@@ -90,7 +91,7 @@ def grid_screen(rows: Sequence[Compared], *, rules_file: str | None = None, step
         f"KV cache of {first.model.id} on {where}, in {unit.name}, by length and number of requests."
     )
     screen += [BLANK, *table(cells, "r" * len(cells[0])), BLANK]
-    memory = rows[0].settings.kv_cache_memory
+    memory = rows[0].question.settings.kv_cache_memory
     if memory is not None:
         words = (
             f"no: more than {size_words(memory)} of cache hold"
@@ -111,33 +112,33 @@ def grid_basis(result: SizeResult, rules_file: str | None, step: str = "") -> Sc
     return [*basis_line(result), *following, *more_line("-v, --json")]
 
 
-def fit_grid_screen(
-    rows: Sequence[Compared], fitting: Sequence[Fitting], *, rules_file: str | None = None
-) -> Screen:
+def fit_grid_screen(rows: Sequence[Row], *, rules_file: str | None = None) -> Screen:
     """Lengths down; what one request takes, and how many the GPU's likely and safe pool hold of them."""
-    results = [row.result for row in rows if row.result is not None]
-    first = results[0]
-    assert first.budget is not None
-    unit = Unit(result.per_gpu.kv_bytes_per_request for result in results)
-    gpus = gpus_in_replica(first)
-    said = "; ".join(
-        f"{one.likely:,} of {one.tokens:,} tokens, safely {one.safe:,}" for one in (fitting[0], fitting[-1])
-    )
-    name = f"{first.model.id} on {gpus} × {first.budget.gpu}"
+    answers = [row.found for row in rows if row.found is not None]
+    results = [one.result for one in answers]
+    first, steps = answers[0], [rung_of(one) for one in answers]
+    assert first.result.budget is not None
+    unit = Unit(one.kv_bytes_per_request for one in steps)
+    gpus = gpus_in_replica(first.result)
     heads = ("tokens", f"{unit.name} each" if gpus == 1 else f"{unit.name} a GPU", "likely", "safe")
     cells: list[list[Piece]] = [[Span(head, "dim") for head in heads]]
-    wanted = rows[0].settings.requests
-    for result, one in zip(results, fitting):
+    wanted = rows[0].question.settings.requests
+    for one in steps:
         numbers = [
             Span(too_few(f"{number:,}", number, wanted), "good" if number >= wanted else "bad")
             for number in (one.likely, one.safe)
         ]
-        cells.append([f"{one.tokens:,}", unit.show(result.per_gpu.kv_bytes_per_request), *numbers])
-    screen = [*wrapped(f"Requests at once, {name}: {said}."), BLANK, *table(cells, "rrrr"), BLANK]
+        cells.append([f"{one.tokens:,}", unit.show(one.kv_bytes_per_request), *numbers])
+    screen = [*wrapped(f"Requests at once: {deployment_words(first)}."), BLANK, *table(cells, "rrrr"), BLANK]
     if refused := _refused(results):
         screen += [*refused, BLANK]
-    screen += short_memory(first, first.budget)
-    screen += [BLANK, *grid_basis(first, rules_file)]
+    screen += short_memory(first.result, first.result.budget)
+    lengths = {one.deployment.chosen_length: one.deployment for one in answers}
+    if len(lengths) == 1 and (length := next(iter(lengths))) is not None:
+        screen += [BLANK, *wrapped(f"started with {length_flag(lengths[length], length)}", indent=1)]
+    elif len(lengths) > 1:
+        screen += [BLANK, *wrapped("each length has a server started for it: none starts for all", indent=1)]
+    screen += [BLANK, *grid_basis(first.result, rules_file)]
     warnings = tuple(dict.fromkeys(text for result in results for text in result.warnings))
     return screen + short_warnings(warnings, 3)
 

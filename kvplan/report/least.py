@@ -4,21 +4,21 @@ from __future__ import annotations
 
 from fractions import Fraction
 
-from kvplan.api.least import Both, Least
-from kvplan.engines.base import Choice
-from kvplan.model import Model
+from kvplan.deployment.least import Both, Least
+from kvplan.deployment.resolve import Deployment
 from kvplan.report.layout import BLANK, Piece, Screen, Span, table, wrapped
 from kvplan.report.words import count, engine_title, size_words
 from kvplan.results import EngineRef
-from kvplan.settings import Settings
 from kvplan.units import MIB
 
 
-def least_screen(found: Least, model: Model, choice: Choice, settings: Settings) -> Screen:
+def least_screen(found: Least, deployment: Deployment) -> Screen:
     """One line for each thing that may be lowered; each by itself, everything else as asked."""
+    model, choice, gpu = deployment.model, deployment.choice, deployment.settings.gpu
     title = engine_title(EngineRef(choice.engine.name, choice.version))
-    gpu = settings.gpu
     where = "" if gpu is None else f" on {gpu.slug}"
+    if found.pools > 1:
+        where += f", dealt to {found.pools} pools"
     requests = f"{count(found.requests, 'request')} of {found.tokens:,} tokens"
     screen = wrapped(f"The least with which {title} holds {requests} to {model.id}{where}; each by itself.")
     rows: list[list[Piece]] = [["", Span("likely", "dim"), Span("safe", "dim")]]

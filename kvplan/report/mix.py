@@ -4,15 +4,14 @@ from __future__ import annotations
 
 from fractions import Fraction
 
-from kvplan.api.mix import Filled, Mix
+from kvplan.deployment.mix import Filled, Mix
 from kvplan.report.budget import short_memory
 from kvplan.report.layout import BLANK, Piece, Screen, Span, line, table, wrapped
 from kvplan.report.notes import help_lines, warning_lines
 from kvplan.report.words import count, engine_title
-from kvplan.settings import Settings
 
 
-def mix_screen(found: Mix, settings: Settings) -> Screen:
+def mix_screen(found: Mix) -> Screen:
     """Whether the mix is held in the likely pool and in the safe one, and how many in its proportions are."""
     result = found.result
     title = engine_title(result.engine)
@@ -21,8 +20,9 @@ def mix_screen(found: Mix, settings: Settings) -> Screen:
             *wrapped(f"{title} would not serve {result.model.id}: {result.refusal.message}", first="No: "),
             *help_lines(result.refusal.help),
         ]
-    gpu = settings.gpu
-    where = "" if gpu is None else f" on {gpu.slug}"
+    deployment = found.longest.deployment
+    gpu = deployment.settings.gpu
+    where = "" if gpu is None else f" on {deployment.gpus} × {gpu.slug}"
     likely, safe = found.held_in(found.likely), found.held_in(found.safe)
     sure = "likely and safely" if safe else "likely, but not safely," if likely else "do not"
     screen = wrapped(
@@ -38,7 +38,7 @@ def mix_screen(found: Mix, settings: Settings) -> Screen:
         ["most in these proportions", f"{found.likely.most:,}", f"{found.safe.most:,}"],
     ]
     screen += table(figures, "lrr")
-    if found.limit is not None and found.likely.most == found.limit:
+    if found.limit is not None and found.likely.most == found.limit * deployment.pools:
         screen += wrapped(f"no more than max_num_seqs, {found.limit:,}, run at once", indent=1, hang=2)
     if result.budget is not None:
         screen += [BLANK, *short_memory(result, result.budget)]

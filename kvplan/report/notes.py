@@ -48,22 +48,31 @@ def warning_lines(warnings: tuple[str, ...]) -> Screen:
 
 def source_lines(result: SizeResult, rules_file: str) -> Screen:
     """Which settings, which rules and which file the answer came from."""
+    known = {} if result.deployment is None else result.deployment.chosen
+    chosen = "; ".join(f"{name} {why}" for name, why in known.items())
     return [
         *wrapped(settings_words(result.settings), style="dim", indent=1, first="with:   "),
+        *(wrapped(chosen, style="dim", indent=1, first="chosen: ") if chosen else ()),
         *wrapped(f"{engine_title(result.engine)} ({rules_file})", style="dim", indent=1, first="rules:  "),
         *wrapped(result.model.source, style="dim", indent=1, first="model:  "),
     ]
 
 
+_ASSUMED = " (assumed)"
+
+
 def rules_words(result: SizeResult) -> str:
-    """``vLLM 0.33, bfloat16 cache``: whose rules, and in which format the cache lies."""
+    """``vLLM 0.33, bfloat16 cache``: whose rules, on which GPU where none was named, and in which format the
+    cache lies."""
     settings = result.settings
     forms = dict.fromkeys(
         str(settings[name])
         for name in ("kv_cache_dtype", "cache_type_k", "cache_type_v")
         if settings.get(name) is not None
     )
-    return engine_title(result.engine) + (f", {' and '.join(forms)} cache" if forms else "")
+    gpu = str(settings.get("gpu") or "")
+    where = f" as on {gpu.removesuffix(_ASSUMED)} (no GPU named)" if gpu.endswith(_ASSUMED) else ""
+    return engine_title(result.engine) + where + (f", {' and '.join(forms)} cache" if forms else "")
 
 
 _UNVERIFIED = re.compile(r"the card of .+ is (unverified \(.+\))")
@@ -87,25 +96,20 @@ def basis_line(result: SizeResult, *, marks: bool = False) -> Screen:
 
 
 def short_warnings(warnings: tuple[str, ...], most: int) -> Screen:
-    """As many as there is room for, each in full: its end is the way out; and how many more there are."""
+    """As many as there is room for, each in full, since its end is what to do; and how many more there are."""
     texts = tuple(dict.fromkeys(warnings))
     return warning_lines(texts[:most]) + _others(len(texts) - most)
 
 
 def warning_section(warnings: tuple[str, ...], most: int, rank: int, *, close: bool = False) -> Section:
-    """The warnings of a screen with few lines: where there is no room fewer of them, at last a line each that
-    says where the rest is."""
+    """The warnings of a screen with few lines: where there is no room fewer of them, each in full."""
     texts = tuple(dict.fromkeys(warnings))
-    forms = [short_warnings(texts, number) for number in range(min(most, len(texts)), 0, -1)] or [[]]
-    cut = most if len(texts) <= most else most - 1
-    lines = [one_line(text, first="warning: ", style="warn", cut=" … -v") for text in texts[:cut]]
-    forms = [form for form in forms if len(form) > len(texts[:most])]
-    first, *less = [*forms, lines + _others(len(texts) - cut)]
+    first, *less = [short_warnings(texts, number) for number in range(min(most, len(texts)), -1, -1)]
     return Section(first, less=tuple(less), close=close, shrinks=rank)
 
 
 def _others(number: int) -> Screen:
-    return [one_line(f"{number} more: -v", first="warning: ", style="warn")] if number > 0 else []
+    return [one_line(f"{count(number, 'more warning')}: -v", first="", style="warn")] if number > 0 else []
 
 
 def next_line(text: str) -> Screen:

@@ -5,13 +5,14 @@ At most 20 lines; `whole_screen` has all that is known.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from kvplan.api.fits import Fits
+from kvplan.deployment.answer import Answer
+from kvplan.deployment.fixes import Fix, suggested_fixes
+from kvplan.deployment.lengths import Longest, Rung, longest_of, rungs, usual_lengths
 from kvplan.plans.serve import left_out, remarks
-from kvplan.questions import Verdict
-from kvplan.questions.fixes import SuggestedFixes
-from kvplan.report.budget import fit_table, fits_lines, limits, memory_lines, short_memory
+from kvplan.report.budget import memory_lines, rung_table, short_memory
 from kvplan.report.layout import Screen, Section, joined, within, wrapped
 from kvplan.report.notes import (
     basis_line,
@@ -24,17 +25,18 @@ from kvplan.report.notes import (
     warning_lines,
     warning_section,
 )
-from kvplan.report.size_sentence import size_sentence
+from kvplan.report.size_sentence import own_length_line, size_sentence
 from kvplan.report.size_tables import (
     devices,
     figures,
     host_line,
     host_table,
     layers,
+    one_request,
     plain_memory,
     pool_lines,
 )
-from kvplan.report.words import command, count, gpus_of_request, of_bytes, size_words
+from kvplan.report.words import command, count
 from kvplan.results import SizeResult
 
 if TYPE_CHECKING:
@@ -44,98 +46,80 @@ MOST_LINES = 20
 _MOST_WARNINGS, _MOST_RUNGS, _MOST_KINDS = 3, 4, 6
 
 
-def size_screen(
-    result: SizeResult,
-    verdict: Verdict | None,
-    *,
-    typed: str,
-    memory: int | None = None,
-    ways: SuggestedFixes | None = None,
-    fits: Fits | None = None,
-    plan: Plan | None = None,
-    step: str = "",
-) -> Screen:
+class Shown:
+    """An answer with what its screen asks for beside it."""
+
+    def __init__(self, found: Answer, *, length_asked: bool = True) -> None:
+        """length_asked: whether somebody named a length; where nobody did, the usual ones are shown."""
+        self.found, self.result = found, found.result
+        self.fixes: tuple[Fix, ...] = () if found.holds is not False else suggested_fixes(found)
+        self.longest: Longest | None = longest_of(found)
+        self.rungs: tuple[Rung, ...] = ()
+        counted = found.likely is not None and found.result.refusal is None
+        if not length_asked and counted and found.result.budget is not None:
+            self.rungs = rungs(found, usual_lengths(found))
+
+
+def size_screen(shown: Shown, *, typed: str, plan: Plan | None = None, step: str = "") -> Screen:
     """The answer on one screen.
 
-    verdict: None where no memory was given and the engine starts. typed: the model as the user wrote it.
-    memory: bytes per GPU. ways: what would make it fit, where it does not. fits: what a GPU's pool holds.
-    plan: whose pool this is, where a plan was sized. step: the command that comes next.
+    typed: the model as the user wrote it. plan: where a plan was sized. step: the command that comes next.
     """
-    sections = answer_sections(result, verdict, memory=memory, ways=ways, fits=fits, plan=plan)
-    sections.append(Section(_next(typed, plan, step, whole=False, ladder=memory is not None), close=True))
+    sections = answer_sections(shown, plan=plan)
+    sections.append(Section(_next(typed, plan, step, whole=False), close=True))
     return within(sections, MOST_LINES)
 
 
 def answer_screen(result: SizeResult) -> Screen:
     """The answer alone, as the library shows it."""
-    asked = getattr(result, "asked", None)
-    if asked is None:
-        refused = None if result.ok else Verdict(False, 0, False)
-        return within(answer_sections(result, refused), MOST_LINES)
-    sections = answer_sections(
-        result,
-        asked.verdict(result),
-        memory=asked.memory(result),
-        ways=asked.ways(result),
-        fits=asked.fits(result),
-    )
-    return within(sections, MOST_LINES)
+    return within(answer_sections(Shown(result.asked)), MOST_LINES)
 
 
-def answer_sections(
-    result: SizeResult,
-    verdict: Verdict | None,
-    *,
-    memory: int | None = None,
-    ways: SuggestedFixes | None = None,
-    fits: Fits | None = None,
-    plan: Plan | None = None,
-) -> list[Section]:
+def answer_sections(shown: Shown, *, plan: Plan | None = None) -> list[Section]:
     """The parts of `size_screen`, but for what comes next."""
-    head = size_sentence(result, verdict, memory=memory, ways=ways, fits=fits)
+    found, result = shown.found, shown.result
+    head = size_sentence(found, shown.fixes, shown.longest)
     if plan is not None:
         head += wrapped(_of_plan(plan), style="dim")
     sections = [Section(head)]
-    if fits is not None and fits.rungs:
-        asked = result.request.tokens
-        fewer = tuple(fit_table(fits, asked, number) for number in range(_MOST_RUNGS - 1, 1, -1))
-        sections.append(Section(fit_table(fits, asked, _MOST_RUNGS), 2, fewer, shrinks=7))
-    elif result.sized:
-        sections.append(Section(figures(result), 2, (wrapped(_one_request(result), indent=1),)))
-        sections.append(Section(_kinds(result), 3))
-    if fits is not None:
-        sections.append(Section(limits(fits), 4, close=True))
+    counted = found.verdict is not None and result.refusal is None and result.budget is not None
+    if shown.rungs:
+        sections.append(Section(rung_table(shown.rungs, result.request.tokens, _MOST_RUNGS)))
+    elif result.sized and not counted:
+        sections.append(Section(figures(result), 3, (wrapped(one_request(result), indent=1),)))
+        sections.append(Section(_kinds(result), 5))
     if result.devices:
         sections.append(Section(devices(result), 3))
     if result.budget is not None:
         sections.append(Section(short_memory(result, result.budget), 1))
     if any(one.low_bytes for one in result.host) and not result.devices:
         sections.append(Section([host_line(result)], close=True))
-    counted = fits is not None and bool(fits.rungs)
+    sections.append(Section(own_length_line(found, shown.longest), 4))
     sections.append(Section(_basis(result, counted=counted)))
     # What no figure has comes before what is said of figures.
     first = left_out(plan)
     notes = remarks(plan)[len(first) :] if plan is not None else ()
-    warnings = (*first, *but_unverified(result.warnings), *notes)
+    warnings = (*_idle(found), *first, *but_unverified(result.warnings), *notes)
     # Where nothing was counted a warning says why, and what would do.
     most = _MOST_WARNINGS if counted else len(warnings)
     return [*sections, warning_section(warnings, most, 6, close=True)]
 
 
+def _idle(found: Answer) -> tuple[str, ...]:
+    """GPUs that were named and do nothing."""
+    deployment = found.deployment
+    if not deployment.idle_gpus:
+        return ()
+    each = deployment.gpus_per_replica
+    return (f"{count(deployment.idle_gpus, 'GPU')} of {deployment.gpus} idle: a replica takes {each}",)
+
+
 def whole_screen(
-    result: SizeResult,
-    verdict: Verdict | None,
-    *,
-    typed: str,
-    rules_file: str,
-    memory: int | None = None,
-    ways: SuggestedFixes | None = None,
-    fits: Fits | None = None,
-    plan: Plan | None = None,
-    step: str = "",
+    shown: Shown, *, typed: str, rules_file: str, plan: Plan | None = None, step: str = ""
 ) -> Screen:
     """Everything: also layers, blocks, the log's words, every setting and source."""
-    sections = [Section(size_sentence(result, verdict, memory=memory, ways=ways, fits=fits))]
+    found, result = shown.found, shown.result
+    sections = [Section(size_sentence(found, shown.fixes, shown.longest))]
     sections.append(Section(figures(result) if result.sized else []))
     if result.per_gpu.kv_bytes_per_request or result.total.kv_bytes_per_request or result.devices:
         sections.append(Section(layers(result)))
@@ -143,30 +127,24 @@ def whole_screen(
     sections.append(Section(host_table(result) if result.host else []))
     if result.budget is not None:
         sections.append(Section(memory_lines(result, result.budget)))
-    sections.append(Section([] if fits is None else fits_lines(result, fits)))
+    lengths = shown.rungs or (() if result.budget is None else _rungs(found))
+    sections.append(Section(rung_table(lengths, result.request.tokens, len(lengths)) if lengths else []))
+    sections.append(Section(own_length_line(found, shown.longest)))
     if result.pool is not None:
         sections.append(Section(pool_lines(result, result.pool)))
-    elif memory is not None and verdict is not None and verdict.engine_starts:
-        sections.append(Section(plain_memory(result, verdict, memory)))
-    sections.append(Section(warning_lines(result.warnings)))
+    elif found.likely is not None and found.likely.refusal is None and result.budget is None:
+        sections.append(Section(plain_memory(result, found.likely)))
+    sections.append(Section(warning_lines((*_idle(found), *result.warnings))))
     last = source_lines(result, rules_file)
     if plan is not None:
         last += wrapped(_of_plan(plan), indent=1, style="dim", first="plan:   ")
         for note in remarks(plan):
             last += wrapped(note, indent=1, first="note:   ")
-    return joined(
-        [*sections, Section([*last, *_next(typed, plan, step, whole=True, ladder=memory is not None)])]
-    )
+    return joined([*sections, Section([*last, *_next(typed, plan, step, whole=True)])])
 
 
-def _one_request(result: SizeResult) -> str:
-    """``one request takes 0.37 GiB a GPU (2.94 GiB over 8), 48,128 B a token``: exact, as terms are."""
-    gpu, gpus = result.per_gpu, gpus_of_request(result)
-    amount = size_words(gpu.kv_bytes_per_request)
-    if gpus > 1:
-        amount += f" a GPU ({size_words(result.total.kv_bytes_per_request)} over {gpus})"
-    fixed = f" + {size_words(gpu.fixed_bytes_per_request)}" if gpu.fixed_bytes_per_request else ""
-    return f"one request takes {amount}, {of_bytes(gpu.bytes_per_token)} a token{fixed}"
+def _rungs(found: Answer) -> Sequence[Rung]:
+    return rungs(found, usual_lengths(found)) if found.result.refusal is None and found.likely else ()
 
 
 def _kinds(result: SizeResult) -> Screen:
@@ -175,30 +153,25 @@ def _kinds(result: SizeResult) -> Screen:
 
 
 def _basis(result: SizeResult, *, counted: bool) -> Screen:
-    """Whose rules; beside a table of requests also what one takes."""
+    """Whose rules; where requests are counted also what one takes."""
     if counted and result.sized:
         card = unverified_words(result.warnings).removeprefix(", ")
-        words = f"{rules_words(result)}: {_one_request(result)}{f'; card {card}' if card else ''}"
+        words = f"{rules_words(result)}: {one_request(result)}{f'; card {card}' if card else ''}"
         return wrapped(words, indent=1, style="dim")
     return basis_line(result, marks=True)
 
 
-def _next(typed: str, plan: Plan | None, step: str, *, whole: bool, ladder: bool) -> Screen:
+def _next(typed: str, plan: Plan | None, step: str, *, whole: bool) -> Screen:
     """What to type next, and what else there is."""
     overlay = () if plan is None or plan.environment is None else ("--env", plan.environment)
     why = f"why: {command('kvplan', 'explain', typed, *overlay)}"
-    more = [] if whole else ["-v"]
-    more += ["--json", *(["--ladder"] if ladder else [])]
-    more += ["--engine all", "--compare-dtypes"] if whole and plan is None else []
+    more = ["--engine all"] if whole and plan is None else [] if whole else ["-v"]
+    more += ["--show", "--json"]
     return [*(next_line(step) if step else []), *more_line(f"{', '.join(more)}; {why}")]
 
 
 def _of_plan(plan: Plan) -> str:
-    """``chat (prod), 4 GPUs: 2 replicas; this is one pool of 2``: what of the plan was sized."""
-    from kvplan.plans.question import pools_of
-
+    """``chat (prod), 4 GPUs: 2 replicas``: which plan was sized, and by which pool."""
     where = f" ({plan.environment})" if plan.environment is not None else ""
-    head = f"{plan.name}{where}, {count(plan.gpus, 'GPU')}"
-    if (pools := pools_of(plan)) != 1:
-        head += f": {count(plan.replicas, 'replica')}; this is one pool of {pools:,}"
+    head = f"{plan.name}{where}, {count(plan.gpus, 'GPU')}: {count(plan.replicas, 'replica')}"
     return f"{head}; counted with the safe pool, as it requires" if plan.require.pool == "safe" else head

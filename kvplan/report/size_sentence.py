@@ -1,177 +1,133 @@
-"""The answer of ``kvplan size`` as a sentence, with what would make it fit."""
+"""The answer of ``kvplan size`` as a sentence, with what would make it a yes."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
-from kvplan.api.fits import Fits
-from kvplan.questions import MAX_REQUESTS, Verdict
-from kvplan.questions.fixes import SuggestedFixes
+from kvplan.deployment.answer import Answer, Counted
+from kvplan.deployment.counts import MAX_REQUESTS
+from kvplan.deployment.fixes import Fix
+from kvplan.deployment.lengths import Longest
+from kvplan.deployment.resolve import Deployment
+from kvplan.plans.serve import flag_for
 from kvplan.report.layout import Screen, wrapped
 from kvplan.report.notes import help_lines, styled
-from kvplan.report.words import (
-    count,
-    engine_title,
-    gpus_in_replica,
-    gpus_of_request,
-    request_ranks,
-    size_words,
-    ways_words,
-)
-from kvplan.results import Budget, SizeResult
+from kvplan.report.words import count, engine_title, gpus_of_request, request_ranks, size_words
+from kvplan.results import SizeResult, Verdict
 from kvplan.units import gib
 
+_WORDS = {
+    Verdict.YES: ("Yes:", "good"),
+    Verdict.LIKELY: ("Likely:", "warn"),
+    Verdict.UNLIKELY: ("Unlikely:", "bad"),
+    Verdict.NO: ("No:", "bad"),
+}
 
-def size_sentence(
-    result: SizeResult,
-    verdict: Verdict | None,
-    *,
-    memory: int | None = None,
-    ways: SuggestedFixes | None = None,
-    fits: Fits | None = None,
-) -> Screen:
-    """The answer, then what would make it fit: nearest to what was asked first.
 
-    memory: bytes per GPU. ways: what would make it fit, where it does not. fits: what a GPU's pool holds.
-    """
-    words = ways_words(ways, result) if ways is not None else ()
-    if verdict is not None and result.refusal is not None:
-        may = fits is not None and fits.may_start
-        answer = "Likely no:" if may else "No:"
-        most = f", {gib(_most(result))} at most: it may start" if may else ""
-        said = f"would not serve {result.model.id}: {result.refusal.message}{most}"
-        head = wrapped(f"{engine_title(result.engine)} {said}", first=f"{answer} ")
-        first = 1 if ways is not None and ways.max_model_len is not None else 0
-        helps = _once((*words[:first], *result.refusal.help, *words[first:]))
-        return [styled(head[0], answer, "bad"), *head[1:], *help_lines(helps)]
-    safe = safe_requests(result, fits)
-    shorter = None if fits is None else fits.shorter
-    headline = _headline(result, verdict, memory, safe, shorter)
-    # Where the likely pool starts and the safe one does not, the engine's own reason says what would.
-    never = fits.never_safely if fits is not None and safe == 0 else None
-    if never is not None:
-        headline += wrapped(f"In the safe pool {engine_title(result.engine)} refuses: {never.message}.")
-        words = (*never.help[:1], *words)
-    return [*headline, *help_lines(words)]
+def size_sentence(found: Answer, fixes: Sequence[Fix] = (), longest: Longest | None = None) -> Screen:
+    """The answer, then what would make it a yes: nearest to what was asked first."""
+    result, verdict = found.result, found.verdict
+    helps = tuple(fix.words for fix in fixes)
+    refusal = result.refusal
+    if refusal is None and found.likely is not None:
+        refusal = found.likely.refusal
+    if refusal is not None:
+        first = 1 if fixes and fixes[0].options.startswith("--max-model-len") else 0
+        helps = _once((*helps[:first], *refusal.help, *helps[first:]))
+        text = _refused(found, refusal.message)
+    elif verdict is None:
+        return _bytes_sentence(result)
+    else:
+        text = _counted(found)
+        # Where the likely pool starts and the safe one does not, the engine's own reason says what would do.
+        never = longest.never_safely if longest is not None and verdict is Verdict.LIKELY else None
+        if never is not None:
+            text += f" In the safe pool {engine_title(result.engine)} refuses: {never.message}."
+            helps = (*never.help[:1], *helps)
+    word, style = _WORDS[verdict or Verdict.NO]
+    head = wrapped(text, first=f"{word} ")
+    return [styled(head[0], word, style), *head[1:], *help_lines(() if found.holds else helps)]
 
 
 def _once(helps: Iterable[str]) -> tuple[str, ...]:
-    """Each way once, the first time that it is said."""
+    """Each suggestion once, the first time that it is said."""
     found: dict[str, str] = {}
     for text in helps:
         found.setdefault(text.partition(": ")[0], text)
     return tuple(found.values())
 
 
-def _most(result: SizeResult) -> int:
-    """What the budget may leave to the cache at most."""
-    return result.budget.kv_pool_high_bytes if result.budget is not None else 0
+def _refused(found: Answer, message: str) -> str:
+    result, budget = found.result, found.result.budget
+    text = f"{engine_title(result.engine)} would not serve {result.model.id}: {message}"
+    if found.verdict is Verdict.UNLIKELY and budget is not None:
+        text += f". It may start: at most {gib(budget.kv_pool_high_bytes)} may be left for the cache"
+    return f"{text}."
 
 
-def safe_requests(result: SizeResult, fits: Fits | None) -> int | None:
-    """Requests of the asked length in the safe pool; None where that was not counted."""
-    rungs = () if fits is None or result.refusal is not None else fits.rungs
-    return next((one.safe for one in rungs if one.tokens == result.request.tokens), None)
+def _counted(found: Answer) -> str:
+    """``llama on 1 × h100 holds 7 requests of 32,768 tokens (safely 6).``"""
+    result, deployment = found.result, found.deployment
+    likely, safe = found.likely, found.safe
+    assert likely is not None and safe is not None
+    pools, verdict = deployment.pools, found.verdict
+    length = length_words(result)
+    most = likely.each * pools
+    number = _number(most, likely.each)
+    if verdict in (Verdict.YES, Verdict.LIKELY):
+        holds = f"holds {number} of {length}"
+    elif most:
+        holds = f"holds only {number} of {length}"
+    else:
+        holds = f"holds no request of {length}"
+    if pools > 1 and most:
+        holds += f", {likely.each:,} {_pool_words(found)}"
+    text = f"{deployment_words(found)} {holds}{_safely(likely, safe, pools)}{_elsewhere(result)}{_started(deployment)}."
+    if verdict is Verdict.UNLIKELY and result.budget is not None:
+        high = gib(result.budget.kv_pool_high_bytes)
+        text += f" The most that may be left for the cache, {high}, would hold {deployment.requests:,}."
+    elif verdict is Verdict.NO and most and deployment.requests > 1:
+        text += f" {deployment.requests:,} were asked for."
+    return text
 
 
-def _headline(
-    result: SizeResult, verdict: Verdict | None, memory: int | None, safe: int | None, shorter: int | None
-) -> Screen:
-    """shorter: the length that the engine takes by itself in the safe pool."""
-    name = result.model.id
-    if verdict is not None and result.budget is not None and result.pool is not None:
-        return _gpu_sentence(result, verdict, result.budget, safe, shorter)
-    if memory is None and result.pool is not None:
-        memory = result.pool.bytes
-    if verdict is not None and memory is not None:
-        return _fit_sentence(result, verdict, memory)
-    if host := int(result.settings.get("host_kv_bytes") or 0):
-        return _host_sentence(result, host)
-    if result.total.kv_bytes == 0:
-        said = f"{name} keeps nothing from one token to the next: 0 bytes of cache."
-        return [styled(row, name, "bold") for row in wrapped(said)]
-    subject = "One request" if result.request.count == 1 else count(result.request.count, "request")
-    verb = "takes" if result.request.count == 1 else "take"
-    gpus, (ranks, ranks_name) = gpus_of_request(result), request_ranks(result)
-    where = "" if gpus == 1 else f" on each of {gpus} GPUs"
-    if ranks > 1:
-        where = f"{where} of one of {ranks} {ranks_name}" if where else f" on one of {ranks} {ranks_name}"
-    amount = size_words(result.per_gpu.kv_bytes)
-    rows = wrapped(f"{subject} of {_length(result)} to {name} {verb} {amount} of cache{where}.")
-    return [styled(row, amount, "bold") for row in rows]
+def _number(most: int, each: int) -> str:
+    return "any number of requests" if each >= MAX_REQUESTS else count(most, "request")
 
 
-def _host_sentence(result: SizeResult, host: int) -> Screen:
-    """No count: what host memory holds is not known unless somebody says how much there is."""
-    subject = "One request" if result.request.count == 1 else count(result.request.count, "request")
-    verb = "takes" if result.request.count == 1 else "take"
-    on_gpu = f" and {size_words(result.per_gpu.kv_bytes)} of a GPU's" if result.per_gpu.kv_bytes else ""
-    amount = size_words(host)
-    rows = wrapped(
-        f"{subject} of {_length(result)} to {result.model.id} {verb} {amount} of host memory{on_gpu}."
-    )
-    return [styled(row, amount, "bold") for row in rows] + (
-        [] if on_gpu else help_lines(("--host-memory 64GiB: how many requests so much holds",))
-    )
+def deployment_words(found: Answer) -> str:
+    """``llama on 8 × h100 (4 replicas of 2)``, or the memory that was stated."""
+    result, deployment = found.result, found.deployment
+    if result.budget is None or deployment.settings.kv_cache_memory is not None:
+        memory = found.likely.memory if found.likely is not None else 0
+        gpus = gpus_of_request(result)
+        where = "of cache" if gpus == 1 else f"of cache on each of {gpus} GPUs"
+        return f"{result.model.id} with {size_words(memory)} {where}"
+    unequal = result.settings.get("unequal_gpus")
+    where = str(unequal) if unequal else f"{deployment.gpus} × {result.budget.gpu}"
+    if deployment.replicas > 1:
+        where += f" ({deployment.replicas} replicas of {count(deployment.gpus_per_replica, 'GPU')})"
+    return f"{result.model.id} on {where}"
 
 
-def _length(result: SizeResult) -> str:
-    """``448 tokens``, with the encoder's where it has some, and what of them is text."""
-    encoder = (
-        f" (and {result.request.encoder_tokens:,} encoder tokens)" if result.request.encoder_tokens else ""
-    )
-    kinds = [
-        f"{result.settings[f'{kind}_tokens']:,} of {word}"
-        for kind, word in (("text", "text"), ("image", "images"), ("video", "video"), ("audio", "audio"))
-        if f"{kind}_tokens" in result.settings
-    ]
-    parts = f" ({', '.join(kinds)})" if kinds else ""
-    return count(result.request.tokens, "token") + encoder + parts
+def _pool_words(found: Answer) -> str:
+    deployment = found.deployment
+    if deployment.pools == deployment.replicas:
+        return "each"
+    ranks, name = request_ranks(found.result)
+    return f"in each of {deployment.pools:,} {name if ranks == deployment.pools else 'pools'}"
 
 
-def _fit_sentence(result: SizeResult, verdict: Verdict, memory: int) -> Screen:
-    gpus, (ranks, ranks_name) = gpus_of_request(result), request_ranks(result)
-    where = "of cache" if gpus == 1 else f"of cache on each of {gpus} GPUs"
-    each = f" on each of {ranks} {ranks_name}" if ranks > 1 else ""
-    tokens = _length(result)
-    holds = (
-        "any number of requests"
-        if verdict.max_requests >= MAX_REQUESTS
-        else count(verdict.max_requests, "request")
-    )
-    verb = "hold" if verdict.fits else "hold only"
-    if verdict.max_requests == 0:
-        verb, holds = "hold", "no request"
-    text = f"{size_words(memory)} {where} {verb} {holds} of {tokens} to {result.model.id}{each}."
-    if not verdict.fits:
-        text = f"No: {text[0].upper()}{text[1:]}" if result.request.count > 1 else f"No: {text}"
-    style = "good" if verdict.fits else "bad"
-    mark = holds if verdict.fits else "No:"
-    return [styled(row, mark, style) for row in wrapped(text)]
-
-
-def _gpu_sentence(
-    result: SizeResult, verdict: Verdict, budget: Budget, safe: int | None, shorter: int | None
-) -> Screen:
-    """``llama on 2 × h100 likely holds 7 requests of 32,768 tokens, safely 6.``"""
-    holds = count(verdict.max_requests, "request") if verdict.max_requests else "no request"
-    only = "" if verdict.fits or not verdict.max_requests else " only"
-    ranks, ranks_name = request_ranks(result)
-    gpus = gpus_in_replica(result)
-    if ranks_name.startswith("data"):
-        gpus *= ranks
-    each = f" on each of {ranks} {ranks_name}" if ranks > 1 else ""
-    if each and verdict.max_requests:
-        each += f", {verdict.max_requests * ranks:,} together"
-    sure, safely = _safely(verdict.max_requests, safe, shorter, apart=bool(each))
-    name = f"{result.model.id} on {result.settings.get('unequal_gpus') or f'{gpus} × {budget.gpu}'}"
-    text = f"{name} {sure}holds{only} {holds} of {_length(result)}{each}{safely}{_elsewhere(result)}."
-    if ranks > 1 and not verdict.fits and result.request.count > 1:
-        text += f" {result.request.count:,} were asked of one rank."
-    text = text if verdict.fits else f"No: {text}"
-    certain = safe is None or safe >= result.request.count
-    mark, style = (holds, "good" if certain else "warn") if verdict.fits else ("No:", "bad")
-    return [styled(row, mark, style) for row in wrapped(text)]
+def _safely(likely: Counted, safe: Counted, pools: int) -> str:
+    """The count of the safe pool, where it is another."""
+    if safe.refusal is None and safe.each == likely.each and safe.max_model_len == likely.max_model_len:
+        return ""
+    if not safe.each:
+        return ", safely none: it may not start"
+    shorter = safe.max_model_len
+    if shorter is not None and shorter != likely.max_model_len:
+        return f", safely {safe.each * pools:,} with max_model_len {shorter:,}"
+    return f" (safely {safe.each * pools:,})"
 
 
 def _elsewhere(result: SizeResult) -> str:
@@ -183,14 +139,84 @@ def _elsewhere(result: SizeResult) -> str:
     return f"; {' and '.join(found)} in host memory" if found else ""
 
 
-def _safely(counted: int, safe: int | None, shorter: int | None, *, apart: bool) -> tuple[str, str]:
-    """What stands before ``holds`` and after the number: with which pool it was counted, and the other's."""
-    if safe is None or not counted:
-        return "", ""
-    join = ";" if apart else ","
-    if safe == 0:
-        else_ = f"may start with max_model_len {shorter:,}" if shorter else "may not start"
-        return "likely ", f"{join} safely none: it {else_}"
-    if safe == counted:
-        return "", f"{join} likely and safely"
-    return "likely ", f"{join} safely {safe:,}"
+def _started(deployment: Deployment) -> str:
+    """With what length the server is started, where kvplan chose it."""
+    length = deployment.chosen_length
+    return "" if length is None else f", started with {length_flag(deployment, length)}"
+
+
+def length_flag(deployment: Deployment, length: int) -> str:
+    """``--max-model-len 8192``, by the engine's own name."""
+    engine = f"{deployment.choice.engine.name}@{deployment.choice.version}"
+    flag = flag_for(engine, "max_model_len") or "max_model_len"
+    return f"--{flag.replace('_', '-')} {length}"
+
+
+def own_length_line(found: Answer, longest: Longest | None) -> Screen:
+    """What the model's own length would need, where the server is started for less or cannot take it."""
+    if longest is None or longest.own is None or found.result.refusal is not None:
+        return []
+    own = f"{longest.own:,}"
+    if longest.is_own:
+        if found.deployment.chosen_length is None:
+            return []
+        said = f"The model's own {own} tokens would start too: one such request"
+        return wrapped(f"{said} needs {size_words(longest.own_bytes)}.", indent=1, style="dim")
+    text = f"The model's own {own} tokens"
+    if longest.likely == longest.own:
+        text += " may not start"
+    else:
+        text += " would not start"
+    text += f": one such request needs {size_words(longest.own_bytes)}"
+    if longest.likely and longest.likely != longest.own:
+        text += f"; up to {longest.likely:,} starts"
+    text += f", {longest.safe:,} safely" if longest.safe else ", no length safely"
+    return wrapped(f"{text}.", indent=1, style="dim")
+
+
+def _bytes_sentence(result: SizeResult) -> Screen:
+    """What the requests take, where no memory is known that would hold them or not."""
+    name = result.model.id
+    if host := int(result.settings.get("host_kv_bytes") or 0):
+        return _host_sentence(result, host)
+    if result.total.kv_bytes == 0:
+        said = f"{name} keeps nothing from one token to the next: 0 bytes of cache."
+        return [styled(row, name, "bold") for row in wrapped(said)]
+    number = result.request.count
+    subject = "One request" if number == 1 else count(number, "request")
+    gpus, (ranks, ranks_name) = gpus_of_request(result), request_ranks(result)
+    where = "" if gpus == 1 else f" on each of {gpus} GPUs"
+    if ranks > 1:
+        where = f"{where} of one of {ranks} {ranks_name}" if where else f" on one of {ranks} {ranks_name}"
+    amount = size_words(result.per_gpu.kv_bytes)
+    verb = "takes" if number == 1 else "take"
+    rows = wrapped(f"{subject} of {length_words(result)} to {name} {verb} {amount} of cache{where}.")
+    return [styled(row, amount, "bold") for row in rows]
+
+
+def _host_sentence(result: SizeResult, host: int) -> Screen:
+    """No count: what host memory holds is not known unless somebody says how much there is."""
+    subject = "One request" if result.request.count == 1 else count(result.request.count, "request")
+    verb = "takes" if result.request.count == 1 else "take"
+    on_gpu = f" and {size_words(result.per_gpu.kv_bytes)} of a GPU's" if result.per_gpu.kv_bytes else ""
+    amount = size_words(host)
+    rows = wrapped(
+        f"{subject} of {length_words(result)} to {result.model.id} {verb} {amount} of host memory{on_gpu}."
+    )
+    return [styled(row, amount, "bold") for row in rows] + (
+        [] if on_gpu else help_lines(("--host-memory 64GiB: how many requests so much holds",))
+    )
+
+
+def length_words(result: SizeResult) -> str:
+    """``448 tokens``, with the encoder's where it has some, and what of them is text."""
+    encoder = (
+        f" (and {result.request.encoder_tokens:,} encoder tokens)" if result.request.encoder_tokens else ""
+    )
+    kinds = [
+        f"{result.settings[f'{kind}_tokens']:,} of {word}"
+        for kind, word in (("text", "text"), ("image", "images"), ("video", "video"), ("audio", "audio"))
+        if f"{kind}_tokens" in result.settings
+    ]
+    parts = f" ({', '.join(kinds)})" if kinds else ""
+    return count(result.request.tokens, "token") + encoder + parts

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from fractions import Fraction
+
+from kvplan.deployment.answer import Counted
+from kvplan.deployment.counts import MAX_REQUESTS
 from kvplan.engines.folders import title_of
 from kvplan.engines.traits import traits_of
-from kvplan.questions import MAX_REQUESTS, Verdict
 from kvplan.report.layout import BLANK, Line, Piece, Screen, Span, line, one_line, shorten, table
 from kvplan.report.words import (
     Unit,
@@ -47,9 +50,20 @@ def figures(result: SizeResult) -> Screen:
             row.append(all_unit.show(whole))
         rows.append(row)
 
-    add("one request", gpu.kv_bytes_per_request, total.kv_bytes_per_request)
+    replica = Fraction(total.kv_bytes_per_request, gpu.kv_bytes_per_request or 1)
+
+    def add_request(name: str, amount: int) -> None:
+        add(name, amount, round(amount * replica))
+
+    if gpu.at_prompt == gpu.kv_bytes_per_request:
+        add_request("one request", gpu.kv_bytes_per_request)
+    else:
+        add_request("one request, while it answers", gpu.kv_bytes_per_request)
+        add_request("while its prompt is read", gpu.at_prompt)
+    if gpu.reserved != gpu.kv_bytes_per_request:
+        add_request("reserved for one at start-up", gpu.reserved)
     if result.request.count > 1:
-        add(count(result.request.count, "request"), gpu.kv_bytes, total.kv_bytes)
+        add(f"{count(result.request.count, 'request')} at once", gpu.kv_bytes, total.kv_bytes)
     if gpu.peak_bytes != gpu.kv_bytes:
         add("at the peak, after prefill", gpu.peak_bytes)
     rows.append(["each further token", "", of_bytes(gpu.bytes_per_token).removesuffix(" B")])
@@ -174,15 +188,31 @@ def _log_lines(result: SizeResult, pool: Pool) -> Screen:
     return [line(Span(f"{title_of(name)}'s log will say", "bold"), indent=1), *rows]
 
 
-def plain_memory(result: SizeResult, verdict: Verdict, memory: int) -> Screen:
-    if verdict.max_requests >= MAX_REQUESTS:
+def plain_memory(result: SizeResult, counted: Counted) -> Screen:
+    if counted.each >= MAX_REQUESTS:
         return []
     rows: list[list[Piece]] = [
-        [Span("memory for the cache of one GPU", "bold"), size_words(memory), of_bytes(memory)],
+        [
+            Span("memory for the cache of one GPU", "bold"),
+            size_words(counted.memory),
+            of_bytes(counted.memory),
+        ],
         [
             "requests that fit",
-            f"{verdict.max_requests:,}",
+            f"{counted.each:,}",
             f"of {count(result.request.tokens, 'token')}, no allocator",
         ],
     ]
     return table(rows, "lrl")
+
+
+def one_request(result: SizeResult) -> str:
+    """``one request takes 0.37 GiB a GPU (2.94 GiB over 8), 48,128 B a token``: exact, as terms are."""
+    gpu, gpus = result.per_gpu, gpus_of_request(result)
+    amount = size_words(gpu.kv_bytes_per_request)
+    if gpus > 1:
+        amount += f" a GPU ({size_words(result.total.kv_bytes_per_request)} over {gpus})"
+    if gpu.at_prompt != gpu.kv_bytes_per_request:
+        amount += f" ({size_words(gpu.at_prompt)} while its prompt is read)"
+    fixed = f" + {size_words(gpu.fixed_bytes_per_request)}" if gpu.fixed_bytes_per_request else ""
+    return f"one request takes {amount}, {of_bytes(gpu.bytes_per_token)} a token{fixed}"

@@ -8,9 +8,7 @@ from fractions import Fraction
 from typing import Any
 
 from kvplan.engines.folders import title_of
-from kvplan.questions.fixes import SuggestedFixes
 from kvplan.results import EngineRef, SizeResult
-from kvplan.settings import media_tokens
 from kvplan.units import GIB, KIB, MIB, human_bytes
 
 _UNITS = (("GiB", GIB), ("MiB", MIB), ("KiB", KIB), ("B", 1))
@@ -134,32 +132,3 @@ def _value(value: Any) -> str:
 def command(*words: str) -> str:
     """A command line that can be pasted into a shell."""
     return shlex.join(words)
-
-
-def ways_words(ways: SuggestedFixes, result: SizeResult) -> tuple[str, ...]:
-    """Options that would make it fit, each of which was tried."""
-    number, tokens = result.request.count, result.request.tokens
-    beside = media_tokens(result.settings.items())
-    words = []
-    if ways.max_model_len is not None:
-        fits = "one request fits" if number == 1 else f"{number:,} requests fit"
-        words.append(f"--max-model-len {ways.max_model_len}: {fits} at {tokens:,} tokens")
-    if ways.requests is not None:
-        words.append(f"--requests {ways.requests}: as many of {tokens:,} tokens fit")
-    if ways.tokens is not None and ways.tokens > beside:
-        fitting = "one request fits" if number == 1 else f"{number:,} requests fit"
-        words.append(f"--tokens {ways.tokens - beside}: the largest length at which {fitting}")
-    if ways.tensor_parallel_size is not None:
-        gpu = "" if result.budget is None else result.budget.gpu
-        # A number of GPUs that was typed with the name would contradict.
-        named = f" --gpu {gpu}" if gpus_in_replica(result) > 1 and gpu and " " not in gpu else ""
-        words.append(f"--tp {ways.tensor_parallel_size}{named}: as many GPUs of this kind hold them")
-    if ways.kv_cache_dtype is not None:
-        words.append(
-            f"--kv-cache-dtype {ways.kv_cache_dtype}: then {'it fits' if number == 1 else 'they fit'}"
-        )
-    if ways.memory is not None:
-        need = "what it needs" if number == 1 else "what they need"
-        words.append(f"--kv-cache-memory {exact_size(ways.memory)}: {need} ({size_words(ways.memory)})")
-    words += [f"{way}: then {'it fits' if number == 1 else 'they fit'}" for way in ways.others]
-    return tuple(words)

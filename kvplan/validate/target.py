@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
+from kvplan.deployment.counts import ask, largest_tokens
 from kvplan.engines.base import Choice
 from kvplan.engines.spill import spill
 from kvplan.engines.tensors import Layout, Rank, layout_of
@@ -15,7 +16,6 @@ from kvplan.model import Model
 from kvplan.plans.identity import model_digest, plan_hash
 from kvplan.plans.plan import SAFE, Plan
 from kvplan.plans.question import requests_of, settings_of
-from kvplan.questions import ask, largest_tokens
 from kvplan.record import record
 from kvplan.results import Budget, ModelWeights, SizeResult
 from kvplan.settings import LONGEST, Settings

@@ -14,7 +14,7 @@ from kvplan.engines.budget import choose
 from kvplan.engines.sglang.budget import context_of
 from kvplan.errors import KvplanError
 from kvplan.files.gpus.find import load_gpu
-from kvplan.questions import ask
+from kvplan.deployment.counts import ask
 from kvplan.report.schema import answer_schema
 from kvplan.results import Budget, SizeResult
 from kvplan.units import GIB, MIB

@@ -17,7 +17,7 @@ from kvplan.api.mix import Mix, Part, mixed
 from kvplan.cli.mixed import parts_of
 from kvplan.engines.budget import choose
 from kvplan.errors import KvplanError
-from kvplan.questions import max_requests
+from kvplan.deployment.counts import max_requests
 from kvplan.units import MIB
 from tests.cli.conftest import Run
 

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kvplan.questions.bisection import least_from, most_up_to
+from kvplan.bisection import least_from, most_up_to
 
 
 class Asked:

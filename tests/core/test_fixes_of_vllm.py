@@ -13,8 +13,8 @@ from kvplan.engines.base import Choice
 from kvplan.engines.budget import choose
 from kvplan.engines.vllm.trials import smaller_runs
 from kvplan.model import Model
-from kvplan.questions import ask, max_requests
-from kvplan.questions.fixes import least_trials, suggested_fixes
+from kvplan.deployment.counts import ask, max_requests
+from kvplan.deployment.fixes import least_trials, suggested_fixes
 from kvplan.report.words import ways_words
 from kvplan.settings import Settings, with_setting
 

@@ -22,7 +22,7 @@ from kvplan.families import (
     SlidingWindow,
 )
 from kvplan.model import Layer, Model, runs_of
-from kvplan.questions import (
+from kvplan.deployment.counts import (
     MAX_REQUESTS,
     Verdict,
     ask,
@@ -34,7 +34,7 @@ from kvplan.questions import (
     powers_of_two,
     verdict,
 )
-from kvplan.questions.fixes import suggested_fixes
+from kvplan.deployment.fixes import suggested_fixes
 from kvplan.results import Refusal, SizeResult
 from kvplan.settings import Settings
 

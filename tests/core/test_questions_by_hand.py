@@ -16,7 +16,7 @@ from kvplan.engines.options import EngineOption
 from kvplan.errors import KvplanError
 from kvplan.families import CompressedAttention, FullAttention, Mamba2
 from kvplan.model import Layer, Model, runs_of
-from kvplan.questions import (
+from kvplan.deployment.counts import (
     IN_HOST,
     MAX_REQUESTS,
     Verdict,
@@ -29,7 +29,7 @@ from kvplan.questions import (
     uncounted,
     verdict,
 )
-from kvplan.questions.fixes import least_trials, suggested_fixes
+from kvplan.deployment.fixes import least_trials, suggested_fixes
 from kvplan.results import Refusal, SizeResult
 from kvplan.settings import Settings
 from kvplan.units import MIB

@@ -17,7 +17,7 @@ import kvplan
 from kvplan.api import make_settings
 from kvplan.dtypes import BFLOAT16
 from kvplan.engines.budget import choose
-from kvplan.questions import ask
+from kvplan.deployment.counts import ask
 from kvplan.results import Refusal
 from kvplan.units import ceil_div, round_up
 from kvplan.weights.formats import NVFP4, fp8_block, grouped

@@ -16,7 +16,7 @@ from kvplan.cli import main
 from kvplan.engines.budget import choose
 from kvplan.engines.llamacpp.memory import place
 from kvplan.errors import KvplanError
-from kvplan.questions import ask, max_requests, verdict
+from kvplan.deployment.counts import ask, max_requests, verdict
 from kvplan.units import GIB
 from tests.files.gguf_plain import huge, large, small, write_model
 

@@ -15,7 +15,7 @@ from kvplan.engines.options import RETENTION
 from kvplan.engines.retention import Retention, parsed
 from kvplan.engines.tensors import layout_of
 from kvplan.errors import KvplanError
-from kvplan.questions import ask
+from kvplan.deployment.counts import ask
 from kvplan.settings import Settings
 
 DENSE: dict[str, Any] = {

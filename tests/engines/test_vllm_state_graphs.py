@@ -98,7 +98,7 @@ def test_what_may_not_start_holds_nothing_safely() -> None:
     from kvplan.api.fits import fits_at, fits_of
     from kvplan.api.options import make_settings
     from kvplan.engines.budget import choose
-    from kvplan.questions import ask
+    from kvplan.deployment.counts import ask
 
     model, choice = kvplan.load_model("qwen3.6-27b"), choose("vllm@0.28")
     plain = make_settings(gpu="h100", quantization="fp8", tokens="32k", max_num_seqs=16)

@@ -21,7 +21,7 @@ from kvplan.files.launch.manifest import launches_in
 from kvplan.files.launch.read import launches_of_text
 from kvplan.plans.plan import Plan
 from kvplan.plans.question import start_of
-from kvplan.questions import ask
+from kvplan.deployment.counts import ask
 from kvplan.report.emit import emit
 
 EXAMPLES = Path(__file__).parents[2] / "examples/plans"

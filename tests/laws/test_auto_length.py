@@ -20,7 +20,7 @@ from kvplan.engines import choose_engine
 from kvplan.engines.budget import choose, in_safe_pool
 from kvplan.engines.traits import traits_of
 from kvplan.errors import KvplanError
-from kvplan.questions import as_started, ask, ladder, largest_tokens, max_requests
+from kvplan.deployment.counts import as_started, ask, ladder, largest_tokens, max_requests
 from kvplan.settings import LONGEST, started_in
 
 CASES = [

@@ -14,7 +14,7 @@ from kvplan.planning.ask import COST, MOST_GPUS, REQUESTS, Ask
 from kvplan.planning.found import Found, Key, also_fits, dealt_fits, fitting, key_of
 from kvplan.planning.space import Layout, classes, seqs_of
 from kvplan.planning.support import unsupported
-from kvplan.questions import ask as ask_engine
+from kvplan.deployment.counts import ask as ask_engine
 from kvplan.results import SizeResult
 from kvplan.settings import Settings
 from kvplan.units import ceil_div

@@ -15,7 +15,8 @@ from kvplan.engines.budget import choose
 from kvplan.errors import KvplanError
 from kvplan.planning.levers import Link, Seconds, Situation, levers
 from kvplan.planning.levers.preemption import replay
-from kvplan.plans.workload import Shape, Workload, apportion
+from kvplan.plans.workload import Shape, Workload
+from kvplan.shares import apportion
 from kvplan.record import dumped
 from kvplan.units import GB, GIB
 

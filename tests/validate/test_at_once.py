@@ -11,7 +11,7 @@ from kvplan.api import load_model, make_settings
 from kvplan.engines.budget import choose
 from kvplan.engines.tensors import BlockPool, Group, GroupKind, Layout, Rank, layout_of
 from kvplan.errors import KvplanError
-from kvplan.questions import ask
+from kvplan.deployment.counts import ask
 from kvplan.units import MIB
 from kvplan.validate.blocks import BlockTables
 from kvplan.validate.workload_test import workload_test

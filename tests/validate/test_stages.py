@@ -215,7 +215,7 @@ def test_auto_is_the_longest_that_fits_under_every_engine() -> None:
         assert 0 < tokens < 1024
         assert target.layout(Rank()).requests >= 1
         longer = replace(target.settings, tokens=tokens + 64, max_model_len=tokens + 64)
-        from kvplan.questions import max_requests
+        from kvplan.deployment.counts import max_requests
 
         assert max_requests(target.model, target.choice, longer) == 0
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from kvplan.assumption import Assumptions
+from kvplan.deployment.counts import kv_dtypes_to_compare
 from kvplan.engines.base import Choice
 from kvplan.errors import KvplanError
 from kvplan.files.speed import speed_assumptions
@@ -20,7 +21,6 @@ from kvplan.planning.speed.links import NVLINK, PCIE
 from kvplan.planning.speed.profile import deployment_of
 from kvplan.plans.fleet import Offer
 from kvplan.plans.workload import Workload
-from kvplan.questions import kv_dtypes_to_compare
 
 _C2C = "nvlink-c2c"
 _GRACE = ("gh200", "gb200", "gb300")

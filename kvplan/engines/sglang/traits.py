@@ -5,6 +5,7 @@ from __future__ import annotations
 from kvplan.engines.traits import CACHE_CLASS, NO_STEPS, Axes, MemoryShare, Traits
 
 TRAITS = Traits(
+    starts_for_length=True,
     foreign={
         **NO_STEPS,
         **CACHE_CLASS,

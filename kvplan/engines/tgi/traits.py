@@ -6,6 +6,7 @@ from kvplan.engines.traits import CACHE_CLASS, NO_STEPS, VLLM_ONLY, Axes, Memory
 
 _NONE = "TGI has no such option"
 TRAITS = Traits(
+    starts_for_length=True,
     foreign={
         **NO_STEPS,
         **CACHE_CLASS,

@@ -38,7 +38,14 @@ from kvplan.engines.vllm.plan import Plan, make_plan
 from kvplan.engines.vllm.refusals import refusal_of
 from kvplan.engines.vllm.resolve import Resolved, resolve
 from kvplan.engines.vllm.rocm import AITER_TARGETS
-from kvplan.engines.vllm.running import max_running, prompt_blocks, running_blocks, taken_of_blocks
+from kvplan.engines.vllm.running import (
+    burst_blocks,
+    held_blocks,
+    max_running,
+    prompt_blocks,
+    running_blocks,
+    taken_of_blocks,
+)
 from kvplan.engines.vllm.served import Served
 from kvplan.engines.vllm.state_graphs import too_few_states
 from kvplan.engines.vllm.trials import smaller_runs
@@ -97,8 +104,8 @@ class Vllm:
     def size(self, model: Model, settings: Settings, version: str) -> SizeResult:
         """Blocks of one request on the fullest GPU; with kv_cache_memory, the pool and its capacity.
 
-        A request takes, in every group, the blocks that vLLM's planner reserves for its length (cross
-        attention: the blocks of its own encoder tokens).
+        A request holds the blocks that vLLM's scheduler leaves it with; its planner reserves blocks for a
+        request's length in every group (cross attention: for its own encoder tokens).
         """
         compiled, request, refusal, warning = _asked(model, settings, version)
         plan = compiled.plan
@@ -135,6 +142,15 @@ class Vllm:
             plan, plan.num_blocks(memory, settings.num_gpu_blocks_override) - 1, shape_of(request)
         )
 
+    def least_bytes(self, model: Model, settings: Settings, version: str) -> int | None:
+        """Bytes of the fullest GPU's blocks in which all requests run at once, however many sequences the
+        engine was told to run; None where it refuses the model."""
+        compiled, request, _, _ = _asked(model, settings, version)
+        plan = compiled.plan
+        if plan is None or not plan.groups:
+            return None
+        return burst_blocks(plan, request.count, *shape_of(request)) * plan.widest
+
     def trials(self, model: Model, settings: Settings) -> Iterator[list[tuple[str, Settings]]]:
         """Changes that make room, from the least to the most of each kind."""
         yield list(smaller_runs(settings))
@@ -170,17 +186,20 @@ def shape_of(request: Request) -> tuple[int, int, int]:
 
 def _request_bytes(plan: Plan, ranks: int, request: Request) -> tuple[PerGpu, Total, int]:
     held = plan.held(request.tokens, request.encoder_tokens)
-    own = held * plan.widest
-    replica = held * plan.replica_bytes * ranks
-    count = request.count
+    settled, admitted, fixed = held_blocks(plan, *shape_of(request))
+    # Prompts are read one after another: all but one of the requests have settled.
+    together = settled * request.count + max(0, admitted - settled)
+    widest, replica = plan.widest, plan.replica_bytes * ranks
     per_gpu = PerGpu(
-        own,
-        own * count,
-        own * count,
+        settled * widest,
+        together * widest,
+        together * widest,
         plan.growth(request.tokens),
-        plan.fixed(request.encoder_tokens) * plan.widest,
+        fixed * widest,
+        max(settled, admitted) * widest,
+        held * widest,
     )
-    return per_gpu, Total(replica, replica * count), held
+    return per_gpu, Total(settled * replica, together * replica), held
 
 
 def _pool(plan: Plan, settings: Settings, held: int, request: Request) -> Pool:

@@ -4,7 +4,7 @@
 thousands that differ in the GPU's memory, max_num_seqs and max_model_len alone; of those the plan of the
 cache needs max_model_len and max_num_batched_tokens, the budget max_num_seqs and max_num_batched_tokens, and
 the GPU's memory enters last. So every piece is worked out once and the rest is whole-number arithmetic. A
-test holds the answers to those of `kvplan.questions.ask`.
+test holds the answers to those of `kvplan.deployment.counts.ask`.
 """
 
 from __future__ import annotations

@@ -53,7 +53,7 @@ class Plan:
 
     What every question needs is worked out once: widest (one block on the fullest stage), replica_bytes (one
     block on all stages), pool_groups and full_request (blocks of one request of max_model_len), and the
-    growth of one more token: steady, and per windowed group its limit and share.
+    growth of one more token while a request answers: steady, and per windowed group its window and share.
     """
 
     groups: tuple[PlanGroup, ...]
@@ -79,7 +79,7 @@ class Plan:
             for g in self.groups
         )
         shares = [
-            (group.charge.limit, Fraction(widest, group.block_size * group.charge.shards))
+            (group.window, Fraction(widest, group.block_size * group.charge.shards))
             for group in self.groups
             if not group.cross and group.charge.fixed is None
         ]
@@ -109,16 +109,8 @@ class Plan:
                 blocks += group.charge.blocks(tokens)
         return blocks
 
-    def fixed(self, encoder_tokens: int) -> int:
-        """Blocks of a request that do not depend on its length."""
-        return sum(
-            -(-encoder_tokens // group.block_size) if group.cross else group.charge.fixed or 0
-            for group in self.groups
-            if group.cross or group.state
-        )
-
     def growth(self, tokens: int) -> Fraction:
-        """Bytes of one more token on the fullest stage, before rounding to blocks."""
+        """Bytes of one more token on the fullest stage, before rounding to blocks and once a prompt is read."""
         grown = self.steady
         for limit, share in self.windowed:
             if tokens < limit:

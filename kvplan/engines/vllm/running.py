@@ -24,6 +24,7 @@ from functools import lru_cache
 from threading import Lock
 from typing import TYPE_CHECKING
 
+from kvplan.bisection import least_below
 from kvplan.engines.budget.sharing import Taken
 from kvplan.engines.vllm.fitting import MOST_SEARCHED, most_running
 from kvplan.engines.vllm.holding import CHUNK, FIXED, FULL, GROWING, STATE, WINDOW, Holding, Steps, Table
@@ -104,6 +105,10 @@ MOST_ASKED = 1024
 hundred shapes, and a planner asks for each of them of many pools and limits."""
 
 
+def _most_asked(limit: int) -> int:
+    return max(MOST_ASKED, 1 << (limit - 1).bit_length())
+
+
 @lru_cache(maxsize=1024)
 def _run(tables: tuple[Table, ...], steps: Steps, prompt: int, answer: int, most: int) -> Run:
     return Run(tables, steps, prompt, answer, most=most)
@@ -132,7 +137,7 @@ def max_running(
     limit = plan.max_num_seqs if limit is None else limit
     tables = tables_of(plan, encoder_tokens)
     steps = _steps(plan, encoder_tokens)
-    most = max(MOST_ASKED, 1 << (max(limit, plan.max_num_seqs) - 1).bit_length())
+    most = _most_asked(max(limit, plan.max_num_seqs))
     runs, more = _running(tables, steps, max(1, prompt), max(1, answer), max(0, usable), limit, most)
     return max(runs, min(limit, _closed(plan, usable, prompt, answer, encoder_tokens))) if more else runs
 
@@ -164,6 +169,42 @@ def decode_blocks(plan: Plan, prompt: int, answer: int, encoder_tokens: int = 0)
         most_settled(table, _steps(plan, encoder_tokens), prompt + max(1, answer) - 1) * table.groups
         for table in tables_of(plan, encoder_tokens)
     )
+
+
+def held_blocks(plan: Plan, prompt: int, answer: int, encoder_tokens: int = 0) -> tuple[int, int, int]:
+    """(`decode_blocks`, `prompt_blocks`, those of the first that do not grow with the request)."""
+    tables, steps = tables_of(plan, encoder_tokens), _steps(plan, encoder_tokens)
+    done = prompt + max(1, answer) - 1
+    settled = {table: most_settled(table, steps, done) * table.groups for table in tables}
+    fixed = sum(blocks for table, blocks in settled.items() if table.rule in (FIXED, STATE))
+    return sum(settled.values()), Holding(tables, steps, max(1, prompt), max(1, answer)).gate, fixed
+
+
+def burst_blocks(plan: Plan, requests: int, prompt: int, answer: int, encoder_tokens: int = 0) -> int:
+    """The fewest usable blocks in which so many requests of the shape run at once (`max_running`).
+
+    Of long bursts it is the fewest in which none waits for a neighbour's prompt: seldom much more.
+    """
+    settled, admitted, _ = held_blocks(plan, prompt, answer, encoder_tokens)
+    enough = settled * requests + max(0, admitted - settled)
+    limit = max(requests, plan.max_num_seqs)
+
+    def runs(blocks: int) -> bool:
+        return max_running(plan, blocks, prompt, answer, encoder_tokens, limit=limit) >= requests
+
+    tables, steps = tables_of(plan, encoder_tokens), _steps(plan, encoder_tokens)
+    with _ONE_AT_A_TIME:
+        run = _run(tables, steps, max(1, prompt), max(1, answer), _most_asked(limit))
+        if requests <= run.reach and run.extend(requests) >= requests:
+            let_in = run.let_in[requests - 1] if requests <= len(run.let_in) else 0
+            enough = min(enough, max(run.need(requests), let_in))
+    if not run.only_grows and requests * run.changes > MOST_SEARCHED // _TRIES:
+        return enough
+    return least_below(runs, enough) if runs(enough) else enough
+
+
+_TRIES = 32
+"""Pools that are tried for a burst at most, as far as their work is bounded."""
 
 
 def running_blocks(

@@ -5,6 +5,7 @@ from __future__ import annotations
 from kvplan.engines.traits import CACHE_CLASS, Axes, MemoryShare, Traits
 
 TRAITS = Traits(
+    starts_for_length=True,
     foreign={
         **CACHE_CLASS,
         "kv_retention": "vLLM drops tokens only where a layer of the model has a window"

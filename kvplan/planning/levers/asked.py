@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+from kvplan.deployment.counts import kv_dtypes_to_compare
 from kvplan.engines.base import has_kind
 from kvplan.engines.budget.sharing import runs_of
 from kvplan.engines.options import RETENTION
@@ -13,7 +14,6 @@ from kvplan.errors import KvplanError
 from kvplan.families import Kind
 from kvplan.planning.levers.results import Effect, Lever, exactly
 from kvplan.planning.levers.situation import Situation
-from kvplan.questions import kv_dtypes_to_compare
 from kvplan.results import SizeResult
 
 
@@ -51,7 +51,7 @@ def windows(seen: Situation) -> Lever:
     own = tuple(one for one in seen.settings.engine_options if one[0] not in dict(_options(changes)))
     asked = {**changes, "engine_options": (*own, *_options(changes))}
     tokens = seen.typical.tokens
-    full = seen.ask(tokens, **asked).per_gpu.kv_bytes_per_request
+    full = seen.ask(tokens, **asked).per_gpu.reserved
     held = seen.held_bytes(tokens)
     effects = (exactly("with windows", held, "bytes"), exactly("without", full, "bytes"))
     summary = f"a request of {tokens:,} tokens holds {held / full:.0%} of what it would without windows"

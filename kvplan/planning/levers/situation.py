@@ -6,12 +6,12 @@ from dataclasses import replace
 from fractions import Fraction
 from operator import attrgetter
 
+from kvplan.deployment.counts import ask
 from kvplan.engines.base import Choice, request_tokens
 from kvplan.engines.budget.sharing import runs_of, usable_blocks
 from kvplan.errors import KvplanError
 from kvplan.model import Model
 from kvplan.plans.workload import Shape, Workload
-from kvplan.questions import ask
 from kvplan.record import record
 from kvplan.results import SizeResult
 from kvplan.settings import Settings
@@ -89,7 +89,7 @@ class Situation:
     def _asked(self, tokens: int) -> int:
         known = self._bytes.get(tokens)
         if known is None:
-            known = self._bytes[tokens] = self.ask(tokens).per_gpu.kv_bytes_per_request
+            known = self._bytes[tokens] = self.ask(tokens).per_gpu.reserved
         return known
 
     @property

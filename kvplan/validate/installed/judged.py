@@ -12,11 +12,11 @@ from collections.abc import Mapping
 from dataclasses import field, replace
 from typing import Any
 
+from kvplan.deployment.counts import ask
 from kvplan.engines.tensors import Layout
 from kvplan.errors import KvplanError
 from kvplan.plans.findings import Finding, Severity
 from kvplan.plans.receipt import Figure
-from kvplan.questions import ask
 from kvplan.record import record
 from kvplan.results import Budget, SizeResult
 from kvplan.validate.installed.messages import Measured

@@ -9,11 +9,11 @@ from dataclasses import field, replace
 from pathlib import Path
 from typing import Any
 
+from kvplan.deployment.counts import ask
 from kvplan.errors import CannotRunHere, KvplanError
 from kvplan.files.gpus.find import load_gpu
 from kvplan.files.gpus.nvml import Process
 from kvplan.plans.findings import Finding, Severity
-from kvplan.questions import ask
 from kvplan.record import record
 from kvplan.units import gib
 from kvplan.validate.devices import CPU

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from kvplan.questions import ask
+from kvplan.deployment.counts import ask
 from kvplan.validate.installed.messages import Measured
 from kvplan.validate.target import Target
 

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kvplan.api.fits import Fitting
+from kvplan.deployment.lengths import Rung
 from kvplan.report.charts import _curves
 from kvplan.report.html.markup import LONGEST, Markup, el, markup, text
 from kvplan.report.html.svg import round_steps
@@ -49,7 +49,7 @@ def test_a_name_of_a_megabyte_is_cut() -> None:
 @given(st.lists(st.tuples(st.integers(0, 2**20), st.integers(0, 10**6), st.integers(0, 10**6)), min_size=2,
                 max_size=20, unique_by=lambda one: one[0]), st.integers(1, 2**20))  # fmt: skip
 def test_curves_lie_in_their_picture(found: list[tuple[int, int, int]], asked: int) -> None:
-    lengths = [Fitting(tokens, likely, min(likely, safe)) for tokens, likely, safe in sorted(found)]
+    lengths = [Rung(tokens, likely, min(likely, safe)) for tokens, likely, safe in sorted(found)]
     drawn = _curves(lengths, asked)
     if drawn is None:
         counted = [held.likely for held in lengths if held.tokens]

@@ -1,15 +1,15 @@
-"""Questions asked of a size: how many requests fit, how long they may be, how lengths and numbers trade off.
+"""How many requests one pool runs at once, and how long they may be: the engine asked, no formula repeated.
 
-All answers come from calling the engine; no formula is repeated here. Pure: no file, no clock.
+Pure: no file, no clock.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import replace
 from math import lcm
-from typing import NamedTuple
 
+from kvplan.bisection import most_up_to
 from kvplan.dtypes import KV_DTYPES
 from kvplan.engines import own_settings
 from kvplan.engines.base import Choice, has_kind, request_tokens
@@ -17,7 +17,6 @@ from kvplan.engines.shared_options import idle_settings
 from kvplan.errors import KvplanError
 from kvplan.families import Kind
 from kvplan.model import Model
-from kvplan.questions.bisection import most_up_to
 from kvplan.results import Budget, SizeResult
 from kvplan.settings import LONGEST, Settings, started_in
 from kvplan.terms import Grows
@@ -56,27 +55,6 @@ def in_pools(model: Model, choice: Choice, settings: Settings, budget: Budget) -
         likely = replace(likely, max_model_len=as_started(model, choice, settings).max_model_len)
         safe = as_started(model, choice, safe)
     return replace(likely, requests=1), replace(safe, requests=1)
-
-
-class Verdict(NamedTuple):
-    """Whether the requests fit the memory. max_requests: how many of this length; fits: all asked for.
-
-    engine_starts is False where the engine would refuse to start at all.
-    """
-
-    fits: bool
-    max_requests: int
-    engine_starts: bool = True
-
-
-def verdict(model: Model, choice: Choice, settings: Settings, result: SizeResult) -> Verdict | None:
-    """What the pool or ``kv_cache_memory`` (bytes per GPU) holds; None where there is neither."""
-    if uncounted(result):
-        return None
-    if settings.kv_cache_memory is None and result.budget is None and result.pool is None:
-        return None if result.refusal is None else Verdict(False, 0, False)
-    most = max_requests(model, choice, settings, result)
-    return Verdict(result.refusal is None and most >= settings.requests, most, result.refusal is None)
 
 
 def uncounted(result: SizeResult) -> bool:
@@ -121,6 +99,14 @@ def max_requests(model: Model, choice: Choice, settings: Settings, result: SizeR
     )
 
 
+def fits_pool(model: Model, choice: Choice, settings: Settings) -> bool:
+    """Whether one pool runs ``settings.requests`` requests; False where the engine does not answer."""
+    try:
+        return max_requests(model, choice, settings) >= settings.requests
+    except KvplanError:
+        return False
+
+
 def _peak(model: Model, choice: Choice, settings: Settings, requests: int) -> int:
     return ask(model, choice, replace(settings, requests=requests)).per_gpu.peak_bytes
 
@@ -160,74 +146,6 @@ def _period(result: SizeResult) -> int:
     return min(lcm(*strides), 4096)
 
 
-class Rung(NamedTuple):
-    """At this length so many requests fit; one of them takes kv_bytes_per_request on the fullest GPU."""
-
-    tokens: int
-    kv_bytes_per_request: int
-    max_requests: int
-    capped_by_max_num_seqs: bool
-
-
-class Ladder(NamedTuple):
-    """Requests by length and length by requests. max_model_len is set where the model's own would not start.
-
-    longest: (requests, largest length) pairs; 0 where none fits.
-    """
-
-    result: SizeResult
-    rungs: tuple[Rung, ...]
-    longest: tuple[tuple[int, int], ...]
-    max_model_len: int | None
-
-
-def ladder(
-    model: Model,
-    choice: Choice,
-    settings: Settings,
-    lengths: Sequence[int] = (),
-    counts: Sequence[int] = (),
-) -> Ladder:
-    """How many requests fit at each length, and the largest length for each number of requests.
-
-    Lengths default to powers of two from 1,024 up to max_model_len, counts to 1, 2, 4 … as far as they fit.
-    Where the engine refuses the model's max_model_len but would serve a smaller one, that one is used for
-    every rung. Needs ``kv_cache_memory``.
-    """
-    base = as_started(model, choice, replace(settings, requests=1))
-    result = ask(model, choice, replace(base, tokens=request_tokens(model, replace(base, tokens=None))))
-    lowered = None
-    if result.refusal is not None:
-        lowered = result.refusal.largest_max_model_len
-        if not lowered or settings.max_model_len is not None:
-            return Ladder(result, (), (), None)
-        base = replace(base, max_model_len=lowered)
-    longest = request_tokens(model, replace(base, tokens=None))
-    asked = tuple(lengths) or tuple(powers_of_two(SHORTEST_RUNG, longest))
-    rungs = tuple(_rung(model, choice, replace(base, tokens=tokens)) for tokens in asked if tokens <= longest)
-    counts = tuple(counts) or tuple(_counts(rungs))
-    pairs = tuple((count, largest_tokens(model, choice, replace(base, requests=count))) for count in counts)
-    return Ladder(ask(model, choice, replace(base, tokens=longest)), rungs, pairs, lowered)
-
-
-def _rung(model: Model, choice: Choice, settings: Settings) -> Rung:
-    result = ask(model, choice, settings)
-    most = max_requests(model, choice, settings, result)
-    capped = result.pool is not None and most == result.pool.max_num_seqs
-    return Rung(result.request.tokens, result.per_gpu.kv_bytes_per_request, most, capped)
-
-
-def _counts(rungs: Iterable[Rung]) -> Iterator[int]:
-    """1, 4, 16 … below what fits at the shortest length, at most eight of them."""
-    most = max((rung.max_requests for rung in rungs), default=0)
-    count = 1
-    for _ in range(8):
-        if count > most:
-            return
-        yield count
-        count *= 4
-
-
 def powers_of_two(lowest: int, highest: int) -> Iterator[int]:
     """lowest, 2 * lowest … and highest itself."""
     value = lowest
@@ -235,44 +153,6 @@ def powers_of_two(lowest: int, highest: int) -> Iterator[int]:
         yield value
         value *= 2
     yield highest
-
-
-class Compared(NamedTuple):
-    """One row of a comparison: an answer, or why there is none."""
-
-    model: Model
-    choice: Choice
-    settings: Settings
-    result: SizeResult | None
-    error: KvplanError | None = None
-    max_requests: int | None = None
-
-
-def compare(
-    models: Sequence[Model], choices: Sequence[Choice], variants: Sequence[Settings], *, keep_errors: bool
-) -> list[Compared]:
-    """Every model under every engine with every variant of the settings, in that order.
-
-    keep_errors: an engine that does not take a question becomes a row that says so, unless all rows are
-    errors; else the first error is raised. Raises KvplanError.
-    """
-    rows = [
-        _compared(model, choice, settings) for model in models for choice in choices for settings in variants
-    ]
-    errors = [row.error for row in rows if row.error is not None]
-    if errors and (not keep_errors or len(errors) == len(rows)):
-        raise errors[0]
-    return rows
-
-
-def _compared(model: Model, choice: Choice, settings: Settings) -> Compared:
-    try:
-        result = ask(model, choice, settings)
-        known = memory_of(settings, result) is not None
-        most = max_requests(model, choice, settings, result) if known else None
-    except KvplanError as error:
-        return Compared(model, choice, settings, None, error)
-    return Compared(model, choice, settings, result, None, most)
 
 
 def kv_dtypes_to_compare(model: Model) -> tuple[str, ...]:

@@ -29,3 +29,15 @@ def least_from(holds: Callable[[int], bool], low: int, likely: int) -> int | Non
         middle = (low + high) // 2
         low, high = (low, middle) if holds(middle) else (middle + 1, high)
     return high
+
+
+def least_below(holds: Callable[[int], bool], enough: int) -> int:
+    """The least number that holds; ``enough`` does, and the least is seldom far below it."""
+    high, step = enough, 1
+    while high > 0 and holds(low := max(high - step, 0)):
+        high, step = low, 2 * step
+    low = max(high - step, -1)
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (low, middle) if holds(middle) else (middle, high)
+    return high

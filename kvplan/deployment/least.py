@@ -7,16 +7,16 @@ from dataclasses import replace
 from fractions import Fraction
 from typing import NamedTuple
 
+from kvplan.deployment.counts import ask, max_requests
+from kvplan.deployment.gpus import fewest_gpus
+from kvplan.deployment.held import least_memory
+from kvplan.deployment.resolve import Deployment
 from kvplan.engines.base import Choice
 from kvplan.engines.budget import room_for_cache
 from kvplan.engines.traits import traits_of
 from kvplan.errors import KvplanError
 from kvplan.model import Model
-from kvplan.questions import ask, max_requests
-from kvplan.questions.bisection import least_from
-from kvplan.questions.fixes import needed_memory
 from kvplan.settings import Settings, started_in, with_setting
-from kvplan.units import MIB
 
 WAYS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32)
 _HUNDREDTHS = range(1, 100)
@@ -32,7 +32,7 @@ class Both(NamedTuple):
 class Least(NamedTuple):
     """memory: bytes for the cache on each GPU, None where no memory is enough; room: of them that there are.
     share, flag: of the GPU's memory and what the engine calls it, None where it has none. gpus: of the kind
-    that was named. seqs: max_num_seqs, where the engine takes it. why: what keeps the GPU's part from being
+    that was named. seqs: max_num_seqs, where the engine takes it. pools: that share the requests. why: what keeps the GPU's part from being
     answered."""
 
     tokens: int
@@ -43,26 +43,39 @@ class Least(NamedTuple):
     share: Both | None = None
     gpus: Both | None = None
     seqs: int | None = None
+    pools: int = 1
     why: str | None = None
 
+    def data(self) -> dict[str, object]:
+        """As JSON: shares are floats."""
+        found: dict[str, object] = self._asdict()
+        for name in ("share", "gpus"):
+            both = getattr(self, name)
+            found[name] = None if both is None else {k: _number(v) for k, v in both._asdict().items()}
+        return found
 
-def least(model: Model, choice: Choice, settings: Settings) -> Least:
-    """The least of each, everything else as it was asked for; the engine is started for the requests'
-    length, or max_model_len."""
-    tokens = settings.tokens or ask(model, choice, settings).request.tokens
-    asked = replace(settings, tokens=tokens, max_model_len=settings.max_model_len or tokens)
-    asked = replace(asked, kv_cache_memory=None)
-    unbound = replace(choice, pool=None)  # whatever the GPU has
+
+def _number(one: Fraction | int | None) -> float | int | None:
+    return float(one) if isinstance(one, Fraction) else one
+
+
+def least(deployment: Deployment) -> Least:
+    """The least of each, everything else as it was asked for."""
+    model, choice, asked = deployment.model, deployment.choice, deployment.settings
+    asked = replace(asked, tokens=asked.tokens or ask(model, choice, asked).request.tokens)
+    if asked.max_model_len is None and traits_of(choice.engine.name).starts_for_length:
+        asked = replace(asked, max_model_len=asked.tokens)
     traits = traits_of(choice.engine.name)
-    seqs = None if "max_num_seqs" in traits.foreign else settings.requests
-    memory = _memory(model, unbound, asked)
+    seqs = None if "max_num_seqs" in traits.foreign else asked.requests
+    memory = least_memory(model, choice, asked)
     if memory is None and seqs is not None and asked.max_num_seqs is None:
         asked = replace(asked, max_num_seqs=seqs)  # the engine's own is less than the requests
-        memory = _memory(model, unbound, asked)
-    found = Least(tokens, settings.requests, memory, seqs=seqs)
-    if settings.gpu is None:
+        memory = least_memory(model, choice, asked)
+    found = Least(asked.tokens or 0, deployment.requests, memory, seqs=seqs, pools=deployment.pools)
+    if asked.gpu is None:
         return found
-    one = ask(model, choice, replace(asked, requests=1))
+    plain = replace(asked, kv_cache_memory=None)
+    one = ask(model, choice, replace(plain, requests=1))
     budget, unknown = one.budget, [text for text in one.warnings if text.startswith("no pool")]
     if budget is None and one.refusal is None and unknown:
         return found._replace(why=unknown[0])
@@ -70,45 +83,20 @@ def least(model: Model, choice: Choice, settings: Settings) -> Least:
         found = found._replace(room=room_for_cache(budget))
     if traits.memory_share is not None:
         flag, name = traits.memory_share.flag, traits.memory_share.setting
-        share = _both(
-            model, choice, (with_setting(asked, name, Fraction(step, 100)) for step in _HUNDREDTHS), asked
-        )
+        shares = (with_setting(plain, name, Fraction(step, 100)) for step in _HUNDREDTHS)
+        share = _both(model, choice, shares, plain)
         found = found._replace(flag=flag, share=Both(*(_hundredth(step) for step in share)))
-    if not settings.gpu.row:
-        spread = traits.spread or "tensor_parallel_size"
-        ways = _both(model, choice, (with_setting(asked, spread, number) for number in WAYS), asked)
-        found = found._replace(gpus=Both(*(None if one is None else WAYS[one] for one in ways)))
-    return found
+    return found if asked.gpu.row else found._replace(gpus=_gpus(replace(deployment, settings=plain)))
 
 
-_DOUBLED = 6
-"""How often an amount that is said to be enough is doubled where it is not."""
-
-
-def _memory(model: Model, choice: Choice, settings: Settings) -> int | None:
-    enough = needed_memory(model, choice, settings)
-    return None if enough is None else _tight(model, choice, settings, enough)
-
-
-def _tight(model: Model, choice: Choice, settings: Settings, enough: int) -> int | None:
-    """The least memory in whole MiB. What the requests take is not it: a block that an engine never uses is
-    in it for all, and not what some keep free besides. None where no memory is enough."""
-    most = max(1, enough // MIB)
-    for _ in range(_DOUBLED):
-        if _holds(model, choice, settings, most):
-            found = least_from(lambda number: _holds(model, choice, settings, number), 1, most)
-            return None if found is None else found * MIB
-        most *= 2
-    return None
-
-
-def _holds(model: Model, choice: Choice, settings: Settings, number: int) -> bool:
-    """Whether so many MiB hold the requests."""
-    try:
-        pooled = replace(settings, kv_cache_memory=number * MIB)
-        return max_requests(model, choice, pooled) >= settings.requests
-    except KvplanError:
-        return False
+def _gpus(deployment: Deployment) -> Both:
+    spread = traits_of(deployment.choice.engine.name).spread
+    if spread is None:
+        likely, safe = (fewest_gpus(deployment, safe=safe, narrower=True) for safe in (False, True))
+        return Both(*(None if one is None else one.gpus for one in (likely, safe)))
+    model, choice, asked = deployment.model, deployment.choice, deployment.settings
+    ways = _both(model, choice, (with_setting(asked, spread, number) for number in WAYS), asked)
+    return Both(*(None if one is None else WAYS[one] for one in ways))
 
 
 def _hundredth(step: int | None) -> Fraction | None:

@@ -1,4 +1,4 @@
-"""The ways out of a refusal, as far as they are: each is asked again before it is shown."""
+"""The suggestions of a refusal, as far as they help: each is asked again before it is shown."""
 
 from __future__ import annotations
 
@@ -6,14 +6,14 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 from kvplan.api.options import SHORT, changed_settings
+from kvplan.deployment.answer import Answer, answered
+from kvplan.deployment.gpus import redealt
+from kvplan.deployment.resolve import Deployment
 from kvplan.engines import OWN_OPTIONS
-from kvplan.engines.base import Choice
 from kvplan.engines.budget import choose
 from kvplan.errors import KvplanError
-from kvplan.model import Model
-from kvplan.questions import ask, verdict
-from kvplan.results import SizeResult
-from kvplan.settings import Settings, media_tokens
+from kvplan.record import changed
+from kvplan.settings import media_tokens
 
 _NAMES = {
     **SHORT,
@@ -25,24 +25,27 @@ _ENGINE = "engine"
 Options = dict[str, "str | None"]
 
 
-def with_ways_out(model: Model, choice: Choice, settings: Settings, result: SizeResult) -> SizeResult:
-    """The answer with the helps of its refusal that are one: with each the answer is yes."""
-    refusal = result.refusal
+def with_suggestions(found: Answer) -> Answer:
+    """The answer with those suggestions of its refusal that help: with each the answer is yes or likely."""
+    refusal = found.result.refusal
     if refusal is None or not refusal.help:
-        return result
-    helps = tuple(tried(model, choice, settings, refusal.help))
-    return result if helps == refusal.help else replace(result, refusal=replace(refusal, help=helps))
+        return found
+    helps = tuple(tried(found.deployment, refusal.help))
+    if helps == refusal.help:
+        return found
+    return replace(found, result=changed(found.result, refusal=replace(refusal, help=helps)))
 
 
-def tried(model: Model, choice: Choice, settings: Settings, helps: Sequence[str]) -> Iterator[str]:
-    """Those of the helps that lead to a yes, with what else has to change for it. Prose is left as it is."""
+def tried(deployment: Deployment, helps: Sequence[str]) -> Iterator[str]:
+    """Those of the suggestions that lead to a yes, with what else has to change for it. Prose is left as it
+    is."""
     seen = set()
     for text in helps:
         options = options_of(text)
         if options is None:
             yield text
             continue
-        found = _enough(model, choice, settings, text, more=1)
+        found = _enough(deployment, text, more=1)
         if found is None or (words := _words(found[0])) in seen:
             continue
         seen.add(words)
@@ -66,41 +69,43 @@ def options_of(text: str) -> Options | None:
     return options or None
 
 
-def _enough(
-    model: Model, choice: Choice, settings: Settings, text: str, *, more: int
-) -> tuple[Options, str] | None:
-    """The options, and at most so many helps of the next refusal, with which the answer is yes, and what is
-    said of the last of them."""
+def _enough(deployment: Deployment, text: str, *, more: int) -> tuple[Options, str] | None:
+    """The options, and at most so many of the suggestions of the next refusal, with which the answer is yes,
+    and what is said of the last of them."""
     options = options_of(text)
     if options is None:
         return None
     try:
-        options, choice, asked = _changed(choice, settings, options)
-        result = ask(model, choice, asked)
-        found = verdict(model, choice, asked, result)
+        options, asked = _changed(deployment, options)
+        found = answered(asked)
     except KvplanError:
         return None
-    if result.refusal is None:
-        return (options, "".join(text.partition(": ")[1:])) if found is None or found.fits else None
-    for further in result.refusal.help if more else ():
-        ways = _enough(model, choice, asked, further, more=more - 1)
+    refusal = found.result.refusal
+    if refusal is None:
+        return (options, "".join(text.partition(": ")[1:])) if found.holds is not False else None
+    for further in refusal.help if more else ():
+        ways = _enough(asked, further, more=more - 1)
         if ways is not None:
             return {**options, **ways[0]}, ways[1]
     return None
 
 
-def _changed(choice: Choice, settings: Settings, options: Options) -> tuple[Options, Choice, Settings]:
-    """The options as they are typed, and the question with them. Raises KvplanError."""
-    named = dict(options)
+def _changed(deployment: Deployment, options: Options) -> tuple[Options, Deployment]:
+    """The options as they are typed, and the deployment with them. Raises KvplanError."""
+    named, choice = dict(options), deployment.choice
     if (engine := named.pop(_ENGINE, None)) is not None:
         choice = replace(choice, engine=choose(engine).engine, version=choose(engine).version)
+    length = named.get("max-model-len")
+    if length is not None and deployment.chosen_length is not None and list(named) == ["max-model-len"]:
+        # The server is started for the requests: a shorter one is one for shorter requests.
+        options, named = {"tokens": length}, {"tokens": length, "max-model-len": length}
     changes: dict[str, object] = {}
     for flag, value in named.items():
         off = value is None and flag.startswith("no-")
         name = flag.removeprefix("no-") if off else flag
         changes[_NAMES.get(name, name.replace("-", "_"))] = (not off) if value is None else _value(value)
-    asked = changed_settings(settings, changes)
-    beside = media_tokens(settings.media)
+    asked = changed_settings(deployment.settings, changes)
+    beside = media_tokens(asked.media)
     if beside and "tokens" in changes and asked.tokens is not None:
         # An engine counts what a request carries beside its text; who asks names the text.
         text = asked.tokens - beside
@@ -108,7 +113,10 @@ def _changed(choice: Choice, settings: Settings, options: Options) -> tuple[Opti
             raise KvplanError("bad-setting", "images, video and audio alone are longer")
         options = {**options, "tokens": str(text)}
         asked = replace(asked, media=tuple({**dict(asked.media), "text_tokens": text}.items()))
-    return options, choice, asked
+    dealt = redealt(replace(deployment, choice=choice, settings=asked), deployment.gpus)
+    if asked.gpus is not None and dealt.gpus > asked.gpus and asked.gpu is not None:
+        options = {"gpu": f"{dealt.gpus}x{asked.gpu.slug}", **options}
+    return options, dealt
 
 
 def _value(text: str) -> object:

@@ -1,0 +1,186 @@
+"""Answers side by side by length: what one server holds of several lengths, and the longest that it starts for."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
+from typing import NamedTuple
+
+from kvplan.deployment.answer import Answer, answer, answered
+from kvplan.deployment.counts import (
+    SHORTEST_RUNG,
+    ask,
+    in_pools,
+    largest_tokens,
+    powers_of_two,
+)
+from kvplan.deployment.question import Question
+from kvplan.engines.base import NO_LENGTH, Choice
+from kvplan.engines.budget import TOO_LITTLE
+from kvplan.errors import KvplanError
+from kvplan.model import Model
+from kvplan.results import Refusal, SizeResult
+from kvplan.settings import LONGEST, Settings, stated_length
+from kvplan.units import ceil_div
+
+USUAL = (4096, 32768, 131072)
+"""Lengths that are shown where nobody asked for one."""
+
+
+class Rung(NamedTuple):
+    """Requests of one length that run at once in the likely pool and in the safe one, over all replicas."""
+
+    tokens: int
+    likely: int
+    safe: int
+    kv_bytes_per_request: int = 0
+    capped: bool = False
+    """by max_num_seqs"""
+
+
+def rung_of(found: Answer) -> Rung:
+    """The requests of the answer's own length."""
+    capacity, pool = found.result.capacity, found.result.pool
+    likely, safe = (0, 0) if capacity is None else (capacity.requests, capacity.safe_requests)
+    capped = pool is not None and found.likely is not None and found.likely.each == pool.max_num_seqs
+    return Rung(found.result.request.tokens, likely, safe, found.result.per_gpu.kv_bytes_per_request, capped)
+
+
+def rungs(found: Answer, lengths: Iterable[int]) -> tuple[Rung, ...]:
+    """What the servers of an answer hold of other lengths."""
+    own = found.result.request.tokens
+    deployment = replace(found.deployment, settings=replace(found.deployment.settings, requests=1))
+
+    def at(length: int) -> Rung:
+        if length == own:
+            return rung_of(found)
+        return rung_of(answered(replace(deployment, settings=replace(deployment.settings, tokens=length))))
+
+    return tuple(at(length) for length in lengths)
+
+
+def usual_lengths(found: Answer, *, steps: bool = False) -> list[int]:
+    """Lengths up to what the servers are started for: the usual ones, or every power of two (a curve's)."""
+    result = found.result
+    longest = int(result.settings.get("max_model_len") or result.request.tokens)
+    usual: Iterable[int] = powers_of_two(min(SHORTEST_RUNG, longest), longest) if steps else USUAL
+    return sorted({*(length for length in usual if length < longest), result.request.tokens, longest})
+
+
+class Longest(NamedTuple):
+    """The longest max_model_len with which the engine starts in the likely pool and in the safe one, None
+    where no length does; own: the model's, and bytes that the engine counts for one request of it.
+    never_safely: why the engine starts with no length in the safe pool."""
+
+    likely: int | None
+    safe: int | None
+    own: int | None
+    own_bytes: int
+    never_safely: Refusal | None = None
+
+    @property
+    def is_own(self) -> bool:
+        """Whether the model's own length starts, safely too."""
+        return self.own is not None and self.likely == self.own == self.safe
+
+
+def longest_of(found: Answer) -> Longest | None:
+    """The longest lengths with which the servers of an answer start; None where no pool is known."""
+    budget = found.result.budget
+    if budget is None or not budget.kv_pool_bytes or found.likely is None:
+        return None
+    deployment = found.deployment
+    model, choice = deployment.model, deployment.choice
+    pools = in_pools(model, choice, deployment.settings, budget)
+    try:
+        (likely, sized, _), (safe, _, never) = (_largest(model, choice, settings) for settings in pools)
+    except KvplanError as error:
+        if error.code != NO_LENGTH:
+            raise
+        return None  # neither the model nor the engine knows one
+    return Longest(likely, safe, sized.request.tokens, sized.per_gpu.reserved, never)
+
+
+def _largest(
+    model: Model, choice: Choice, settings: Settings
+) -> tuple[int | None, SizeResult, Refusal | None]:
+    own = ask(model, choice, replace(settings, max_model_len=None, tokens=None))
+    if own.refusal is None:
+        return own.request.tokens, own, None
+    largest = own.refusal.largest_max_model_len
+    return largest, own, None if largest else own.refusal
+
+
+def starts_for_all(question: Question) -> bool:
+    """Whether a server starts for the longest of the question's lengths that the model takes; if not, each
+    length is asked with a server of its own."""
+    own = stated_length(question.settings) or question.model.max_model_len
+    taken = [length for length in question.lengths if own is None or length <= own]
+    if question.settings.max_model_len is not None or question.written or len(taken) < 2:
+        return True
+    try:
+        found = answer(replace(question, settings=replace(question.settings, tokens=max(taken), requests=1)))
+    except KvplanError:
+        return True
+    refusal = found.result.refusal
+    return refusal is None or refusal.code != TOO_LITTLE
+
+
+def by_length(question: Question, lengths: Sequence[int]) -> tuple[list[Answer], bool]:
+    """The answers for several lengths, and whether each has a server of its own (`starts_for_all`)."""
+    question = replace(question, lengths=tuple(lengths))
+    alone = not starts_for_all(question)
+    if alone:
+        question = replace(question, lengths=())
+    settings = question.settings
+    return [answer(replace(question, settings=replace(settings, tokens=one))) for one in lengths], alone
+
+
+class Ladder(NamedTuple):
+    """Requests by length and length by requests. max_model_len is set where the model's own would not start.
+
+    longest: (requests, largest length) pairs; 0 where none fits.
+    """
+
+    found: Answer
+    rungs: tuple[Rung, ...]
+    longest: tuple[tuple[int, int], ...]
+    max_model_len: int | None
+
+
+def ladder(question: Question, lengths: Sequence[int] = (), counts: Sequence[int] = ()) -> Ladder:
+    """How many requests fit at each length, and the largest length for each number of requests.
+
+    Lengths default to powers of two from 1,024 up to what the server is started for, counts to 1, 4, 16 … as
+    far as they fit. Where the model's own length does not start, the longest that does is used.
+    """
+    asked = replace(question.settings, tokens=max(lengths, default=None), requests=1)
+    found = answer(replace(question, settings=asked))
+    lowered = None
+    refusal = found.result.refusal
+    if refusal is not None:
+        lowered = refusal.largest_max_model_len
+        if not lowered or question.settings.max_model_len is not None or lengths:
+            return Ladder(found, (), (), None)
+        found = answer(replace(question, settings=replace(asked, max_model_len=lowered)))
+    longest = found.result.request.tokens
+    steps = rungs(found, lengths or powers_of_two(SHORTEST_RUNG, longest))
+    settings, deployment = found.deployment.settings, found.deployment
+    if settings.max_model_len == LONGEST:
+        settings = replace(settings, max_model_len=longest)
+    pairs = []
+    for number in counts or _counts(steps):
+        one = replace(settings, requests=ceil_div(number, deployment.pools), tokens=None)
+        pairs.append((number, largest_tokens(deployment.model, deployment.choice, one)))
+    return Ladder(found, steps, tuple(pairs), lowered)
+
+
+def _counts(steps: Iterable[Rung]) -> Iterator[int]:
+    """1, 4, 16 … below what fits at the shortest length, at most eight of them."""
+    most = max((rung.likely for rung in steps), default=0)
+    count = 1
+    for _ in range(8):
+        if count > most:
+            return
+        yield count
+        count *= 4
