@@ -131,7 +131,7 @@ def plan_of(fields: Fields) -> dict[str, Any]:
     choice, settings = found.choices[0], found.variants[0]
     if settings.gpu is None:
         raise KvplanError("no-gpu", "a plan names its GPUs", help="choose a GPU")
-    from kvplan.report.emit import emit
+    from kvplan.report.export import export
     from kvplan.report.plan_file import plan_text
 
     name = found.models[0].id.rpartition("/")[2].lower()
@@ -141,7 +141,7 @@ def plan_of(fields: Fields) -> dict[str, Any]:
     plan = replace(plan, gpus=plan.gpus_per_replica)
     text = plan_text(plan, comments=(f"kvplan check {name}.yaml",))
     try:
-        start = emit(plan, choice.engine.name, model=found.models[0])
+        start = export(plan, "command", model=found.models[0])
     except KvplanError as error:
         start = f"# {error.message}\n"
     return {"plan": text, "start": start}

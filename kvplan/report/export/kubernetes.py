@@ -15,9 +15,9 @@ from kvplan.gpu import Gpu
 from kvplan.model import Model
 from kvplan.plans.plan import Plan
 from kvplan.report.check.shown import one_line
-from kvplan.report.emit.container import HUB_CACHE, OPTIONS_PATH, Container, container_of, slug
-from kvplan.report.emit.place import gpu_of, spare_gpus
-from kvplan.report.emit.yaml_text import yaml_text
+from kvplan.report.export.container import HUB_CACHE, OPTIONS_PATH, Container, container_of, slug
+from kvplan.report.export.place import gpu_of, spare_gpus
+from kvplan.report.export.yaml_text import yaml_text
 from kvplan.settings import Settings
 
 SECRET, SECRET_KEY = "huggingface", "token"
@@ -27,7 +27,7 @@ _SHM_GIB = 32
 _PERIOD_SECONDS, _START_TRIES = 10, 180
 
 
-def emit(plan: Plan, settings: Settings, model: Model | None, image: str | None) -> str:
+def export(plan: Plan, settings: Settings, model: Model | None, image: str | None) -> str:
     """The manifest's documents. Raises KvplanError."""
     container, gpu = container_of(plan, settings, model, image), gpu_of(plan)
     name = slug(plan.name)

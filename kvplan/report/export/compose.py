@@ -9,16 +9,16 @@ from kvplan.errors import KvplanError
 from kvplan.model import Model
 from kvplan.plans.plan import Plan
 from kvplan.report.check.shown import one_line
-from kvplan.report.emit.container import HUB_CACHE, OPTIONS_PATH, Container, container_of, slug
-from kvplan.report.emit.place import Replica, gpu_of, replicas_of, spare_gpus
-from kvplan.report.emit.yaml_text import yaml_text
+from kvplan.report.export.container import HUB_CACHE, OPTIONS_PATH, Container, container_of, slug
+from kvplan.report.export.place import Replica, gpu_of, replicas_of, spare_gpus
+from kvplan.report.export.yaml_text import yaml_text
 from kvplan.settings import Settings
 
 _START_MINUTES = 30
 
 
-def emit(plan: Plan, settings: Settings, model: Model | None, image: str | None) -> str:
-    """The file. Raises KvplanError (several-hosts beside those of `kvplan.report.emit.emit`)."""
+def export(plan: Plan, settings: Settings, model: Model | None, image: str | None) -> str:
+    """The file. Raises KvplanError (several-hosts, and those of `kvplan.report.export.export`)."""
     container, gpu = container_of(plan, settings, model, image), gpu_of(plan)
     replicas = replicas_of(plan)
     nodes = replicas[-1].node + 1
@@ -26,13 +26,13 @@ def emit(plan: Plan, settings: Settings, model: Model | None, image: str | None)
         raise KvplanError(
             "several-hosts",
             f"the plan takes {nodes} nodes, and a Compose file describes one host",
-            help="--emit kubernetes, or a plan for one node",
+            help="--to kubernetes, or a plan for one node",
         )
     if gpu.is_mig_slice:
         raise KvplanError(
             "no-device",
             "Compose reserves a MIG slice by its UUID, which a plan does not know",
-            help=f"--emit kubernetes, or --emit {plan.engine.partition('@')[0]}",
+            help="--to kubernetes, or --to command",
         )
     name = slug(plan.name)
     services = {

@@ -16,8 +16,8 @@ from kvplan.errors import KvplanError
 from kvplan.model import Model
 from kvplan.plans.plan import Plan
 from kvplan.record import record
-from kvplan.report.emit.checkpoint import checkpoint_of
-from kvplan.report.emit.place import table_of
+from kvplan.report.export.checkpoint import checkpoint_of
+from kvplan.report.export.place import table_of
 
 _DIGITS = 3
 

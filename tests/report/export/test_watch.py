@@ -22,9 +22,9 @@ from kvplan.checking.case import Case
 from kvplan.checking.facts import facts_of
 from kvplan.errors import KvplanError
 from kvplan.plans.plan import Plan, Requirements
-from kvplan.report.emit import emit
-from tests.report.emit.plans import plan
-from tests.report.emit.test_deployments import HOSTILE
+from kvplan.report.export import export
+from tests.report.export.plans import plan
+from tests.report.export.test_deployments import HOSTILE
 
 promql = pytest.importorskip("promql_parser", reason="promql-parser comes with the test extras")
 LLAMA = load_model("llama-3.1-8b")
@@ -49,7 +49,7 @@ PLANS = {
 
 
 def rules(of: Plan) -> list[dict[str, Any]]:
-    file = yaml.safe_load(emit(of, "prometheus", model=LLAMA))
+    file = yaml.safe_load(export(of, "prometheus", model=LLAMA))
     assert list(file) == ["groups"]
     (group,) = file["groups"]
     assert set(group) == {"name", "rules"}
@@ -58,7 +58,7 @@ def rules(of: Plan) -> list[dict[str, Any]]:
 
 
 def board(of: Plan) -> dict[str, Any]:
-    found: dict[str, Any] = json.loads(emit(of, "grafana", model=LLAMA))
+    found: dict[str, Any] = json.loads(export(of, "grafana", model=LLAMA))
     return found
 
 
@@ -107,7 +107,7 @@ def test_promtool_takes_the_rules(which: str, tmp_path: Path) -> None:
     if promtool is None:
         return
     path = tmp_path / "rules.yaml"
-    path.write_text(emit(PLANS[which], "prometheus", model=LLAMA), encoding="utf-8")
+    path.write_text(export(PLANS[which], "prometheus", model=LLAMA), encoding="utf-8")
     done = subprocess.run([promtool, "check", "rules", str(path)], capture_output=True, text=True)
     assert done.returncode == 0, done.stdout + done.stderr
 
@@ -156,7 +156,7 @@ def test_replicas_are_counted_by_server() -> None:
 
 def test_a_plan_without_a_pool_has_no_invented_threshold() -> None:
     """No model: no figure; only what needs none is left."""
-    text = emit(chat(serve=(("served_model_name", "chat"),)), "prometheus")
+    text = export(chat(serve=(("served_model_name", "chat"),)), "prometheus")
     assert "no pool is known" in text
     alerts = {rule["alert"] for rule in yaml.safe_load(text)["groups"][0]["rules"]}
     assert not alerts & {"KvplanAboveSafe", "KvplanCacheFull"}
@@ -183,7 +183,7 @@ def test_only_the_served_model_is_asked_for() -> None:
     assert all(
         labels == {} for text in queries(PLANS["llamacpp"]) for _, labels in selected(promql.parse(text))
     )
-    text = emit(PLANS["llamacpp"], "prometheus", model=LLAMA)
+    text = export(PLANS["llamacpp"], "prometheus", model=LLAMA)
     assert "start the servers with --metrics" in text
     assert "name the job" in text
 
@@ -193,15 +193,15 @@ def test_only_the_served_model_is_asked_for() -> None:
 def test_any_name_is_only_a_name(name: str, served: str) -> None:
     """Whatever a plan and its model are called, the rules select that model and nothing is expanded."""
     made = chat(name=name, serve=(("served_model_name", served),), require=Requirements())
-    for rule in yaml.safe_load(emit(made, "prometheus"))["groups"][0]["rules"]:
+    for rule in yaml.safe_load(export(made, "prometheus"))["groups"][0]["rules"]:
         assert {labels["model_name"] for _, labels in selected(promql.parse(rule["expr"]))} == {served}
-    assert "$" not in json.dumps(json.loads(emit(made, "grafana"))).replace("${datasource}", "").replace(
+    assert "$" not in json.dumps(json.loads(export(made, "grafana"))).replace("${datasource}", "").replace(
         "$__rate_interval", ""
     )
 
 
 def test_an_engine_without_known_names_is_refused() -> None:
     with pytest.raises(KvplanError) as raised:
-        emit(chat("trtllm@1.2"), "prometheus", model=LLAMA)
+        export(chat("trtllm@1.2"), "prometheus", model=LLAMA)
     assert raised.value.code == "no-metrics"
     assert "vllm" in str(raised.value.help)

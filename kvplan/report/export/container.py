@@ -11,10 +11,10 @@ from kvplan.errors import KvplanError
 from kvplan.model import Model
 from kvplan.plans.plan import Plan
 from kvplan.record import record
-from kvplan.report.emit.arguments import Arguments, arguments_of
-from kvplan.report.emit.checkpoint import checkpoint_of
-from kvplan.report.emit.place import gpu_of, replicas_of, table_of
-from kvplan.report.emit.shell import options_file, port_of, start
+from kvplan.report.export.arguments import Arguments, arguments_of
+from kvplan.report.export.checkpoint import checkpoint_of
+from kvplan.report.export.place import gpu_of, replicas_of, table_of
+from kvplan.report.export.shell import options_file, port_of, start
 from kvplan.settings import Settings
 
 OPTIONS_PATH = "/etc/kvplan/options.yaml"
@@ -55,7 +55,7 @@ def container_of(plan: Plan, settings: Settings, model: Model | None, image: str
         raise KvplanError(
             "no-image",
             f"{table.engine} has no image of its own whose server is known",
-            help=f"the command alone: kvplan emit PLAN --target {table.engine}",
+            help="the command alone: kvplan export PLAN --to command",
         )
     if image is None and gpu.vendor != "nvidia":
         raise KvplanError(

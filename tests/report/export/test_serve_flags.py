@@ -8,9 +8,9 @@ import pytest
 
 from kvplan.engines.folders import having
 from kvplan.errors import KvplanError
-from kvplan.report.emit.arguments import arguments_of
-from kvplan.report.emit.place import table_of
-from tests.report.emit.plans import full
+from kvplan.report.export.arguments import arguments_of
+from kvplan.report.export.place import table_of
+from tests.report.export.plans import full
 
 TABLES = {name: part.TABLE for name, part in having("command").items()}
 

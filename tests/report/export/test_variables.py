@@ -12,13 +12,13 @@ from kvplan.api.launching import started_readings
 from kvplan.engines import OPTIONS_OF
 from kvplan.engines.command import EngineTable
 from kvplan.engines.folders import having
-from kvplan.report.emit.arguments import arguments_of
-from kvplan.report.emit.container import container_of
-from kvplan.report.emit.place import table_of
-from kvplan.report.emit.shell import emit
+from kvplan.report.export.arguments import arguments_of
+from kvplan.report.export.container import container_of
+from kvplan.report.export.place import table_of
+from kvplan.report.export.shell import export
 from kvplan.report.plan_parts import flag_lines
 from kvplan.report.start_words import started
-from tests.report.emit.plans import full, plan
+from tests.report.export.plans import full, plan
 
 TABLES: dict[str, EngineTable] = {name: part.TABLE for name, part in having("command").items()}
 VARIABLES = sorted(
@@ -64,7 +64,7 @@ def test_what_is_emitted_is_read_back(engine: str, name: str) -> None:
         table, version = table_of(made)
         if not arguments_of(made, made.settings, table, version).env:
             continue
-        (reading,) = started_readings(emit(made, made.settings, None, None), "h100")
+        (reading,) = started_readings(export(made, made.settings, None, None), "h100")
         assert reading.plan is not None
         read, words = dict(reading.plan.settings.engine_options)[name], table.settings[name].words or {}
         assert words.get(str(read)) == words.get(str(value))
@@ -74,14 +74,14 @@ def test_what_is_emitted_is_read_back(engine: str, name: str) -> None:
 def test_a_length_beyond_the_config_starts(engine: str) -> None:
     """Without its variable the server refuses what the plan says."""
     made = plan(full(engine).engine, options={"any_length": True}, max_model_len=100_000)
-    assert f"{LONGER[engine]}=1 " in emit(made, made.settings, None, None)
+    assert f"{LONGER[engine]}=1 " in export(made, made.settings, None, None)
     container = container_of(made, made.settings, None, None)
     assert (LONGER[engine], "1") in container.env
 
 
 def test_an_override_of_the_length_is_written() -> None:
     made = plan(options={"config_length": 65536}, max_model_len=65536)
-    script = emit(made, made.settings, None, None)
+    script = export(made, made.settings, None, None)
     assert '{"max_position_embeddings": 65536}' in shlex.split(script.replace("\\\n", " "), comments=True)
     (reading,) = started_readings(script, "h100")
     assert reading.plan is not None

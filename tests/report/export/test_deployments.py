@@ -15,13 +15,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kvplan.api import load_model
-from kvplan.engines.folders import FOLDERS
 from kvplan.errors import KvplanError
 from kvplan.plans.plan import Plan
-from kvplan.report.emit import TARGETS, emit
-from kvplan.report.emit.container import slug
-from tests.report.emit.plans import full, plan
-from tests.report.emit.test_arguments import golden
+from kvplan.report.export import WRITERS, export
+from kvplan.report.export.container import slug
+from tests.report.export.plans import full, plan
+from tests.report.export.test_arguments import golden
 from tests.report.schemas import builtin_errors, kubernetes_errors
 
 HOSTILE = "$(HOME) ${HOME:?x} $$ 'a' \"b\" #c: - {d} `e`"
@@ -40,19 +39,19 @@ PLANS: dict[str, Plan] = {
 
 def deployed(name: str, target: str) -> str:
     image = "example.com/vllm:1" if name == "amd" else None
-    return emit(PLANS[name], target, image=image)
+    return export(PLANS[name], target, image=image)
 
 
 @pytest.mark.parametrize("name", [name for name in PLANS if name not in ("vllm", "mig")])
 def test_compose_by_its_schema(name: str, tmp_path: Path) -> None:
     path = tmp_path / "compose.yaml"
-    path.write_text(deployed(name, "docker-compose"), encoding="utf-8")
+    path.write_text(deployed(name, "compose"), encoding="utf-8")
     assert builtin_errors("vendor.compose-spec", path) == ""
 
 
 def test_the_compose_schema_can_fail(tmp_path: Path) -> None:
     path = tmp_path / "compose.yaml"
-    path.write_text(deployed("local", "docker-compose").replace("ipc:", "ipcs:"), encoding="utf-8")
+    path.write_text(deployed("local", "compose").replace("ipc:", "ipcs:"), encoding="utf-8")
     assert builtin_errors("vendor.compose-spec", path) != ""
 
 
@@ -79,7 +78,7 @@ def pod(name: str) -> dict[str, Any]:
 
 
 def compose(name: str) -> dict[str, Any]:
-    file: dict[str, Any] = yaml.safe_load(deployed(name, "docker-compose"))
+    file: dict[str, Any] = yaml.safe_load(deployed(name, "compose"))
     return file
 
 
@@ -99,7 +98,7 @@ def test_every_replica_has_gpus_of_its_own() -> None:
     ]
     assert devices == [["0", "1"], ["2", "3"], ["4", "5"]]
     assert [one["ports"] for one in services.values()] == [["8000:8000"], ["8001:8000"], ["8002:8000"]]
-    assert "# 1 of 7 GPUs make up no whole engine and stay idle" in deployed("replicas", "docker-compose")
+    assert "# 1 of 7 GPUs make up no whole engine and stay idle" in deployed("replicas", "compose")
 
 
 def test_names_are_dns_labels() -> None:
@@ -158,9 +157,9 @@ def test_the_options_file_is_mounted_where_the_command_looks() -> None:
 
 
 def test_servers_are_reached_from_outside() -> None:
-    for target in ("docker-compose", "kubernetes"):
-        assert "--host\n" in emit(plan(), target)
-        text = emit(plan(serve=(("host", "::"), ("port", 9000))), target)
+    for target in ("compose", "kubernetes"):
+        assert "--host\n" in export(plan(), target)
+        text = export(plan(serve=(("host", "::"), ("port", 9000))), target)
         assert "0.0.0.0" not in text
         assert "9000" in text
         assert "8000" not in text
@@ -170,56 +169,55 @@ def test_servers_are_reached_from_outside() -> None:
     ("vllm@0.32", "vllm/vllm-openai:v0.32.0"), ("vllm@0.27.1", "vllm/vllm-openai:v0.27.1"),
 ])  # fmt: skip
 def test_image_of_the_version(engine: str, image: str) -> None:
-    assert f"image: {image}\n" in emit(plan(engine), "kubernetes")
+    assert f"image: {image}\n" in export(plan(engine), "kubernetes")
 
 
 def test_a_tag_that_follows_no_version_is_said() -> None:
-    assert "pin it by its digest" in deployed("llamacpp", "docker-compose")
-    assert "pin it by its digest" not in deployed("replicas", "docker-compose")
+    assert "pin it by its digest" in deployed("llamacpp", "compose")
+    assert "pin it by its digest" not in deployed("replicas", "compose")
 
 
 @pytest.mark.parametrize(("made", "target", "code"), [
     (plan(gpus=16, tensor_parallel_size=16), "kubernetes", "several-nodes"),
-    (plan(gpus=16, tensor_parallel_size=8), "docker-compose", "several-hosts"),
+    (plan(gpus=16, tensor_parallel_size=8), "compose", "several-hosts"),
     (plan(gpus=1, tensor_parallel_size=2), "kubernetes", "too-few-gpus"),
     (plan(gpu="mi300x"), "kubernetes", "no-image"),
-    (plan(gpu="m4-pro"), "docker-compose", "no-device"),
+    (plan(gpu="m4-pro"), "compose", "no-device"),
     (plan(gpu="h100-1g.10gb", gpus=2, tensor_parallel_size=2), "kubernetes", "mig-slices-do-not-join"),
-    (plan(gpu="h100-sxm-80gb-mig-3g.40gb"), "docker-compose", "no-device"),
+    (plan(gpu="h100-sxm-80gb-mig-3g.40gb"), "compose", "no-device"),
     (plan(model="qwen3-32b"), "kubernetes", "no-checkpoint"),
     (plan(model="./here/config.json"), "kubernetes", "no-checkpoint"),
-    (plan("llamacpp@0.5", options={"ctx_size": 4096, "parallel": 1}), "docker-compose", "no-checkpoint"),
+    (plan("llamacpp@0.5", options={"ctx_size": 4096, "parallel": 1}), "compose", "no-checkpoint"),
     (plan("generic"), "kubernetes", "no-server"),
     (plan("transformers@5.23"), "kubernetes", "no-image"),
     (plan(serve=(("port", 70000),)), "kubernetes", "bad-argument"),
-    (plan(), "compose", "unknown-target"),
 ])  # fmt: skip
 def test_what_cannot_be_written(made: Plan, target: str, code: str) -> None:
     with pytest.raises(KvplanError) as caught:
-        emit(made, target)
+        export(made, target)
     assert caught.value.code == code
     assert caught.value.help
 
 
 def test_a_card_stands_for_its_model() -> None:
     card = load_model("qwen3-32b")
-    assert "vllm serve Qwen/Qwen3-32B" in emit(plan(model="qwen3-32b"), "vllm", model=card)
-    assert "vllm serve a/b \\\n  --revision main" in emit(plan(model="hf:a/b@main"), "vllm")
+    assert "vllm serve Qwen/Qwen3-32B" in export(plan(model="qwen3-32b"), "command", model=card)
+    assert "vllm serve a/b \\\n  --revision main" in export(plan(model="hf:a/b@main"), "command")
     folder = replace(card, source="plans/qwen/config.json")
-    assert "vllm serve plans/qwen\n" in emit(plan(model="plans/qwen"), "vllm", model=folder)
+    assert "vllm serve plans/qwen\n" in export(plan(model="plans/qwen"), "command", model=folder)
     own = replace(card, source="cards/own.yaml")
-    assert "vllm serve Qwen/Qwen3-32B" in emit(plan(model="cards/own.yaml"), "vllm", model=own)
+    assert "vllm serve Qwen/Qwen3-32B" in export(plan(model="cards/own.yaml"), "command", model=own)
 
 
 def test_nodes_are_filled_one_after_another() -> None:
-    text = emit(plan(gpus=24, tensor_parallel_size=8, gpu_memory_utilization=Fraction(9, 10)), "vllm")
+    text = export(plan(gpus=24, tensor_parallel_size=8, gpu_memory_utilization=Fraction(9, 10)), "command")
     assert text.count("CUDA_VISIBLE_DEVICES=0,1,2,3,4,5,6,7") == 3
     assert "# on node 2:" in text
     assert "# on node 3:" in text
 
 
 def test_a_mig_slice_is_named_by_the_user() -> None:
-    text = emit(PLANS["mig"], "vllm")
+    text = export(PLANS["mig"], "command")
     done = subprocess.run(
         [str(shutil.which("bash")), "-c", text], capture_output=True, text=True, env={"PATH": "/nowhere"}
     )
@@ -228,21 +226,20 @@ def test_a_mig_slice_is_named_by_the_user() -> None:
 
 @pytest.mark.parametrize("name", ["replicas", "trtllm"])
 def test_golden(name: str, request: pytest.FixtureRequest) -> None:
-    golden(request, f"{name}.compose.yaml", deployed(name, "docker-compose"))
+    golden(request, f"{name}.compose.yaml", deployed(name, "compose"))
     golden(request, f"{name}.kubernetes.yaml", deployed(name, "kubernetes"))
 
 
 def test_other_vendors_run_one_engine_that_sees_everything() -> None:
     options = {"ctx_size": 4096, "parallel": 1}
     one = plan("llamacpp@0.5", "m4-pro", model="/data/m.gguf", options=options)
-    assert "\nllama-server" in emit(one, "llamacpp")
-    assert "VISIBLE" not in emit(one, "llamacpp")
+    assert "\nllama-server" in export(one, "command")
+    assert "VISIBLE" not in export(one, "command")
     with pytest.raises(KvplanError) as caught:
-        emit(replace(one, gpus=2), "llamacpp")
+        export(replace(one, gpus=2), "command")
     assert caught.value.code == "no-device"
 
 
 def test_every_target_is_there() -> None:
-    for target in TARGETS:
-        engine = target if target in FOLDERS else "sglang"
-        assert emit(full(engine), target) == emit(full(engine), target)
+    for target in WRITERS:
+        assert export(full("sglang"), target) == export(full("sglang"), target)

@@ -9,9 +9,9 @@ from typing import Any
 from kvplan.model import Model
 from kvplan.plans.plan import Plan
 from kvplan.report.check.shown import one_line
-from kvplan.report.emit.container import slug
-from kvplan.report.emit.prometheus import head
-from kvplan.report.emit.watched import Watched, watched
+from kvplan.report.export.container import slug
+from kvplan.report.export.prometheus import head
+from kvplan.report.export.watched import Watched, watched
 from kvplan.settings import Settings
 
 _SCHEMA = 39
@@ -22,7 +22,7 @@ Step = tuple[float, str]
 Panel = dict[str, Any]
 
 
-def emit(plan: Plan, settings: Settings, model: Model | None, image: str | None) -> str:
+def export(plan: Plan, settings: Settings, model: Model | None, image: str | None) -> str:
     """The board, to be imported or provisioned. Raises KvplanError."""
     del settings, image
     found = watched(plan, model)

@@ -12,9 +12,9 @@ from kvplan.files.cards.ollama_names import is_library_name, run_name
 from kvplan.model import Model
 from kvplan.plans.plan import Plan
 from kvplan.report.check.shown import one_line
-from kvplan.report.emit.arguments import Arguments, arguments_of, kept
-from kvplan.report.emit.checkpoint import checkpoint_of
-from kvplan.report.emit.place import (
+from kvplan.report.export.arguments import Arguments, arguments_of, kept
+from kvplan.report.export.checkpoint import checkpoint_of
+from kvplan.report.export.place import (
     Replica,
     gpu_of,
     replicas_of,
@@ -22,13 +22,13 @@ from kvplan.report.emit.place import (
     table_of,
     visible_variable,
 )
-from kvplan.report.emit.yaml_text import yaml_text
+from kvplan.report.export.yaml_text import yaml_text
 from kvplan.settings import Settings
 
 _END = "END_OF_OPTIONS"
 
 
-def emit(plan: Plan, settings: Settings, model: Model | None, image: str | None) -> str:
+def export(plan: Plan, settings: Settings, model: Model | None, image: str | None) -> str:
     """A shell script: one command a replica. Raises KvplanError."""
     table, version = table_of(plan)
     if is_library_name(plan.model.strip().lower()):

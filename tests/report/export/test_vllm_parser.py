@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from kvplan.report.emit import emit
-from tests.report.emit.plans import full
-from tests.report.emit.test_arguments import command
+from kvplan.report.export import export
+from tests.report.export.plans import full
+from tests.report.export.test_arguments import command
 
 pytestmark = pytest.mark.vllm
 
@@ -20,7 +20,7 @@ def test_vllm_takes_the_whole_command(tmp_path: Path) -> None:
     from vllm.entrypoints.launchers.cli_args import make_arg_parser
     from vllm.utils.argparse_utils import FlexibleArgumentParser
 
-    words = command(emit(full("vllm"), "vllm"))
+    words = command(export(full("vllm"), "command"))
     assert words[:2] == ["vllm", "serve"]
     parsed = make_arg_parser(FlexibleArgumentParser()).parse_args(words[2:])
     made = full("vllm").settings

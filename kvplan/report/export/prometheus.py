@@ -7,16 +7,16 @@ from typing import Any
 from kvplan.model import Model
 from kvplan.plans.plan import Plan
 from kvplan.report.check.shown import one_line
-from kvplan.report.emit.container import slug
-from kvplan.report.emit.watched import Watched, shown, watched
-from kvplan.report.emit.yaml_text import yaml_text
+from kvplan.report.export.container import slug
+from kvplan.report.export.watched import Watched, shown, watched
+from kvplan.report.export.yaml_text import yaml_text
 from kvplan.settings import Settings
 
 _SHORT, _LONG = "5m", "10m"
 Rule = dict[str, Any]
 
 
-def emit(plan: Plan, settings: Settings, model: Model | None, image: str | None) -> str:
+def export(plan: Plan, settings: Settings, model: Model | None, image: str | None) -> str:
     """A file for ``rule_files:``. Raises KvplanError."""
     del settings, image
     found = watched(plan, model)
