@@ -165,6 +165,9 @@ def root_command(*, everything: bool = False) -> Any:
         else:
             _add(app, name, COMMANDS[name], everything)
     root = get_command(app)
+    for param in root.params:
+        if param.name == "show_completion":
+            param.help = "Print the completion script."  # type: ignore[attr-defined]
     root.commands = {name: root.commands[name] for name in TOP_LEVEL}  # type: ignore[attr-defined]
     return root
 

@@ -17,8 +17,8 @@ Examples:
   cat config.json | kvplan size - --tokens 4096
 
 \b
-MODEL is the name of a card (kvplan list models), a config.json, a directory
-that has one, a card or GGUF file, hf:ORG/NAME, or - for a config on stdin. A plan
+MODEL is a name (kvplan list models), a config.json, a directory that has
+one, a card or GGUF file, hf:ORG/NAME, or - for a config on stdin. A plan
 file is sized as it stands, at other lengths and numbers where they are given.
 
 \b
