@@ -161,3 +161,14 @@ def test_a_mac_of_any_memory_and_estimates_are_listed(run: Run) -> None:
         "about 7.6" in run("list", "gpus", "rtx-3060-ti").out
         or "about 7.6" in run("list", "gpus", "geforce").out
     )
+
+
+def test_several_names(run: Run) -> None:
+    found = json.loads(run("list", "gpus", "h100-sxm", "l40s", "--json").out)["gpus"]
+    assert {"h100-sxm-80gb", "l40s-48gb"} <= {gpu["slug"] for gpu in found}
+    assert all("h100-sxm" in gpu["slug"] or "l40s" in gpu["slug"] for gpu in found)
+    models = json.loads(run("list", "models", "llama-3.1-8b", "qwen3-32b", "--json").out)["models"]
+    assert [card["slug"] for card in models] == ["llama-3.1-8b", "qwen3-32b"]
+    for what, name in (("gpus", "h100"), ("models", "llama-3.1-8b")):
+        missed = run("list", what, name, "nothing-like-it")
+        assert (missed.code, "nothing-like-it" in missed.err) == (2, True)
