@@ -25,9 +25,10 @@ import kvplan
 from kvplan.cli import main as main_of_kvplan
 from kvplan.families import FAMILIES
 from kvplan.files.yaml.strict import load_yaml_file
-from kvplan.planning.measured import HEADS, LATENT, kv_errors, percent
+from kvplan.report.quality import percent
 from kvplan.units import GB, GIB
 from scripts import plan_tables
+from scripts.make_kv_errors import HEADS, LATENT, kv_errors
 
 ROOT = Path(__file__).resolve().parent.parent
 SKILL = "skills/kvplan/SKILL.md"
@@ -138,7 +139,7 @@ def counts_table() -> str:
 
 
 def kv_errors_table() -> str:
-    """KV formats, and what each does to attention's output (kvplan/planning/data/kv_errors.json)."""
+    """KV formats, and what each does to attention's output (scripts/kv_errors.json)."""
     heads, latent = kv_errors()[HEADS], kv_errors()[LATENT]
 
     def shown(errors: list[float] | None) -> list[str]:

@@ -1,4 +1,4 @@
-"""Measure every KV format on drawn numbers, for plans to cite: kvplan/planning/data/kv_errors.json (torch).
+"""Measure every KV format on random numbers for docs/quality.md: scripts/kv_errors.json (needs torch).
 
 python -m scripts.make_kv_errors --write      on the CPU, a few seconds
 """
@@ -7,16 +7,24 @@ from __future__ import annotations
 
 import argparse
 import json
+from pathlib import Path
 from typing import Any
 
 from kvplan.dtypes import KV_DTYPES
 from kvplan.numerics.drawn import DESCRIPTIONS, Shape, draw
 from kvplan.numerics.measure import errors
-from kvplan.planning.measured import FILE, HEADS, LATENT
 
+FILE = Path(__file__).parent / "kv_errors.json"
+HEADS, LATENT = "heads", "latent"
 SHAPES = {HEADS: Shape("heads of 128", 2, 8, 128, 128), LATENT: Shape("MLA", 1, 8, 512, 512, 64)}
 PLAIN = ("float32", "bfloat16", "float16")
 TOKENS, QUERIES, SEED = 1024, 64, 0
+
+
+def kv_errors() -> dict[str, dict[str, list[float]]]:
+    """Heads or latent → format → error of attention's output in percent: normal, outlier channels."""
+    found: dict[str, dict[str, list[float]]] = json.loads(FILE.read_text(encoding="utf-8"))["errors"]
+    return found
 
 
 def measured(only: frozenset[str] = frozenset()) -> dict[str, dict[str, list[float]]]:

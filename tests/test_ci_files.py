@@ -235,7 +235,7 @@ def test_the_action_writes_the_page(tmp_path: Path) -> None:
     assert run_step(step, tmp_path, inputs, code=1)[0] == 1
     calls = [json.loads(line) for line in (tmp_path / "calls").read_text().splitlines()]
     page = str(tmp_path / "kvplan-report.html")
-    words = ["report", "plans", "a b.yaml", "--env", "prod", "--html", page]
+    words = ["export", "plans", "a b.yaml", "--env", "prod", "--to", "html", "--output", page]
     assert calls[-1] == {"words": words, "github": False}
     assert f"report={page}" in (tmp_path / "output").read_text().splitlines()
 

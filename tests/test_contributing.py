@@ -124,7 +124,7 @@ def test_an_engine_is_one_file_and_a_line(scratch: Path) -> None:
         "kvplan: plan/v1\nname: a\nmodel: qwen3-8b\nengine: toy\ngpu: h100\ngpus: 1\n", encoding="utf-8"
     )
     environment = {**os.environ, "PYTHONPATH": str(scratch), "KVPLAN_CONFIG": ""}
-    for words in ("check plan.yaml", "emit plan.yaml"):
+    for words in ("check plan.yaml", "export plan.yaml"):
         done = subprocess.run(
             [sys.executable, "-m", "kvplan", *words.split()],
             cwd=scratch, env=environment, capture_output=True, text=True, check=False,

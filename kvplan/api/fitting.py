@@ -181,7 +181,7 @@ def _cards(name: str | None) -> list[CardSummary]:
     found = [card for card in cards if wanted in key_of(card.id) or wanted in card.slug]
     if not found:
         raise KvplanError(
-            "unknown-model", f"no card's name has {name!r} in it", help="`kvplan models` lists the cards"
+            "unknown-model", f"no card's name has {name!r} in it", help="`kvplan list models` lists the cards"
         )
     return found
 

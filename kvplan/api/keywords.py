@@ -39,7 +39,7 @@ class SizeOptions(TypedDict, total=False):
     kv_cache_memory: int | str | None
     """Memory for the cache on each GPU, such as 16GiB: how many requests fit?"""
     gpu: Gpu | str | None
-    """GPU (see: kvplan gpus), how many, a size such as 80GiB, or auto: its memory budget and pool."""
+    """GPU (kvplan list gpus), how many, a size such as 80GiB, or auto: its memory budget and pool."""
     tensor_parallel_size: int | None
     """Tensor parallel size."""
     pipeline_parallel_size: int | None

@@ -10,7 +10,7 @@ from typer.core import TyperCommand, TyperGroup
 from typer.main import get_command
 
 from kvplan.cli.answer import Answer
-from kvplan.cli.commands import COMMANDS, GROUPS, TOP_LEVEL, Argument, Command
+from kvplan.cli.commands import COMMANDS, GROUPS, HIDDEN, MORE, TOP_LEVEL, Argument, Command
 from kvplan.cli.completion import completer
 from kvplan.cli.everyday import EVERYDAY, Everyday
 from kvplan.cli.options import ENGINE_GROUPS, OUTPUT, TASKS, Option
@@ -135,14 +135,16 @@ class NamedGroup(TyperGroup):
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
         if args and args[0] not in self.commands and not args[0].startswith("-"):
-            raise unknown_command(args[0], list(self.commands), ctx.command_path)
+            raise unknown_command(args[0], self.commands, ctx.command_path)
         return super().resolve_command(ctx, args)
 
     def format_commands(self, ctx: Any, formatter: Any) -> None:
-        with formatter.section("Commands"):
-            formatter.write_dl(
-                [(name, command.get_short_help_str(200)) for name, command in self.commands.items()]
-            )
+        shown = {name: one.get_short_help_str(200) for name, one in self.commands.items() if not one.hidden}
+        more = {name: shown.pop(name) for name in MORE if name in shown and ctx.parent is None}
+        for title, rows in (("Commands", shown), ("More", more)):
+            if rows:
+                with formatter.section(title):
+                    formatter.write_dl(list(rows.items()))
 
 
 def root_command(*, everything: bool = False) -> Any:
@@ -159,10 +161,13 @@ def root_command(*, everything: bool = False) -> Any:
     app.callback()(_root)
     for name in TOP_LEVEL:
         if name in GROUPS:
-            app.add_typer(_group(name, everything), name=name)
+            app.add_typer(_group(name, everything), name=name, hidden=name in HIDDEN)
         else:
             _add(app, name, COMMANDS[name], everything)
     root = get_command(app)
+    for param in root.params:
+        if param.name == "show_completion":
+            param.help = "Print the completion script."  # type: ignore[attr-defined]
     root.commands = {name: root.commands[name] for name in TOP_LEVEL}  # type: ignore[attr-defined]
     return root
 
@@ -171,7 +176,7 @@ def _root(
     context: typer.Context,
     version: Annotated[bool, typer.Option("--version", "-V", help="Show the version and stop.")] = False,
 ) -> Optional[Answer]:  # noqa: UP045 - typer evaluates it on 3.10
-    """The KV cache of language models, exactly as each serving engine holds it."""
+    """How many requests fit on which GPUs, and what it costs."""
     if version:
         from kvplan.version import __version__
 
@@ -207,6 +212,7 @@ def _add(app: typer.Typer, name: str, command: Command, everything: bool) -> Non
         short_help=command.summary,
         context_settings=_context(),
         epilog=_in_width(command.epilog),
+        hidden=name in HIDDEN,
     )(_function(command))
 
 

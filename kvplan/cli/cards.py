@@ -1,4 +1,4 @@
-"""``kvplan cards new``, ``lint``, ``update`` and ``list``."""
+"""``kvplan cards new``, ``lint``, ``update``, ``list`` and ``add-evidence``."""
 
 from __future__ import annotations
 
@@ -8,12 +8,13 @@ from kvplan.api import size
 from kvplan.cli.answer import Answer
 from kvplan.cli.ask import check_color
 from kvplan.cli.commands import Given, is_given, text_of
-from kvplan.errors import EXIT_NO, EXIT_OK
+from kvplan.errors import EXIT_NO, EXIT_OK, KvplanError
 from kvplan.files.cards.find import card_from_config, lint_cards, list_cards
 from kvplan.files.cards.index import newer_cards
+from kvplan.files.plans.receipts import read_receipt
 from kvplan.files.writing import write_new
 from kvplan.report.layout import BLANK, Piece, Screen, Span, line, table, wrapped
-from kvplan.report.words import count
+from kvplan.report.words import command, count
 from kvplan.results import SCHEMA_VERSION
 
 
@@ -103,3 +104,27 @@ def listed(words: list[str], given: Given) -> Answer:
     if newer is not None:
         screen += [BLANK, *wrapped(f"{newer.origin} (kvplan {newer.kvplan})", indent=1, first="set: ")]
     return Answer(screen)
+
+
+def add_evidence(words: list[str], given: Given) -> Answer:
+    """Append what a receipt measured to a card."""
+    check_color(given)
+    from kvplan.files.cards.evidence import add_evidence as add
+
+    card, receipt = Path(words[0]), Path(words[1])
+    read = read_receipt(receipt)
+    if not read.intact:
+        raise KvplanError(
+            "edited-receipt", f"{receipt} was changed after it was written: its digest is another"
+        )
+    entries = add(card, read.receipt, size=size)
+    if is_given(given, "json"):
+        dumped = [
+            {"engine": one.engine, "settings": dict(one.settings), "field": one.field, "value": one.value}
+            for one in entries
+        ]
+        return Answer(data={"schema_version": SCHEMA_VERSION, "path": str(card), "evidence": dumped})
+    screen = [line(f"Added to {card}:")]
+    screen += [line(f"{one.engine}  {one.field}  {one.value}", indent=1) for one in entries]
+    again = command("kvplan", "cards", "lint", str(card))
+    return Answer([*screen, line(Span(f"check it: {again}", "dim"), indent=1)])

@@ -41,3 +41,8 @@ Examples:
   kvplan cards list                 every card, and where it came from
   kvplan cards list qwen
 """
+ADD_EVIDENCE = """\
+\b
+Examples:
+  kvplan cards add-evidence my-model.yaml evidence/my-plan.json
+"""

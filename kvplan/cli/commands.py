@@ -8,10 +8,10 @@ from typing import NamedTuple
 
 from kvplan.cli import epilogs
 from kvplan.cli.answer import Answer
-from kvplan.cli.cards_options import LINT, LIST, NEW, NEW_EPILOG, UPDATE, UPDATE_EPILOG
+from kvplan.cli.cards_options import ADD_EVIDENCE, LINT, LIST, NEW, NEW_EPILOG, UPDATE, UPDATE_EPILOG
 from kvplan.cli.check_options import CHECKED
-from kvplan.cli.emit_options import EMITTED
-from kvplan.cli.emit_options import EPILOG as EMIT_EPILOG
+from kvplan.cli.export_options import EPILOG as EXPORT_EPILOG
+from kvplan.cli.export_options import EXPORTED
 from kvplan.cli.fits_options import EPILOG as FITS_EPILOG
 from kvplan.cli.fits_options import FITTED
 from kvplan.cli.import_options import EPILOG as IMPORT_EPILOG
@@ -25,19 +25,19 @@ from kvplan.cli.options import (
     PLAN_CHOICE,
     VERBOSE,
     Option,
-    switch,
     word,
 )
 from kvplan.cli.plan_options import EPILOG, PLANNED, SHARED
 from kvplan.cli.quality_options import EPILOG as QUALITY_EPILOG
 from kvplan.cli.quality_options import MEASURED
-from kvplan.cli.report_options import EPILOG as REPORT
-from kvplan.cli.report_options import REPORTED
 from kvplan.cli.simulate_options import EPILOG as SIMULATE
 from kvplan.cli.simulate_options import SIMULATE_OPTIONS
-from kvplan.cli.validate_options import ADD_EVIDENCE, RECEIPTS, VALIDATE, VALIDATED
+from kvplan.cli.validate_options import VALIDATE, VALIDATED
 
 Given = Mapping[str, "str | bool | None"]
+FAMILY = Option(
+    "family", ("--family",), "FAMILY", word, "Only models with such layers.", OUTPUT, complete="families"
+)
 Runner = Callable[[list[str], Given], Answer]
 
 
@@ -72,134 +72,115 @@ COMMANDS: dict[str, Command] = {
     for command in (
         Command(
             "size",
-            "How much KV cache (and recurrent state) a model takes, exactly as the engine holds it.",
+            "How much memory requests take, and how many fit on a GPU.",
             "kvplan.cli.size:run",
             Argument("MODEL...|PLAN", least=1, complete="models"),
             (*COMPARISONS, *OPTIONS, *PLAN_CHOICE, VERBOSE, *COMMON),
             epilogs.SIZE,
         ),
         Command(
-            "explain",
-            "Why: every term that a layer stores, its factors, and the config keys that they came from.",
-            "kvplan.cli.explain:run",
-            Argument("MODEL|PLAN", least=1, most=1, complete="models"),
-            (*OPTIONS, *PLAN_CHOICE, VERBOSE, *COMMON),
-            epilogs.EXPLAIN,
-        ),
-        Command(
-            "compare",
-            "What the rules predict beside what a running engine, or its log, says.",
-            "kvplan.cli.compare:run",
-            Argument("[MODEL|PLAN] [LOG|URL|-]", most=3, complete="models"),
-            (*OBSERVED, *PLAN_CHOICE, VERBOSE, *COMMON),
-            epilogs.COMPARE,
-        ),
-        Command(
             "plan",
-            "Which GPUs, how many, and with which flags: every candidate judged by the engine's own rules.",
+            "Choose GPUs, how many, and the engine's settings for a load.",
             "kvplan.cli.plan:run",
             Argument("MODEL|PLAN", least=1, most=1, complete="models"),
             (*PLANNED, *SHARED, *PLAN_CHOICE, VERBOSE, *COMMON),
             EPILOG,
         ),
         Command(
-            "simulate",
-            "How a deployment serves a trace: its engine's scheduler, step by step, with intervals.",
-            "kvplan.cli.simulate:run",
-            Argument("[PLAN|MODEL]", most=1, complete="models"),
-            (*SIMULATE_OPTIONS, *COMMON),
-            SIMULATE,
-        ),
-        Command(
             "fits",
-            "Which models fit a GPU, in which build, with how long a context and how many requests.",
+            "Which models fit on a GPU, and with how long a context.",
             "kvplan.cli.fits:run",
             Argument("[FILTER]", most=1),
             (*FITTED, *COMMON),
             FITS_EPILOG,
         ),
         Command(
-            "quality",
-            "What KV formats cost: measured error of keys, values and attention, beside the bytes they save.",
-            "kvplan.cli.quality:run",
-            Argument("MODEL", least=1, most=1, complete="models"),
-            (*MEASURED, *COMMON),
-            QUALITY_EPILOG,
-        ),
-        Command(
             "check",
-            "Check plan files against what their engines would do.",
+            "Check plan files, commands and manifests against the engine's rules.",
             "kvplan.cli.check:run",
             Argument("PATH...", least=1),
             (*CHECKED, *COMMON),
             epilogs.CHECK,
         ),
         Command(
-            "report",
-            "Plan files as one page to pass on: answer, memory, GPUs side by side, findings, with sources.",
-            "kvplan.cli.report:run",
-            Argument("PATH...", least=1),
-            (*REPORTED, *COMMON),
-            REPORT,
-        ),
-        Command(
-            "import",
-            "What starts a server (a command, a script, a manifest) as a plan file.",
-            "kvplan.cli.importing:run",
-            Argument("FILE|-|-- COMMAND...", least=1, most=1),
-            (*IMPORTED, *COMMON),
-            IMPORT_EPILOG,
-        ),
-        Command(
-            "emit",
-            "A plan file as a command line, a manifest, alerts or a board.",
-            "kvplan.cli.emit:run",
-            Argument("PLAN", least=1, most=1),
-            (*EMITTED, *COMMON),
-            EMIT_EPILOG,
+            "compare",
+            "Compare the predicted figures with a running server or its log.",
+            "kvplan.cli.compare:run",
+            Argument("[MODEL|PLAN] [LOG|URL|-]", most=3, complete="models"),
+            (*OBSERVED, *PLAN_CHOICE, VERBOSE, *COMMON),
+            epilogs.COMPARE,
         ),
         Command(
             "validate",
-            "Allocate the cache as the engine would, fill it, read it back, and keep a receipt.",
+            "Allocate the cache on a real GPU, test it, and write a receipt.",
             "kvplan.cli.validate:run",
             Argument("PLAN|MODEL", least=1, most=1, complete="models"),
             (*VALIDATED, *COMMON),
             VALIDATE,
         ),
         Command(
-            "receipts",
-            "What validations proved, on which GPUs, side by side.",
-            "kvplan.cli.receipts:run",
-            Argument("[PATH...]"),
-            COMMON,
-            RECEIPTS,
+            "simulate",
+            "Replay a request trace through the engine's scheduler.",
+            "kvplan.cli.simulate:run",
+            Argument("[PLAN|MODEL]", most=1, complete="models"),
+            (*SIMULATE_OPTIONS, *COMMON),
+            SIMULATE,
         ),
         Command(
-            "models",
-            "The models that kvplan knows by name: all, those that match, or one in full.",
-            "kvplan.cli.catalog:models",
-            Argument("[FILTER]", most=1, complete="models"),
-            (
-                Option(
-                    "family",
-                    ("--family",),
-                    "FAMILY",
-                    word,
-                    "Only models with such layers.",
-                    OUTPUT,
-                    complete="families",
-                ),
-                *COMMON,
-            ),
+            "explain",
+            "Show how each figure is calculated, and from which sources.",
+            "kvplan.cli.explain:run",
+            Argument("MODEL|PLAN", least=1, most=1, complete="models"),
+            (*OPTIONS, *PLAN_CHOICE, VERBOSE, *COMMON),
+            epilogs.EXPLAIN,
+        ),
+        Command(
+            "import",
+            "Turn a server command, script or manifest into a plan file.",
+            "kvplan.cli.importing:run",
+            Argument("FILE|-|-- COMMAND...", least=1, most=1),
+            (*IMPORTED, *COMMON),
+            IMPORT_EPILOG,
+        ),
+        Command(
+            "export",
+            "Write a plan as a command, manifest, report, alerts or dashboard.",
+            "kvplan.cli.export:run",
+            Argument("PLAN...", least=1),
+            (*EXPORTED, *COMMON),
+            EXPORT_EPILOG,
+        ),
+        Command(
+            "list models",
+            "List the models that kvplan knows by name, or show one in full.",
+            "kvplan.cli.listing:models",
+            Argument("[NAME...]", complete="models"),
+            (FAMILY, *COMMON),
             epilogs.MODELS,
         ),
         Command(
-            "gpus",
-            "The GPUs that kvplan knows by name: all, those that match, or one in full.",
-            "kvplan.cli.catalog:gpus",
-            Argument("[FILTER]", most=1, complete="gpus"),
+            "list gpus",
+            "List the GPUs that kvplan knows by name, or show one in full.",
+            "kvplan.cli.listing:gpus",
+            Argument("[NAME...]", complete="gpus"),
             COMMON,
             epilogs.GPUS,
+        ),
+        Command(
+            "list receipts",
+            "List what validations measured on which GPUs, side by side.",
+            "kvplan.cli.listing:receipts",
+            Argument("[PATH...]"),
+            COMMON,
+            epilogs.RECEIPTS,
+        ),
+        Command(
+            "quality",
+            "Measure the error that each KV cache format adds to attention.",
+            "kvplan.cli.quality:run",
+            Argument("MODEL", least=1, most=1, complete="models"),
+            (*MEASURED, *COMMON),
+            QUALITY_EPILOG,
         ),
         Command(
             "cards new",
@@ -211,7 +192,7 @@ COMMANDS: dict[str, Command] = {
         ),
         Command(
             "cards lint",
-            "Check cards: form, names, and every golden number, computed anew.",
+            "Check cards: format, names, and every expected number.",
             "kvplan.cli.cards:lint",
             Argument("[PATH...]"),
             COMMON,
@@ -219,7 +200,7 @@ COMMANDS: dict[str, Command] = {
         ),
         Command(
             "cards update",
-            "Take a released set of newer cards: signed, checked card by card, put in place in one step.",
+            "Install a newer, signed set of cards.",
             "kvplan.cli.cards:update",
             Argument("FILE|URL", least=1, most=1),
             (*UPDATE, *COMMON),
@@ -227,7 +208,7 @@ COMMANDS: dict[str, Command] = {
         ),
         Command(
             "cards list",
-            "The cards and where each came from: with kvplan, or with a set that was taken later.",
+            "List cards and where each came from: kvplan, or a later set.",
             "kvplan.cli.cards:listed",
             Argument("[FILTER]", most=1),
             COMMON,
@@ -236,14 +217,14 @@ COMMANDS: dict[str, Command] = {
         Command(
             "cards add-evidence",
             "Add what a receipt measured to a model card.",
-            "kvplan.cli.receipts:add_evidence",
+            "kvplan.cli.cards:add_evidence",
             Argument("CARD RECEIPT", least=2, most=2),
             COMMON,
             ADD_EVIDENCE,
         ),
         Command(
             "mcp",
-            "Answer agents over the Model Context Protocol: tools size, plan, check and explain.",
+            "Serve size, plan, check and explain to agents over MCP.",
             "kvplan.cli.mcp:run",
             None,
             COMMON,
@@ -251,7 +232,7 @@ COMMANDS: dict[str, Command] = {
         ),
         Command(
             "doctor",
-            "Versions, extras, GPUs and settings of this installation, for bug reports.",
+            "Show versions, extras, GPUs and settings, for bug reports.",
             "kvplan.cli.doctor:run",
             None,
             COMMON,
@@ -259,7 +240,7 @@ COMMANDS: dict[str, Command] = {
         ),
         Command(
             "schema",
-            "The JSON Schema of the answers, and of the files that kvplan reads.",
+            "Print the JSON Schema of an answer, or of a file that kvplan reads.",
             "kvplan.cli.schema:run",
             Argument("[NAME]", most=1, complete="schemas"),
             COMMON,
@@ -268,11 +249,15 @@ COMMANDS: dict[str, Command] = {
     )
 }
 
-GROUPS = {"cards": "Write model cards from configs, and check them."}
-TOP_LEVEL = tuple(
-    "size explain compare plan simulate fits quality check report import emit validate receipts models gpus"
-    " cards mcp doctor schema".split()
-)
+GROUPS = {
+    "list": "List known models and GPUs, and validation receipts.",
+    "cards": "Write, check and update model cards.",
+}
+MAIN = ("size", "plan", "fits", "check", "compare", "validate")
+MORE = ("simulate", "explain", "import", "export", "list", "quality")
+HIDDEN = ("cards", "schema", "doctor", "mcp")
+"""For maintainers and agents: they work, and ``kvplan -h`` leaves them out."""
+TOP_LEVEL = (*MAIN, *MORE, *HIDDEN)
 
 
 def is_given(given: Given, name: str) -> bool:
@@ -286,4 +271,4 @@ def text_of(given: Given, name: str) -> str | None:
     return value if isinstance(value, str) else None
 
 
-__all__ = ["COMMANDS", "GROUPS", "TOP_LEVEL", "Argument", "Command", "Given", "is_given", "switch", "text_of"]
+__all__ = ["COMMANDS", "GROUPS", "TOP_LEVEL", "Argument", "Command", "Given", "is_given", "text_of"]

@@ -54,7 +54,7 @@ def _objectives() -> Iterable[str]:
 
 
 def _targets() -> Iterable[str]:
-    from kvplan.report.emit import TARGETS
+    from kvplan.report.export import TARGETS
 
     return TARGETS
 

@@ -17,8 +17,8 @@ Examples:
   cat config.json | kvplan size - --tokens 4096
 
 \b
-MODEL is the name of a card (kvplan models), a config.json, a directory that
-has one, a card or GGUF file, hf:ORG/NAME, or - for a config on stdin. A plan
+MODEL is a name (kvplan list models), a config.json, a directory that has
+one, a card or GGUF file, hf:ORG/NAME, or - for a config on stdin. A plan
 file is sized as it stands, at other lengths and numbers where they are given.
 
 \b
@@ -80,17 +80,23 @@ Examples:
 MODELS = """\
 \b
 Examples:
-  kvplan models                     all of them
-  kvplan models qwen                whose name has `qwen`
-  kvplan models --family mla        that keep latents
-  kvplan models llama-3.1-8b        one: its layers and its source
+  kvplan list models                     all of them
+  kvplan list models qwen                whose name has `qwen`
+  kvplan list models --family mla        that keep latents
+  kvplan list models llama-3.1-8b        one: its layers and its source
 """
 GPUS = """\
 \b
 Examples:
-  kvplan gpus                       all of them
-  kvplan gpus amd                   whose name, maker or design has `amd`
-  kvplan gpus h100                  one: every figure with its source
+  kvplan list gpus                       all of them
+  kvplan list gpus amd                   whose name, maker or design has `amd`
+  kvplan list gpus h100                  one: every figure with its source
+"""
+RECEIPTS = """\
+\b
+Examples:
+  kvplan list receipts                        those under evidence/ here
+  kvplan list receipts plans/evidence a.json  folders and files
 """
 SCHEMA = """\
 \b

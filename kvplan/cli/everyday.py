@@ -18,7 +18,7 @@ class Everyday(NamedTuple):
 _TOKENS = ("tokens", "tokens of one request: 32k; or 8k,32k")
 _ONE_LENGTH = ("tokens", "tokens of one request: 32k")
 _REQUESTS = ("requests", "requests at once")
-_GPU = ("gpu", "h100, 8xh100, 80GiB, auto (kvplan gpus)")
+_GPU = ("gpu", "h100, 8xh100, 80GiB (kvplan list gpus)")
 _TP = ("tensor_parallel_size", "tensor parallel size")
 _PP = ("pipeline_parallel_size", "pipeline parallel size")
 _DP = ("data_parallel_size", "data parallel size")

@@ -33,6 +33,6 @@ llama-server, transformers serve and text-generation-launcher (in a shell,
 docker run or a script), their --config files,
 Compose files, Kubernetes objects with a container, KServe, llm-d,
 production stack, Dynamo, KAITO. What has no rule is named in the plan.
-size, explain, check, plan, compare, validate and emit take the same as a
+size, explain, check, plan, compare, validate and export take the same as a
 plan.
 """

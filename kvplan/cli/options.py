@@ -186,7 +186,7 @@ _SHARED: tuple[Option, ...] = (
     Option("kv_cache_memory", ("--kv-cache-memory", "--kv-cache-memory-bytes"), "SIZE", parse_bytes,
            "Memory for the cache on each GPU, such as 16GiB: how many requests fit?", _PARALLEL),
     Option("gpu", ("--gpu", "-g"), "GPU[xN]", word,
-           "GPU (see: kvplan gpus), how many, a size such as 80GiB, or auto: its memory budget and pool.",
+           "GPU (kvplan list gpus), how many, a size such as 80GiB, or auto: its memory budget and pool.",
            _PARALLEL, complete="gpus"),
     Option("tensor_parallel_size", ("--tp", "--tensor-parallel-size"), "NUMBER", whole_number,
            "Tensor parallel size.", _PARALLEL),

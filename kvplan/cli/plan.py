@@ -25,7 +25,6 @@ from kvplan.engines.base import generated
 from kvplan.errors import EXIT_NO, EXIT_OK, KvplanError
 from kvplan.files.writing import write_new, write_whole
 from kvplan.planning.results import PlanResult
-from kvplan.plans.plan import Plan
 from kvplan.plans.question import settings_of
 from kvplan.plans.workload import Shape, Workload
 from kvplan.results import SizeResult
@@ -33,7 +32,7 @@ from kvplan.results import SizeResult
 _TIME = re.compile(r"(\d{1,9}(?:\.\d{1,6})?)\s*(ms|s)", re.ASCII)
 _RATE = re.compile(r"(\d{1,9}(?:\.\d{1,6})?)\s*/\s*(s|min)", re.ASCII)
 MINUTE = 60
-_OUTPUTS = ("write", "overwrite", "markdown", "emit", "image", "verbose")
+_OUTPUTS = ("write", "overwrite", "markdown", "verbose")
 """Options that say where the plan goes, not what is planned."""
 _FEED = ("shared_prefix", "samples", "host_memory", "arrival")
 """Options that levers are about: given one, they are shown."""
@@ -52,17 +51,15 @@ def run(words: list[str], given: Given) -> Answer:
     check_color(given)
     file = plan_of(words[0], given, searched=True) if is_plan_file(words[0]) else None
     values = _values(given, NO_DEFAULTS if file is not None else None)
-    markdown, target, image = (values.pop(name, None) for name in ("markdown", "emit", "image"))
-    if image is not None and target is None:
-        raise KvplanError("bad-usage", "--image belongs to --emit", help="--emit docker-compose")
-    if sum(map(bool, (markdown, target, is_given(given, "json")))) > 1:
-        raise KvplanError("bad-usage", "give one of --json, --markdown, --emit")
+    markdown = values.pop("markdown", None)
+    if markdown and is_given(given, "json"):
+        raise KvplanError("bad-usage", "give one of --json and --markdown")
     values["workload"] = _workload(values)
     write, overwrite = values.pop("write", None), values.pop("overwrite", False)
     if overwrite and write is None:
         raise KvplanError("bad-usage", "--overwrite belongs to --write", help="--write plan.yaml --overwrite")
     counting = values.get("weights_from")
-    if counting is not None and (write is not None or target is not None):
+    if counting is not None and write is not None:
         raise KvplanError(
             "bad-usage",
             "a plan names its model, and --weights-from is no part of it",
@@ -81,8 +78,6 @@ def run(words: list[str], given: Given) -> Answer:
     code = EXIT_OK if result.ok else EXIT_NO
     if is_given(given, "json"):
         return Answer(data=result.model_dump(), code=code)
-    if target is not None:
-        return Answer(text=_emitted(result, target, image))
     if markdown:
         from kvplan.report.plan_markdown import plan_markdown
 
@@ -227,24 +222,6 @@ def _columns(text: str | None) -> tuple[str, str] | None:
     return names[0], names[1]
 
 
-def _emitted(result: PlanResult, target: str, image: str | None) -> str:
-    """What starts the best. Raises KvplanError(nothing-to-write | …)."""
-    from kvplan.api import load_model
-    from kvplan.report.emit import emit
-
-    best = _best(result, f"nothing for {target} was written")
-    return emit(best, target, model=load_model(best.model), image=image)
-
-
-def _best(result: PlanResult, instead: str) -> Plan:
-    if result.best is None:
-        ways = tuple(f"{way.flags}: {way.then}" for way in result.ways_out)
-        raise KvplanError(
-            "nothing-to-write", f"nothing serves the load: {instead}", help=ways, exit_code=EXIT_NO
-        )
-    return result.best
-
-
 SCHEMA = "plan.schema.json"
 """``kvplan schema plan > plan.schema.json``: where it lies beside a plan, editors are pointed to it."""
 
@@ -257,7 +234,14 @@ def _write(result: PlanResult, path: Path, typed: list[str], *, overwrite: bool)
     from kvplan.report.plan_file import plan_text
     from kvplan.report.words import command, count
 
-    plan = _best(result, f"{path} was not written")
+    if result.best is None:
+        ways = tuple(f"{way.flags}: {way.then}" for way in result.ways_out)
+        raise KvplanError(
+            "nothing-to-write",
+            f"nothing serves the load: {path} was not written",
+            help=ways,
+            exit_code=EXIT_NO,
+        )
     best = result.options[0]
     comments = [
         f"{best.gpus} × {best.gpu} for {count(result.requests, 'request')}, objective {result.objective},"
@@ -270,7 +254,7 @@ def _write(result: PlanResult, path: Path, typed: list[str], *, overwrite: bool)
     ]
     beside = path.parent / SCHEMA
     schema = SCHEMA if beside.is_file() else None
-    text = plan_text(plan, comments=comments, directory=path.parent.resolve(), schema=schema)
+    text = plan_text(result.best, comments=comments, directory=path.parent.resolve(), schema=schema)
     if overwrite:
         write_whole(path, text, folders=True)
     else:

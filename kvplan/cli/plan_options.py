@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from kvplan.cli.emit_options import IMAGE
 from kvplan.cli.options import OPTIONS, OUTPUT, QUESTION, Option, switch, whole_number, word
 from kvplan.units import parse_bytes, parse_tokens
 
@@ -81,11 +80,6 @@ PLANNED: tuple[Option, ...] = (
            off_flags=("--no-enable-expert-parallel",)),
     Option("write", ("--write",), "FILE", word, "Write the best as a plan file.", OUTPUT),
     Option("overwrite", ("--overwrite",), "", switch, "With --write: also over a file that exists.", OUTPUT),
-    Option("emit", ("--emit",), "TARGET", word,
-           "Print what starts the best plan: the engine's name, docker-compose, kubernetes; or"
-           " what watches it: prometheus, grafana.",
-           OUTPUT, complete="targets"),
-    IMAGE,
     Option("markdown", ("--markdown",), "", switch, "Markdown, for a pull request.", OUTPUT),
 )  # fmt: skip
 _TAKEN = frozenset(option.name for option in PLANNED)
@@ -105,7 +99,6 @@ Examples:
       --max-gpus 8
   kvplan plan qwen3-32b -n 64 -t 8k --fleet fleet.yaml --objective cost
   kvplan plan qwen3-32b -n 32 -t 8k --write plan.yaml
-  kvplan plan qwen3-32b -n 32 -t 8k --gpu h100 --emit vllm
   kvplan plan plan.yaml                          its load, on its kind of GPU
   kvplan plan plan.yaml --gpu h100,h200 -n 200   other GPUs, a higher load
 

@@ -14,21 +14,21 @@ MEASURED = (
     Option("tokens", ("--tokens", "-t"), "LENGTH", parse_tokens,
            "Of the request whose bytes are shown; default 8k.", QUESTION),
     Option("activations", ("--activations",), "FOLDER", word,
-           "K, V and queries of a real model: a checkpoint's folder, run by transformers. Default: drawn.",
+           "A checkpoint's folder: measure its own K, V and queries (transformers). Default: random numbers.",
            _INPUTS),
     Option("text", ("--text",), "FILE", word, "What that model reads; default: Python's reference manual.",
            _INPUTS),
     Option("sample", ("--sample",), "TOKENS", parse_tokens, "Tokens that are stored; default 1k.", _INPUTS),
     Option("calibrated", ("--calibrated",), "", switch,
            "Formats with one scale for a tensor take it from the numbers; without, it is 1.", _INPUTS),
-    Option("seed", ("--seed",), "NUMBER", whole_number, "Of what is drawn; default 0.", _INPUTS),
+    Option("seed", ("--seed",), "NUMBER", whole_number, "Of the random numbers; default 0.", _INPUTS),
     Option("device", ("--device",), "DEVICE", word, "cpu (default), cuda or cuda:1.", _INPUTS),
     VERBOSE,
 )  # fmt: skip
 EPILOG = """\
 \b
 Examples:
-  kvplan quality qwen3-32b                       drawn numbers in its shapes
+  kvplan quality qwen3-32b                       random numbers in its shapes
   kvplan quality qwen3-32b --formats int8,fp8,int4,nvfp4,turboquant
   kvplan quality deepseek-v3 --formats fp8_ds_mla,nvfp4_ds_mla
   kvplan quality qwen3-0.6b --activations ./Qwen3-0.6B -v

@@ -3,14 +3,26 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from typing import Any
 
 from kvplan.cli.commands import COMMANDS
 from kvplan.cli.everyday import EVERYDAY
 from kvplan.errors import KvplanError, did_you_mean
 
-_MEANT = {"--rehearse": "--device cpu", "--dry-run": "--device cpu", "--rehearsal": "--device cpu"}
+_MEANT = {
+    **dict.fromkeys(("--rehearse", "--dry-run", "--rehearsal"), "--device cpu"),
+    "--emit": "--write plan.yaml, then kvplan export plan.yaml",
+}
 """Words of the documents that are no options → the option that does it."""
+RENAMED = {
+    "emit": "export PLAN --to command",
+    "report": "export PLAN --to html",
+    "models": "list models",
+    "gpus": "list gpus",
+    "receipts": "list receipts",
+}
+"""Commands of earlier releases → those that replace them."""
 _WITHOUT_VALUE = re.compile(r"[Oo]ption '(-[^']+)' requires an argument")
 
 
@@ -54,12 +66,14 @@ def _is_long(path: str) -> bool:
     return path.removeprefix("kvplan ") in EVERYDAY
 
 
-def unknown_command(name: str, known: list[str], path: str) -> KvplanError:
-    near = did_you_mean(name, known)
+def unknown_command(name: str, commands: Mapping[str, Any], path: str) -> KvplanError:
+    near = RENAMED.get(name) if path == "kvplan" else None
+    near = near or did_you_mean(name, commands)
+    shown = (known for known, command in commands.items() if not command.hidden)
     return KvplanError(
         "unknown-command",
         f"{path} has no command {name!r}",
-        help=f"did you mean {path} {near}?" if near else f"commands: {', '.join(known)}",
+        help=f"did you mean {path} {near}?" if near else f"commands: {', '.join(shown)}",
     )
 
 

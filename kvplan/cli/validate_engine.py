@@ -165,8 +165,8 @@ def start_of(target: Target, folder: Path, *, on_gpu: bool, served: bool = False
     command = part_of(target.choice.engine.name, "command")
     if command is None or not command.TABLE.random:
         return Start()  # a library: it takes no arguments
-    from kvplan.report.emit.arguments import arguments_of
-    from kvplan.report.emit.place import table_of
+    from kvplan.report.export.arguments import arguments_of
+    from kvplan.report.export.place import table_of
 
     plan = plan_of_worker(target.plan)
     table, _ = table_of(plan)

@@ -1,4 +1,4 @@
-"""The options and help texts of ``validate``, ``receipts`` and ``cards add-evidence``."""
+"""The options and help text of ``validate``."""
 
 from __future__ import annotations
 
@@ -30,17 +30,6 @@ Examples:
 \b
 Exit codes: 0 confirmed, 1 refuted, 3 could not run here or not proved (a
 rehearsal of a plan, the time limit), 130 interrupted, 143 terminated.
-"""
-RECEIPTS = """\
-\b
-Examples:
-  kvplan receipts                           those under evidence/ here
-  kvplan receipts plans/evidence a.json     folders and files
-"""
-ADD_EVIDENCE = """\
-\b
-Examples:
-  kvplan cards add-evidence my-model.yaml evidence/my-plan.json
 """
 
 

@@ -128,7 +128,7 @@ def plan_of(fields: Fields) -> dict[str, Any]:
     found = asked(fields)
     if found.variants[0].gpu is None:
         raise KvplanError("no-gpu", "a plan names its GPUs", help="choose a GPU")
-    from kvplan.report.emit import emit
+    from kvplan.report.export import export
     from kvplan.report.plan_file import plan_text
 
     deployment = resolve(found.first)
@@ -140,7 +140,7 @@ def plan_of(fields: Fields) -> dict[str, Any]:
     plan = Plan(name, found.names[0], engine, deployment.gpus, served, require=require)
     text = plan_text(plan, comments=(f"kvplan check {name}.yaml",))
     try:
-        start = emit(plan, choice.engine.name, model=found.models[0])
+        start = export(plan, "command", model=found.models[0])
     except KvplanError as error:
         start = f"# {error.message}\n"
     return {"plan": text, "start": start}

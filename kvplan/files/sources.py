@@ -42,7 +42,7 @@ def open_model(name: str, *, revision: str | None = None) -> Model:
         return _from_stdin()
     if not name.strip():
         raise KvplanError(
-            "unknown-model", "the model's name is empty", help="`kvplan models` lists the cards"
+            "unknown-model", "the model's name is empty", help="`kvplan list models` lists the cards"
         )
     path = _as_path(name)
     kind = _kind(path)

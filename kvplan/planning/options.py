@@ -16,7 +16,6 @@ from kvplan.model import Model
 from kvplan.planning.ask import FEWEST, REQUESTS, Ask, Speed, node_of
 from kvplan.planning.confirm import answer_of, has_slots, most_confirmed, settings_of
 from kvplan.planning.found import Found, fitting, most_dealt
-from kvplan.planning.measured import measured
 from kvplan.planning.results import Option
 from kvplan.planning.search import search
 from kvplan.planning.space import axes_of, copies_of_heads
@@ -68,7 +67,7 @@ def option_of(ask: Ask, found: Found) -> Option:
             (f"{one.kv} cache", one.kv_quality),
         )
         if about.rank or about.source
-    ) + tuple(filter(None, (measured(one.variant.model, one.kv),)))
+    )
     resolved = result.settings
     tier = host_tier(ask, found)
     likely, safe = held_by(ask, found)

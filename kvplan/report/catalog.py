@@ -1,4 +1,4 @@
-"""The screens of ``kvplan models`` and ``kvplan gpus``: lists, and one entry in full."""
+"""The screens of ``kvplan list models`` and ``kvplan list gpus``: all of them, or one in full."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def models_screen(cards: Sequence[CardSummary], total: int) -> Screen:
         BLANK,
         *rows,
         *([BLANK] if rows else []),
-        line(Span("one in full: kvplan models NAME   its cache: kvplan size NAME", "dim"), indent=1),
+        line(Span("one in full: kvplan list models NAME   its cache: kvplan size NAME", "dim"), indent=1),
     ]
 
 
@@ -124,13 +124,13 @@ def gpus_screen(gpus: Sequence[Gpu], total: int, hidden: int) -> Screen:
     shown = (
         count(len(gpus), "GPU") if len(gpus) + hidden == total else f"{len(gpus)} of {count(total, 'GPU')}"
     )
-    also = f", and {count(hidden, 'MIG slice')} (kvplan gpus mig)" if hidden else ""
+    also = f", and {count(hidden, 'MIG slice')} (kvplan list gpus mig)" if hidden else ""
     return [
         *wrapped(f"{shown}{also}."),
         BLANK,
         *table(rows, "lrrrr", gap="  "),
         BLANK,
-        line(Span("one in full: kvplan gpus NAME", "dim"), indent=1),
+        line(Span("one in full: kvplan list gpus NAME", "dim"), indent=1),
     ]
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from kvplan.numerics.results import FormatError, InputErrors, QualityResult
-from kvplan.planning.measured import percent
 from kvplan.report.layout import BLANK, Piece, Screen, Span, table, wrapped
 from kvplan.units import MIB
 
@@ -66,6 +65,15 @@ def mebibytes(size: int) -> str:
     """``1,024``, ``3.2``."""
     value = size / MIB
     return f"{value:,.0f}" if value >= 100 else f"{value:.1f}"
+
+
+def percent(value: float) -> str:
+    """Two significant digits.
+
+    >>> percent(0.91), percent(13.0), percent(140.0)
+    ('0.91 %', '13 %', '140 %')
+    """
+    return f"{value:.0f} %" if value >= 10 else f"{value:.2g} %"
 
 
 def shown(share: float) -> str:

@@ -1,4 +1,4 @@
-"""The screen of ``kvplan receipts``: one line a receipt, then the figures of each plan side by side."""
+"""The screen of ``kvplan list receipts``: one line a receipt, then the figures of each plan side by side."""
 
 from __future__ import annotations
 

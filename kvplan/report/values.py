@@ -29,7 +29,7 @@ def model_lines(model: Model) -> Screen:
 
 
 def gpu_lines(gpu: Gpu) -> Screen:
-    """Its figures; ``kvplan gpus NAME`` has the sources."""
+    """Its figures; ``kvplan list gpus NAME`` has the sources."""
     rows: list[Sequence[Piece]] = [(name, shown) for name, shown in gpu_figures(gpu)]
     return [line(Span(gpu.name, "bold"), Span(f"   {gpu.slug}", "dim")), *table(rows, "ll")]
 

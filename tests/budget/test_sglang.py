@@ -10,11 +10,11 @@ import pytest
 
 import kvplan
 from kvplan.api import make_settings
+from kvplan.deployment.counts import ask
 from kvplan.engines.budget import choose
 from kvplan.engines.sglang.budget import context_of
 from kvplan.errors import KvplanError
 from kvplan.files.gpus.find import load_gpu
-from kvplan.deployment.counts import ask
 from kvplan.report.schema import answer_schema
 from kvplan.results import Budget, SizeResult
 from kvplan.units import GIB, MIB

@@ -23,7 +23,7 @@ MODEL = "qwen3-8b"
 def test_every_command_refuses_nvfp4_on_hopper(
     run: Run, tmp_path: Path, engine: str, gpu: str, flag: str
 ) -> None:
-    """size, plan, --compare-dtypes, check and emit."""
+    """size, plan, --compare-dtypes, check and export."""
     words = (MODEL, "-e", engine, "--gpu", gpu, "--tokens", "4k")
     assert run("size", *words, "--kv-cache-dtype", "nvfp4").code in (1, 2)
     rows = json.loads(run("size", *words, "--compare-dtypes", "--json").out)["results"]
@@ -40,10 +40,10 @@ def test_every_command_refuses_nvfp4_on_hopper(
     checked = run("check", str(path))
     assert checked.code == 1
     assert "nvfp4" in checked.out
-    emitted = run("emit", str(path))
-    assert emitted.code in (1, 2)
-    assert "nvfp4" in emitted.err
-    assert not emitted.out
+    exported = run("export", str(path))
+    assert exported.code in (1, 2)
+    assert "nvfp4" in exported.err
+    assert not exported.out
 
 
 REFUSED = [

@@ -15,14 +15,14 @@ from tests.cli.conftest import Run
 
 
 def test_every_card_is_listed(run: Run) -> None:
-    ran = run("models")
+    ran = run("list", "models")
     assert ran.code == 0
     assert sum(row.startswith("  ") for row in ran.out.splitlines()) == len(list_cards()) + 2
     assert max(map(len, ran.out.splitlines())) <= 80
 
 
 def test_models_are_filtered_by_word_and_family(run: Run) -> None:
-    found = json.loads(run("models", "GEMMA", "--family", "sliding_window", "--json").out)["models"]
+    found = json.loads(run("list", "models", "GEMMA", "--family", "sliding_window", "--json").out)["models"]
     assert found
     for card in found:
         assert card["families"]["sliding_window"] > 0
@@ -30,48 +30,48 @@ def test_models_are_filtered_by_word_and_family(run: Run) -> None:
 
 
 def test_no_model_is_an_answer_where_a_family_is_given(run: Run) -> None:
-    ran = run("models", "llama-2", "--family", "xlstm")
+    ran = run("list", "models", "llama-2", "--family", "xlstm")
     assert ran.code == 0
     assert ran.out.startswith("0 of ")
 
 
 def test_one_model_in_full(run: Run) -> None:
-    ran = run("models", "Llama-3.1-8B")
+    ran = run("list", "models", "Llama-3.1-8B")
     assert ran.out.splitlines()[0] == "meta-llama/Llama-3.1-8B"
     assert "32 × full_attention: num_kv_heads 8, head_dim 128" in ran.out
-    data = json.loads(run("models", "llama-3.1-8b", "--json").out)
+    data = json.loads(run("list", "models", "llama-3.1-8b", "--json").out)
     assert data["model"]["layers"][0]["count"] == 32
     assert data["card"]["slug"] == "llama-3.1-8b"
 
 
 def test_every_card_has_a_screen_of_its_own(run: Run) -> None:
     for card in list_cards():
-        ran = run("models", card.slug)
+        ran = run("list", "models", card.slug)
         assert (ran.code, ran.err) == (0, "")
         assert card.id in ran.out
 
 
 def test_every_gpu_is_listed_and_slices_are_counted(run: Run) -> None:
     whole = [gpu for gpu in list_gpus() if not gpu.is_mig_slice]
-    ran = run("gpus")
+    ran = run("list", "gpus")
     assert ran.out.startswith(f"{len(whole)} GPUs, and ")
     assert all(gpu.slug in ran.out for gpu in whole)
     assert max(map(len, ran.out.splitlines())) <= 80
 
 
 def test_gpus_are_filtered(run: Run) -> None:
-    assert {gpu["vendor"] for gpu in json.loads(run("gpus", "AMD", "--json").out)["gpus"]} == {"amd"}
-    slices = json.loads(run("gpus", "mig", "--json").out)["gpus"]
+    assert {gpu["vendor"] for gpu in json.loads(run("list", "gpus", "AMD", "--json").out)["gpus"]} == {"amd"}
+    slices = json.loads(run("list", "gpus", "mig", "--json").out)["gpus"]
     assert all(gpu["mig_profile"] for gpu in slices)
-    assert "MIG slice" not in run("gpus", "mig").out
+    assert "MIG slice" not in run("list", "gpus", "mig").out
 
 
 def test_every_gpu_has_a_screen_of_its_own(run: Run) -> None:
     for gpu in list_gpus():
-        ran = run("gpus", gpu.slug)
+        ran = run("list", "gpus", gpu.slug)
         assert (ran.code, ran.err) == (0, "")
         assert gpu.name in ran.out
-        assert json.loads(run("gpus", gpu.slug, "--json").out)["gpu"]["slug"] == gpu.slug
+        assert json.loads(run("list", "gpus", gpu.slug, "--json").out)["gpu"]["slug"] == gpu.slug
 
 
 def test_a_card_is_written_and_sizes_as_its_config(run: Run, tmp_path: Path) -> None:
@@ -149,12 +149,26 @@ def test_the_shell_gets_its_words(run: Run) -> None:
     ],
 )
 def test_engines_say_what_they_serve_on_a_gpu(run: Run, gpu: str, engine: str, part: str) -> None:
-    lines = run("gpus", gpu).out.split("\n")
+    lines = run("list", "gpus", gpu).out.split("\n")
     first = next(at for at, one in enumerate(lines) if one.startswith(f"  {engine} "))
     rest = next((at for at in range(first + 1, len(lines)) if not lines[at].startswith("      ")), len(lines))
     assert part in " ".join(" ".join(lines[first:rest]).split())
 
 
 def test_a_mac_of_any_memory_and_estimates_are_listed(run: Run) -> None:
-    assert "m4-max-64gb" in run("gpus", "m4-max-64gb").out
-    assert "about 7.6" in run("gpus", "rtx-3060-ti").out or "about 7.6" in run("gpus", "geforce").out
+    assert "m4-max-64gb" in run("list", "gpus", "m4-max-64gb").out
+    assert (
+        "about 7.6" in run("list", "gpus", "rtx-3060-ti").out
+        or "about 7.6" in run("list", "gpus", "geforce").out
+    )
+
+
+def test_several_names(run: Run) -> None:
+    found = json.loads(run("list", "gpus", "h100-sxm", "l40s", "--json").out)["gpus"]
+    assert {"h100-sxm-80gb", "l40s-48gb"} <= {gpu["slug"] for gpu in found}
+    assert all("h100-sxm" in gpu["slug"] or "l40s" in gpu["slug"] for gpu in found)
+    models = json.loads(run("list", "models", "llama-3.1-8b", "qwen3-32b", "--json").out)["models"]
+    assert [card["slug"] for card in models] == ["llama-3.1-8b", "qwen3-32b"]
+    for what, name in (("gpus", "h100"), ("models", "llama-3.1-8b")):
+        missed = run("list", what, name, "nothing-like-it")
+        assert (missed.code, "nothing-like-it" in missed.err) == (2, True)

@@ -81,7 +81,7 @@ def test_1_where_more_is_asked_for_than_fits(run: Run) -> None:
         ((*LLAMA, "--ladder"), "bad-usage", "--kv-cache-memory 16GiB"),
         ((*LLAMA, "--speculative", "mtp"), "bad-setting", "mtp:1"),
         (("explain", "inputs/llama.json", "-e", "generic", "--tokens", "1k,2k"), "bad-usage", "one question"),
-        (("models", "--family", "mlaa"), "unknown-family", "mla"),
+        (("list", "models", "--family", "mlaa"), "unknown-family", "mla"),
         (("schema", "crd"), "unknown-schema", "card"),
         (("size", "-", "-"), "bad-usage", "standard input"),
     ],

@@ -42,7 +42,7 @@ def test_golden(case: Path, run: Run, request: pytest.FixtureRequest) -> None:
 def is_screen(case: Path) -> bool:
     """JSON, Markdown and what an engine reads are none."""
     command = (case / "cmd").read_text(encoding="utf-8")
-    file = "emit" in command and "--help" not in command
+    file = "export" in command and "--help" not in command
     return not (file or "--json" in command or "--markdown" in command)
 
 

@@ -9,15 +9,15 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from kvplan.api.least import Least, least
+from kvplan.api.mix import Mix, Part, mixed
 
 import kvplan
 from kvplan.api import load_model, make_settings
-from kvplan.api.least import Least, least
-from kvplan.api.mix import Mix, Part, mixed
 from kvplan.cli.mixed import parts_of
+from kvplan.deployment.counts import max_requests
 from kvplan.engines.budget import choose
 from kvplan.errors import KvplanError
-from kvplan.deployment.counts import max_requests
 from kvplan.units import MIB
 from tests.cli.conftest import Run
 

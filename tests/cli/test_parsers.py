@@ -101,7 +101,7 @@ def test_every_spelling_of_every_option_is_read_alike(
         ["size", "a", "b", "--engine=all", "--no-enable-prefix-caching"],
         ["explain", "--tp", "2", "model"],
         ["cards", "new", "-", "-o", "x.yaml"],
-        ["gpus"],
+        ["list", "gpus"],
         ["size", "--", "--odd-name"],
     ],
 )

@@ -67,9 +67,10 @@ def test_nobody_waits_for_a_pipe_or_a_device(tmp_path: Path, run: Run) -> None:
         os.mkfifo(tmp_path / name)
     for words in (
         ["cards", "lint", "fifo"], ["check", "fifo"], ["check", "fifo.yaml"], ["size", "fifo.yaml"],
-        ["size", "fifo"], ["size", "config.json"], ["size", "x.gguf"], ["size", "."], ["emit", "fifo.yaml"],
-        ["receipts", "fifo.json"], ["size", "gpt2", "--gpu", "fifo.yaml"], ["compare", "--log", "/dev/zero"],
-        ["cards", "lint", "/dev/zero"], ["compare", "--log", "."], ["validate", "fifo.yaml", "--dry-run"],
+        ["size", "fifo"], ["size", "config.json"], ["size", "x.gguf"], ["size", "."], ["export", "fifo.yaml"],
+        ["list", "receipts", "fifo.json"], ["size", "gpt2", "--gpu", "fifo.yaml"],
+        ["compare", "--log", "/dev/zero"], ["cards", "lint", "/dev/zero"], ["compare", "--log", "."],
+        ["validate", "fifo.yaml", "--dry-run"],
         ["plan", "gpt2", "--gpu", "h100", "--trace", "fifo"], ["cards", "new", "fifo"],
     ):  # fmt: skip
         done = [str(tmp_path / word) if (tmp_path / word).exists() else word for word in words]
@@ -80,14 +81,15 @@ def test_nobody_waits_for_a_pipe_or_a_device(tmp_path: Path, run: Run) -> None:
 @pytest.mark.parametrize("name", [LONG, f"{LONG}.yaml", f"{LONG}.gguf", "a\0b", "\n", "\udcff", "a\0.yaml"])
 def test_names_that_no_file_has(run: Run, name: str) -> None:
     for words in (
-        ["check"], ["emit"], ["receipts"], ["size"], ["explain"], ["cards", "lint"], ["cards", "new"],
-        ["gpu"], ["validate", "--dry-run"], ["compare", "--log"], ["size", "gpt2", "--gpu"],
+        ["check"], ["export"], ["list", "receipts"], ["size"], ["explain"], ["cards", "lint"],
+        ["cards", "new"], ["gpu"], ["validate", "--dry-run"], ["compare", "--log"], ["size", "gpt2", "--gpu"],
         ["check", "--baseline", "."],
-        ["plan", "gpt2", "--gpu", "h100", "--trace"], ["plan", "gpt2", "--fleet"], ["schema"], ["models"],
+        ["plan", "gpt2", "--gpu", "h100", "--trace"], ["plan", "gpt2", "--fleet"], ["schema"],
+        ["list", "models"],
     ):  # fmt: skip
         ran = run(*words, name)
         assert ran.code in (0, 1, 2, 3), (words, ran)
-        assert (ran.code == 0) <= (words == ["models"])
+        assert (ran.code == 0) <= (words == ["list", "models"])
 
 
 ESCAPES = "\x1b[2J\x1b]0;x\x07\x9b31m\x00\x08\u202e\u2066\u200f\u061c\r\x7f"
@@ -108,9 +110,10 @@ def free_of_control(text: str) -> bool:
 @pytest.mark.parametrize("color", ["never", "always"])
 def test_nothing_typed_reaches_the_terminal_raw(run: Run, color: str) -> None:
     for words in (
-        ["size"], ["size", "gpt2", "--engine"], ["size", "gpt2", "--gpu"], ["check"], ["models"], ["gpus"],
-        ["gpu"], ["size", "gpt2", "--tokens"], ["explain"], ["emit"], ["receipts"], ["compare", "--url"],
-        ["schema"], ["size", "gpt2", "--kv-cache-dtype"], ["no"], ["--no"],
+        ["size"], ["size", "gpt2", "--engine"], ["size", "gpt2", "--gpu"], ["check"], ["list", "models"],
+        ["list", "gpus"], ["gpu"], ["size", "gpt2", "--tokens"], ["explain"], ["export"],
+        ["list", "receipts"], ["compare", "--url"], ["schema"], ["size", "gpt2", "--kv-cache-dtype"],
+        ["no"], ["--no"],
     ):  # fmt: skip
         ran = run(*words, f"a{ESCAPES}b", *([f"--color={color}"] if words[0] not in ("no", "--no") else []))
         plain = ran.out + ran.err
@@ -145,7 +148,7 @@ def test_a_plan_with_escapes_is_refused(run: Run, tmp_path: Path, key: str) -> N
             ran = run("check", str(path), "--format", form)
             assert ran.code == 2, ran
             assert free_of_control(ran.out + ran.err), (form, ran)
-        assert run("emit", str(path)).code == 2
+        assert run("export", str(path)).code == 2
 
 
 @pytest.mark.parametrize("name", ["two\nlines", "a\u2028b", "a\u202eb", "\x00"])
@@ -223,7 +226,7 @@ def test_folders_are_looked_through_once(tmp_path: Path, monkeypatch: pytest.Mon
     assert [path.name for path in files_below(tmp_path, (".json",))] == ["x.json"]
     assert MAX_FILES == 100_000
     monkeypatch.setattr("kvplan.files.folders.MAX_FILES", 3)
-    ran = run("receipts", str(tmp_path))
+    ran = run("list", "receipts", str(tmp_path))
     assert (ran.code, "too-many-files" in ran.err) == (2, True)
     assert run("check", str(tmp_path)).code == 2
 
@@ -232,8 +235,8 @@ def test_a_receipt_that_goes_away_is_passed_over(
     tmp_path: Path, run: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     gone = tmp_path / "gone.json"
-    monkeypatch.setattr("kvplan.cli.receipts.files_below", lambda *_: iter([gone]))
-    ran = run("receipts", str(tmp_path))
+    monkeypatch.setattr("kvplan.cli.listing.files_below", lambda *_: iter([gone]))
+    ran = run("list", "receipts", str(tmp_path))
     assert (ran.code, "no-receipts" in ran.err) == (2, True)
 
 

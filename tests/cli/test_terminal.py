@@ -45,7 +45,7 @@ def test_when_there_is_colour(choice: str, environment: dict[str, str], terminal
         (*SIZE, "--tokens", "1k,4k", "--requests", "1,2"),
         (*SIZE, "--compare-dtypes"),
         ("explain", "inputs/llama.json", "--engine", "generic"),
-        ("gpus", "h100"),
+        ("list", "gpus", "h100"),
     ],
 )
 def test_colour_is_all_that_a_terminal_has_more(run: Run, arguments: tuple[str, ...]) -> None:
@@ -75,8 +75,8 @@ def test_help_is_ascii(run: Run) -> None:
         (),
         ("size",),
         ("explain",),
-        ("models",),
-        ("gpus",),
+        ("list", "models"),
+        ("list", "gpus"),
         ("cards",),
         ("cards", "new"),
         ("schema",),
@@ -107,7 +107,7 @@ def test_json_goes_through_a_pipe() -> None:
     assert sizing.stderr == b""
 
 
-@pytest.mark.parametrize("arguments", [("gpus", "--json"), ("size", "-h"), ("schema",)])
+@pytest.mark.parametrize("arguments", [("list", "gpus", "--json"), ("size", "-h"), ("schema",)])
 def test_a_reader_that_leaves_early_is_not_an_error(arguments: tuple[str, ...]) -> None:
     process = subprocess.Popen(
         _kvplan(*arguments), cwd=GOLDEN, env=_environment(), stdout=subprocess.PIPE, stderr=subprocess.PIPE

@@ -61,7 +61,7 @@ def test_the_plan_is_one_that_check_takes(run: Run, tmp_path: Path) -> None:
     file.write_text(made["plan"], encoding="utf-8")
     ran = run("check", str(file))
     assert ran.code == 0, ran.out
-    assert made["start"] == run("emit", str(file)).out
+    assert made["start"] == run("export", str(file)).out
 
 
 def test_a_command_becomes_the_same_question() -> None:

@@ -9,12 +9,12 @@ import pytest
 
 import kvplan
 from kvplan.api import make_settings
+from kvplan.deployment.counts import ask, max_requests
+from kvplan.deployment.fixes import least_trials, suggested_fixes
 from kvplan.engines.base import Choice
 from kvplan.engines.budget import choose
 from kvplan.engines.vllm.trials import smaller_runs
 from kvplan.model import Model
-from kvplan.deployment.counts import ask, max_requests
-from kvplan.deployment.fixes import least_trials, suggested_fixes
 from kvplan.report.words import ways_words
 from kvplan.settings import Settings, with_setting
 

@@ -8,6 +8,19 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from kvplan.deployment.counts import (
+    MAX_REQUESTS,
+    Verdict,
+    ask,
+    compare,
+    kv_dtypes_to_compare,
+    ladder,
+    largest_tokens,
+    max_requests,
+    powers_of_two,
+    verdict,
+)
+from kvplan.deployment.fixes import suggested_fixes
 from kvplan.engines import choose_engine
 from kvplan.engines.base import Choice
 from kvplan.engines.options import EngineOption
@@ -22,19 +35,6 @@ from kvplan.families import (
     SlidingWindow,
 )
 from kvplan.model import Layer, Model, runs_of
-from kvplan.deployment.counts import (
-    MAX_REQUESTS,
-    Verdict,
-    ask,
-    compare,
-    kv_dtypes_to_compare,
-    ladder,
-    largest_tokens,
-    max_requests,
-    powers_of_two,
-    verdict,
-)
-from kvplan.deployment.fixes import suggested_fixes
 from kvplan.results import Refusal, SizeResult
 from kvplan.settings import Settings
 

@@ -9,13 +9,6 @@ import pytest
 
 import kvplan
 from kvplan.api import make_settings
-from kvplan.engines import choose_engine
-from kvplan.engines.base import Choice
-from kvplan.engines.budget import choose
-from kvplan.engines.options import EngineOption
-from kvplan.errors import KvplanError
-from kvplan.families import CompressedAttention, FullAttention, Mamba2
-from kvplan.model import Layer, Model, runs_of
 from kvplan.deployment.counts import (
     IN_HOST,
     MAX_REQUESTS,
@@ -30,6 +23,13 @@ from kvplan.deployment.counts import (
     verdict,
 )
 from kvplan.deployment.fixes import least_trials, suggested_fixes
+from kvplan.engines import choose_engine
+from kvplan.engines.base import Choice
+from kvplan.engines.budget import choose
+from kvplan.engines.options import EngineOption
+from kvplan.errors import KvplanError
+from kvplan.families import CompressedAttention, FullAttention, Mamba2
+from kvplan.model import Layer, Model, runs_of
 from kvplan.results import Refusal, SizeResult
 from kvplan.settings import Settings
 from kvplan.units import MIB

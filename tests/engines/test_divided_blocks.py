@@ -15,9 +15,9 @@ from hypothesis import strategies as st
 
 import kvplan
 from kvplan.api import make_settings
+from kvplan.deployment.counts import ask
 from kvplan.dtypes import BFLOAT16
 from kvplan.engines.budget import choose
-from kvplan.deployment.counts import ask
 from kvplan.results import Refusal
 from kvplan.units import ceil_div, round_up
 from kvplan.weights.formats import NVFP4, fp8_block, grouped

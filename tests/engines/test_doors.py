@@ -16,7 +16,7 @@ from kvplan.engines.budget import choose
 from kvplan.engines.doors import DOORS, Wish, door_of, start
 from kvplan.engines.llamacpp.ollama import automatic_batch, default_context, has_flash, predicted_bytes
 from kvplan.errors import KvplanError
-from kvplan.report.emit import emit
+from kvplan.report.export import export
 from kvplan.settings import Settings
 from kvplan.units import GIB
 
@@ -252,7 +252,7 @@ def test_a_plan_for_ollama_is_started_by_ollama(
 def test_a_plan_of_a_library_name_is_written_as_ollamas_commands() -> None:
     result = kvplan.plan("qwen3:8b", engine="ollama", gpu="rtx-3090", tokens=8192, requests=2)
     assert result.best is not None
-    text = emit(result.best, "llamacpp")
+    text = export(result.best, "command")
     assert text.splitlines()[1:] == list(result.start)
 
 

@@ -13,10 +13,10 @@ from hypothesis import strategies as st
 
 import kvplan
 from kvplan.cli import main
+from kvplan.deployment.counts import ask, max_requests, verdict
 from kvplan.engines.budget import choose
 from kvplan.engines.llamacpp.memory import place
 from kvplan.errors import KvplanError
-from kvplan.deployment.counts import ask, max_requests, verdict
 from kvplan.units import GIB
 from tests.files.gguf_plain import huge, large, small, write_model
 
@@ -282,11 +282,11 @@ CASES = st.fixed_dictionaries(
 
 @given(case=CASES)
 @settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
-def test_what_plan_writes_check_passes_and_emit_starts(
+def test_what_plan_writes_check_passes_and_export_starts(
     tmp_path_factory: pytest.TempPathFactory, case: dict[str, Any]
 ) -> None:
     """A3: the chosen cache type and every option reach the plan file, the check and the command."""
-    from kvplan.report.emit import emit
+    from kvplan.report.export import export
     from kvplan.report.plan_file import plan_text
 
     folder = tmp_path_factory.getbasetemp() / "plans"
@@ -312,7 +312,7 @@ def test_what_plan_writes_check_passes_and_emit_starts(
     assert read.settings == best.settings
     report = kvplan.check([written])
     assert report.exit_code == 0, [one.findings for one in report.plans]
-    command = emit(best, "llamacpp", model=kvplan.load_model(best.model))
+    command = export(best, "command", model=kvplan.load_model(best.model))
     for name, value in serve.items():
         if isinstance(value, bool):
             word = f"--{name}" if value else f"--no-{name}"

@@ -10,12 +10,12 @@ from hypothesis import strategies as st
 
 import kvplan
 from kvplan.api import load_model, make_settings
+from kvplan.deployment.counts import ask
 from kvplan.engines import ENGINES, choose_engine
 from kvplan.engines.options import RETENTION
 from kvplan.engines.retention import Retention, parsed
 from kvplan.engines.tensors import layout_of
 from kvplan.errors import KvplanError
-from kvplan.deployment.counts import ask
 from kvplan.settings import Settings
 
 DENSE: dict[str, Any] = {

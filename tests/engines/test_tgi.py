@@ -113,7 +113,7 @@ def test_a_launcher_s_line_is_a_plan_and_back(capsys: pytest.CaptureFixture[str]
     assert main(["check", COMMAND, "--gpu", "h100"]) == 0
     shown = " ".join(capsys.readouterr().out.split())
     assert "--rope-factor" in shown, "what is not understood is named"
-    assert main(["emit", COMMAND, "--gpu", "h100"]) == 0
+    assert main(["export", COMMAND, "--gpu", "h100"]) == 0
     written = " ".join(capsys.readouterr().out.replace("\\\n", " ").split())
     assert "text-generation-launcher --model-id meta-llama/Llama-3.1-8B" in written
     assert "--num-shard 2" in written

@@ -96,9 +96,10 @@ def test_a_cache_that_is_stated_is_planned_with_a_warning() -> None:
 def test_what_may_not_start_holds_nothing_safely() -> None:
     """Where the likely pool has the blocks and the safe one has not."""
     from kvplan.api.fits import fits_at, fits_of
+
     from kvplan.api.options import make_settings
-    from kvplan.engines.budget import choose
     from kvplan.deployment.counts import ask
+    from kvplan.engines.budget import choose
 
     model, choice = kvplan.load_model("qwen3.6-27b"), choose("vllm@0.28")
     plain = make_settings(gpu="h100", quantization="fp8", tokens="32k", max_num_seqs=16)

@@ -88,7 +88,7 @@ def test_an_unknown_gpu_names_the_nearest() -> None:
 def test_an_unknown_gpu_with_nothing_near_names_the_list(query: str) -> None:
     with pytest.raises(KvplanError) as caught:
         load_gpu(query)
-    assert f"`kvplan gpus` lists all {len(list_slugs())}: h100" in caught.value.help[0]
+    assert f"`kvplan list gpus` lists all {len(list_slugs())}: h100" in caught.value.help[0]
     assert all(len(line) <= 80 for line in caught.value.format().splitlines())
 
 

@@ -29,4 +29,4 @@ def test_another_release_of_another_size_is_not_suggested() -> None:
     with pytest.raises(KvplanError) as caught:
         kvplan.load_model("gemma-9-57b")
     assert not any("did you mean" in line for line in caught.value.help)
-    assert "`kvplan models gemma` lists the cards" in caught.value.help
+    assert "`kvplan list models gemma` lists the cards" in caught.value.help

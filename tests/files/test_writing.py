@@ -96,7 +96,7 @@ def test_a_stream_is_written_in_its_turn(tmp_path: Path, stream: str, append: st
 @POSIX
 def test_commands_write_through_links(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     plan = next(path for path in sorted(PLAN.glob("*.yaml")))
-    for words in (["emit", str(plan), "-o"], ["check", str(plan), "--format", "json", "--output"]):
+    for words in (["export", str(plan), "-o"], ["check", str(plan), "--format", "json", "--output"]):
         link, target = tmp_path / f"{words[0]}-link", tmp_path / f"{words[0]}-target"
         link.symlink_to(target)
         main([*words, str(link)])

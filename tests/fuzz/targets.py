@@ -258,9 +258,8 @@ def files(random: Random, folder: Path) -> None:
 
 
 COMMANDS = (
-    "size", "explain", "plan", "check", "emit", "models", "gpus", "gpu", "schema", "receipts", "cards lint",
-    "compare",
-    "validate", "doctor", "cards new", "help", "no-such",
+    "size", "explain", "plan", "check", "export", "list models", "list gpus", "gpu", "schema",
+    "list receipts", "cards lint", "compare", "validate", "doctor", "cards new", "help", "no-such",
 )  # fmt: skip
 FLAGS = (
     "--tokens", "-t", "-n", "--requests", "--gpu", "-g", "--engine", "--tp", "--pp", "--dp", "--dcp",
@@ -287,7 +286,7 @@ def arguments(random: Random) -> None:
     rest = [random.choice(FLAGS if random.random() < 0.45 else WORDS) for _ in range(random.randrange(1, 6))]
     if "--output" in rest or (head[0] == "validate" and "--dry-run" not in rest):
         head, rest = ["size"], [word for word in rest if word != "--output"]
-    if head[0] in ("receipts", "check", "cards"):
+    if head[-1] in ("receipts", "check", "lint", "new", "export"):
         rest = [word for word in rest if word not in ("/", ".")] or ["x"]
     command([*head, *rest])
 

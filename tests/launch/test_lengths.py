@@ -8,9 +8,9 @@ import pytest
 
 from kvplan.api import planned
 from kvplan.api.launching import import_launches, launched_plans
+from kvplan.deployment.counts import ask
 from kvplan.files.cards.gguf_names import gguf_file
 from kvplan.plans.plan import Plan
-from kvplan.deployment.counts import ask
 from kvplan.results import SizeResult
 
 OVERRIDE = {"max_position_embeddings": 131072, "rope_parameters": {"rope_type": "yarn", "factor": 4.0}}

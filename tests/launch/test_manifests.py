@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from kvplan.api import load_model
 from kvplan.api.checking.load import Loader, files_of
 from kvplan.api.launching import launched_plans
+from kvplan.deployment.counts import ask
 from kvplan.engines.budget import choose
 from kvplan.errors import KvplanError
 from kvplan.files.launch.launch import Launch
@@ -21,8 +22,7 @@ from kvplan.files.launch.manifest import launches_in
 from kvplan.files.launch.read import launches_of_text
 from kvplan.plans.plan import Plan
 from kvplan.plans.question import start_of
-from kvplan.deployment.counts import ask
-from kvplan.report.emit import emit
+from kvplan.report.export import export
 
 EXAMPLES = Path(__file__).parents[2] / "examples/plans"
 
@@ -364,7 +364,7 @@ def test_any_manifest_is_read_or_refused(value: object, kind: str | None) -> Non
 PLANS = sorted(path.name for path in EXAMPLES.glob("*.yaml"))
 
 
-@pytest.mark.parametrize("target", ["own", "docker-compose", "kubernetes"])
+@pytest.mark.parametrize("target", ["command", "compose", "kubernetes"])
 @pytest.mark.parametrize("name", PLANS)
 def test_what_kvplan_writes_it_reads_back(name: str, target: str) -> None:
     """The law of both directions: each worked plan, by way of its command and of both manifests."""
@@ -372,15 +372,14 @@ def test_what_kvplan_writes_it_reads_back(name: str, target: str) -> None:
     for reading in Loader().readings([found], None):
         plan = reading.plan
         assert plan is not None
-        engine = plan.engine.partition("@")[0]
         try:
-            written = emit(plan, engine if target == "own" else target, model=load_model(plan.model))
+            written = export(plan, target, model=load_model(plan.model))
         except KvplanError as error:
             refused = error.code
         else:
             refused, text = "", written
         if refused:
-            assert refused in ("no-image", "no-device", "no-checkpoint")  # emit's own tests hold these
+            assert refused in ("no-image", "no-device", "no-checkpoint")  # export's own tests hold these
             continue
         launches = launches_of_text(text, engine=plan.engine)
         assert plan.settings.gpu is not None

@@ -10,17 +10,17 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+from kvplan.api.capacity import held
+from kvplan.api.fits import fits_of
 
 import kvplan
 from kvplan.api import load_model, make_settings
-from kvplan.api.capacity import held
-from kvplan.api.fits import fits_of
 from kvplan.cli import main
+from kvplan.deployment.counts import as_started, ask, ladder, largest_tokens, max_requests
 from kvplan.engines import choose_engine
 from kvplan.engines.budget import choose, in_safe_pool
 from kvplan.engines.traits import traits_of
 from kvplan.errors import KvplanError
-from kvplan.deployment.counts import as_started, ask, ladder, largest_tokens, max_requests
 from kvplan.settings import LONGEST, started_in
 
 CASES = [

@@ -23,7 +23,7 @@ from kvplan.cli import main
 from kvplan.errors import KvplanError
 from kvplan.plans.plan import LIKELY, SAFE, Plan, Requirements
 from kvplan.plans.question import pools_of
-from kvplan.report.emit import emit
+from kvplan.report.export import export
 from kvplan.validate.dry import dry_run
 from kvplan.validate.target import target_of
 from tests.laws.sampling import WHOLE
@@ -87,13 +87,13 @@ def by_validate(plan: Plan) -> Figures:
     }
 
 
-def by_emit(plan: Plan) -> Figures:
+def by_export(plan: Plan) -> Figures:
     """What `kvplan.size` says of the plan as what starts it reads."""
     name = plan.engine.partition("@")[0]
     model = kvplan.load_model(plan.model)
     where = replace(plan, model="model.gguf") if name == "llamacpp" else plan  # it loads no other files
     try:
-        text = emit(where, name, model=None if name == "llamacpp" else model)
+        text = export(where, "command", model=None if name == "llamacpp" else model)
     except KvplanError as error:
         if error.code not in ("several-nodes", "bad-argument"):  # bad-argument: a MIG slice has no number
             raise
@@ -103,7 +103,7 @@ def by_emit(plan: Plan) -> Figures:
 
 def assert_one_count(plan: Plan) -> None:
     told = by_size(plan)
-    doors = (("check", by_check(plan)), ("validate", by_validate(plan)), ("emit", by_emit(plan)))
+    doors = (("check", by_check(plan)), ("validate", by_validate(plan)), ("export", by_export(plan)))
     for name, other in doors:
         for figure, value in other.items():
             if value is not None and told[figure] is not None:

@@ -1,4 +1,4 @@
-"""What `plan` writes, `check` passes; its `look:` gives the same counts; what `emit` prints is the plan."""
+"""What `plan` writes, `check` passes; its `look:` gives the same counts; what `export` prints is the plan."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from kvplan.model import Model
 from kvplan.planning.results import PlanResult
 from kvplan.plans.plan import Plan
 from kvplan.record import field_names
-from kvplan.report.emit import emit
+from kvplan.report.export import export
 from kvplan.report.plan_file import plan_text
 from kvplan.settings import Settings
 from tests.laws.sampling import sampled
@@ -175,16 +175,15 @@ def test_look_gives_the_same_counts(question: tuple[str, dict[str, Any]]) -> Non
 @pytest.mark.laws
 @sampled(15, 300)
 @given(questions())
-def test_what_emit_prints_is_the_plan(question: tuple[str, dict[str, Any]]) -> None:
+def test_what_export_prints_is_the_plan(question: tuple[str, dict[str, Any]]) -> None:
     result = planned(question)
     plan = result.best
     assert plan is not None
-    name = plan.engine.partition("@")[0]
     model: Model | None = kvplan.load_model(plan.model)
-    if name == "llamacpp":  # which loads files of its own format only
+    if plan.engine.startswith("llamacpp"):  # which loads files of its own format only
         plan, model = replace(plan, model="model.gguf"), None
     try:
-        text = emit(plan, name, model=model)
+        text = export(plan, "command", model=model)
     except KvplanError as error:
         if error.code == "several-nodes":  # no launcher over nodes is written
             return

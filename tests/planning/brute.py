@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from fractions import Fraction
 
+from kvplan.deployment.counts import ask as ask_engine
 from kvplan.engines.base import Choice
 from kvplan.engines.budget.law import Capacity
 from kvplan.engines.budget.sharing import Taken, block_of, runs_of, share_of, taken_of
@@ -14,7 +15,6 @@ from kvplan.planning.ask import COST, MOST_GPUS, REQUESTS, Ask
 from kvplan.planning.found import Found, Key, also_fits, dealt_fits, fitting, key_of
 from kvplan.planning.space import Layout, classes, seqs_of
 from kvplan.planning.support import unsupported
-from kvplan.deployment.counts import ask as ask_engine
 from kvplan.results import SizeResult
 from kvplan.settings import Settings
 from kvplan.units import ceil_div

@@ -73,7 +73,7 @@ def test_the_plan_is_checked_and_starts_the_file_of_its_build(
     assert "quantization: q6_k" in path.read_text()
     assert main(["check", str(path)]) == 0
     capsys.readouterr()
-    assert main(["emit", str(path)]) == 0
+    assert main(["export", str(path)]) == 0
     assert "--model Llama-3.3-70B-Instruct-Q6_K.gguf" in capsys.readouterr().out
 
 
@@ -103,5 +103,5 @@ def test_the_name_of_a_build_is_a_model_of_its_own(
     assert main(words) == 0
     assert main(["check", str(path)]) == 0
     capsys.readouterr()
-    assert main(["emit", str(path)]) == 0
+    assert main(["export", str(path)]) == 0
     assert f"--hf-repo {NAMED}" in capsys.readouterr().out

@@ -16,8 +16,8 @@ from kvplan.errors import KvplanError
 from kvplan.planning.levers import Link, Seconds, Situation, levers
 from kvplan.planning.levers.preemption import replay
 from kvplan.plans.workload import Shape, Workload
-from kvplan.shares import apportion
 from kvplan.record import dumped
+from kvplan.shares import apportion
 from kvplan.units import GB, GIB
 
 PCIE = Link("PCIe", 50 * GB, 40 * GB, 60 * GB, 0.0005, "a test")

@@ -251,7 +251,7 @@ def test_the_same_question_gives_the_same_bytes() -> None:
         "plan qwen3-32b -n 20 -t 16k --fleet inputs/fleet.yaml --objective cost --pareto --levers",
         "plan deepseek-v3 -n 20 -t 16k --gpu 8xh200 --engine sglang --samples 2 --json",
         "plan llama-3.1-405b -n 4 -t 8k --gpu 4xh100 --markdown",
-        "plan qwen3-next-80b-a3b-instruct -n 8 -t 8k --gpu h100 --emit kubernetes",
+        "export inputs/plans/chat.yaml --to kubernetes",
         "check inputs/plans --env all --format json",
     ],
 )

@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 
 from kvplan.api import load_model, make_settings
+from kvplan.deployment.counts import ask
 from kvplan.engines.budget import choose
 from kvplan.engines.tensors import BlockPool, Group, GroupKind, Layout, Rank, layout_of
 from kvplan.errors import KvplanError
-from kvplan.deployment.counts import ask
 from kvplan.units import MIB
 from kvplan.validate.blocks import BlockTables
 from kvplan.validate.workload_test import workload_test

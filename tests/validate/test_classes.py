@@ -97,7 +97,7 @@ def test_receipts_of_before_are_read_as_they_were(tmp_path: Path, capsys: pytest
     read = _read_back(old, path)
     assert (read.verdict, read.confirmed_by, read.has_classes) == (CONFIRMED, (), False)
     assert "class" not in path.read_text(encoding="utf-8")
-    assert main(["receipts", str(path)]) == 0
+    assert main(["list", "receipts", str(path)]) == 0
     out = capsys.readouterr().out
     assert "1 confirmed" in out
     assert "confirmed (v1)" in out

@@ -71,7 +71,7 @@ def test_a_stopped_receipt_counts_where_nothing_was_confirmed(
         folder = tmp_path / str(len(list(tmp_path.iterdir())))
         for number, receipt in enumerate(receipts):
             write_receipt(receipt, folder / f"{number}.json")
-        return main(["receipts", str(folder)])
+        return main(["list", "receipts", str(folder)])
 
     assert code(stopped) == 1
     assert code(stopped, proof) == 0

@@ -262,7 +262,7 @@ def _check(settings: Serving) -> None:
             raise KvplanError(
                 "engine-gpu",
                 f"llama.cpp has no backend for {gpu.name}",
-                help=f"`kvplan gpus {gpu.slug}` lists what each engine does there",
+                help=f"`kvplan list gpus {gpu.slug}` lists what each engine does there",
             )
     for name in ("tensor_parallel_size", "decode_context_parallel_size"):
         count = getattr(settings, name)

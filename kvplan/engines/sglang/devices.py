@@ -33,7 +33,7 @@ def device_of(gpu: Gpu | None) -> Device:
     """The GPU's facts; without one an H100's. Raises KvplanError(engine-gpu) for other accelerators."""
     if gpu is None:
         return ASSUMED
-    listed = f"`kvplan gpus {gpu.slug}` lists what each engine does there"
+    listed = f"`kvplan list gpus {gpu.slug}` lists what each engine does there"
     if gpu.vendor.lower() not in ("nvidia", "amd"):
         why = f"the rules of SGLang on {gpu.name} ({gpu.vendor}) are not known"
         raise KvplanError("engine-gpu", why, help=("choose an NVIDIA or AMD GPU", listed))

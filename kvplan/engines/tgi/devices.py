@@ -19,7 +19,7 @@ def check(gpu: Gpu | None) -> None:
     """Raises KvplanError(engine-gpu)."""
     if gpu is None or (why := _why_not(gpu)) is None:
         return
-    raise KvplanError("engine-gpu", why, help=f"`kvplan gpus {gpu.slug}` lists what each engine does there")
+    raise KvplanError("engine-gpu", why, help=f"`kvplan list gpus {gpu.slug}` lists what each can do there")
 
 
 def _why_not(gpu: Gpu) -> str | None:

@@ -66,7 +66,7 @@ def device_of(gpu: Gpu | None) -> Device:
             f"the cache rules of vLLM on {gpu.name} ({gpu.vendor}) are not known",
             help=(
                 "choose an NVIDIA or AMD GPU",
-                f"`kvplan gpus {gpu.slug}` lists what each engine does there",
+                f"`kvplan list gpus {gpu.slug}` lists what each engine does there",
             ),
         )
     if gpu.compute_capability is not None and gpu.compute_capability < OLDEST:

@@ -183,7 +183,7 @@ def held_blocks(plan: Plan, prompt: int, answer: int, encoder_tokens: int = 0) -
 def burst_blocks(plan: Plan, requests: int, prompt: int, answer: int, encoder_tokens: int = 0) -> int:
     """The fewest usable blocks in which so many requests of the shape run at once (`max_running`).
 
-    Of long bursts it is the fewest in which none waits for a neighbour's prompt: seldom much more.
+    Of bursts whose replay is long, to a fifth of a per cent.
     """
     settled, admitted, _ = held_blocks(plan, prompt, answer, encoder_tokens)
     enough = settled * requests + max(0, admitted - settled)
@@ -198,13 +198,19 @@ def burst_blocks(plan: Plan, requests: int, prompt: int, answer: int, encoder_to
         if requests <= run.reach and run.extend(requests) >= requests:
             let_in = run.let_in[requests - 1] if requests <= len(run.let_in) else 0
             enough = min(enough, max(run.need(requests), let_in))
-    if not run.only_grows and requests * run.changes > MOST_SEARCHED // _TRIES:
+    if not runs(enough):
         return enough
-    return least_below(runs, enough) if runs(enough) else enough
+    if run.only_grows or requests * run.changes <= MOST_SEARCHED // _TRIES:
+        return least_below(runs, enough)
+    low, high = enough * 3 // 4, enough
+    for _ in range(_FEW_TRIES):
+        middle = (low + high) // 2
+        low, high = (low, middle) if runs(middle) else (middle, high)
+    return high
 
 
-_TRIES = 32
-"""Pools that are tried for a burst at most, as far as their work is bounded."""
+_TRIES, _FEW_TRIES = 32, 7
+"""Pools that are tried for a burst, and for one whose replay is long: that is to a fifth of a per cent."""
 
 
 def running_blocks(

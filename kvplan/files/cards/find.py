@@ -272,5 +272,7 @@ def _unknown(name: str) -> KvplanError:
     helps.append("a model without a card can be given as the path of its config.json, or as hf:org/name")
     family = re.match(r"[a-z]+", card_index.key_of(name).rpartition("/")[2], re.ASCII)
     known = family is not None and any(family[0] in one for one in list_names())
-    helps.append(f"`kvplan models {family[0] if family and known else ''}".rstrip() + "` lists the cards")
+    helps.append(
+        f"`kvplan list models {family[0] if family and known else ''}".rstrip() + "` lists the cards"
+    )
     return KvplanError("unknown-model", f"unknown model `{name}`", help=helps)

@@ -30,7 +30,7 @@ _SQUEEZED = re.compile(r"[\s_.:-]+")
 
 @record()
 class CardSummary:
-    """One line of ``kvplan models``. families: family → number of layers that have it."""
+    """One line of ``kvplan list models``. families: family → number of layers that have it."""
 
     id: str
     slug: str

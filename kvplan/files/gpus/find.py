@@ -324,7 +324,7 @@ def _unknown(query: str) -> KvplanError:
             help=f"its GPU: --gpu {label}",
         )  # fmt: skip
     near = did_you_mean(key_of(query), list_keys())
-    known = f"`kvplan gpus` lists all {len(list_slugs())}: h100, rtx-3090, mi300x, m4-max …"
+    known = f"`kvplan list gpus` lists all {len(list_slugs())}: h100, rtx-3090, mi300x, m4-max …"
     helps = [f"did you mean {near}?"] if near else [known]
     number = query.strip()
     if _NUMBER.fullmatch(number):

@@ -24,7 +24,7 @@ def first_gpu() -> Gpu:
     if seen.is_divided:
         raise CannotRunHere(
             "no-gpu-name", f"{seen.name} is divided into MIG slices, and {seen.by} tells of the whole",
-            help="name the slice: --gpu h100-sxm-80gb-mig-3g.40gb, as `kvplan gpus` lists them",
+            help="name the slice: --gpu h100-sxm-80gb-mig-3g.40gb, as `kvplan list gpus` lists them",
         )  # fmt: skip
     slugs = find_slugs(seen.name)
     if not slugs or len({load_gpu(slug).name for slug in slugs}) > 1:
@@ -60,7 +60,7 @@ def _unlisted(seen: SeenGpu) -> Gpu:
         raise CannotRunHere(
             "no-gpu-name",
             f"{seen.by} tells of {seen.name}{amount}, which is no GPU that kvplan knows",
-            help="name it: --gpu mi300x, as `kvplan gpus` lists it",
+            help="name it: --gpu mi300x, as `kvplan list gpus` lists it",
         )
     mac = seen.vendor == APPLE
     return Gpu(

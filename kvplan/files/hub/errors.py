@@ -72,7 +72,7 @@ def no_network(hub: Hub, repository: Repository, error: KvplanError) -> CannotRu
         detail=error.detail,
         help=(
             "check the network, HTTPS_PROXY and HF_ENDPOINT",
-            "without a network: a model with a card (`kvplan models`), or the path of a config.json",
+            "without a network: a model with a card (`kvplan list models`), or the path of a config.json",
         ),
     )
 

@@ -91,7 +91,7 @@ class Builder(WorkloadParts):
         if text.strip().lower() == "auto":
             raise KvplanError(
                 "bad-gpu", "a plan names its GPU: `auto` is another one on every machine",
-                help="kvplan gpus lists the names",
+                help="kvplan list gpus lists the names",
             )  # fmt: skip
         if text.lower().endswith((".yaml", ".yml")):
             path = self.beside(text, ("gpu",))

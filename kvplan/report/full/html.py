@@ -65,7 +65,7 @@ def _articles(reports: Sequence[PlanReport], room: int) -> tuple[dict[int, Marku
     if not told:
         return shown, None
     said = f"A page has at most {LIMIT // 1000} kB: {', '.join(told)}."
-    return shown, el("p", said, " kvplan report PLAN --html writes each in full.")
+    return shown, el("p", said, " kvplan export PLAN --to html writes each in full.")
 
 
 def _article(one: PlanReport, place: int, *, several: bool, short: bool = False) -> Markup:

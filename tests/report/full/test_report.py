@@ -1,4 +1,4 @@
-"""`kvplan report`: the page says what the JSON of the other commands says, and asks for nothing."""
+"""`kvplan export --to html`: the page says what the JSON of the other commands says, and asks for nothing."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ def test_the_json_has_what_the_page_shows(
     chat: tuple[PlanReport, ...], capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
     page = tmp_path / "out.html"
-    data = printed(capsys, "report", CHAT, "--beside", "none", "--html", str(page))
+    data = printed(capsys, "export", CHAT, "--compare-gpus", "none", "--to", "html", "-o", str(page))
     assert page.read_text(encoding="utf-8").startswith("<!DOCTYPE html>")
     (one,) = data["plans"]
     assert one["check"] == printed(capsys, "check", CHAT)["plans"][0]
@@ -93,7 +93,9 @@ def test_a_simulation_is_in_it_where_it_is_asked_for(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     page = tmp_path / "out.html"
-    assert main(["report", TRACE, "--simulate", "--beside", "none", "--html", str(page)]) == 0
+    assert (
+        main(["export", TRACE, "--simulate", "--compare-gpus", "none", "--to", "html", "-o", str(page)]) == 0
+    )
     capsys.readouterr()
     tree = read(page.read_text(encoding="utf-8"))
     for title in ("KV cache in use", "Time to first token"):
@@ -140,7 +142,7 @@ def test_a_hostile_file_is_shown_as_it_is(tmp_path: Path, capsys: pytest.Capture
         "gpu: h100\ngpus: 1\nserve: {max_model_len: 8192}\n", encoding="utf-8",
     )  # fmt: skip
     page = tmp_path / "out.html"
-    code = main(["report", str(file), "--beside", "none", "--html", str(page)])
+    code = main(["export", str(file), "--compare-gpus", "none", "--to", "html", "-o", str(page)])
     capsys.readouterr()
     assert code in (0, 2)
     tree = read(page.read_text(encoding="utf-8"))
@@ -180,21 +182,22 @@ def test_exit_codes_are_those_of_check(tmp_path: Path, capsys: pytest.CaptureFix
     for name in ("plans/chat.yaml", "plans/rag.yaml", "broken-plan.yaml", "refused-plan.yaml"):
         code = main(["check", str(golden / name)])
         page = tmp_path / "out.html"
-        words_ = ["report", str(golden / name), "--beside", "none", "--html", str(page)]
+        words_ = ["export", str(golden / name), "--compare-gpus", "none", "--to", "html", "-o", str(page)]
         assert main(words_) == code
         read(page.read_text(encoding="utf-8"))
     capsys.readouterr()
 
 
 @pytest.mark.parametrize(("arguments", "said"), [
-    ([CHAT], "a report of which form?"),
-    ([CHAT, "--markdown", "--json"], "give one of"),
-    ([CHAT, "--markdown", "--beside", "h100,nosuch"], "nosuch"),
-    (["no-such-plan.yaml", "--markdown"], "no-such-plan.yaml"),
-    (["-", "-", "--markdown"], "once only"),
+    ([CHAT, "--to", "markdown", "--image", "x"], "--image does not go with --to markdown"),
+    ([CHAT, "--simulate"], "--simulate does not go with --to command"),
+    ([CHAT, CHAT], "takes one plan"),
+    ([CHAT, "--to", "markdown", "--compare-gpus", "h100,nosuch"], "nosuch"),
+    (["no-such-plan.yaml", "--to", "markdown"], "no-such-plan.yaml"),
+    (["-", "-", "--to", "markdown"], "once only"),
 ])  # fmt: skip
 def test_refused(arguments: list[str], said: str, capsys: pytest.CaptureFixture[str]) -> None:
-    code = main(["report", *arguments])
+    code = main(["export", *arguments])
     out, err = capsys.readouterr()
     assert said in out + err
     assert code in (0, 2)
@@ -203,7 +206,21 @@ def test_refused(arguments: list[str], said: str, capsys: pytest.CaptureFixture[
 def test_a_page_that_cannot_be_written_leaves_nothing(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert main(["report", CHAT, "--beside", "none", "--html", str(tmp_path / "no" / "out.html")]) == 2
+    assert (
+        main(
+            [
+                "export",
+                CHAT,
+                "--compare-gpus",
+                "none",
+                "--to",
+                "html",
+                "-o",
+                str(tmp_path / "no" / "out.html"),
+            ]
+        )
+        == 2
+    )
     assert "cannot be written" in capsys.readouterr().err
     assert list(tmp_path.iterdir()) == []
 

@@ -1,0 +1,59 @@
+"""A plan as the command that starts its engine, as a manifest, or as alerts and a dashboard to monitor it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from importlib import import_module
+
+from kvplan.engines.folders import FOLDERS
+from kvplan.errors import KvplanError, did_you_mean
+from kvplan.model import Model
+from kvplan.plans.plan import Plan
+from kvplan.settings import Settings
+
+COMMAND = "command"
+WRITERS = {
+    COMMAND: "kvplan.report.export.shell:export",
+    "compose": "kvplan.report.export.compose:export",
+    "kubernetes": "kvplan.report.export.kubernetes:export",
+    "prometheus": "kvplan.report.export.prometheus:export",
+    "grafana": "kvplan.report.export.grafana:export",
+}
+"""Target → ``module:function``."""
+REPORTS = ("html", "markdown")
+TARGETS = (*REPORTS, *WRITERS)
+DATA = ("grafana",)
+"""Targets whose format has no comments."""
+
+
+def check_target(target: str) -> None:
+    """Raises KvplanError(unknown-target)."""
+    if target in TARGETS:
+        return
+    near = COMMAND if target in FOLDERS else did_you_mean(target, TARGETS)
+    raise KvplanError(
+        "unknown-target",
+        f"kvplan cannot export to {target!r}",
+        help=f"did you mean --to {near}?" if near else "--to " + ", ".join(TARGETS),
+    )
+
+
+def export(
+    plan: Plan,
+    target: str,
+    settings: Settings | None = None,
+    *,
+    model: Model | None = None,
+    image: str | None = None,
+) -> str:
+    """The plan as one of WRITERS.
+
+    settings: resolved ones, to write every value; default: the plan's own. model: what the plan names, to
+    find its checkpoint. image: a container image, where the engine's own image of that version is not wanted
+    or not known. Raises KvplanError: no-such-argument, bad-argument, no-checkpoint, no-server, several-nodes,
+    too-few-gpus, no-device, no-image."""
+    module, _, function = WRITERS[target].partition(":")
+    write: Callable[[Plan, Settings, Model | None, str | None], str] = getattr(
+        import_module(module), function
+    )
+    return write(plan, plan.settings if settings is None else settings, model, image)

@@ -1,0 +1,144 @@
+"""A Kubernetes manifest: a Deployment with a pod for each replica and a Service in front of them.
+
+Resource names are those of the vendors' device plugins (NVIDIA/k8s-device-plugin with the MIG strategy
+``mixed``, ROCm/k8s-device-plugin). The Hub's token is read from a Secret by name and may be absent."""
+
+from __future__ import annotations
+
+import posixpath
+from fractions import Fraction
+from math import ceil
+from typing import Any
+
+from kvplan.errors import KvplanError
+from kvplan.gpu import Gpu
+from kvplan.model import Model
+from kvplan.plans.plan import Plan
+from kvplan.report.check.shown import one_line
+from kvplan.report.export.container import HUB_CACHE, OPTIONS_PATH, Container, container_of, slug
+from kvplan.report.export.place import gpu_of, spare_gpus
+from kvplan.report.export.yaml_text import yaml_text
+from kvplan.settings import Settings
+
+SECRET, SECRET_KEY = "huggingface", "token"
+_SHM_GIB = 32
+"""The most that the engine's processes may share; nothing is reserved (SGLang's own docs give --shm-size
+32g)."""
+_PERIOD_SECONDS, _START_TRIES = 10, 180
+
+
+def export(plan: Plan, settings: Settings, model: Model | None, image: str | None) -> str:
+    """The manifest's documents. Raises KvplanError."""
+    container, gpu = container_of(plan, settings, model, image), gpu_of(plan)
+    name = slug(plan.name)
+    documents: list[Any] = []
+    if container.options is not None:
+        data = {posixpath.basename(OPTIONS_PATH): container.options}
+        documents.append(
+            {"apiVersion": "v1", "kind": "ConfigMap", "metadata": _meta(plan, name), "data": data}
+        )
+    documents += [_deployment(plan, name, container, gpu), _service(plan, name)]
+    return "".join(f"# {line}\n" for line in _head(plan, container)) + yaml_text(*documents)
+
+
+def _head(plan: Plan, container: Container) -> list[str]:
+    rows = [f"{one_line(plan.name)}: {plan.engine}, from a kvplan plan"]
+    if spare_gpus(plan):
+        rows.append(f"{spare_gpus(plan)} of {plan.gpus} GPUs make up no whole engine and stay idle")
+    if not container.pinned:
+        rows.append("the image's tag follows no version: pin it by its digest")
+    if not container.checkpoint.is_path:
+        rows.append(f"kubectl create secret generic {SECRET} --from-file={SECRET_KEY}=FILE, for gated models")
+    return rows
+
+
+def _meta(plan: Plan, name: str) -> dict[str, Any]:
+    return {"name": name, "labels": _labels(name), "annotations": {"kvplan/plan": one_line(plan.name)}}
+
+
+def _labels(name: str) -> dict[str, str]:
+    return {"app.kubernetes.io/name": name, "app.kubernetes.io/managed-by": "kvplan"}
+
+
+def resource_of(gpu: Gpu) -> str:
+    """What a pod asks for: whole GPUs, or MIG slices of one profile."""
+    if gpu.vendor == "amd":
+        return "amd.com/gpu"
+    return f"nvidia.com/mig-{gpu.mig_profile}" if gpu.is_mig_slice else "nvidia.com/gpu"
+
+
+def _deployment(plan: Plan, name: str, container: Container, gpu: Gpu) -> dict[str, Any]:
+    volumes, mounts = _volumes(name, container, _shm_limit(plan))
+    probe = {"httpGet": {"path": "/health", "port": "http"}, "periodSeconds": _PERIOD_SECONDS}
+    env: list[dict[str, Any]] = [{"name": key, "value": _literal(value)} for key, value in container.env]
+    if not container.checkpoint.is_path:
+        reference = {"name": SECRET, "key": SECRET_KEY, "optional": True}
+        env.append({"name": "HF_TOKEN", "valueFrom": {"secretKeyRef": reference}})
+    engine = {
+        "name": plan.engine.partition("@")[0],
+        "image": container.image,
+        "command": list(container.entry),
+        "args": [_literal(word) for word in container.words],
+        "env": env,
+        "ports": [{"name": "http", "containerPort": container.port}],
+        "resources": {"limits": {resource_of(gpu): str(plan.gpus_per_replica)}},
+        # Weights may take half an hour to arrive; after that a pod that does not answer gets no requests.
+        "startupProbe": {**probe, "failureThreshold": _START_TRIES},
+        "readinessProbe": {**probe, "timeoutSeconds": 5},
+        "volumeMounts": mounts,
+    }
+    return {
+        "apiVersion": "apps/v1",
+        "kind": "Deployment",
+        "metadata": _meta(plan, name),
+        "spec": {
+            "replicas": plan.replicas,
+            "selector": {"matchLabels": {"app.kubernetes.io/name": name}},
+            # A pod more than planned would wait for GPUs that are not there.
+            "strategy": {"type": "RollingUpdate", "rollingUpdate": {"maxSurge": 0, "maxUnavailable": 1}},
+            "template": {
+                "metadata": {"labels": _labels(name)},
+                # Service links would put VLLM_PORT=tcp://… into pods beside a Service called vllm.
+                "spec": {"containers": [engine], "volumes": volumes, "enableServiceLinks": False},
+            },
+        },
+    }
+
+
+def _shm_limit(plan: Plan) -> str:
+    """The usual room, and the whole tier of blocks off the GPU that an engine keeps in /dev/shm."""
+    tier = dict(plan.settings.engine_options).get("kv_offloading_size")
+    return f"{_SHM_GIB + (ceil(tier) if isinstance(tier, Fraction) else 0)}Gi"
+
+
+def _volumes(name: str, container: Container, shm: str) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
+    volumes: list[dict[str, Any]] = [{"name": "shm", "emptyDir": {"medium": "Memory", "sizeLimit": shm}}]
+    mounts: list[dict[str, Any]] = [{"name": "shm", "mountPath": "/dev/shm"}]
+    checkpoint = container.checkpoint
+    if not checkpoint.is_path:
+        volumes.append({"name": "huggingface", "emptyDir": {}})
+        mounts.append({"name": "huggingface", "mountPath": HUB_CACHE})
+    elif checkpoint.name.startswith("/"):
+        volumes.append({"name": "model", "hostPath": {"path": checkpoint.name}})
+        mounts.append({"name": "model", "mountPath": container.seen, "readOnly": True})
+    else:
+        raise KvplanError(
+            "no-checkpoint",
+            f"a pod cannot find `{checkpoint.name}`, a path beside the plan",
+            help="write model: hf:org/name, or the path on the nodes from / on",
+        )
+    if container.options is not None:
+        volumes.append({"name": "options", "configMap": {"name": name}})
+        mounts.append({"name": "options", "mountPath": posixpath.dirname(OPTIONS_PATH), "readOnly": True})
+    return volumes, mounts
+
+
+def _service(plan: Plan, name: str) -> dict[str, Any]:
+    port = {"name": "http", "port": 80, "targetPort": "http"}
+    spec = {"selector": {"app.kubernetes.io/name": name}, "ports": [port]}
+    return {"apiVersion": "v1", "kind": "Service", "metadata": _meta(plan, name), "spec": spec}
+
+
+def _literal(text: str) -> str:
+    """Kubernetes puts variables in for ``$(NAME)``; two ``$`` are one."""
+    return text.replace("$(", "$$(")
