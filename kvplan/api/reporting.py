@@ -115,7 +115,9 @@ def _lengths(case: Case) -> tuple[Rung, ...]:
     lengths = {*powers_of_two(min(SHORTEST_RUNG, longest), longest)}
     lengths |= {tokens for tokens in named if tokens is not None and tokens <= longest}
     return tuple(
-        Rung(tokens, *(case.most(tokens, safe=safe, reserve=False) for safe in (False, True)))
+        Rung(
+            tokens, case.most(tokens, safe=False, reserve=False), case.most(tokens, safe=True, reserve=False)
+        )
         for tokens in sorted(lengths)
     )
 
