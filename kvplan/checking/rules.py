@@ -12,9 +12,9 @@ from kvplan.checking.case import Case
 from kvplan.dtypes import kv_dtype
 from kvplan.engines.budget import TOO_LARGE, room_for_cache
 from kvplan.plans.findings import Finding, Severity
-from kvplan.plans.plan import SAFE
+from kvplan.plans.plan import SAFE, Plan
 from kvplan.plans.serve import flag_for
-from kvplan.results import SHM
+from kvplan.results import SHM, Refusal
 from kvplan.units import ceil_div, gib
 
 Found = Iterator[Finding]
@@ -67,8 +67,15 @@ def starts(case: Case) -> Found:
     if refusal.largest_max_model_len:
         detail.append(f"the longest length that it would start with is {refusal.largest_max_model_len:,}")
     if case.plan.mark(field) == case.plan.mark(None):  # a flag that the plan leaves to the engine
-        field = "gpu"
+        field = _named_in(refusal, case.plan) or "gpu"
     yield wrong(refusal.code, f"{case.plan.engine} would refuse to start: {refusal.message}", field, *detail)
+
+
+def _named_in(refusal: Refusal, plan: Plan) -> str | None:
+    """The plan's flag that a refusal is about: the first that it names."""
+    said = refusal.message.replace("-", "_")
+    places = [(said.find(flag), f"serve.{flag}") for flag, _ in plan.serve if flag in said]
+    return min(places)[1] if places else None
 
 
 def given_memory(case: Case) -> Found:

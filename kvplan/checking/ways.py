@@ -6,7 +6,8 @@ start at all, a way that starts it counts too, with what would be left to mend.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+import re
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from fractions import Fraction
 from functools import partial
@@ -17,11 +18,14 @@ from kvplan.checking.case import Case
 from kvplan.checking.rules import STARTED_CODES, errors_of
 from kvplan.checking.start import MOST
 from kvplan.deployment.fixes import LARGEST_SHARE, least_trials
+from kvplan.deployment.gpus import fewest_gpus
+from kvplan.deployment.resolve import resolve
 from kvplan.errors import KvplanError
 from kvplan.plans.findings import Finding
-from kvplan.plans.plan import Plan
-from kvplan.plans.question import HOST_MEMORY
+from kvplan.plans.plan import SAFE, Plan
+from kvplan.plans.question import HOST_MEMORY, question_of
 from kvplan.plans.serve import flag_for, serve_of
+from kvplan.settings import with_setting
 from kvplan.units import MIB, ceil_div
 
 MOST_REPLICAS = 4096
@@ -56,7 +60,7 @@ class _Search:
     def ways(self, finding: Finding) -> tuple[str, ...]:
         found: list[str] = []
         partly: list[str] = []
-        for propose in PROPOSALS.get(finding.code, ()):
+        for propose in PROPOSALS.get(finding.code, (_suggested,)):
             for way in propose(self.case, finding):
                 left = self._left(way)
                 if left is None or finding.code in left:
@@ -196,6 +200,72 @@ def _more_gpus(case: Case, finding: Finding) -> Iterator[Way]:
     yield with_replicas(high)
 
 
+def _fewest_gpus(case: Case, finding: Finding) -> Iterator[Way]:
+    """The fewest GPUs of the kind that hold the requests, as `kvplan size` and `plan` of the file say it: in
+    wider servers or more of them, with max_num_seqs raised where that is the limit."""
+    plan = case.plan
+    if case.result is None or case.refusal is not None or plan.settings.gpu is None:
+        return
+    deployment = resolve(question_of(plan, case.model, case.choice))
+    raised = _raised(case)
+    found = fewest_gpus(deployment, safe=plan.require.pool == SAFE, max_num_seqs=raised.get("max_num_seqs"))
+    if found is None or found.gpus <= plan.gpus:
+        return
+    width = found.settings.tensor_parallel_size
+    changes: dict[str, Any] = dict(raised)
+    if width != plan.settings.tensor_parallel_size:
+        changes["tensor_parallel_size"] = width
+    yield _with(replace(plan, gpus=found.gpus), f"gpus: {found.gpus}", changes)
+
+
+def _raised(case: Case) -> dict[str, int]:
+    """max_num_seqs for the requests, where the engine runs fewer at once whatever the memory."""
+    wanted = max(_sequences(case), 1)
+    if case.max_num_seqs is None or case.max_num_seqs >= wanted:
+        return {}
+    return {} if flag_for(case.plan.engine, "max_num_seqs") is None else {"max_num_seqs": wanted}
+
+
+def _with(plan: Plan, text: str, changes: Mapping[str, Any]) -> Way:
+    """The plan with further settings, and their flags in the text."""
+    for setting, value in changes.items():
+        text += f" with serve.{flag_for(plan.engine, setting) or setting}: {value}"
+    return Way(text, replace(plan, settings=replace(plan.settings, **changes)))
+
+
+def _raised_too(propose: Proposal) -> Proposal:
+    """The same change with max_num_seqs raised for the requests, where that is a limit of its own."""
+
+    def ways(case: Case, finding: Finding) -> Iterator[Way]:
+        raised = _raised(case)
+        for way in propose(case, finding):
+            yield _with(way.plan, way.text, raised) if raised else way
+
+    return ways
+
+
+_OPTION = re.compile(r"--([a-z][a-z-]+) ([\w.]+)(?::.*)?$")
+
+
+def _suggested(case: Case, finding: Finding) -> Iterator[Way]:
+    """What the engine's refusal itself suggests, as a flag of the plan."""
+    for text in case.refusal.help if case.refusal is not None else ():
+        option = _OPTION.match(text)
+        if option is None:
+            continue
+        name, word = option[1].replace("-", "_"), option[2]
+        name = {"tp": "tensor_parallel_size", "pp": "pipeline_parallel_size"}.get(name, name)
+        flag = flag_for(case.plan.engine, name)
+        if flag is None:
+            continue
+        value: object = int(word) if word.isdigit() else word
+        try:
+            settings = with_setting(case.plan.settings, name, value)
+        except KvplanError:
+            continue
+        yield Way(f"serve.{flag}: {value}", replace(case.plan, settings=settings))
+
+
 def _whole_engines(case: Case, finding: Finding) -> Iterator[Way]:
     plan, each = case.plan, case.plan.gpus_per_replica
     for count in (plan.gpus // each * each, ceil_div(plan.gpus, each) * each):
@@ -297,6 +367,7 @@ def _required(plan: Plan, **changes: Any) -> Plan:
 
 
 _CAPACITY = (_utilization, _kv_dtype, _tensor_for_pipeline, _wider, _more_gpus)
+_ROOM = (*map(_raised_too, (_utilization, _kv_dtype, _tensor_for_pipeline)), _fewest_gpus)
 PROPOSALS: dict[str, tuple[Proposal, ...]] = {
     "gpus-left-over": (_whole_engines,),
     "too-few-gpus": (_whole_engines, _narrower),
@@ -309,7 +380,7 @@ PROPOSALS: dict[str, tuple[Proposal, ...]] = {
     "kv-cache-dtype": (_plain_dtype,),
     "pool-too-large": (_smaller_pool,),
     "max-model-len-too-short": (_length,),
-    "requests-do-not-fit": (_seqs, *_CAPACITY, *_OWN_WORDS, _fewer_requests, _shorter_requests),
+    "requests-do-not-fit": (_seqs, *_ROOM, *_OWN_WORDS, _fewer_requests, _shorter_requests),
     "workload-does-not-fit": (*_CAPACITY, _fewer_in_flight),
     "max-num-seqs-too-small": (_seqs, _more_gpus),
     "prefix-caching-off": (_prefix_caching,),

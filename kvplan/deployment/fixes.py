@@ -99,8 +99,8 @@ def _more_gpus(deployment: Deployment, result: SizeResult) -> Iterator[Fix]:
         return
     found = [
         fewest
-        for seqs in dict.fromkeys((None, _sequences(deployment, result)))
-        if (fewest := fewest_gpus(deployment, max_num_seqs=seqs)) is not None
+        for more in dict.fromkeys((False, _sequences(deployment, result) is not None))
+        if (fewest := fewest_gpus(deployment, more_sequences=more)) is not None
     ]
     if not found:
         return

@@ -18,28 +18,29 @@ MOST_REPLICAS = 4096
 
 
 def fewest_gpus(
-    deployment: Deployment, *, safe: bool = False, narrower: bool = False, max_num_seqs: int | None = None
+    deployment: Deployment, *, safe: bool = False, narrower: bool = False, more_sequences: bool = False
 ) -> Deployment | None:
     """The deployment on the fewest GPUs that hold its load, of equal ones that with the smallest servers.
 
     safe: in the safe pool. narrower: servers of fewer tensor-parallel ranks than it has count too.
-    max_num_seqs: sequences that each server is told to run at once. None where no number of GPUs does.
+    more_sequences: max_num_seqs is raised to each server's share of the load. None where no number of GPUs
+    does.
     """
     own = deployment.settings.tensor_parallel_size
     found = []
     for width in dict.fromkeys((own, *WIDTHS)):
         if width >= own or narrower:
-            changes: dict[str, Any] = {"tensor_parallel_size": width}
-            if max_num_seqs is not None:
-                changes["max_num_seqs"] = max_num_seqs
-            one = _with_enough(deployment, safe, changes)
+            one = _with_enough(deployment, safe, width, more_sequences)
             found += [] if one is None else [one]
     return min(found, key=lambda one: (one.gpus, one.settings.tensor_parallel_size), default=None)
 
 
-def _with_enough(deployment: Deployment, safe: bool, changes: dict[str, Any]) -> Deployment | None:
+def _with_enough(deployment: Deployment, safe: bool, width: int, more_sequences: bool) -> Deployment | None:
     """The deployment with as many replicas as hold the load; None where no number does."""
     choice = replace(deployment.choice, pool=SAFE if safe else LIKELY, advice=False)
+    changes: dict[str, Any] = {"tensor_parallel_size": width}
+    if more_sequences:
+        changes["max_num_seqs"] = deployment.settings.requests
     one = redealt(replace(deployment, choice=choice), 0, **changes)
     try:
         each = max_requests(one.model, choice, replace(one.settings, requests=1)) * one.pools
@@ -49,6 +50,10 @@ def _with_enough(deployment: Deployment, safe: bool, changes: dict[str, Any]) ->
     if replicas > MOST_REPLICAS:
         return None
     dealt = redealt(one, replicas * one.gpus)
+    if more_sequences:
+        share = dealt.settings.requests * one.pools  # a server's pools share what it is told
+        own = deployment.settings.max_num_seqs or 0
+        dealt = redealt(dealt, dealt.gpus, max_num_seqs=max(own, share))
     return replace(dealt, choice=deployment.choice) if fits_pool(one.model, choice, dealt.settings) else None
 
 

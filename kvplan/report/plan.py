@@ -1,6 +1,6 @@
 """The screen of ``kvplan plan``: the answer in a sentence, the options, the memory, the flags, what next.
 
-At most 25 lines beside what an option asks for; `whole_screen` has why, what more buys and what moves it.
+At most 25 lines beside the rows and what an option asks for; `whole_screen` has why, what more buys and what moves it.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from kvplan.report.plan_parts import (
     speed_lines,
     ways_out,
 )
-from kvplan.report.plan_table import beside, checkpoints, options_table, over_nodes
+from kvplan.report.plan_table import beside, options_table
 from kvplan.report.words import command, count
 from kvplan.results import SizeResult
 from kvplan.units import gib
@@ -54,17 +54,12 @@ def answer_sections(result: PlanResult, *, sized: SizeResult | None = None) -> l
     """The parts of `plan_screen`, but for what comes next and what is asked for by an option."""
     sections = [Section(plan_sentence(result))]
     if result.options:
-        shown, rows = result.options, options_table(result.options, result.currency)
-        less = tuple(
-            options_table(shown[:most], result.currency) + checkpoints(shown[:most]) + over_nodes(shown[0])
-            for most in (3, 1)
-        )
-        sections.append(Section(rows + beside(result), 3, less))
+        sections.append(Section(options_table(result.options, result.currency) + beside(result)))
         if sized is not None and sized.budget is not None:
-            sections.append(Section(short_memory(sized, sized.budget), 2))
+            sections.append(Section(short_memory(sized, sized.budget), 5))
         sections.append(Section(flag_lines(result)))
         sections.append(Section(pool_lines(result)))
-        sections.append(Section(speed_lines(result), 6, close=True))
+        sections.append(Section(speed_lines(result), 3, close=True))
         sections.append(Section(cited(result), 9, close=True))
         sections.append(Section(ways_out(result, most=_MOST_WAYS), 8))
     else:
