@@ -66,7 +66,7 @@ def starts(case: Case) -> Found:
         detail.append(f"the pool is {gib(case.memory)} on each GPU ({which})")
     if refusal.largest_max_model_len:
         detail.append(f"the longest length that it would start with is {refusal.largest_max_model_len:,}")
-    if case.plan.mark(field) == case.plan.mark(None):  # a flag that the plan leaves to the engine
+    if field == "gpu" or case.plan.mark(field) == case.plan.mark(None):  # the plan leaves it to the engine
         field = _named_in(refusal, case.plan) or "gpu"
     yield wrong(refusal.code, f"{case.plan.engine} would refuse to start: {refusal.message}", field, *detail)
 

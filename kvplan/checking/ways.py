@@ -22,7 +22,7 @@ from kvplan.deployment.gpus import fewest_gpus
 from kvplan.deployment.resolve import resolve
 from kvplan.errors import KvplanError
 from kvplan.plans.findings import Finding
-from kvplan.plans.plan import SAFE, Plan
+from kvplan.plans.plan import QUALITIES, SAFE, Plan
 from kvplan.plans.question import HOST_MEMORY, question_of
 from kvplan.plans.serve import flag_for, serve_of
 from kvplan.settings import with_setting
@@ -150,7 +150,7 @@ def _narrower(case: Case, finding: Finding) -> Iterator[Way]:
 
 
 def _kv_dtype(case: Case, finding: Finding) -> Iterator[Way]:
-    if case.plan.settings.kv_cache_dtype in ("auto", "bfloat16", "float16"):
+    if case.plan.settings.kv_cache_dtype in _PLAIN:
         yield from _set(case, "kv_cache_dtype", "fp8")
 
 
@@ -207,15 +207,29 @@ def _fewest_gpus(case: Case, finding: Finding) -> Iterator[Way]:
     if case.result is None or case.refusal is not None or plan.settings.gpu is None:
         return
     deployment = resolve(question_of(plan, case.model, case.choice))
-    raised = _raised(case)
-    found = fewest_gpus(deployment, safe=plan.require.pool == SAFE, max_num_seqs=raised.get("max_num_seqs"))
-    if found is None or found.gpus <= plan.gpus:
-        return
-    width = found.settings.tensor_parallel_size
-    changes: dict[str, Any] = dict(raised)
-    if width != plan.settings.tensor_parallel_size:
-        changes["tensor_parallel_size"] = width
-    yield _with(replace(plan, gpus=found.gpus), f"gpus: {found.gpus}", changes)
+    more, safe = bool(_raised(case)), plan.require.pool == SAFE
+    found = []
+    for settings in _formats(plan):
+        asked = replace(deployment, settings=replace(deployment.settings, **settings))
+        fewest = fewest_gpus(asked, safe=safe, more_sequences=more)
+        if fewest is not None and fewest.gpus > plan.gpus:
+            found.append((fewest, settings))
+    for fewest, settings in sorted(found, key=lambda one: one[0].gpus):
+        changes: dict[str, Any] = dict(settings)
+        for name in ("tensor_parallel_size", "max_num_seqs"):
+            value = getattr(fewest.settings, name)
+            if value != getattr(plan.settings, name):
+                changes[name] = value
+        yield _with(replace(plan, gpus=fewest.gpus), f"gpus: {fewest.gpus}", changes)
+
+
+def _formats(plan: Plan) -> list[dict[str, str]]:
+    """KV formats of a plan that a search may choose: its own, and fp8 where its quality allows that."""
+    plain = plan.settings.kv_cache_dtype in _PLAIN and plan.quality != QUALITIES[0]
+    return [{}, *([{"kv_cache_dtype": "fp8"}] if plain else [])]
+
+
+_PLAIN = ("auto", "bfloat16", "float16")
 
 
 def _raised(case: Case) -> dict[str, int]:
