@@ -96,7 +96,7 @@ def _changed(deployment: Deployment, options: Options) -> tuple[Options, Deploym
     if (engine := named.pop(_ENGINE, None)) is not None:
         choice = replace(choice, engine=choose(engine).engine, version=choose(engine).version)
     length = named.get("max-model-len")
-    if length is not None and deployment.chosen_length is not None and list(named) == ["max-model-len"]:
+    if length is not None and deployment.follows_requests and list(named) == ["max-model-len"]:
         # The server is started for the requests: a shorter one is one for shorter requests.
         options, named = {"tokens": length}, {"tokens": length, "max-model-len": length}
     changes: dict[str, object] = {}

@@ -206,6 +206,9 @@ def _fewest_gpus(case: Case, finding: Finding) -> Iterator[Way]:
     plan = case.plan
     if case.result is None or case.refusal is not None or plan.settings.gpu is None:
         return
+    if case.reserved:  # what is kept free is no request
+        yield from (*_wider(case, finding), *_more_gpus(case, finding))
+        return
     deployment = resolve(question_of(plan, case.model, case.choice))
     more, safe = bool(_raised(case)), plan.require.pool == SAFE
     found = []

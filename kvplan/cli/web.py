@@ -18,7 +18,7 @@ from kvplan.cli.quick import parse
 from kvplan.cli.typed import size_command
 from kvplan.deployment.answer import answer as deployed
 from kvplan.deployment.fixes import suggested_fixes
-from kvplan.deployment.lengths import longest_of, rungs, usual_lengths
+from kvplan.deployment.lengths import rungs, usual_lengths
 from kvplan.deployment.resolve import resolve
 from kvplan.engines import ENGINES
 from kvplan.errors import KvplanError, did_you_mean
@@ -88,7 +88,7 @@ def answer(fields: Fields) -> dict[str, Any]:
     result = found.result
     fixes = suggested_fixes(found) if found.holds is False else ()
     with in_columns(_WIDE):
-        said = plain(size_sentence(found, fixes, longest_of(found)))
+        said = plain(size_sentence(found, fixes))
     parts = []
     if found.likely is not None and result.refusal is None and result.budget is not None:
         steps = rungs(found, usual_lengths(found, steps=True))

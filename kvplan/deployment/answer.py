@@ -97,6 +97,8 @@ def answered(deployment: Deployment) -> Answer:
         low = budget.kv_pool_low_bytes
         pooled = replace(settings, kv_cache_memory=low) if in_safe.pool is None else settings
         safe = _counted(deployment, pooled, in_safe, low)
+        if in_safe.request.tokens < found.request.tokens:  # ``auto`` takes no request that long there
+            safe = safe._replace(each=0)
         result = in_safe if choice.pool == SAFE else found
     verdict = _verdict(deployment, found, likely, safe)
     return Answer(deployment, _with(deployment, result, likely, safe, verdict), likely, safe)

@@ -15,11 +15,10 @@ from kvplan.deployment.counts import (
     powers_of_two,
 )
 from kvplan.deployment.question import Question
-from kvplan.engines.base import NO_LENGTH, Choice
+from kvplan.engines.base import NO_LENGTH
 from kvplan.engines.budget import TOO_LITTLE
 from kvplan.errors import KvplanError
-from kvplan.model import Model
-from kvplan.results import Refusal, SizeResult
+from kvplan.results import SizeResult
 from kvplan.settings import LONGEST, Settings, stated_length
 from kvplan.units import ceil_div
 
@@ -69,19 +68,17 @@ def usual_lengths(found: Answer, *, steps: bool = False) -> list[int]:
 
 class Longest(NamedTuple):
     """The longest max_model_len with which the engine starts in the likely pool and in the safe one, None
-    where no length does; own: the model's, and bytes that the engine counts for one request of it.
-    never_safely: why the engine starts with no length in the safe pool."""
+    where no length does; own: the model's, and bytes that the engine counts for one request of it."""
 
     likely: int | None
     safe: int | None
-    own: int | None
+    own: int
     own_bytes: int
-    never_safely: Refusal | None = None
 
     @property
     def is_own(self) -> bool:
         """Whether the model's own length starts, safely too."""
-        return self.own is not None and self.likely == self.own == self.safe
+        return self.likely == self.own == self.safe
 
 
 def longest_of(found: Answer) -> Longest | None:
@@ -93,22 +90,20 @@ def longest_of(found: Answer) -> Longest | None:
     model, choice = deployment.model, deployment.choice
     pools = in_pools(model, choice, deployment.settings, budget)
     try:
-        (likely, sized, _), (safe, _, never) = (_largest(model, choice, settings) for settings in pools)
+        likely, safe = (ask(model, choice, _without_length(settings)) for settings in pools)
     except KvplanError as error:
         if error.code != NO_LENGTH:
             raise
         return None  # neither the model nor the engine knows one
-    return Longest(likely, safe, sized.request.tokens, sized.per_gpu.reserved, never)
+    return Longest(_starts(likely), _starts(safe), likely.request.tokens, likely.per_gpu.reserved)
 
 
-def _largest(
-    model: Model, choice: Choice, settings: Settings
-) -> tuple[int | None, SizeResult, Refusal | None]:
-    own = ask(model, choice, replace(settings, max_model_len=None, tokens=None))
-    if own.refusal is None:
-        return own.request.tokens, own, None
-    largest = own.refusal.largest_max_model_len
-    return largest, own, None if largest else own.refusal
+def _without_length(settings: Settings) -> Settings:
+    return replace(settings, max_model_len=None, tokens=None)
+
+
+def _starts(own: SizeResult) -> int | None:
+    return own.request.tokens if own.refusal is None else own.refusal.largest_max_model_len
 
 
 def starts_for_all(question: Question) -> bool:

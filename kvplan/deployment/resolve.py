@@ -55,9 +55,15 @@ class Deployment:
         return gpus_per_replica(self.settings)
 
     @property
+    def follows_requests(self) -> bool:
+        """Whether the server is started for the longest request that was asked for, as nobody gave a length."""
+        return any(one.name == "max_model_len" for one in self.chosen)
+
+    @property
     def chosen_length(self) -> int | None:
-        """max_model_len where it was chosen for the requests; None where it was given or is the default."""
-        return next((int(str(one.value)) for one in self.chosen if one.name == "max_model_len"), None)
+        """max_model_len where it was chosen for the requests and is not the model's own."""
+        length = self.settings.max_model_len
+        return length if self.follows_requests and length != self.model.max_model_len else None
 
 
 def resolve(question: Question) -> Deployment:
@@ -74,8 +80,7 @@ def resolve(question: Question) -> Deployment:
     length = None if question.written else _length(model, choice, settings, question.lengths)
     if length is not None:
         settings = replace(settings, max_model_len=length)
-        if length != model.max_model_len:
-            chosen = (Chosen("max_model_len", length, FOR_REQUESTS),)
+        chosen = (Chosen("max_model_len", length, FOR_REQUESTS),)
     requests = settings.requests
     choice, settings = through(model, choice, replace(settings, requests=ceil_div(requests, pools)))
     # A program in front of the engine may leave GPUs out.

@@ -98,7 +98,7 @@ def basis_line(result: SizeResult, *, marks: bool = False) -> Screen:
 def short_warnings(warnings: tuple[str, ...], most: int) -> Screen:
     """As many as there is room for, each in full, since its end is what to do; and how many more there are."""
     texts = tuple(dict.fromkeys(warnings))
-    return warning_lines(texts[:most]) + _others(len(texts) - most)
+    return warning_lines(texts[:most]) + _others(len(texts) - most, shown=most)
 
 
 def warning_section(warnings: tuple[str, ...], most: int, rank: int, *, close: bool = False) -> Section:
@@ -108,8 +108,9 @@ def warning_section(warnings: tuple[str, ...], most: int, rank: int, *, close: b
     return Section(first, less=tuple(less), close=close, shrinks=rank)
 
 
-def _others(number: int) -> Screen:
-    return [one_line(f"{count(number, 'more warning')}: -v", first="", style="warn")] if number > 0 else []
+def _others(number: int, *, shown: int) -> Screen:
+    words = "more warning" if shown else "warning"
+    return [one_line(f"{count(number, words)}: -v", style="warn")] if number > 0 else []
 
 
 def next_line(text: str) -> Screen:

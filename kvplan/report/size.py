@@ -78,7 +78,7 @@ def answer_screen(result: SizeResult) -> Screen:
 def answer_sections(shown: Shown, *, plan: Plan | None = None) -> list[Section]:
     """The parts of `size_screen`, but for what comes next."""
     found, result = shown.found, shown.result
-    head = size_sentence(found, shown.fixes, shown.longest)
+    head = size_sentence(found, shown.fixes)
     if plan is not None:
         head += wrapped(_of_plan(plan), style="dim")
     sections = [Section(head)]
@@ -119,7 +119,7 @@ def whole_screen(
 ) -> Screen:
     """Everything: also layers, blocks, the log's words, every setting and source."""
     found, result = shown.found, shown.result
-    sections = [Section(size_sentence(found, shown.fixes, shown.longest))]
+    sections = [Section(size_sentence(found, shown.fixes))]
     sections.append(Section(figures(result) if result.sized else []))
     if result.per_gpu.kv_bytes_per_request or result.total.kv_bytes_per_request or result.devices:
         sections.append(Section(layers(result)))

@@ -24,7 +24,7 @@ _WORDS = {
 }
 
 
-def size_sentence(found: Answer, fixes: Sequence[Fix] = (), longest: Longest | None = None) -> Screen:
+def size_sentence(found: Answer, fixes: Sequence[Fix] = ()) -> Screen:
     """The answer, then what would make it a yes: nearest to what was asked first."""
     result, verdict = found.result, found.verdict
     helps = tuple(fix.words for fix in fixes)
@@ -40,10 +40,9 @@ def size_sentence(found: Answer, fixes: Sequence[Fix] = (), longest: Longest | N
     else:
         text = _counted(found)
         # Where the likely pool starts and the safe one does not, the engine's own reason says what would do.
-        never = longest.never_safely if longest is not None and verdict is Verdict.LIKELY else None
+        never = found.safe.refusal if found.safe is not None and verdict is Verdict.LIKELY else None
         if never is not None:
-            text += f" In the safe pool {engine_title(result.engine)} refuses: {never.message}."
-            helps = (*never.help[:1], *helps)
+            text += f" In the safe pool: {never.message}."
     word, style = _WORDS[verdict or Verdict.NO]
     head = wrapped(text, first=f"{word} ")
     return [styled(head[0], word, style), *head[1:], *help_lines(() if found.holds else helps)]
@@ -82,7 +81,9 @@ def _counted(found: Answer) -> str:
         holds = f"holds no request of {length}"
     if pools > 1 and most:
         holds += f", {likely.each:,} {_pool_words(found)}"
-    text = f"{deployment_words(found)} {holds}{_safely(likely, safe, pools)}{_elsewhere(result)}{_started(deployment)}."
+    sure, started = _safely(likely, safe, pools), _started(deployment)
+    ends = f"{sure}{_elsewhere(result)}{started}" if safe.each else f"{started}{_elsewhere(result)}{sure}"
+    text = f"{deployment_words(found)} {holds}{ends}."
     if verdict is Verdict.UNLIKELY and result.budget is not None:
         high = gib(result.budget.kv_pool_high_bytes)
         text += f" The most that may be left for the cache, {high}, would hold {deployment.requests:,}."
@@ -122,11 +123,10 @@ def _safely(likely: Counted, safe: Counted, pools: int) -> str:
     """The count of the safe pool, where it is another."""
     if safe.refusal is None and safe.each == likely.each and safe.max_model_len == likely.max_model_len:
         return ""
-    if not safe.each:
-        return ", safely none: it may not start"
     shorter = safe.max_model_len
-    if shorter is not None and shorter != likely.max_model_len:
-        return f", safely {safe.each * pools:,} with max_model_len {shorter:,}"
+    if not safe.each:
+        else_ = f"may start with max_model_len {shorter:,}" if shorter else "may not start"
+        return f"; safely none: it {else_}"
     return f" (safely {safe.each * pools:,})"
 
 
