@@ -93,8 +93,8 @@ def least_memory(model: Model, choice: Choice, settings: Settings) -> int | None
 
     def does(number: int) -> bool:
         try:
-            result = ask(model, unbound, replace(settings, kv_cache_memory=number * MIB))
-            return max_requests(model, unbound, settings, result) >= settings.requests
+            pooled = replace(settings, kv_cache_memory=number * MIB)
+            return max_requests(model, unbound, pooled) >= settings.requests
         except KvplanError:
             return False
 

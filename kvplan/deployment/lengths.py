@@ -147,8 +147,11 @@ def ladder(question: Question, lengths: Sequence[int] = (), counts: Sequence[int
     """How many requests fit at each length, and the largest length for each number of requests.
 
     Lengths default to powers of two from 1,024 up to what the server is started for, counts to 1, 4, 16 … as
-    far as they fit. Where the model's own length does not start, the longest that does is used.
+    far as they fit. Lengths that the model does not take are left out. Where the model's own length does not
+    start, the longest that does is used.
     """
+    own = stated_length(question.settings) or question.model.max_model_len
+    lengths = [length for length in lengths if own is None or length <= own] or lengths
     asked = replace(question.settings, tokens=max(lengths, default=None), requests=1)
     found = answer(replace(question, settings=asked))
     lowered = None
