@@ -26,6 +26,7 @@ from kvplan.files.cards.index import CardSummary, key_of
 from kvplan.files.weight_formats import weight_formats
 from kvplan.gpu import Gpu
 from kvplan.model import Model
+from kvplan.own_options import OwnOptions
 from kvplan.questions import ask, max_requests
 from kvplan.record import field_names, record
 from kvplan.results import SCHEMA_VERSION, TOO_FEW_STATES
@@ -121,7 +122,7 @@ def fits(
                 "bad-setting", f"{choice.engine.name} leaves nothing in host memory by itself",
                 help="leave --host-memory out, or -e llamacpp",
             )  # fmt: skip
-        base = replace(base, engine_options=((HOST_MEMORY, host_memory),))
+        base = replace(base, own=OwnOptions.of({HOST_MEMORY: host_memory}))
     builds = tuple(formats or traits.builds)
     rows: list[FitRow] = []
     unfit: Counter[str] = Counter()
@@ -214,7 +215,7 @@ def _row(
         if found != TOO_LARGE and checkpoint is model and not builds:
             return found
         said = found if checkpoint is model or builds else said
-    if said != TOO_LARGE or HOST_MEMORY not in dict(base.engine_options):
+    if said != TOO_LARGE or HOST_MEMORY not in base.own:
         return said
     asked = replace(base, requests=requests)
     if builds:  # of the smallest the least lies in host memory
@@ -284,7 +285,7 @@ def _fit(
 
 def _is_placed(settings: Settings) -> bool:
     """Whether the engine's own fitting has placed the layers."""
-    return any(name in dict(settings.engine_options) for name in PLACES)
+    return any(name in settings.own for name in PLACES)
 
 
 def _started(model: Model, choice: Choice, settings: Settings, requests: int) -> Settings:

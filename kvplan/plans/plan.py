@@ -127,7 +127,7 @@ class Plan(Shown):
         """Pools with requests of their own: one a data-parallel rank; one an attention group (SGLang's
         ``attn_dp_size``, or ``enable_dp_attention`` with dp_size); one a GPU of a stage where attention
         itself is data-parallel (TensorRT-LLM's ``enable_attention_dp``)."""
-        groups = dict(self.settings.engine_options).get("attn_dp_size")
+        groups = self.settings.own.get("attn_dp_size")
         ways = self.settings.data_parallel_size * (groups if isinstance(groups, int) else 1)
         return ways * self.settings.tensor_parallel_size if self._has("enable_attention_dp") else ways
 
@@ -147,7 +147,7 @@ class Plan(Shown):
         return self.marks.get(name)
 
     def _has(self, option: str) -> bool:
-        return any(name == option and value is True for name, value in self.settings.engine_options)
+        return self.settings.own.get(option) is True
 
     @property
     def replicas(self) -> int:
