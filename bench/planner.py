@@ -8,6 +8,7 @@ from time import perf_counter, process_time
 
 import kvplan
 from kvplan.api.planning import variants_of
+from kvplan.deployment.counts import ask as ask_engine
 from kvplan.engines.budget import choose
 from kvplan.engines.budget.laws import compiled_laws
 from kvplan.files.gpus.find import list_gpus
@@ -18,7 +19,6 @@ from kvplan.planning.search import search
 from kvplan.planning.space import classes
 from kvplan.plans.fleet import Offer
 from kvplan.plans.workload import Shape
-from kvplan.deployment.counts import ask as ask_engine
 from kvplan.settings import Settings
 
 MODEL = "qwen3-32b"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from fractions import Fraction
 from operator import attrgetter
@@ -11,6 +11,7 @@ from typing import Any, Generic, TypeVar
 from kvplan.errors import KvplanError, did_you_mean
 from kvplan.gpu import Gpu
 from kvplan.model import Model
+from kvplan.own_options import NO_OPTIONS, OwnOptions
 from kvplan.record import KeptHash, field_names, record
 
 
@@ -50,8 +51,8 @@ class Layout(KeptHash):
     usage: str = "server"
     quantization: str | None = None
     enable_expert_parallel: bool = False
-    engine_options: tuple[tuple[str, object], ...] = ()
-    """options that one engine alone has, sorted"""
+    own: OwnOptions = NO_OPTIONS
+    """options that one engine alone has"""
 
 
 @record()
@@ -132,13 +133,18 @@ def started_in(settings: Settings, pool: int) -> Settings:
 S = TypeVar("S", bound="Layout")
 
 
+def with_settings(settings: S, changes: Mapping[str, object]) -> S:
+    """The settings with others: fields, or options that one engine alone has."""
+    known = field_names(type(settings))
+    fields: dict[str, Any] = {name: value for name, value in changes.items() if name in known}
+    own = {name: value for name, value in changes.items() if name not in known}
+    fields["own"] = fields.get("own", settings.own) | own
+    return replace(settings, **fields)
+
+
 def with_setting(settings: S, name: str, value: object) -> S:
-    """The settings with one more: a field, or an option that one engine alone has."""
-    changes: dict[str, Any] = {name: value}
-    if name not in field_names(type(settings)):
-        own = {**dict(settings.engine_options), **changes}
-        changes = {"engine_options": tuple(sorted(own.items()))}
-    return replace(settings, **changes)
+    """`with_settings` of a single one."""
+    return with_settings(settings, {name: value})
 
 
 def experts_spread(settings: Settings) -> bool:
@@ -149,7 +155,7 @@ def experts_spread(settings: Settings) -> bool:
 def expert_width_ways(settings: Settings) -> int:
     """Tensor ranks among which the width of one expert is divided: those that do not divide whole experts
     (SGLang's ep_size, which a backend of moe_a2a_backend sets; TensorRT-LLM's moe_expert_parallel_size)."""
-    own, tensor = dict(settings.engine_options), settings.tensor_parallel_size
+    own, tensor = settings.own, settings.tensor_parallel_size
     size = own.get("ep_size") or own.get("moe_expert_parallel_size")
     if own.get("moe_a2a_backend", "none") != "none":
         size = tensor
@@ -161,7 +167,7 @@ def expert_width_ways(settings: Settings) -> int:
 def further_ranks(settings: Any) -> int:
     """GPUs for each tensor-parallel rank that divide prompts and hold the same cache (vLLM's
     prefill_context_parallel_size)."""
-    size = dict(settings.engine_options).get("prefill_context_parallel_size")
+    size = settings.own.get("prefill_context_parallel_size")
     return size if isinstance(size, int) else 1
 
 
@@ -171,7 +177,7 @@ REQUEST = tuple(
 """Settings that say what is asked of an engine that has started."""
 NO_FLAG = (
     *REQUEST,
-    *("gpu", "usage", "weights", "engine_options", "num_speculative_tokens", "speculative_model"),
+    *("gpu", "usage", "weights", "own", "num_speculative_tokens", "speculative_model"),
 )
 """Settings that no flag of a server says: what is asked, where it runs, and what comes with another one."""
 

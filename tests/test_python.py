@@ -46,7 +46,7 @@ def test_size_shows_every_keyword_with_its_type() -> None:
     shown = inspect.signature(kvplan.size).parameters
     wanted = {*OPTION_NAMES, *SHORT, *MEDIA, *OWN_OPTIONS}
     wanted |= {"engine", "model", "weights_from", "speculative_config"}
-    assert set(shown) == wanted - {"engine_options", "media"}
+    assert set(shown) == wanted - {"own", "media"}
     assert all(one.annotation is not one.empty for one in shown.values())
     assert all(one.default is None for one in shown.values() if one.name != "model")
 

@@ -193,7 +193,7 @@ def compare(
     weights_from = given_options.pop("weights_from", None)
     asked = make_settings(**given_options)
     overrides = {SHORT.get(name, name) for name, value in given_options.items() if value is not None}
-    names = {name if name in OPTION_NAMES else "engine_options" for name in overrides}
+    names = {name if name in OPTION_NAMES else "own" for name in overrides}
     given = {name: getattr(asked, name) for name in names}
     sighted = model_of(observation, given, engine=engine) if model is None else Sighted(load_model(model))
     chosen = load_model(sighted.model, weights_from=weights_from)

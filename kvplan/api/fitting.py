@@ -29,6 +29,7 @@ from kvplan.files.cards.index import CardSummary, key_of
 from kvplan.files.weight_formats import weight_formats
 from kvplan.gpu import Gpu
 from kvplan.model import Model
+from kvplan.own_options import OwnOptions
 from kvplan.record import field_names, record
 from kvplan.results import SCHEMA_VERSION, TOO_FEW_STATES
 from kvplan.settings import Settings
@@ -124,7 +125,7 @@ def fits(
                 "bad-setting", f"{choice.engine.name} leaves nothing in host memory by itself",
                 help="leave --host-memory out, or -e llamacpp",
             )  # fmt: skip
-        base = replace(base, engine_options=((HOST_MEMORY, host_memory),))
+        base = replace(base, own=OwnOptions.of({HOST_MEMORY: host_memory}))
     builds = tuple(formats or traits.builds)
     rows: list[FitRow] = []
     unfit: Counter[str] = Counter()
@@ -209,7 +210,7 @@ def _row(
         own = card.slug if checkpoint is model else checkpoint.id
         return replace(found, model=card.slug, parameters=card.parameters or counted, checkpoint=own)
 
-    on_gpus = replace(base, engine_options=tuple(one for one in base.engine_options if one[0] != HOST_MEMORY))
+    on_gpus = replace(base, own=base.own.without(HOST_MEMORY))
     for checkpoint, build in _tried(model, choice, base, builds):
         settings = replace(on_gpus, quantization=build) if build in builds and build != AS_STORED else on_gpus
         found = _fit(checkpoint, choice, settings, build, wrong)
@@ -266,8 +267,8 @@ def _fit(
         return REFUSED if refusal is not None and not by_length else UNKNOWN
     if refusal is not None and not by_length:
         return TOO_LARGE if not result.budget.kv_pool_bytes else REFUSED
-    placed = any(name in dict(found.deployment.settings.engine_options) for name in PLACES)
-    if not found.holds or (placed and HOST_MEMORY not in dict(settings.engine_options)):
+    placed = any(name in found.deployment.settings.own for name in PLACES)
+    if not found.holds or (placed and HOST_MEMORY not in settings.own):
         return TOO_LARGE
     longest = longest_of(found)
     hosted = sum(one.low_bytes for one in result.host) if placed else 0

@@ -180,8 +180,8 @@ def _placed(launch: Launch, plan: Plan) -> Launch | None:
         return None
     if not said:
         return None
-    before = dict(asked.engine_options)
-    own = {name: value for name, value in settings.engine_options if before.get(name) != value}
+    before = asked.own
+    own = {name: value for name, value in settings.own.items() if before.get(name) != value}
     if settings.max_model_len != asked.max_model_len and settings.max_model_len is not None:
         slots = 1 if before.get("kv_unified") else before.get("parallel")
         own["ctx_size"] = int(settings.max_model_len) * (slots if isinstance(slots, int) else 1)
@@ -205,7 +205,7 @@ def _begun(launch: Launch, gpu: str | None, gpus: int) -> tuple[Launch, int]:
         raise KvplanError("bad-usage", f"{launch.name} starts llama.cpp by itself", help="leave --engine out")
     asked = make_settings(**({} if gpu is None else {"gpu": gpu}))
     settings, notes = start(model, choice, replace(asked, pipeline_parallel_size=gpus), launch.wish)
-    serve: dict[str, Any] = dict(settings.engine_options)
+    serve: dict[str, Any] = dict(settings.own)
     if settings.quantization is not None:
         serve["quantization"] = settings.quantization
     engine = f"{choice.engine.name}@{choice.version}"

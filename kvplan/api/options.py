@@ -14,6 +14,7 @@ from kvplan.api.load import MODEL, gpus_of, load_model
 from kvplan.engines import OWN_OPTIONS
 from kvplan.errors import KvplanError
 from kvplan.gpu import Gpu
+from kvplan.own_options import OwnOptions
 from kvplan.record import field_names
 from kvplan.settings import LONGEST, MEDIA, Settings, known_method
 from kvplan.units import parse_bytes, parse_tokens
@@ -116,7 +117,7 @@ def make_settings(**options: Any) -> Settings:
         inside = own.get("enable_dp_attention") is True
         _spread_over(count, values, dp_inside=inside, beside=beside if isinstance(beside, int) else 1)
     if own:
-        values["engine_options"] = tuple(sorted(own.items()))
+        values["own"] = OwnOptions.of(own)
     return Settings(**values)
 
 
@@ -152,10 +153,7 @@ def changed_settings(base: Settings, options: Mapping[str, Any]) -> Settings:
     asked = make_settings(**options)
     given = {SHORT.get(name, name) for name, value in options.items() if value is not None}
     changes = {name: getattr(asked, name) for name in given if name not in OWN_OPTIONS}
-    if asked.engine_options:
-        own = {**dict(base.engine_options), **dict(asked.engine_options)}
-        changes["engine_options"] = tuple(sorted(own.items()))
-    return replace(base, **changes)
+    return replace(base, own=base.own | asked.own, **changes)
 
 
 def _spread_over(count: int, values: dict[str, Any], *, dp_inside: bool, beside: int = 1) -> None:
@@ -181,7 +179,7 @@ def _spread_over(count: int, values: dict[str, Any], *, dp_inside: bool, beside:
 
 _DEFAULTS = Settings()
 OPTION_NAMES = [name for name in field_names(Settings) if name not in ("gpus", "spread", "starts")]
-_COMPUTED = ("engine_options", "media")
+_COMPUTED = ("own", "media")
 """Settings that follow from other keywords."""
 
 

@@ -262,7 +262,7 @@ def cost(case: Case) -> Found:
 def quality(case: Case) -> Found:
     """The cache's format is as good as the plan asks for."""
     settings, least = case.plan.settings, LEAST_BITS[case.plan.quality]
-    own = dict(settings.engine_options)
+    own = settings.own
     for setting, word in (
         ("kv_cache_dtype", settings.kv_cache_dtype),
         ("cache_type_k", own.get("cache_type_k", "auto")),

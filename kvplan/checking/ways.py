@@ -170,10 +170,8 @@ def _utilization(case: Case, finding: Finding) -> Iterator[Way]:
     given = settings.gpu_memory_utilization
     if given is None or given < _FREE_SHARE:
         yield from _set(case, "gpu_memory_utilization", _FREE_SHARE)
-    own = dict(settings.engine_options)
     if flag_for(case.plan.engine, "free_gpu_memory_fraction") is not None:
-        own["free_gpu_memory_fraction"] = _FREE_SHARE
-        changed = replace(settings, engine_options=tuple(sorted(own.items())))
+        changed = with_setting(settings, "free_gpu_memory_fraction", _FREE_SHARE)
         yield Way("serve.free_gpu_memory_fraction: 0.95", replace(case.plan, settings=changed))
 
 
@@ -358,9 +356,8 @@ def _own_words(kind: int, case: Case, finding: Finding) -> Iterator[Way]:
     )
     if tried is None:
         return
-    kept = tuple(pair for pair in tried[1].engine_options if pair[0] != HOST_MEMORY)
     own = {name: getattr(tried[1], name) for name in _TRIED}
-    changed = replace(plan.settings, engine_options=kept, **own)
+    changed = replace(plan.settings, own=tried[1].own.without(HOST_MEMORY), **own)
     before = dict(serve_of(plan.settings, plan.engine))
     words = [
         f"serve.{flag}: {value}"

@@ -132,9 +132,9 @@ def planned_options(plan: Plan) -> dict[str, Any]:
     options: dict[str, Any] = {
         name: getattr(settings, name)
         for name in field_names(Settings)
-        if name != "engine_options" and getattr(settings, name) != getattr(default, name)
+        if name != "own" and getattr(settings, name) != getattr(default, name)
     }
-    return {**options, **dict(settings.engine_options)}
+    return {**options, **settings.own}
 
 
 def _share(text: str) -> Fraction:

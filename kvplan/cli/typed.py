@@ -67,7 +67,7 @@ def size_command(model: str, engine: str, settings: Settings) -> list[str]:
     words = ["kvplan", "size", model, "--engine", engine]
     if settings.gpu is not None:
         words += ["--gpu", _gpu(settings.gpu)]
-    own = dict(settings.engine_options)
+    own = settings.own
     for option in OPTIONS:
         if option.name in _PAIRED:
             continue

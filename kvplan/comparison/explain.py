@@ -20,6 +20,7 @@ from kvplan.engines.observed.reading import reading_of
 from kvplan.errors import KvplanError
 from kvplan.families import Kind
 from kvplan.model import Model
+from kvplan.settings import with_settings
 from kvplan.units import ceil_div, gib
 
 # figures that agree
@@ -143,7 +144,9 @@ def explained(
         return None
     for guess in hypotheses(model, recognised, observation):
         try:
-            predictor = Predictor(model, guess.choice, replace(recognised.settings, **dict(guess.changes)))
+            predictor = Predictor(
+                model, guess.choice, with_settings(recognised.settings, dict(guess.changes))
+            )
             theirs = infer_axis(predictor, observation) if anew else axis
             rows = [] if theirs is None else pool_rows(predictor, theirs, observation)
         except KvplanError:

@@ -11,7 +11,6 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import field, replace
 from fractions import Fraction
 from types import MappingProxyType
-from typing import Any
 
 from kvplan.comparison.predict import smallest_pool
 from kvplan.comparison.recognise import GIVEN, Recognised
@@ -25,7 +24,7 @@ from kvplan.gpu import Gpu, under_wsl
 from kvplan.model import Model
 from kvplan.record import record
 from kvplan.results import Budget, SizeResult
-from kvplan.settings import Settings
+from kvplan.settings import Settings, with_settings
 from kvplan.units import gib
 
 POOL = "available_kv_bytes"
@@ -143,14 +142,13 @@ def budget_of(
 def _placed(recognised: Recognised, observation: Observation) -> Recognised:
     """With what the log tells of where weights lie, unless somebody said it."""
     settings = recognised.settings
-    own = dict(settings.engine_options)
-    more: dict[str, Any] = {}
-    for name, value in reading_of(observation.engine).budget_changes(observation).items():
-        if not hasattr(settings, name):
-            own.setdefault(name, value)
-        elif getattr(settings, name) == getattr(_PLAIN, name):
-            more[name] = value
-    return replace(recognised, settings=replace(settings, engine_options=tuple(sorted(own.items())), **more))
+    seen = reading_of(observation.engine).budget_changes(observation)
+    more = {
+        name: value
+        for name, value in seen.items()
+        if name not in settings.own and getattr(settings, name, None) == getattr(_PLAIN, name, None)
+    }
+    return replace(recognised, settings=with_settings(settings, more))
 
 
 _PLAIN = Settings()

@@ -13,6 +13,7 @@ from kvplan.engines.observed import Observation, SettingValue, placed
 from kvplan.engines.observed.reading import reading_of
 from kvplan.errors import KvplanError
 from kvplan.gpu import Gpu
+from kvplan.own_options import OwnOptions
 from kvplan.record import record
 from kvplan.settings import Settings
 
@@ -116,13 +117,12 @@ def recognise(
         values["gpu"] = gpu
         shown["gpu"] = gpu_words or f"{gpu.slug} (its memory)"
     given = dict(overrides)
-    own.update(dict(given.pop("engine_options", ())))
+    own.update(given.pop("own", {}))
     values.update(given)
     for name, value in given.items():
         text = f"{float(value):g}" if isinstance(value, Fraction) else str(getattr(value, "slug", value))
         shown[name] = f"{text} ({GIVEN})"
-    if own and "engine_options" in _SETTINGS:
-        values["engine_options"] = tuple(sorted(own.items()))
+    values["own"] = OwnOptions.of(own)
     stated = set(shown) | ({"version"} if told else set())
     if any(setting.source == "args" for setting in observation.settings.values()):
         stated |= _DEFAULTED

@@ -170,7 +170,7 @@ def _shares(choice: Choice, asked: Settings) -> Steps:
     entry = traits_of(choice.engine.name).memory_share
     if entry is None or entry.setting not in SHARES or asked.gpu is None or asked.kv_cache_memory is not None:
         return ()
-    given = asked.gpu_memory_utilization or dict(asked.engine_options).get(entry.setting) or 0
+    given = asked.gpu_memory_utilization or asked.own.get(entry.setting) or 0
     return [
         (f"{entry.flag} {float(share):g}", with_setting(asked, entry.setting, share))
         for share in (Fraction(step, 100) for step in range(91, LARGEST_SHARE + 1))

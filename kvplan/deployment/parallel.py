@@ -16,7 +16,7 @@ def pools_per_replica(settings: Settings) -> int:
     """Pools with requests of their own: one a data-parallel rank; one an attention group (SGLang's
     ``attn_dp_size``, or ``enable_dp_attention`` with dp_size); one a GPU of a stage where attention itself is
     data-parallel (TensorRT-LLM's ``enable_attention_dp``)."""
-    groups = dict(settings.engine_options).get("attn_dp_size")
+    groups = settings.own.get("attn_dp_size")
     ways = settings.data_parallel_size * (groups if isinstance(groups, int) else 1)
     return ways * settings.tensor_parallel_size if _has(settings, "enable_attention_dp") else ways
 
@@ -30,4 +30,4 @@ def attention_ranks(settings: Settings) -> int:
 
 
 def _has(settings: Settings, option: str) -> bool:
-    return any(name == option and value is True for name, value in settings.engine_options)
+    return settings.own.get(option) is True

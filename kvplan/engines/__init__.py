@@ -73,9 +73,9 @@ def knows(engine: Engine, name: str) -> bool:
 def own_settings(engine: Engine, settings: Settings) -> Settings:
     """The settings with only those engine options that the engine knows, and with the GPUs that were named
     (``2xrtx-3090``) dealt as the engine deals them."""
-    kept = tuple(pair for pair in settings.engine_options if knows(engine, pair[0]))
-    if kept != settings.engine_options:
-        settings = replace(settings, engine_options=kept)
+    foreign = [name for name in settings.own if not knows(engine, name)]
+    if foreign:
+        settings = replace(settings, own=settings.own.without(*foreign))
     dealt = traits_of(engine.name).spread if settings.spread else None
     if dealt is not None:
         size = {dealt: getattr(settings, dealt) * settings.tensor_parallel_size}
@@ -94,7 +94,7 @@ def check_options(engines: Iterable[Engine], settings: Settings) -> None:
     """Every setting must be one that an asked engine has. Raises KvplanError(unknown-option)."""
     asked = tuple(engines)
     check_shared([engine.name for engine in asked], settings)
-    for name, _ in settings.engine_options:
+    for name in settings.own:
         if not any(knows(engine, name) for engine in asked):
             owners = [
                 owner for owner, own in OPTIONS_OF.items() if any(option.name == name for option in own)

@@ -51,7 +51,8 @@ class Asked:
 
     def option(self, name: str) -> object | None:
         """An own option's value."""
-        return dict(self.settings.engine_options).get(name)
+        value: object | None = self.settings.own.get(name)
+        return value
 
 
 @record()

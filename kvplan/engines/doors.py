@@ -17,6 +17,7 @@ from typing import NamedTuple
 from kvplan.engines.base import Choice
 from kvplan.engines.spill import spill
 from kvplan.model import Model
+from kvplan.own_options import OwnOptions
 from kvplan.record import record
 from kvplan.settings import Settings, stated_length
 
@@ -104,7 +105,7 @@ def through(model: Model, choice: Choice, settings: Settings) -> tuple[Choice, S
         return replace(choice, notes=(*choice.notes, *spilled)), settings
     door = door_of(choice.door)
     settings, begun, notes = _begin(model, choice, settings)
-    own = dict(settings.engine_options)
+    own = settings.own
     notes += _said(door, settings, own, begun)
     if settings.tokens is None and settings.max_model_len is None and not own.get("ctx_size"):
         settings = replace(settings, tokens=begun.context)
@@ -127,7 +128,7 @@ def built(model: Model, choice: Choice, settings: Settings) -> Settings:
 
 def _wish(settings: Settings) -> Wish:
     """What an option or the question says."""
-    own = dict(settings.engine_options)
+    own = settings.own
     slots, cells = own.get("parallel"), own.get("ctx_size")
     parallel = slots if isinstance(slots, int) else settings.requests if settings.requests > 1 else None
     context = stated_length(settings) or settings.tokens
@@ -197,5 +198,5 @@ def _with_options(
     model: Model, choice: Choice, settings: Settings, options: Mapping[str, object]
 ) -> tuple[Settings, tuple[str, ...]]:
     """The settings with the engine's own options, and what it leaves in host memory with them."""
-    settings = replace(settings, engine_options=tuple(sorted(options.items())))
+    settings = replace(settings, own=OwnOptions.of(options))
     return spill(model, choice, settings)

@@ -28,7 +28,7 @@ from kvplan.engines.base import (
     served_dtype,
     too_many_stages,
 )
-from kvplan.engines.options import RETENTION, EngineOption, resolve
+from kvplan.engines.options import RETENTION, EngineOption, RetainingOptions
 from kvplan.engines.retention import Retention, accuracy, retained, retention_of
 from kvplan.errors import KvplanError
 from kvplan.families import Part, Storage
@@ -64,7 +64,7 @@ class Generic:
         refusal = too_many_stages(model, settings)
         stages = min(pp, max(model.num_layers, 1))
         states = (settings.mamba_cache_dtype, settings.mamba_ssm_cache_dtype)
-        retention = retention_of(resolve(self.options, dict(settings.engine_options), self.name))
+        retention = retention_of(RetainingOptions.of(settings))
         if retention is not None and settings.decode_context_parallel_size > 1:
             raise KvplanError(
                 "unsupported-setting",
@@ -89,7 +89,7 @@ class Generic:
                 "dtype": plan.base.dtype.name,
                 "kv_cache_dtype": plan.base.kv.name,
                 **{name: word for name, word in zip(_STATE_SETTINGS, states, strict=True) if word != "auto"},
-                **({} if retention is None else dict(settings.engine_options)),
+                **({} if retention is None else settings.own),
                 "tensor_parallel_size": tp,
                 "pipeline_parallel_size": pp,
                 "decode_context_parallel_size": settings.decode_context_parallel_size,

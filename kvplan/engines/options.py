@@ -1,16 +1,23 @@
-"""Options that one engine alone has: declared as data, checked in one place, offered by the command line."""
+"""Options that one engine alone has: typed records, checked in one place, offered by the command line."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import field, fields, replace
 from fractions import Fraction
+from functools import lru_cache
+from typing import Any, TypeVar
 
-from kvplan.errors import KvplanError, did_you_mean
+from kvplan.errors import KvplanError
+from kvplan.own_options import OwnOptions
 from kvplan.record import record
+from kvplan.settings import Layout
 from kvplan.units import parse_bytes, parse_tokens
 
 Value = int | bool | str | Fraction | tuple[int, ...] | tuple[Fraction, ...] | tuple[str, ...]
+LISTS = ("counts", "shares", "ratios", "words")
+"""Kinds of options whose value is a list; one that was not given is empty."""
 
 
 @record()
@@ -150,95 +157,64 @@ def _known(word: str, choices: Iterable[str]) -> str:
     return word
 
 
+def option(kind: str, words: str, default: Value | None = None, **about: Any) -> Any:
+    """A field of a record of options. words: its help; about: as `EngineOption` has it."""
+    shown = EngineOption("", kind, words, default, **about)
+    return field(default=() if kind in LISTS else default, metadata={"option": shown})
+
+
+def options_of(kind: type[Any]) -> tuple[EngineOption, ...]:
+    """The fields of a record of options, as the command line and files read them."""
+    return tuple(replace(entry.metadata["option"], name=entry.name) for entry in fields(kind))
+
+
+T = TypeVar("T", bound="EngineOptions")
+
+
 @record()
-class Options:
-    """Every option of an engine with its value: as given, else its default."""
+class EngineOptions:
+    """The options that one engine alone has, each with its value: as given, else its default."""
 
-    values: Mapping[str, Value | None]
-
-    def flag(self, name: str) -> bool:
-        return bool(self.values[name])
-
-    def word(self, name: str) -> str | None:
-        value = self.values[name]
-        assert value is None or isinstance(value, str)
-        return value
-
-    def count(self, name: str) -> int | None:
-        value = self.values[name]
-        assert value is None or isinstance(value, int)
-        return value
-
-    def share(self, name: str) -> Fraction | None:
-        value = self.values[name]
-        assert value is None or isinstance(value, Fraction)
-        return value
-
-    def numbers(self, name: str) -> tuple[Fraction, ...]:
-        """The entries of a list, whole or not; none where it was not given."""
-        value = self.values[name]
-        assert value is None or isinstance(value, tuple)
-        return tuple(Fraction(entry) for entry in value or ())
-
-    def ratios(self, name: str) -> tuple[Fraction, ...]:
-        """The numbers of a list; none where it was not given."""
-        value = self.values[name]
-        assert value is None or isinstance(value, tuple)
-        return tuple(Fraction(entry) for entry in value or ())
-
-    def words(self, name: str) -> tuple[str, ...]:
-        """The names of a list; none where it was not given."""
-        value = self.values[name]
-        assert value is None or isinstance(value, tuple)
-        return tuple(str(entry) for entry in value or ())
+    @classmethod
+    def of(cls: type[T], settings: Layout) -> T:
+        """The engine's options among the settings. Raises KvplanError(bad-setting)."""
+        found: T = _read(cls, settings.own)
+        return found
 
 
-def resolve(options: tuple[EngineOption, ...], given: Mapping[str, object], engine: str) -> Options:
-    """The engine's options from what was given. Raises KvplanError(unknown-option | bad-setting)."""
-    known = {option.name: option for option in options}
-    for name in given:
-        if name not in known:
-            near = did_you_mean(name, known)
-            raise KvplanError(
-                "unknown-option",
-                f"{engine} has no option {name!r}",
-                help=f"did you mean {near}?" if near else f"options of {engine}: " + ", ".join(known),
-            )
-    return Options(
-        {
-            name: option.parse(given[name]) if name in given else option.default
-            for name, option in known.items()
-        }
+def _made(kind: type[Any], own: OwnOptions) -> Any:
+    given = [one for one in options_of(kind) if own.get(one.name) is not None] if own else ()
+    return kind(**{one.name: one.parse(own[one.name]) for one in given})
+
+
+_read: Callable[..., Any] = lru_cache(maxsize=4096)(_made)
+
+
+@record()
+class ServerOptions(EngineOptions):
+    """Options that vLLM and SGLang share: LoRA adapters, and a context longer than the config's."""
+
+    enable_lora: bool = option("flag", "Room for LoRA adapters beside the weights.", False)
+    max_lora_rank: int | None = option("count", "Largest rank of an adapter (vLLM's default: 16).")
+    lora_target_modules: tuple[str, ...] = option(
+        "words", "Modules that may have adapters, such as qkv_proj,o_proj (vLLM: all by default)."
+    )
+    any_length: bool = option(
+        "flag", "With max_model_len: one longer than the config's is let through.", False
+    )
+    config_length: int | None = option(
+        "count", "max_position_embeddings, where an override of the config says another."
     )
 
 
-LORA = (
-    EngineOption("enable_lora", "flag", "Room for LoRA adapters beside the weights.", default=False),
-    EngineOption("max_lora_rank", "count", "Largest rank of an adapter (vLLM's default: 16)."),
-    EngineOption(
-        "lora_target_modules",
-        "words",
-        "Modules that may have adapters, such as qkv_proj,o_proj (vLLM: all by default).",
-    ),
-)
-"""Options of the engines that serve LoRA adapters."""
-LENGTH = (
-    EngineOption(
-        "any_length",
-        "flag",
-        "With max_model_len: one longer than the config's is let through.",
-        default=False,
-    ),
-    EngineOption(
-        "config_length",
-        "count",
-        "max_position_embeddings, where an override of the config says another.",
-    ),
-)
-"""Options of the engines that refuse a context longer than the config's."""
-RETENTION = EngineOption(
-    "kv_retention",
-    "retention",
-    "Tokens of a request that stay: first and newest ones, sinks:4,window:4096 (default: all).",
-)
-"""Option of the engines that can drop tokens which the model itself would keep."""
+@record()
+class RetainingOptions(EngineOptions):
+    """The option of engines that can drop tokens which the model itself would keep."""
+
+    kv_retention: str | None = option(
+        "retention",
+        "Tokens of a request that stay: first and newest ones, sinks:4,window:4096 (default: all).",
+    )
+
+
+(RETENTION,) = options_of(RetainingOptions)

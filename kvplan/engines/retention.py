@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from kvplan.engines.options import RETENTION, Options
+from kvplan.engines.options import RETENTION, RetainingOptions
 from kvplan.errors import KvplanError
 from kvplan.record import record
 from kvplan.terms import Grows, Part, Term
@@ -36,9 +36,9 @@ class Retention:
         return self.sinks + self.window
 
 
-def retention_of(options: Options) -> Retention | None:
+def retention_of(options: RetainingOptions) -> Retention | None:
     """What the engine's option says; None: every token stays."""
-    return parsed(options.word(RETENTION.name))
+    return parsed(options.kv_retention)
 
 
 def parsed(word: object) -> Retention | None:

@@ -46,7 +46,7 @@ def check_shared(engines: Iterable[str], settings: Settings) -> None:
 
 def idle_settings(engine: str, model: Model, settings: Settings) -> tuple[str, ...]:
     """Warnings about what was given and can change nothing, with the way in which it would."""
-    own = dict(settings.engine_options)
+    own = settings.own
     found: list[str] = []
     if settings.encoder_tokens and model.encoder is None:
         found.append(f"encoder_tokens has no effect: {model.id} reads no encoder")

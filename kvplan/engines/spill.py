@@ -12,7 +12,7 @@ from kvplan.engines.base import Choice
 from kvplan.engines.folders import FOLDERS
 from kvplan.engines.traits import traits_of
 from kvplan.model import Model
-from kvplan.settings import LONGEST, Settings
+from kvplan.settings import LONGEST, Settings, with_settings
 
 PLACES = ("n_gpu_layers", "n_cpu_moe", "cpu_moe", "kv_offload", "tensor_split")
 """Options that say where layers lie: the engine's own fitting stops at them."""
@@ -44,7 +44,7 @@ def spill(model: Model, choice: Choice, settings: Settings) -> tuple[Settings, t
     if not least or settings.gpu is None:
         return settings, ()
     asked, settings = settings, own_settings(choice.engine, settings)
-    own = dict(settings.engine_options)
+    own = settings.own
     stated = settings.kv_cache_memory is not None or settings.weights is not None
     if stated or settings.max_model_len == LONGEST:
         return asked, ()
@@ -61,12 +61,11 @@ def spill(model: Model, choice: Choice, settings: Settings) -> tuple[Settings, t
             settings = replace(settings, max_model_len=least)
 
     def with_own(**more: object) -> Settings:
-        kept = {FITS: True, **own, **more}
-        return replace(settings, engine_options=tuple(sorted(kept.items())))
+        return with_settings(settings, {FITS: own.get(FITS, True), **more})
 
     def starts(**more: object) -> bool:
-        known = tuple(pair for pair in with_own(**more).engine_options if pair[0] != HOST_MEMORY)
-        return _starts(model, choice, replace(settings, engine_options=known))
+        asked = with_own(**more)
+        return _starts(model, choice, replace(asked, own=asked.own.without(HOST_MEMORY)))
 
     layers = model.num_layers
     if _has_experts(model) and starts(cpu_moe=True):

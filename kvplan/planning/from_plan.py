@@ -83,8 +83,7 @@ def load_of(plan: Plan, requests: int | None = None) -> Load:
 def base_of(plan: Plan) -> Settings:
     """The plan's settings that every candidate has."""
     changes = {name: getattr(_DEFAULTS, name) for name in (*_LAYOUT, *_POOL)}
-    own = tuple(pair for pair in plan.settings.engine_options if pair[0] not in _OWN_LAYOUT)
-    return replace(plan.settings, engine_options=own, **changes)
+    return replace(plan.settings, own=plan.settings.own.without(*_OWN_LAYOUT), **changes)
 
 
 def settings_for(plan: Plan, choice: Choice, base: Settings) -> tuple[Settings, tuple[str, ...]]:

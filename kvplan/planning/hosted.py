@@ -17,6 +17,7 @@ from kvplan.errors import KvplanError
 from kvplan.planning.ask import DEALT_WAYS, Ask
 from kvplan.planning.space import Class, classes
 from kvplan.plans.fleet import Offer
+from kvplan.settings import with_settings
 
 MOST_OFFERS = 4
 """Kinds of GPU that are looked at: who names more has not said what there is."""
@@ -51,7 +52,7 @@ def placed(asks: Sequence[Ask], whole: int | None) -> Iterator[tuple[tuple[Hoste
         if found := in_host(asks):
             yield found, tuple(dict.fromkeys(note for one in found for note in one.notes))
         return
-    said = [ask for ask in asks if HOST_MEMORY in dict(ask.base.engine_options)]
+    said = [ask for ask in asks if HOST_MEMORY in ask.base.own]
     for count in DEALT_WAYS if said else ():
         if count < whole and (found := in_host([replace(ask, max_gpus=count) for ask in said])):
             notes = dict.fromkeys(note for one in found for note in one.notes)
@@ -86,11 +87,8 @@ def _placed(ask: Ask, offer: Offer, one: Class) -> tuple[int, Hosted] | None:
         return None
     if result is None or result.refusal is not None:
         return None
-    own = dict(settings.engine_options)
-    places = {name: own[name] for name in PLACES if name in own}
-    base = replace(
-        ask.base, engine_options=tuple(sorted({**dict(ask.base.engine_options), **places}.items()))
-    )
+    places = {name: settings.own[name] for name in PLACES if name in settings.own}
+    base = with_settings(ask.base, places)
     placed = replace(
         ask,
         variants=(one.variant,),

@@ -112,7 +112,7 @@ def other_checkpoint(asked: str, taken: Model) -> str:
 
 def host_tier(ask: Ask, found: Found) -> tuple[tuple[tuple[str, object], ...], int]:
     """The flags of the tier in host memory, and the bytes that they come to."""
-    own = dict(ask.base.engine_options).get("host_memory")
+    own = ask.base.own.get("host_memory")
     if isinstance(own, int):
         return (), own * found.replicas
     if not ask.host_memory:

@@ -74,7 +74,7 @@ class Option:
             ("dp", one.data_parallel_size), ("dcp", one.decode_context_parallel_size),
         )  # fmt: skip
         named = [f"{name} {size}" for name, size in pairs if size > 1]
-        own = dict(one.engine_options)
+        own = one.own
         groups = one.tensor_parallel_size if own.get("enable_attention_dp") else own.get("attn_dp_size", 1)
         named += [f"attn dp {groups}"] if isinstance(groups, int) and groups > 1 else []
         return " · ".join([*named, *(["ep"] if experts_spread(one) else [])]) or "1 GPU"

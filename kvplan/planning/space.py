@@ -91,11 +91,11 @@ class Class(NamedTuple):
         return self.layout.adp if self.groups in WHOLE_LIMIT else 1
 
     def settings(self, base: Settings) -> Settings:
-        layout, own = self.layout, dict(base.engine_options)
+        layout, own = self.layout, base.own
         if layout.adp > 1:
-            own[self.groups] = layout.adp if self.groups in WHOLE_LIMIT else True
+            own |= {self.groups: layout.adp if self.groups in WHOLE_LIMIT else True}
         if layout.ep and self.spread:
-            own[self.spread] = layout.tp
+            own |= {self.spread: layout.tp}
         return replace(
             base,
             tensor_parallel_size=layout.tp,
@@ -105,7 +105,7 @@ class Class(NamedTuple):
             enable_expert_parallel=layout.ep and not self.spread,
             kv_cache_dtype=self.kv,
             quantization=self.variant.build or base.quantization,
-            engine_options=tuple(sorted(own.items())),
+            own=own,
         )
 
 
@@ -189,7 +189,7 @@ def _expert_ways(ask: Ask, experts: int) -> tuple[bool, ...]:
 
 def _experts_asked(ask: Ask) -> bool | None:
     """Whether experts shall lie over the ranks; False also where the user's own option says how."""
-    if axes_of(ask).spread in dict(ask.base.engine_options):
+    if axes_of(ask).spread in ask.base.own:
         return False
     return ask.expert_parallel
 

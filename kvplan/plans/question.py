@@ -14,7 +14,7 @@ from kvplan.engines.base import SAFE, Choice
 from kvplan.engines.traits import traits_of
 from kvplan.model import Model
 from kvplan.plans.plan import Plan
-from kvplan.settings import Settings
+from kvplan.settings import Settings, with_setting
 from kvplan.units import ceil_div
 
 HOST_MEMORY = "host_memory"
@@ -55,15 +55,13 @@ def settings_of(plan: Plan) -> Settings:
     )
     host = plan.require.host_memory_bytes
     if host and caches_in_host(plan):
-        own = {**dict(settings.engine_options), HOST_MEMORY: host // max(plan.replicas, 1)}
-        return replace(settings, engine_options=tuple(sorted(own.items())))
+        return with_setting(settings, HOST_MEMORY, host // max(plan.replicas, 1))
     return settings
 
 
 def without_host(settings: Settings) -> Settings:
     """The settings of a plan, whose host memory is a requirement and no flag."""
-    own = tuple(pair for pair in settings.engine_options if pair[0] != HOST_MEMORY)
-    return replace(settings, engine_options=own)
+    return replace(settings, own=settings.own.without(HOST_MEMORY))
 
 
 def question_of(plan: Plan, model: Model, choice: Choice) -> Question:

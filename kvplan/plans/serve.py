@@ -109,13 +109,12 @@ def serve_of(settings: Settings, engine: str) -> tuple[tuple[str, object], ...]:
     A planner that writes every resolved value sets it in the settings first. engine: ``vllm`` or
     ``vllm@0.32``. Raises KvplanError(unknown-engine).
     """
-    own = dict(settings.engine_options)
     found: dict[str, tuple[str, object]] = {}
     for flag in flags_of(engine).flags.values():
         if flag.setting is None or flag.setting in found:
             continue
         if flag.own is not None:
-            value = own.get(flag.setting)
+            value = settings.own.get(flag.setting)
         elif flag.setting == "speculative":
             value = _speculation(settings)
         else:
@@ -132,7 +131,7 @@ def unsaid(settings: Settings, engine: str) -> tuple[str, ...]:
     said = {flag.setting for flag in flags.flags.values()} | {flags.spread}
     said |= {option.name for option in OPTIONS_OF.get(flags.engine, ()) if not option.served}
     plain = [name for name in COMMON if name not in said and getattr(settings, name) != _DEFAULTS[name]]
-    own = [name for name, value in settings.engine_options if value is not None and name not in said]
+    own = [name for name, value in settings.own.items() if value is not None and name not in said]
     draft = ["speculative_method"] if settings.num_speculative_tokens and "speculative" not in said else []
     return (*plain, *own, *draft)
 

@@ -28,6 +28,7 @@ from kvplan.engines.vllm.profile_peak import activation_peak
 from kvplan.engines.vllm.runner import V2, runner_of
 from kvplan.engines.vllm.sampler import H100_MULTIPROCESSORS, kernel_buffer
 from kvplan.errors import KvplanError
+from kvplan.own_options import OwnOptions
 from kvplan.results import SizeResult
 from kvplan.settings import Settings
 from scripts.field_rows import Row
@@ -191,11 +192,13 @@ def _settings(row: Row, shown: Mapping[str, Any]) -> dict[str, Any]:
         "enable_expert_parallel": bool(options.get("enable_expert_parallel")),
         "speculative_method": options.get("speculative_method"),
         "num_speculative_tokens": options.get("num_speculative_tokens", 0),
-        "engine_options": (
-            ("compile_cache", state),
-            ("language_model_only", bool(options.get("language_model_only"))),
-            ("flashinfer", options.get("flashinfer", "installed")),
-            *(pair for pair in options.items() if pair[0] == "max_cudagraph_capture_size"),
+        "own": OwnOptions.of(
+            {
+                "compile_cache": state,
+                "language_model_only": bool(options.get("language_model_only")),
+                "flashinfer": options.get("flashinfer", "installed"),
+                **{name: value for name, value in options.items() if name == "max_cudagraph_capture_size"},
+            }
         ),
     }
 

@@ -18,6 +18,7 @@ from kvplan.engines.vllm.profiled import KINDS, RULES, rule_of
 from kvplan.engines.vllm.towers import Widths, patch_bytes, towers
 from kvplan.errors import KvplanError
 from kvplan.files.gpus.find import load_gpu
+from kvplan.own_options import OwnOptions
 from kvplan.results import Budget, BudgetLine, SizeResult
 from kvplan.settings import Serving
 from kvplan.units import GIB
@@ -291,7 +292,7 @@ def test_whatever_a_config_says_the_run_is_whole(name: str) -> None:
         config |= {"vision_config": part, "audio_config": part, "thinker_config": {"vision_config": part}}
         kwargs = drawn.choice(('{"max_pixels": 1}', '{"size": {"longest_edge": 0}}', '{"num_crops": 0}'))
         asked = Serving(
-            engine_options=(("mm_processor_kwargs", kwargs),), tensor_parallel_size=drawn.choice((1, 2, 8))
+            own=OwnOptions.of({"mm_processor_kwargs": kwargs}), tensor_parallel_size=drawn.choice((1, 2, 8))
         )
         run = encoder_run(
             replace(plain, architecture=name, config=config),

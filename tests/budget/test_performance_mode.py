@@ -59,7 +59,7 @@ def test_every_size_up_to_32_is_captured() -> None:
 def test_a_command_says_it(word: str) -> None:
     (reading,) = started_readings(f"vllm serve Qwen/Qwen3-8B --performance-mode {word}", "h100")
     assert reading.plan is not None
-    assert dict(reading.plan.settings.engine_options)["performance_mode"] == word
+    assert reading.plan.settings.own["performance_mode"] == word
     assert not reading.plan.unread
 
 

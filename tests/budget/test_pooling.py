@@ -12,6 +12,7 @@ import kvplan
 from kvplan.api.launching import started_readings
 from kvplan.engines.vllm.architectures import GENERATING
 from kvplan.engines.vllm.class_roles import is_pooling
+from kvplan.own_options import OwnOptions
 from kvplan.settings import Settings
 
 CONFIG = {
@@ -80,7 +81,7 @@ def test_of_an_id_its_name_says_it(name: str, pools: bool) -> None:
 def test_what_is_asked_for_goes_before(tmp_path: Path) -> None:
     model = kvplan.load_model(folder(tmp_path, POOLING))
     for word, pools in (("generate", False), ("pooling", True), ("auto", True)):
-        assert is_pooling(model, Settings(engine_options=(("runner", word),))) is pools
+        assert is_pooling(model, Settings(own=OwnOptions.of({"runner": word}))) is pools
 
 
 def test_it_has_neither_head_nor_sampler_nor_full_graphs(tmp_path: Path) -> None:
@@ -133,5 +134,5 @@ def test_commands_say_it(release: str, flag: str, read: str | None) -> None:
     text = f"docker run vllm/vllm-openai:{release} --model Qwen/Qwen3-8B --max-model-len 8192 {flag}"
     (reading,) = started_readings(text, "h100")
     assert reading.plan is not None
-    assert dict(reading.plan.settings.engine_options).get("runner") == read
+    assert reading.plan.settings.own.get("runner") == read
     assert not reading.plan.unread

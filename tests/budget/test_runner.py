@@ -9,6 +9,7 @@ from kvplan.engines.vllm import boards
 from kvplan.engines.vllm.boards import board_of
 from kvplan.engines.vllm.runner import V1, V2, row_of, rows, runner_of
 from kvplan.files.gpus.find import load_gpu
+from kvplan.own_options import OwnOptions
 from kvplan.settings import Settings
 
 
@@ -52,7 +53,7 @@ def test_quantisation_asked_for_counts_where_only_plain_classes_are_served() -> 
 def test_what_is_asked_for_wins() -> None:
     model = kvplan.load_model("Qwen/Qwen3-8B")
     for word in (V1, V2):
-        asked = Settings(engine_options=(("model_runner", word),))
+        asked = Settings(own=OwnOptions.of({"model_runner": word}))
         assert {runner_of(model, asked, release) for release in ("0.21", "0.24", "0.33")} == {word}
 
 

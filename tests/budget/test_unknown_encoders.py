@@ -20,6 +20,7 @@ from kvplan.engines.vllm.unknown_encoder import IMAGES_ALONE, unknown_most
 from kvplan.errors import KvplanError
 from kvplan.files.cards.find import list_cards, load_card
 from kvplan.model import Model
+from kvplan.own_options import OwnOptions
 from kvplan.results import SizeResult
 from kvplan.settings import Serving
 from kvplan.units import GIB
@@ -137,8 +138,8 @@ def test_granite_speech_hears_500_seconds_at_once(name: str) -> None:
     model, runs = load_card(name), set()
     for length in (4096, 32_768):
         for count in (1, 8):
-            limit = (("limit_mm_per_prompt", f'{{"audio": {count}}}'),)
-            asked = Serving(engine_options=limit)
+            limit = OwnOptions.of({"limit_mm_per_prompt": f'{{"audio": {count}}}'})
+            asked = Serving(own=limit)
             run = encoder_run(model, asked, "0.33", seqs=1, tokens=2048, length=length, element=2)
             assert run is not None
             assert run.known
@@ -171,8 +172,8 @@ def test_molmo2_keeps_what_each_layer_gives() -> None:
     run = _run("Molmo2ForConditionalGeneration", _MOLMO2, 36_864)
     assert run.source == "1 video item of 31,872 tokens"
     assert run.peak_bytes >= 384 * 729 * 25 * 1152 * 2
-    image = (("limit_mm_per_prompt", '{"video": 0}'),)
-    assert _run("Molmo2ForConditionalGeneration", _MOLMO2, 36_864, engine_options=image).source == (
+    image = OwnOptions.of({"limit_mm_per_prompt": '{"video": 0}'})
+    assert _run("Molmo2ForConditionalGeneration", _MOLMO2, 36_864, own=image).source == (
         "5 image items of 1,400 tokens"
     )
 
@@ -282,8 +283,8 @@ def test_an_image_at_a_time_takes_one_image_s_peak() -> None:
     model = replace(load_card("qwen3-8b"), architecture="DeepseekOCRForCausalLM")
     runs = {}
     for count in (1, 11, 64):
-        limit = (("limit_mm_per_prompt", f'{{"image": {count}}}'),)
-        asked = Serving(engine_options=limit)
+        limit = OwnOptions.of({"limit_mm_per_prompt": f'{{"image": {count}}}'})
+        asked = Serving(own=limit)
         run = encoder_run(model, asked, "0.33", seqs=1, tokens=8192, length=8192, element=2)
         assert run is not None
         runs[count] = run
@@ -326,8 +327,8 @@ _KEYE = {"vision_config": {"hidden_size": 1152, "intermediate_size": 4304, "patc
 )
 def test_keye_has_frames_where_images_leave_room(name: str, limits: str | None, source: str) -> None:
     """As many frames as all images of a prompt leave of 32,768: of 999 images none, and then one."""
-    options = (("limit_mm_per_prompt", limits),) if limits else ()
-    run = _run(name, _KEYE, 32_768, engine_options=options)
+    options = OwnOptions.of({"limit_mm_per_prompt": limits} if limits else {})
+    run = _run(name, _KEYE, 32_768, own=options)
     assert run.source == source
     assert run.peak_bytes
 
@@ -385,7 +386,7 @@ def test_deepseek_ocr_2_runs_an_image_at_a_time() -> None:
 def test_phi_4_hears_one_sound_after_another() -> None:
     """Where no image is served: 1,504 columns of 80 and 188 embeddings of each sound beside one in its
     convolutions, 1,024 channels of 752 × 40."""
-    run = _card("phi-4-multimodal", engine_options=(("limit_mm_per_prompt", '{"image": 0}'),))
+    run = _card("phi-4-multimodal", own=OwnOptions.of({"limit_mm_per_prompt": '{"image": 0}'}))
     assert run.source == "43 audio items of 188 tokens"
     assert 1024 * 752 * 40 * 2 < run.peak_bytes - 42 * (1504 * 80 + 188 * 3072) * 2 < 1024 * 752 * 40 * 2 * 3
     assert _card("phi-4-multimodal").source.endswith("image item of 10,065 tokens")

@@ -75,7 +75,7 @@ ASKED = {"tokens", "encoder_tokens", "requests"}
 NOT_ONE_BY_ONE = {
     "answer_tokens",
     "kv_cache_memory",
-    "engine_options",
+    "own",
     "media",
     "speculative_model",
     "num_speculative_tokens",

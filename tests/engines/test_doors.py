@@ -27,7 +27,7 @@ def _start(name: str, model: str, gpu: str, wish: Wish, *, gpus: int = 1) -> tup
     """Options, notes in one, and GPUs of a program's own start."""
     asked = Settings(gpu=load_gpu(gpu), pipeline_parallel_size=gpus)
     found, notes = start(kvplan.load_model(model), choose(name), asked, wish)
-    return dict(found.engine_options), " | ".join(notes), found.pipeline_parallel_size
+    return dict(found.own), " | ".join(notes), found.pipeline_parallel_size
 
 
 @pytest.mark.parametrize(

@@ -9,12 +9,12 @@ from typing import Any
 import pytest
 
 import kvplan
-from kvplan.engines.options import resolve
-from kvplan.engines.transformers.options import OPTIONS
+from kvplan.engines.transformers.options import TransformersOptions
 from kvplan.engines.transformers.paged import NotPagedError, Paged, paged_of
 from kvplan.engines.transformers.sectors import Batch, Geometry, Kind, footprint, needs, running, sectors_left
 from kvplan.errors import KvplanError
 from kvplan.model import Model
+from kvplan.own_options import OwnOptions
 from kvplan.settings import Settings
 from kvplan.units import GIB
 from tests.engines.transformers_paged import HAVE, Library
@@ -27,12 +27,13 @@ ONE: dict[str, Any] = {"engine": "transformers", "continuous_batching": True}
 def paged(model: Model, **options: Any) -> Paged | None:
     asked = {name: value for name, value in options.items() if name not in ("tokens", "requests", "page")}
     settings = Settings(
+        own=OwnOptions.of(asked),
         max_num_batched_tokens=options.get("tokens"),
         max_num_seqs=options.get("requests"),
         block_size=options.get("page"),
     )
     try:
-        return paged_of(model, settings, resolve(OPTIONS, asked, "transformers"))
+        return paged_of(model, settings, TransformersOptions.of(settings))
     except NotPagedError:
         return None
 

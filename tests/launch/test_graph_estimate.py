@@ -32,7 +32,7 @@ def test_the_variable_is_read(word: str, read: bool | None, named: bool) -> None
     """Off is a setting; what is no number is named as not read."""
     (reading,) = started_readings(f"{NAME}={word} vllm serve Qwen/Qwen3-8B --max-model-len 8192", "h100")
     assert reading.plan is not None
-    assert dict(reading.plan.settings.engine_options).get("estimate_cudagraphs") is read
+    assert reading.plan.settings.own.get("estimate_cudagraphs") is read
     assert reading.plan.unread == ((f"{NAME}={word}",) if named else ())
 
 

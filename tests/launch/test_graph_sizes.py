@@ -26,7 +26,7 @@ def test_sizes_are_read(words: str) -> None:
     (reading,) = started_readings(f"vllm serve Qwen/Qwen3-8B --max-model-len 8192 {words}", "h100")
     assert reading.plan is not None
     assert reading.plan.unread == ()
-    assert dict(reading.plan.settings.engine_options)["cudagraph_capture_sizes"] == SIZES
+    assert reading.plan.settings.own["cudagraph_capture_sizes"] == SIZES
 
 
 @pytest.mark.parametrize(

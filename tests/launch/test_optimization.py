@@ -23,5 +23,5 @@ def test_the_level_is_read(words: str, eager: bool, mode: str | None, unread: tu
     assert reading.plan is not None
     settings = reading.plan.settings
     assert settings.enforce_eager is eager
-    assert dict(settings.engine_options).get("cudagraph_mode") == mode
+    assert settings.own.get("cudagraph_mode") == mode
     assert reading.plan.unread == unread

@@ -31,7 +31,7 @@ def test_the_variable_is_read(variable: str, read: str | None, named: bool) -> N
     """Off is a setting; what is no number of vLLM's is named as not read."""
     (reading,) = started_readings(f"{variable} {SERVE}".strip(), "h100")
     assert reading.plan is not None
-    assert dict(reading.plan.settings.engine_options).get("flashinfer") == read
+    assert reading.plan.settings.own.get("flashinfer") == read
     assert reading.plan.unread == ((variable,) if named else ())
 
 

@@ -10,6 +10,7 @@ from typing import Any
 
 import yaml
 
+from kvplan.own_options import OwnOptions
 from kvplan.plans.flags import parse_flag
 from kvplan.plans.plan import Plan
 from kvplan.plans.serve import flags_of
@@ -116,4 +117,4 @@ def _settings(engine: str, found: dict[str, Any], plan: Plan) -> Settings:
             own[str(flag.setting)] = parsed
         else:
             values[str(flag.setting)] = Fraction(parsed) if isinstance(parsed, float) else parsed
-    return Settings(engine_options=tuple(sorted(own.items())), **values)
+    return Settings(own=OwnOptions.of(own), **values)

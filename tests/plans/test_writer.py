@@ -17,6 +17,7 @@ from kvplan.engines import ENGINES, OPTIONS_OF
 from kvplan.errors import KvplanError
 from kvplan.files.plans.fleet import read_fleet
 from kvplan.files.plans.receipts import read_receipt
+from kvplan.own_options import OwnOptions
 from kvplan.plans.flags import parse_flag
 from kvplan.plans.plan import QUALITIES, Evidence, Plan, Requirements
 from kvplan.plans.receipt import Figure, Receipt
@@ -206,7 +207,7 @@ def test_the_flags_of_every_engine_come_back(engine: str) -> None:
             value = "window:64"
         parsed = parse_flag(flag, value)
         pair = ((flag.setting, parsed),)
-        made = Settings(engine_options=pair) if flag.own is not None else Settings(**{flag.setting: parsed})
+        made = Settings(own=OwnOptions(pair)) if flag.own is not None else Settings(**{flag.setting: parsed})
         written = dict(serve_of(made, engine))
         if flag.kind == "word" and flag.own is None and parsed == "auto":
             continue  # the default is not written

@@ -12,6 +12,7 @@ pytest.importorskip("torch", reason="torch is not installed")
 import kvplan
 from kvplan.engines.tensors import Layout, layout_of
 from kvplan.engines.transformers import kernels
+from kvplan.own_options import OwnOptions
 from kvplan.settings import Settings
 from kvplan.units import MIB
 from kvplan.validate.attention import AttentionError
@@ -20,7 +21,7 @@ from kvplan.validate.engine_kernels import attend_with_engine
 from kvplan.validate.memory import allocate
 
 pytestmark = pytest.mark.skipif(not kernels.are_here(), reason="transformers 5.20 or newer is not installed")
-OWN = (("continuous_batching", True),)
+OWN = OwnOptions.of({"continuous_batching": True})
 
 
 def small(layers: int, *, window: int | None = None, full: int = 1) -> dict[str, Any]:
@@ -38,7 +39,7 @@ def small(layers: int, *, window: int | None = None, full: int = 1) -> dict[str,
 
 def laid(config: dict[str, Any], tokens: int = 700, page: int = 64) -> Layout:
     model = kvplan.load_model(config)
-    settings = Settings(tokens=tokens, kv_cache_memory=24 * MIB, block_size=page, engine_options=OWN)
+    settings = Settings(tokens=tokens, kv_cache_memory=24 * MIB, block_size=page, own=OWN)
     return layout_of(model, "transformers", "5.23", settings)
 
 

@@ -67,7 +67,7 @@ def asks_of(
 
 def groups_of(base: Settings) -> tuple[int, ...] | None:
     """Attention groups that the user's own options ask for."""
-    own = dict(base.engine_options)
+    own = base.own
     if own.get("enable_dp_attention"):
         raise KvplanError(
             "bad-usage", "a plan varies dp itself: enable_dp_attention is not taken", help="--attn-dp-size 8"
@@ -90,15 +90,15 @@ def own_words(
     Both types where -ctk or -ctv was given, of which the smaller counts as the format; host memory for the
     cache itself. As they are for an engine without such options.
     """
-    own = dict(base.engine_options)
+    own = base.own
     types = None
     if own.keys() & set(_CACHE_TYPES):
         own |= {name: str(own.get(name) or "f16") for name in _CACHE_TYPES}
         words = [str(own[name]) for name in _CACHE_TYPES]
         types = (min(words, key=lambda word: kv_dtype(word).key_packing(32).bytes_for(32)),)
     if host_memory and any(option.name == HOST_MEMORY for option in choice.engine.options):
-        own[HOST_MEMORY], host_memory = host_memory, 0
-    return replace(base, engine_options=tuple(sorted(own.items()))), types, host_memory
+        own, host_memory = own | {HOST_MEMORY: host_memory}, 0
+    return replace(base, own=own), types, host_memory
 
 
 def speed_for(engine: str) -> SpeedOf:

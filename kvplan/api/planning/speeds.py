@@ -23,7 +23,7 @@ def speed_of(engine: str) -> SpeedOf:
 
     def speed(model: Model, gpu: Gpu, settings: Settings, running: Running) -> Speed | Rejection:
         shape, node = running.shape, running.node_bytes_per_second
-        own = dict(settings.engine_options)
+        own = settings.own
         if any(own.get(name) for name in SWITCHES) or own.get(GROUPS, 1) != 1:
             return Rejection("no-speed", "data-parallel attention inside tensor parallelism is not estimated")
         try:

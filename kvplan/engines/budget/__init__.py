@@ -31,7 +31,7 @@ def divides(engine: str, settings: Settings | None = None) -> bool:
     if engine not in BUDGETS:
         return False
     option = traits_of(engine).divides_with
-    return option is None or (settings is not None and bool(dict(settings.engine_options).get(option)))
+    return option is None or (settings is not None and bool(settings.own.get(option)))
 
 
 _WAYS = (2, 4, 8, 16)

@@ -9,21 +9,20 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from kvplan.engines.llamacpp.options import OPTIONS
+from kvplan.engines.llamacpp.options import LlamacppOptions
 from kvplan.engines.llamacpp.pool import Machine, cells_that_fit, context_for, streams_of
-from kvplan.engines.options import Options, resolve
 from kvplan.errors import KvplanError
 from kvplan.model import Model
 from kvplan.settings import Serving, Settings
 
 
-def options_of(model: Model, settings: Serving) -> Options:
+def options_of(model: Model, settings: Serving) -> LlamacppOptions:
     """Every option with its value, ``ctx_size: 0`` as the model's own length.
 
-    Raises KvplanError(bad-setting | unknown-option).
+    Raises KvplanError(bad-setting).
     """
-    options = resolve(OPTIONS, dict(settings.engine_options), "llamacpp")
-    if options.count("ctx_size") != 0:
+    options = LlamacppOptions.of(settings)
+    if options.ctx_size != 0:
         return options
     own = model.max_model_len
     if own is None:
@@ -32,14 +31,16 @@ def options_of(model: Model, settings: Serving) -> Options:
             "--ctx-size 0 is the model's own length, which is not known",
             help="--ctx-size 32768",
         )
-    return _with_context(options, own * (1 if options.values["fit"] is False else streams_of(options)))
+    return _with_context(options, own * (1 if options.fit is False else streams_of(options)))
 
 
-def served_context(model: Model, settings: Settings, options: Options, machine: Machine) -> Options:
+def served_context(
+    model: Model, settings: Settings, options: LlamacppOptions, machine: Machine
+) -> LlamacppOptions:
     """With the context that the server takes by itself (``fit_ctx``), where requests of a length are asked
     about: its own, or what the memory holds of it."""
-    least, own = options.count("fit_ctx"), model.max_model_len
-    given = options.count("ctx_size") is not None or settings.max_model_len is not None
+    least, own = options.fit_ctx, model.max_model_len
+    given = options.ctx_size is not None or settings.max_model_len is not None
     if least is None or given or settings.tokens is None or own is None:
         return options
     context, cells = context_for(options, own, 1), own
@@ -60,5 +61,5 @@ def _spare(model: Model, settings: Settings) -> int:
     return spare_bytes(model, settings)
 
 
-def _with_context(options: Options, cells: int) -> Options:
-    return Options({**options.values, "ctx_size": cells})
+def _with_context(options: LlamacppOptions, cells: int) -> LlamacppOptions:
+    return replace(options, ctx_size=cells)

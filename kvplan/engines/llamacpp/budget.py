@@ -24,9 +24,8 @@ from kvplan.engines.llamacpp.converted import converted, tensors_of
 from kvplan.engines.llamacpp.ggml_types import known_mixture
 from kvplan.engines.llamacpp.memory import place
 from kvplan.engines.llamacpp.models import uses_flash
-from kvplan.engines.llamacpp.options import LEAST_CONTEXT, keeps_free, not_counted
+from kvplan.engines.llamacpp.options import LEAST_CONTEXT, LlamacppOptions, keeps_free, not_counted
 from kvplan.engines.llamacpp.pool import split_of
-from kvplan.engines.options import Options
 from kvplan.errors import KvplanError, RefusedError
 from kvplan.gpu import Gpu
 from kvplan.model import Model
@@ -61,7 +60,7 @@ def fit(model: Model, choice: Choice, settings: Serving, start: Start) -> Fit:
     options = options_of(model, settings)
     _check_mixture(model, settings)
     try:
-        if not uses_flash(model, options.flag("flash_attn")) and stated_context(options, settings) is None:
+        if not uses_flash(model, options.flash_attn) and stated_context(options, settings) is None:
             raise RefusedError(
                 "no-memory",
                 "without flash attention the compute buffer grows with the context, which was not given",
@@ -97,11 +96,11 @@ def _kept_line(kept: int) -> tuple[BudgetLine, ...]:
     return (exact("kept free", kept, said),) if kept else ()
 
 
-def _shortens(settings: Serving, options: Options, spare: int) -> Shortens | None:
+def _shortens(settings: Serving, options: LlamacppOptions, spare: int) -> Shortens | None:
     """``--fit``, on by default: without -c the context shrinks, 4,096 tokens at the least."""
-    if options.count("ctx_size") is not None or options.values["fit"] is False:
+    if options.ctx_size is not None or options.fit is False:
         return None
-    return Shortens(options.count("fit_ctx") or LEAST_CONTEXT, spare, "--fit")
+    return Shortens(options.fit_ctx or LEAST_CONTEXT, spare, "--fit")
 
 
 def spare_bytes(model: Model, settings: Serving) -> int:
@@ -140,7 +139,7 @@ def left_on(gpu: Gpu, weights: Weights) -> list[int]:
     return left
 
 
-def extra_rooms(model: Model, settings: Serving, options: Options) -> tuple[int, ...]:
+def extra_rooms(model: Model, settings: Serving, options: LlamacppOptions) -> tuple[int, ...]:
     """Bytes that each GPU of a row has for its cache beyond the one that has the least; none where all GPUs
     are of one kind, or the weights are not known."""
     gpu = settings.gpu
@@ -153,17 +152,17 @@ def extra_rooms(model: Model, settings: Serving, options: Options) -> tuple[int,
     return tuple(amount - min(left) for amount in left)
 
 
-def _hosted_words(weights: Weights, started: SizeResult, options: Options) -> tuple[str, ...]:
+def _hosted_words(weights: Weights, started: SizeResult, options: LlamacppOptions) -> tuple[str, ...]:
     """How much of the weights whole layers, or their experts, keep in host memory."""
     hosted = any(started.settings.get(name) for name in ("layers_on_host", "expert_layers_on_host"))
     if not hosted or not weights.places or not weights.places[-1]:
         return ()
     amount = weights.places[-1]
-    said = "" if options.count("host_memory") is not None else not_counted(amount)
+    said = "" if options.host_memory is not None else not_counted(amount)
     return (f"weights of {gib(amount)} lie in host memory{said}",)
 
 
-def host_weights(model: Model, settings: Serving, options: Options) -> int:
+def host_weights(model: Model, settings: Serving, options: LlamacppOptions) -> int:
     """Bytes of the weights that lie in host memory; 0 where they are not known, or were stated."""
     try:
         places = _weights(model, settings, options).places
@@ -172,9 +171,9 @@ def host_weights(model: Model, settings: Serving, options: Options) -> int:
     return places[-1] if places else 0
 
 
-def _dealt_words(gpu: Gpu, settings: Serving, options: Options) -> str:
+def _dealt_words(gpu: Gpu, settings: Serving, options: LlamacppOptions) -> str:
     split = ",".join(map(str, split_of(settings, options)))
-    how = "as stated" if options.ratios("tensor_split") else "by their memory"
+    how = "as stated" if options.tensor_split else "by their memory"
     return (
         f"layers are dealt {how} (--tensor-split {split}); the memory is that of the GPU with the least left"
     )
@@ -203,7 +202,7 @@ def _check_mixture(model: Model, settings: Serving) -> None:
     known_mixture(settings.quantization)
 
 
-def _weights(model: Model, settings: Serving, options: Options) -> Weights:
+def _weights(model: Model, settings: Serving, options: LlamacppOptions) -> Weights:
     """Of the fullest device, as stated or from the GGUF's list of tensors. Raises RefusedError."""
     devices = settings.pipeline_parallel_size
     if settings.weights is not None:
@@ -215,7 +214,7 @@ def _weights(model: Model, settings: Serving, options: Options) -> Weights:
     for device, amount, looked_up in _dealt(tensors, devices, options, split_of(settings, options)):
         places[devices if device is None else device] += amount
         hosted = max(hosted, amount) if device is None and not looked_up else hosted
-    encoder = (encoder_bytes(model) or 0) if options.flag("mmproj") else 0
+    encoder = (encoder_bytes(model) or 0) if options.mmproj else 0
     places[0] += encoder
     source += f"; mmproj {encoder:,} B" if encoder else ""
     found = ModelWeights(max(places[:-1]), sum(tensors.values()) + encoder, "GGUF tensors")
@@ -237,12 +236,12 @@ def encoder_bytes(model: Model) -> int | None:
 FLOAT16_BYTES = 2
 
 
-def _encoder_words(model: Model, options: Options, shape: Shape) -> tuple[str, ...]:
+def _encoder_words(model: Model, options: LlamacppOptions, shape: Shape) -> tuple[str, ...]:
     """What is to be known of the encoder of images, where the model has one."""
     if not shape.is_multimodal:
         return ()
     amount = encoder_bytes(model)
-    if options.flag("mmproj"):
+    if options.mmproj:
         if amount is None:
             return ("the encoder of images (mmproj) is not counted: its tensors are not known",)
         return ("of the encoder of images the weights are counted, what it computes with is not",)
@@ -284,15 +283,15 @@ def _tensors(model: Model, settings: Serving) -> tuple[Mapping[str, int], str]:
 
 
 def _dealt(
-    tensors: Mapping[str, int], devices: int, options: Options, split: tuple[int, ...]
+    tensors: Mapping[str, int], devices: int, options: LlamacppOptions, split: tuple[int, ...]
 ) -> list[tuple[int | None, int, bool]]:
     """The device (None: host) and bytes of each tensor, and whether rows of it are looked up instead of
     multiplied; a tied embedding lies with the output once more."""
-    n_gpu_layers = options.count("n_gpu_layers")
+    n_gpu_layers = options.n_gpu_layers
     numbered = {name: int(found[1]) for name in tensors if (found := _LAYER.match(name))}
     layers = max(numbered.values(), default=-1) + 1
     places = place(layers, devices, n_gpu_layers, split)
-    hosted = layers if options.flag("cpu_moe") else options.count("n_cpu_moe") or 0
+    hosted = layers if options.cpu_moe else options.n_cpu_moe or 0
     shares = split or (1,) * devices
     last = max(at for at, share in enumerate(shares) if share)
     output = last if n_gpu_layers is None or n_gpu_layers > 0 else None

@@ -15,10 +15,9 @@ from kvplan.architectures.config.activation_shape import Shape
 from kvplan.engines.llamacpp.graph import COPIES, Copied, reserve
 from kvplan.engines.llamacpp.memory import PAD, Context
 from kvplan.engines.llamacpp.models import uses_flash
-from kvplan.engines.llamacpp.options import MAX_SLOTS
+from kvplan.engines.llamacpp.options import MAX_SLOTS, LlamacppOptions
 from kvplan.engines.llamacpp.pool import context_for, machine_of, streams_of
 from kvplan.engines.llamacpp.store import store_for
-from kvplan.engines.options import Options
 from kvplan.model import Model
 from kvplan.results import BudgetLine, SizeResult
 from kvplan.settings import Serving
@@ -31,38 +30,40 @@ _SHARE = 8
 """An eighth of it: how far experts and unusual layers are from the formula."""
 
 
-def stated_context(options: Options, settings: Serving) -> Context | None:
+def stated_context(options: LlamacppOptions, settings: Serving) -> Context | None:
     """The context where somebody gave it: the masks have a cell for each of its cells."""
-    if options.count("ctx_size") is None and settings.max_model_len is None:
+    if options.ctx_size is None and settings.max_model_len is None:
         return None
-    return context_for(options, settings.max_model_len or 0, options.count("parallel") or 1)
+    return context_for(options, settings.max_model_len or 0, options.parallel or 1)
 
 
-def _filled(model: Model, options: Options, settings: Serving, started: SizeResult, free: int) -> Context:
+def _filled(
+    model: Model, options: LlamacppOptions, settings: Serving, started: SizeResult, free: int
+) -> Context:
     """A context that takes what is free: of as many slots as that are where one cache holds all of them, else
     of the model's own length at most.
 
     The masks have a cell for each of its cells: with the masks of one slot a full context would not start.
     """
-    per_cell, own = started.per_gpu.bytes_per_token, options.count("fit_ctx") is not None
+    per_cell, own = started.per_gpu.bytes_per_token, options.fit_ctx is not None
     longest = context_for(options, settings.max_model_len or model.max_model_len or PAD, 1)
     if not per_cell:
         return longest
-    slots = 1 if own or not options.flag("kv_unified") else options.count("parallel") or MAX_SLOTS
+    slots = 1 if own or not options.kv_unified else options.parallel or MAX_SLOTS
     cells = min(int(max(free, 0) // per_cell) // streams_of(options), slots * longest.cells)
     return longest._replace(cells=round_up(max(cells, 1), PAD))
 
 
-def _takes_all(options: Options, settings: Serving) -> bool:
+def _takes_all(options: LlamacppOptions, settings: Serving) -> bool:
     """Whether the context is known to take what there is."""
-    own = options.count("fit_ctx") is not None and settings.max_model_len is None
-    return (options.flag("kv_unified") or own) and options.count("ctx_size") is None
+    own = options.fit_ctx is not None and settings.max_model_len is None
+    return (options.kv_unified or own) and options.ctx_size is None
 
 
 def compute_line(
     model: Model,
     shape: Shape,
-    options: Options,
+    options: LlamacppOptions,
     settings: Serving,
     started: SizeResult,
     free: int,
@@ -73,7 +74,7 @@ def compute_line(
     context; hosted: the largest matrix in host memory."""
     stated = stated_context(options, settings)
     filled = _filled(model, options, settings, started, free)
-    flash = uses_flash(model, options.flag("flash_attn"))
+    flash = uses_flash(model, options.flash_attn)
     if flash and _takes_all(options, settings) and started.per_gpu.bytes_per_token:
         ends = [filled]
     elif stated is not None:
@@ -82,24 +83,22 @@ def compute_line(
         ends = [filled._replace(cells=min(round_up(filled.ubatch, PAD), filled.cells)), filled]
     copied = [Copied(hosted, _cache_of_a_layer(model, options, settings, context)) for context in ends]
     copies = COPIES if is_pipelined(model, options, settings) else 1
-    return graph_interval(
-        model, shape, ends, flash_attn=options.flag("flash_attn"), copied=copied, copies=copies
-    )
+    return graph_interval(model, shape, ends, flash_attn=options.flash_attn, copied=copied, copies=copies)
 
 
-def is_pipelined(model: Model, options: Options, settings: Serving) -> bool:
+def is_pipelined(model: Model, options: LlamacppOptions, settings: Serving) -> bool:
     """Several GPUs with all layers, none of whose tensors or caches lie elsewhere, take turns
     (src/llama-context.cpp, pipeline_parallel)."""
-    layers = options.count("n_gpu_layers")
+    layers = options.n_gpu_layers
     whole = layers is None or layers > model.num_layers
-    apart = options.flag("cpu_moe") or options.count("n_cpu_moe") or not options.flag("kv_offload")
+    apart = options.cpu_moe or options.n_cpu_moe or not options.kv_offload
     return settings.pipeline_parallel_size > 1 and whole and not apart
 
 
-def _cache_of_a_layer(model: Model, options: Options, settings: Serving, context: Context) -> int:
+def _cache_of_a_layer(model: Model, options: LlamacppOptions, settings: Serving, context: Context) -> int:
     """Keys and values of the largest cache among layers in host memory; with --no-kv-offload attention is
     computed there as well."""
-    if not options.flag("kv_offload"):
+    if not options.kv_offload:
         return 0
     machine = machine_of(model, store_for(model, settings, options), settings, options)
     hosted = (cache for cache in machine.host if cache.tensor.group != "state")

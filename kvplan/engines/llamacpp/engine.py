@@ -31,18 +31,19 @@ from kvplan.engines.class_rules import check_class
 from kvplan.engines.llamacpp.asked import options_of, served_context
 from kvplan.engines.llamacpp.memory import PAD, Cache, Context, caches_of, layout_of
 from kvplan.engines.llamacpp.models import has_window_cache, refusal_of, uses_flash
-from kvplan.engines.llamacpp.options import OPTIONS, not_counted
+from kvplan.engines.llamacpp.options import OPTIONS, LlamacppOptions, not_counted
 from kvplan.engines.llamacpp.pool import Machine, answer, context_for, longest_slot, machine_of
 from kvplan.engines.llamacpp.shift import check_retention, shifted
 from kvplan.engines.llamacpp.store import ggml_word, store_for
-from kvplan.engines.options import RETENTION, EngineOption, Options
+from kvplan.engines.options import EngineOption
 from kvplan.engines.retention import parsed
 from kvplan.errors import KvplanError
 from kvplan.families import SlidingWindow, Storage
 from kvplan.model import Model
+from kvplan.own_options import OwnOptions
 from kvplan.record import changed, record
 from kvplan.results import EngineRef, LayerTerms, ModelRef, PerGpu, Refusal, Request, SizeResult, Total
-from kvplan.settings import Serving, Settings
+from kvplan.settings import Serving, Settings, with_setting, with_settings
 from kvplan.units import MIB, human_bytes
 
 
@@ -61,14 +62,14 @@ class LlamaCpp:
         machine = compiled.machine
         options = served_context(model, settings, compiled.options, machine)
         context = context_for(options, settings.max_model_len or tokens, settings.requests)
-        if settings.tokens is None and options.count("ctx_size") is not None:
+        if settings.tokens is None and options.ctx_size is not None:
             tokens = min(tokens, context.cells)  # a request as long as its slot
         refusal, pool = compiled.refusal, None
         if refusal is None:
             refusal, pool = answer(machine, context, options, model, settings, tokens)
         held = NOTHING_HELD
         if compiled.refusal is None:
-            full = bool(options.word(RETENTION.name)) and tokens >= context.cells
+            full = bool(options.kv_retention) and tokens >= context.cells
             held = _held(machine, context, settings.requests, tokens, full=full)
         host = machine.host_bytes(context)
         sized = answer_of(
@@ -83,7 +84,7 @@ class LlamaCpp:
                 "n_ctx_seq": context.cells,
                 "n_seq_max": context.slots,
                 "host_kv_bytes": host,
-                **({"context_shift": True} if options.word(RETENTION.name) else {}),
+                **({"context_shift": True} if options.kv_retention else {}),
             },
             warnings=(
                 warning,
@@ -106,42 +107,40 @@ class LlamaCpp:
         """The settings as llama-server takes them: so many slots of such a length as -np and -c, the cache's
         type as -ctk and -ctv. They give the same answer. A unified cache is what all requests hold together,
         and at least one of that length."""
-        own = {name: value for name, value in settings.engine_options if name != "fit_ctx"}
+        own = settings.own.without("fit_ctx")
         if settings.kv_cache_dtype != "auto":
             word = ggml_word(settings.kv_cache_dtype)
-            own = {"cache_type_k": word, "cache_type_v": word, **own}
+            own = OwnOptions.of({"cache_type_k": word, "cache_type_v": word}) | own
         retention = parsed(own.get("kv_retention"))
         length = length if retention is None else min(length, retention.kept)
         each = min(length, settings.tokens or length) if own.get("kv_unified") else length
-        own = {**own, "parallel": slots, "ctx_size": max(length, slots * each)}
+        own |= {"parallel": slots, "ctx_size": max(length, slots * each)}
         return replace(
             settings,
             kv_cache_dtype="auto",
             max_model_len=None,
             max_num_seqs=None,
-            engine_options=tuple(sorted(own.items())),
+            own=own,
         )
 
     def trials(self, model: Model, settings: Settings) -> Iterator[list[tuple[str, Settings]]]:
         """Changes that make room, from the least to the most of each kind, in llama-server's words."""
-        own = dict(settings.engine_options)
+        own, layers = LlamacppOptions.of(settings), model.num_layers
         yield [
             (
                 f"-ctk {word} -ctv {word}",
-                replace(settings, engine_options=_with(own, cache_type_k=word, cache_type_v=word)),
+                with_settings(settings, {"cache_type_k": word, "cache_type_v": word}),
             )
             for word in ("q8_0", "q4_0")
         ]
-        if shape_of(model, 2).experts_per_token and not own.get("cpu_moe"):
-            already = own.get("n_cpu_moe")
+        if shape_of(model, 2).experts_per_token and not own.cpu_moe:
             yield [
-                (f"--n-cpu-moe {count}", replace(settings, engine_options=_with(own, n_cpu_moe=count)))
-                for count in range((already if isinstance(already, int) else 0) + 1, model.num_layers + 1)
+                (f"--n-cpu-moe {count}", with_setting(settings, "n_cpu_moe", count))
+                for count in range((own.n_cpu_moe or 0) + 1, layers + 1)
             ]
-        given = own.get("n_gpu_layers")
-        most = min(given if isinstance(given, int) else model.num_layers + 1, model.num_layers + 1)
+        most = layers + 1 if own.n_gpu_layers is None else min(own.n_gpu_layers, layers + 1)
         yield [
-            (f"-ngl {count}", replace(settings, engine_options=_with(own, n_gpu_layers=count)))
+            (f"-ngl {count}", with_setting(settings, "n_gpu_layers", count))
             for count in range(most - 1, 1, -1)  # with 1 only the output lies there
         ]
         size, gpu = settings.pipeline_parallel_size, settings.gpu
@@ -149,15 +148,11 @@ class LlamaCpp:
             yield [
                 (f"--gpu {count}x{gpu.slug}", replace(settings, pipeline_parallel_size=count))
                 for count in _CARDS
-                if size < count <= model.num_layers
+                if size < count <= layers
             ]
 
 
 _CARDS = (2, 3, 4, 6, 8)
-
-
-def _with(options: dict[str, Any], **changes: object) -> tuple[tuple[str, object], ...]:
-    return tuple(sorted({**options, **changes}.items()))
 
 
 @record()
@@ -167,7 +162,7 @@ class Compiled:
     model: ModelRef
     engine: EngineRef
     machine: Machine
-    options: Options
+    options: LlamacppOptions
     refusal: Refusal | None
     settings: Mapping[str, Any]
     layers: tuple[LayerTerms, ...]
@@ -186,7 +181,7 @@ def _compile(model: Model, version: str, values: tuple[Any, ...]) -> Compiled:
         from kvplan.engines.llamacpp.budget import extra_rooms
 
         machine = changed(machine, extra=extra_rooms(model, settings, options))
-    if options.count("host_memory") is not None:
+    if options.host_memory is not None:
         from kvplan.engines.llamacpp.budget import host_weights
 
         machine = changed(machine, host_weights=host_weights(model, settings, options))
@@ -199,7 +194,7 @@ def _compile(model: Model, version: str, values: tuple[Any, ...]) -> Compiled:
         {
             **_shown(store, options, machine, settings),
             **_hosted_experts(model, options),
-            "flash_attn": uses_flash(model, options.flag("flash_attn")),
+            "flash_attn": uses_flash(model, options.flash_attn),
         },
         layer_answers(model, lambda part: store),
         (*model.warnings, *_warnings(model)),
@@ -231,7 +226,7 @@ def caches_for(model: Model, settings: Settings) -> tuple[Context, tuple[Cache, 
     store = store_for(model, settings, options)
     length = settings.max_model_len or request_tokens(model, settings)
     context = context_for(options, length, settings.requests)
-    flash = uses_flash(model, options.flag("flash_attn"))
+    flash = uses_flash(model, options.flash_attn)
     return context, caches_of(layout_of(model, store, flash_attn=flash), model.distinct())
 
 
@@ -244,10 +239,10 @@ def _mib(amount: int) -> str:
     return f"{hundredths // 100}.{hundredths % 100:02d}"
 
 
-def _in_host(machine: Machine, host: int, options: Options) -> str:
+def _in_host(machine: Machine, host: int, options: LlamacppOptions) -> str:
     """What lies in host memory, and whether anybody said that there is so much."""
     layers = f" of {machine.on_host:,} layers" if machine.on_gpu else ""
-    said = "" if options.count("host_memory") is not None else not_counted(host)
+    said = "" if options.host_memory is not None else not_counted(host)
     return f"{human_bytes(host)} of the cache{layers} lie in host memory{said}"
 
 
@@ -297,23 +292,23 @@ def _held(
     return PerGpu(most // share, most, most, growth, fixed), Total(together // share, together)
 
 
-def _shown(store: Storage, options: Options, machine: Machine, settings: Serving) -> dict[str, Any]:
+def _shown(store: Storage, options: LlamacppOptions, machine: Machine, settings: Serving) -> dict[str, Any]:
     key, _, value = store.kv.name.partition("/")
     return {
         "cache_type_k": ggml_word(key),
         "cache_type_v": ggml_word(value or key),
-        "kv_unified": options.flag("kv_unified"),
-        "n_ubatch": options.count("ubatch_size"),
-        "swa_full": options.flag("swa_full"),
+        "kv_unified": options.kv_unified,
+        "n_ubatch": options.ubatch_size,
+        "swa_full": options.swa_full,
         "layers_on_gpu": machine.on_gpu,
         "layers_on_host": machine.on_host,
         "pipeline_parallel_size": settings.pipeline_parallel_size,
     }
 
 
-def _hosted_experts(model: Model, options: Options) -> dict[str, Any]:
+def _hosted_experts(model: Model, options: LlamacppOptions) -> dict[str, Any]:
     """Layers whose experts --n-cpu-moe and --cpu-moe leave in host memory."""
-    asked = model.num_layers if options.flag("cpu_moe") else options.count("n_cpu_moe") or 0
+    asked = model.num_layers if options.cpu_moe else options.n_cpu_moe or 0
     if not asked or not shape_of(model, 2).experts_per_token:
         return {}
     return {"expert_layers_on_host": min(asked, model.num_layers)}

@@ -11,9 +11,8 @@ from typing import NamedTuple
 from kvplan.engines.budget.parts import memory_of
 from kvplan.engines.llamacpp.memory import PAD, Cache, Context, caches_of, layout_of, place
 from kvplan.engines.llamacpp.models import uses_flash
-from kvplan.engines.llamacpp.options import MAX_SLOTS, SERVER_SLOTS
+from kvplan.engines.llamacpp.options import MAX_SLOTS, SERVER_SLOTS, LlamacppOptions
 from kvplan.engines.llamacpp.shift import never_admitted
-from kvplan.engines.options import Options
 from kvplan.engines.retention import retention_of
 from kvplan.errors import KvplanError
 from kvplan.families import Storage
@@ -27,7 +26,7 @@ _FAR = 2**32
 """Blocks of 256 cells: longer than any window."""
 
 
-def context_for(options: Options, length: int, requests: int) -> Context:
+def context_for(options: LlamacppOptions, length: int, requests: int) -> Context:
     """src/llama-context.cpp: n_ctx = pad256(-c); a slot of its own gets pad256(n_ctx // slots) cells.
 
     length: of a slot, where -c is not given: max_model_len, else the request's; with --context-shift what
@@ -36,24 +35,24 @@ def context_for(options: Options, length: int, requests: int) -> Context:
     retention = retention_of(options)
     if retention is not None:
         length = min(length, retention.kept)
-    unified = options.flag("kv_unified")
+    unified = options.kv_unified
     slots = slots_of(options, requests)
-    given = options.count("ctx_size")
+    given = options.ctx_size
     n_ctx = round_up(given if given is not None else length * (requests if unified else slots), PAD)
     cells = n_ctx if unified else round_up(n_ctx // slots, PAD)
-    ubatch = options.count("ubatch_size")
-    return Context(slots, 1 if unified else slots, max(cells, PAD), ubatch or 0, options.flag("swa_full"))
+    ubatch = options.ubatch_size
+    return Context(slots, 1 if unified else slots, max(cells, PAD), ubatch or 0, options.swa_full)
 
 
-def slots_of(options: Options, requests: int = 1) -> int:
+def slots_of(options: LlamacppOptions, requests: int = 1) -> int:
     """As many as -np says, else one a request."""
-    asked = options.count("parallel")
-    return asked if asked is not None else max(requests, SERVER_SLOTS if options.flag("kv_unified") else 1)
+    asked = options.parallel
+    return asked if asked is not None else max(requests, SERVER_SLOTS if options.kv_unified else 1)
 
 
-def streams_of(options: Options) -> int:
+def streams_of(options: LlamacppOptions) -> int:
     """Caches of their own: one for all slots (--kv-unified), or one each."""
-    return 1 if options.flag("kv_unified") else slots_of(options)
+    return 1 if options.kv_unified else slots_of(options)
 
 
 @record(eq=False)
@@ -118,21 +117,21 @@ def _per_gpu(machine: Machine, context: Context) -> tuple[int, ...]:
     return tuple(sum(cache.tensor.bytes(context) for cache in stage) for stage in machine.stages)
 
 
-def devices_of(model: Model, settings: Serving, options: Options) -> list[int | None]:
+def devices_of(model: Model, settings: Serving, options: LlamacppOptions) -> list[int | None]:
     """The GPU of each layer's cache (None: host memory); a draft's layers may follow."""
     # A GGUF file counts its prediction layers; their cache belongs to the draft's own context.
     behind = len(model.draft_layers) if model.architecture is None else 0
-    if not options.flag("kv_offload"):
+    if not options.kv_offload:
         return [None] * model.num_layers
-    given = options.count("n_gpu_layers")
+    given = options.n_gpu_layers
     split = split_of(settings, options)
     return place(model.num_layers + behind, settings.pipeline_parallel_size, given, split)
 
 
-def split_of(settings: Serving, options: Options) -> tuple[int, ...]:
+def split_of(settings: Serving, options: LlamacppOptions) -> tuple[int, ...]:
     """The proportions in which layers are dealt: --tensor-split, or what is free on unequal GPUs
     (src/llama-model.cpp: ggml_backend_dev_memory of each). Raises KvplanError(bad-setting)."""
-    ratios = options.ratios("tensor_split")
+    ratios = options.tensor_split
     times = lcm(*(one.denominator for one in ratios))
     stated = tuple(int(one * times) for one in ratios)
     devices, gpu = settings.pipeline_parallel_size, settings.gpu
@@ -148,13 +147,13 @@ def split_of(settings: Serving, options: Options) -> tuple[int, ...]:
     return tuple((total or 0) // MIB for total in totals) if all(totals) else ()
 
 
-def machine_of(model: Model, store: Storage, settings: Serving, options: Options) -> Machine:
+def machine_of(model: Model, store: Storage, settings: Serving, options: LlamacppOptions) -> Machine:
     layers, devices = model.layers(), devices_of(model, settings, options)
     stages: list[Counter[Layer]] = [Counter() for _ in range(settings.pipeline_parallel_size)]
     host: Counter[Layer] = Counter()
     for layer, device in zip(layers, devices, strict=False):
         (host if device is None else stages[device])[layer] += 1
-    layout = layout_of(model, store, flash_attn=uses_flash(model, options.flag("flash_attn")))
+    layout = layout_of(model, store, flash_attn=uses_flash(model, options.flash_attn))
     return Machine(
         tuple(caches_of(layout, stage) for stage in stages),
         caches_of(layout, host),
@@ -177,8 +176,8 @@ class Room(NamedTuple):
         )
 
 
-def _room(machine: Machine, settings: Settings, options: Options) -> Room:
-    host = options.count("host_memory")
+def _room(machine: Machine, settings: Settings, options: LlamacppOptions) -> Room:
+    host = options.host_memory
     return Room(settings.kv_cache_memory, None if host is None else host - machine.host_weights)
 
 
@@ -191,13 +190,18 @@ def _weights_too_large(machine: Machine, left: int) -> Refusal:
 
 
 def answer(
-    machine: Machine, context: Context, options: Options, model: Model, settings: Settings, tokens: int
+    machine: Machine,
+    context: Context,
+    options: LlamacppOptions,
+    model: Model,
+    settings: Settings,
+    tokens: int,
 ) -> tuple[Refusal | None, Pool | None]:
     """Whether the context holds the request, and what the memory holds: ``kv_cache_memory`` on each GPU,
     ``host_memory`` for weights and cache that lie in the host's. What nobody stated is not counted.
     """
     room = _room(machine, settings, options)
-    given = options.count("ctx_size") is not None
+    given = options.ctx_size is not None
     if retention_of(options) is not None:
         # Without a length only the start is asked about, which no request decides.
         refusal = None if settings.tokens is None else never_admitted(context, settings, tokens)
@@ -230,7 +234,7 @@ def answer(
     fitting = _most_requests(machine, context, options, settings.max_model_len or tokens, tokens, room)
     if not room.holds(machine, one) or not fitting:
         return _too_small(machine, one, room, settings, tokens, given=given), None
-    limit = context.slots if options.count("parallel") is not None else MAX_SLOTS
+    limit = context.slots if options.parallel is not None else MAX_SLOTS
     n_ctx = cells * context.streams
     return None, Pool(
         bytes=memory,
@@ -277,7 +281,7 @@ def _beside(needs: int, there: int, where: str) -> str:
 
 
 def longest_slot(
-    machine: Machine, context: Context, options: Options, settings: Settings, most: int
+    machine: Machine, context: Context, options: LlamacppOptions, settings: Settings, most: int
 ) -> int | None:
     """The longest length, up to ``most`` tokens, of which the memory holds all requests; None where none."""
     room = _room(machine, settings, options)
@@ -286,7 +290,7 @@ def longest_slot(
 
 
 def cells_that_fit(
-    machine: Machine, context: Context, options: Options, settings: Settings, most: int
+    machine: Machine, context: Context, options: LlamacppOptions, settings: Settings, most: int
 ) -> int:
     """The most cells a stream, up to ``most``, that the memory holds."""
     return min(_most_cells(machine, context, _room(machine, settings, options), most), most)
@@ -321,15 +325,15 @@ def _largest(fits: Callable[[int], bool], most: int, guess: int) -> int:
 
 
 def _most_requests(
-    machine: Machine, context: Context, options: Options, length: int, tokens: int, room: Room
+    machine: Machine, context: Context, options: LlamacppOptions, length: int, tokens: int, room: Room
 ) -> int:
     """How many requests fit: what -c's slots hold where it is given, else a slot of ``length`` each."""
-    if options.count("ctx_size") is not None:
+    if options.ctx_size is not None:
         slots = context.slots
         if context.streams == 1 and tokens:
             slots = min(slots, context.cells // tokens)
         return slots if room.holds(machine, context) else 0
-    most = MAX_SLOTS if options.count("parallel") is None else context.slots
+    most = MAX_SLOTS if options.parallel is None else context.slots
     return _largest(lambda count: room.holds(machine, context_for(options, length, count)), most, most)
 
 

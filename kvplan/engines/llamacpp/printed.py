@@ -7,6 +7,7 @@ from typing import Any, ClassVar
 
 from kvplan.engines.llamacpp.ggml_types import known_mixture
 from kvplan.engines.llamacpp.log import lies_on_cpu
+from kvplan.engines.llamacpp.options import LlamacppOptions
 from kvplan.engines.observed import Count, Observation, Row
 from kvplan.engines.observed.reading import Reading
 from kvplan.errors import KvplanError
@@ -43,7 +44,7 @@ class _Llamacpp(Reading):
 
     def uncounted(self, settings: Settings, observation: Observation) -> str | None:
         """Where neither the log nor the question says the context."""
-        told = settings.max_model_len or dict(settings.engine_options).get("ctx_size")
+        told = settings.max_model_len or LlamacppOptions.of(settings).ctx_size
         return None if told else f"the {observation.source} does not tell the context: --ctx-size 32768"
 
     def own_options(self, observation: Observation) -> dict[str, str]:

@@ -13,7 +13,8 @@ from __future__ import annotations
 from kvplan.engines.base import answer_length
 from kvplan.engines.llamacpp.memory import Context
 from kvplan.engines.llamacpp.models import has_window_cache, name_of
-from kvplan.engines.options import RETENTION, Options
+from kvplan.engines.llamacpp.options import LlamacppOptions
+from kvplan.engines.options import RETENTION
 from kvplan.engines.retention import accuracy, retention_of
 from kvplan.errors import KvplanError
 from kvplan.families import ChunkedAttention, CompressedAttention, SlidingWindow
@@ -29,17 +30,17 @@ _SEVERAL_POSITIONS = (
 _ROPE_BY_LAYER = ("step35", "step3p5", "step3p7")
 
 
-def check_retention(model: Model, options: Options) -> None:
+def check_retention(model: Model, options: LlamacppOptions) -> None:
     """Raises KvplanError(unsupported-setting | bad-setting) where a context would not be shifted."""
     retention = retention_of(options)
     if retention is None:
         return
     why, way = _fixed(model, options), f"leave {RETENTION.name} out"
-    if options.flag("kv_unified"):
+    if options.kv_unified:
         why, way = "a slot of a unified buffer is full only when the whole buffer is", "--no-kv-unified"
     if why is not None:
         raise KvplanError("unsupported-setting", f"llama.cpp would not shift the context: {why}", help=way)
-    given, slots = options.count("ctx_size"), options.count("parallel") or 1
+    given, slots = options.ctx_size, options.parallel or 1
     if given is not None and given // slots < retention.kept:
         raise KvplanError(
             "bad-setting",
@@ -48,7 +49,7 @@ def check_retention(model: Model, options: Options) -> None:
         )
 
 
-def _fixed(model: Model, options: Options) -> str | None:
+def _fixed(model: Model, options: LlamacppOptions) -> str | None:
     """Why the positions of a cache cannot be moved."""
     name = name_of(model)
     parts = [part for run in model.runs for part in run.layer.parts]
@@ -59,7 +60,7 @@ def _fixed(model: Model, options: Options) -> str | None:
     if any(isinstance(part, CompressedAttention) for part in parts):
         return "a compressed entry stands for several tokens"
     windows = any(isinstance(part, (SlidingWindow, ChunkedAttention)) for part in parts)
-    if windows and has_window_cache(model) and not options.flag("swa_full"):
+    if windows and has_window_cache(model) and not options.swa_full:
         return f"the windows of {model.model_type} have a shorter cache (--swa-full gives them the same)"
     return None
 
@@ -78,7 +79,7 @@ def never_admitted(context: Context, settings: Settings, tokens: int) -> Refusal
     )
 
 
-def shifted(options: Options, context: Context, tokens: int) -> tuple[str, ...]:
+def shifted(options: LlamacppOptions, context: Context, tokens: int) -> tuple[str, ...]:
     """What a reader must know of requests that grow beyond their slot."""
     retention = retention_of(options)
     if retention is None or tokens <= context.cells:

@@ -8,8 +8,7 @@ from functools import lru_cache
 from kvplan.dtypes import FLOAT32, KvDtype, kv_dtype
 from kvplan.engines.base import part_terms
 from kvplan.engines.llamacpp.models import VALUE_UNSAID, name_of, uses_flash
-from kvplan.engines.llamacpp.options import CACHE_TYPES
-from kvplan.engines.options import Options
+from kvplan.engines.llamacpp.options import CACHE_TYPES, LlamacppOptions
 from kvplan.errors import KvplanError
 from kvplan.families import CompressedAttention, Kind, Storage
 from kvplan.model import Model
@@ -25,10 +24,10 @@ def ggml_word(word: str) -> str:
     return _GGML_WORDS.get(name, name)
 
 
-def store_for(model: Model, settings: Serving, options: Options) -> Storage:
+def store_for(model: Model, settings: Serving, options: LlamacppOptions) -> Storage:
     """f16 unless --cache-type-k/v (or --kv-cache-dtype for both) say otherwise; states are always f32."""
     both = "f16" if settings.kv_cache_dtype == "auto" else settings.kv_cache_dtype
-    key, value = options.word("cache_type_k") or both, options.word("cache_type_v") or both
+    key, value = options.cache_type_k or both, options.cache_type_v or both
     known = {kv_dtype(word).name for word in CACHE_TYPES}
     for word in (key, value):
         if kv_dtype(word).name not in known:
@@ -37,12 +36,12 @@ def store_for(model: Model, settings: Serving, options: Options) -> Storage:
                 f"llama.cpp has no cache type {word!r}",
                 help="use q8_0; known: " + ", ".join(CACHE_TYPES),
             )
-    if kv_dtype(value).value.scale_bytes and not uses_flash(model, options.flag("flash_attn")):
+    if kv_dtype(value).value.scale_bytes and not uses_flash(model, options.flash_attn):
         ways = ("leave flash_attn on", "use cache_type_v f16")
         raise KvplanError(
             "unsupported-dtype",
             f"a V cache of {value} needs flash attention",
-            help=ways[1:] if options.flag("flash_attn") else ways,
+            help=ways[1:] if options.flash_attn else ways,
         )
     one_tensor = any(
         part.kind in (Kind.MLA, Kind.COMPRESSED) for run in model.runs for part in run.layer.parts

@@ -19,7 +19,6 @@ from kvplan.engines.llamacpp.memory import Context, Tensor, layer_tensors, layou
 from kvplan.engines.llamacpp.memory import Layout as Rules
 from kvplan.engines.llamacpp.pool import context_for, devices_of, machine_of
 from kvplan.engines.llamacpp.store import store_for
-from kvplan.engines.options import RETENTION
 from kvplan.engines.tensors.base import BlockPool, Group, GroupKind, Layout, Rank
 from kvplan.engines.tensors.building import Building
 from kvplan.engines.tensors.parts import PACKED, Stored, element_bytes, stored
@@ -42,19 +41,19 @@ def layout(model: Model, settings: Settings, version: str, rank: Rank) -> Layout
     machine = machine_of(model, store, settings, options)
     options = served_context(model, settings, options, machine)
     context = context_for(options, settings.max_model_len or tokens, requests)
-    rules = layout_of(model, store, flash_attn=options.flag("flash_attn"))
+    rules = layout_of(model, store, flash_attn=options.flash_attn)
     build = Building()
     slots = build.group(
         Group("slot", GroupKind.STATE, 0, 0, 1, fixed=1), BlockPool("slots", min(requests, context.slots))
     )
-    one = _Gpu(build, context, slots, transposed=not options.flag("flash_attn"))
+    one = _Gpu(build, context, slots, transposed=not options.flash_attn)
     for index, (layer, device) in enumerate(
         zip(model.layers(), devices_of(model, settings, options), strict=False)
     ):
         if device == rank.stage:
             one.layer(rules, layer, index)
     # Where the context is shifted a request never has more than its slot's cells at a time.
-    longest = context.cells if options.word(RETENTION.name) else tokens
+    longest = context.cells if options.kv_retention else tokens
     return build.layout(
         "llamacpp",
         version,

@@ -30,7 +30,7 @@ TRAITS = Traits(
     on_macs=True,
     builds=("f16", "q8_0", "q6_k", "q5_k_m", "q4_k_m", "q3_k_m"),
     retention=Tried("sinks:4,window:4096", without=("ctx_size", "parallel")),
-    windows_off={"engine_options": (("swa_full", True),)},
+    windows_off={"swa_full": True},
     never_preempts="every slot has its own room",
     at_once="a slot a request, as long as the longest (tools/server/server.cpp)",
     printed_pool="length",

@@ -10,7 +10,7 @@ come with graph buffers of their own: those are refused.
 from __future__ import annotations
 
 from kvplan.dtypes import Packing
-from kvplan.engines.options import Options
+from kvplan.engines.sglang.options import SglangOptions
 from kvplan.errors import KvplanError, RefusedError
 from kvplan.model import Model
 from kvplan.units import round_up
@@ -25,15 +25,15 @@ _OWN_SHAPES = ("gemma3n", "gemma4", "llama4", "nemotron", "qwen3_5", "inkling", 
 """Types whose class says the shapes itself (get_hidden_dim in python/sglang/srt/models/)."""
 
 
-def slots_of(options: Options, dtype: Packing) -> Slots | None:
+def slots_of(options: SglangOptions, dtype: Packing) -> Slots | None:
     """The adapters that the options make room for; None without --enable-lora.
 
     Raises KvplanError(bad-setting) where rank or modules are missing: without adapters at start-up the
     engine asks for both.
     """
-    if not options.flag("enable_lora"):
+    if not options.enable_lora:
         return None
-    rank, targets = options.count("max_lora_rank"), options.words("lora_target_modules")
+    rank, targets = options.max_lora_rank, options.lora_target_modules
     if rank is None or not targets:
         raise KvplanError(
             "bad-setting",
@@ -44,7 +44,7 @@ def slots_of(options: Options, dtype: Packing) -> Slots | None:
         raise KvplanError("bad-setting", "lora_target_modules: all stands alone")
     names = (*_LINEAR, EMBEDDING, HEAD) if targets == (ALL,) else targets
     return Slots(
-        count=options.count("max_loras_per_batch") or DEFAULT_SLOTS,
+        count=options.max_loras_per_batch or DEFAULT_SLOTS,
         rank=rank,
         element_bytes=dtype.bytes,
         targets=tuple(sorted({PACKED.get(name, name) for name in names})),

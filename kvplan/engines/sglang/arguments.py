@@ -11,7 +11,6 @@ from fractions import Fraction
 
 from kvplan.dtypes import KvDtype, Packing, kv_dtype, scalar
 from kvplan.engines.base import has_kind
-from kvplan.engines.options import Options
 from kvplan.engines.sglang.backends import (
     NGRAM,
     backend_of,
@@ -42,6 +41,7 @@ from kvplan.engines.sglang.models import (
     uses_state_radix,
 )
 from kvplan.engines.sglang.older import had_window_pool, hears_pool_flag
+from kvplan.engines.sglang.options import SglangOptions
 from kvplan.engines.sglang.strategies import (
     charges_draft,
     draft_windows,
@@ -137,7 +137,7 @@ class Arguments(KeptHash):
 
 
 def resolve_arguments(
-    model: Model, settings: Serving, options: Options, context_len: int, version: str = VERSIONS[-1]
+    model: Model, settings: Serving, options: SglangOptions, context_len: int, version: str = VERSIONS[-1]
 ) -> Arguments:
     """Every argument with its value. Raises KvplanError(unsupported-dtype | unsupported-setting)."""
     rules = rules_of(version)
@@ -157,7 +157,7 @@ def resolve_arguments(
         dtype = scalar("float16")
     draft_tokens, draft_layers = speculation(model, settings, options)
     capacity = capacity_for(device.memory_mib, table=rules.memory)
-    chunk = options.count("chunked_prefill_size")
+    chunk = options.chunked_prefill_size
     running = settings.max_num_seqs
     if running is None and has_kind(model, Kind.COMPRESSED):
         running = COMPRESSED_REQUESTS
@@ -168,7 +168,7 @@ def resolve_arguments(
     if unsaid and not is_sparse_latent(model) and not has_kind(model, Kind.COMPRESSED):
         kv = kv_dtype(dtype.name)
     check_format(kv, rules, version)
-    asked_strategy = options.word("mamba_radix_cache_strategy") or "auto"
+    asked_strategy = options.mamba_radix_cache_strategy
     backend = backend_of(
         model, settings, device, kv, strategy=asked_strategy, options=options, version=version
     )
@@ -177,8 +177,8 @@ def resolve_arguments(
         named = named_backend(model, settings, device, kv, asked_strategy, options)
         backend, decode_backend = nvfp4_backends(device, named)
     page_size = page_size_of(model, settings, device, backend, decode_backend)
-    radix = not options.flag("disable_radix_cache") and class_of(model) not in _NO_RADIX
-    role = options.word("disaggregation_mode") or "null"
+    radix = not options.disable_radix_cache and class_of(model) not in _NO_RADIX
+    role = options.disaggregation_mode
     if role == "decode":
         radix = False  # pd_disaggregation_hook.py (handle_pd_disaggregation)
     if model.model_type == "kimi_linear" and not rules.kimi_radix:
@@ -195,11 +195,11 @@ def resolve_arguments(
         strategy, overlap = "no_buffer", False
         page_size = 1 if rules.state_pages else page_size
     check_fp4(model, kv, backend, decode_backend, device)
-    ratio = options.share("swa_full_tokens_ratio")
+    ratio = options.swa_full_tokens_ratio
     own_ratio = RATIO_OVERRIDES.get(class_of(model))
     if ratio is None and has_kind(model, Kind.COMPRESSED):
         own_ratio = "0.1"
-    state_ratio = options.share("mamba_full_memory_ratio")
+    state_ratio = options.mamba_full_memory_ratio
     return Arguments(
         device=device,
         dtype=dtype,
@@ -220,20 +220,20 @@ def resolve_arguments(
         context_len=context_len,
         chunked_prefill_size=capacity.chunked_prefill_size if chunk is None else chunk,
         whole_prefill=prefills_whole(model),
-        graph_max_batch=options.count("cuda_graph_max_bs") or _graph_batch(model, settings, device, rules),
+        graph_max_batch=options.cuda_graph_max_bs or _graph_batch(model, settings, device, rules),
         window_pool=(
             has_window_pool(model) if rules.window_pools else had_window_pool(class_of(model), version)
         )
-        and not (options.flag("disable_hybrid_swa_memory") and hears_pool_flag(class_of(model), version)),
+        and not (options.disable_hybrid_swa_memory and hears_pool_flag(class_of(model), version)),
         swa_ratio=Fraction(own_ratio or "0.8") if ratio is None else ratio,
         radix=radix,
         overlap=overlap,
         strategy=strategy,
         slots_per_request=slots_of_request(strategy, rules, radix=radix, overlap=overlap),
         state_ratio=Fraction("0.9") if state_ratio is None else state_ratio,
-        padding_slot=int(options.flag("mamba_padding_slot") and rules.padding_slot),
-        max_slots=options.count("max_mamba_cache_size"),
-        max_total_tokens=options.count("max_total_tokens"),
+        padding_slot=int(options.mamba_padding_slot and rules.padding_slot),
+        max_slots=options.max_mamba_cache_size,
+        max_total_tokens=options.max_total_tokens,
         max_running_requests=running,
         given_requests=settings.max_num_seqs,
         draft_tokens=draft_tokens,
@@ -249,23 +249,23 @@ def resolve_arguments(
         standalone=settings.speculative_method == "draft_model",
         looked_up=settings.speculative_method == NGRAM,
         given_context=settings.max_model_len,
-        max_prefill_tokens=options.count("max_prefill_tokens") or MAX_PREFILL_TOKENS,
+        max_prefill_tokens=options.max_prefill_tokens or MAX_PREFILL_TOKENS,
         told_groups=told_groups,
         role=role,
         rules=rules,
     )
 
 
-def _attention_groups(settings: Serving, options: Options) -> int:
+def _attention_groups(settings: Serving, options: SglangOptions) -> int:
     """attn_dp_size, or data_parallel_size under the older --enable-dp-attention.
 
     Source: arg_groups/parallel_hook.py (handle_deprecated_dp_attention, handle_data_parallelism). Raises
     KvplanError(bad-setting).
     """
     tp, dp = settings.tensor_parallel_size, settings.data_parallel_size
-    groups = options.count("attn_dp_size") or 1
+    groups = options.attn_dp_size or 1
     if groups == 1:
-        groups = dp if options.flag("enable_dp_attention") else 1
+        groups = dp if options.enable_dp_attention else 1
     elif dp > 1:
         raise KvplanError(
             "bad-setting",
@@ -279,21 +279,21 @@ def _attention_groups(settings: Serving, options: Options) -> int:
     return groups
 
 
-def experts_of(settings: Serving, options: Options) -> tuple[int, str]:
+def experts_of(settings: Serving, options: SglangOptions) -> tuple[int, str]:
     """(ep_size, moe_a2a_backend): a backend spans all ranks (arg_groups/overrides.py, _a2a_ep_size).
 
     --enable-expert-parallel, which SGLang has not, stands for --ep-size of all ranks. Raises
     KvplanError(bad-setting).
     """
     tp = settings.tensor_parallel_size
-    backend = options.word("moe_a2a_backend") or "none"
-    given = options.count("ep_size")
+    backend = options.moe_a2a_backend or "none"
+    given = options.ep_size
     ep = given if given is not None else tp if settings.enable_expert_parallel else 1
     if backend != "none":
         ep = tp
     if tp % ep:
         raise KvplanError("bad-setting", f"ep_size {ep} does not divide tensor_parallel_size {tp}")
-    dense = options.count("moe_dense_tp_size")
+    dense = options.moe_dense_tp_size
     if dense not in (None, 1, tp):
         raise KvplanError(
             "bad-setting", f"moe_dense_tp_size is {dense}", help=f"SGLang takes 1 or tp_size ({tp})"
@@ -301,8 +301,8 @@ def experts_of(settings: Serving, options: Options) -> tuple[int, str]:
     return ep, backend
 
 
-def _fraction(options: Options) -> Fraction | None:
-    given = options.share("mem_fraction_static")
+def _fraction(options: SglangOptions) -> Fraction | None:
+    given = options.mem_fraction_static
     if given is not None and not 0 < given < 1:
         raise KvplanError(
             "bad-setting", f"mem_fraction_static is {float(given):g}", help="it lies between 0 and 1"

@@ -9,12 +9,12 @@ from __future__ import annotations
 
 from kvplan.dtypes import KvDtype
 from kvplan.engines.base import has_kind
-from kvplan.engines.options import Options
 from kvplan.engines.sglang.config import facts_of
 from kvplan.engines.sglang.devices import Device
 from kvplan.engines.sglang.dtypes import is_sparse_latent
 from kvplan.engines.sglang.models import SINKS, class_of, is_deepseek, is_multimodal
 from kvplan.engines.sglang.older import has_fa3
+from kvplan.engines.sglang.options import SglangOptions
 from kvplan.engines.sglang.versions import VERSIONS, Rules, later_classes, rules_of
 from kvplan.errors import KvplanError
 from kvplan.families import FullAttention, Kind, MultiHeadLatentAttention, SlidingWindow, SparseIndexer
@@ -60,7 +60,7 @@ def backend_of(
     kv: KvDtype,
     *,
     strategy: str,
-    options: Options,
+    options: SglangOptions,
     version: str = VERSIONS[-1],
 ) -> str:
     """As given, else the model's own override, else the default by architecture and GPU.
@@ -144,7 +144,7 @@ def is_large_hopper_vl(model: Model, device: Device) -> bool:
 
 
 def named_backend(
-    model: Model, settings: Serving, device: Device, kv: KvDtype, strategy: str, options: Options
+    model: Model, settings: Serving, device: Device, kv: KvDtype, strategy: str, options: SglangOptions
 ) -> str | None:
     """As given, else what the class's own override says (arg_groups/model_overrides); None: nothing."""
     if settings.attention_backend is not None:
@@ -186,7 +186,7 @@ def _windowed_exaone(model: Model) -> bool:
     return class_of(model) in _EXAONE and facts_of(model).windowed
 
 
-def _own_sm100(model: Model, settings: Serving, strategy: str, options: Options) -> str | None:
+def _own_sm100(model: Model, settings: Serving, strategy: str, options: SglangOptions) -> str | None:
     """The overrides on SM100 and SM103."""
     name = class_of(model)
     if is_deepseek(model) or _named(model, "kimi_k3"):
@@ -202,7 +202,7 @@ def _own_sm100(model: Model, settings: Serving, strategy: str, options: Options)
     if _named(model, "mimo_v2", "inkling", "step3p5", "step3p7"):
         return "fa4"
     if name in _HYBRID_QWEN or (not name and _named(model, "qwen3_next", "qwen3_5", "qwen4_exp")):
-        kept = strategy in ("extra_buffer", "extra_buffer_lazy") or options.flag("disable_radix_cache")
+        kept = strategy in ("extra_buffer", "extra_buffer_lazy") or options.disable_radix_cache
         kept = kept or settings.speculative_method is not None
         return "trtllm_mha" if kept and _is_linear(settings) else "triton"
     known = ("gpt_oss", "llama4", "gemma4", "beam", "nemotron_h")

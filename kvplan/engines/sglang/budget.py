@@ -26,10 +26,9 @@ from kvplan.engines.budget.parts import (
     sources_for,
     weight_lines,
 )
-from kvplan.engines.options import Options, resolve
 from kvplan.engines.sglang.arguments import resolve_arguments
 from kvplan.engines.sglang.groups import parallel_of
-from kvplan.engines.sglang.options import OPTIONS
+from kvplan.engines.sglang.options import SglangOptions
 from kvplan.engines.sglang.shown import fraction_of, image_reserve
 from kvplan.errors import KvplanError, RefusedError
 from kvplan.gpu import Gpu
@@ -85,7 +84,7 @@ def context_of(gpu: Gpu, ranks: int) -> BudgetLine:
 def fit(model: Model, choice: Choice, settings: Serving, start: Start) -> Fit:
     """The budget of the fullest rank. Raises KvplanError(bad-setting)."""
     gpu, started, total, reserved, warnings = start
-    options = resolve(OPTIONS, dict(settings.engine_options), choice.engine.name)
+    options = SglangOptions.of(settings)
     arguments = resolve_arguments(
         model, settings, options, int(started.settings["context_len"]), choice.version
     )
@@ -134,16 +133,15 @@ def fit(model: Model, choice: Choice, settings: Serving, start: Start) -> Fit:
     weights = ModelWeights(facts.bytes_per_gpu, facts.total_bytes, facts.source)
     warnings += (*said, "SGLang's memory before the weights is an estimate: mind the interval of the pool")
     shown: tuple[tuple[str, object], ...] = (("mem_fraction_static", round(float(fraction), 6)),)
-    if options.flag("enable_lora"):
-        given = settings.engine_options
+    if options.enable_lora:
         names = ("enable_lora", "max_lora_rank", "max_loras_per_batch")
-        shown += tuple((name, value) for name, value in given if name in names)
+        shown += tuple((name, value) for name, value in settings.own.items() if name in names)
     return Fit(budget, weights, warnings, shown, help_)
 
 
 def divided(model: Model, settings: Settings, started: SizeResult) -> Parallel:
     """How the weights are divided over the ranks (`kvplan.engines.budget.parts.parallel_for`)."""
-    options = resolve(OPTIONS, dict(settings.engine_options), "sglang")
+    options = SglangOptions.of(settings)
     length, version = int(started.settings["context_len"]), started.engine.version
     arguments = resolve_arguments(model, settings, options, length, version)
     return parallel_of(model, arguments, settings, options)
@@ -179,10 +177,10 @@ def _absorbed_lines(sources: WeightSources, parallel: Parallel, dtype: Packing) 
 
 
 def _adapter_lines(
-    model: Model, settings: Serving, options: Options, parallel: Parallel, dtype: Packing
+    model: Model, settings: Serving, options: SglangOptions, parallel: Parallel, dtype: Packing
 ) -> tuple[BudgetLine, ...]:
     """The pool of LoRA adapters; none without --enable-lora. Raises KvplanError(bad-setting | lora)."""
-    if not options.flag("enable_lora"):
+    if not options.enable_lora:
         return ()
     from kvplan.engines.sglang.adapters import pool_bytes, slots_of
 

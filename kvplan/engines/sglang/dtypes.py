@@ -9,11 +9,11 @@ from __future__ import annotations
 from kvplan.dtypes import KV_DTYPES, KvDtype, Packing, kv_dtype, scalar
 from kvplan.engines.base import has_kind, served_dtype
 from kvplan.engines.kv_support import unsupported
-from kvplan.engines.options import Options
 from kvplan.engines.sglang.config import facts_of
 from kvplan.engines.sglang.devices import Device
 from kvplan.engines.sglang.expert_kernels import modelopt_algorithm
 from kvplan.engines.sglang.models import class_of
+from kvplan.engines.sglang.options import SglangOptions
 from kvplan.engines.sglang.versions import Rules
 from kvplan.errors import KvplanError
 from kvplan.families import Kind
@@ -89,7 +89,7 @@ def is_sparse_latent(model: Model) -> bool:
     return has_kind(model, Kind.INDEXER) and has_kind(model, Kind.MLA)
 
 
-def latent_dtype(model: Model, kv: KvDtype, device: Device, options: Options) -> KvDtype:
+def latent_dtype(model: Model, kv: KvDtype, device: Device, options: SglangOptions) -> KvDtype:
     """How sparse MLA stores fp8: 656 B with scales, or raw rows of 576 B for trtllm and tilelang."""
     if kv.name != "fp8_e4m3" or not is_sparse_latent(model):
         return kv
@@ -98,8 +98,8 @@ def latent_dtype(model: Model, kv: KvDtype, device: Device, options: Options) ->
         default = "triton"
     elif device.major == 12 and model.model_type == "glm_moe_dsa":
         default = "flashinfer_sparse_mla"
-    prefill = options.word("dsa_prefill_backend") or default
-    decode = options.word("dsa_decode_backend") or default
+    prefill = options.dsa_prefill_backend or default
+    decode = options.dsa_decode_backend or default
     raw = "trtllm" in (prefill, decode) or prefill == decode == "tilelang" or not device.nvidia
     return kv if raw else KV_DTYPES["fp8_ds_mla"]
 

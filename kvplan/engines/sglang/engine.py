@@ -27,14 +27,14 @@ from kvplan.engines.base import (
 )
 from kvplan.engines.block_refusal import doubt, is_assumed
 from kvplan.engines.class_rules import check_class
-from kvplan.engines.options import EngineOption, resolve
+from kvplan.engines.options import EngineOption
 from kvplan.engines.sglang.answer import held_by_requests, pool_of
 from kvplan.engines.sglang.arguments import Arguments, experts_of, resolve_arguments
 from kvplan.engines.sglang.cells import store_of
 from kvplan.engines.sglang.devices import device_of
 from kvplan.engines.sglang.expert_kernels import kernels_of
 from kvplan.engines.sglang.models import refusal_of
-from kvplan.engines.sglang.options import OPTIONS
+from kvplan.engines.sglang.options import OPTIONS, SglangOptions
 from kvplan.engines.sglang.pools import build_pools, solve
 from kvplan.engines.sglang.refusals import divided_refusal, own_context, refusal_of_settings
 from kvplan.engines.sglang.shown import shown_arguments, shown_sizes, warnings_of
@@ -52,7 +52,7 @@ from kvplan.weights.formats import Kernel
 
 def expert_kernels(model: Model, settings: Settings, version: str) -> tuple[Kernel, ...]:
     """The kernels that may keep experts stored in blocks, the likely one first (`kvplan.weights.formats`)."""
-    ranks, _ = experts_of(settings, resolve(OPTIONS, dict(settings.engine_options), Sglang.name))
+    ranks, _ = experts_of(settings, SglangOptions.of(settings))
     return kernels_of(
         device_of(settings.gpu), parse_version(version), model.model_type, expert_parallel=ranks > 1
     )
@@ -117,7 +117,7 @@ def compiled(model: Model, version: str, context_len: int, values: tuple[Any, ..
             "unknown-rule",
             f"how SGLang lays out the latents that layers of {model.model_type} share is not known",
         )
-    options = resolve(OPTIONS, dict(settings.engine_options), Sglang.name)
+    options = SglangOptions.of(settings)
     arguments = resolve_arguments(model, settings, options, context_len, version)
     refusal = (
         refusal_of(model, version)

@@ -11,9 +11,9 @@ the routed ones or not), but whole under the all-to-all backends that the class 
 
 from __future__ import annotations
 
-from kvplan.engines.options import Options
 from kvplan.engines.sglang.arguments import Arguments
 from kvplan.engines.sglang.models import SERVED
+from kvplan.engines.sglang.options import SglangOptions
 from kvplan.errors import RefusedError
 from kvplan.model import Model
 from kvplan.record import record
@@ -80,7 +80,7 @@ _TYPES = {
 """The same by model type, for a config that names no class."""
 
 
-def parallel_of(model: Model, arguments: Arguments, settings: Serving, options: Options) -> Parallel:
+def parallel_of(model: Model, arguments: Arguments, settings: Serving, options: SglangOptions) -> Parallel:
     """How the weights are divided. Raises RefusedError(no-weights) for a class that is not described."""
     tp, attention = arguments.tp, arguments.attn_tp
     apart = arguments.attn_dp > 1
@@ -96,9 +96,9 @@ def parallel_of(model: Model, arguments: Arguments, settings: Serving, options: 
         if apart:
             groups[Part.ATTENTION] = attention
             groups[Part.EMBEDDING] = 1 if known.embedding_whole else attention
-            if known.head_alone and options.flag("enable_dp_lm_head"):
+            if known.head_alone and options.enable_dp_lm_head:
                 groups[Part.HEAD] = attention
-        if known.dense_alone and options.count("moe_dense_tp_size") == 1:
+        if known.dense_alone and options.moe_dense_tp_size == 1:
             groups[Part.DENSE] = 1
         if backend in known.shared_alone:
             groups[Part.SHARED] = 1
@@ -109,7 +109,7 @@ def parallel_of(model: Model, arguments: Arguments, settings: Serving, options: 
         compute_capability=gpu.compute_capability if gpu is not None else None,
         groups=tuple(sorted(groups.items())),
         expert_parallel_size=arguments.ep,
-        redundant_experts=options.count("ep_num_redundant_experts") or 0,
+        redundant_experts=options.ep_num_redundant_experts or 0,
         group_indices=False,  # srt/layers/quantization/gptq.py, process_weights_after_loading
     )
 

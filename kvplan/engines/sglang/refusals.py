@@ -12,7 +12,6 @@ from dataclasses import replace
 
 from kvplan.engines.base import has_kind, part_terms, too_many_stages
 from kvplan.engines.block_refusal import block_refusal, is_assumed
-from kvplan.engines.options import Options
 from kvplan.engines.sglang.arguments import Arguments
 from kvplan.engines.sglang.backends import NGRAM, overridden_page
 from kvplan.engines.sglang.cells import store_of
@@ -20,6 +19,7 @@ from kvplan.engines.sglang.config import facts_of
 from kvplan.engines.sglang.expert_kernels import keeps_experts_together
 from kvplan.engines.sglang.groups import parallel_of
 from kvplan.engines.sglang.models import class_of, has_extra_buffer, uses_state_radix
+from kvplan.engines.sglang.options import SglangOptions
 from kvplan.engines.sglang.versions import VERSIONS, Rules, rules_of
 from kvplan.engines.undivided import undivided_refusal
 from kvplan.families import Kind
@@ -52,12 +52,12 @@ def own_context(model: Model, version: str = VERSIONS[-1]) -> int | None:
 
 
 def refusal_of_settings(
-    model: Model, settings: Serving, options: Options, arguments: Arguments, version: str = VERSIONS[-1]
+    model: Model, settings: Serving, options: SglangOptions, arguments: Arguments, version: str = VERSIONS[-1]
 ) -> Refusal | None:
     """The first reason that speaks against the settings; None where there is none."""
     name, longest = model.architecture or model.model_type, own_context(model, version)
-    longest = options.count("config_length") or longest
-    longest = None if options.flag("any_length") else longest
+    longest = options.config_length or longest
+    longest = None if options.any_length else longest
     if settings.max_model_len is not None and longest is not None and settings.max_model_len > longest:
         return Refusal(
             "max-model-len",
@@ -93,7 +93,7 @@ def refusal_of_settings(
             largest_max_model_len=draft_longest,
             help=(f"--max-model-len {draft_longest}",),
         )
-    if has_kind(model, Kind.COMPRESSED) and options.flag("disable_hybrid_swa_memory"):
+    if has_kind(model, Kind.COMPRESSED) and options.disable_hybrid_swa_memory:
         return Refusal(
             "unsupported-setting",
             f"SGLang does not start {name} with --disable-hybrid-swa-memory",
@@ -150,7 +150,7 @@ def _experts_refusal(model: Model, arguments: Arguments) -> Refusal | None:
 
 
 def divided_refusal(
-    model: Model, settings: Serving, options: Options, arguments: Arguments
+    model: Model, settings: Serving, options: SglangOptions, arguments: Arguments
 ) -> Refusal | None:
     """A rank would have a part of a block of FP8 weights, or of a group of AWQ's.
 
@@ -182,7 +182,7 @@ def divided_refusal(
 
 
 def _divided(
-    model: Model, settings: Serving, options: Options, arguments: Arguments
+    model: Model, settings: Serving, options: SglangOptions, arguments: Arguments
 ) -> Callable[[int], Parallel]:
     """How the weights lie over so many tensor-parallel ranks."""
 
@@ -218,15 +218,15 @@ def _states_refusal(model: Model, arguments: Arguments) -> Refusal | None:
 
 
 def _strategy_refusal(
-    model: Model, settings: Serving, options: Options, arguments: Arguments
+    model: Model, settings: Serving, options: SglangOptions, arguments: Arguments
 ) -> Refusal | None:
     """validate_mamba_extra_buffer and validate_mamba_no_buffer: of hybrids with reuse of prompts."""
     if arguments.rules.drafts_or_states and arguments.draft_tokens and arguments.radix:
-        buffered = options.word("mamba_radix_cache_strategy") == "extra_buffer" and arguments.device.nvidia
+        buffered = options.mamba_radix_cache_strategy == "extra_buffer" and arguments.device.nvidia
         if uses_state_radix(model) and not buffered:
             return _no_buffer(arguments)
         return None
-    if options.flag("disable_radix_cache") or not arguments.rules.extra_buffer:
+    if options.disable_radix_cache or not arguments.rules.extra_buffer:
         return None  # before 0.5.23 the settings give way: pages of one, no overlap
     strategy, name = arguments.strategy, model.architecture or model.model_type
     extra = strategy in ("extra_buffer", "extra_buffer_lazy")

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from kvplan.engines.base import has_kind, planned_values
-from kvplan.engines.options import resolve
 from kvplan.engines.scheduling import PromptsFirst, not_simulated
 from kvplan.engines.sglang.backends import is_large_hopper_vl
 from kvplan.engines.sglang.engine import asked_context, compiled
-from kvplan.engines.sglang.options import OPTIONS
+from kvplan.engines.sglang.options import SglangOptions
 from kvplan.errors import RefusedError
 from kvplan.families import Kind
 from kvplan.model import Model
@@ -38,19 +37,19 @@ def scheduling(model: Model, settings: Settings, version: str) -> PromptsFirst:
         raise not_simulated("cross attention", "a decoder-only model")
     if is_large_hopper_vl(model, arguments.device):
         raise not_simulated("the interval between prefills that Qwen3-VL has on Hopper", "-e vllm")
-    options = resolve(OPTIONS, dict(settings.engine_options), "sglang")
+    options = SglangOptions.of(settings)
     chunk = arguments.rank_prefill_size
-    share = options.share("schedule_conservativeness")
+    share = options.schedule_conservativeness
     return PromptsFirst(
         release=version,
         page_size=arguments.page_size,
         chunked_prefill_size=chunk if chunk > 0 else None,
-        max_prefill_tokens=options.count("max_prefill_tokens") or MAX_PREFILL_TOKENS,
+        max_prefill_tokens=options.max_prefill_tokens or MAX_PREFILL_TOKENS,
         context_length=arguments.context_len,
         radix_cache=arguments.radix,
         overlap=arguments.overlap,
-        enable_mixed_chunk=bool(options.flag("enable_mixed_chunk")),
-        schedule_policy=options.word("schedule_policy") or "fcfs",
-        radix_eviction_policy=options.word("radix_eviction_policy") or "lru",
+        enable_mixed_chunk=options.enable_mixed_chunk,
+        schedule_policy=options.schedule_policy,
+        radix_eviction_policy=options.radix_eviction_policy,
         schedule_conservativeness=1.0 if share is None else float(share),
     )

@@ -7,7 +7,6 @@ model_runner_components/spec_aux_hidden_state.py.
 
 from __future__ import annotations
 
-from kvplan.engines.options import Options
 from kvplan.engines.sglang.backends import NGRAM
 from kvplan.engines.sglang.config import facts_of
 from kvplan.engines.sglang.models import (
@@ -17,6 +16,7 @@ from kvplan.engines.sglang.models import (
     uses_state_radix,
     window_layers,
 )
+from kvplan.engines.sglang.options import SglangOptions
 from kvplan.engines.sglang.versions import Rules
 from kvplan.errors import KvplanError
 from kvplan.model import Model
@@ -31,7 +31,7 @@ _NAMED_DRAFTS = frozenset(
 """Classes whose own layers are named as the draft where none is."""
 
 
-def speculation(model: Model, settings: Serving, options: Options) -> tuple[int, int]:
+def speculation(model: Model, settings: Serving, options: SglangOptions) -> tuple[int, int]:
     """Draft tokens (steps + 1, a chain) and the layers of the draft; 0 and 0 without speculation.
 
     Raises KvplanError(no-draft).
@@ -40,7 +40,7 @@ def speculation(model: Model, settings: Serving, options: Options) -> tuple[int,
         return 0, 0
     if settings.speculative_method == NGRAM:
         return settings.num_speculative_tokens + 1, 0
-    given = options.count("draft_layers")
+    given = options.draft_layers
     draft = settings.speculative_model
     own = len(model.draft_layers) if draft is None else draft.num_layers
     charged = own if draft is not None else facts_of(model).drafts
@@ -54,31 +54,31 @@ def speculation(model: Model, settings: Serving, options: Options) -> tuple[int,
     return settings.num_speculative_tokens + 1, layers
 
 
-def charges_draft(model: Model, settings: Serving, options: Options, rules: Rules) -> bool:
+def charges_draft(model: Model, settings: Serving, options: SglangOptions, rules: Rules) -> bool:
     """Whether the pools are divided with the draft's layers: from 0.5.14 to 0.5.19 where a draft is named, by
     the command or by speculative_hook.py for these classes (spec_aux_hidden_state.py)."""
-    named = settings.speculative_model is not None or options.count("draft_layers") is not None
+    named = settings.speculative_model is not None or options.draft_layers is not None
     return rules.drafts and (rules.drafts_unnamed or named or class_of(model) in _NAMED_DRAFTS)
 
 
-def draft_windows(model: Model, settings: Serving, options: Options) -> int:
+def draft_windows(model: Model, settings: Serving, options: SglangOptions) -> int:
     """Window layers of the config that is read for the draft: the draft's, without one the target's."""
-    if options.count("draft_layers") is not None:
+    if options.draft_layers is not None:
         return 0
     source = settings.speculative_model or model
     return window_layers(source) if has_window_pool(source) else 0
 
 
 def strategy_of(
-    model: Model, settings: Serving, options: Options, *, radix: bool, paged: bool
+    model: Model, settings: Serving, options: SglangOptions, *, radix: bool, paged: bool
 ) -> tuple[str, bool]:
     """(strategy, whether scheduling overlaps): extra_buffer where the class supports it and scheduling
     overlaps or pages are larger than 1, else no_buffer (overrides.py, _mamba_radix_cache_resolution)."""
-    strategy = options.word("mamba_radix_cache_strategy") or "auto"
-    overlap = not options.flag("disable_overlap_schedule") and settings.pipeline_parallel_size == 1
+    strategy = options.mamba_radix_cache_strategy
+    overlap = not options.disable_overlap_schedule and settings.pipeline_parallel_size == 1
     if strategy != "auto" or not radix or not uses_state_radix(model):
         return strategy, overlap
-    wanted = not options.flag("disable_overlap_schedule") or paged
+    wanted = not options.disable_overlap_schedule or paged
     if wanted and has_extra_buffer(model):
         return "extra_buffer", overlap
     return "no_buffer", False

@@ -23,7 +23,7 @@ TRAITS = Traits(
     kv_formats=("auto", "fp8_e4m3", "nvfp4", "fp4_mx_block16"),
     memory_share=MemoryShare("mem_fraction_static", "--mem-fraction-static", ("0.85", "0.9", "0.93")),
     pinned={"chunked_prefill_size": "chunked_prefill_size"},
-    windows_off={"engine_options": (("disable_hybrid_swa_memory", True),)},
+    windows_off={"disable_hybrid_swa_memory": True},
     at_once="as many as fit at full length, answers included: so none is retracted, which admission alone"
     " would not prevent: it charges running requests a part of their answers (new_token_ratio,"
     " managers/schedule_policy.py)",

@@ -28,8 +28,7 @@ from kvplan.engines.budget.parts import (
     sources_for,
     weight_lines,
 )
-from kvplan.engines.options import resolve
-from kvplan.engines.tgi.options import ONLINE, OPTIONS, UNKNOWN_WORDS
+from kvplan.engines.tgi.options import ONLINE, UNKNOWN_WORDS, TgiOptions
 from kvplan.engines.vllm.coefficients import vllm_coefficients
 from kvplan.engines.vllm.load import Load
 from kvplan.engines.vllm.profile_peak import activation_peak
@@ -48,8 +47,8 @@ _NEWEST = (10**6,)
 def fit(model: Model, choice: Choice, settings: Serving, start: Start) -> Fit:
     """The budget of a shard. Raises KvplanError(bad-setting)."""
     gpu, started, total, reserved, warnings = start
-    options = resolve(OPTIONS, dict(settings.engine_options), choice.engine.name)
-    share = options.share("cuda_memory_fraction")
+    options = TgiOptions.of(settings)
+    share = options.cuda_memory_fraction
     if not share:
         raise KvplanError("bad-setting", "cuda_memory_fraction is 0", help="it lies above 0")
     settings = replace(settings, quantization=loaded_as(model, settings.quantization))

@@ -21,9 +21,9 @@ from kvplan.engines.base import (
     layers_with,
     request_tokens,
 )
-from kvplan.engines.options import EngineOption, Options, resolve
+from kvplan.engines.options import EngineOption
 from kvplan.engines.tgi.devices import attention_of_image, check
-from kvplan.engines.tgi.options import BLOCKS, OPTIONS
+from kvplan.engines.tgi.options import BLOCKS, OPTIONS, TgiOptions
 from kvplan.engines.tgi.prefill import prefill_tokens
 from kvplan.errors import KvplanError
 from kvplan.families import FullAttention, SlidingWindow, Storage
@@ -84,14 +84,14 @@ class Tgi:
                 raise KvplanError(
                     "unsupported-setting", f"TGI has no {name}", help="use --tp, TGI's --num-shard"
                 )
-        options = resolve(OPTIONS, dict(settings.engine_options), self.name)
+        options = TgiOptions.of(settings)
         tokens = request_tokens(model, settings)
         request = Request(tokens, 0, settings.requests, answer_length(settings, tokens))
         named, ref = ModelRef(model.id, model.source), EngineRef(self.name, version)
         plan = plan_of(model, settings, options)
         if isinstance(plan, Refusal):
             return SizeResult(named, ref, {}, request, *NOTHING_HELD, (), None, plan, model.warnings)
-        speculate = options.count("speculate") or 0
+        speculate = options.speculate
         one = charged(plan, tokens, speculate) * plan.block_bytes
         pool, refusal = _pool(plan, model, settings, options, request)
         count, ranks = settings.requests, settings.tensor_parallel_size
@@ -104,7 +104,7 @@ class Tgi:
             "attention": plan.attention,
             "block_size": plan.block,
             "max_batch_prefill_tokens": plan.prefill,
-            "max_concurrent_requests": options.count("max_concurrent_requests"),
+            "max_concurrent_requests": options.max_concurrent_requests,
         }
         return SizeResult(
             named,
@@ -125,7 +125,7 @@ def charged(plan: Plan, tokens: int, speculate: int = 0) -> int:
     return ceil_div(max(1, tokens + speculate - 1), plan.block)
 
 
-def plan_of(model: Model, settings: Serving, options: Options) -> Plan | Refusal:
+def plan_of(model: Model, settings: Serving, options: TgiOptions) -> Plan | Refusal:
     """Raises KvplanError(bad-setting | engine-gpu)."""
     check(settings.gpu)
     widths = set()
@@ -147,7 +147,7 @@ def plan_of(model: Model, settings: Serving, options: Options) -> Plan | Refusal
             f"TGI does not divide {model.num_attention_heads} heads ({num_kv_heads} of keys) by {ranks}",
             help=(f"--tp {num_kv_heads}",),
         )
-    own_word = options.word("tgi_attention") or attention_of_image(settings.gpu)
+    own_word = options.tgi_attention or attention_of_image(settings.gpu)
     attention = own_word or attention_of(model, settings, head_dim)
     dtype = settings.dtype
     if dtype == "auto":
@@ -190,12 +190,12 @@ def _words(model: Model) -> tuple[str, ...]:
 
 
 def _pool(
-    plan: Plan, model: Model, settings: Settings, options: Options, request: Request
+    plan: Plan, model: Model, settings: Settings, options: TgiOptions, request: Request
 ) -> tuple[Pool | None, Refusal | None]:
     if settings.kv_cache_memory is None:
         return None, None
     blocks = settings.kv_cache_memory // plan.block_bytes
-    need = charged(plan, request.tokens, options.count("speculate") or 0)
+    need = charged(plan, request.tokens, options.speculate)
     stated = settings.max_model_len
     if stated is not None and stated > blocks * plan.block:
         return None, Refusal(
@@ -205,7 +205,7 @@ def _pool(
             help=(f"--max-model-len {blocks * plan.block}",) if blocks else (),
         )
     longest = settings.max_model_len or model.max_model_len or request.tokens
-    concurrent = options.count("max_concurrent_requests") or 1
+    concurrent = options.max_concurrent_requests
     most = min(concurrent, settings.max_num_seqs or concurrent)
     fits = max(0, blocks - 1) // need
     refusal = None

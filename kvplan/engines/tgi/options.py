@@ -7,7 +7,8 @@ from __future__ import annotations
 
 from fractions import Fraction
 
-from kvplan.engines.options import EngineOption
+from kvplan.engines.options import EngineOptions, option, options_of
+from kvplan.record import record
 
 BLOCKS = {"flashinfer": 1, "flashdecoding": 256, "paged": 16}
 """ATTENTION → BLOCK_SIZE."""
@@ -24,26 +25,26 @@ scale an output (layers/eetq.py). lm_head and embeddings stay as they are (layer
 TensorParallelHead)."""
 UNKNOWN_WORDS = ("exl2", "marlin")
 """Formats of checkpoints whose bytes are not read here."""
-OPTIONS = (
-    EngineOption(
-        "cuda_memory_fraction", "share", "Part of the GPU's memory that TGI may take.", default=Fraction(1)
-    ),
-    EngineOption(
-        "max_concurrent_requests", "count", "Requests that TGI takes at once (default: 128).", default=128
-    ),
-    EngineOption(
-        "speculate",
-        "count",
-        "Tokens that TGI proposes a step, from what was seen before (default: none).",
-        lowest=0,
-        default=0,
-    ),
-    EngineOption(
-        "tgi_attention",
+
+
+@record()
+class TgiOptions(EngineOptions):
+    """The options that TGI alone has."""
+
+    cuda_memory_fraction: Fraction = option(
+        "share", "Part of the GPU's memory that TGI may take.", Fraction(1)
+    )
+    max_concurrent_requests: int = option("count", "Requests that TGI takes at once (default: 128).", 128)
+    speculate: int = option(
+        "count", "Tokens that TGI proposes a step, from what was seen before (default: none).", 0, lowest=0
+    )
+    tgi_attention: str | None = option(
         "word",
         "TGI's variable ATTENTION (default: by the width of a head).",
         choices=tuple(BLOCKS),
         served=False,
         planned=True,
-    ),
-)
+    )
+
+
+OPTIONS = options_of(TgiOptions)

@@ -4,10 +4,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from fractions import Fraction
 from typing import Any
 
 from kvplan.architectures.config.quant_file import split_quant
+from kvplan.engines.tgi.options import TgiOptions
 from kvplan.model import Model
 from kvplan.settings import Serving
 
@@ -77,7 +77,7 @@ def _by_memory(raw: Mapping[str, Any], settings: Serving) -> int | None:
     total = None if gpu is None else gpu.memory_nvml_bytes
     if total is None or not size.whole or size.vocabulary is None or "quantization_config" in raw:
         return None
-    share = float(Fraction(str(dict(settings.engine_options).get("cuda_memory_fraction", 1))))
+    share = float(TgiOptions.of(settings).cuda_memory_fraction)
     available = int(total * settings.tensor_parallel_size * share * WIGGLE_ROOM)
     attention = (size.heads + 2 * size.kv_heads) * size.width + size.heads * size.width * size.hidden
     layer = attention + 3 * size.mlp * size.experts * size.hidden

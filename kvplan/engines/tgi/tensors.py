@@ -3,12 +3,11 @@ described (huggingface/text-generation-inference 3.3 server layers/attention/kv_
 
 from __future__ import annotations
 
-from kvplan.engines.options import resolve
 from kvplan.engines.tensors.base import BlockPool, Group, GroupKind, Layout, Rank
 from kvplan.engines.tensors.building import Building
 from kvplan.engines.tensors.parts import element_bytes, pooled, stored
 from kvplan.engines.tgi.engine import Plan, Tgi, plan_of
-from kvplan.engines.tgi.options import OPTIONS
+from kvplan.engines.tgi.options import TgiOptions
 from kvplan.errors import KvplanError
 from kvplan.model import Model
 from kvplan.settings import Settings
@@ -17,7 +16,7 @@ from kvplan.settings import Settings
 def layout(model: Model, settings: Settings, version: str, rank: Rank) -> Layout:
     """The tensors of one shard. Raises KvplanError(no-memory, engine-refuses, unknown-rule)."""
     result, pool = pooled(Tgi(), model, settings, version)
-    plan = plan_of(model, settings, resolve(OPTIONS, dict(settings.engine_options), "tgi"))
+    plan = plan_of(model, settings, TgiOptions.of(settings))
     assert isinstance(plan, Plan)
     if plan.attention == "paged":
         raise KvplanError("unknown-rule", "the order of TGI's paged cache is not described")

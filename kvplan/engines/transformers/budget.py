@@ -25,8 +25,7 @@ from kvplan.engines.budget.parts import (
     sources_for,
     weight_lines,
 )
-from kvplan.engines.options import resolve
-from kvplan.engines.transformers.options import CONTINUOUS, OPTIONS
+from kvplan.engines.transformers.options import TransformersOptions
 from kvplan.engines.transformers.paged import NotPagedError, Paged, paged_of
 from kvplan.engines.transformers.sectors import TRASH, footprint, needs, sectors_left
 from kvplan.errors import KvplanError
@@ -48,15 +47,15 @@ _END = {"bytes": "bytes", "low_bytes": "high_bytes", "high_bytes": "low_bytes"}
 
 def fit(model: Model, choice: Choice, settings: Settings) -> Fit:
     """The budget; none where requests have caches of their own. Raises KvplanError(bad-setting)."""
-    own = resolve(OPTIONS, dict(settings.engine_options), choice.engine.name)
-    return _fit(model, choice, settings) if own.flag(CONTINUOUS) else Fit(None, None, (_NONE,))
+    own = TransformersOptions.of(settings)
+    return _fit(model, choice, settings) if own.continuous_batching else Fit(None, None, (_NONE,))
 
 
 @once_a_start
 def _fit(model: Model, choice: Choice, settings: Serving, start: Start) -> Fit:
     gpu, started, total, reserved, warnings = start
-    own = resolve(OPTIONS, dict(settings.engine_options), choice.engine.name)
-    share = own.share("max_memory_percent")
+    own = TransformersOptions.of(settings)
+    share = own.max_memory_percent
     dtype = scalar(str(started.settings["dtype"]))
     try:
         paged = paged_of(model, settings, own)
@@ -91,9 +90,7 @@ def _words(paged: Paged, settings: Serving, *, given: bool) -> tuple[str, ...]:
     said = ["transformers' memory beside the cache is its own estimate: mind the interval of the pool"]
     if not given:
         said.append("max_memory_percent: 0.8 was taken, as with a sampling generation config; 0.9 without")
-    if not paged.batch.flash and not any(
-        name == "attn_implementation" for name, _ in settings.engine_options
-    ):
+    if not paged.batch.flash and "attn_implementation" not in settings.own:
         said.append("attention by sdpa was taken; --attn-implementation flash_attention_2 needs no masks")
     return tuple(said)
 

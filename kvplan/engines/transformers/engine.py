@@ -28,8 +28,8 @@ from kvplan.engines.base import (
     parse_version,
     request_tokens,
 )
-from kvplan.engines.options import EngineOption, Options, resolve
-from kvplan.engines.transformers.options import CONTINUOUS, OPTIONS
+from kvplan.engines.options import EngineOption
+from kvplan.engines.transformers.options import OPTIONS, TransformersOptions
 from kvplan.errors import KvplanError
 from kvplan.families import (
     CompressedAttention,
@@ -79,9 +79,9 @@ class Transformers:
 
     def size(self, model: Model, settings: Settings, version: str) -> SizeResult:
         """Sum of numel * element size of all cache and state tensors; counters are left out."""
-        own = resolve(OPTIONS, dict(settings.engine_options), self.name)
+        own = TransformersOptions.of(settings)
         check(settings, own)
-        if own.flag(CONTINUOUS):
+        if own.continuous_batching:
             from kvplan.engines.transformers.paged import sized
 
             return sized(model, settings, own, version)
@@ -223,7 +223,7 @@ def element_of(model: Model, settings: Serving) -> tuple[Packing, list[str]]:
     return FLOAT32, ["the config states no dtype: float32, as transformers builds it; give --dtype"]
 
 
-def check(settings: Settings, own: Options) -> None:
+def check(settings: Settings, own: TransformersOptions) -> None:
     """Refuse what transformers' caches cannot do. Raises KvplanError(unsupported-setting)."""
     for name in _ONE_DEVICE:
         if getattr(settings, name) > 1:
@@ -254,7 +254,7 @@ def check(settings: Settings, own: Options) -> None:
             f"engine transformers with cache_implementation {settings.cache_implementation!r}",
             help="--continuous-batching" if paged else "cache_implementation is dynamic or static",
         )
-    if own.flag(CONTINUOUS) and settings.cache_implementation != "dynamic":
+    if own.continuous_batching and settings.cache_implementation != "dynamic":
         raise KvplanError(
             "unsupported-setting",
             "continuous batching has a cache of its own",

@@ -22,8 +22,8 @@ from kvplan.engines.base import (
     parse_version,
     request_tokens,
 )
-from kvplan.engines.options import Options
 from kvplan.engines.transformers.engine import element_of, library_terms, part_store
+from kvplan.engines.transformers.options import TransformersOptions
 from kvplan.engines.transformers.sectors import (
     BATCH_TOKENS,
     LEAST_PAGE,
@@ -82,7 +82,7 @@ class Paged:
     """each layer's kind, by its place in ``geometry.kinds``"""
 
 
-def paged_of(model: Model, settings: Serving, own: Options) -> Paged:
+def paged_of(model: Model, settings: Serving, own: TransformersOptions) -> Paged:
     """Raises NotPagedError, KvplanError(bad-setting)."""
     element, _ = element_of(model, settings)
     page = settings.block_size or PAGE_SIZE
@@ -141,13 +141,15 @@ def _kept(layer: Layer) -> tuple[int, int, int | None]:
     return part.broadcast_heads or part.num_kv_heads, part.head_dim, part.library_window
 
 
-def _batch(model: Model, settings: Serving, own: Options, element: Packing, geometry: Geometry) -> Batch:
+def _batch(
+    model: Model, settings: Serving, own: TransformersOptions, element: Packing, geometry: Geometry
+) -> Batch:
     """The resolved configuration (initialization.py), on a GPU with CUDA graphs."""
-    flash = own.word("attn_implementation") in FLASH
+    flash = own.attn_implementation in FLASH
     tokens = settings.max_num_batched_tokens or BATCH_TOKENS
-    graphs, doubled = own.values["use_cuda_graph"], own.values["use_async_batching"]
+    graphs, doubled = own.use_cuda_graph, own.use_async_batching
     only_full = all(kind.window is None for kind in geometry.kinds)
-    blocks = own.count("max_blocks_per_request")
+    blocks = own.max_blocks_per_request
     num_kv_heads, head_dim, _ = _kept(next(iter(model.distinct())))
     return Batch(
         tokens=tokens,
@@ -162,11 +164,11 @@ def _batch(model: Model, settings: Serving, own: Options, element: Packing, geom
         doubled=bool(doubled if doubled is not None else flash and graphs is not False),
         table_blocks=(TABLE_BLOCKS if blocks is None else blocks) if flash and only_full else 0,
         sliced=model.model_type not in WHOLE_LOGITS,
-        output_rows=2 if own.flag("return_logprobs") else 1,
+        output_rows=2 if own.return_logprobs else 1,
     )
 
 
-def refusal_of(model: Model, settings: Settings, own: Options, version: str) -> Refusal | Paged:
+def refusal_of(model: Model, settings: Settings, own: TransformersOptions, version: str) -> Refusal | Paged:
     """What continuous batching has of the model, or why it does not start."""
     if parse_version(version) < SECTORS_SINCE:
         return Refusal(
@@ -184,7 +186,7 @@ def refusal_of(model: Model, settings: Settings, own: Options, version: str) -> 
         )
 
 
-def sized(model: Model, settings: Settings, own: Options, version: str) -> SizeResult:
+def sized(model: Model, settings: Settings, own: TransformersOptions, version: str) -> SizeResult:
     """The answer with continuous batching."""
     found = refusal_of(model, settings, own, version)
     tokens = request_tokens(model, settings)
@@ -204,7 +206,7 @@ def sized(model: Model, settings: Settings, own: Options, version: str) -> SizeR
         "page_size": geometry.page,
         "max_batch_tokens": batch.tokens,
         "max_requests_per_batch": min(batch.requests, batch.tokens),
-        "attn_implementation": own.word("attn_implementation"),
+        "attn_implementation": own.attn_implementation,
         "use_async_batching": batch.doubled,
         "max_blocks_per_request": batch.table_blocks,
     }

@@ -11,13 +11,12 @@ from __future__ import annotations
 
 from itertools import accumulate
 
-from kvplan.engines.options import resolve
 from kvplan.engines.tensors import generic
 from kvplan.engines.tensors.base import BlockPool, Component, Group, GroupKind, Layout, Rank, View
 from kvplan.engines.tensors.building import Building
 from kvplan.engines.tensors.parts import pooled, torch_name
 from kvplan.engines.transformers.engine import Transformers
-from kvplan.engines.transformers.options import CONTINUOUS, OPTIONS
+from kvplan.engines.transformers.options import TransformersOptions
 from kvplan.engines.transformers.paged import Paged, paged_of
 from kvplan.engines.transformers.sectors import TRASH, Geometry, Kind
 from kvplan.errors import KvplanError
@@ -28,8 +27,8 @@ from kvplan.units import ceil_div
 
 def layout(model: Model, settings: Settings, version: str, rank: Rank) -> Layout:
     """The cache of the one device. Raises KvplanError(no-memory, engine-refuses, unknown-rule)."""
-    own = resolve(OPTIONS, dict(settings.engine_options), "transformers")
-    if not own.flag(CONTINUOUS):
+    own = TransformersOptions.of(settings)
+    if not own.continuous_batching:
         return generic.layout(model, settings, version, rank, "transformers")
     result, pool = pooled(Transformers(), model, settings, version)
     paged = paged_of(model, settings, own)

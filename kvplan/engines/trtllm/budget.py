@@ -29,9 +29,8 @@ from kvplan.engines.budget.parts import (
     sources_for,
     weight_lines,
 )
-from kvplan.engines.options import resolve
 from kvplan.engines.trtllm.groups import parallel_of
-from kvplan.engines.trtllm.options import OPTIONS
+from kvplan.engines.trtllm.options import TrtllmOptions
 from kvplan.engines.vllm.coefficients import vllm_coefficients
 from kvplan.engines.vllm.load import Load
 from kvplan.engines.vllm.profile_peak import activation_peak
@@ -58,8 +57,8 @@ BETWEEN = (GIB * 125 // 100, GIB * 3 // 4)
 def fit(model: Model, choice: Choice, settings: Serving, start: Start) -> Fit:
     """The budget of the fullest rank. Raises KvplanError(bad-setting)."""
     gpu, started, total, reserved, warnings = start
-    options = resolve(OPTIONS, dict(settings.engine_options), choice.engine.name)
-    fraction = options.share("free_gpu_memory_fraction")
+    options = TrtllmOptions.of(settings)
+    fraction = options.free_gpu_memory_fraction
     assert fraction is not None
     if not fraction:
         raise KvplanError("bad-setting", "free_gpu_memory_fraction is 0", help="it lies above 0")
@@ -97,7 +96,7 @@ def fit(model: Model, choice: Choice, settings: Serving, start: Start) -> Fit:
     how = f"context requests of {load.max_num_batched_tokens:,} tokens together; {UNCALIBRATED}"
     lines += [about("activation peak", peak, peak // 2 + GIB // 4, how), *reserved]
     states = 0
-    if options.count("mamba_state_cache_interval") is None:
+    if options.mamba_state_cache_interval is None:
         states = int(started.settings.get("state_slots", 0)) * started.per_gpu.fixed_bytes_per_request
     budget = _budget(gpu.slug, total, tuple(lines), fraction, states)
     weights = ModelWeights(facts.bytes_per_gpu, facts.total_bytes, facts.source)
@@ -143,7 +142,7 @@ def outside(ranks: int) -> BudgetLine:
 def divided(model: Model, settings: Settings, started: SizeResult) -> Parallel:
     """How the weights are divided over the ranks (`kvplan.engines.budget.parts.parallel_for`)."""
     del started
-    return parallel_of(model, settings, resolve(OPTIONS, dict(settings.engine_options), "trtllm"))
+    return parallel_of(model, settings, TrtllmOptions.of(settings))
 
 
 def _budget(gpu: str, total: int, lines: tuple[BudgetLine, ...], fraction: Fraction, states: int) -> Budget:

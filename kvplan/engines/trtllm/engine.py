@@ -27,11 +27,11 @@ from kvplan.engines.base import (
     too_many_stages,
 )
 from kvplan.engines.class_rules import check_class
-from kvplan.engines.options import EngineOption, Options, resolve
+from kvplan.engines.options import EngineOption
 from kvplan.engines.supported import classes
 from kvplan.engines.trtllm import v2
 from kvplan.engines.trtllm.expert_kernels import KERNELS
-from kvplan.engines.trtllm.options import OPTIONS
+from kvplan.engines.trtllm.options import OPTIONS, TrtllmOptions
 from kvplan.engines.trtllm.plan import (
     MAX_BATCH_SIZE,
     MAX_NUM_TOKENS,
@@ -131,11 +131,11 @@ class Compiled:
 @lru_cache(maxsize=256)
 def _compile(model: Model, version: str, max_seq_len: int, values: tuple[Any, ...]) -> Compiled:
     settings = planned_settings(values)
-    options = resolve(OPTIONS, dict(settings.engine_options), TrtLlm.name)
+    options = TrtllmOptions.of(settings)
     check_retention(model, options)
     store = store_for(model, settings)
     refusal = _unsupported(model) or check_class(model, "TensorRT-LLM") or too_many_stages(model, settings)
-    make = plan_v2 if options.flag("use_kv_cache_manager_v2") else make_plan
+    make = plan_v2 if options.use_kv_cache_manager_v2 else make_plan
     plan: Plan | PlanV2 | None = None
     if refusal is None:
         plan = make(model, store, settings, options, max_seq_len)
@@ -302,7 +302,12 @@ def _unsupported(model: Model) -> Refusal | None:
 
 
 def _shown(
-    model: Model, store: Storage, settings: Serving, options: Options, max_seq_len: int, slots: int | None
+    model: Model,
+    store: Storage,
+    settings: Serving,
+    options: TrtllmOptions,
+    max_seq_len: int,
+    slots: int | None,
 ) -> dict[str, Any]:
     shown: dict[str, Any] = {
         "dtype": store.dtype.name,
@@ -314,9 +319,9 @@ def _shown(
         "max_attention_window": list(windows_of(options)) or None,
         "tensor_parallel_size": settings.tensor_parallel_size,
         "pipeline_parallel_size": settings.pipeline_parallel_size,
-        "enable_attention_dp": options.flag("enable_attention_dp"),
+        "enable_attention_dp": options.enable_attention_dp,
     }
-    if options.flag("use_kv_cache_manager_v2"):
+    if options.use_kv_cache_manager_v2:
         shown["use_kv_cache_manager_v2"] = True
     if slots is not None:
         shown["mamba_cache_dtype"] = store.conv_state.name

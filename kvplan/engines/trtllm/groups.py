@@ -9,7 +9,7 @@ whole experts, the others divide their width (mapping.py).
 
 from __future__ import annotations
 
-from kvplan.engines.options import Options
+from kvplan.engines.trtllm.options import TrtllmOptions
 from kvplan.errors import KvplanError, RefusedError
 from kvplan.model import Model
 from kvplan.settings import Serving
@@ -26,11 +26,11 @@ _TYPES = frozenset(("deepseek_v3", "deepseek_v32", "glm4_moe", "exaone_moe", "qw
 _WHOLE = (Part.ATTENTION, Part.DENSE, Part.SHARED, Part.EMBEDDING, Part.HEAD)
 
 
-def parallel_of(model: Model, settings: Serving, options: Options) -> Parallel:
+def parallel_of(model: Model, settings: Serving, options: TrtllmOptions) -> Parallel:
     """How the weights are divided. Raises KvplanError(no-weights | bad-setting)."""
     tp = settings.tensor_parallel_size
     groups: tuple[tuple[Part, int], ...] = ()
-    if options.flag("enable_attention_dp") and tp > 1:
+    if options.enable_attention_dp and tp > 1:
         described = model.architecture in CLASSES or (
             model.architecture is None and model.model_type in _TYPES
         )
@@ -42,7 +42,7 @@ def parallel_of(model: Model, settings: Serving, options: Options) -> Parallel:
                 help="give the weights of one GPU yourself: --weights 15GiB",
             )
         groups = tuple((part, 1) for part in _WHOLE)
-    given = options.count("moe_expert_parallel_size")
+    given = options.moe_expert_parallel_size
     ep = given if given is not None else tp if settings.enable_expert_parallel else 1
     if tp % ep:
         raise KvplanError(

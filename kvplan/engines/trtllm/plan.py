@@ -7,7 +7,7 @@ from fractions import Fraction
 
 from kvplan.engines.base import has_kind, part_terms
 from kvplan.engines.generic import split_evenly
-from kvplan.engines.options import Options
+from kvplan.engines.trtllm.options import TrtllmOptions
 from kvplan.engines.trtllm.store import part_store, tokens_per_block
 from kvplan.engines.trtllm.windows import windows_of
 from kvplan.errors import KvplanError
@@ -72,8 +72,10 @@ class Blocks:
     blocks: int
 
 
-def make_plan(model: Model, store: Storage, settings: Serving, options: Options, max_seq_len: int) -> Plan:
-    tp = 1 if options.flag("enable_attention_dp") else settings.tensor_parallel_size
+def make_plan(
+    model: Model, store: Storage, settings: Serving, options: TrtllmOptions, max_seq_len: int
+) -> Plan:
+    tp = 1 if options.enable_attention_dp else settings.tensor_parallel_size
     layers = model.layers()
     stages = split_evenly(layers, settings.pipeline_parallel_size)
     stages[-1] = [*stages[-1], *draft_layers(model, settings)]
@@ -87,9 +89,9 @@ def make_plan(model: Model, store: Storage, settings: Serving, options: Options,
         tokens_per_block(model, settings),
         max_seq_len,
         settings.max_num_seqs or MAX_BATCH_SIZE,
-        options.count("mamba_state_cache_interval"),
-        options.numbers("window_size_shares"),
-        options.count("max_tokens"),
+        options.mamba_state_cache_interval,
+        options.window_size_shares,
+        options.max_tokens,
         settings.max_num_batched_tokens or MAX_NUM_TOKENS,
     )
     if plan.block & (plan.block - 1):

@@ -15,7 +15,7 @@ from fractions import Fraction
 
 from kvplan.engines.base import has_kind, part_terms
 from kvplan.engines.generic import split_evenly
-from kvplan.engines.options import Options
+from kvplan.engines.trtllm.options import TrtllmOptions
 from kvplan.engines.trtllm.plan import MAX_BATCH_SIZE
 from kvplan.engines.trtllm.store import part_store, tokens_per_block
 from kvplan.engines.trtllm.windows import windows_of
@@ -68,13 +68,15 @@ class PlanV2:
         return min(memory, int((self.max_tokens * token + self.util - 1) // self.util))
 
 
-def plan_v2(model: Model, store: Storage, settings: Serving, options: Options, max_seq_len: int) -> PlanV2:
+def plan_v2(
+    model: Model, store: Storage, settings: Serving, options: TrtllmOptions, max_seq_len: int
+) -> PlanV2:
     """Raises KvplanError(unsupported-setting | unsupported-dtype) for what this manager does not take."""
     _check(model, store, settings, options)
-    tp = 1 if options.flag("enable_attention_dp") else settings.tensor_parallel_size
+    tp = 1 if options.enable_attention_dp else settings.tensor_parallel_size
     block = tokens_per_block(model, settings)
     pattern = tuple(min(max_seq_len, window) for window in windows_of(options)) or (max_seq_len,)
-    util = options.share("max_util_for_resume")
+    util = options.max_util_for_resume
     assert util is not None
     return PlanV2(
         tuple(
@@ -85,18 +87,18 @@ def plan_v2(model: Model, store: Storage, settings: Serving, options: Options, m
         max_seq_len,
         settings.max_num_seqs or MAX_BATCH_SIZE,
         util,
-        options.count("max_tokens"),
+        options.max_tokens,
     )
 
 
-def _check(model: Model, store: Storage, settings: Serving, options: Options) -> None:
+def _check(model: Model, store: Storage, settings: Serving, options: TrtllmOptions) -> None:
     without = "leave use_kv_cache_manager_v2 out"
     refused = None
     if has_kind(model, Kind.STATE, Kind.INDEXER):
         refused = "keeps no states and no index keys in 1.2"
     elif settings.speculative_method is not None:
         refused = "with speculation needs the extra tokens of each method, which are not known here"
-    elif options.numbers("window_size_shares"):
+    elif options.window_size_shares:
         refused = "divides its memory by itself: window_size_shares are of the other manager"
     elif any(all(part.kind is Kind.NONE for part in run.layer.parts) for run in model.runs):
         refused = "has no rule for layers without a cache of their own"

@@ -3,21 +3,22 @@
 from __future__ import annotations
 
 from kvplan.engines.base import has_kind
-from kvplan.engines.options import RETENTION, Options
+from kvplan.engines.options import RETENTION
 from kvplan.engines.retention import accuracy, retention_of
+from kvplan.engines.trtllm.options import TrtllmOptions
 from kvplan.errors import KvplanError
 from kvplan.families import ChunkedAttention, Kind, SlidingWindow
 from kvplan.model import Model
 
 
-def windows_of(options: Options) -> tuple[int, ...]:
+def windows_of(options: TrtllmOptions) -> tuple[int, ...]:
     retention = retention_of(options)
     if retention is not None:
         return (retention.window,)
-    return tuple(int(entry) for entry in options.numbers("max_attention_window"))
+    return tuple(int(entry) for entry in options.max_attention_window)
 
 
-def check_retention(model: Model, options: Options) -> None:
+def check_retention(model: Model, options: TrtllmOptions) -> None:
     """Raises KvplanError(unsupported-setting) for tokens that this backend does not keep or drop.
 
     NVIDIA/TensorRT-LLM#14275: since attention reads paged blocks, sink_token_length has been ignored by the
@@ -27,7 +28,7 @@ def check_retention(model: Model, options: Options) -> None:
     retention = retention_of(options)
     if retention is None:
         return
-    if options.numbers("max_attention_window"):
+    if options.max_attention_window:
         raise KvplanError(
             "bad-setting", f"max_attention_window and {RETENTION.name} both say the window", help="give one"
         )
@@ -46,7 +47,7 @@ def check_retention(model: Model, options: Options) -> None:
         )
 
 
-def warnings_of(model: Model, options: Options) -> list[str]:
+def warnings_of(model: Model, options: TrtllmOptions) -> list[str]:
     """What a reader must know of windows."""
     windows = [
         part.sliding_window if isinstance(part, SlidingWindow) else 0

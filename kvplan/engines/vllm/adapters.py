@@ -11,8 +11,7 @@ from dataclasses import replace
 
 from kvplan.dtypes import Packing, scalar
 from kvplan.engines.base import parse_version
-from kvplan.engines.options import Options, resolve
-from kvplan.engines.vllm.options import OPTIONS
+from kvplan.engines.vllm.options import VllmOptions
 from kvplan.errors import KvplanError, RefusedError
 from kvplan.model import Model
 from kvplan.results import Refusal
@@ -87,11 +86,11 @@ NO_ADAPTERS = frozenset(
 """Classes without ``SupportsLoRA``: vLLM does not start with --enable-lora."""
 
 
-def own_options(settings: Layout) -> Options:
+def own_options(settings: Layout) -> VllmOptions:
     """vLLM's own options, checked. Raises KvplanError(bad-setting) for a rank that it does not take."""
-    options = resolve(OPTIONS, dict(settings.engine_options), "vllm")
-    rank = options.count("max_lora_rank")
-    if options.flag("enable_lora") and rank is not None and rank not in RANKS:
+    options = VllmOptions.of(settings)
+    rank = options.max_lora_rank
+    if options.enable_lora and rank is not None and rank not in RANKS:
         raise KvplanError(
             "bad-setting",
             f"max_lora_rank is {rank}",
@@ -103,16 +102,16 @@ def own_options(settings: Layout) -> Options:
 def slots_of(settings: Serving, dtype: Packing) -> Slots | None:
     """The adapters that the settings make room for; None without --enable-lora."""
     options = own_options(settings)
-    if not options.flag("enable_lora"):
+    if not options.enable_lora:
         return None
-    word = options.word("lora_dtype") or "auto"
+    word = options.lora_dtype or "auto"
     element = dtype if word == "auto" else scalar(word)
     return Slots(
-        count=options.count("max_loras") or 1,
-        rank=options.count("max_lora_rank") or 16,
+        count=options.max_loras or 1,
+        rank=options.max_lora_rank or 16,
         element_bytes=element.bytes,
-        fully_sharded=options.flag("fully_sharded_loras"),
-        targets=options.words("lora_target_modules"),
+        fully_sharded=options.fully_sharded_loras,
+        targets=options.lora_target_modules,
     )
 
 
@@ -130,13 +129,13 @@ def wrapped_of(model: Model, version: str) -> Wrapped:
 def lora_refusal(model: Model, settings: Layout) -> Refusal | None:
     """Why vLLM would not start with --enable-lora, or None."""
     options = own_options(settings)
-    if not options.flag("enable_lora"):
+    if not options.enable_lora:
         return None
     if model.architecture in NO_ADAPTERS:
         return Refusal(
             "lora", f"vLLM's {model.architecture} takes no LoRA adapters", help=("leave out --enable-lora",)
         )
-    targets = options.words("lora_target_modules")
+    targets = options.lora_target_modules
     row = WRAPPED.get(model.architecture or "")
     head = HEAD in targets if targets else row is not None and row.head
     if head and model.vocab_size > MOST_VOCABULARY:
@@ -146,8 +145,8 @@ def lora_refusal(model: Model, settings: Layout) -> Refusal | None:
             help=("--lora-target-modules qkv_proj,o_proj,gate_up_proj,down_proj",),
         )
     ways = settings.tensor_parallel_size
-    rank = options.count("max_lora_rank") or 16
-    if options.flag("fully_sharded_loras") and rank % ways:
+    rank = options.max_lora_rank or 16
+    if options.fully_sharded_loras and rank % ways:
         return Refusal(
             "lora",
             f"rank {rank} cannot be divided among {ways} GPUs",
@@ -159,15 +158,15 @@ def lora_refusal(model: Model, settings: Layout) -> Refusal | None:
 def shown_options(settings: Layout) -> dict[str, object]:
     """The adapter options that influence the answer."""
     options = own_options(settings)
-    if not options.flag("enable_lora"):
+    if not options.enable_lora:
         return {}
     shown: dict[str, object] = {
         "enable_lora": True,
-        "max_loras": options.count("max_loras") or 1,
-        "max_lora_rank": options.count("max_lora_rank") or 16,
+        "max_loras": options.max_loras or 1,
+        "max_lora_rank": options.max_lora_rank or 16,
     }
-    if options.flag("fully_sharded_loras"):
+    if options.fully_sharded_loras:
         shown["fully_sharded_loras"] = True
-    if options.words("lora_target_modules"):
-        shown["lora_target_modules"] = ",".join(options.words("lora_target_modules"))
+    if options.lora_target_modules:
+        shown["lora_target_modules"] = ",".join(options.lora_target_modules)
     return shown

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 
 from kvplan.engines.vllm.architectures import GENERATING, POOLING
+from kvplan.engines.vllm.options import VllmOptions
 from kvplan.engines.vllm.versions import Rules
 from kvplan.model import SENTENCES, Model
 from kvplan.settings import Layout
@@ -35,7 +36,7 @@ def is_pooling(model: Model, settings: Layout) -> bool:
     transformers_utils/config.py, get_pooling_config, reads modules.json. Of a model that is known by its id
     alone the id says whether there is one.
     """
-    asked = dict(settings.engine_options).get("runner", "auto")
+    asked = VllmOptions.of(settings).runner
     if asked != "auto":
         return asked == "pooling"
     if model.facts.get(SENTENCES) or _EMBEDS.search(model.id.rpartition("/")[2].lower()):

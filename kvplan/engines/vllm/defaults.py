@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 
 from kvplan.dtypes import SCALARS, Packing, scalar
-from kvplan.engines.vllm.options import BALANCED, THROUGHPUT
+from kvplan.engines.vllm.options import THROUGHPUT, VllmOptions
 from kvplan.engines.vllm.versions import Rules
 from kvplan.errors import KvplanError
 from kvplan.gpu import Gpu
@@ -131,11 +131,10 @@ def lengths_of(model: Model, settings: Layout, rules: Rules) -> Lengths:
     stretched = None if rules.scaled_yarn else _fact(model, "serving_yarn_model_len")
     if stretched is not None:
         own, longest = stretched, max(stretched, longest or 0)
-    said = dict(settings.engine_options)
-    other = said.get("config_length")
-    if isinstance(other, int):
-        own = longest = other
-    if said.get("any_length"):
+    said = VllmOptions.of(settings)
+    if said.config_length is not None:
+        own = longest = said.config_length
+    if said.any_length:
         longest = None
     return Lengths(settings.max_model_len or own or NO_LENGTH_DEFAULT, longest or None)
 
@@ -187,8 +186,8 @@ def batch_row(settings: Layout, device: Device, rules: Rules) -> tuple[int, int]
     return (2 * tokens, 2 * seqs) if doubled else (tokens, seqs)
 
 
-def _mode(settings: Layout) -> object:
-    return dict(settings.engine_options).get("performance_mode", BALANCED)
+def _mode(settings: Layout) -> str:
+    return VllmOptions.of(settings).performance_mode
 
 
 def _row(offline: bool, device: Device, rules: Rules) -> tuple[int, int]:

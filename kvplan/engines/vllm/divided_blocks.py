@@ -16,6 +16,7 @@ from math import gcd
 from kvplan.engines.base import Version, parse_version
 from kvplan.engines.block_refusal import block_refusal
 from kvplan.engines.undivided import undivided_refusal
+from kvplan.engines.vllm.options import VllmOptions
 from kvplan.engines.vllm.resolve import Resolved
 from kvplan.model import Model
 from kvplan.results import Refusal
@@ -75,7 +76,7 @@ def _divided(settings: Layout) -> Callable[[int], Parallel]:
 def expert_blocks(settings: Layout, version: str) -> ExpertBlocks:
     """How experts are kept of which a rank has a part of a block, where the engine starts with it."""
     release = parse_version(version)[:2]
-    if _backend(settings) in _TRITON:
+    if VllmOptions.of(settings).moe_backend in _TRITON:
         return ExpertBlocks.SMALLER if release >= _REFINES else ExpertBlocks.AS_STORED
     return ExpertBlocks.PADDED if release >= _PADS else ExpertBlocks.AS_STORED
 
@@ -83,15 +84,17 @@ def expert_blocks(settings: Layout, version: str) -> ExpertBlocks:
 def _runs(cut: Cut, settings: Layout, resolved: Resolved, release: Version) -> bool:
     """Whether a smaller block divides everything and a kernel that takes it runs; kernels that are asked for
     by name pad a part of whole blocks instead."""
-    if _backend(settings) not in _TRITON:
+    own = VllmOptions.of(settings)
+    if own.moe_backend not in _TRITON:
         ways = resolved.tp * settings.data_parallel_size
-        lora = dict(settings.engine_options).get("enable_lora") is True
         whole = cut.size * ways % cut.step == 0 and cut.other % cut.step == 0
-        return release >= _PADS and ways > 1 and not settings.enable_expert_parallel and whole and not lora
+        return (
+            release >= _PADS
+            and ways > 1
+            and not settings.enable_expert_parallel
+            and whole
+            and not own.enable_lora
+        )
     device = resolved.device
     runs = device.vendor != "nvidia" or device.assumed or device.capability >= _REFINED_ON
     return release >= _REFINES and runs and gcd(*cut.form.block, cut.size, cut.other) >= SMALLEST_BLOCK
-
-
-def _backend(settings: Layout) -> str:
-    return str(dict(settings.engine_options).get("moe_backend", "auto"))

@@ -11,6 +11,7 @@ from kvplan.engines.kv_support import minor_of
 from kvplan.engines.vllm.architectures import NO_PIPELINE
 from kvplan.engines.vllm.encoders import encoder_heads, undivided_encoder
 from kvplan.engines.vllm.heads import keeps_latent, lead_attention
+from kvplan.engines.vllm.options import VllmOptions
 from kvplan.engines.vllm.resolve import Resolved
 from kvplan.engines.vllm.versions import rules_of
 from kvplan.families import Kind, Mamba2, MultiHeadLatentAttention, Part
@@ -63,7 +64,7 @@ def parallel_refusal(model: Model, settings: Layout, resolved: Resolved, version
     ):
         what = "tensor" if tp > 1 else "pipeline"
         return Refusal(f"{what}-parallel", f"transformers' {model.architecture} has no {what}-parallel plan")
-    whole = dict(settings.engine_options).get("mm_encoder_tp_mode") == "data"
+    whole = VllmOptions.of(settings).mm_encoder_tp_mode == "data"
     if not divides(model, tp, version):
         why = _whole_part(model, tp)
         if why is None:

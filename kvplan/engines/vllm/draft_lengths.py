@@ -10,6 +10,7 @@ from kvplan.engines.vllm.runner import V2, runner_of
 from kvplan.engines.vllm.versions import Rules
 from kvplan.families import Kind
 from kvplan.model import Model
+from kvplan.own_options import NO_OPTIONS
 from kvplan.results import Refusal
 from kvplan.settings import Layout
 
@@ -22,7 +23,7 @@ def draft_length(settings: Layout, rules: Rules) -> int | None:
     draft = settings.speculative_model
     if draft is None or not settings.num_speculative_tokens:
         return None
-    return lengths_of(draft, replace(settings, max_model_len=None, engine_options=()), rules).max_model_len
+    return lengths_of(draft, replace(settings, max_model_len=None, own=NO_OPTIONS), rules).max_model_len
 
 
 def bounded(lengths: Lengths, model: Model, settings: Layout, rules: Rules) -> Lengths:

@@ -30,10 +30,9 @@ from kvplan.engines.vllm.backends import NoBackendError
 from kvplan.engines.vllm.defaults import device_of, lengths_of
 from kvplan.engines.vllm.divided_blocks import divided_refusal
 from kvplan.engines.vllm.expert_kernels import kernels_of
-from kvplan.engines.vllm.expert_run import AUTO
 from kvplan.engines.vllm.group import CannotGroupError
 from kvplan.engines.vllm.layers import Built, build
-from kvplan.engines.vllm.options import OPTIONS
+from kvplan.engines.vllm.options import OPTIONS, VllmOptions
 from kvplan.engines.vllm.plan import Plan, make_plan
 from kvplan.engines.vllm.refusals import refusal_of
 from kvplan.engines.vllm.resolve import Resolved, resolve
@@ -245,14 +244,14 @@ def _memory_refusal(plan: Plan, settings: Settings) -> Refusal | None:
 
 def expert_kernels(model: Model, settings: Settings, version: str) -> tuple[Kernel, ...]:
     """The kernels that may keep experts stored in blocks, the likely one first (`kvplan.weights.formats`)."""
-    device, own = device_of(settings.gpu), dict(settings.engine_options)
+    device, own = device_of(settings.gpu), VllmOptions.of(settings)
     return kernels_of(
         model.model_type,
         vendor=device.vendor,
         capability=device.capability,
         release=parse_version(version),
-        adapters=own.get("enable_lora") is True,
-        backend=str(own.get("moe_backend", AUTO)),
+        adapters=own.enable_lora,
+        backend=own.moe_backend,
     )
 
 
@@ -326,7 +325,7 @@ def _shown(resolved: Resolved, built: Built | None, settings: Layout) -> dict[st
         shown["num_speculative_tokens"] = resolved.spec_tokens
         if settings.speculative_model is not None:
             shown["speculative_model"] = settings.speculative_model.id
-    if settings.engine_options:
+    if settings.own:
         from kvplan.engines.vllm.adapters import shown_options
 
         shown.update(shown_options(settings))

@@ -21,6 +21,7 @@ from kvplan.engines.base import parse_version
 from kvplan.engines.vllm.architectures import as_run
 from kvplan.engines.vllm.backends import flashinfer_serves
 from kvplan.engines.vllm.engine import compiled
+from kvplan.engines.vllm.options import VllmOptions
 from kvplan.engines.vllm.resolve import resolve
 from kvplan.engines.vllm.runner import V2, runner_of
 from kvplan.engines.vllm.served import Served
@@ -80,7 +81,7 @@ def flashinfer_of(model: Model, settings: Serving, version: str) -> FlashInfer:
     gpu = settings.gpu
     if gpu is None or settings.enforce_eager or gpu.compute_capability is None:
         return NONE
-    if dict(settings.engine_options).get("flashinfer") == "absent":
+    if VllmOptions.of(settings).flashinfer == "absent":
         return NONE
     try:
         found = compiled(model, version, settings)

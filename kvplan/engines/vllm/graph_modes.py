@@ -13,6 +13,7 @@ from kvplan.engines.base import has_kind
 from kvplan.engines.vllm.class_roles import is_pooling
 from kvplan.engines.vllm.engine import compiled
 from kvplan.engines.vllm.graphs import FULL, FULL_AND_PIECEWISE, NONE, PIECEWISE
+from kvplan.engines.vllm.options import VllmOptions
 from kvplan.errors import KvplanError
 from kvplan.families import Kind
 from kvplan.model import Model
@@ -26,7 +27,7 @@ _HOPPER = (9, 0)
 def graph_mode(model: Model, settings: Serving, version: str) -> str:
     """The mode in force: as asked, or what it falls back to. Models that pool have no full graphs
     (vllm/config/vllm.py, pooler_config)."""
-    asked = str(dict(settings.engine_options).get("cudagraph_mode", FULL_AND_PIECEWISE))
+    asked = VllmOptions.of(settings).cudagraph_mode or FULL_AND_PIECEWISE
     if asked != NONE and is_pooling(model, settings):
         return PIECEWISE
     if asked != FULL or takes_any_batch(model, settings, version):

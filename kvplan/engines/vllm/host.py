@@ -11,11 +11,10 @@ and are not counted.
 
 from __future__ import annotations
 
-from fractions import Fraction
-
 from kvplan.architectures.weights import sources_of
 from kvplan.engines.base import parse_version
 from kvplan.engines.vllm.loaded import TABLES_ON_HOST
+from kvplan.engines.vllm.options import VllmOptions
 from kvplan.engines.vllm.own_types import has_ngrams
 from kvplan.model import Model
 from kvplan.results import MEMORY, SHM, HostLine, SizeResult
@@ -42,8 +41,8 @@ def lines(model: Model, settings: Settings, version: str, result: SizeResult) ->
     tables = tables_on_host(model, settings, version)
     if tables:
         found.append(HostLine("n-gram tables", tables, tables, tables, MEMORY, _TABLES))
-    tier = dict(settings.engine_options).get("kv_offloading_size")
-    if isinstance(tier, Fraction) and tier:
+    tier = VllmOptions.of(settings).kv_offloading_size
+    if tier:
         amount = int(tier * GIB)
         said = "kv_offloading_size, all ranks of an engine together"
         if known:

@@ -52,7 +52,7 @@ from kvplan.weights.facts import WeightFacts, WeightSources, weights_by_kernel
 def laws_for(base: Settings) -> VllmLaws | None:
     """The laws of one search; None where the engine must be asked: settings with lines in the budget that
     only the engine's own way knows (adapters, drafts)."""
-    return None if base.engine_options or base.speculative_method is not None else VllmLaws()
+    return None if base.own or base.speculative_method is not None else VllmLaws()
 
 
 class VllmLaws:

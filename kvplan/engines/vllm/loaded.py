@@ -11,6 +11,7 @@ from kvplan.engines.budget.lines import exact
 from kvplan.engines.vllm.architectures import GENERATING
 from kvplan.engines.vllm.class_roles import is_pooling
 from kvplan.engines.vllm.multimodal import text_only
+from kvplan.engines.vllm.options import VllmOptions
 from kvplan.engines.vllm.rounded import TOWERS_LEFT
 from kvplan.errors import RefusedError
 from kvplan.model import Model
@@ -65,7 +66,7 @@ def relaid_share(model: Model, settings: Serving, release: tuple[int, ...]) -> i
     profile run takes what is used less what is reserved (utils/mem_utils.py, non_torch_memory). Of Marlin's
     integers one start had 3.58 of 8.28 GiB back, another 1.1 of 17; of FP8 four had at most 0.5 of 28.5.
     """
-    sleeps = bool(dict(settings.engine_options).get("enable_sleep_mode"))
+    sleeps = VllmOptions.of(settings).enable_sleep_mode
     stored = model.quantization or settings.quantization
     if not sleeps or stored is None or release >= _CONSUMED:
         return 0
@@ -124,7 +125,7 @@ def adapter_lines(
 
     Raises RefusedError.
     """
-    if not settings.engine_options:
+    if not settings.own:
         return (), 0
     from kvplan.engines.vllm.adapters import slots_of, wrapped_of
     from kvplan.weights.adapters import embedding_bytes, vllm_bytes

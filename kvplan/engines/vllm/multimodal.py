@@ -27,6 +27,7 @@ from kvplan.engines.vllm.dummy_limits import ASSUMED, LIMITS, WHOLE_PROMPTS
 from kvplan.engines.vllm.encoder_part import part_of
 from kvplan.engines.vllm.encoder_run import EncoderRun
 from kvplan.engines.vllm.encoders import HEEDS_DATA, encoders
+from kvplan.engines.vllm.options import VllmOptions
 from kvplan.engines.vllm.profiled import KINDS, RULES, rule_of
 from kvplan.engines.vllm.tower_widths import widths_of
 from kvplan.engines.vllm.towers import cost_of
@@ -44,8 +45,7 @@ _BLACKWELL = (10, 0)
 def text_only(model: Model, settings: Layout) -> bool:
     """Whether nothing but text is served: --language-model-only, or a limit of 0 for all that the class takes
     (image and video where its rule is not known, audio where its config has such an encoder)."""
-    own = dict(settings.engine_options)
-    if own.get("language_model_only"):
+    if VllmOptions.of(settings).language_model_only:
         return True
     limits = limits_of(settings)
     if not limits:
@@ -62,7 +62,7 @@ def tower_parts(model: Model, settings: Serving) -> tuple[tuple[Part, int], ...]
 
 def limits_of(settings: Layout) -> Mapping[str, Any]:
     """--limit-mm-per-prompt: modality → a number, or the options of its dummy items."""
-    return _json(dict(settings.engine_options).get("limit_mm_per_prompt"))
+    return _json(VllmOptions.of(settings).limit_mm_per_prompt)
 
 
 def _json(text: object) -> Mapping[str, Any]:
@@ -77,7 +77,7 @@ def whole_on_each_rank(model: Model, settings: Serving) -> bool:
     if tp == 1:
         return False
     name = model.architecture or ""
-    asked = dict(settings.engine_options).get("mm_encoder_tp_mode") == "data"
+    asked = VllmOptions.of(settings).mm_encoder_tp_mode == "data"
     encoder = encoders().get(name)
     if encoder is not None:
         return asked and encoder.data
@@ -120,9 +120,9 @@ def encoder_run(
     the second model runner serves.
     """
     config = _config_of(model)
-    own = dict(settings.engine_options)
+    own = VllmOptions.of(settings)
     name, release = model.architecture or "", parse_version(version)
-    if not has_encoder(model) or text_only(model, settings) or own.get("skip_mm_profiling"):
+    if not has_encoder(model) or text_only(model, settings) or own.skip_mm_profiling:
         return None
     if v2 and release < V2_SINCE:
         return None
@@ -146,7 +146,7 @@ def encoder_run(
     whole = whole_on_each_rank(model, settings)
     tp = 1 if whole else settings.tensor_parallel_size
     cost = cost_of(_tower_of(name, item), widths, tp, release)
-    shared = own.get("mm_encoder_tp_mode") == "data" and whole
+    shared = own.mm_encoder_tp_mode == "data" and whole
     run = (ceil_div(count, settings.tensor_parallel_size) if shared else count) * item.patches
     given = item.patches * widths.pixels * 2
     kept = item.patches * cost.kept if cost.kept is not None else given + item.tokens * widths.out * 2
@@ -196,7 +196,7 @@ def _items(
     config: Mapping[str, Any],
     release: Release,
     limits: Mapping[str, Any],
-    own: Mapping[str, Any],
+    own: VllmOptions,
     length: int,
     tokens: int,
     memory: int,
@@ -211,7 +211,7 @@ def _items(
         release=release,
         length=length,
         longest=length if release >= (0, 11) else tokens,  # _get_mm_dummy_batch: max_num_tokens before 0.11
-        processor=_json(own.get("mm_processor_kwargs")),
+        processor=_json(own.mm_processor_kwargs),
         frames=frames if isinstance(frames, int) and frames > 0 else None,
         has_image=_limit(name, limits, "image", release) > 0,
         memory=memory,

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from kvplan.engines.options import LENGTH, LORA, EngineOption
+from fractions import Fraction
+
+from kvplan.engines.options import ServerOptions, option, options_of
+from kvplan.record import record
 
 MOE_BACKENDS = tuple(
     "auto triton batched_triton deep_gemm deep_gemm_mega_moe cutlass flashinfer_trtllm flashinfer_cutlass"
@@ -20,141 +23,107 @@ EXPANDABLE = "expandable_segments:True"
 FLASHINFER_SAMPLES = {"installed": None, "no_sampler": 0, "absent": 0}
 """VLLM_USE_FLASHINFER_SAMPLER: where FlashInfer is absent and nobody says so, releases from 0.26 on end at
 their start (vllm/v1/sample/ops/topk_topp_sampler.py, flashinfer_sampler_supported)."""
-MULTIMODAL = (
-    EngineOption(
-        "limit_mm_per_prompt",
+
+
+@record()
+class VllmOptions(ServerOptions):
+    """The options that vLLM alone has."""
+
+    prefill_context_parallel_size: int | None = option(
+        "count",
+        "Further GPUs over which prompts are divided; they hold the same cache (default: 1).",
+        highest=65536,
+        flags=("--pcp",),
+    )
+    kv_offloading_size: Fraction | None = option(
+        "ratio", "GiB of host memory for blocks that leave the GPU, all ranks of an engine together."
+    )
+    # The encoder beside a language model: vllm-project/vllm vllm/config/multimodal.py.
+    limit_mm_per_prompt: str | None = option(
         "map",
         "Images, videos … of one prompt, or the size of those that the start is measured with.",
         example='{"image": 2, "video": 0}',
-    ),
-    EngineOption(
-        "mm_processor_kwargs",
+    )
+    mm_processor_kwargs: str | None = option(
         "map",
         "What the model's processor is told, such as other limits of pixels.",
         example='{"max_pixels": 1003520}',
-    ),
-    EngineOption(
-        "language_model_only",
-        "flag",
-        "Text alone: the encoder is neither loaded nor measured.",
-        default=False,
-    ),
-    EngineOption("skip_mm_profiling", "flag", "The start does not measure the encoder.", default=False),
-    EngineOption(
-        "mm_encoder_tp_mode",
+    )
+    language_model_only: bool = option(
+        "flag", "Text alone: the encoder is neither loaded nor measured.", False
+    )
+    skip_mm_profiling: bool = option("flag", "The start does not measure the encoder.", False)
+    mm_encoder_tp_mode: str | None = option(
         "word",
         "The encoder's matrices divided over the GPUs, or whole on each and its items divided.",
         choices=("weights", "data"),
-    ),
-)
-"""vllm-project/vllm vllm/config/multimodal.py: the encoder beside a language model."""
-OPTIONS = (
-    EngineOption(
-        "prefill_context_parallel_size",
-        "count",
-        "Further GPUs over which prompts are divided; they hold the same cache (default: 1).",
-        highest=65_536,
-        flags=("--pcp",),
-    ),
-    EngineOption(
-        "kv_offloading_size",
-        "ratio",
-        "GiB of host memory for blocks that leave the GPU, all ranks of an engine together.",
-    ),
-    *LORA,
-    *MULTIMODAL,
-    EngineOption("max_loras", "count", "Adapters in one batch: slots on the GPU (default: 1)."),
-    EngineOption(
-        "lora_dtype",
-        "word",
-        "Dtype of the adapters (default: the model's).",
-        choices=("auto", "float16", "bfloat16"),
-    ),
-    EngineOption(
-        "fully_sharded_loras", "flag", "Both matrices of an adapter divided among the GPUs.", default=False
-    ),
-    EngineOption(
-        "max_cudagraph_capture_size", "count", "Tokens of the largest CUDA graph (default: up to 512)."
-    ),
-    EngineOption(
-        "cudagraph_capture_sizes",
-        "counts",
-        "Tokens of each CUDA graph (default: 1, 2, 4, 8, 16 … up to the largest).",
-    ),
-    EngineOption(
-        "cudagraph_mode",
-        "word",
-        "Which CUDA graphs are captured (default: full_and_piecewise).",
-        choices=CUDAGRAPH_MODES,
-    ),
-    EngineOption(
-        "enable_sleep_mode",
-        "flag",
-        "Weights and cache in a pool of their own, which /sleep gives back.",
-        default=False,
-    ),
-    EngineOption(
-        "compile_cache",
+    )
+    max_loras: int | None = option("count", "Adapters in one batch: slots on the GPU (default: 1).")
+    lora_dtype: str | None = option(
+        "word", "Dtype of the adapters (default: the model's).", choices=("auto", "float16", "bfloat16")
+    )
+    fully_sharded_loras: bool = option("flag", "Both matrices of an adapter divided among the GPUs.", False)
+    max_cudagraph_capture_size: int | None = option(
+        "count", "Tokens of the largest CUDA graph (default: up to 512)."
+    )
+    cudagraph_capture_sizes: tuple[int, ...] = option(
+        "counts", "Tokens of each CUDA graph (default: 1, 2, 4, 8, 16 … up to the largest)."
+    )
+    cudagraph_mode: str | None = option(
+        "word", "Which CUDA graphs are captured (default: full_and_piecewise).", choices=CUDAGRAPH_MODES
+    )
+    enable_sleep_mode: bool = option(
+        "flag", "Weights and cache in a pool of their own, which /sleep gives back.", False
+    )
+    compile_cache: str = option(
         "word",
         "Whether the compiled code of an earlier start is at hand (default: the pool's interval has both).",
-        default="unknown",
+        "unknown",
         choices=("cold", "warm", "unknown"),
         served=False,
         planned=True,
-    ),
-    EngineOption(
-        "flashinfer",
+    )
+    flashinfer: str = option(
         "word",
         "Whether FlashInfer is there, as in every image and CUDA wheel, and samples (default: installed).",
-        default="installed",
+        "installed",
         choices=("installed", "no_sampler", "absent"),
-    ),
-    EngineOption(
-        "estimate_cudagraphs",
-        "flag",
-        "CUDA graphs are estimated and taken off the share; off: they lie beside it.",
-        default=True,
-    ),
-    EngineOption(
-        "pytorch_alloc_conf",
+    )
+    estimate_cudagraphs: bool = option(
+        "flag", "CUDA graphs are estimated and taken off the share; off: they lie beside it.", True
+    )
+    pytorch_alloc_conf: str = option(
         "word",
         "What PYTORCH_CUDA_ALLOC_CONF says of segments (default: nothing).",
-        default="native",
+        "native",
         choices=("native", EXPANDABLE),
-    ),
-    EngineOption(
-        "performance_mode",
+    )
+    performance_mode: str = option(
         "word",
         "throughput: twice the default batch; interactivity: CUDA graphs of every size up to 32.",
-        default="balanced",
+        "balanced",
         choices=PERFORMANCE_MODES,
-    ),
-    EngineOption(
-        "runner",
+    )
+    runner: str = option(
         "word",
         "Whether the model generates or pools: embeddings, classes (default: as its class and files say).",
-        default="auto",
+        "auto",
         choices=("auto", "generate", "pooling"),
-    ),
-    EngineOption(
-        "model_runner",
+    )
+    model_runner: str = option(
         "word",
         "The model runner, where VLLM_USE_V2_MODEL_RUNNER is set (default: the release's).",
-        default="auto",
+        "auto",
         choices=("auto", "v1", "v2"),
-    ),
-    EngineOption(
-        "moe_backend",
-        "word",
-        "The kernels of routed experts (default: the release's choice).",
-        default="auto",
-        choices=MOE_BACKENDS,
-    ),
-    EngineOption(
-        "indexer_kv_dtype",
+    )
+    moe_backend: str = option(
+        "word", "The kernels of routed experts (default: the release's choice).", "auto", choices=MOE_BACKENDS
+    )
+    indexer_kv_dtype: str | None = option(
         "word",
         "What DeepSeek-V4's indexer keeps its keys in (default: fp8).",
         choices=("auto", "fp8", "mxfp4"),
-    ),
-    *LENGTH,
-)
+    )
+
+
+OPTIONS = options_of(VllmOptions)

@@ -18,7 +18,7 @@ from collections.abc import Mapping
 from math import prod
 from typing import NamedTuple
 
-from kvplan.engines.vllm.options import EXPANDABLE
+from kvplan.engines.vllm.options import EXPANDABLE, VllmOptions
 from kvplan.results import BudgetLine
 from kvplan.settings import Serving
 from kvplan.weights.inventory import Inventory, Role, Tensor
@@ -56,7 +56,7 @@ def padded_lines(
     gpu = settings.gpu
     if gpu is None or gpu.vendor.lower() != AMD or release < _SINCE or parallel.redundant_experts:
         return ()
-    counted = release >= _HOLES and dict(settings.engine_options).get("pytorch_alloc_conf") != EXPANDABLE
+    counted = release >= _HOLES and VllmOptions.of(settings).pytorch_alloc_conf != EXPANDABLE
     source = "256 bytes a row (VLLM_ROCM_MOE_PADDING), and holes in what the rows lay in before"
     lines, start = [], 0
     for count in stage_layers(len(inventory.layers), parallel.pipeline_parallel_size):

@@ -10,6 +10,7 @@ backend (0.16), Model Runner V2 refuses it (0.24, vllm-project/vllm#47846).
 from __future__ import annotations
 
 from kvplan.engines.base import has_kind, parse_version
+from kvplan.engines.vllm.options import VllmOptions
 from kvplan.errors import KvplanError
 from kvplan.families import Kind
 from kvplan.model import Model
@@ -69,14 +70,14 @@ def wants_eager(model: Model, settings: Settings) -> Refusal | None:
 
 def _unserved(model: Model, settings: Layout, dcp: int) -> tuple[str, tuple[str, ...]] | None:
     """What validate_config refuses, and a way out where there is one."""
-    own, sparse = dict(settings.engine_options), has_kind(model, Kind.INDEXER)
+    own, sparse = VllmOptions.of(settings), has_kind(model, Kind.INDEXER)
     if not has_kind(model, Kind.MLA):
         return "models without MLA", ()
     if model.encoder is not None:
         return "encoder-decoder models", ()
-    if own.get("model_runner") == "v1":
+    if own.model_runner == "v1":
         return "on model runner V1", ()
-    if own.get("enable_lora"):
+    if own.enable_lora:
         return "LoRA adapters", ()
     if settings.speculative_method is not None and settings.speculative_method not in _DRAFTS:
         return f"with {settings.speculative_method} drafts", ("--speculative mtp:1",)

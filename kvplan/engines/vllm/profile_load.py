@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import replace
 from fractions import Fraction
-from typing import Any
 
 from kvplan.architectures.config.activation_shape import Shape
 from kvplan.architectures.heads import states_read
@@ -15,14 +14,14 @@ from kvplan.engines.vllm.compressed_pass import compressed_passes
 from kvplan.engines.vllm.cublas import spared
 from kvplan.engines.vllm.decoders import passes_of
 from kvplan.engines.vllm.draft_graphs import AT_ONCE, ONE_STEP
-from kvplan.engines.vllm.expert_run import AUTO, COMPRESSED, CUTLASS, expert_run
+from kvplan.engines.vllm.expert_run import COMPRESSED, CUTLASS, expert_run
 from kvplan.engines.vllm.graph_modes import graph_mode
 from kvplan.engines.vllm.heads import keeps_latent
 from kvplan.engines.vllm.indexer import Reserved, reserved
 from kvplan.engines.vllm.input_buffers import DEFAULT_BLOCK
-from kvplan.engines.vllm.load import UNKNOWN, Load
+from kvplan.engines.vllm.load import Load
 from kvplan.engines.vllm.multimodal import encoder_run, text_only
-from kvplan.engines.vllm.options import EXPANDABLE, INTERACTIVITY
+from kvplan.engines.vllm.options import EXPANDABLE, INTERACTIVITY, VllmOptions
 from kvplan.engines.vllm.runner import V2, runner_of
 from kvplan.engines.vllm.sampler import flashinfer_samples
 from kvplan.engines.vllm.splits import AttentionBuffers, buffers_of
@@ -48,10 +47,7 @@ def load_of(
     """The profile run of settings. seqs, tokens, length: the batch and max_model_len in force."""
     gpu, method = settings.gpu, settings.speculative_method
     drafts = settings.num_speculative_tokens if method is not None else 0
-    own = dict(settings.engine_options)
-    largest, dp = own.get("max_cudagraph_capture_size"), settings.data_parallel_size
-    sizes: Any = own.get("cudagraph_capture_sizes")
-    backend = str(own.get("moe_backend", AUTO))
+    own, dp = VllmOptions.of(settings), settings.data_parallel_size
     release, capability = parse_version(version), None if gpu is None else gpu.compute_capability
     dp, stored = dp if shape.experts_per_token else 1, settings.quantization or model.quantization
     kept = buffers_of(model, settings, version) if buffers is None else buffers
@@ -85,12 +81,12 @@ def load_of(
         drafts_at_once=at_once,
         draft_rows=drafts + ONE_STEP.get(str(method), 0) if at_once and second else 0,
         states_read=states_read(settings.speculative_model, method),
-        largest_graph=largest if isinstance(largest, int) else 0,
+        largest_graph=own.max_cudagraph_capture_size or 0,
         cudagraph_mode=graph_mode(model, settings, version),
-        graph_sizes=sizes if isinstance(sizes, tuple) else (),
-        fine_graphs=own.get("performance_mode") == INTERACTIVITY and rules_of(version).performance_modes,
-        graphs_estimated=bool(own.get("estimate_cudagraphs", True)),
-        compile_cache=str(own.get("compile_cache", UNKNOWN)),
+        graph_sizes=own.cudagraph_capture_sizes,
+        fine_graphs=own.performance_mode == INTERACTIVITY and rules_of(version).performance_modes,
+        graphs_estimated=own.estimate_cudagraphs,
+        compile_cache=own.compile_cache,
         capability=capability,
         multiprocessors=None if gpu is None else gpu.multiprocessors,
         passes=passes_of(
@@ -123,8 +119,8 @@ def load_of(
         flashinfer=kept.flashinfer,
         split_bytes=kept.split_bytes,
         samples=not is_pooling(model, settings),
-        fused_sampler=own.get("flashinfer", "installed") == "installed" and flashinfer_samples(gpu),
-        pages=own.get("pytorch_alloc_conf") == EXPANDABLE,
+        fused_sampler=own.flashinfer == "installed" and flashinfer_samples(gpu),
+        pages=own.pytorch_alloc_conf == EXPANDABLE,
         spared=spared(capability, release),
         experts=expert_run(
             stored,
@@ -132,8 +128,8 @@ def load_of(
             capability,
             dp=dp,
             expert_parallel=settings.enable_expert_parallel,
-            backend=backend,
-            nvfp4=backend == CUTLASS and _expert_forms(model) <= {None, NVFP4},
+            backend=own.moe_backend,
+            nvfp4=own.moe_backend == CUTLASS and _expert_forms(model) <= {None, NVFP4},
             integers=stored == COMPRESSED and _integers(_expert_forms(model)),
         ),
     )

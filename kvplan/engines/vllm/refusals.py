@@ -138,7 +138,7 @@ def _backend_of_release(settings: Layout, version: str) -> Refusal | None:
 
 
 def _adapters(model: Model, settings: Layout) -> Refusal | None:
-    if not settings.engine_options:
+    if not settings.own:
         return None
     from kvplan.engines.vllm.adapters import lora_refusal
 
@@ -197,7 +197,7 @@ def _asynchronous(settings: Layout, version: str) -> Refusal | None:
 
 
 def _prefill_context(model: Model, settings: Layout, version: str) -> Refusal | None:
-    if not settings.engine_options:
+    if not settings.own:
         return None
     from kvplan.engines.vllm import prefill_context
 

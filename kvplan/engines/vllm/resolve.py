@@ -9,6 +9,7 @@ from kvplan.engines.vllm.draft_layers import AHEAD, beyond, draft_layers_of, ret
 from kvplan.engines.vllm.draft_lengths import bounded
 from kvplan.engines.vllm.dtypes import asked_word, cache_word, state_dtype
 from kvplan.engines.vllm.multimodal import text_only
+from kvplan.engines.vllm.options import VllmOptions
 from kvplan.engines.vllm.runner import V2, runner_of
 from kvplan.engines.vllm.versions import Rules
 from kvplan.engines.vllm.whole_items import floor_of
@@ -122,13 +123,13 @@ def resolve(model: Model, settings: Layout, rules: Rules) -> Resolved:
         lookahead=lookahead,
         draft_slots=slots,
         drops=bool(draft) and settings.speculative_method in EAGLE_LIKE,
-        three_axes=not dict(settings.engine_options).get("language_model_only")
+        three_axes=not VllmOptions.of(settings).language_model_only
         and not (model.architecture or "").endswith("ForCausalLM"),
-        index_kv=str(dict(settings.engine_options).get("indexer_kv_dtype") or "auto"),
+        index_kv=VllmOptions.of(settings).indexer_kv_dtype or "auto",
         draft_kv=kv if kv != "auto" or settings.speculative_model is None else asked_word(settings),
         draft_restarts=settings.speculative_method == "draft_model",
         stage_numbered=settings.speculative_method == "eagle" and model.encoder is None,
-        flashinfer=dict(settings.engine_options).get("flashinfer") != "absent",
+        flashinfer=VllmOptions.of(settings).flashinfer != "absent",
     )
 
 

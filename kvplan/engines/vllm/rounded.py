@@ -10,7 +10,7 @@ from kvplan.engines.vllm.beside import chosen_tokens, layer_embeddings, with_sha
 from kvplan.engines.vllm.compressed_pass import made_beside
 from kvplan.engines.vllm.heads import keeps_latent
 from kvplan.engines.vllm.multimodal import text_only
-from kvplan.engines.vllm.options import EXPANDABLE
+from kvplan.engines.vllm.options import EXPANDABLE, VllmOptions
 from kvplan.engines.vllm.padded_experts import padded_lines
 from kvplan.model import Model
 from kvplan.results import BudgetLine
@@ -66,7 +66,7 @@ def beside_weights(
     nothing is rounded up; of AWQ more stays (`_TORN`).
     """
     inventory, gpu = sources.inventory, settings.gpu
-    pages = dict(settings.engine_options).get("pytorch_alloc_conf") == EXPANDABLE
+    pages = VllmOptions.of(settings).pytorch_alloc_conf == EXPANDABLE
     if inventory is None or sources.stated_bytes is not None or settings.cpu_offload_gb or gpu is None:
         return ((),) * parallel.pipeline_parallel_size
     release = parse_version(version)

@@ -14,6 +14,7 @@ from pathlib import Path
 
 from kvplan.architectures.config.activation_shape import num_experts
 from kvplan.engines.base import has_kind, parse_version
+from kvplan.engines.vllm.options import VllmOptions
 from kvplan.families import Kind
 from kvplan.model import Model
 from kvplan.record import record
@@ -21,7 +22,6 @@ from kvplan.settings import Layout
 
 FILE = Path(__file__).parent / "data" / "runners.json"
 V1, V2 = "v1", "v2"
-OPTION = "model_runner"
 _STAGES = ("eagle3",)
 """Drafts that the V2 runner did not run beside a pipeline before it served all classes but one release."""
 _STAGES_UNTIL = (0, 30)
@@ -69,9 +69,9 @@ def row_of(version: str) -> Row:
 
 def runner_of(model: Model, settings: Layout, version: str) -> str:
     """``v1`` or ``v2``."""
-    asked = dict(settings.engine_options).get(OPTION, "auto")
+    asked = VllmOptions.of(settings).model_runner
     if asked in (V1, V2):
-        return str(asked)
+        return asked
     row = row_of(version)
     drafted = settings.speculative_method if settings.num_speculative_tokens else None
     if drafted in row.forced or (

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from kvplan.engines.base import parse_version
 from kvplan.engines.vllm.graphs import NONE, PIECEWISE
+from kvplan.engines.vllm.options import VllmOptions
 from kvplan.engines.vllm.plan import Plan
 from kvplan.families import LightningAttention
 from kvplan.model import Model
@@ -41,7 +42,7 @@ def too_few_states(
 
 def _full(model: Model, settings: Settings, version: str) -> bool:
     """Whether full graphs of decode batches are captured."""
-    if dict(settings.engine_options).get("cudagraph_mode") in (NONE, PIECEWISE):
+    if VllmOptions.of(settings).cudagraph_mode in (NONE, PIECEWISE):
         return False
     if not settings.num_speculative_tokens:
         return True

@@ -22,7 +22,7 @@ SizeOf = Callable[..., Any]
 _FIELDS = (("num_blocks", "pool.num_blocks"), ("requests", "pool.max_running"))
 """A receipt's figure of the whole plan → the field of an answer that it is. Of a receipt whose figures have
 classes only what an engine measured: kvplan's own count of blocks is no evidence of itself."""
-_SETTINGS = frozenset(field_names(Settings)) - {"gpu", "requests", "weights", "engine_options", "usage"}
+_SETTINGS = frozenset(field_names(Settings)) - {"gpu", "requests", "weights", "own", "usage"}
 
 
 def evidence_of(receipt: Receipt) -> tuple[Expectation, ...]:

@@ -20,6 +20,7 @@ from kvplan.files.plans.workload import WorkloadParts
 from kvplan.files.sources import open_model
 from kvplan.files.yaml.marks import Path as Place
 from kvplan.gpu import Gpu
+from kvplan.own_options import OwnOptions
 from kvplan.plans.flags import EngineFlags, kept, parse_flag
 from kvplan.plans.plan import (
     DEFAULT_MAX_AGE_DAYS,
@@ -137,7 +138,7 @@ class Builder(WorkloadParts):
             return None
         if self.file.weights is not None:
             values["weights"] = self.file.weights
-        return Settings(gpu=gpu, engine_options=tuple(sorted(own.items())), **values)
+        return Settings(gpu=gpu, own=OwnOptions.of(own), **values)
 
     def speculation(self, method: str | None, tokens: int, model: str | None) -> dict[str, Any]:
         """The settings of ``speculative_config``; a draft model is read as the plan's model is."""

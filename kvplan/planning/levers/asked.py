@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 from kvplan.deployment.counts import kv_dtypes_to_compare
 from kvplan.engines.base import has_kind
@@ -48,10 +48,8 @@ def windows(seen: Situation) -> Lever:
     changes = traits_of(seen.choice.engine.name).windows_off
     if not has_kind(seen.model, Kind.SLIDING, Kind.CHUNKED) or changes is None:
         return Lever("windows", "no layer of the model forgets tokens in this engine", applies=False)
-    own = tuple(one for one in seen.settings.engine_options if one[0] not in dict(_options(changes)))
-    asked = {**changes, "engine_options": (*own, *_options(changes))}
     tokens = seen.typical.tokens
-    full = seen.ask(tokens, **asked).per_gpu.reserved
+    full = seen.ask(tokens, **changes).per_gpu.reserved
     held = seen.held_bytes(tokens)
     effects = (exactly("with windows", held, "bytes"), exactly("without", full, "bytes"))
     summary = f"a request of {tokens:,} tokens holds {held / full:.0%} of what it would without windows"
@@ -65,7 +63,7 @@ def retention(seen: Situation) -> Lever:
     if tried is None:
         why = traits_of(engine).foreign.get(RETENTION.name, "the engine keeps every token that a layer sees")
         return Lever(name, why, applies=False)
-    given = dict(seen.settings.engine_options)
+    given = seen.settings.own
     kept = parsed(given.get(RETENTION.name) or tried.retention)
     assert kept is not None
     if RETENTION.name in given:
@@ -73,12 +71,11 @@ def retention(seen: Situation) -> Lever:
     if shape.tokens <= kept.kept:
         why = f"requests of {shape.tokens:,} tokens are no longer than what {tried.retention} keeps"
         return Lever(name, why, applies=False)
-    plain = {one: value for one, value in given.items() if one not in tried.without}
+    plain = given.without(*tried.without)
     asked: list[SizeResult] = []
     for more in ({}, {RETENTION.name: tried.retention}):
-        options = tuple(sorted({**plain, **more}.items()))
         try:
-            result = seen.ask(shape.tokens, answer_tokens=max(1, shape.output_tokens), engine_options=options)
+            result = seen.ask(shape.tokens, answer_tokens=max(1, shape.output_tokens), own=plain | more)
         except KvplanError as error:
             return Lever(name, error.message, applies=False)
         if result.refusal is not None or result.pool is None:
@@ -92,11 +89,6 @@ def retention(seen: Situation) -> Lever:
     sound = kept.sinks >= SINKS
     summary += "; what it drops is forgotten" if sound else "; without first tokens answers break down"
     return Lever(name, summary, effects, (accuracy(kept), _SEQS), after > before and sound, RETENTION.name)
-
-
-def _options(changes: Mapping[str, object]) -> tuple[tuple[str, object], ...]:
-    found = changes.get("engine_options", ())
-    return found if isinstance(found, tuple) else ()
 
 
 def decode_context_parallel(seen: Situation) -> Lever:

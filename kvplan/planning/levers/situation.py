@@ -14,7 +14,7 @@ from kvplan.model import Model
 from kvplan.plans.workload import Shape, Workload
 from kvplan.record import record
 from kvplan.results import SizeResult
-from kvplan.settings import Settings
+from kvplan.settings import Settings, with_settings
 
 SEVERAL_POOLS = "the engine fixes the sizes of several pools beforehand: not computed for it"
 
@@ -65,7 +65,11 @@ class Situation:
 
     def ask(self, tokens: int, **changes: object) -> SizeResult:
         """The engine's answer for one request of so many tokens."""
-        return ask(self.model, self.choice, replace(self.settings, tokens=tokens, requests=1, **changes))  # type: ignore[arg-type]
+        return ask(
+            self.model,
+            self.choice,
+            with_settings(self.settings, {"tokens": tokens, "requests": 1, **changes}),
+        )
 
     def held_bytes(self, tokens: int) -> int:
         """What one request of so many tokens holds on the fullest GPU, by the engine's own rule.

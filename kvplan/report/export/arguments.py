@@ -76,7 +76,7 @@ def _values(settings: Settings) -> dict[str, Any]:
         for name in field_names(Settings)
         if name not in NO_FLAG and getattr(settings, name) != getattr(_DEFAULTS, name)
     }
-    own = {name: value for name, value in settings.engine_options if value is not None}
+    own = {name: value for name, value in settings.own.items() if value is not None}
     return {**found, **{name: value for name, value in own.items() if OWN_OPTIONS[name].served}}
 
 

@@ -107,7 +107,7 @@ def _deployment(plan: Plan, name: str, container: Container, gpu: Gpu) -> dict[s
 
 def _shm_limit(plan: Plan) -> str:
     """The usual room, and the whole tier of blocks off the GPU that an engine keeps in /dev/shm."""
-    tier = dict(plan.settings.engine_options).get("kv_offloading_size")
+    tier = plan.settings.own.get("kv_offloading_size")
     return f"{_SHM_GIB + (ceil(tier) if isinstance(tier, Fraction) else 0)}Gi"
 
 

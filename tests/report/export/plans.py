@@ -6,6 +6,7 @@ from fractions import Fraction
 from typing import Any
 
 from kvplan.api import load_gpu
+from kvplan.own_options import OwnOptions
 from kvplan.plans.plan import Plan
 from kvplan.settings import Settings
 
@@ -21,8 +22,8 @@ def plan(
     **settings: Any,
 ) -> Plan:
     """A plan of the given settings; own options of the engine go in as ``options={…}``."""
-    options = tuple(sorted(settings.pop("options", {}).items()))
-    made = Settings(gpu=load_gpu(gpu), engine_options=options, **settings)
+    own = OwnOptions.of(settings.pop("options", {}))
+    made = Settings(gpu=load_gpu(gpu), own=own, **settings)
     return Plan(name, model, engine, gpus, made, serve=serve)
 
 

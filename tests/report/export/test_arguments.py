@@ -19,11 +19,12 @@ from kvplan.engines import OPTIONS_OF, OWN_OPTIONS
 from kvplan.engines.command import Argument
 from kvplan.engines.folders import having
 from kvplan.errors import KvplanError
+from kvplan.own_options import OwnOptions
 from kvplan.record import field_names
 from kvplan.report.export import export
 from kvplan.report.export.arguments import arguments_of
 from kvplan.report.export.place import table_of
-from kvplan.settings import LONGEST, NO_FLAG, Settings
+from kvplan.settings import LONGEST, NO_FLAG, Settings, with_setting
 from tests.report.export.plans import full, plan
 
 TABLES = {name: part.TABLE for name, part in having("command").items()}
@@ -65,7 +66,7 @@ def test_every_setting_is_an_argument_or_has_a_reason(engine: str) -> None:
 def test_the_full_plan_sets_every_argument(engine: str) -> None:
     """So that the tests below see every flag."""
     made = full(engine)
-    named = {*(name for name, _ in made.settings.engine_options), *field_names(Settings)}
+    named = {*made.settings.own, *field_names(Settings)}
     assert set(TABLES[engine].settings) <= named
     defaults = Settings()
     unset = [
@@ -195,16 +196,15 @@ def test_no_setting_is_dropped(engine: str) -> None:
     """Each setting alone changes what is written, or says no to what the engine does not do anyway."""
     made = full(engine)
     table, version = table_of(made)
-    needed = {name: value for name, value in made.settings.engine_options if name in table.required}
-    bare = Settings(engine_options=tuple(sorted(needed.items())))
+    needed = {name: value for name, value in made.settings.own.items() if name in table.required}
+    bare = Settings(own=OwnOptions.of(needed))
     plain = replace(made, serve=())
     before = arguments_of(plain, bare, table, version)
     beside: dict[str, Any] = {"num_speculative_tokens": 1}
     for name in set(table.settings) - set(needed):
-        own = dict(made.settings.engine_options)
+        own = made.settings.own
         if name in own:
-            merged = tuple(sorted({**needed, name: own[name]}.items()))
-            changed = replace(bare, engine_options=merged)
+            changed = with_setting(bare, name, own[name])
         else:
             values: dict[str, Any] = {name: getattr(made.settings, name)}
             changed = replace(bare, **values, **(beside if name == "speculative_method" else {}))

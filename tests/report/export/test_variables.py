@@ -66,7 +66,7 @@ def test_what_is_emitted_is_read_back(engine: str, name: str) -> None:
             continue
         (reading,) = started_readings(export(made, made.settings, None, None), "h100")
         assert reading.plan is not None
-        read, words = dict(reading.plan.settings.engine_options)[name], table.settings[name].words or {}
+        read, words = reading.plan.settings.own[name], table.settings[name].words or {}
         assert words.get(str(read)) == words.get(str(value))
 
 
@@ -85,7 +85,7 @@ def test_an_override_of_the_length_is_written() -> None:
     assert '{"max_position_embeddings": 65536}' in shlex.split(script.replace("\\\n", " "), comments=True)
     (reading,) = started_readings(script, "h100")
     assert reading.plan is not None
-    assert dict(reading.plan.settings.engine_options)["config_length"] == 65536
+    assert reading.plan.settings.own["config_length"] == 65536
 
 
 def flags_in(words: str) -> set[str]:
