@@ -8,11 +8,11 @@ from typing import Any
 
 from kvplan.cli.answer import Answer
 from kvplan.cli.ask import check_color
-from kvplan.cli.check import STDIN, today
+from kvplan.cli.check import today
 from kvplan.cli.commands import Given, is_given, text_of
 from kvplan.cli.lists import pieces_of
 from kvplan.errors import KvplanError
-from kvplan.files.json_input import read_stream, standard_input
+from kvplan.files.json_input import STDIN, read_standard_input
 from kvplan.files.writing import write_whole
 from kvplan.plans.findings import CheckReport
 from kvplan.report.check.shown import sentence
@@ -40,7 +40,7 @@ def run(words: list[str], given: Given) -> Answer:
         gpus=_beside(text_of(given, "beside")),
         simulated=is_given(given, "simulate"),
         today=today(os.environ),
-        stdin=read_stream(standard_input(), name="standard input") if STDIN in words else None,
+        stdin=read_standard_input() if STDIN in words else None,
         gpu=text_of(given, "gpu"),
     )
     report = CheckReport(tuple(one.checked for one in reports))

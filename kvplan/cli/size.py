@@ -11,7 +11,7 @@ from kvplan.api.helps import with_ways_out
 from kvplan.cli.answer import Answer
 from kvplan.cli.ask import Question, check_color, question, rules_file
 from kvplan.cli.commands import Given, is_given, text_of
-from kvplan.cli.options import OPTIONS
+from kvplan.cli.options import OPTIONS, PLAN_CHOICE
 from kvplan.cli.typed import typed_words, words_to_plan
 from kvplan.engines.budget import divides
 from kvplan.errors import EXIT_CANNOT_ANSWER, EXIT_NO, EXIT_OK, KvplanError
@@ -62,7 +62,7 @@ def _one(asked: Question, given: Given, json: bool) -> Answer:
     from kvplan.report.size import size_screen, whole_screen
 
     told: dict[str, Any] = {
-        "typed": asked.names[0],
+        "typed": (asked.names[0], *typed_words(given, PLAN_CHOICE, but=("environment",))),
         "ways": ways,
         "memory": memory,
         "fits": None if result.budget is None else fits_of(model, choice, settings, result),
@@ -84,8 +84,11 @@ def _step(asked: Question, given: Given, result: SizeResult) -> str:
     if result.refusal is not None and (result.budget is None or result.refusal.code == TOO_LONG):
         return ""
     if asked.plan is not None:
+        if text_of(given, "engine") is not None:
+            return ""  # check takes the release that the image says
         overlay = () if asked.plan.environment is None else ("--env", asked.plan.environment)
-        return shlex.join(["kvplan", "check", asked.names[0], *overlay])
+        gpu = text_of(given, "gpu")  # of what starts a server: a plan file says its own
+        return shlex.join(["kvplan", "check", asked.names[0], *overlay, *(("--gpu", gpu) if gpu else ())])
     settings, engine = asked.variants[0], asked.choices[0].engine.name
     if settings.kv_cache_memory is not None or not divides(engine, settings):
         return ""

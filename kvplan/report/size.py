@@ -5,6 +5,7 @@ At most 20 lines; `whole_screen` has all that is known.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from kvplan.api.fits import Fits
@@ -14,6 +15,7 @@ from kvplan.questions.fixes import SuggestedFixes
 from kvplan.report.budget import fit_table, fits_lines, limits, memory_lines, short_memory
 from kvplan.report.layout import Screen, Section, joined, within, wrapped
 from kvplan.report.notes import (
+    STDIN,
     basis_line,
     but_unverified,
     more_line,
@@ -48,7 +50,7 @@ def size_screen(
     result: SizeResult,
     verdict: Verdict | None,
     *,
-    typed: str,
+    typed: Sequence[str],
     memory: int | None = None,
     ways: SuggestedFixes | None = None,
     fits: Fits | None = None,
@@ -126,7 +128,7 @@ def whole_screen(
     result: SizeResult,
     verdict: Verdict | None,
     *,
-    typed: str,
+    typed: Sequence[str],
     rules_file: str,
     memory: int | None = None,
     ways: SuggestedFixes | None = None,
@@ -183,14 +185,14 @@ def _basis(result: SizeResult, *, counted: bool) -> Screen:
     return basis_line(result, marks=True)
 
 
-def _next(typed: str, plan: Plan | None, step: str, *, whole: bool, ladder: bool) -> Screen:
+def _next(typed: Sequence[str], plan: Plan | None, step: str, *, whole: bool, ladder: bool) -> Screen:
     """What to type next, and what else there is."""
     overlay = () if plan is None or plan.environment is None else ("--env", plan.environment)
-    why = f"why: {command('kvplan', 'explain', typed, *overlay)}"
+    why = f"; why: {command('kvplan', 'explain', *typed, *overlay)}" if STDIN not in typed else ""
     more = [] if whole else ["-v"]
     more += ["--json", *(["--ladder"] if ladder else [])]
     more += ["--engine all", "--compare-dtypes"] if whole and plan is None else []
-    return [*(next_line(step) if step else []), *more_line(f"{', '.join(more)}; {why}")]
+    return [*(next_line(step) if step else []), *more_line(f"{', '.join(more)}{why}")]
 
 
 def _of_plan(plan: Plan) -> str:
