@@ -27,8 +27,7 @@ KINDS = {
     "kept": "a word, a number, true or false",
 }
 """Kind of a flag → what a right value is."""
-SPECULATION = _METHOD, _MODEL, _TOKENS = "method", "model", "num_speculative_tokens"
-"""The keys of ``speculative_config`` that have a rule."""
+_METHOD, _MODEL, _TOKENS = "method", "model", "num_speculative_tokens"
 
 
 @record()
@@ -156,7 +155,7 @@ def _map(value: Any) -> Any:
 
 def _speculative(value: Any) -> tuple[str | None, int, str | None]:
     entry = json.loads(value) if isinstance(value, str) else value
-    if not isinstance(entry, dict) or not set(entry) <= set(SPECULATION) or len(entry) < 2:
+    if not isinstance(entry, dict) or not set(entry) <= {_METHOD, _MODEL, _TOKENS} or len(entry) < 2:
         raise TypeError
     tokens = _count(entry.get(_TOKENS))
     if tokens < 1:
