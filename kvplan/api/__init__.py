@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from fractions import Fraction
 from pathlib import Path
@@ -215,7 +215,7 @@ def compare(
     )
 
 
-@takes(environment=_TEXT, baseline=_PLACE, changed_only=_FLAG)
+@takes(environment=_TEXT, baseline=_PLACE, changed_only=_FLAG, gpu=_TEXT, require=(str, Mapping))
 def check(
     paths: str | Path | Iterable[str | Path],
     *,
@@ -223,10 +223,14 @@ def check(
     baseline: str | Path | None = None,
     changed_only: bool = False,
     today: date | None = None,
+    gpu: str | None = None,
+    require: Mapping[str, Any] | str | None = None,
 ) -> CheckReport:
-    """Check plan files against what their engines would do.
+    """Check plan files, and what starts servers, against what their engines would do.
 
-    paths: plan files and folders of them. environment: an overlay's name, or ``all``. baseline: a file or
+    paths: plan files, folders of them, manifests, scripts, commands. gpu: where a server runs that does not
+    say it. require: ``{"requests": 60, "tokens": "8k"}``, the keys of a plan's ``require:``, which count
+    before the plans' own. environment: an overlay's name, or ``all``. baseline: a file or
     folder with the plans as they were, or a git revision; then the report has them too, and changed_only
     leaves out what did not change. today: against which the age of receipts counts; None: it does not count.
     What is wrong with a plan is in the report (`CheckReport.exit_code`); a wrong question raises
@@ -240,20 +244,15 @@ def check(
         check_type("today", today, (date,))
     listed = [paths] if isinstance(paths, (str, Path)) else check_each("paths", paths, _PLACE)
     return check_paths(
-        listed, environment=environment, baseline=baseline, changed_only=changed_only, today=today
-    )
+        listed, environment=environment, baseline=baseline, changed_only=changed_only, today=today, gpu=gpu,
+        require=require,
+    )  # fmt: skip
 
 
 @takes(path=_PLACE, environment=_TEXT)
 def load_plans(path: str | Path, *, environment: str | None = None) -> tuple[Plan, ...]:
     """The plans of one file, or of all plan files in a folder. Raises KvplanError with every mistake of the
     first plan that is wrong."""
-    from kvplan.api.checking.load import Loader, files_of, known_environment
-    from kvplan.files.plans.file import together
+    from kvplan.api.checking.load import Loader, files_of, plans_in
 
-    readings = Loader().readings(files_of([path]), environment)
-    known_environment(readings, environment)
-    for reading in readings:
-        if reading.plan is None:
-            raise together(reading.errors)
-    return tuple(reading.plan for reading in readings if reading.plan is not None)
+    return plans_in(Loader().readings(files_of([path]), environment), environment)

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import field, replace
-from typing import Any, Literal
+from pathlib import Path
+from typing import Any, Literal, NamedTuple
 
 from kvplan.api.load import load_model
 from kvplan.api.options import make_settings
@@ -13,17 +14,26 @@ from kvplan.engines.doors import start
 from kvplan.engines.spill import SHORTENED, spill
 from kvplan.errors import KvplanError
 from kvplan.files.gpus.find import parse_gpu_count
+from kvplan.files.launch.drafts import with_known_draft
 from kvplan.files.launch.launch import Launch
+from kvplan.files.launch.manifest import Broken
+from kvplan.files.launch.places import StartSource
 from kvplan.files.launch.read import (
     SCRIPTS,
     SUFFIXES,
+    decoded,
     is_launch,
+    is_launch_text,
     is_modelfile,
     launches_of,
     launches_of_text,
+    start_text,
     title_of,
 )
-from kvplan.files.plans.file import Reading, read_plan_text, together
+from kvplan.files.plans.file import TEXT, Reading, read_documents, together
+from kvplan.files.plans.merge import Files, documents_of
+from kvplan.files.plans.merge import placed as place_in
+from kvplan.files.yaml.marks import Located
 from kvplan.plans.plan import Plan
 from kvplan.plans.serve import flags_of, remarks
 from kvplan.record import dumped, record
@@ -32,12 +42,15 @@ from kvplan.results import SCHEMA_VERSION
 __all__ = [
     "Imported",
     "ImportedPlan",
+    "decoded",
     "import_launches",
     "imported",
     "is_launch",
+    "is_launch_text",
     "is_start",
     "launched_plans",
     "notes_of",
+    "start_text",
     "started_readings",
     "title_of",
 ]
@@ -101,13 +114,15 @@ def imported(plans: Sequence[Plan], text: str) -> Imported:
     )
 
 
-def import_launches(word: str, *, engine: str | None = None, text: str | None = None) -> list[Launch]:
+def import_launches(
+    word: str, *, engine: str | None = None, text: str | None = None, broken: list[Broken] | None = None
+) -> list[Launch]:
     """The servers that a command line, a script or a manifest starts. text: read instead of a file at
-    ``word``. Raises KvplanError."""
+    ``word``. broken: takes what cannot be read of several. Raises KvplanError."""
     return (
-        launches_of(word, engine=engine)
+        launches_of(word, engine=engine, broken=broken)
         if text is None
-        else launches_of_text(text, engine=engine, shown=word)
+        else launches_of_text(text, engine=engine, shown=word, broken=broken)
     )
 
 
@@ -119,53 +134,88 @@ def is_start(word: str) -> bool:
     return is_launch(word)
 
 
-def started_readings(word: str, gpu: str | None = None) -> list[Reading]:
-    """Each server as a plan, or as what is wrong with it. Does not raise KvplanError."""
+def started_readings(
+    word: str, gpu: str | None = None, *, text: str | None = None, require: Located | None = None
+) -> list[Reading]:
+    """Each server as a plan, or as what is wrong with it. text: read instead of a file at ``word``. require:
+    what the plans require. Does not raise KvplanError."""
     shown = title_of(word)
+    broken: list[Broken] = []
     try:
-        launches = import_launches(word)
+        launches = import_launches(word, text=text, broken=broken)
     except KvplanError as error:
-        return [Reading(shown, shown, None, None, (error,))]
-    return [_reading(one, gpu, shown) for one in launches]
+        return [Reading(Path(shown).stem.strip("<>"), shown, None, None, (error,))]
+    written = start_text(word) if text is None else text
+    found = [_reading(one, _Around(gpu, shown, written, require=require)) for one in launches]
+    return [*found, *(Reading(name, shown, None, None, (error,)) for name, error in broken)]
 
 
-def _reading(launch: Launch, gpu: str | None, shown: str) -> Reading:
+class _Around(NamedTuple):
+    """What the plans of one text have in common. written: the text, for places in it."""
+
+    gpu: str | None
+    shown: str
+    written: str
+    needs_gpu: bool = True
+    require: Located | None = None
+
+
+def _reading(launch: Launch, around: _Around) -> Reading:
     try:
-        (plan,) = launched_plans([launch], gpu=gpu, shown=shown)
+        plan = _plan(launch, around)
     except KvplanError as error:
-        return Reading(launch.name, shown, None, None, (error,))
-    return Reading(plan.name, shown, None, plan)
+        return Reading(launch.name, around.shown, None, None, (error,))
+    return Reading(plan.name, around.shown, None, plan)
 
 
 def launched_plans(
-    launches: Sequence[Launch], *, gpu: str | None = None, shown: str = "", needs_gpu: bool = True
-) -> tuple[Plan, ...]:
+    launches: Sequence[Launch], *, gpu: str | None = None, shown: str = "", needs_gpu: bool = True,
+    written: str = "",
+) -> tuple[Plan, ...]:  # fmt: skip
     """Each server as a plan; what of it has no rule is in the plan's ``unread``.
 
     gpu: the kind of GPU, before what a manifest says. needs_gpu: else a plan may lack it, and no pool is
-    computed. Raises KvplanError: no-gpu, and what a plan file with these values would raise.
+    computed. written: the text that starts them, for places in it. Raises KvplanError: no-gpu, and what a
+    plan file with these values would raise.
     """
-    return tuple(_plan(one, gpu, shown or one.name, needs_gpu) for one in launches)
+    return tuple(_plan(one, _Around(gpu, shown or one.name, written, needs_gpu)) for one in launches)
 
 
-def _plan(launch: Launch, gpu: str | None, shown: str, needs_gpu: bool) -> Plan:
+def _plan(launch: Launch, around: _Around) -> Plan:
+    gpu, needs_gpu = around.gpu, around.needs_gpu
+    launch = with_known_draft(launch)
     kind, count = (None, None) if gpu is None else _counted(gpu)
     bare = kind is None and launch.gpu is None and not needs_gpu
     if launch.wish is not None:
         launch, count = _begun(launch, kind or launch.gpu, count or launch.gpus or 1)
     spreads = flags_of(launch.engine).spread is not None
     document = launch.document(_STAND_IN if bare else kind, (count or launch.gpus) if spreads else None)
-    (reading,) = read_plan_text(_yaml(document), engine_of=flags_of, shown=shown)
+    reading = _read(document, around)
     if reading.plan is None:
         raise together(reading.errors)
     placed = None if bare else _placed(launch, reading.plan)
     if placed is not None:
-        return _plan(placed, gpu, shown, needs_gpu)
+        return _plan(placed, around)
     notes = (*reading.plan.notes, *notes_of(launch, reading.plan))
     if count is not None and count > 1 and count != reading.plan.gpus_per_replica:
         notes += (f"--gpu says {count} GPUs, and its flags use {reading.plan.gpus_per_replica}",)
     plan = replace(reading.plan, notes=notes, unread=launch.unread)
     return replace(plan, settings=replace(plan.settings, gpu=None)) if bare else plan
+
+
+def _read(document: Mapping[str, Any], around: _Around) -> Reading:
+    """The plan of a document, with its places in the text that starts the server."""
+    shown, written = around.shown, around.written
+    (located,) = documents_of(_yaml(document), shown, Path())
+    if written:
+        named = {key: str(document[key]) for key in ("name", "model")}
+        engine = str(document["engine"]).partition("@")[0]
+        source = StartSource(
+            shown, located.source.text, Path(), written, named["name"], named["model"], engine
+        )
+        located = Located(located.data, place_in(located.root, source), source)
+    (reading,) = read_documents([located], TEXT, shown, flags_of, None, Files(), around.require)
+    return reading
 
 
 def _placed(launch: Launch, plan: Plan) -> Launch | None:
@@ -222,7 +272,7 @@ def notes_of(launch: Launch, plan: Plan) -> tuple[str, ...]:
     return tuple(found)
 
 
-def _yaml(document: dict[str, Any]) -> str:
+def _yaml(document: Mapping[str, Any]) -> str:
     import yaml
 
-    return str(yaml.safe_dump(document, sort_keys=False, allow_unicode=True, width=10**6))
+    return str(yaml.safe_dump(dict(document), sort_keys=False, allow_unicode=True, width=10**6))

@@ -13,7 +13,7 @@ from kvplan.engines.traits import traits_of
 from kvplan.errors import KvplanError
 from kvplan.families import Kind, Part
 from kvplan.plans.findings import Finding, Severity
-from kvplan.plans.serve import flag_for
+from kvplan.plans.serve import NO_VERSION, flag_for
 from kvplan.units import ceil_div, gib, human_bytes, parse_bytes
 
 Found = Iterator[Finding]
@@ -232,7 +232,8 @@ def mistakes_of(case: Case) -> list[Finding]:
     """Warnings and notes, in the table's order; what the engine's rules warn of comes last."""
     found = list(decimal_sizes(case))
     if case.refusal is not None or case.result is None or case.memory is None:
-        return found
+        said = (text for text in case.plan.notes if not text.startswith(NO_VERSION))
+        return found + [_note("engine-note", text, "engine") for text in said]
     for find in MISTAKES.values():
         found += find(case)
     found += [_note("engine-note", text, "engine") for text in case.plan.notes]

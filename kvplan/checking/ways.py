@@ -224,7 +224,7 @@ def _fewest_gpus(case: Case, finding: Finding) -> Iterator[Way]:
         yield _with(replace(plan, gpus=fewest.gpus), f"gpus: {fewest.gpus}", changes)
 
 
-def _formats(plan: Plan) -> list[dict[str, str]]:
+def _formats(plan: Plan) -> list[dict[str, Any]]:
     """KV formats of a plan that a search may choose: its own, and fp8 where its quality allows that."""
     plain = plan.settings.kv_cache_dtype in _PLAIN and plan.quality != QUALITIES[0]
     return [{}, *([{"kv_cache_dtype": "fp8"}] if plain else [])]

@@ -11,14 +11,13 @@ from kvplan.cli.answer import Answer
 from kvplan.cli.ask import check_color
 from kvplan.cli.commands import Given, is_given, text_of
 from kvplan.errors import EXIT_NO, EXIT_OK, KvplanError
-from kvplan.files.json_input import read_stream, standard_input
+from kvplan.files.json_input import STDIN, read_standard_input
 from kvplan.files.writing import cannot_write, write_whole
 from kvplan.plans.findings import CheckReport
 from kvplan.report.check import REPORTERS, render
 from kvplan.report.check.text import screen
 from kvplan.report.layout import Screen, line
 
-STDIN = "-"
 EPOCH = "SOURCE_DATE_EPOCH"
 _LONGEST_TIME = 12
 
@@ -38,7 +37,8 @@ def run(words: list[str], given: Given) -> Answer:
         changed_only=is_given(given, "changed_only"),
         today=today(os.environ),
         gpu=text_of(given, "gpu"),
-        stdin=read_stream(standard_input(), name="standard input") if STDIN in words else None,
+        require=text_of(given, "require"),
+        stdin=read_standard_input() if STDIN in words else None,
     )
     code = report.exit_code
     if code == EXIT_NO and is_given(given, "exit_zero"):

@@ -17,6 +17,7 @@ from kvplan.cli.given import CONFIG_VARIABLE, gather
 from kvplan.cli.options import share_of_hundred, whole_number
 from kvplan.cli.plan_word import is_plan_file, plan_of
 from kvplan.errors import EXIT_CANNOT_ANSWER, EXIT_NO, EXIT_OK, KvplanError
+from kvplan.files.json_input import STDIN, standard_input
 from kvplan.files.logs import blocks
 from kvplan.record import field_names
 from kvplan.report.layout import Screen
@@ -29,7 +30,6 @@ TOKEN_VARIABLE = "KVPLAN_TOKEN"
 WATCH_SECONDS = 2
 LOST_AFTER = 3
 """Samples in a row that a server may leave unanswered while it is followed."""
-STDIN = "-"
 _TEXTS = (".txt", ".out")
 
 
@@ -81,7 +81,6 @@ def _one_source() -> KvplanError:
 def _compare(name: str | None, url: str | None, log: str | None, given: Given) -> Answer:
     from kvplan.api import compare, load_model, observe
     from kvplan.comparison import TOLERANCE, Verdict
-    from kvplan.files.json_input import standard_input
     from kvplan.files.servers.sightings import other_model
 
     flags = _one_each(gather(given, {CONFIG_VARIABLE: ""}))

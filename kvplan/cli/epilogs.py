@@ -55,7 +55,8 @@ Examples:
   kvplan check plan.yaml --format json
   kvplan check plans/ --baseline origin/main --changed-only
   kvplan check plans/ --format junit --output report.xml
-  kvplan check - < plan.yaml
+  kvplan check deployment.yaml --gpu 2xh100 --require requests=60,tokens=8k
+  kubectl get deploy -o yaml | kvplan check - --gpu h100
 
 \b
 Exit code 1: a plan fails, or its engine would refuse to start; 2: a plan

@@ -10,7 +10,7 @@ from kvplan.api import load_model
 from kvplan.checking.start import REFUSED
 from kvplan.cli.answer import Answer
 from kvplan.cli.ask import check_color
-from kvplan.cli.check import STDIN, today
+from kvplan.cli.check import today
 from kvplan.cli.commands import Given, is_given, text_of
 from kvplan.cli.export_options import ONLY_REPORTS, ONLY_STARTS
 from kvplan.cli.lists import pieces_of
@@ -19,7 +19,7 @@ from kvplan.deployment.counts import ask
 from kvplan.engines.budget import choose
 from kvplan.engines.spill import spill
 from kvplan.errors import EXIT_NO, KvplanError
-from kvplan.files.json_input import read_stream, standard_input
+from kvplan.files.json_input import STDIN, read_standard_input
 from kvplan.files.writing import write_whole
 from kvplan.model import Model
 from kvplan.plans.findings import CheckReport
@@ -100,7 +100,7 @@ def _report(words: list[str], given: Given, target: str) -> Answer:
         gpus=_compared(text_of(given, "compare_gpus")),
         simulated=is_given(given, "simulate"),
         today=today(os.environ),
-        stdin=read_stream(standard_input(), name="standard input") if STDIN in words else None,
+        stdin=read_standard_input() if STDIN in words else None,
         gpu=text_of(given, "gpu"),
     )
     report = CheckReport(tuple(one.checked for one in reports))

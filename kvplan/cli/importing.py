@@ -4,18 +4,16 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from kvplan.api.launching import import_launches, imported, launched_plans, title_of
+from kvplan.api.launching import import_launches, imported, launched_plans, start_text, title_of
 from kvplan.cli.answer import Answer
 from kvplan.cli.ask import check_color
 from kvplan.cli.commands import Given, is_given, text_of
 from kvplan.errors import KvplanError
-from kvplan.files.json_input import read_stream, standard_input
+from kvplan.files.json_input import SHOWN_STDIN, STDIN, read_standard_input
 from kvplan.files.writing import write_new, write_whole
 from kvplan.plans.serve import remarks
 from kvplan.report.layout import line, wrapped
 from kvplan.report.plan_file import plan_text
-
-STDIN = "-"
 
 
 def run(words: list[str], given: Given) -> Answer:
@@ -27,22 +25,23 @@ def run(words: list[str], given: Given) -> Answer:
     word = words[0]
     text = None
     if word == STDIN:
-        text = read_stream(standard_input(), name="standard input").decode("utf-8", "replace")
+        word, text = SHOWN_STDIN, read_standard_input().decode("utf-8", "replace")
     launches = import_launches(word, engine=text_of(given, "engine"), text=text)
     gpu = text_of(given, "gpu")
-    shown = title_of(word) if text is None else "standard input"
-    plans = launched_plans(launches, gpu=gpu, shown=shown)
+    shown = title_of(word)
+    written = start_text(word) if text is None else text
+    plans = launched_plans(launches, gpu=gpu, shown=shown, written=written)
     directory = Path(write).parent if write is not None else None
-    written = "---\n".join(
+    file = "---\n".join(
         plan_text(plan, comments=(f"Read from {shown}.", *remarks(plan)), directory=directory)
         for plan in plans
     )
     if write is not None:
-        (write_whole if overwrite else write_new)(Path(write), written)
+        (write_whole if overwrite else write_new)(Path(write), file)
     if is_given(given, "json"):
-        return Answer(data=imported(plans, written).model_dump())
+        return Answer(data=imported(plans, file).model_dump())
     if write is None:
-        return Answer(text=written)
+        return Answer(text=file)
     screen = [line(f"wrote {write}")]
     for plan in plans:
         for note in remarks(plan):

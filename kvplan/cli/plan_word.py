@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from kvplan.api import load_plans
 from kvplan.cli.commands import Given, text_of
 from kvplan.cli.given import CONFIG_VARIABLE, gather
 from kvplan.errors import KvplanError, did_you_mean
+from kvplan.files.json_input import SHOWN_STDIN, STDIN, read_standard_input
 from kvplan.plans.plan import Plan
+
+if TYPE_CHECKING:
+    from kvplan.files.launch.launch import Launch
+    from kvplan.files.launch.manifest import Broken
 
 NO_DEFAULTS = {CONFIG_VARIABLE: ""}
 """The environment beside a plan: its own, without a config file."""
@@ -20,22 +25,25 @@ _OF_A_START = ("gpu", "engine")
 
 def is_plan_file(word: str) -> bool:
     """Whether a word names a plan file and no model card."""
-    if _may_start(word):
-        from kvplan.api.launching import is_launch
+    if not _may_start(word):
+        return False
+    from kvplan.api.launching import is_launch, is_launch_text
 
-        return _is_plan(word) or is_launch(word)
-    return False
+    return _is_plan(word) or (is_launch_text(read_standard_input()) if word == STDIN else is_launch(word))
 
 
 def _may_start(word: str) -> bool:
     """Whether it is worth looking closer: a file of those kinds, or several words in one."""
     ends = (".yaml", ".yml", ".sh", ".bash", ".modelfile")
-    return word.lower().endswith(ends) or "Modelfile" in word or any(char.isspace() for char in word)
+    several = any(char.isspace() for char in word)
+    return word == STDIN or word.lower().endswith(ends) or "Modelfile" in word or several
 
 
 def _is_plan(word: str) -> bool:
-    from kvplan.api.checking.load import is_plan
+    from kvplan.api.checking.load import has_head, is_plan
 
+    if word == STDIN:
+        return has_head(read_standard_input())
     return word.lower().endswith((".yaml", ".yml")) and is_plan(Path(word))
 
 
@@ -51,33 +59,52 @@ def plan_of(word: str, given: Given, *, needs_gpu: bool = True, searched: bool =
     runs. Raises KvplanError(bad-usage | unknown-plan), or with every mistake of a plan that is wrong."""
     if is_started(word):
         plans = started_plans(word, {} if searched else given, needs_gpu=needs_gpu and not searched)
+    elif word == STDIN:
+        from kvplan.api.checking.load import plans_in
+        from kvplan.files.plans.file import read_plan_text
+        from kvplan.plans.serve import flags_of
+
+        environment = text_of(given, "environment")
+        read = read_plan_text(read_standard_input(), engine_of=flags_of, environment=environment)
+        plans = plans_in(read, environment)
     else:
         plans = load_plans(word, environment=text_of(given, "environment"))
-    names = list(dict.fromkeys(plan.name for plan in plans))
-    name = text_of(given, "plan_name")
-    if name is not None:
-        plans = tuple(plan for plan in plans if plan.name == name)
-        if not plans:
-            near = did_you_mean(name, names)
-            hint = f"did you mean {near}?" if near else "plans: " + ", ".join(names)
-            raise KvplanError("unknown-plan", f"{word} has no plan {name}", help=hint)
-    if len(plans) != 1:
+    name = _chosen(plans, SHOWN_STDIN if word == STDIN else word, text_of(given, "plan_name"))
+    return next(plan for plan in plans if plan.name == name)
+
+
+def _chosen(found: Sequence[Plan | Launch | Broken], shown: str, name: str | None) -> str:
+    """The name of the one that is meant. Raises KvplanError(bad-usage | unknown-plan)."""
+    names = list(dict.fromkeys(one.name for one in found))
+    if name is not None and name not in names:
+        near = did_you_mean(name, names)
+        hint = f"did you mean {near}?" if near else "plans: " + ", ".join(names)
+        raise KvplanError("unknown-plan", f"{shown} has no plan {name}", help=hint)
+    if name is None and len(found) != 1:
         raise KvplanError(
             "bad-usage",
-            f"{word} has {len(plans)} plans, and one is taken at a time",
+            f"{shown} has {len(found)} plans, and one is taken at a time",
             help=f"--plan {names[0]}: one of {', '.join(names)}" if names else (),
         )
-    return plans[0]
+    return name or names[0]
 
 
 def started_plans(word: str, given: Given, *, needs_gpu: bool = True) -> tuple[Plan, ...]:
     """The plans of a command or manifest, on the kind of GPU that ``--gpu`` names. Raises KvplanError."""
-    from kvplan.api.launching import import_launches, launched_plans, title_of
+    from kvplan.api.launching import decoded, import_launches, launched_plans, start_text, title_of
 
     gpu, engine = text_of(given, "gpu"), text_of(given, "engine")
-    return launched_plans(
-        import_launches(word, engine=engine), gpu=gpu, shown=title_of(word), needs_gpu=needs_gpu
-    )
+    text = None
+    if word == STDIN:
+        word, text = SHOWN_STDIN, decoded(read_standard_input())
+    broken: list[Broken] = []
+    launches = import_launches(word, engine=engine, text=text, broken=broken)
+    name = _chosen([*launches, *broken], word, text_of(given, "plan_name"))
+    launches = [one for one in launches if one.name == name]
+    if not launches:
+        raise next(error for other, error in broken if other == name)
+    written = start_text(word) if text is None else text
+    return launched_plans(launches, gpu=gpu, shown=title_of(word), needs_gpu=needs_gpu, written=written)
 
 
 def only(given: Given, allowed: Iterable[str], word: str) -> dict[str, Any]:

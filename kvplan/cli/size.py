@@ -11,7 +11,7 @@ from kvplan.api.suggestions import with_suggestions
 from kvplan.cli.answer import Answer
 from kvplan.cli.ask import Typed, check_color, rules_file, typed
 from kvplan.cli.commands import Given, is_given, text_of
-from kvplan.cli.options import OPTIONS, SHOW_FORMATS, SHOW_LEAST, SHOW_LENGTHS
+from kvplan.cli.options import OPTIONS, PLAN_CHOICE, SHOW_FORMATS, SHOW_LEAST, SHOW_LENGTHS
 from kvplan.cli.typed import typed_words, words_to_plan
 from kvplan.deployment import answer as deployed
 from kvplan.deployment.answer import answer
@@ -59,7 +59,7 @@ def _one(asked: Typed, given: Given) -> Answer:
 
     shown = Shown(found, length_asked=asked.variants[0].tokens is not None)
     told: dict[str, Any] = {
-        "typed": asked.names[0],
+        "typed": (asked.names[0], *typed_words(given, PLAN_CHOICE, but=("environment",))),
         "plan": asked.plan,
         "step": _step(asked, given, found),
     }
@@ -79,8 +79,11 @@ def _step(asked: Typed, given: Given, found: deployed.Answer) -> str:
     if result.refusal is not None and (result.budget is None or result.refusal.code == TOO_LONG):
         return ""
     if asked.plan is not None:
+        if text_of(given, "engine") is not None:
+            return ""  # check takes the release that the image says
         overlay = () if asked.plan.environment is None else ("--env", asked.plan.environment)
-        return shlex.join(["kvplan", "check", asked.names[0], *overlay])
+        gpu = text_of(given, "gpu")  # of what starts a server: a plan file says its own
+        return shlex.join(["kvplan", "check", asked.names[0], *overlay, *(("--gpu", gpu) if gpu else ())])
     settings, engine = asked.variants[0], asked.choices[0].engine.name
     if settings.kv_cache_memory is not None or not divides(engine, settings):
         return ""

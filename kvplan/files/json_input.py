@@ -9,6 +9,7 @@ import sys
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, BinaryIO
+from weakref import WeakKeyDictionary
 
 from kvplan.errors import KvplanError, Mark
 from kvplan.units import MIB
@@ -75,6 +76,20 @@ def read_stream(stream: BinaryIO, *, name: str, limit: int = MAX_BYTES) -> bytes
     if len(data) > limit:
         raise _too_large(name, limit)
     return data
+
+
+STDIN, SHOWN_STDIN = "-", "<stdin>"
+"""Standard input as it is typed, and as messages call it."""
+_read: WeakKeyDictionary[Any, bytes] = WeakKeyDictionary()
+
+
+def read_standard_input() -> bytes:
+    """All of standard input, read once: a plan is looked for in it before a model is. Raises as
+    `read_stream`."""
+    stream = standard_input()
+    if sys.stdin not in _read:
+        _read[sys.stdin] = read_stream(stream, name=SHOWN_STDIN)
+    return _read[sys.stdin]
 
 
 def standard_input() -> BinaryIO:

@@ -69,10 +69,10 @@ def read_directory(path: Path) -> Model:
 
 def _from_stdin() -> Model:
     from kvplan.architectures.config.read import read_config
-    from kvplan.files.json_input import parse_json, read_stream, standard_input
+    from kvplan.files.json_input import SHOWN_STDIN, parse_json, read_standard_input
 
-    raw = parse_json(read_stream(standard_input(), name="standard input"), name="standard input")
-    _check_native(raw, "standard input")
+    raw = parse_json(read_standard_input(), name=SHOWN_STDIN)
+    _check_native(raw, SHOWN_STDIN)
     return read_config(raw, id="stdin", source="-")
 
 

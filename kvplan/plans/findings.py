@@ -146,10 +146,12 @@ class CheckReport(Shown):
 
     plans: tuple[CheckedPlan, ...]
     baseline: tuple[CheckedPlan, ...] = ()
+    require: str | None = None
+    """requirements given beside the plans, which count before their own: ``requests=60,tokens=8k``"""
     schema_version: Literal[1] = field(default=SCHEMA_VERSION)
 
-    JSON = ("schema_version", "exit_code", "counts", "plans", "changes")
-    JSON_OPTIONAL = ("changes",)
+    JSON = ("schema_version", "exit_code", "counts", "require", "plans", "changes")
+    JSON_OPTIONAL = ("require", "changes")
 
     @property
     def json_counts(self) -> dict[str, int]:

@@ -113,9 +113,12 @@ def _others(number: int, *, shown: int) -> Screen:
     return [one_line(f"{count(number, words)}: -v", style="warn")] if number > 0 else []
 
 
+STDIN = "-"
+
+
 def next_line(text: str) -> Screen:
-    """What to type next."""
-    return wrapped(text, indent=1, style="dim", first="next:   ")
+    """What to type next; nothing where that would be read from standard input, which is used up."""
+    return [] if STDIN in text.split() else wrapped(text, indent=1, style="dim", first="next:   ")
 
 
 def more_line(text: str) -> Screen:

@@ -15,6 +15,7 @@ from kvplan.plans.serve import left_out, remarks
 from kvplan.report.budget import memory_lines, rung_table, short_memory
 from kvplan.report.layout import Screen, Section, joined, within, wrapped
 from kvplan.report.notes import (
+    STDIN,
     basis_line,
     but_unverified,
     more_line,
@@ -60,7 +61,7 @@ class Shown:
             self.rungs = rungs(found, usual_lengths(found))
 
 
-def size_screen(shown: Shown, *, typed: str, plan: Plan | None = None, step: str = "") -> Screen:
+def size_screen(shown: Shown, *, typed: Sequence[str], plan: Plan | None = None, step: str = "") -> Screen:
     """The answer on one screen.
 
     typed: the model as the user wrote it. plan: where a plan was sized. step: the command that comes next.
@@ -115,7 +116,7 @@ def _idle(found: Answer) -> tuple[str, ...]:
 
 
 def whole_screen(
-    shown: Shown, *, typed: str, rules_file: str, plan: Plan | None = None, step: str = ""
+    shown: Shown, *, typed: Sequence[str], rules_file: str, plan: Plan | None = None, step: str = ""
 ) -> Screen:
     """Everything: also layers, blocks, the log's words, every setting and source."""
     found, result = shown.found, shown.result
@@ -161,13 +162,13 @@ def _basis(result: SizeResult, *, counted: bool) -> Screen:
     return basis_line(result, marks=True)
 
 
-def _next(typed: str, plan: Plan | None, step: str, *, whole: bool) -> Screen:
+def _next(typed: Sequence[str], plan: Plan | None, step: str, *, whole: bool) -> Screen:
     """What to type next, and what else there is."""
     overlay = () if plan is None or plan.environment is None else ("--env", plan.environment)
-    why = f"why: {command('kvplan', 'explain', typed, *overlay)}"
+    why = f"; why: {command('kvplan', 'explain', *typed, *overlay)}" if STDIN not in typed else ""
     more = ["--engine all"] if whole and plan is None else [] if whole else ["-v"]
     more += ["--show", "--json"]
-    return [*(next_line(step) if step else []), *more_line(f"{', '.join(more)}; {why}")]
+    return [*(next_line(step) if step else []), *more_line(f"{', '.join(more)}{why}")]
 
 
 def _of_plan(plan: Plan) -> str:

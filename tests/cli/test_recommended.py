@@ -23,6 +23,8 @@ SERVED = [
     "size deepseek-v3 --gpu 8xh200 --tp 8 --speculative mtp:1 -t 8k",
     "size llama-3.3-70b -e llamacpp -q q3_k_m --gpu rtx-4090 --host-memory 64GiB -t 4k",
     "size qwen3-30b-a3b -e llamacpp -q q4_k_m -cmoe --gpu rtx-4090 -t 4k",
+    "size --gpu h100 -- vllm serve Qwen/Qwen3-32B -tp 2",
+    "size --gpu rtx-4090 -- llama-server -hf bartowski/Qwen3-8B-GGUF:Q4_K_M -c 8192",
     "fits ministral-3-8b --gpu rtx-4090 -e vllm",
     "fits gemma-3-12b --gpu rtx-4090 -e llamacpp -n 2",
     "fits llama-3.3-70b --gpu rtx-4090 -e llamacpp --host-memory 64GiB -t 4k",

@@ -73,7 +73,7 @@ def test_standard_input(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize("data", [b"", b"\xff", b"[" * 10, b" " * (17 << 20)])
 def test_broken_standard_input(monkeypatch: pytest.MonkeyPatch, data: bytes) -> None:
     give_stdin(monkeypatch, data)
-    assert "standard input" in refusal("-").message
+    assert "<stdin>" in refusal("-").message
 
 
 def test_the_quantisation_file_beside_a_config(tmp_path: Path) -> None:

@@ -10,13 +10,16 @@ from pathlib import Path
 from typing import NamedTuple
 
 from kvplan.checking.check import check_plan, placed
-from kvplan.errors import KvplanError, did_you_mean
+from kvplan.errors import KvplanError, Mark, did_you_mean
 from kvplan.files.folders import files_below, is_folder
 from kvplan.files.json_input import regular_size
-from kvplan.files.plans.file import ALL, Reading, read_plan_file, read_plan_text, together
+from kvplan.files.launch.rendered import folder_to_render
+from kvplan.files.plans.file import ALL, Reading, read_plan_file, together
 from kvplan.files.plans.merge import Bring, Files, nothing
 from kvplan.files.plans.receipts import read_receipt
+from kvplan.files.plans.require import OPTION as REQUIRED
 from kvplan.files.sources import open_model
+from kvplan.files.yaml.marks import Located
 from kvplan.model import Model
 from kvplan.plans.findings import CheckedPlan
 from kvplan.plans.plan import Plan
@@ -24,7 +27,6 @@ from kvplan.plans.receipt import ReadReceipt
 from kvplan.plans.serve import flags_of
 
 SUFFIXES = (".yaml", ".yml")
-STDIN = "-"
 _HEAD = re.compile(rb"^kvplan:[ \t]*[\"']?plan/", re.MULTILINE)
 _HEAD_BYTES = 64 * 1024
 
@@ -43,9 +45,14 @@ def is_plan(path: Path) -> bool:
     try:
         regular_size(path)
         with path.open("rb") as stream:
-            return _HEAD.search(stream.read(_HEAD_BYTES)) is not None
+            return has_head(stream.read(_HEAD_BYTES))
     except (OSError, KvplanError):
         return False
+
+
+def has_head(content: bytes) -> bool:
+    """Whether a text begins as a plan does."""
+    return _HEAD.search(content[:_HEAD_BYTES]) is not None
 
 
 class Found(NamedTuple):
@@ -66,7 +73,7 @@ def files_of(paths: Sequence[str | Path]) -> list[Found]:
         if is_folder(path):
             inside = find_plans(path)
             if not inside:
-                raise KvplanError(
+                raise folder_to_render(path) or KvplanError(
                     "no-plans", f"there is no plan in {given}", help="a plan begins with kvplan: plan/v1"
                 )
             for one in inside:
@@ -85,17 +92,21 @@ class Loader:
         self.files = Files(bring)
         self._models: dict[str, Model | KvplanError] = {}
 
-    def readings(self, found: Iterable[Found], environment: str | None) -> list[Reading]:
+    def readings(
+        self, found: Iterable[Found], environment: str | None, require: Located | None = None
+    ) -> list[Reading]:
         return [
             reading
             for one in found
             for reading in read_plan_file(
-                one.path, engine_of=flags_of, shown=one.shown, environment=environment, files=self.files
+                one.path,
+                engine_of=flags_of,
+                shown=one.shown,
+                environment=environment,
+                files=self.files,
+                require=require,
             )
         ]
-
-    def text(self, content: bytes | str, environment: str | None) -> list[Reading]:
-        return read_plan_text(content, engine_of=flags_of, environment=environment)
 
     def model(self, name: str) -> Model:
         """The model, loaded once. Raises KvplanError."""
@@ -133,12 +144,26 @@ def known_environment(readings: Sequence[Reading], environment: str | None) -> N
     raise KvplanError("unknown-environment", f"no plan has an environment {environment}", help=help_line)
 
 
+def plans_in(readings: Sequence[Reading], environment: str | None) -> tuple[Plan, ...]:
+    """The plans that were read. Raises KvplanError with every mistake of the first that is wrong."""
+    known_environment(readings, environment)
+    for reading in readings:
+        if reading.plan is None:
+            raise together(reading.errors)
+    return tuple(reading.plan for reading in readings if reading.plan is not None)
+
+
 def unread(reading: Reading) -> CheckedPlan:
     """A plan that could not be read, as a result."""
     error = together(reading.errors)
     return CheckedPlan(
-        reading.name, reading.path, reading.environment, error=error, mark=reading.errors[0].place
+        reading.name, reading.path, reading.environment, error=error, mark=_in_a_file(reading.errors[0])
     )
+
+
+def _in_a_file(error: KvplanError) -> Mark | None:
+    """The error's place, but for one among the options."""
+    return next((one for one in error.places if isinstance(one, Mark) and one.path != REQUIRED), None)
 
 
 def checked(readings: Iterable[Reading], loader: Loader, today: date | None) -> list[CheckedPlan]:

@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from datetime import date
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from kvplan.api.checking.git import Revision
 from kvplan.api.checking.load import (
-    STDIN,
     SUFFIXES,
     Found,
     Loader,
@@ -21,11 +20,15 @@ from kvplan.api.checking.load import (
     is_plan,
     known_environment,
 )
-from kvplan.api.launching import is_start, started_readings
+from kvplan.api.launching import decoded, is_launch_text, is_start, started_readings
 from kvplan.errors import KvplanError
 from kvplan.files.folders import exists, is_folder
-from kvplan.files.plans.file import Reading
+from kvplan.files.json_input import SHOWN_STDIN, STDIN
+from kvplan.files.plans.file import Reading, read_plan_text
+from kvplan.files.plans.require import requirements, said_of
+from kvplan.files.yaml.marks import Located
 from kvplan.plans.findings import CheckedPlan, CheckReport
+from kvplan.plans.serve import flags_of
 
 
 def check_paths(
@@ -37,14 +40,16 @@ def check_paths(
     today: date | None = None,
     stdin: bytes | None = None,
     gpu: str | None = None,
+    require: str | Mapping[str, Any] | None = None,
 ) -> CheckReport:
     """Every plan of the paths, in their order; a folder's plans sorted by name.
 
     environment: an overlay's name, or ``all``. baseline: a file or folder with the plans as they were, or a
     git revision. changed_only: only plans of which some file differs from the baseline (the plan, a base, a
     trace, a receipt, a model's file). today: against which receipts age. stdin: the content of ``-``. A path
-    may also be a manifest, a script or a whole command that starts servers; gpu: where they run, as far as
-    they do not say it.
+    may also be a manifest, a script or a whole command that starts servers, and stdin may hold one; gpu:
+    where they run, as far as they do not say it. require: ``requests=60,tokens=8k`` or such a mapping, which
+    counts before what the plans themselves require.
 
     Raises KvplanError where the question itself is wrong: no plan at the paths, an environment that no plan
     has, a baseline that is not there. What is wrong with one plan is in the report.
@@ -54,13 +59,17 @@ def check_paths(
             "bad-usage", "what is changed follows from a baseline", help="--baseline origin/main"
         )
     loader = Loader()
-    named, found, readings = _read(loader, paths, environment=environment, stdin=stdin, gpu=gpu)
+    asked = None if require is None else requirements(require)
+    named, found, readings = _read(
+        loader, paths, environment=environment, stdin=stdin, gpu=gpu, require=asked
+    )
+    said = None if asked is None else said_of(asked)
     if baseline is None:
-        return CheckReport(tuple(checked(readings, loader, today)))
+        return CheckReport(tuple(checked(readings, loader, today)), require=said)
     with TemporaryDirectory(prefix="kvplan-") as folder:
         before = _before(named, found, baseline, Path(folder))
         earlier_loader = Loader(before.bring)
-        earlier = earlier_loader.readings(before.found, environment)
+        earlier = earlier_loader.readings(before.found, environment, asked)
         if changed_only:
             readings = [one for one in readings if before.differs(one)]
             kept = {(one.path, one.name, one.environment) for one in readings}
@@ -72,6 +81,7 @@ def check_paths(
         return CheckReport(
             tuple(checked(readings, loader, today)),
             _paired(tuple(checked(earlier, earlier_loader, today)), readings),
+            require=said,
         )
 
 
@@ -85,17 +95,21 @@ def readings_of(
 
 def _read(
     loader: Loader, paths: Sequence[str | Path], *, environment: str | None, stdin: bytes | None,
-    gpu: str | None,
+    gpu: str | None, require: Located | None = None,
 ) -> tuple[list[str | Path], list[Found], list[Reading]]:  # fmt: skip
     """(paths of plans, the files there, what was read of them and of what starts servers)."""
     started = [str(path) for path in paths if is_start(str(path))]
     named = [path for path in paths if str(path) != STDIN and str(path) not in started]
     found = files_of(named) if named or len(paths) == 0 else []
-    readings = loader.readings(found, environment)
+    readings = loader.readings(found, environment, require)
     for one in started:
-        readings += started_readings(one, gpu)
+        readings += started_readings(one, gpu, require=require)
     if any(str(path) == STDIN for path in paths):
-        readings += loader.text(stdin or b"", environment)
+        text = stdin or b""
+        if is_launch_text(text):
+            readings += started_readings(SHOWN_STDIN, gpu, require=require, text=decoded(text))
+        else:
+            readings += read_plan_text(text, engine_of=flags_of, environment=environment, require=require)
     known_environment(readings, environment)
     return named, found, readings
 

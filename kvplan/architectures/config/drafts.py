@@ -105,7 +105,12 @@ def _named(rule: Prediction, view: ConfigView, layers: list[Layer], count: int, 
 
 def method_of(draft: Model) -> str:
     """The method by the draft's name or class, as vLLM tells it (vllm/config/speculative.py)."""
-    words = f"{draft.id} {draft.architecture or ''}".lower()
+    return method_named(f"{draft.id} {draft.architecture or ''}")
+
+
+def method_named(text: str) -> str:
+    """The method by a draft's name alone."""
+    words = text.lower()
     if "eagle3" in words:
         return "eagle3"
     return "eagle" if "eagle-" in words or "eagleforcausal" in words else "draft_model"

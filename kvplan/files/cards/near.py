@@ -11,6 +11,8 @@ _TUNED = frozenset("instruct it chat base pt hf".split())
 """Words that say how a model was tuned: its layers are those of the others."""
 _SIZE = re.compile(r"[a-z]?\d+(\.\d+)?[bm]", re.ASCII)
 """8b, 1.5b, a3b, 270m."""
+_DRAFT = re.compile(r"eagle\d?|dflash|draft|medusa|speculator|mtp")
+"""In the names of drafts, which are called after the models that they draft for."""
 
 
 def near_card(key: str, names: Iterable[str]) -> str | None:
@@ -21,7 +23,7 @@ def near_card(key: str, names: Iterable[str]) -> str | None:
     'qwen3-32b'
     >>> near_card("gemma-4-31b", ["gemma-3-1b", "gemma-3-27b"])
     """
-    known = list(names)
+    known = [name for name in names if bool(_DRAFT.search(name)) is bool(_DRAFT.search(key))]
     words, sizes = _parts(key)
     same = [name for name in known if _parts(name) == (words, sizes)]
     if same:

@@ -19,6 +19,7 @@ from kvplan.files.launch.entries import mapping, words_of_keys
 from kvplan.files.launch.launch import Launch, launch_of
 from kvplan.files.launch.loose import load_loose
 from kvplan.files.launch.machines import gpu_of_label
+from kvplan.files.launch.rendered import helm_template, source_of_manifests
 from kvplan.files.launch.starts import Start, split_words, starts_of, with_image
 
 _RESOURCES = (
@@ -61,23 +62,48 @@ class Around(NamedTuple):
     held: Mapping[str, str] = {}
 
 
+class Broken(NamedTuple):
+    """An object of a manifest whose server cannot be read."""
+
+    name: str
+    error: KvplanError
+
+
 def launches_in(
-    content: bytes | str, *, shown: str, engine: str | None = None, beside: Path = Path()
-) -> list[Launch]:
-    """The servers of a YAML text, in its order. Raises KvplanError(bad-yaml | no-server | …)."""
-    documents = load_loose(content, name=shown)
+    content: bytes | str, *, shown: str, engine: str | None = None, beside: Path = Path(),
+    broken: list[Broken] | None = None,
+) -> list[Launch]:  # fmt: skip
+    """The servers of a YAML text, in its order. broken: takes what is wrong with one object of several.
+
+    Raises KvplanError(bad-yaml | no-server | not-rendered | …)."""
+    template, is_object = helm_template(content, shown)
+    if template is not None and is_object:
+        raise template
+    try:
+        documents = [one for document in load_loose(content, name=shown) for one in _objects(document)]
+    except KvplanError as error:
+        raise template or error from None
     charts.with_configs(documents, lambda text: next(iter(load_loose(text, name=shown)), None))
     held = charts.files_of_config_maps(documents)
     found: list[Launch] = []
+    stem = Path(shown).stem.strip("<>")
     for document in documents:
-        if isinstance(document, dict):
-            found += _of_document(document, Path(shown).stem, engine, beside, held)
-    if not found:
-        raise KvplanError(
+        several = broken if len(documents) > 1 else None
+        found += _of_one(document, several, stem, engine, beside, held)
+    if not (found or broken):
+        raise template or source_of_manifests(documents, shown) or KvplanError(
             "no-server", f"nothing in {shown} starts a server of {', '.join(servers())}",
             help="what is read: commands, Compose files, Kubernetes objects, values of charts",
         )  # fmt: skip
     return _named_apart(found)
+
+
+def _objects(document: Any) -> list[dict[str, Any]]:
+    """The objects of a list as ``kubectl get -o yaml`` prints it; else the document itself."""
+    if not isinstance(document, dict):
+        return []
+    listed = document.get("items") if str(document.get("kind")).endswith("List") else None
+    return [one for one in listed if isinstance(one, dict)] if isinstance(listed, list) else [document]
 
 
 def is_manifest(content: bytes | str, *, shown: str) -> bool:
@@ -86,6 +112,19 @@ def is_manifest(content: bytes | str, *, shown: str) -> bool:
         return bool(launches_in(content, shown=shown))
     except KvplanError as error:
         return error.code not in ("no-server", "bad-yaml", "yaml-too-large")
+
+
+def _of_one(
+    document: dict[str, Any], broken: list[Broken] | None, stem: str, engine: str | None, beside: Path,
+    held: Mapping[str, str],
+) -> list[Launch]:  # fmt: skip
+    try:
+        return _of_document(document, stem, engine, beside, held)
+    except KvplanError as error:
+        if broken is None:
+            raise
+        broken.append(Broken(str(mapping(document.get("metadata")).get("name") or stem), error))
+        return []
 
 
 def _of_document(

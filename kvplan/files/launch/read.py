@@ -7,9 +7,9 @@ from pathlib import Path
 
 from kvplan.engines.launch import servers
 from kvplan.errors import KvplanError
-from kvplan.files.json_input import read_limited
+from kvplan.files.json_input import SHOWN_STDIN, read_limited
 from kvplan.files.launch.launch import Launch, launch_of
-from kvplan.files.launch.manifest import is_manifest, launches_in
+from kvplan.files.launch.manifest import Broken, is_manifest, launches_in
 from kvplan.files.launch.programs import MODELFILE, gathered, launch_of_modelfile
 from kvplan.files.launch.starts import starts_in
 
@@ -54,11 +54,36 @@ def is_launch(word: str) -> bool:
     return _PLAN.search(content) is None and is_manifest(content, shown=word)
 
 
-def launches_of(word: str, *, engine: str | None = None) -> list[Launch]:
+def is_launch_text(content: bytes) -> bool:
+    """As `is_launch`, of what standard input holds: no plan, and no model's config."""
+    is_json = content.lstrip()[:1] == b"{"
+    if _PLAN.search(content) is not None or (is_json and b'"apiVersion"' not in content):
+        return False
+    return is_manifest(content, shown=SHOWN_STDIN) or _starts_one(content.decode("utf-8", "replace"))
+
+
+def decoded(content: bytes) -> str:
+    """A text that may be of any tool."""
+    return content.decode("utf-8-sig", "replace")
+
+
+def start_text(word: str) -> str:
+    """The text in which the places of a command, a script or a manifest stand; nothing where it cannot be
+    read."""
+    if is_command(word):
+        return word
+    try:
+        return decoded(read_limited(Path(word)))
+    except KvplanError:
+        return ""
+
+
+def launches_of(word: str, *, engine: str | None = None, broken: list[Broken] | None = None) -> list[Launch]:
     """The servers that a command, a script or a manifest starts, in its order.
 
-    engine: ``vllm@0.32`` in place of the release that an image's tag says. Raises KvplanError: bad-command,
-    bad-yaml, no-server, no-model-named, bad-flag …"""
+    engine: ``vllm@0.32`` in place of the release that an image's tag says. broken: takes the objects of a
+    manifest whose server cannot be read, which else raise. Raises KvplanError: bad-command, bad-yaml,
+    no-server, no-model-named, bad-flag …"""
     if is_command(word):
         return _of_text(word, COMMAND, engine, Path())
     path = Path(word)
@@ -67,7 +92,7 @@ def launches_of(word: str, *, engine: str | None = None) -> list[Launch]:
         return [launch_of_modelfile(content.decode("utf-8", "replace"), name=path.name)]
     if word.lower().endswith(SCRIPTS):
         return _of_text(_as_shell(path, content), path.stem, engine, path.parent)
-    return launches_in(content, shown=word, engine=engine, beside=path.parent)
+    return launches_in(content, shown=word, engine=engine, beside=path.parent, broken=broken)
 
 
 def _as_shell(path: Path, content: bytes) -> str:
@@ -87,10 +112,12 @@ def _as_shell(path: Path, content: bytes) -> str:
     return text
 
 
-def launches_of_text(text: str, *, engine: str | None = None, shown: str = "standard input") -> list[Launch]:
+def launches_of_text(
+    text: str, *, engine: str | None = None, shown: str = SHOWN_STDIN, broken: list[Broken] | None = None
+) -> list[Launch]:
     """As `launches_of`, of a text that is a manifest, a script or a command."""
     try:
-        return launches_in(text, shown=shown, engine=engine)
+        return launches_in(text, shown=shown, engine=engine, broken=broken)
     except KvplanError as error:
         if error.code not in _NO_MANIFEST or not _starts_one(text):
             raise

@@ -122,7 +122,7 @@ class Builder(WorkloadParts):
                 continue
             found = {flag.setting: parsed}
             if flag.setting == _SPECULATIVE:
-                speculation = self.attempt(lambda parsed=parsed: self.speculation(*parsed), place)  # type: ignore[misc]
+                speculation = self.attempt(lambda parsed=parsed: self.speculation(*parsed), (*place, "model"))  # type: ignore[misc]
                 if speculation is None:
                     continue
                 found = speculation

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from pydantic import ValidationError
 
 from kvplan.errors import KvplanError, Mark, did_you_mean
+from kvplan.files.json_input import SHOWN_STDIN
 from kvplan.files.plans.build import Builder
 from kvplan.files.plans.merge import Files, PlacedSpan, documents_of, merge, without_nulls
+from kvplan.files.plans.require import over, overridden
 from kvplan.files.plans.schema import PlanFile
 from kvplan.files.yaml.manifests import is_manifest_shape, nothing_starts
 from kvplan.files.yaml.marks import Located, Node
@@ -19,6 +22,8 @@ from kvplan.plans.flags import EngineFlags
 from kvplan.plans.plan import PLAN_FORMAT, Plan
 
 ALL = "all"
+TEXT = Path("plan.yaml")
+"""Stands for the file of a plan that was not read from one."""
 _SHOWN = 20
 EngineOf = Callable[[str], EngineFlags]
 
@@ -37,13 +42,14 @@ class Reading(NamedTuple):
 
 def read_plan_file(
     path: Path, *, engine_of: EngineOf, shown: str | None = None, environment: str | None = None,
-    files: Files | None = None,
+    files: Files | None = None, require: Located | None = None,
 ) -> list[Reading]:  # fmt: skip
     """Every plan of a file.
 
     engine_of: the flags of ``vllm@0.32`` (`kvplan.plans.serve.flags_of`). shown: what messages call the file.
     environment: None for the plan as it stands, a name for that overlay (plans that have no overlays at all
-    stay as they are), ``all`` for each overlay of each plan. Does not raise KvplanError.
+    stay as they are), ``all`` for each overlay of each plan. require: what counts before the plans' own
+    requirements (`kvplan.files.plans.require`). Does not raise KvplanError.
     """
     files = files or Files()
     shown = shown if shown is not None else str(path)
@@ -51,31 +57,33 @@ def read_plan_file(
         documents = files.documents(path, shown)
     except KvplanError as error:
         return [Reading(path.stem, shown, None, None, (error,), (str(path),))]
-    return _readings(documents, path, shown, engine_of, environment, files)
+    return read_documents(documents, path, shown, engine_of, environment, files, require)
 
 
 def read_plan_text(
-    content: bytes | str, *, engine_of: EngineOf, shown: str = "<stdin>", environment: str | None = None
-) -> list[Reading]:
+    content: bytes | str, *, engine_of: EngineOf, shown: str = SHOWN_STDIN, environment: str | None = None,
+    require: Located | None = None,
+) -> list[Reading]:  # fmt: skip
     """As `read_plan_file`, from a text; paths in it are meant from the current folder."""
     try:
         documents = documents_of(content, shown, Path())
     except KvplanError as error:
         return [Reading("plan", shown, None, None, (error,))]
-    return _readings(documents, Path("plan.yaml"), shown, engine_of, environment, Files())
+    return read_documents(documents, TEXT, shown, engine_of, environment, Files(), require)
 
 
-def _readings(
+def read_documents(
     documents: Sequence[Located], path: Path, shown: str, engine_of: EngineOf, environment: str | None,
-    files: Files,
+    files: Files, require: Located | None,
 ) -> list[Reading]:  # fmt: skip
+    """As `read_plan_file`, of documents that were loaded."""
     if not documents:
         error = KvplanError("not-a-plan", f"{shown} is empty", help=f"begin it with kvplan: {PLAN_FORMAT}")
         return [Reading(path.stem, shown, None, None, (error,), (str(path),))]
     found: list[Reading] = []
     names: dict[str, int] = {}
     for index, document in enumerate(documents):
-        several = _Document(document, path, shown, engine_of, files, alone=len(documents) == 1)
+        several = _Document(document, path, shown, engine_of, files, require, alone=len(documents) == 1)
         for reading in several.readings(environment):
             first = names.setdefault(reading.name, index)
             if first != index and reading.plan is not None:
@@ -94,10 +102,11 @@ class _Document:
     """One document: merged with its bases, validated, and built once for each environment."""
 
     def __init__(
-        self, document: Located, path: Path, shown: str, engine_of: EngineOf, files: Files, *, alone: bool
-    ) -> None:
+        self, document: Located, path: Path, shown: str, engine_of: EngineOf, files: Files,
+        require: Located | None, *, alone: bool,
+    ) -> None:  # fmt: skip
         self.document, self.path, self.shown, self.alone = document, path, shown, alone
-        self.engine_of, self.files = engine_of, files
+        self.engine_of, self.files, self.require = engine_of, files, require
 
     def readings(self, environment: str | None) -> list[Reading]:
         name = self.path.stem
@@ -130,7 +139,9 @@ class _Document:
                 help=f"did you mean {near}?" if near else "it has " + ", ".join(declared),
             )
             return [Reading(name, self.shown, environment, None, (unknown,), used, declared)]
-        overlays = {one: self._overlaid(merged, one) for one in (None, *declared)}
+        own = {one: self._overlaid(merged, one) for one in (None, *declared)}
+        asked = self.require
+        overlays = own if asked is None else {one: over(plan, asked) for one, plan in own.items()}
         found = []
         for one in wanted:
             errors: dict[tuple[str, str, str | None], KvplanError] = {}
@@ -143,11 +154,13 @@ class _Document:
                     whole = file is not None
                     plan, wrong, more = Builder(overlays[one], right, self.engine_of, self.files).build(
                         name=name, path=self.shown, environment=one, environments=declared, files=used,
-                        marks=marks_of(overlays[one]),
+                        marks=marks_of(own[one]),
                     )  # fmt: skip
                     built_files = (*used, *more)
                     errors.update({(error.code, error.message, error.where): error for error in wrong})
             kept = plan if whole and not errors else None
+            if kept is not None and asked is not None:
+                kept = replace(kept, notes=(*kept.notes, *overridden(own[one], asked)))
             found.append(Reading(name, self.shown, one, kept, tuple(errors.values()), built_files, declared))
         return found
 

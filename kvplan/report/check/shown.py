@@ -126,20 +126,24 @@ def verdict(one: CheckedPlan) -> str:
 
 def sentence(report: CheckReport) -> str:
     """``2 of 3 plans pass, 1 fails.``"""
+    return _passing(report) + ("." if report.require is None else f", with --require {report.require}.")
+
+
+def _passing(report: CheckReport) -> str:
     counts = report.counts()
     total, passed, failed, unread = (counts[key] for key in ("plans", "passed", "failed", "unreadable"))
     if total == 0:
-        return "No plan has changed."
+        return "No plan has changed"
     if passed == total:
-        return "The plan passes." if total == 1 else f"All {total:,} plans pass."
+        return "The plan passes" if total == 1 else f"All {total:,} plans pass"
     if total == 1:
-        return f"The plan {verdict(report.plans[0])}."
+        return f"The plan {verdict(report.plans[0])}"
     parts = [f"{passed:,} of {total:,} plans pass"]
     if failed:
         parts.append(f"{failed:,} {'fails' if failed == 1 else 'fail'}")
     if unread:
         parts.append(f"{unread:,} could not be judged")
-    return ", ".join(parts) + "."
+    return ", ".join(parts)
 
 
 def measured_words(proof: Proof) -> str:

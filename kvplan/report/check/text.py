@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from kvplan.errors import EXIT_NO, KvplanError
 from kvplan.plans.findings import CheckedPlan, CheckReport, Finding, Severity
-from kvplan.report.check.shown import measured_words
-from kvplan.report.layout import BLANK, INDENT, Line, Screen, Span, columns, line, plain, table, wrapped
+from kvplan.report.check.shown import measured_words, sentence
+from kvplan.report.layout import BLANK, INDENT, Screen, Span, columns, line, plain, table, wrapped
 from kvplan.report.words import count
 from kvplan.units import human_bytes
 
@@ -22,7 +22,8 @@ def render(report: CheckReport) -> str:
 def screen(report: CheckReport) -> Screen:
     """Verdict, plans, what changed, what to type next. Notes are shown where one plan is checked."""
     alone = len(report.plans) == 1
-    rows: Screen = [_verdict(report), BLANK]
+    style = "good" if all(one.passed for one in report.plans) else "bad"
+    rows: Screen = [*wrapped(sentence(report), style=style), BLANK]
     passing: Screen = []
     for one in report.plans:
         shown = [finding for finding in one.findings if alone or finding.severity is not Severity.NOTE]
@@ -39,25 +40,6 @@ def screen(report: CheckReport) -> Screen:
     while rows and not rows[-1]:
         rows.pop()
     return rows
-
-
-def _verdict(report: CheckReport) -> Line:
-    counts = report.counts()
-    total, failed, unread = counts["plans"], counts["failed"], counts["unreadable"]
-    if not total:
-        return line(Span("No plan has changed.", "good"))
-    if not failed and not unread:
-        text = "The plan passes." if total == 1 else f"All {total:,} plans pass."
-        return line(Span(text, "good"))
-    parts = []
-    if failed:
-        parts.append(f"{failed:,} fail{'s' if failed == 1 else ''}")
-    if unread:
-        parts.append(f"{unread:,} could not be judged")
-    if total == 1:
-        return line(Span("The plan fails." if failed else "The plan could not be judged.", "bad"))
-    parts.insert(0, f"{counts['passed']:,} of {total:,} plans pass")
-    return line(Span(", ".join(parts) + ".", "bad"))
 
 
 def _name(one: CheckedPlan) -> str:
