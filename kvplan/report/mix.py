@@ -11,6 +11,10 @@ from kvplan.report.notes import help_lines, warning_lines
 from kvplan.report.words import count, engine_title
 
 
+_LENGTHS = ("--max-model-len", "--tokens", "--context-length", "--max-seq-len")
+"""A shorter server takes no mix with a longer request."""
+
+
 def mix_screen(found: Mix) -> Screen:
     """Whether the mix is held in the likely pool and in the safe one, and how many in its proportions are."""
     result = found.result
@@ -18,7 +22,7 @@ def mix_screen(found: Mix) -> Screen:
     if result.refusal is not None:
         return [
             *wrapped(f"{title} would not serve {result.model.id}: {result.refusal.message}", first="No: "),
-            *help_lines(result.refusal.help),
+            *help_lines(tuple(way for way in result.refusal.help if not way.startswith(_LENGTHS))),
         ]
     deployment = found.longest.deployment
     gpu = deployment.settings.gpu

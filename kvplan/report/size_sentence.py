@@ -105,7 +105,9 @@ def deployment_words(found: Answer) -> str:
         where = "of cache" if gpus == 1 else f"of cache on each of {gpus} GPUs"
         return f"{result.model.id} with {size_words(memory)} {where}"
     unequal = result.settings.get("unequal_gpus")
-    where = str(unequal) if unequal else f"{deployment.gpus} × {result.budget.gpu}"
+    used, named = deployment.gpus - deployment.idle_gpus, deployment.gpus
+    gpus = f"{used:,} of {named:,}" if used < named else f"{named:,}"
+    where = str(unequal) if unequal else f"{gpus} × {result.budget.gpu}"
     if deployment.replicas > 1:
         where += f" ({deployment.replicas} replicas of {count(deployment.gpus_per_replica, 'GPU')})"
     return f"{result.model.id} on {where}"
