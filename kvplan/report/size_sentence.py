@@ -106,8 +106,8 @@ def deployment_words(found: Answer) -> str:
         return f"{result.model.id} with {size_words(memory)} {where}"
     unequal = result.settings.get("unequal_gpus")
     used, named = deployment.gpus - deployment.idle_gpus, deployment.gpus
-    gpus = f"{used:,} of {named:,}" if used < named else f"{named:,}"
-    where = str(unequal) if unequal else f"{gpus} × {result.budget.gpu}"
+    shown = f"{used:,} of {named:,}" if used < named else f"{named:,}"
+    where = str(unequal) if unequal else f"{shown} × {result.budget.gpu}"
     if deployment.replicas > 1:
         where += f" ({deployment.replicas} replicas of {count(deployment.gpus_per_replica, 'GPU')})"
     return f"{result.model.id} on {where}"
