@@ -39,6 +39,7 @@ def size_sentence(found: Answer, fixes: Sequence[Fix] = (), longest: Longest | N
         return _bytes_sentence(result)
     else:
         text = _counted(found)
+        helps = () if found.holds else helps
         # Where the likely pool starts and the safe one does not, the engine's own reason says what would do.
         never = longest.never_safely if longest is not None and verdict is Verdict.LIKELY else None
         if never is not None:
@@ -46,7 +47,7 @@ def size_sentence(found: Answer, fixes: Sequence[Fix] = (), longest: Longest | N
             helps = (*never.help[:1], *helps)
     word, style = _WORDS[verdict or Verdict.NO]
     head = wrapped(text, first=f"{word} ")
-    return [styled(head[0], word, style), *head[1:], *help_lines(() if found.holds else helps)]
+    return [styled(head[0], word, style), *head[1:], *help_lines(helps)]
 
 
 def _once(helps: Iterable[str]) -> tuple[str, ...]:
