@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import NamedTuple
 
-from kvplan.deployment.counts import ask, max_requests, memory_of, uncounted
+from kvplan.deployment.counts import as_started, ask, max_requests, memory_of, uncounted
 from kvplan.deployment.held import with_bytes, with_bytes_held
 from kvplan.deployment.question import Question
 from kvplan.deployment.resolve import Deployment, resolve
@@ -136,9 +136,13 @@ def _in_safe(deployment: Deployment, found: SizeResult) -> SizeResult:
 def _counted(deployment: Deployment, settings: Settings, result: SizeResult, memory: int) -> Counted:
     if result.refusal is not None:
         return Counted(0, memory, result.refusal)
-    each = max_requests(deployment.model, deployment.choice, settings, result) if memory else 0
-    length = result.settings.get("max_model_len") if settings.max_model_len == LONGEST else None
-    return Counted(each, memory, None, length if isinstance(length, int) else None)
+    model, choice = deployment.model, deployment.choice
+    each = max_requests(model, choice, settings, result) if memory else 0
+    if settings.max_model_len != LONGEST or not memory:
+        return Counted(each, memory)
+    own = settings if settings.kv_cache_memory is not None else started_in(settings, memory)
+    length = result.settings.get("max_model_len") or as_started(model, choice, own).max_model_len
+    return Counted(each, memory, None, int(length) if length else None)
 
 
 def _verdict(deployment: Deployment, found: SizeResult, likely: Counted, safe: Counted) -> Verdict:

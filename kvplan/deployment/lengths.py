@@ -47,13 +47,18 @@ def rung_of(found: Answer) -> Rung:
 
 def rungs(found: Answer, lengths: Iterable[int]) -> tuple[Rung, ...]:
     """What the servers of an answer hold of other lengths."""
-    own = found.result.request.tokens
-    deployment = replace(found.deployment, settings=replace(found.deployment.settings, requests=1))
+    own, settings = found.result.request.tokens, replace(found.deployment.settings, requests=1)
+
+    def asked(length: int, started: int | None) -> Rung:
+        one = replace(settings, tokens=length, max_model_len=started)
+        return rung_of(answered(replace(found.deployment, settings=one)))
 
     def at(length: int) -> Rung:
-        if length == own:
-            return rung_of(found)
-        return rung_of(answered(replace(deployment, settings=replace(deployment.settings, tokens=length))))
+        if settings.max_model_len == LONGEST and found.likely is not None and found.safe is not None:
+            # Each pool is served with the length that it takes.
+            likely, safe = (asked(length, one.max_model_len) for one in (found.likely, found.safe))
+            return likely._replace(safe=safe.safe)
+        return rung_of(found) if length == own else asked(length, settings.max_model_len)
 
     return tuple(at(length) for length in lengths)
 
@@ -164,8 +169,8 @@ def ladder(question: Question, lengths: Sequence[int] = (), counts: Sequence[int
     longest = found.result.request.tokens
     steps = rungs(found, lengths or powers_of_two(SHORTEST_RUNG, longest))
     settings, deployment = found.deployment.settings, found.deployment
-    if settings.max_model_len == LONGEST:
-        settings = replace(settings, max_model_len=longest)
+    if settings.max_model_len == LONGEST and found.likely is not None:
+        settings = replace(settings, max_model_len=found.likely.max_model_len)
     pairs = []
     for number in counts or _counts(steps):
         one = replace(settings, requests=ceil_div(number, deployment.pools), tokens=None)

@@ -78,6 +78,9 @@ def mixed(question: Question, parts: Sequence[Part]) -> Mix:
         )
     pools = (0, 0) if found.likely is None or found.safe is None else (found.likely.memory, found.safe.memory)
     limit = None if result.pool is None else result.pool.max_num_seqs
+    if deployment.settings.max_model_len is None and not question.written:
+        # A server of equal slots (llama.cpp) has them as long as the longest request.
+        deployment = replace(deployment, settings=replace(deployment.settings, max_model_len=longest))
     likely, safe = (_filled(deployment, parts, pool, limit) for pool in pools)
     return Mix(tuple(parts), likely, safe, limit, found)
 

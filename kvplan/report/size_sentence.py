@@ -39,13 +39,14 @@ def size_sentence(found: Answer, fixes: Sequence[Fix] = ()) -> Screen:
         return _bytes_sentence(result)
     else:
         text = _counted(found)
+        helps = () if found.holds else helps
         # Where the likely pool starts and the safe one does not, the engine's own reason says what would do.
         never = found.safe.refusal if found.safe is not None and verdict is Verdict.LIKELY else None
         if never is not None:
             text += f" In the safe pool: {never.message}."
     word, style = _WORDS[verdict or Verdict.NO]
     head = wrapped(text, first=f"{word} ")
-    return [styled(head[0], word, style), *head[1:], *help_lines(() if found.holds else helps)]
+    return [styled(head[0], word, style), *head[1:], *help_lines(helps)]
 
 
 def _once(helps: Iterable[str]) -> tuple[str, ...]:
