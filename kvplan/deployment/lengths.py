@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
-from kvplan.deployment.answer import Answer, answer, answered
+from kvplan.deployment.answer import Answer, answer, answered, check_counted
 from kvplan.deployment.counts import (
     SHORTEST_RUNG,
     ask,
@@ -152,10 +152,12 @@ def ladder(question: Question, lengths: Sequence[int] = (), counts: Sequence[int
     """How many requests fit at each length, and the largest length for each number of requests.
 
     Lengths default to powers of two from 1,024 up to what the server is started for, counts to 1, 4, 16 … as
-    far as they fit. Where the model's own length does not start, the longest that does is used.
+    far as they fit. Where the model's own length does not start, the longest that does is used. Raises
+    KvplanError(no-memory) where nothing is counted.
     """
     asked = replace(question.settings, tokens=max(lengths, default=None), requests=1)
     found = answer(replace(question, settings=asked))
+    check_counted(found)
     lowered = None
     refusal = found.result.refusal
     if refusal is not None:
