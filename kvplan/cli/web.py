@@ -128,6 +128,7 @@ def plan_of(fields: Fields) -> dict[str, Any]:
     found = asked(fields)
     if found.variants[0].gpu is None:
         raise KvplanError("no-gpu", "a plan names its GPUs", help="choose a GPU")
+    from kvplan.checking.rules import quality_of
     from kvplan.report.export import export
     from kvplan.report.plan_file import plan_text
 
@@ -136,8 +137,11 @@ def plan_of(fields: Fields) -> dict[str, Any]:
     name = found.models[0].id.rpartition("/")[2].lower()
     require = Requirements(requests=deployment.requests, tokens=settings.tokens)
     served = replace(settings, tokens=None, answer_tokens=None, requests=1, gpus=None)
+    own_words = getattr(choice.engine, "in_own_words", None)
+    served = served if own_words is None else own_words(served)
     engine = f"{choice.engine.name}@{choice.version}"
-    plan = Plan(name, found.names[0], engine, deployment.gpus, served, require=require)
+    quality = quality_of(served)
+    plan = Plan(name, found.names[0], engine, deployment.gpus, served, require=require, quality=quality)
     text = plan_text(plan, comments=(f"kvplan check {name}.yaml",))
     try:
         start = export(plan, "command", model=found.models[0])

@@ -75,6 +75,18 @@ def answer(question: Question) -> Answer:
     return answered(resolve(question))
 
 
+def check_counted(found: Answer) -> None:
+    """Raises KvplanError(no-memory) where requests were not counted: views of counts alone have nothing to
+    show."""
+    if found.result.refusal is None and (found.likely is None or found.safe is None):
+        raise KvplanError(
+            "no-memory",
+            "how much memory the cache may take is not known",
+            detail=found.result.warnings,
+            help=("--gpu h100", "--kv-cache-memory 16GiB"),
+        )
+
+
 def answered(deployment: Deployment) -> Answer:
     """The answer for a deployment. The engine is asked once for each figure of the pool that decides:
     likely and safe, and the high end only where the likely pool does not hold the load."""

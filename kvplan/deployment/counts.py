@@ -18,7 +18,7 @@ from kvplan.errors import KvplanError
 from kvplan.families import Kind
 from kvplan.model import Model
 from kvplan.results import Budget, SizeResult
-from kvplan.settings import LONGEST, Settings, stated_length, started_in
+from kvplan.settings import LONGEST, Settings, started_in, stated_length
 from kvplan.terms import Grows
 
 MAX_REQUESTS = 10**9

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
-from kvplan.deployment.answer import Answer, answer, answered
+from kvplan.deployment.answer import Answer, answer, answered, check_counted
 from kvplan.deployment.counts import (
     SHORTEST_RUNG,
     ask,
@@ -153,12 +153,13 @@ def ladder(question: Question, lengths: Sequence[int] = (), counts: Sequence[int
 
     Lengths default to powers of two from 1,024 up to what the server is started for, counts to 1, 4, 16 … as
     far as they fit. Lengths that the model does not take are left out. Where the model's own length does not
-    start, the longest that does is used.
+    start, the longest that does is used. Raises KvplanError(no-memory) where nothing is counted.
     """
     own = stated_length(question.settings) or question.model.max_model_len
     lengths = [length for length in lengths if own is None or length <= own] or lengths
     asked = replace(question.settings, tokens=max(lengths, default=None), requests=1)
     found = answer(replace(question, settings=asked))
+    check_counted(found)
     lowered = None
     refusal = found.result.refusal
     if refusal is not None:

@@ -10,7 +10,6 @@ from kvplan.report.layout import BLANK, Piece, Screen, Span, line, table, wrappe
 from kvplan.report.notes import help_lines, warning_lines
 from kvplan.report.words import count, engine_title
 
-
 _LENGTHS = ("--max-model-len", "--tokens", "--context-length", "--max-seq-len")
 """A shorter server takes no mix with a longer request."""
 
