@@ -1,4 +1,4 @@
-"""A file that is no text says so, whatever it is given as, and no error prints a byte that moves a terminal."""
+"""A file that is no text says so whatever it is given as, and no error moves a terminal."""
 
 from __future__ import annotations
 
