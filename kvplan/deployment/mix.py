@@ -7,7 +7,6 @@ more than 1, with the largest excess that the prompt of one of them needs beyond
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 from fractions import Fraction
 from typing import NamedTuple
 
@@ -18,6 +17,7 @@ from kvplan.deployment.question import Question
 from kvplan.deployment.resolve import Deployment
 from kvplan.engines.budget.sharing import Taken, taken_of
 from kvplan.errors import KvplanError
+from kvplan.record import replace
 from kvplan.results import SizeResult
 from kvplan.settings import started_in
 from kvplan.shares import apportion
