@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
 
+from kvplan.record import field, record, replace
 from kvplan.shown import Shown
 from kvplan.units import parse_bytes
 
@@ -12,7 +12,7 @@ UNVERIFIED = "unverified"
 _WSL = "-wsl"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)  # handed to users: guarded at run time too
+@record(kw_only=True, guarded=True)  # handed to users
 class Gpu(Shown):
     """One device as the engine sees it.
 

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
 from enum import Enum
 from typing import TYPE_CHECKING, Any, Protocol
 
 from kvplan.families import Part
-from kvplan.record import KeptHash, record
+from kvplan.record import KeptHash, field, record
 from kvplan.shown import Shown
 
 if TYPE_CHECKING:
@@ -97,7 +96,7 @@ class Weights(Protocol):
     def sources(self, model: Model) -> WeightSources: ...
 
 
-@dataclass(frozen=True, slots=True, eq=False)  # handed to users: guarded at run time too
+@record(eq=False, guarded=True)  # handed to users
 class Model(Shown):
     """Everything that decides a cache's size. Compared and hashed by identity: load once, size often.
 

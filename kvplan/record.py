@@ -1,30 +1,87 @@
 """``@record``: a dataclass with slots that is cheap to define.
 
-``dataclasses`` compiles six methods for every frozen class, which is most of the time that a cold
-``kvplan size`` would spend; here they are shared functions over the field names, and only ``__init__``
-is generated. To type checkers a record is a frozen dataclass (so mypy refuses assignments); at run
-time nothing stands in the way of one. ``fields``, ``replace`` and ``asdict`` work as usual.
+``dataclasses`` compiles six methods for every frozen class, and loads ``inspect``, which together are most of
+the time that a cold ``kvplan size`` would spend. Here the methods are shared functions over the field names,
+and ``__init__`` is made when the first value is. To type checkers a record is a frozen dataclass (so mypy
+refuses assignments); at run time nothing stands in the way of one, unless it is guarded. ``field``,
+``fields`` and ``replace`` of this module stand for those of ``dataclasses``, whose own work on records too.
 """
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, fields
 from enum import Enum
 from fractions import Fraction
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any, TypeVar
 
 if TYPE_CHECKING:
+    from dataclasses import MISSING, Field, field, fields, replace
+
     from typing_extensions import dataclass_transform
-elif sys.version_info >= (3, 11):
-    from typing import dataclass_transform
 else:
 
-    def dataclass_transform(**_: Any) -> Callable[[Any], Any]:
+    class MISSING:
+        """Stands where a field has no default."""
+
+    class Field:
+        """One field of a record, with the attributes of a dataclass's."""
+
+        __slots__ = (
+            "default",
+            "default_factory",
+            "hash",
+            "init",
+            "kw_only",
+            "metadata",
+            "name",
+            "repr",
+            "type",
+        )
+        compare = True
+
+        def __init__(
+            self, *, default=MISSING, default_factory=MISSING, init=True, repr=True, hash=None, metadata=None
+        ) -> None:
+            self.default, self.default_factory, self.init = default, default_factory, init
+            self.repr, self.hash, self.metadata = repr, hash, metadata or {}
+
+        @property
+        def _field_type(self):  # asked by the tools of dataclasses
+            from dataclasses import _FIELD
+
+            return _FIELD
+
+    field = Field
+
+    def fields(value):
+        return tuple(value.__dataclass_fields__.values())
+
+    def replace(value, /, **changes):
+        kind = type(value)
+        for name, entry in kind.__dataclass_fields__.items():
+            if entry.init and name not in changes:
+                changes[name] = getattr(value, name)
+        return kind(**changes)
+
+    def dataclass_transform(**_):
         return lambda decorator: decorator
 
+
+__all__ = [
+    "MISSING",
+    "KeptHash",
+    "changed",
+    "dumped",
+    "exact",
+    "field",
+    "field_names",
+    "fields",
+    "json_attribute",
+    "json_names",
+    "record",
+    "replace",
+]
 
 T = TypeVar("T")
 
@@ -37,31 +94,85 @@ class KeptHash:
 
     __slots__ = ("_kept",)
 
-    def __getstate__(self) -> dict[str, Any]:
-        return {entry.name: getattr(self, entry.name) for entry in fields(self)}  # type: ignore[arg-type]
-
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        for name, value in state.items():
-            setattr(self, name, value)
-
 
 @dataclass_transform(frozen_default=True, field_specifiers=(field,))
-def record(*, eq: bool = True, kw_only: bool = False) -> Callable[[type[T]], type[T]]:
-    """Make a class a record. ``eq=False``: compared and hashed by identity. Records of different
-    classes are never equal; a field with ``hash=False`` (a mapping, say) counts for equality only."""
+def record(*, eq: bool = True, kw_only: bool = False, guarded: bool = False) -> Callable[[type[T]], type[T]]:
+    """Make a class a record. ``eq=False``: compared and hashed by identity. ``guarded``: assignments raise at
+    run time too. Records of different classes are never equal; a field with ``hash=False`` (a mapping, say)
+    counts for equality only."""
 
     def decorate(cls: type[T]) -> type[T]:
-        made = dataclass(slots=True, eq=False, repr=False, kw_only=kw_only)(cls)
-        entries: dict[str, Any] = made.__dataclass_fields__  # type: ignore[attr-defined]
-        made._values = _values_of(list(entries))  # type: ignore[attr-defined]
-        made._hashed_values = _values_of([name for name, entry in entries.items() if entry.hash is not False])  # type: ignore[attr-defined]
-        kept = _KEPT if issubclass(made, KeptHash) else _VALUE
-        for name, method in (kept if eq else _IDENTITY).items():
-            if name not in cls.__dict__:
-                setattr(made, name, method)
+        entries: dict[str, Any] = {}
+        for base in cls.__mro__[:0:-1]:
+            entries.update(base.__dict__.get("__dataclass_fields__", ()))
+        space = dict(cls.__dict__)
+        own = _own_fields(space, kw_only)
+        entries.update(own)
+        taken = {name for base in cls.__mro__[1:-1] for name in base.__dict__.get("__slots__", ())}
+        space["__slots__"] = tuple(name for name in own if name not in taken)
+        space["__dataclass_fields__"] = entries
+        space["__match_args__"] = tuple(name for name, one in entries.items() if one.init and not one.kw_only)
+        space["_values"] = _values_of(list(entries))
+        space["_hashed_values"] = _values_of([name for name, one in entries.items() if one.hash is not False])
+        kept = _KEPT if issubclass(cls, KeptHash) else _VALUE
+        methods = {**(kept if eq else _IDENTITY), **(_GUARD if guarded else {}), "__init__": _first_init}
+        made: type[T] = type(cls)(cls.__name__, cls.__bases__, {**methods, **space})  # type: ignore[misc]
+        made.__qualname__ = cls.__qualname__
         return made
 
     return decorate
+
+
+def _own_fields(space: dict[str, Any], kw_only: bool) -> dict[str, Any]:
+    """The fields that a class's body declares; their defaults, and what slots replace, leave the body."""
+    found: dict[str, Any] = {}
+    for name, kind in space.get("__annotations__", {}).items():
+        if "ClassVar" in str(kind):
+            continue
+        entry = space.pop(name, MISSING)
+        if not isinstance(entry, Field):
+            if entry.__class__.__hash__ is None:
+                raise ValueError(f"mutable default {entry!r} of {name}: use default_factory")
+            entry = field(default=entry)
+        entry.name, entry.type, entry.kw_only = name, kind, kw_only
+        found[name] = entry
+    space.pop("__dict__", None)
+    space.pop("__weakref__", None)
+    return found
+
+
+def _first_init(self: Any, *values: Any, **named: Any) -> None:
+    """The ``__init__`` of a record of which there is no value yet: makes the one that stays."""
+    kind: Any = next(one for one in type(self).__mro__ if one.__dict__.get("__init__") is _first_init)
+    kind.__init__ = _init_of(kind)
+    kind.__init__(self, *values, **named)
+
+
+def _init_of(kind: type[Any]) -> Any:
+    """Compiles ``__init__``: a parameter for each field, and its assignment."""
+    known: dict[str, Any] = {"MISSING": MISSING, "put": object.__setattr__}
+    places: tuple[list[str], list[str]] = ([], ["*"])
+    body = []
+    guarded = kind.__setattr__ is _refuse
+    for name, entry in kind.__dataclass_fields__.items():
+        made = entry.default_factory is not MISSING
+        has_default = made or entry.default is not MISSING
+        if has_default:
+            known[f"default_{name}"] = entry.default_factory if made else entry.default
+        value = name if entry.init else f"default_{name}" + "()" * made
+        if entry.init:
+            default = f"={'MISSING' if made else f'default_{name}'}" if has_default else ""
+            places[entry.kw_only].append(name + default)
+            if made:
+                value = f"default_{name}() if {name} is MISSING else {name}"
+        if entry.init or has_default:
+            body.append(f"put(self, {name!r}, {value})" if guarded else f"self.{name} = {value}")
+    if hasattr(kind, "__post_init__"):
+        body.append("self.__post_init__()")
+    parameters = ", ".join(["self", *places[0], *(places[1] if len(places[1]) > 1 else ())])
+    exec(f"def __init__({parameters}):\n  " + "\n  ".join(body or ["pass"]), known)
+    known["__init__"].__qualname__ = f"{kind.__qualname__}.__init__"
+    return known["__init__"]
 
 
 def _values_of(names: list[str]) -> attrgetter[Any]:
@@ -88,16 +199,34 @@ def _hashed_once(self: Any) -> int:
 
 
 def _shown(self: Any) -> str:
-    shown = ", ".join(f"{name}={getattr(self, name)!r}" for name in self.__dataclass_fields__)
+    entries = (entry for entry in fields(self) if entry.repr)
+    shown = ", ".join(f"{entry.name}={getattr(self, entry.name)!r}" for entry in entries)
     return f"{type(self).__qualname__}({shown})"
 
 
-_VALUE: dict[str, Any] = {"__eq__": _equal, "__hash__": _hashed, "__repr__": _shown}
-_KEPT: dict[str, Any] = {**_VALUE, "__hash__": _hashed_once}
+def _state(self: Any) -> dict[str, Any]:
+    return {name: getattr(self, name) for name in self.__dataclass_fields__ if hasattr(self, name)}
+
+
+def _set_state(self: Any, state: dict[str, Any]) -> None:
+    for name, value in state.items():
+        object.__setattr__(self, name, value)
+
+
+def _refuse(self: Any, name: str, value: Any = None) -> None:
+    from dataclasses import FrozenInstanceError
+
+    raise FrozenInstanceError(f"{type(self).__name__} does not change: {name}")
+
+
 _IDENTITY: dict[str, Any] = {"__repr__": _shown}
+_VALUE: dict[str, Any] = {**_IDENTITY, "__eq__": _equal, "__hash__": _hashed}
+_PICKLED: dict[str, Any] = {"__getstate__": _state, "__setstate__": _set_state}
+_KEPT: dict[str, Any] = {**_VALUE, **_PICKLED, "__hash__": _hashed_once}
+_GUARD: dict[str, Any] = {**_PICKLED, "__setattr__": _refuse, "__delattr__": _refuse}
 
 
-def changed(value: T, **changes: Any) -> T:
+def changed(value: T, /, **changes: Any) -> T:
     """``dataclasses.replace`` for values that are known to be right: nothing is checked again."""
     kind = type(value)
     made = object.__new__(kind)

@@ -6,7 +6,6 @@ A line under a field says what it is; `kvplan.report.schema` copies it into the 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import field
 from enum import Enum
 from fractions import Fraction
 from itertools import pairwise
@@ -14,7 +13,7 @@ from typing import Any, Final, Literal
 
 from kvplan.errors import KvplanError
 from kvplan.model import Layer
-from kvplan.record import dumped, record
+from kvplan.record import dumped, field, record
 from kvplan.shown import Shown
 from kvplan.terms import Term
 from kvplan.units import Bytes, Count, Positive

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import replace
 from fractions import Fraction
 from operator import attrgetter
 from typing import Any, Generic, TypeVar
@@ -12,7 +11,7 @@ from kvplan.errors import KvplanError, did_you_mean
 from kvplan.gpu import Gpu
 from kvplan.model import Model
 from kvplan.own_options import NO_OPTIONS, OwnOptions
-from kvplan.record import KeptHash, field_names, record
+from kvplan.record import KeptHash, field_names, record, replace
 
 
 @record()

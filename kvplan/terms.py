@@ -8,13 +8,12 @@ all read the same factors, so the number and its explanation cannot drift apart.
 
 from __future__ import annotations
 
-from dataclasses import replace
 from enum import Enum
 from fractions import Fraction
 from math import prod
 
 from kvplan.dtypes import Packing
-from kvplan.record import record
+from kvplan.record import record, replace
 from kvplan.units import Bytes, Count, Positive, ceil_div
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import replace
 from fractions import Fraction
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, overload
@@ -26,6 +25,7 @@ from kvplan.engines.budget import choose
 from kvplan.engines.doors import head_of
 from kvplan.errors import KvplanError
 from kvplan.files.cards.ollama_names import named_in
+from kvplan.record import replace
 from kvplan.results import SizeResult
 from kvplan.settings import MEDIA
 

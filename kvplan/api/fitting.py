@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import field, replace
 from typing import Any, ClassVar, Literal
 
 from kvplan.api.load import gpus_of, load_model
@@ -30,7 +29,7 @@ from kvplan.files.weight_formats import weight_formats
 from kvplan.gpu import Gpu
 from kvplan.model import Model
 from kvplan.own_options import OwnOptions
-from kvplan.record import field_names, record
+from kvplan.record import field, field_names, record, replace
 from kvplan.results import SCHEMA_VERSION, TOO_FEW_STATES
 from kvplan.settings import Settings
 from kvplan.shown import Shown

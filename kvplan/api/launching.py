@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import field, replace
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
@@ -36,7 +35,7 @@ from kvplan.files.plans.merge import placed as place_in
 from kvplan.files.yaml.marks import Located
 from kvplan.plans.plan import Plan
 from kvplan.plans.serve import flags_of, remarks
-from kvplan.record import dumped, record
+from kvplan.record import dumped, field, record, replace
 from kvplan.results import SCHEMA_VERSION
 
 __all__ = [

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from kvplan.api.arguments import takes
 from kvplan.gpu import Gpu
 from kvplan.model import Model
+from kvplan.record import replace
 
 ModelLike = Model | str | Path | Mapping[str, Any]
 MODEL = (Model, str, Path, Mapping)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import replace
 from fractions import Fraction
 from functools import partial
 from typing import Any
@@ -15,7 +14,7 @@ from kvplan.engines import OWN_OPTIONS
 from kvplan.errors import KvplanError
 from kvplan.gpu import Gpu
 from kvplan.own_options import OwnOptions
-from kvplan.record import field_names
+from kvplan.record import field_names, replace
 from kvplan.settings import LONGEST, MEDIA, Settings, known_method
 from kvplan.units import parse_bytes, parse_tokens
 

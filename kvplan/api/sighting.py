@@ -7,7 +7,6 @@ by its memory, or is the one of which the engine's budget would leave the printe
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import replace
 from fractions import Fraction
 from typing import Any, NamedTuple
 
@@ -24,6 +23,7 @@ from kvplan.files.gpus.find import gpu_of_size
 from kvplan.files.servers.sightings import gpu_of, gpus_seen, model_named, names_in, one_kind, told_total
 from kvplan.gpu import Gpu
 from kvplan.model import Model
+from kvplan.record import replace
 from kvplan.units import gib
 from kvplan.weights.facts import weights_by_kernel
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import replace
 from fractions import Fraction
 from pathlib import Path
 from typing import Any
@@ -15,6 +14,7 @@ from kvplan.engines import check_options, default_engine
 from kvplan.engines.budget import choose
 from kvplan.errors import KvplanError
 from kvplan.plans.plan import Plan
+from kvplan.record import replace
 from kvplan.simulate.clock import StepTime
 from kvplan.simulate.names import Arrival
 from kvplan.simulation.answer import AUTO, simulate_load

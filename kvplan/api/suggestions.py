@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
 
 from kvplan.api.options import SHORT, changed_settings
 from kvplan.deployment.answer import Answer, answered
@@ -12,7 +11,7 @@ from kvplan.deployment.resolve import Deployment
 from kvplan.engines import OWN_OPTIONS
 from kvplan.engines.budget import choose
 from kvplan.errors import KvplanError
-from kvplan.record import changed
+from kvplan.record import changed, replace
 from kvplan.settings import media_tokens
 
 _NAMES = {

@@ -20,7 +20,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import replace
 from typing import Any
 
 from kvplan.architectures.config.quant_file import split_quant
@@ -29,7 +28,7 @@ from kvplan.architectures.weights import NO_INVENTORY, unquantised
 from kvplan.errors import KvplanError
 from kvplan.families import Kind
 from kvplan.model import GGUF_MIXTURE, Model
-from kvplan.record import record
+from kvplan.record import record, replace
 from kvplan.units import ceil_div
 from kvplan.weights.inventory import Inventory, Role
 from kvplan.weights.parts import TOWER_NAME, Part, part_of

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import replace
 from functools import lru_cache
 from typing import Any
 
@@ -13,6 +12,7 @@ from kvplan.architectures.inventory import inventory_of
 from kvplan.architectures.while_loading import while_loading
 from kvplan.errors import KvplanError, RefusedError
 from kvplan.model import Model
+from kvplan.record import replace
 from kvplan.weights.by_name import Shape
 from kvplan.weights.facts import Index, WeightSources, no_source
 from kvplan.weights.inventory import Inventory

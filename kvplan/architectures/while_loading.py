@@ -5,9 +5,8 @@ vllm-project/vllm model_executor/layers/quantization: fp8.py, bitsandbytes.py.
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from kvplan.model import Model
+from kvplan.record import replace
 from kvplan.weights.formats import FP8_TENSOR, bnb_4bit
 from kvplan.weights.quantisation import Modules, Quantisation
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
 from datetime import date
 
 from kvplan.checking.case import Case
@@ -16,6 +15,7 @@ from kvplan.errors import KvplanError
 from kvplan.model import Model
 from kvplan.plans.findings import CheckedPlan, Finding, Severity
 from kvplan.plans.plan import Plan
+from kvplan.record import replace
 
 NO_RECEIPTS: Receipts = {}
 

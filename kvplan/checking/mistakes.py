@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator
-from dataclasses import replace
 from typing import Any
 
 from kvplan.checking.case import Case
@@ -14,6 +13,7 @@ from kvplan.errors import KvplanError
 from kvplan.families import Kind, Part
 from kvplan.plans.findings import Finding, Severity
 from kvplan.plans.serve import NO_VERSION, flag_for
+from kvplan.record import replace
 from kvplan.units import ceil_div, gib, human_bytes, parse_bytes
 
 Found = Iterator[Finding]

@@ -7,12 +7,12 @@ out are more replicas, each simulated before it is proposed.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import replace
 
 from kvplan.errors import KvplanError
 from kvplan.model import Model
 from kvplan.plans.findings import Finding, Severity
 from kvplan.plans.plan import SAFE, Plan
+from kvplan.record import replace
 from kvplan.simulation.answer import check_served
 from kvplan.simulation.deployed import own_load, served_plan, target_of
 from kvplan.simulation.outcome import Outcome, percentile

@@ -6,7 +6,6 @@ it by the engine's allocator, and a pool is what the budget of the named GPU lea
 
 from __future__ import annotations
 
-from dataclasses import replace
 from fractions import Fraction
 from functools import cached_property, lru_cache
 
@@ -21,6 +20,7 @@ from kvplan.model import Model
 from kvplan.plans.plan import SAFE, Plan
 from kvplan.plans.question import caches_in_host, generated_of, pools_of, requests_of, start_of
 from kvplan.plans.serve import host_tiers
+from kvplan.record import replace
 from kvplan.results import Budget, Refusal, SizeResult
 from kvplan.settings import LONGEST, Settings
 

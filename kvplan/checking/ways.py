@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import replace
 from fractions import Fraction
 from functools import partial
 from itertools import islice
@@ -25,6 +24,7 @@ from kvplan.plans.findings import Finding
 from kvplan.plans.plan import QUALITIES, SAFE, Plan
 from kvplan.plans.question import HOST_MEMORY, question_of
 from kvplan.plans.serve import flag_for, serve_of
+from kvplan.record import replace
 from kvplan.settings import with_setting
 from kvplan.units import MIB, ceil_div
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import replace
 from itertools import product
 from typing import Any, NamedTuple
 
@@ -22,6 +21,7 @@ from kvplan.errors import KvplanError
 from kvplan.files.cards.ollama_names import named_in
 from kvplan.model import Model
 from kvplan.plans.plan import Plan
+from kvplan.record import replace
 from kvplan.settings import MEDIA, Settings
 
 ALL = "all"

@@ -1,4 +1,4 @@
-"""The options of ``kvplan cards``, and what stands below them."""
+"""The options of ``kvplan cards`` and ``list models``, and what stands below them."""
 
 from __future__ import annotations
 
@@ -9,6 +9,9 @@ NEW = (
     Option("count", ("--count",), "", switch,
            "Count the tensors by building the model's class without memory (extras hf and gpu).", OUTPUT),
 )  # fmt: skip
+FAMILY = Option(
+    "family", ("--family",), "FAMILY", word, "Only models with such layers.", OUTPUT, complete="families"
+)
 UPDATE = (
     Option("key", ("--key",), "FILE", word,
            "The public key of whoever made it (needs the extra update).", OUTPUT),

@@ -3,41 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from functools import cache
 from importlib import import_module
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
-from kvplan.cli import epilogs
 from kvplan.cli.answer import Answer
-from kvplan.cli.cards_options import ADD_EVIDENCE, LINT, LIST, NEW, NEW_EPILOG, UPDATE, UPDATE_EPILOG
-from kvplan.cli.check_options import CHECKED
-from kvplan.cli.export_options import EPILOG as EXPORT_EPILOG
-from kvplan.cli.export_options import EXPORTED
-from kvplan.cli.fits_options import EPILOG as FITS_EPILOG
-from kvplan.cli.fits_options import FITTED
-from kvplan.cli.import_options import EPILOG as IMPORT_EPILOG
-from kvplan.cli.import_options import IMPORTED
-from kvplan.cli.options import (
-    COMMON,
-    COMPARISONS,
-    OBSERVED,
-    OPTIONS,
-    OUTPUT,
-    PLAN_CHOICE,
-    VERBOSE,
-    Option,
-    word,
-)
-from kvplan.cli.plan_options import EPILOG, PLANNED, SHARED
-from kvplan.cli.quality_options import EPILOG as QUALITY_EPILOG
-from kvplan.cli.quality_options import MEASURED
-from kvplan.cli.simulate_options import EPILOG as SIMULATE
-from kvplan.cli.simulate_options import SIMULATE_OPTIONS
-from kvplan.cli.validate_options import VALIDATE, VALIDATED
+from kvplan.cli.options import COMMON, Option
 
 Given = Mapping[str, "str | bool | None"]
-FAMILY = Option(
-    "family", ("--family",), "FAMILY", word, "Only models with such layers.", OUTPUT, complete="families"
-)
 Runner = Callable[[list[str], Given], Answer]
 
 
@@ -51,14 +24,29 @@ class Argument(NamedTuple):
 
 
 class Command(NamedTuple):
-    """One command. run: ``module:function`` taking the positional words and the options as given."""
+    """One command.
+
+    run: ``module:function`` taking the positional words and the options as given. own: where its options
+    stand, beside the common ones, as ``module:NAME``; below: the text below its help, likewise. Both are
+    looked up when the command is asked for.
+    """
 
     name: str
     summary: str
     run: str
     argument: Argument | None
-    options: tuple[Option, ...]
-    epilog: str
+    own: str
+    below: str
+
+    @property
+    def options(self) -> tuple[Option, ...]:
+        """Everything that it takes, in the order of its help."""
+        return _options(self.own)
+
+    @property
+    def epilog(self) -> str:
+        text: str = _stands(self.below)
+        return text
 
     def call(self, words: list[str], given: Given) -> Answer:
         """Import the command's module and run it."""
@@ -75,176 +63,176 @@ COMMANDS: dict[str, Command] = {
             "How much memory requests take, and how many fit on a GPU.",
             "kvplan.cli.size:run",
             Argument("MODEL...|PLAN", least=1, complete="models"),
-            (*COMPARISONS, *OPTIONS, *PLAN_CHOICE, VERBOSE, *COMMON),
-            epilogs.SIZE,
+            "options:COMPARISONS options:OPTIONS options:PLAN_CHOICE options:VERBOSE",
+            "epilogs:SIZE",
         ),
         Command(
             "plan",
             "Choose GPUs, how many, and the engine's settings for a load.",
             "kvplan.cli.plan:run",
             Argument("MODEL|PLAN", least=1, most=1, complete="models"),
-            (*PLANNED, *SHARED, *PLAN_CHOICE, VERBOSE, *COMMON),
-            EPILOG,
+            "plan_options:PLANNED plan_options:SHARED options:PLAN_CHOICE options:VERBOSE",
+            "plan_options:EPILOG",
         ),
         Command(
             "fits",
             "Which models fit on a GPU, and with how long a context.",
             "kvplan.cli.fits:run",
             Argument("[FILTER]", most=1),
-            (*FITTED, *COMMON),
-            FITS_EPILOG,
+            "fits_options:FITTED",
+            "fits_options:EPILOG",
         ),
         Command(
             "check",
             "Check plan files, commands and manifests against the engine's rules.",
             "kvplan.cli.check:run",
             Argument("PATH...", least=1),
-            (*CHECKED, *COMMON),
-            epilogs.CHECK,
+            "check_options:CHECKED",
+            "epilogs:CHECK",
         ),
         Command(
             "compare",
             "Compare the predicted figures with a running server or its log.",
             "kvplan.cli.compare:run",
             Argument("[MODEL|PLAN] [LOG|URL|-]", most=3, complete="models"),
-            (*OBSERVED, *PLAN_CHOICE, VERBOSE, *COMMON),
-            epilogs.COMPARE,
+            "options:OBSERVED options:PLAN_CHOICE options:VERBOSE",
+            "epilogs:COMPARE",
         ),
         Command(
             "validate",
             "Allocate the cache on a real GPU, test it, and write a receipt.",
             "kvplan.cli.validate:run",
             Argument("PLAN|MODEL", least=1, most=1, complete="models"),
-            (*VALIDATED, *COMMON),
-            VALIDATE,
+            "validate_options:VALIDATED",
+            "validate_options:VALIDATE",
         ),
         Command(
             "simulate",
             "Replay a request trace through the engine's scheduler.",
             "kvplan.cli.simulate:run",
             Argument("[PLAN|MODEL]", most=1, complete="models"),
-            (*SIMULATE_OPTIONS, *COMMON),
-            SIMULATE,
+            "simulate_options:SIMULATE_OPTIONS",
+            "simulate_options:EPILOG",
         ),
         Command(
             "explain",
             "Show how each figure is calculated, and from which sources.",
             "kvplan.cli.explain:run",
             Argument("MODEL|PLAN", least=1, most=1, complete="models"),
-            (*OPTIONS, *PLAN_CHOICE, VERBOSE, *COMMON),
-            epilogs.EXPLAIN,
+            "options:OPTIONS options:PLAN_CHOICE options:VERBOSE",
+            "epilogs:EXPLAIN",
         ),
         Command(
             "import",
             "Turn a server command, script or manifest into a plan file.",
             "kvplan.cli.importing:run",
             Argument("FILE|-|-- COMMAND...", least=1, most=1),
-            (*IMPORTED, *COMMON),
-            IMPORT_EPILOG,
+            "import_options:IMPORTED",
+            "import_options:EPILOG",
         ),
         Command(
             "export",
             "Write a plan as a command, manifest, report, alerts or dashboard.",
             "kvplan.cli.export:run",
             Argument("PLAN...", least=1),
-            (*EXPORTED, *COMMON),
-            EXPORT_EPILOG,
+            "export_options:EXPORTED",
+            "export_options:EPILOG",
         ),
         Command(
             "list models",
             "List the models that kvplan knows by name, or show one in full.",
             "kvplan.cli.listing:models",
             Argument("[NAME...]", complete="models"),
-            (FAMILY, *COMMON),
-            epilogs.MODELS,
+            "cards_options:FAMILY",
+            "epilogs:MODELS",
         ),
         Command(
             "list gpus",
             "List the GPUs that kvplan knows by name, or show one in full.",
             "kvplan.cli.listing:gpus",
             Argument("[NAME...]", complete="gpus"),
-            COMMON,
-            epilogs.GPUS,
+            "",
+            "epilogs:GPUS",
         ),
         Command(
             "list receipts",
             "List what validations measured on which GPUs, side by side.",
             "kvplan.cli.listing:receipts",
             Argument("[PATH...]"),
-            COMMON,
-            epilogs.RECEIPTS,
+            "",
+            "epilogs:RECEIPTS",
         ),
         Command(
             "quality",
             "Measure the error that each KV cache format adds to attention.",
             "kvplan.cli.quality:run",
             Argument("MODEL", least=1, most=1, complete="models"),
-            (*MEASURED, *COMMON),
-            QUALITY_EPILOG,
+            "quality_options:MEASURED",
+            "quality_options:EPILOG",
         ),
         Command(
             "cards new",
             "Write a model card from a config.",
             "kvplan.cli.cards:new",
             Argument("CONFIG", least=1, most=1),
-            (*NEW, *COMMON),
-            NEW_EPILOG,
+            "cards_options:NEW",
+            "cards_options:NEW_EPILOG",
         ),
         Command(
             "cards lint",
             "Check cards: format, names, and every expected number.",
             "kvplan.cli.cards:lint",
             Argument("[PATH...]"),
-            COMMON,
-            LINT,
+            "",
+            "cards_options:LINT",
         ),
         Command(
             "cards update",
             "Install a newer, signed set of cards.",
             "kvplan.cli.cards:update",
             Argument("FILE|URL", least=1, most=1),
-            (*UPDATE, *COMMON),
-            UPDATE_EPILOG,
+            "cards_options:UPDATE",
+            "cards_options:UPDATE_EPILOG",
         ),
         Command(
             "cards list",
             "List cards and where each came from: kvplan, or a later set.",
             "kvplan.cli.cards:listed",
             Argument("[FILTER]", most=1),
-            COMMON,
-            LIST,
+            "",
+            "cards_options:LIST",
         ),
         Command(
             "cards add-evidence",
             "Add what a receipt measured to a model card.",
             "kvplan.cli.cards:add_evidence",
             Argument("CARD RECEIPT", least=2, most=2),
-            COMMON,
-            ADD_EVIDENCE,
+            "",
+            "cards_options:ADD_EVIDENCE",
         ),
         Command(
             "mcp",
             "Serve size, plan, check and explain to agents over MCP.",
             "kvplan.cli.mcp:run",
             None,
-            COMMON,
-            epilogs.MCP,
+            "",
+            "epilogs:MCP",
         ),
         Command(
             "doctor",
             "Show versions, extras, GPUs and settings, for bug reports.",
             "kvplan.cli.doctor:run",
             None,
-            COMMON,
-            epilogs.DOCTOR,
+            "",
+            "epilogs:DOCTOR",
         ),
         Command(
             "schema",
             "Print the JSON Schema of an answer, or of a file that kvplan reads.",
             "kvplan.cli.schema:run",
             Argument("[NAME]", most=1, complete="schemas"),
-            COMMON,
-            epilogs.SCHEMA,
+            "",
+            "epilogs:SCHEMA",
         ),
     )
 }
@@ -258,6 +246,20 @@ MORE = ("simulate", "explain", "import", "export", "list", "quality")
 HIDDEN = ("cards", "schema", "doctor", "mcp")
 """For maintainers and agents: they work, and ``kvplan -h`` leaves them out."""
 TOP_LEVEL = (*MAIN, *MORE, *HIDDEN)
+
+
+def _stands(place: str) -> Any:
+    """What stands at ``module:NAME`` among the modules of the command line."""
+    module, _, name = place.partition(":")
+    return getattr(import_module(f"kvplan.cli.{module}"), name)
+
+
+@cache
+def _options(places: str) -> tuple[Option, ...]:
+    found: list[Option] = []
+    for value in map(_stands, places.split()):
+        found += (value,) if isinstance(value, Option) else value
+    return (*found, *COMMON)
 
 
 def is_given(given: Given, name: str) -> bool:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shlex
-from dataclasses import replace
 
 from kvplan.api.suggestions import with_suggestions
 from kvplan.cli.answer import Answer
@@ -15,7 +14,7 @@ from kvplan.deployment.answer import answered
 from kvplan.deployment.counts import PLENTY, as_started, ask
 from kvplan.deployment.resolve import resolve
 from kvplan.errors import EXIT_NO, EXIT_OK, KvplanError
-from kvplan.record import changed
+from kvplan.record import changed, replace
 from kvplan.results import SizeResult
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
 
 from kvplan.api.fitting import fits, fits_as_build
@@ -15,7 +14,7 @@ from kvplan.cli.options import values_of
 from kvplan.cli.typed import typed_words
 from kvplan.errors import EXIT_NO, EXIT_OK, KvplanError
 from kvplan.files.gpus.find import is_name
-from kvplan.record import dumped
+from kvplan.record import dumped, replace
 from kvplan.report.fits import fits_screen
 
 TOP = 20

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Mapping
-from dataclasses import replace
 from fractions import Fraction
 from pathlib import Path
 from typing import Any
@@ -27,6 +26,7 @@ from kvplan.files.writing import write_new, write_whole
 from kvplan.planning.results import PlanResult
 from kvplan.plans.question import settings_of
 from kvplan.plans.workload import Shape, Workload
+from kvplan.record import replace
 from kvplan.results import SizeResult
 
 _TIME = re.compile(r"(\d{1,9}(?:\.\d{1,6})?)\s*(ms|s)", re.ASCII)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import Any
 
 from kvplan.api.suggestions import with_suggestions
@@ -18,6 +17,7 @@ from kvplan.deployment.answer import answer
 from kvplan.deployment.rows import Row, side_by_side
 from kvplan.engines.budget import divides
 from kvplan.errors import EXIT_CANNOT_ANSWER, EXIT_NO, EXIT_OK, KvplanError
+from kvplan.record import replace
 from kvplan.report.layout import Screen
 from kvplan.results import SCHEMA_VERSION
 

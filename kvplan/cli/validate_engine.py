@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 from datetime import datetime, timezone
 from pathlib import Path
 
@@ -15,6 +14,7 @@ from kvplan.engines.budget import choose
 from kvplan.engines.folders import part_of, title_of
 from kvplan.errors import CannotRunHere, KvplanError, did_you_mean
 from kvplan.plans.receipt import Receipt
+from kvplan.record import replace
 from kvplan.results import SCHEMA_VERSION
 from kvplan.validate.guard import INTERRUPTED, TERMINATED, Guard, Terminated
 from kvplan.validate.installed.messages import Hello

@@ -93,9 +93,8 @@ def _spec_of(hardware: Hardware | None) -> tuple[Gpu | None, Gpu | None]:
     from which a bare model's budget is made."""
     if hardware is None or hardware.kind == "cpu":
         return None, None
-    from dataclasses import replace
-
     from kvplan.files.gpus.find import gpu_of_size, load_gpu
+    from kvplan.record import replace
 
     total = hardware.runtime_total or hardware.nvml_total
     try:

@@ -9,7 +9,6 @@ from __future__ import annotations
 import json
 import shlex
 from collections.abc import Mapping
-from dataclasses import replace
 from typing import Any
 
 from kvplan.cli.ask import Typed, typed
@@ -23,6 +22,7 @@ from kvplan.deployment.resolve import resolve
 from kvplan.engines import ENGINES
 from kvplan.errors import KvplanError, did_you_mean
 from kvplan.plans.plan import Plan, Requirements
+from kvplan.record import replace
 from kvplan.report.charts import budget_section, held_section
 from kvplan.report.html.markup import markup
 from kvplan.report.html.page import section

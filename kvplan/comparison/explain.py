@@ -7,7 +7,6 @@ agree (with this setting every figure of the pool is the reported one).
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import replace
 
 from kvplan.comparison.figures import infer_axis, pool_figures, pool_rows
 from kvplan.comparison.predict import BLOCKS, BUDGET, BYTES, PICKS, Axis, Predictor, narrow, ranks_of
@@ -20,6 +19,7 @@ from kvplan.engines.observed.reading import reading_of
 from kvplan.errors import KvplanError
 from kvplan.families import Kind
 from kvplan.model import Model
+from kvplan.record import replace
 from kvplan.settings import with_settings
 from kvplan.units import ceil_div, gib
 

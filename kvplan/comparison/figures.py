@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import replace
 
 from kvplan.comparison.predict import BLOCKS, BYTES, ENDLESS, PICKS, Axis, Predictor, allocated, cells, narrow
 from kvplan.comparison.results import ComparedRow, Unit, row_of
 from kvplan.engines.observed import Count, Figure, Observation, total
 from kvplan.engines.observed.reading import reading_of
 from kvplan.engines.traits import LENGTH, TOKENS, traits_of
+from kvplan.record import replace
 from kvplan.results import SizeResult
 
 UNITS: dict[str, Unit] = {

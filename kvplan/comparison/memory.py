@@ -8,7 +8,6 @@ those of the printed pool.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import field, replace
 from fractions import Fraction
 from types import MappingProxyType
 
@@ -22,7 +21,7 @@ from kvplan.engines.traits import TOKENS, traits_of
 from kvplan.errors import KvplanError
 from kvplan.gpu import Gpu, under_wsl
 from kvplan.model import Model
-from kvplan.record import record
+from kvplan.record import field, record, replace
 from kvplan.results import Budget, SizeResult
 from kvplan.settings import Settings, with_settings
 from kvplan.units import gib

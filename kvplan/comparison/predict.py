@@ -8,7 +8,6 @@ printed figure is one of them is found by bisection.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import replace
 from fractions import Fraction
 
 from kvplan.deployment.counts import ask
@@ -19,7 +18,7 @@ from kvplan.engines.observed.reading import reading_of
 from kvplan.engines.traits import LENGTH, TOKENS, traits_of
 from kvplan.errors import KvplanError
 from kvplan.model import Model
-from kvplan.record import record
+from kvplan.record import record, replace
 from kvplan.results import SizeResult
 from kvplan.settings import Settings
 

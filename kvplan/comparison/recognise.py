@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import fields, replace
 from fractions import Fraction
 from typing import Any
 
@@ -14,7 +13,7 @@ from kvplan.engines.observed.reading import reading_of
 from kvplan.errors import KvplanError
 from kvplan.gpu import Gpu
 from kvplan.own_options import OwnOptions
-from kvplan.record import record
+from kvplan.record import fields, record, replace
 from kvplan.settings import Settings
 
 GIVEN = "given"

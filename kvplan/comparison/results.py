@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import field
 from enum import Enum
 from fractions import Fraction
 from typing import Any, Literal
 
 from kvplan.engines.observed import Figure
-from kvplan.record import dumped, record
+from kvplan.record import dumped, field, record
 from kvplan.results import SCHEMA_VERSION, EngineRef, ModelRef
 from kvplan.shown import Shown
 

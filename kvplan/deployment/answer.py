@@ -5,7 +5,6 @@ Every command and every function of the library shows this value; none asks an e
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import NamedTuple
 
 from kvplan.deployment.counts import as_started, ask, max_requests, memory_of, uncounted
@@ -17,7 +16,7 @@ from kvplan.engines.base import LIKELY, SAFE
 from kvplan.engines.budget import TOO_LITTLE, in_safe_pool
 from kvplan.engines.budget.sharing import usable_blocks
 from kvplan.errors import KvplanError
-from kvplan.record import changed, record
+from kvplan.record import changed, record, replace
 from kvplan.results import (
     Capacity,
     DeploymentRef,

@@ -6,7 +6,6 @@ Pure: no file, no clock.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import replace
 from math import lcm
 
 from kvplan.bisection import most_up_to
@@ -17,6 +16,7 @@ from kvplan.engines.shared_options import idle_settings
 from kvplan.errors import KvplanError
 from kvplan.families import Kind
 from kvplan.model import Model
+from kvplan.record import replace
 from kvplan.results import Budget, SizeResult
 from kvplan.settings import LONGEST, Settings, started_in, stated_length
 from kvplan.terms import Grows

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import replace
 from fractions import Fraction
 from typing import Any, NamedTuple
 
@@ -16,6 +15,7 @@ from kvplan.engines import own_settings
 from kvplan.engines.base import Choice
 from kvplan.engines.traits import traits_of
 from kvplan.model import Model
+from kvplan.record import replace
 from kvplan.results import SizeResult
 from kvplan.settings import Settings, media_tokens, with_setting
 from kvplan.units import MIB, human_bytes

@@ -8,7 +8,6 @@ prints as its concurrency, is another figure: ``PerGpu.reserved``.
 
 from __future__ import annotations
 
-from dataclasses import replace
 from fractions import Fraction
 
 from kvplan.bisection import least_below, least_from
@@ -18,7 +17,7 @@ from kvplan.engines.base import Choice
 from kvplan.engines.traits import traits_of
 from kvplan.errors import KvplanError
 from kvplan.model import Model
-from kvplan.record import changed
+from kvplan.record import changed, replace
 from kvplan.results import Pool, SizeResult, Total
 from kvplan.settings import Settings
 from kvplan.units import MIB

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import replace
 from fractions import Fraction
 from typing import NamedTuple
 
@@ -16,6 +15,7 @@ from kvplan.engines.budget import room_for_cache
 from kvplan.engines.traits import traits_of
 from kvplan.errors import KvplanError
 from kvplan.model import Model
+from kvplan.record import replace
 from kvplan.settings import Settings, started_in, with_setting
 
 WAYS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32)

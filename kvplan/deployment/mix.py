@@ -8,7 +8,6 @@ mix: the engine's own count of them stands.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 from fractions import Fraction
 from typing import NamedTuple
 
@@ -18,6 +17,7 @@ from kvplan.deployment.counts import MAX_REQUESTS, ask
 from kvplan.deployment.question import Question
 from kvplan.deployment.resolve import Deployment
 from kvplan.engines.budget.sharing import Taken, taken_of
+from kvplan.record import replace
 from kvplan.results import SizeResult
 from kvplan.settings import started_in
 from kvplan.shares import apportion

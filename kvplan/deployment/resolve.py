@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import NamedTuple
 
 from kvplan.deployment.parallel import gpus_per_replica, pools_per_replica
@@ -13,7 +12,7 @@ from kvplan.engines.doors import through
 from kvplan.engines.traits import traits_of
 from kvplan.errors import KvplanError
 from kvplan.model import Model
-from kvplan.record import record
+from kvplan.record import record, replace
 from kvplan.settings import Settings
 from kvplan.units import ceil_div
 

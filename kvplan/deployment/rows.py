@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import replace
 from typing import NamedTuple
 
 from kvplan.deployment.answer import Answer, answer
 from kvplan.deployment.lengths import starts_for_all
 from kvplan.deployment.question import Question
 from kvplan.errors import KvplanError
+from kvplan.record import replace
 from kvplan.results import SizeResult
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import replace
 from importlib import import_module
 
 from kvplan.engines.base import Choice, Engine, parse_version
@@ -14,6 +13,7 @@ from kvplan.engines.shared_options import check_shared
 from kvplan.engines.traits import traits_of
 from kvplan.errors import KvplanError, did_you_mean
 from kvplan.model import Model
+from kvplan.record import replace
 from kvplan.settings import Settings
 
 

@@ -8,7 +8,6 @@ it is asked for.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import replace
 from fractions import Fraction
 from functools import cache
 from importlib import import_module
@@ -18,7 +17,7 @@ from kvplan.engines.base import Choice
 from kvplan.engines.spill import spill
 from kvplan.model import Model
 from kvplan.own_options import OwnOptions
-from kvplan.record import record
+from kvplan.record import record, replace
 from kvplan.settings import Settings, stated_length
 
 _PARTS = {"ollama": "llamacpp.ollama", "lmstudio": "llamacpp.lmstudio"}

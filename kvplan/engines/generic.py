@@ -10,7 +10,6 @@ first stages take the remainder); heads are divided over tensor parallelism, at 
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import replace
 from fractions import Fraction
 from functools import lru_cache
 from itertools import pairwise
@@ -33,7 +32,7 @@ from kvplan.engines.retention import Retention, accuracy, retained, retention_of
 from kvplan.errors import KvplanError
 from kvplan.families import Part, Storage
 from kvplan.model import Layer, Model
-from kvplan.record import record
+from kvplan.record import record, replace
 from kvplan.results import EngineRef, LayerTerms, ModelRef, PerGpu, Request, SizeResult, Total
 from kvplan.settings import Settings
 from kvplan.terms import Grows, Term

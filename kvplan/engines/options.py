@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import field, fields, replace
 from fractions import Fraction
 from functools import lru_cache
 from typing import Any, TypeVar
 
 from kvplan.errors import KvplanError
 from kvplan.own_options import OwnOptions
-from kvplan.record import record
+from kvplan.record import field, fields, record, replace
 from kvplan.settings import Layout
 from kvplan.units import parse_bytes, parse_tokens
 

@@ -12,11 +12,9 @@ perplexity on PG19 where so many first and so many newest tokens are kept.
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from kvplan.engines.options import RETENTION, RetainingOptions
 from kvplan.errors import KvplanError
-from kvplan.record import record
+from kvplan.record import record, replace
 from kvplan.terms import Grows, Part, Term
 
 SINKS = 4

@@ -6,12 +6,12 @@ One rule for every question: `kvplan size`, plan files, commands, the planner an
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 
 from kvplan.engines.base import Choice
 from kvplan.engines.folders import FOLDERS
 from kvplan.engines.traits import traits_of
 from kvplan.model import Model
+from kvplan.record import replace
 from kvplan.settings import LONGEST, Settings, with_settings
 
 PLACES = ("n_gpu_layers", "n_cpu_moe", "cpu_moe", "kv_offload", "tensor_split")

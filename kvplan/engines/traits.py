@@ -7,12 +7,11 @@ A room never compares an engine's name: it asks ``traits_of(name)``, or the engi
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import field
 from functools import cache
 from typing import NamedTuple
 
 from kvplan.engines.folders import part_of
-from kvplan.record import record
+from kvplan.record import field, record
 
 Capability = tuple[int, int]
 TOKENS, LENGTH = "tokens", "length"

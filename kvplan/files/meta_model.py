@@ -11,13 +11,13 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import replace
 from typing import Any
 
 from kvplan.architectures.config.quant_file import split_quant
 from kvplan.errors import CannotRunHere, KvplanError
 from kvplan.files.build_keys import allowed_values
 from kvplan.model import Model
+from kvplan.record import replace
 from kvplan.weights.facts import COUNT
 from kvplan.weights.stored import Checkpoint, Stored
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 import os
 import re
 import stat
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from kvplan.errors import KvplanError
 from kvplan.model import SENTENCES, Model
+from kvplan.record import replace
 
 _CONFIG, _QUANT, _MODULES = "config.json", "hf_quant_config.json", "modules.json"
 _HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*/[\w.-]*[A-Za-z0-9]", re.ASCII)

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import field
 from typing import Any, ClassVar, Literal
 
-from kvplan.record import dumped, record
+from kvplan.record import dumped, field, record
 from kvplan.results import SCHEMA_VERSION
 from kvplan.shown import Shown
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 from fractions import Fraction
 from typing import NamedTuple
 
@@ -18,7 +17,7 @@ from kvplan.plans.fleet import Offer
 from kvplan.plans.plan import QUALITIES
 from kvplan.plans.serve import host_tiers
 from kvplan.plans.workload import Shape
-from kvplan.record import record
+from kvplan.record import record, replace
 from kvplan.settings import Settings
 from kvplan.units import ceil_div
 

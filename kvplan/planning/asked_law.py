@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable
-from dataclasses import replace
 from fractions import Fraction
 
 from kvplan.deployment.counts import IN_HOST, ask, uncounted
@@ -13,6 +12,7 @@ from kvplan.engines.budget.sharing import Taken, block_of, dropped_of, runs_of, 
 from kvplan.errors import KvplanError
 from kvplan.gpu import Gpu
 from kvplan.model import Model
+from kvplan.record import replace
 from kvplan.results import SizeResult
 from kvplan.settings import Settings, started_in
 

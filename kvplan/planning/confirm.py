@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 from fractions import Fraction
 from operator import attrgetter
 from typing import Any
@@ -14,6 +13,7 @@ from kvplan.errors import KvplanError
 from kvplan.planning.ask import REQUESTS, Ask
 from kvplan.planning.asked_law import capacity_of
 from kvplan.planning.found import Found, also_fits, dealt_fits
+from kvplan.record import replace
 from kvplan.results import SizeResult
 from kvplan.settings import Settings
 from kvplan.units import ceil_div

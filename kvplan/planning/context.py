@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from kvplan.engines.base import ANSWER_PART, generated
 from kvplan.engines.traits import traits_of
 from kvplan.planning.ask import FEWEST, Ask
 from kvplan.planning.search import search
 from kvplan.plans.workload import Shape
+from kvplan.record import replace
 
 
 def request_of(length: int, answer: int | None = None) -> Shape:

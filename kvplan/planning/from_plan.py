@@ -7,7 +7,6 @@ searched: how many GPUs, how they are divided, and max_num_seqs, which follows f
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any, NamedTuple
 
 from kvplan.engines import own_settings
@@ -17,6 +16,7 @@ from kvplan.planning.context import request_of
 from kvplan.plans.plan import QUALITIES, SAFE, SIMULATED, Plan
 from kvplan.plans.serve import flag_for, flags_of, host_tiers, unsaid
 from kvplan.plans.workload import Workload
+from kvplan.record import replace
 from kvplan.settings import Settings, stated_length
 
 _LAYOUT = (

@@ -8,7 +8,6 @@ the format is the one of which the least lies there.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
 from typing import NamedTuple
 
 from kvplan.deployment.counts import ask as ask_engine
@@ -17,6 +16,7 @@ from kvplan.errors import KvplanError
 from kvplan.planning.ask import DEALT_WAYS, Ask
 from kvplan.planning.space import Class, classes
 from kvplan.plans.fleet import Offer
+from kvplan.record import replace
 from kvplan.settings import with_settings
 
 MOST_OFFERS = 4

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from fractions import Fraction
 from typing import Any
 
@@ -20,6 +19,7 @@ from kvplan.planning.results import Option
 from kvplan.planning.search import search
 from kvplan.planning.space import axes_of, copies_of_heads
 from kvplan.plans.serve import host_tiers, serve_of
+from kvplan.record import replace
 from kvplan.results import SizeResult
 from kvplan.settings import Settings
 from kvplan.units import ceil_div

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import replace
 from fractions import Fraction
 from typing import NamedTuple
 
@@ -12,6 +11,7 @@ from kvplan.planning.ask import COST, REQUESTS, TENSOR_WAYS, Ask
 from kvplan.planning.confirm import settings_of
 from kvplan.planning.found import Found
 from kvplan.planning.search import search
+from kvplan.record import replace
 
 FRONT_GPUS = 8
 """As many GPUs a Pareto front looks at where nobody says how many there are."""

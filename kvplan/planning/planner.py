@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 
 from kvplan.planning.ask import CONTEXT, Ask
 from kvplan.planning.confirm import holds
@@ -16,6 +15,7 @@ from kvplan.planning.rows import Each, Without, rows_of
 from kvplan.plans.plan import LIKELY, QUALITIES, SAFE, Plan, Requirements
 from kvplan.plans.question import without_host
 from kvplan.plans.workload import Workload
+from kvplan.record import replace
 from kvplan.results import EngineRef, ModelRef
 
 ALTERNATIVES = 5

@@ -7,7 +7,6 @@ engine before it is said.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import replace
 from fractions import Fraction
 from typing import NamedTuple
 
@@ -22,6 +21,7 @@ from kvplan.planning.space import axes_of
 from kvplan.plans.fleet import Offer
 from kvplan.plans.plan import QUALITIES
 from kvplan.plans.workload import Shape
+from kvplan.record import replace
 from kvplan.settings import with_setting
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import field
 from fractions import Fraction
 from typing import Any, Literal
 
@@ -11,7 +10,7 @@ from kvplan.planning.levers.results import Lever
 from kvplan.planning.pools import Pools
 from kvplan.plans.plan import Plan
 from kvplan.plans.workload import Shape
-from kvplan.record import dumped, record
+from kvplan.record import dumped, field, record
 from kvplan.results import SCHEMA_VERSION, EngineRef, ModelRef
 from kvplan.settings import Settings, experts_spread
 from kvplan.shown import Shown

@@ -7,7 +7,6 @@ rows are shown; a kind without a row has a reason. With one kind there is a row 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import replace
 from typing import NamedTuple
 
 from kvplan.engines.budget.law import Rejection
@@ -15,6 +14,7 @@ from kvplan.planning.ask import FEWEST, Ask
 from kvplan.planning.found import Found, Rejected, Searched
 from kvplan.planning.search import search
 from kvplan.plans.fleet import Kind, Offer
+from kvplan.record import replace
 
 Each = Callable[[Ask, int], "Ask | None"]
 """What is asked of one offer by itself: the ask at its longest context; None where that is less than so many

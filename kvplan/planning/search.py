@@ -17,7 +17,6 @@ replicas. Three bounds spare work, none changes the answer:
 from __future__ import annotations
 
 from collections.abc import Hashable
-from dataclasses import replace
 from fractions import Fraction
 from operator import attrgetter, itemgetter
 
@@ -29,6 +28,7 @@ from kvplan.planning.found import Found, Key, Rejected, Searched, also_fits, dea
 from kvplan.planning.space import Class, classes, seqs_of
 from kvplan.planning.support import unsupported
 from kvplan.plans.fleet import Kind, Offer
+from kvplan.record import replace
 from kvplan.settings import Settings
 from kvplan.units import ceil_div, gib
 

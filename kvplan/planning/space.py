@@ -6,7 +6,6 @@ What is rejected here is rejected for every GPU, before any memory is looked at.
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterator
-from dataclasses import replace
 from typing import NamedTuple
 
 from kvplan.engines.base import has_kind
@@ -16,6 +15,7 @@ from kvplan.families import Kind
 from kvplan.model import Model
 from kvplan.planning.ask import DATA_WAYS, DEALT_WAYS, PIPELINE_WAYS, TENSOR_WAYS, Ask, Variant
 from kvplan.planning.quality import Quality, kv_quality
+from kvplan.record import replace
 from kvplan.settings import Settings
 
 WHOLE_LIMIT = ("attn_dp_size",)

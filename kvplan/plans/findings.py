@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import field
 from enum import Enum
 from typing import Any, Literal
 
 from kvplan.errors import EXIT_CANNOT_ANSWER, EXIT_CANNOT_RUN, EXIT_NO, EXIT_OK, KvplanError, Mark
-from kvplan.record import record
+from kvplan.record import field, record
 from kvplan.results import SCHEMA_VERSION
 from kvplan.shown import Shown
 

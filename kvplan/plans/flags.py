@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping
-from dataclasses import field
 from fractions import Fraction
 from typing import Any
 
 from kvplan.errors import KvplanError, did_you_mean
-from kvplan.record import record
+from kvplan.record import field, record
 from kvplan.settings import LONGEST, known_method
 from kvplan.units import parse_bytes
 

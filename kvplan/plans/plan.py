@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import field
 from fractions import Fraction
 
 from kvplan.deployment.parallel import attention_ranks, gpus_per_replica, pools_per_replica
 from kvplan.errors import Mark
 from kvplan.plans.workload import Workload
-from kvplan.record import record
+from kvplan.record import field, record
 from kvplan.settings import Settings
 from kvplan.shown import Shown
 

@@ -6,14 +6,13 @@ one count. Pure.
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from kvplan.deployment.question import Question
 from kvplan.engines import OPTIONS_OF
 from kvplan.engines.base import SAFE, Choice
 from kvplan.engines.traits import traits_of
 from kvplan.model import Model
 from kvplan.plans.plan import Plan
+from kvplan.record import replace
 from kvplan.settings import Settings, with_setting
 from kvplan.units import ceil_div
 

@@ -9,10 +9,9 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Mapping
-from dataclasses import field
 from typing import Any, NamedTuple
 
-from kvplan.record import record
+from kvplan.record import field, record
 
 RECEIPT_FORMAT = "receipt/v2"
 FIRST_FORMAT = "receipt/v1"

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import fields
 from typing import Any
 
 from kvplan.model import Model
-from kvplan.record import dumped
+from kvplan.record import dumped, fields
 from kvplan.results import LayerTerms, SizeResult
 
 

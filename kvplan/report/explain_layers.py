@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import fields
 from itertools import pairwise
 
 from kvplan.model import Model
+from kvplan.record import fields
 from kvplan.report.layout import (
     Piece,
     Screen,

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from math import gcd, lcm
 from typing import Any
 
 from kvplan.errors import KvplanError, did_you_mean
-from kvplan.record import record
+from kvplan.record import record, replace
 from kvplan.simulate.offload.settings import Offload, check_offload
 from kvplan.simulate.releases import Rules, rules_of
 from kvplan.units import ceil_div

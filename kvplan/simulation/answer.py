@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import replace
 from fractions import Fraction
 
 from kvplan.errors import KvplanError
+from kvplan.record import replace
 from kvplan.simulate.timeline import AnyEngine
 from kvplan.simulation.closed import ClosedDealt
 from kvplan.simulation.disaggregated import Disaggregated

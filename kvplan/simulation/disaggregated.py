@@ -18,7 +18,6 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Sequence
-from dataclasses import replace
 from fractions import Fraction
 from math import ceil
 from typing import Any
@@ -26,7 +25,7 @@ from typing import Any
 from kvplan.errors import KvplanError
 from kvplan.files.speed import speed_assumptions
 from kvplan.planning.speed import link_bandwidth
-from kvplan.record import record
+from kvplan.record import record, replace
 from kvplan.results import SizeResult
 from kvplan.settings import Settings
 from kvplan.simulate import fleet

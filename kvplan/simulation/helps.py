@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import replace
 
 from kvplan.deployment.counts import kv_dtypes_to_compare
 from kvplan.errors import KvplanError
+from kvplan.record import replace
 from kvplan.simulate.timeline import AnyEngine
 from kvplan.simulation.fleet import PREFIX_HASH, Dealt
 from kvplan.simulation.load import Load

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import field
 from typing import Annotated, Any
 
-from kvplan.record import dumped, record
+from kvplan.record import dumped, field, record
 from kvplan.results import SCHEMA_VERSION
 from kvplan.shown import Shown
 from kvplan.simulation.disaggregated import Split

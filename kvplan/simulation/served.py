@@ -7,7 +7,6 @@ one count of blocks; one of them is vLLM's null block and not used.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
 
 from kvplan.engines.base import Choice, parse_version
 from kvplan.engines.folders import having, part_of, title_of
@@ -19,7 +18,7 @@ from kvplan.planning.speed import deployment_of, speed_profile
 from kvplan.planning.speed.clock import SpeedClock
 from kvplan.planning.speed.estimate import spread
 from kvplan.planning.speed.profile import SpeedProfile
-from kvplan.record import record
+from kvplan.record import record, replace
 from kvplan.results import SizeResult
 from kvplan.settings import Settings
 from kvplan.simulate.asked import Facts, engine_from, known_releases

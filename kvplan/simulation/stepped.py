@@ -10,13 +10,13 @@ the server adds before a first token is not in the log and stays as estimated.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from pathlib import Path
 from statistics import median
 
 from kvplan.errors import KvplanError
 from kvplan.files.iterations import Iteration
 from kvplan.planning.speed.clock import SpeedClock
+from kvplan.record import replace
 from kvplan.simulation.served import FAST, LIKELY, SLOW, Served, Speeds, scaled
 
 DECODE_LEAST, PROMPT_LEAST = 0.10, 0.25

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
 
 from kvplan.engines.tensors.base import Component, GroupKind, Layout, View
 from kvplan.engines.tensors.parts import element_bytes
-from kvplan.record import record
+from kvplan.record import record, replace
 
 FLOATS = {"bfloat16": 9, "float16": 12, "float32": 24, "float8_e4m3fn": 9, "float8_e5m2": 9}
 """Element types that attention reads → -log2 of the unit roundoff of the type that it computes in."""

@@ -6,11 +6,11 @@ addressing nor their arithmetic is kvplan's. A kernel that does not run says so 
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from kvplan.engines.tensors import Layout, Rank
 from kvplan.plans.receipt import Figure
+from kvplan.record import replace
 from kvplan.validate.attention import AttentionError
 from kvplan.validate.blocks import BlockTables
 from kvplan.validate.engine_kernels import OWN, attend_with_engine, kernels_for

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
 from typing import Any
 
 from kvplan.deployment.counts import ask, largest_tokens
@@ -16,7 +15,7 @@ from kvplan.model import Model
 from kvplan.plans.identity import model_digest, plan_hash
 from kvplan.plans.plan import SAFE, Plan
 from kvplan.plans.question import requests_of, settings_of
-from kvplan.record import record
+from kvplan.record import record, replace
 from kvplan.results import Budget, ModelWeights, SizeResult
 from kvplan.settings import LONGEST, Settings
 from kvplan.units import MIB, human_bytes

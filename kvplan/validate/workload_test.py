@@ -12,10 +12,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import replace
 from typing import Any
 
 from kvplan.engines.tensors.base import GroupKind, Layout, View
+from kvplan.record import replace
 from kvplan.validate.attention import attend
 from kvplan.validate.blocks import BlockTables, Request, shareable
 from kvplan.validate.checks import (

@@ -8,12 +8,11 @@ model's name.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import replace
 from functools import lru_cache
 
 from kvplan.dtypes import Packing
 from kvplan.errors import KvplanError, RefusedError
-from kvplan.record import record
+from kvplan.record import record, replace
 from kvplan.units import ceil_div, gib
 from kvplan.weights.by_name import Shape, bytes_by_name
 from kvplan.weights.formats import Kernel

@@ -5,9 +5,7 @@ Source of the layouts: vllm-project/vllm vllm/model_executor/layers/quantization
 
 from __future__ import annotations
 
-from dataclasses import replace
-
-from kvplan.record import KeptHash, record
+from kvplan.record import KeptHash, record, replace
 from kvplan.units import ceil_div
 
 

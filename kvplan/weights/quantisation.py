@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import re
-from dataclasses import replace
 
-from kvplan.record import record
+from kvplan.record import record, replace
 from kvplan.weights.formats import Format
 from kvplan.weights.inventory import Block, Inventory, Placed, Role, Tensor
 

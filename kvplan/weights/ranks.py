@@ -11,14 +11,13 @@ among fewer ranks say so in Parallel.groups.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 from enum import Enum
 from functools import lru_cache
 from math import gcd, prod
 
 from kvplan.dtypes import BFLOAT16, FLOAT32, Packing, scalar
 from kvplan.errors import RefusedError
-from kvplan.record import KeptHash, record
+from kvplan.record import KeptHash, record, replace
 from kvplan.units import ceil_div, round_up
 from kvplan.weights.formats import Format, Kernel
 from kvplan.weights.inventory import ROUTER_FLOAT32, Dim, Inventory, Place, Role, Split, Tensor

@@ -6,7 +6,9 @@ import copy
 import dataclasses
 import pickle
 
-from kvplan.record import record
+import pytest
+
+from kvplan.record import field, fields, record, replace
 
 
 @record()
@@ -56,6 +58,45 @@ def test_the_tools_of_dataclasses_work() -> None:
     assert repr(Child(1, 2, 3)) == "Child(x=1, y=2, z=3)"
     assert Named(last=3) == Named(first=1, last=3)
     assert not hasattr(Point(1), "__dict__")
+
+
+@record(guarded=True)
+class Guarded:
+    x: int
+    many: list[int] = field(default_factory=list)
+    secret: str = field(default="", repr=False)
+    twice: int = field(init=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "twice", 2 * self.x)
+
+
+def test_a_guarded_record_refuses_changes() -> None:
+    value = Guarded(3)
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        value.x = 4  # type: ignore[misc]
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        del value.x
+    assert pickle.loads(pickle.dumps(value)) == copy.deepcopy(value) == value == Guarded(3)
+
+
+def test_fields() -> None:
+    value = Guarded(3, secret="s")
+    assert [entry.name for entry in fields(value)] == ["x", "many", "secret", "twice"]
+    assert replace(value, x=5) == dataclasses.replace(value, x=5) == Guarded(5, secret="s")
+    assert replace(value, x=5).twice == 10
+    assert Guarded(1).many is not Guarded(1).many
+    assert "secret" not in repr(value)
+    assert dataclasses.asdict(value) == {"x": 3, "many": [], "secret": "s", "twice": 6}
+    with pytest.raises(TypeError):
+        replace(value, unknown=1)  # type: ignore[call-arg]
+    with pytest.raises(TypeError):
+        replace(value, twice=1)
+    with pytest.raises(ValueError, match="default_factory"):
+
+        @record()
+        class Shared:
+            many: list[int] = []  # noqa: RUF012
 
 
 def test_copies_are_equal() -> None:

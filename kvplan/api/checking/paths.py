@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from datetime import date
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -29,6 +28,7 @@ from kvplan.files.plans.require import requirements, said_of
 from kvplan.files.yaml.marks import Located
 from kvplan.plans.findings import CheckedPlan, CheckReport
 from kvplan.plans.serve import flags_of
+from kvplan.record import replace
 
 
 def check_paths(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from fractions import Fraction
 from functools import partial
 from typing import TYPE_CHECKING, Any, cast
@@ -49,6 +48,7 @@ from kvplan.plans.fleet import Fleet
 from kvplan.plans.plan import LIKELY, SAFE, Plan
 from kvplan.plans.serve import unsaid
 from kvplan.plans.workload import Workload
+from kvplan.record import replace
 from kvplan.settings import MEDIA, Settings
 from kvplan.units import parse_bytes, parse_tokens
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from fractions import Fraction
 from typing import Any, NamedTuple
 
@@ -16,6 +15,7 @@ from kvplan.planning.ask import CONTEXT, FEWEST, REQUESTS, Demand, SpeedOf
 from kvplan.plans.fleet import Fleet, Offer
 from kvplan.plans.plan import Plan
 from kvplan.plans.workload import Workload
+from kvplan.record import replace
 from kvplan.settings import Settings
 
 Number = Fraction | float | str | None

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from fractions import Fraction
 
 from kvplan.api.planning.again import Given
@@ -16,6 +15,7 @@ from kvplan.planning.results import Option, PlanResult
 from kvplan.plans.fleet import Offer
 from kvplan.plans.plan import FleetPlan
 from kvplan.plans.workload import Workload
+from kvplan.record import replace
 
 
 def answers_of(load: Workload, given: Given) -> int:

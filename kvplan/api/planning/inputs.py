@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import replace
 from fractions import Fraction
 from typing import Any
 
@@ -22,6 +21,7 @@ from kvplan.planning.quality import BUILDS, weight_quality
 from kvplan.plans.fleet import Fleet, Offer
 from kvplan.plans.question import HOST_MEMORY
 from kvplan.plans.workload import Workload
+from kvplan.record import replace
 from kvplan.settings import Settings
 from kvplan.units import ceil_div, parse_tokens
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
 from fractions import Fraction
 from itertools import product
 from math import prod
@@ -16,6 +15,7 @@ from kvplan.api import ModelLike, changed_settings
 from kvplan.api.simulating import TraceLike, load_of, simulate, with_replicas
 from kvplan.errors import KvplanError, Mark
 from kvplan.plans.plan import Plan
+from kvplan.record import replace
 from kvplan.simulation.load import Load
 from kvplan.version import __version__
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from kvplan.architectures.blocks.recipe import (
     CHUNKED,
     FULL,
@@ -18,6 +16,7 @@ from kvplan.architectures.config.view import ConfigView, derived
 from kvplan.errors import KvplanError
 from kvplan.families import ChunkedAttention, FullAttention, Part, SlidingWindow
 from kvplan.model import Layer
+from kvplan.record import replace
 
 # Classes that never read num_key_value_heads: every head has its own K and V.
 _ALWAYS_MHA = type_names(

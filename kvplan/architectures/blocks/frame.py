@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import field
 
 from kvplan.architectures.blocks.parts import RMS, Tensors, embedding, norm, vector, whole
 from kvplan.architectures.config.view import ConfigView
-from kvplan.record import record
+from kvplan.record import field, record
 from kvplan.weights.inventory import Block, Place, Placed, Role
 
 Flag = bool | str | tuple[str, ...] | Callable[[ConfigView], bool]

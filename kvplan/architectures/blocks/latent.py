@@ -8,7 +8,6 @@ to heads is divided; the indexer is kept whole.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 
 from kvplan.architectures.blocks.decoder import STRAY, num_heads, stray_window, window
 from kvplan.architectures.blocks.frame import Frame
@@ -31,6 +30,7 @@ from kvplan.architectures.blocks.recipe import FULL, INDEXED, SLIDING, Parts, no
 from kvplan.architectures.config.view import ConfigView
 from kvplan.architectures.registry import Decoder
 from kvplan.families import MultiHeadLatentAttention, SparseIndexer
+from kvplan.record import replace
 from kvplan.weights.inventory import Split
 
 

@@ -9,12 +9,12 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 
 from kvplan.architectures.config.view import ConfigView, check_integer
 from kvplan.errors import KvplanError
 from kvplan.families import NoCache, Part
 from kvplan.model import Layer
+from kvplan.record import record
 
 FULL, SLIDING, CHUNKED = "full_attention", "sliding_attention", "chunked_attention"
 
@@ -78,7 +78,7 @@ def given_kinds(view: ConfigView, count: int, *keys: str) -> list[str] | None:
     return None
 
 
-@dataclass(frozen=True)
+@record()
 class Recipe:
     """The rule of a model type, put together from a pattern and the parts of each kind of layer.
 

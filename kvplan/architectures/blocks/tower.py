@@ -7,7 +7,6 @@ vllm-project/vllm 0.32 vllm/model_executor/models/clip.py, siglip.py, siglip2.py
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
 from typing import Any
 
 from kvplan.architectures.blocks.parts import LAYER, Tensors, even, linear, norm, norms, vector, whole
@@ -15,7 +14,7 @@ from kvplan.architectures.blocks.plain import hidden_size
 from kvplan.architectures.config.defaults import class_facts
 from kvplan.architectures.config.view import ConfigView
 from kvplan.errors import KvplanError
-from kvplan.record import record
+from kvplan.record import record, replace
 from kvplan.weights.inventory import Place, Placed, Tensor
 
 # What transformers 5.23.0's vision classes default to, as far as shapes depend on it and the generated table

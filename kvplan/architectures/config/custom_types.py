@@ -10,10 +10,9 @@ which vllm-project/vllm 0.32 reads them (vllm/transformers_utils/configs, vllm/m
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import field
 from typing import Any
 
-from kvplan.record import record
+from kvplan.record import field, record
 
 PLAIN = "plain_custom_decoder"  # without a key for KV heads, every head has its own
 GROUPED = "grouped_custom_decoder"  # the number of KV heads must be stated

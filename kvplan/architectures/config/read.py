@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import fields, replace
 from typing import Any
 
 from kvplan.architectures.blocks.custom import states_layers, unknown_decoder
@@ -31,6 +30,7 @@ from kvplan.architectures.lineages import lineage_of
 from kvplan.errors import KvplanError
 from kvplan.families import NoCache, Part
 from kvplan.model import Layer, Model, Provenance, runs_of
+from kvplan.record import fields, replace
 
 MAX_KEYS = 20_000
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from functools import cache
 from importlib import import_module
-from pkgutil import iter_modules
+from os import listdir
 
 from kvplan.architectures.registry import LINEAGES, Lineage
 
@@ -45,7 +45,8 @@ def custom_types() -> list[str]:
 
 @cache
 def _files() -> tuple[str, ...]:
-    return tuple(module.name for module in iter_modules(__path__))
+    found = (name.partition(".") for name in sorted(listdir(*__path__)))
+    return tuple(name for name, _, ending in found if ending == "py" and name != "__init__")
 
 
 @cache

@@ -6,7 +6,6 @@ vllm/model_executor/models/bailing_moe.py.
 
 from __future__ import annotations
 
-from dataclasses import replace
 from functools import lru_cache
 
 from kvplan.architectures.blocks.decoder import head_dim, num_heads
@@ -29,6 +28,7 @@ from kvplan.architectures.config.view import ConfigView
 from kvplan.architectures.prediction import FINAL_NORMS, NO_MODULE, Joins, Prediction
 from kvplan.architectures.registry import Decoder, lineage
 from kvplan.families import KimiDeltaAttention
+from kvplan.record import replace
 
 
 def _bailing_kda(view: ConfigView) -> Parts:

@@ -6,8 +6,6 @@ vllm/model_executor/models/exaone4.py.
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from kvplan.architectures.blocks.decoder import ATTENTION
 from kvplan.architectures.blocks.frame import Frame
 from kvplan.architectures.blocks.moe import by_types_or, with_shared
@@ -18,6 +16,7 @@ from kvplan.architectures.config.custom_types import VLLM_MODELS, own_keys
 from kvplan.architectures.config.view import ConfigView
 from kvplan.architectures.prediction import MTP_PATH, QWEN_JOINS, Forward, Prediction
 from kvplan.architectures.registry import lineage
+from kvplan.record import replace
 
 
 def _exaone(view: ConfigView, count: int) -> list[str]:

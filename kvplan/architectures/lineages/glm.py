@@ -6,8 +6,6 @@ vllm-project/vllm 0.32 vllm/model_executor/models/deepseek_v2.py, glm4_moe.py.
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from kvplan.architectures.blocks.decoder import one_kind, plain_decoder
 from kvplan.architectures.blocks.latent import (
     DSA,
@@ -24,6 +22,7 @@ from kvplan.architectures.blocks.recipe import INDEXED, Recipe, all_of
 from kvplan.architectures.config.view import ConfigView
 from kvplan.architectures.prediction import Prediction
 from kvplan.architectures.registry import Decoder, lineage
+from kvplan.record import replace
 
 GLM4_ROW = Plain(
     qkv_bias=BIAS, mlp_names=JOINT_MLP, norms=(*TWO_NORMS, "post_self_attn_layernorm", "post_mlp_layernorm")

@@ -7,7 +7,6 @@ config; what a checkpoint stores of them in FP8 is dequantised as it loads (_try
 
 from __future__ import annotations
 
-from dataclasses import replace
 from functools import lru_cache
 
 from kvplan.architectures.blocks.frame import Frame
@@ -39,6 +38,7 @@ from kvplan.architectures.config.view import ConfigView, derived
 from kvplan.architectures.prediction import Prediction
 from kvplan.architectures.registry import Decoder, lineage
 from kvplan.families import KimiDeltaAttention, SparseIndexer
+from kvplan.record import replace
 from kvplan.weights.inventory import Placed, Role, Split
 
 _MOE = replace(DEEPSEEK_MOE, layer_is_sparse=by_types_or(3))

@@ -7,8 +7,6 @@ others.
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from kvplan.architectures.blocks.decoder import hidden_per_head, num_heads, plain_decoder, uniform
 from kvplan.architectures.blocks.frame import Frame, at
 from kvplan.architectures.blocks.parts import (
@@ -36,6 +34,7 @@ from kvplan.architectures.config.view import ConfigView, derived
 from kvplan.architectures.registry import Decoder, lineage
 from kvplan.families import FullAttention
 from kvplan.model import Layer
+from kvplan.record import replace
 from kvplan.weights.inventory import Place, Placed
 
 

@@ -7,8 +7,6 @@ vllm/model_executor/models/granite*.py, bamba.py.
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from kvplan.architectures.blocks.decoder import ATTENTION, full, plain_decoder
 from kvplan.architectures.blocks.frame import Frame
 from kvplan.architectures.blocks.moe import MIXTRAL_KEYS, Moe, shared_by_width
@@ -19,6 +17,7 @@ from kvplan.architectures.blocks.state_space import BLOCK_TYPE_KEYS, bamba_mixer
 from kvplan.architectures.blocks.words import ATTENTION_WORDS, by_word, layer_words
 from kvplan.architectures.config.view import ConfigView
 from kvplan.architectures.registry import Decoder, lineage
+from kvplan.record import replace
 
 
 def _bamba(view: ConfigView, count: int) -> list[str]:

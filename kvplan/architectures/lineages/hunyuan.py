@@ -5,7 +5,6 @@ Sources: huggingface/transformers 5.23.0 models/{hunyuan_v1_dense,hunyuan_v1_moe
 
 from __future__ import annotations
 
-from dataclasses import replace
 from functools import lru_cache
 
 from kvplan.architectures.blocks.custom import every_head, every_layer, width_per_head
@@ -33,6 +32,7 @@ from kvplan.architectures.prediction import FINAL_NORMS, NEW_LAYOUT, Joins, Pred
 from kvplan.architectures.registry import Decoder, lineage
 from kvplan.families import FullAttention
 from kvplan.model import Layer
+from kvplan.record import replace
 from kvplan.weights.inventory import Place, Placed
 
 

@@ -6,8 +6,6 @@ float32 where vllm-project/vllm 0.32 keeps them so (afmoe.py).
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from kvplan.architectures.blocks.decoder import ATTENTION, num_heads, one_kind
 from kvplan.architectures.blocks.frame import Frame
 from kvplan.architectures.blocks.latent import (
@@ -55,6 +53,7 @@ from kvplan.architectures.blocks.recipe import (
 from kvplan.architectures.config.custom_types import own_keys_grouped
 from kvplan.architectures.config.view import ConfigView
 from kvplan.architectures.registry import Decoder, lineage
+from kvplan.record import replace
 
 
 def axk1_tensors(view: ConfigView) -> Decoder:

@@ -6,8 +6,6 @@ vllm/model_executor/models/ phimoe.py; microsoft/Phi-4-mini-flash-reasoning.
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from kvplan.architectures.blocks.custom import width_per_head
 from kvplan.architectures.blocks.decoder import plain_decoder
 from kvplan.architectures.blocks.frame import Frame
@@ -27,6 +25,7 @@ from kvplan.architectures.config.view import ConfigView, derived
 from kvplan.architectures.registry import lineage
 from kvplan.families import FullAttention, Mamba1, NoCache, SharedKv, SlidingWindow
 from kvplan.model import Layer
+from kvplan.record import replace
 
 
 def phi4flash_layers(view: ConfigView) -> list[Layer]:

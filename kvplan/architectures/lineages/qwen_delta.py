@@ -6,7 +6,6 @@ vllm/model_executor/models/qwen3_next.py, qwen3_5.py.
 
 from __future__ import annotations
 
-from dataclasses import replace
 from functools import lru_cache
 
 from kvplan.architectures.blocks.decoder import ATTENTION, head_dim, num_kv_heads
@@ -51,6 +50,7 @@ from kvplan.architectures.prediction import (
 from kvplan.architectures.registry import Decoder, lineage
 from kvplan.families import FullAttention, GatedDeltaNet, NgramEmbedding, SparseIndexer
 from kvplan.model import Layer
+from kvplan.record import replace
 from kvplan.units import ceil_div
 from kvplan.weights.inventory import Place, Role, Split
 from kvplan.weights.parts import NGRAM_TABLE

@@ -5,8 +5,6 @@ Source: huggingface/transformers 5.23.0 models/<type>/.
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from kvplan.architectures.blocks.decoder import num_heads, uniform
 from kvplan.architectures.blocks.frame import Frame, at
 from kvplan.architectures.blocks.parts import (
@@ -29,6 +27,7 @@ from kvplan.architectures.lineages.gpt import GPT2_ROW
 from kvplan.architectures.registry import Decoder, lineage
 from kvplan.families import FullAttention, HiddenMemory, NoCache, PromptTokens
 from kvplan.model import Layer
+from kvplan.record import replace
 from kvplan.weights.inventory import Place, Placed, Role
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import replace
 from fractions import Fraction
 from typing import Any
 
@@ -12,6 +11,7 @@ from kvplan.architectures.media.asked import Media
 from kvplan.architectures.media.count import media_tokens
 from kvplan.errors import KvplanError
 from kvplan.model import Model
+from kvplan.record import replace
 from kvplan.settings import Settings
 
 _LONGEST = 10**6

@@ -7,7 +7,6 @@ GPU's memory is divided is each engine's own (``budget`` in its folder), loaded 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 from fractions import Fraction
 from typing import Any, NamedTuple, Protocol
 
@@ -17,7 +16,7 @@ from kvplan.engines.folders import FOLDERS, part_of
 from kvplan.engines.traits import traits_of
 from kvplan.errors import KvplanError
 from kvplan.model import Model
-from kvplan.record import changed
+from kvplan.record import changed, replace
 from kvplan.results import HOST, Budget, Device, ModelWeights, Refusal, SizeResult
 from kvplan.settings import LONGEST, Settings, started_in
 from kvplan.units import MIB, gib

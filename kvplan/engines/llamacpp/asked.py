@@ -7,12 +7,11 @@ fit_params_min_ctx); without ``-c`` llama-server begins with the same, once for 
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from kvplan.engines.llamacpp.options import LlamacppOptions
 from kvplan.engines.llamacpp.pool import Machine, cells_that_fit, context_for, streams_of
 from kvplan.errors import KvplanError
 from kvplan.model import Model
+from kvplan.record import replace
 from kvplan.settings import Serving, Settings
 
 

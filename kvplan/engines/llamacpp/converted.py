@@ -11,7 +11,6 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Iterator, Mapping
-from dataclasses import replace
 from math import prod
 from typing import Any
 
@@ -21,7 +20,7 @@ from kvplan.engines.llamacpp.quantise import GgufTensor, Hyper, types_of
 from kvplan.errors import RefusedError
 from kvplan.families import MultiHeadLatentAttention
 from kvplan.model import Model
-from kvplan.record import record
+from kvplan.record import record, replace
 from kvplan.weights.inventory import Inventory, Role, Tensor
 from kvplan.weights.parts import TOWER_NAME
 

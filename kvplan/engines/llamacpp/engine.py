@@ -10,7 +10,6 @@ own default is the model's length.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import replace
 from fractions import Fraction
 from functools import lru_cache
 from typing import Any
@@ -41,7 +40,7 @@ from kvplan.errors import KvplanError
 from kvplan.families import SlidingWindow, Storage
 from kvplan.model import Model
 from kvplan.own_options import OwnOptions
-from kvplan.record import changed, record
+from kvplan.record import changed, record, replace
 from kvplan.results import EngineRef, LayerTerms, ModelRef, PerGpu, Refusal, Request, SizeResult, Total
 from kvplan.settings import Serving, Settings, with_setting, with_settings
 from kvplan.units import MIB, human_bytes

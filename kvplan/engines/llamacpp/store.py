@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from functools import lru_cache
 
 from kvplan.dtypes import FLOAT32, KvDtype, kv_dtype
@@ -12,6 +11,7 @@ from kvplan.engines.llamacpp.options import CACHE_TYPES, LlamacppOptions
 from kvplan.errors import KvplanError
 from kvplan.families import CompressedAttention, Kind, Storage
 from kvplan.model import Model
+from kvplan.record import replace
 from kvplan.settings import Serving
 from kvplan.terms import Grows
 

@@ -9,7 +9,6 @@ cells of one number lie in a row.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import replace
 
 from kvplan.dtypes import SCALARS
 from kvplan.engines.base import part_terms, request_tokens
@@ -25,6 +24,7 @@ from kvplan.engines.tensors.parts import PACKED, Stored, element_bytes, stored
 from kvplan.errors import KvplanError
 from kvplan.families import CompressedAttention
 from kvplan.model import Layer, Model
+from kvplan.record import replace
 from kvplan.settings import Settings
 from kvplan.terms import Grows, Term
 

@@ -12,11 +12,10 @@ Pure values: the readers (``files.logs``, ``files.servers``) make them, ``compar
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import field, fields
 from fractions import Fraction
 from types import MappingProxyType
 
-from kvplan.record import record
+from kvplan.record import field, fields, record
 from kvplan.shown import Shown
 
 SettingValue = str | int | bool | Fraction | None

@@ -7,7 +7,6 @@ counts. Nothing is measured by a forward pass: activations and graphs must fit i
 
 from __future__ import annotations
 
-from dataclasses import replace
 from fractions import Fraction
 from math import ceil
 
@@ -33,6 +32,7 @@ from kvplan.engines.sglang.shown import fraction_of, image_reserve
 from kvplan.errors import KvplanError, RefusedError
 from kvplan.gpu import Gpu
 from kvplan.model import Model
+from kvplan.record import replace
 from kvplan.results import BudgetLine, ModelWeights, SizeResult
 from kvplan.settings import Serving, Settings
 from kvplan.units import GIB, ceil_div

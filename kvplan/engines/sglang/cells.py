@@ -6,7 +6,6 @@ configs/mamba_utils.py. Heads are divided rounding down, at least one: max(1, he
 
 from __future__ import annotations
 
-from dataclasses import replace
 from functools import lru_cache
 from math import prod
 
@@ -31,7 +30,7 @@ from kvplan.families import (
     Storage,
 )
 from kvplan.model import Layer, Model
-from kvplan.record import field_names, record
+from kvplan.record import field_names, record, replace
 from kvplan.terms import Grows, Term
 
 

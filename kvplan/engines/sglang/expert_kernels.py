@@ -12,12 +12,12 @@ same below Hopper. With --ep-size nothing is chosen off Blackwell, and the exper
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
 
 from kvplan.architectures.config.quant_file import split_quant
 from kvplan.engines.base import Version
 from kvplan.engines.sglang.devices import Device
 from kvplan.model import Model
+from kvplan.record import replace
 from kvplan.weights.formats import Kernel
 
 FLASHINFER = Kernel("FlashInfer TRT-LLM", width=128, hidden=128, bias_bytes=4)

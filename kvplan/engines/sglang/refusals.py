@@ -8,7 +8,6 @@ ernie45_vl}.py.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 
 from kvplan.engines.base import has_kind, part_terms, too_many_stages
 from kvplan.engines.block_refusal import block_refusal, is_assumed
@@ -24,6 +23,7 @@ from kvplan.engines.sglang.versions import VERSIONS, Rules, rules_of
 from kvplan.engines.undivided import undivided_refusal
 from kvplan.families import Kind
 from kvplan.model import Model
+from kvplan.record import replace
 from kvplan.results import Refusal
 from kvplan.settings import Serving
 from kvplan.weights.ranks import Parallel

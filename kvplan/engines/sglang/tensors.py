@@ -8,8 +8,6 @@ MLATokenToKVPool [rows, 1, width]; DSATokenToKVPool: pages of keys followed by t
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from kvplan.engines.base import part_terms
 from kvplan.engines.sglang.arguments import Arguments
 from kvplan.engines.sglang.cells import heads_on_rank, is_window, pool_layers, store_of
@@ -22,6 +20,7 @@ from kvplan.engines.tensors.parts import Stored, element_bytes, pooled, stored
 from kvplan.errors import KvplanError
 from kvplan.families import Kind, Part
 from kvplan.model import Layer, Model
+from kvplan.record import replace
 from kvplan.settings import Settings
 from kvplan.terms import Grows, Term
 

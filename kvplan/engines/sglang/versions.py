@@ -9,13 +9,12 @@ model_executor/model_runner_kv_cache_mixin.py, pool_configurator.py, server_args
 from __future__ import annotations
 
 import csv
-from dataclasses import replace
 from functools import cache
 from pathlib import Path
 from typing import Any
 
 from kvplan.engines.base import parse_version
-from kvplan.record import KeptHash, record
+from kvplan.record import KeptHash, record, replace
 
 VERSIONS = (
     *(f"0.4.{patch}" for patch in range(6, 11)),

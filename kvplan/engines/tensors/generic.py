@@ -7,7 +7,6 @@ huggingface/transformers 5.23.0 src/transformers/cache_utils.py: DynamicCache an
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import replace
 
 from kvplan.engines import ENGINES
 from kvplan.engines.base import held_by
@@ -18,6 +17,7 @@ from kvplan.engines.tensors.parts import element_bytes, stored
 from kvplan.engines.transformers.engine import GROWS_IN_STATIC
 from kvplan.errors import KvplanError
 from kvplan.model import Model
+from kvplan.record import replace
 from kvplan.results import SizeResult
 from kvplan.settings import Settings
 from kvplan.terms import Grows, Term

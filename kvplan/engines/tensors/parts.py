@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from math import prod
 
 from kvplan.dtypes import Packing
@@ -10,7 +9,7 @@ from kvplan.engines.base import Engine
 from kvplan.engines.tensors.base import Component
 from kvplan.errors import KvplanError
 from kvplan.model import Model
-from kvplan.record import record
+from kvplan.record import record, replace
 from kvplan.results import Pool, SizeResult
 from kvplan.settings import Settings
 from kvplan.terms import Term

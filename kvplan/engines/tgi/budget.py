@@ -9,7 +9,6 @@ of kvplan.engines.vllm.profile_peak; no TGI server's log stands behind them.
 
 from __future__ import annotations
 
-from dataclasses import replace
 from fractions import Fraction
 
 from kvplan.architectures.config.activation_shape import shape_of
@@ -34,6 +33,7 @@ from kvplan.engines.vllm.load import Load
 from kvplan.engines.vllm.profile_peak import activation_peak
 from kvplan.errors import KvplanError
 from kvplan.model import Model
+from kvplan.record import replace
 from kvplan.results import ModelWeights
 from kvplan.settings import Serving
 from kvplan.units import GIB

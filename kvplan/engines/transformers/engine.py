@@ -13,7 +13,6 @@ peak_bytes.
 
 from __future__ import annotations
 
-from dataclasses import replace
 from functools import lru_cache
 
 from kvplan.dtypes import FLOAT32, INT64, Packing, kv_dtype, scalar
@@ -43,6 +42,7 @@ from kvplan.families import (
     Storage,
 )
 from kvplan.model import Model
+from kvplan.record import replace
 from kvplan.results import EngineRef, ModelRef, PerGpu, Request, SizeResult, Total
 from kvplan.settings import Serving, Settings
 from kvplan.terms import Factor, Grows, Term

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from functools import lru_cache
 
 from kvplan.dtypes import KV_DTYPES, KvDtype, Packing, kv_dtype, scalar
@@ -11,6 +10,7 @@ from kvplan.engines.kv_support import rows_of, unsupported, words_on
 from kvplan.errors import KvplanError
 from kvplan.families import MultiHeadLatentAttention, Part, Storage
 from kvplan.model import Model
+from kvplan.record import replace
 from kvplan.settings import Serving
 
 VERSION = "1.2"

@@ -9,7 +9,6 @@ NVIDIA/TensorRT-LLM 1.2 cpp/tensorrt_llm/batch_manager/kvCacheManager.cpp (Windo
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import replace
 
 from kvplan.engines.base import part_terms
 from kvplan.engines.generic import split_evenly
@@ -22,6 +21,7 @@ from kvplan.engines.trtllm.store import part_store, store_for
 from kvplan.errors import KvplanError
 from kvplan.families import Kind
 from kvplan.model import Layer, Model
+from kvplan.record import replace
 from kvplan.settings import Settings
 from kvplan.terms import Grows
 

@@ -7,13 +7,12 @@ the byte against the buffers that vLLM's own LoRAModelManager makes; an architec
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from kvplan.dtypes import Packing, scalar
 from kvplan.engines.base import parse_version
 from kvplan.engines.vllm.options import VllmOptions
 from kvplan.errors import KvplanError, RefusedError
 from kvplan.model import Model
+from kvplan.record import replace
 from kvplan.results import Refusal
 from kvplan.settings import Layout, Serving
 from kvplan.weights.adapters import HEAD, MOST_VOCABULARY, Slots, Wrapped

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 from functools import lru_cache
 
 from kvplan.engines.supported import classes
@@ -19,6 +18,7 @@ from kvplan.families import (
     WindowedConvolution,
 )
 from kvplan.model import EncoderInput, Layer, Model
+from kvplan.record import replace
 
 GENERATING = classes("vllm", "generates")
 """Classes that generate text, with and without other inputs, and the releases that have them."""

@@ -12,13 +12,13 @@ vllm-project/vllm vllm/model_executor/models, 0.20 to 0.33:
 
 from __future__ import annotations
 
-from dataclasses import replace
 from functools import lru_cache
 
 from kvplan.engines.vllm.forward import served_shape
 from kvplan.engines.vllm.heads import keeps_latent
 from kvplan.families import SparseIndexer
 from kvplan.model import Model
+from kvplan.record import replace
 from kvplan.units import round_up
 from kvplan.weights.inventory import Block, Inventory, Tensor
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from functools import lru_cache
 from typing import Any
 
@@ -36,7 +35,7 @@ from kvplan.engines.vllm.splits import latent_block
 from kvplan.errors import KvplanError
 from kvplan.gpu import Gpu
 from kvplan.model import Model
-from kvplan.record import record
+from kvplan.record import record, replace
 from kvplan.results import Budget, BudgetLine, ModelWeights, SizeResult
 from kvplan.settings import Key, Serving, Settings, asked_of, further_ranks
 from kvplan.units import gib

@@ -9,7 +9,6 @@ compressor's states, in the order in which the classes register them.
 
 from __future__ import annotations
 
-from dataclasses import replace
 from math import gcd, lcm
 from typing import NamedTuple
 
@@ -22,6 +21,7 @@ from kvplan.engines.vllm.specs import Spec, SpecKind
 from kvplan.errors import KvplanError
 from kvplan.families import CompressedAttention, Storage
 from kvplan.families.compressed import RECORD_NOPE
+from kvplan.record import replace
 
 COMPRESSED_BACKENDS = ("CompressorBackend", "DEEPSEEK_SPARSE_SWA", "DEEPSEEK_V4_INDEXER")
 """The backends of its caches beside the attention's own."""

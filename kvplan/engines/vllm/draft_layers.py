@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from kvplan.architectures.heads import ASSISTED
 from kvplan.engines.vllm.heads import keeps_latent
 from kvplan.errors import KvplanError
 from kvplan.families import FullAttention, Kind, Part, SlidingWindow
 from kvplan.model import Layer, Model
+from kvplan.record import replace
 from kvplan.settings import EAGLE_LIKE, HEAD_METHODS, LOOKUP_METHODS, Layout
 
 DRAFT_KINDS = frozenset({Kind.FULL, Kind.SLIDING, Kind.MLA})

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from kvplan.engines.base import has_kind
 from kvplan.engines.vllm.defaults import Lengths, lengths_of
 from kvplan.engines.vllm.runner import V2, runner_of
@@ -11,6 +9,7 @@ from kvplan.engines.vllm.versions import Rules
 from kvplan.families import Kind
 from kvplan.model import Model
 from kvplan.own_options import NO_OPTIONS
+from kvplan.record import replace
 from kvplan.results import Refusal
 from kvplan.settings import Layout
 

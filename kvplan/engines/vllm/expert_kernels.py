@@ -16,11 +16,9 @@ named, the likely first.
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from kvplan.engines.base import Version
 from kvplan.engines.vllm.expert_run import AUTO
-from kvplan.record import record
+from kvplan.record import record, replace
 from kvplan.weights.formats import Kernel
 
 MARLIN = Kernel("Marlin", width=128, hidden=256)

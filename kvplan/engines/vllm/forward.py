@@ -17,7 +17,6 @@ before rows are sent to other ranks, fused_moe/runner/moe_runner.py), and Nemotr
 
 from __future__ import annotations
 
-from dataclasses import replace
 from functools import lru_cache
 
 from kvplan.architectures.config.activation_shape import Shape, shape_of
@@ -25,6 +24,7 @@ from kvplan.architectures.weights import sources_of
 from kvplan.engines.vllm.multimodal import has_encoder
 from kvplan.errors import KvplanError
 from kvplan.model import Model
+from kvplan.record import replace
 from kvplan.units import ceil_div
 from kvplan.weights.inventory import Inventory, Role
 from kvplan.weights.parts import Part, part_of

@@ -8,12 +8,12 @@ Function by function in the original's order. Layers are numbers in the order in
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 
 from kvplan.engines.vllm.group import CannotGroupError, Group, Specs, are_mergeable, are_uniform, group_of
 from kvplan.engines.vllm.side_by_side import are_pooled, packed_groups, pooled_groups, tuple_groups
 from kvplan.engines.vllm.specs import FULL_KINDS, LOCAL_KINDS, Spec, SpecKind
 from kvplan.engines.vllm.versions import Rules
+from kvplan.record import replace
 from kvplan.units import ceil_div
 
 ORDER = dict.fromkeys(SpecKind, 1) | {SpecKind.FULL: 0, SpecKind.MLA: 0, SpecKind.SLIDING: 2}

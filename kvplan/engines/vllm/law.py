@@ -10,7 +10,6 @@ test holds the answers to those of `kvplan.deployment.counts.ask`.
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable
-from dataclasses import replace
 from fractions import Fraction
 from operator import itemgetter
 from typing import Any
@@ -44,6 +43,7 @@ from kvplan.errors import KvplanError
 from kvplan.families import Kind
 from kvplan.gpu import Gpu
 from kvplan.model import Model
+from kvplan.record import replace
 from kvplan.settings import Settings
 from kvplan.units import ceil_div
 from kvplan.weights.facts import WeightFacts, WeightSources, weights_by_kernel

@@ -7,7 +7,6 @@ _align_heterogeneous_kv_block_size) and the get_kv_cache_spec methods of the lay
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import replace
 from math import lcm
 
 from kvplan.engines.base import rank_terms
@@ -39,7 +38,7 @@ from kvplan.families import (
     WindowedConvolution,
 )
 from kvplan.model import Layer
-from kvplan.record import KeptHash, record
+from kvplan.record import KeptHash, record, replace
 from kvplan.units import ceil_div
 
 Numbered = list[tuple[int, Layer]]

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from kvplan.architectures.weights import sources_of
 from kvplan.dtypes import Packing
 from kvplan.engines.base import Choice, parse_version
@@ -15,6 +13,7 @@ from kvplan.engines.vllm.options import VllmOptions
 from kvplan.engines.vllm.rounded import TOWERS_LEFT
 from kvplan.errors import RefusedError
 from kvplan.model import Model
+from kvplan.record import replace
 from kvplan.results import BudgetLine
 from kvplan.settings import Serving
 from kvplan.units import GIB, gib

@@ -6,7 +6,6 @@ _check_enough_kv_cache_memory.
 
 from __future__ import annotations
 
-from dataclasses import field, replace
 from fractions import Fraction
 
 from kvplan.dtypes import SCALARS
@@ -19,7 +18,7 @@ from kvplan.engines.vllm.resolve import Resolved
 from kvplan.engines.vllm.running import kept_below, steps_of
 from kvplan.engines.vllm.specs import Charge, Scheduling, Spec, SpecKind, charge_of
 from kvplan.engines.vllm.versions import Rules
-from kvplan.record import record
+from kvplan.record import field, record, replace
 from kvplan.results import PoolGroup
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import replace
 from fractions import Fraction
 from typing import Any, ClassVar
 
@@ -17,6 +16,7 @@ from kvplan.engines.observed.reading import Reading
 from kvplan.engines.vllm.source_lines import nearest_release
 from kvplan.engines.vllm.versions import rules_of
 from kvplan.errors import KvplanError
+from kvplan.record import replace
 from kvplan.results import Pool
 from kvplan.settings import Settings
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from fractions import Fraction
 
 from kvplan.architectures.config.activation_shape import Shape
@@ -28,6 +27,7 @@ from kvplan.engines.vllm.splits import AttentionBuffers, buffers_of
 from kvplan.engines.vllm.versions import rules_of
 from kvplan.families import Kind
 from kvplan.model import Model
+from kvplan.record import replace
 from kvplan.settings import EAGLE_LIKE, Serving
 from kvplan.weights.formats import NVFP4, Format
 from kvplan.weights.inventory import expert_forms

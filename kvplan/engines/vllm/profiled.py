@@ -309,6 +309,6 @@ def rule_of(config: Mapping[str, Any]) -> Rule:
 
 
 def _filled(found: Rule) -> Rule:
-    from dataclasses import replace
+    from kvplan.record import replace
 
     return replace(found, pixels=_NO_RULE.pixels, video_pixels=_NO_RULE.video_pixels)

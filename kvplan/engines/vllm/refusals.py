@@ -5,8 +5,6 @@ vllm-project/vllm 0.32 vllm/config/model.py (verify_with_parallel_config, _get_a
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from kvplan.engines.base import has_kind, parse_version, too_many_stages
 from kvplan.engines.block_refusal import is_assumed
 from kvplan.engines.class_rules import check_class
@@ -34,6 +32,7 @@ from kvplan.engines.vllm.whole_items import refusal_of_items
 from kvplan.errors import KvplanError
 from kvplan.families import Kind
 from kvplan.model import Model
+from kvplan.record import replace
 from kvplan.results import Refusal
 from kvplan.settings import Layout
 

@@ -8,12 +8,11 @@ blocks. What each backend takes is data (`kvplan.engines.vllm.backend_rows`).
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from kvplan.engines.base import parse_version
 from kvplan.engines.vllm.backend_rows import row_of
 from kvplan.engines.vllm.backend_table import BACKENDS, Backend
 from kvplan.engines.vllm.backends import Ask, NoBackendError, not_served
+from kvplan.record import replace
 
 AITER_TARGETS = ("gfx942", "gfx950")
 """CDNA 3 and newer (_aiter_ops.py, is_aiter_found_and_supported)."""

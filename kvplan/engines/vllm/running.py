@@ -18,7 +18,6 @@ and, of one request, what prompt_blocks exceeds decode_blocks.
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import replace
 from fractions import Fraction
 from functools import lru_cache
 from threading import Lock
@@ -30,6 +29,7 @@ from kvplan.engines.vllm.fitting import MOST_SEARCHED, most_running
 from kvplan.engines.vllm.holding import CHUNK, FIXED, FULL, GROWING, STATE, WINDOW, Holding, Steps, Table
 from kvplan.engines.vllm.needs import Run
 from kvplan.engines.vllm.specs import LOCAL_KINDS, SpecKind
+from kvplan.record import replace
 from kvplan.units import ceil_div
 
 if TYPE_CHECKING:

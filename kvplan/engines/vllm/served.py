@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from functools import cached_property
 from itertools import accumulate, pairwise
 
@@ -35,6 +34,7 @@ from kvplan.families import (
     WindowedConvolution,
 )
 from kvplan.model import Layer, Model
+from kvplan.record import replace
 
 # Decoder layers that hold several attention blocks, each a layer of the Model.
 ATTENTION_BLOCKS = {"longcat_flash": 2, "longcat_flash_ngram": 2}

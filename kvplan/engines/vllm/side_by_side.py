@@ -7,15 +7,15 @@ _get_kv_cache_groups_uniform_groups (before, of DeepSeek-V4) and _get_kv_cache_g
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
 
 from kvplan.engines.vllm.group import CannotGroupError, Group, Specs, are_uniform, group_of
 from kvplan.engines.vllm.specs import SLIDING_KINDS, SpecKind
 from kvplan.engines.vllm.versions import Rules
+from kvplan.record import record, replace
 from kvplan.units import ceil_div
 
 
-@dataclass(slots=True)
+@record(eq=False)
 class _Bucket:
     specs: Specs
     by_page: dict[int, list[int]]

@@ -6,10 +6,9 @@ A page is the memory of one block of one layer: ``block_size // tokens_per_state
 
 from __future__ import annotations
 
-from dataclasses import replace
 from enum import Enum
 
-from kvplan.record import KeptHash, record
+from kvplan.record import KeptHash, record, replace
 from kvplan.terms import Term
 from kvplan.units import ceil_div, round_up
 

@@ -5,8 +5,6 @@ vllm-project/vllm 0.32 vllm/model_executor/layers/mamba/{abstract,mamba_utils,ma
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from kvplan.engines.base import rank_terms
 from kvplan.engines.vllm.served import Served, unknown_to_vllm
 from kvplan.engines.vllm.specs import Spec, SpecKind, shape_of, state_bytes_of
@@ -20,6 +18,7 @@ from kvplan.families import (
     Part,
     ShortConvolution,
 )
+from kvplan.record import replace
 from kvplan.terms import Term
 
 STATE_FAMILIES = (

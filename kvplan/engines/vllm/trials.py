@@ -8,10 +8,10 @@ determine_available_memory. Fewer requests at once come first, for they change n
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import replace
 
 from kvplan.engines.vllm.defaults import batch_row, device_of
 from kvplan.engines.vllm.versions import VERSIONS, rules_of
+from kvplan.record import replace
 from kvplan.settings import Settings
 
 _SEQS = (512, 256, 128, 64, 32, 16)

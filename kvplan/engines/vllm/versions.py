@@ -6,11 +6,10 @@ planners answer (docs/engines.md); a rule is dated to the first release in which
 
 from __future__ import annotations
 
-from dataclasses import replace
 from functools import lru_cache
 
 from kvplan.engines.base import parse_version
-from kvplan.record import record
+from kvplan.record import record, replace
 
 NOT_ASKED: frozenset[str] = frozenset()
 """Releases whose own planner was not asked (docs/engines.md): their rules were read only."""

@@ -8,7 +8,6 @@ be a card's name to the letter; the layers are the card's, the weights those tha
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
 
 from kvplan.architectures.builds import (
     FORMS,
@@ -26,7 +25,7 @@ from kvplan.files.cards.index import Target, key_of, packaged_index
 from kvplan.files.cards.layouts import LAYOUTS, Layout
 from kvplan.files.cards.listed import Listed, listed, listed_as
 from kvplan.model import BY_NAME, Model
-from kvplan.record import record
+from kvplan.record import record, replace
 from kvplan.units import gib
 
 _MAKERS: Mapping[str, Mapping[str, str]] = {

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import field, replace
 from typing import TYPE_CHECKING, Any
 
 from kvplan.model import Model
-from kvplan.record import record
+from kvplan.record import field, record, replace
 
 if TYPE_CHECKING:
     from kvplan.weights.facts import WeightSources

@@ -6,7 +6,6 @@ What a layout cannot say is judged here for every card: patterns that name kinds
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
 from pathlib import PurePath
 from typing import Any
 
@@ -27,6 +26,7 @@ from kvplan.files.cards.config import CardConfig
 from kvplan.files.cards.pattern import expand
 from kvplan.files.yaml.marks import Located, Path
 from kvplan.model import Encoder, EncoderInput, Layer, LayerRun, Model, Provenance
+from kvplan.record import replace
 
 _NUMBERS = ("num_attention_heads", "hidden_size", "vocab_size")
 

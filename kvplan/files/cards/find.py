@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
-from dataclasses import replace
 from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -22,6 +21,7 @@ from kvplan.files.cards.near import near_card
 from kvplan.files.datafiles import data_dir
 from kvplan.files.yaml.strict import load_yaml, load_yaml_file
 from kvplan.model import Model
+from kvplan.record import replace
 
 if TYPE_CHECKING:
     from kvplan.files.cards.builds import NamedBuild

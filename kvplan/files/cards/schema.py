@@ -6,7 +6,6 @@ parameters of the attention families are taken from `kvplan.families`: a new fam
 
 from __future__ import annotations
 
-from dataclasses import MISSING, fields
 from typing import Annotated, Any, Literal, Union
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, create_model
@@ -17,6 +16,7 @@ from kvplan.files.cards.card import FORMAT, HOW, WEIGHTS_HOW
 from kvplan.files.yaml.marks import Located
 from kvplan.files.yaml.validation import explain_validation
 from kvplan.model import EncoderInput
+from kvplan.record import MISSING, fields
 
 Text = Annotated[str, Field(min_length=1)]
 Count = Annotated[int, Field(ge=1, le=2**31 - 1)]

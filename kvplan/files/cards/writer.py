@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import MISSING, fields
 from typing import Any
 
 from kvplan.families import Part
@@ -14,6 +13,7 @@ from kvplan.files.cards.config import changed_keys, config_lines
 from kvplan.files.cards.pattern import shorten
 from kvplan.files.yaml.scalars import Trap, read_plain
 from kvplan.model import Layer, Model
+from kvplan.record import MISSING, fields
 
 SCHEMA_LINE = "# yaml-language-server: $schema=card.schema.json"
 _PLAIN = re.compile(r"[A-Za-z0-9][A-Za-z0-9 ()/._+@-]*")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from dataclasses import replace
 from pathlib import Path
 
 from kvplan.architectures.gguf.read import read_keys
@@ -11,6 +10,7 @@ from kvplan.errors import KvplanError
 from kvplan.files.gguf.file import read_header
 from kvplan.files.weight_sources import InGguf
 from kvplan.model import Model
+from kvplan.record import replace
 
 _PART = re.compile(r"(.*)-(\d{5})-of-(\d{5})")
 

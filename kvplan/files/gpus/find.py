@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import json
 import re
-from dataclasses import replace
 from functools import cache
 from pathlib import Path
 
@@ -19,6 +18,7 @@ from kvplan.files.datafiles import data_dir
 from kvplan.files.gpus.file import gpu_from_located, gpu_of
 from kvplan.files.yaml.strict import load_yaml_file
 from kvplan.gpu import Gpu
+from kvplan.record import replace
 from kvplan.units import parse_bytes
 
 INDEX = "index.json"

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from kvplan.errors import CannotRunHere
 from kvplan.files.gpus.find import UNLISTED, find_slugs, load_gpu, memories_of, with_memory
 from kvplan.files.gpus.machine import APPLE, NVIDIA, SeenGpu, in_wsl, seen_gpus
 from kvplan.gpu import Gpu, under_wsl
+from kvplan.record import replace
 from kvplan.units import GIB, parse_bytes
 
 _OTHER = 8

@@ -4,11 +4,11 @@ whose memory was changed, cards under WSL."""
 from __future__ import annotations
 
 import re
-from dataclasses import replace
 
 from kvplan.errors import KvplanError
 from kvplan.files.gpus.find import find_slugs, load_gpu, squeezed, with_memory
 from kvplan.gpu import Gpu, under_wsl
+from kvplan.record import replace
 from kvplan.units import GIB
 
 _BESIDE = re.compile(r"[^a-z0-9+.]+", re.ASCII)

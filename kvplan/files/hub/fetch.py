@@ -9,12 +9,11 @@ from __future__ import annotations
 import base64
 import http.client
 import ssl
-from dataclasses import field
 from urllib.parse import SplitResult, unquote, urljoin, urlsplit
 
 from kvplan.errors import CannotRunHere, KvplanError
 from kvplan.files.hub.deadline import Deadline
-from kvplan.record import record
+from kvplan.record import field, record
 from kvplan.units import MIB
 from kvplan.version import __version__
 

@@ -12,7 +12,6 @@ import os
 import re
 import threading
 from collections.abc import Callable
-from dataclasses import replace
 from typing import Any, TypeVar
 
 from kvplan.architectures.config.read import read_config
@@ -25,7 +24,7 @@ from kvplan.files.hub.ranged import ask
 from kvplan.files.json_input import MAX_BYTES, parse_json
 from kvplan.files.weight_sources import OnHub
 from kvplan.model import Model
-from kvplan.record import record
+from kvplan.record import record, replace
 from kvplan.units import MIB
 
 CONFIG, QUANT = "config.json", "hf_quant_config.json"

@@ -7,12 +7,11 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from dataclasses import field
 from pathlib import Path
 from urllib.parse import quote, urlsplit
 
 from kvplan.errors import KvplanError
-from kvplan.record import record
+from kvplan.record import field, record
 
 DEFAULT_ENDPOINT = "https://huggingface.co"
 _TRUE = frozenset({"1", "ON", "YES", "TRUE"})

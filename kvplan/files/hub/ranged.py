@@ -12,14 +12,13 @@ import ssl
 import urllib.error
 import urllib.request
 from collections.abc import Callable
-from dataclasses import replace
 from functools import lru_cache
 from typing import IO, Any
 from urllib.parse import urlsplit
 
 from kvplan.errors import CannotRunHere, KvplanError
 from kvplan.files.hub.deadline import Deadline
-from kvplan.record import record
+from kvplan.record import record, replace
 
 TIMEOUT_SECONDS = 10
 TOTAL_SECONDS = 60

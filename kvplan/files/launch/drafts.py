@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from kvplan.architectures.config.drafts import method_named
 from kvplan.errors import KvplanError
 from kvplan.files.launch.launch import Launch
 from kvplan.files.sources import open_model
 from kvplan.plans.serve import flag_for
+from kvplan.record import replace
 
 _SETTING = "speculative"
 

@@ -7,7 +7,6 @@ pkg/controller/v1alpha2/llmisvc/workload_lora.go (what LoRA adapters become), co
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
 
 from kvplan.engines.launch import server_in_charts
@@ -24,6 +23,7 @@ from kvplan.files.launch.entries import (
     words_of,
 )
 from kvplan.files.launch.starts import Start, starts_of
+from kvplan.record import replace
 
 _MOUNT = "/mnt/models"
 """Where KServe puts the model, whatever its address."""

@@ -8,7 +8,6 @@ of their own are in `kvplan.files.launch.charts`.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -21,6 +20,7 @@ from kvplan.files.launch.loose import load_loose
 from kvplan.files.launch.machines import gpu_of_label
 from kvplan.files.launch.rendered import helm_template, source_of_manifests
 from kvplan.files.launch.starts import Start, split_words, starts_of, with_image
+from kvplan.record import replace
 
 _RESOURCES = (
     "nvidia.com/gpu",

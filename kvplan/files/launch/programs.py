@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import replace
 from fractions import Fraction
 
 from kvplan.engines.doors import Wish
@@ -13,6 +12,7 @@ from kvplan.files.cards.ollama_names import HEADS, named_in
 from kvplan.files.launch.launch import Launch, gpus_seen
 from kvplan.files.launch.starts import Start
 from kvplan.files.launch.words import Option, take_apart
+from kvplan.record import replace
 
 MODELFILE = "Modelfile"
 _OF_THE_SERVER = re.compile(r"OLLAMA_\w+|LLAMA_ARG_\w+", re.ASCII)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -31,6 +30,7 @@ from kvplan.plans.plan import (
     Requirements,
 )
 from kvplan.plans.workload import Workload
+from kvplan.record import replace
 from kvplan.settings import Settings
 
 _FILES = (".json", ".yaml", ".yml", ".gguf", ".safetensors")

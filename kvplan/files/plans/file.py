@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -20,6 +19,7 @@ from kvplan.files.yaml.marks import Located, Node
 from kvplan.files.yaml.validation import explain_validation
 from kvplan.plans.flags import EngineFlags
 from kvplan.plans.plan import PLAN_FORMAT, Plan
+from kvplan.record import replace
 
 ALL = "all"
 TEXT = Path("plan.yaml")

@@ -7,12 +7,11 @@ nothing here needs a third-party package.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any
 
 from kvplan.errors import KvplanError, Mark
-from kvplan.record import record
+from kvplan.record import field, record
 
 Key = str | int
 Path = tuple[Key, ...]
@@ -28,7 +27,7 @@ class Span:
     end_column: int
 
 
-@dataclass(slots=True)
+@record()
 class Node:
     """The position of one value, and of the values inside it.
 

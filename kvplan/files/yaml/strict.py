@@ -193,7 +193,8 @@ class _Builder:
             node = self._open.pop()[1]
             self._keys.pop()
             end = _span(event)
-            node.span = Span(node.span.line, node.span.column, end.end_line, end.end_column)
+            whole = Span(node.span.line, node.span.column, end.end_line, end.end_column)
+            node.span = whole  # type: ignore[misc]  # known only here
         elif isinstance(event, yaml.AliasEvent):
             self._fail(
                 "yaml-alias",

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from fractions import Fraction
 from operator import attrgetter
 
@@ -12,7 +11,7 @@ from kvplan.engines.budget.sharing import runs_of, usable_blocks
 from kvplan.errors import KvplanError
 from kvplan.model import Model
 from kvplan.plans.workload import Shape, Workload
-from kvplan.record import record
+from kvplan.record import record, replace
 from kvplan.results import SizeResult
 from kvplan.settings import Settings, with_settings
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from functools import lru_cache
 
 from kvplan.assumption import Assumption, Assumptions
@@ -14,6 +13,7 @@ from kvplan.planning.speed.links import fabric
 from kvplan.planning.speed.peaks import memory_rate, peak_for, sixteen_bit
 from kvplan.planning.speed.profile import Deployment, Experts, Matrices, SpeedProfile, Stage
 from kvplan.planning.speed.work import Pile, StageWork, rank_work
+from kvplan.record import replace
 from kvplan.settings import Settings
 from kvplan.weights.formats import Format
 from kvplan.weights.inventory import Inventory

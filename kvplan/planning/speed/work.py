@@ -6,7 +6,6 @@ Made once for a model, its parallelism and its dtypes; `build` lays a GPU's rate
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 from functools import lru_cache
 from typing import TypeVar
 
@@ -16,7 +15,7 @@ from kvplan.families import Part, Storage
 from kvplan.model import Layer, Model
 from kvplan.planning.speed.attention import CacheRead, cache_reads, readers_of
 from kvplan.planning.speed.tensors import has_experts, has_mlp, logit_tensors, routed_experts
-from kvplan.record import record
+from kvplan.record import record, replace
 from kvplan.weights.formats import Format
 from kvplan.weights.inventory import Block, Inventory, Role, Tensor
 from kvplan.weights.parts import TOWER_NAME

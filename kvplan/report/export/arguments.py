@@ -6,7 +6,6 @@ none, that is an error with the reason: nothing is dropped silently."""
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
 from fractions import Fraction
 from typing import Any
 
@@ -14,7 +13,7 @@ from kvplan.engines import OWN_OPTIONS
 from kvplan.engines.command import Argument, Asked, EngineTable, word_of
 from kvplan.errors import KvplanError
 from kvplan.plans.plan import Plan
-from kvplan.record import field_names, record
+from kvplan.record import field_names, record, replace
 from kvplan.settings import NO_FLAG, Settings
 
 _DEFAULTS = Settings()

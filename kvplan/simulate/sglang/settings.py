@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
 
 from kvplan.errors import KvplanError, RefusedError
-from kvplan.record import record
+from kvplan.record import record, replace
 from kvplan.simulate.refusals import unknown
 from kvplan.simulate.sglang.tree import ORDERS
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import field, replace
 from typing import Any
 
 from kvplan.deployment.counts import ask
@@ -17,7 +16,7 @@ from kvplan.engines.tensors import Layout
 from kvplan.errors import KvplanError
 from kvplan.plans.findings import Finding, Severity
 from kvplan.plans.receipt import Figure
-from kvplan.record import record
+from kvplan.record import field, record, replace
 from kvplan.results import Budget, SizeResult
 from kvplan.validate.installed.messages import Measured
 from kvplan.validate.installed.shapes import sized, taken_of

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import field
 from typing import Any
 
 from kvplan.errors import CannotRunHere
-from kvplan.record import record
+from kvplan.record import field, record
 
 MAX_LINE = 1 << 23
 """Bytes of one line; a longer one is a broken child."""

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import replace
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, NamedTuple
@@ -14,6 +13,7 @@ from kvplan.architectures.config.read import read_config
 from kvplan.errors import CannotRunHere, KvplanError
 from kvplan.model import Model
 from kvplan.plans.plan import Plan
+from kvplan.record import replace
 from kvplan.settings import Settings
 from kvplan.validate.installed.asked_keys import completed
 from kvplan.validate.target import Target

@@ -5,7 +5,6 @@ from __future__ import annotations
 import sys
 import tempfile
 from collections.abc import Callable
-from dataclasses import field, replace
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +13,7 @@ from kvplan.errors import CannotRunHere, KvplanError
 from kvplan.files.gpus.find import load_gpu
 from kvplan.files.gpus.nvml import Process
 from kvplan.plans.findings import Finding, Severity
-from kvplan.record import record
+from kvplan.record import field, record, replace
 from kvplan.units import gib
 from kvplan.validate.devices import CPU
 from kvplan.validate.installed.judged import Judged, judged

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import tempfile
 from collections.abc import Callable
-from dataclasses import replace
 from fractions import Fraction
 from pathlib import Path
 
@@ -14,6 +13,7 @@ from kvplan.errors import CannotRunHere
 from kvplan.files.logs import read_log
 from kvplan.plans.findings import Finding, Severity
 from kvplan.plans.receipt import Figure
+from kvplan.record import replace
 from kvplan.validate.devices import CPU
 from kvplan.validate.installed.load import MOST, Served, Shape, drive
 from kvplan.validate.installed.question import Start, asked_settings, environment, write_model

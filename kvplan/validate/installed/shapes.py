@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
 from typing import Any
 
 from kvplan.deployment.counts import ask
+from kvplan.record import replace
 from kvplan.validate.installed.messages import Measured
 from kvplan.validate.target import Target
 

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from kvplan.architectures.weights import served_sources
 from kvplan.dtypes import Packing, scalar
 from kvplan.engines.budget.parts import kernels_of, parallel_for
 from kvplan.engines.tensors import Rank
 from kvplan.engines.traits import traits_of
 from kvplan.errors import KvplanError
-from kvplan.record import record
+from kvplan.record import record, replace
 from kvplan.units import GIB, MIB
 from kvplan.validate.stages.base import EXACT, Bench, Held
 from kvplan.validate.target import Target

@@ -63,7 +63,7 @@ def capture(bench: Bench, widths: Widths) -> None:
 
 
 def _scaled(widths: Widths, tokens: int) -> Widths:
-    from dataclasses import replace
+    from kvplan.record import replace
 
     return replace(widths, tokens=tokens, rows=0)
 

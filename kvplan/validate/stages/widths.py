@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from kvplan.architectures.config.activation_shape import Shape, shape_of
 from kvplan.dtypes import scalar
 from kvplan.engines.folders import part_of
 from kvplan.engines.tensors import Rank
-from kvplan.record import record
+from kvplan.record import record, replace
 from kvplan.settings import expert_width_ways
 from kvplan.units import MIB, ceil_div
 from kvplan.validate.target import Target
