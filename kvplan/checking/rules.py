@@ -286,7 +286,7 @@ def cache_bits(settings: Settings) -> Iterator[tuple[str, str, int]]:
 
 
 def quality_of(settings: Settings) -> str:
-    """The quality that a plan with this cache may be held to: ``safe``, or below it as its format was named."""
+    """The quality that a plan with this cache may be held to: ``safe``, or below it by its format."""
     fewest = min((bits for _, _, bits in cache_bits(settings)), default=LEAST_BITS[QUALITIES[0]])
     return next(name for name in QUALITIES[1:] if fewest >= LEAST_BITS[name])
 

@@ -1,4 +1,4 @@
-"""Changes with which a load is held that is not: every suggestion is an answer of the engine, none a formula."""
+"""Changes with which a load would be held: every suggestion is an answer of the engine, none a formula."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ Trials = Callable[[Model, Settings], Iterable[Steps]]
 
 
 class Fix(NamedTuple):
-    """One change with which the load is held. options: as they are added to the command; why: what then is."""
+    """A change that makes room. options: as they are added to the command; why: what is then."""
 
     options: str
     why: str

@@ -32,8 +32,9 @@ class Both(NamedTuple):
 class Least(NamedTuple):
     """memory: bytes for the cache on each GPU, None where no memory is enough; room: of them that there are.
     share, flag: of the GPU's memory and what the engine calls it, None where it has none. gpus: of the kind
-    that was named. seqs: max_num_seqs, where the engine takes it. pools: that share the requests. why: what keeps the GPU's part from being
-    answered."""
+    that was named. seqs: max_num_seqs, where the engine takes it. pools: that share the requests. why: what
+    keeps the GPU's part from being answered.
+    """
 
     tokens: int
     requests: int

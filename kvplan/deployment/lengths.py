@@ -1,4 +1,4 @@
-"""Answers side by side by length: what one server holds of several lengths, and the longest that it starts for."""
+"""What one server holds of several lengths, and the longest length that it starts for."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
 """Requests of several lengths at once, without a workload's file: ``-n 20 -t 2k,8k:5,32k:1``.
 
 A mix is held where the shares of one pool that its requests take (`kvplan.engines.budget.sharing`) come to no
-more than 1, with the largest excess that the prompt of one of them needs beyond. Requests of one length are no
-mix: the engine's own count of them stands.
+more than 1, with the largest excess that the prompt of one of them needs beyond. Requests of one length are
+no mix: the engine's own count of them stands.
 """
 
 from __future__ import annotations

@@ -40,7 +40,9 @@ class Ran(NamedTuple):
 
 def ran(*words: str) -> Ran:
     """What ``kvplan WORDS`` writes and returns."""
-    out, err = (io.TextIOWrapper(io.BytesIO(), encoding="utf-8", newline="\n", write_through=True) for _ in "oe")
+    out, err = (
+        io.TextIOWrapper(io.BytesIO(), encoding="utf-8", newline="\n", write_through=True) for _ in "oe"
+    )
     with redirect_stdout(out), redirect_stderr(err):
         code = run(list(words))
     texts = []
@@ -90,7 +92,9 @@ def by_command(asked: Asked, told: SizeResult, folder: Path) -> Figures:
 
 def by_agent(asked: Asked, told: SizeResult, folder: Path) -> Figures:
     """The tool of an agent."""
-    found = agents.answered("size", {"model": asked.model, "options": {"engine": asked.engine, **asked.options}})
+    found = agents.answered(
+        "size", {"model": asked.model, "options": {"engine": asked.engine, **asked.options}}
+    )
     return {**figures(found.data), "code": found.code}
 
 
@@ -215,7 +219,11 @@ def by_check(asked: Asked, told: SizeResult, folder: Path) -> Figures | None:
     """``kvplan check PLAN`` of the file that the page writes."""
     found = ran("check", str(plan_file(asked, folder)), "--json")
     (plan,) = found.data["plans"]
-    facts = {fact["name"]: fact["value"] for fact in plan["facts"]} if isinstance(plan["facts"], list) else plan["facts"]
+    facts = (
+        {fact["name"]: fact["value"] for fact in plan["facts"]}
+        if isinstance(plan["facts"], list)
+        else plan["facts"]
+    )
     codes = [one["code"] for one in plan["findings"] if one["severity"] == "error"]
     said = {
         "likely": facts.get("max_requests"), "safe": facts.get("safe_max_requests"),

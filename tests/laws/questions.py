@@ -21,7 +21,17 @@ BUILT = (
     "mixtral-8x7b phi-4 gemma-3-27b granite-4.0-h-tiny falcon-h1-7b deepseek-v2-lite lfm2-1.2b"
 ).split()
 """Models that people run as GGUF builds."""
-VLLM = ("vllm", "vllm", "vllm@0.33", "vllm@0.32", "vllm@0.27", "vllm@0.19", "vllm@0.14", "vllm@0.11", "vllm@0.9")
+VLLM = (
+    "vllm",
+    "vllm",
+    "vllm@0.33",
+    "vllm@0.32",
+    "vllm@0.27",
+    "vllm@0.19",
+    "vllm@0.14",
+    "vllm@0.11",
+    "vllm@0.9",
+)
 ENGINES = (
     *VLLM, "sglang", "sglang", "sglang@0.5.12", "sglang@0.4.10", "trtllm", "trtllm", "llamacpp", "llamacpp", "tgi",
 )  # fmt: skip
@@ -29,7 +39,11 @@ GPUS = "h100 h200 a100-sxm-80gb l40s b200 mi300x rtx-4090 rtx-3090 a10g l4 rtx-5
 SMALL_GPUS = "rtx-4090 rtx-3090 rtx-3060-12gb h100 l40s rtx-5090 rtx-4060-ti-16gb a10g m3-max-128gb".split()
 _CACHES = {"vllm": ("fp8", "fp8_e5m2"), "sglang": ("fp8_e4m3", "fp8_e5m2"), "trtllm": ("fp8",),
            "llamacpp": ("q8_0", "q4_0"), "tgi": ("fp8_e4m3fn",)}  # fmt: skip
-_SHARES = {"vllm": "gpu_memory_utilization", "sglang": "mem_fraction_static", "trtllm": "free_gpu_memory_fraction"}
+_SHARES = {
+    "vllm": "gpu_memory_utilization",
+    "sglang": "mem_fraction_static",
+    "trtllm": "free_gpu_memory_fraction",
+}
 _BUILDS = ("q4_k_m", "q4_k_m", "q8_0", "q5_k_m", "q3_k_m", "iq4_xs")
 _LENGTHS = (1, 100, 512, 1000, 2048, 4096, 6000, 8192, 16384, 20000, 32768, 65536, 131072)
 _NUMBERS = (1, 1, 1, 2, 4, 8, 16, 32, 60, 100, 250)

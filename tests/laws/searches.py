@@ -122,7 +122,9 @@ def _least_pairs(asked: Asked, told: SizeResult, found: Figures) -> Iterator[tup
     if gpus is not None and gpus["likely"] is not None and asked.engine != "llamacpp":
         each = asked.options.get("pipeline_parallel_size", 1) * asked.options.get("data_parallel_size", 1)
         ways = [width for width in WIDTHS if gpus["likely"] % (width * each) == 0]
-        tried = [asked.asking(gpu=f"{gpus['likely']}x{kind_of(asked)}", tensor_parallel_size=one) for one in ways]
+        tried = [
+            asked.asking(gpu=f"{gpus['likely']}x{kind_of(asked)}", tensor_parallel_size=one) for one in ways
+        ]
         assert tried
         yield None, next((one for one in tried if size_of(one).verdict in HELD), tried[0])
         if told.verdict in HELD:
@@ -147,10 +149,16 @@ def by_fits(asked: Asked, told: SizeResult, folder: Path) -> Figures | None:
     if row is None:
         assert told.verdict not in HELD or "layers_on_host" in told.settings, "fits has no row"
         return None
-    again = asked._replace(model=row.checkpoint).asking(tensor_parallel_size=None, max_num_seqs=row.max_num_seqs)
+    again = asked._replace(model=row.checkpoint).asking(
+        tensor_parallel_size=None, max_num_seqs=row.max_num_seqs
+    )
     same = size_of(again)
     assert same.capacity is not None
     assert (row.requests, row.safe_requests) == (same.capacity.requests, same.capacity.safe_requests), again
     assert same.weights is not None
     assert row.weights_bytes == same.weights.bytes_per_gpu
-    return {} if row.checkpoint != asked.model or row.max_num_seqs else {"likely": row.requests, "safe": row.safe_requests}
+    return (
+        {}
+        if row.checkpoint != asked.model or row.max_num_seqs
+        else {"likely": row.requests, "safe": row.safe_requests}
+    )
