@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, overload
 
 from kvplan.api.arguments import check_each, check_type, takes
 from kvplan.api.asked import Asked
+from kvplan.api.choosing import usual_engine
 from kvplan.api.helps import with_ways_out
 from kvplan.api.load import MODEL, ModelLike, gpus_of, load_gpu, load_model
 from kvplan.api.options import (
@@ -20,7 +21,7 @@ from kvplan.api.options import (
     parse_length,
     parse_number,
 )
-from kvplan.engines import check_options, default_engine
+from kvplan.engines import check_options
 from kvplan.engines.base import Choice
 from kvplan.engines.budget import choose
 from kvplan.engines.doors import head_of, through
@@ -74,7 +75,8 @@ def size(
     requests: int | None = None,
 ) -> SizeResult: ...
 def size(model: ModelLike | Plan, *, engine: str | None = None, **options: Any) -> SizeResult:
-    """How much cache the model takes under an engine: vLLM where none is named, llama.cpp for a GGUF file.
+    """How much cache the model takes under an engine. Where none is named: vLLM; llama.cpp for a
+    GGUF file or build (``quantization="q4_k_m"``) and on a Mac; Ollama for a name of its library.
 
     The keywords are the long option names with underscores (``tokens``, ``requests``,
     ``tensor_parallel_size``, ``kv_cache_dtype``, ``kv_cache_memory`` …: see kvplan.settings.Settings);
@@ -97,9 +99,9 @@ def size(model: ModelLike | Plan, *, engine: str | None = None, **options: Any) 
     if isinstance(model, str):
         model = named_in(head_of(named), model)
     loaded = load_model(model, weights_from=options.pop("weights_from", None))
-    choice = named or choose(default_engine([loaded]))
     media = {name: options.pop(name) for name in MEDIA if name in options}
     settings = make_settings(**options)
+    choice = named or choose(usual_engine([loaded], settings.quantization, (settings.gpu,)))
     check_options((choice.engine,), settings)
     if media:
         from kvplan.architectures.media.request import with_media

@@ -35,9 +35,14 @@ def run(words: list[str], given: Given) -> Answer:
     lines: list[Held] = []
     typed: list[dict[str, Any]] = []
     wrong: list[KvplanError] = []
+    lead: list[Choice] = []
     for options in machines(given):
         try:
             asked = question(words, options)
+            if lead and asked.choices[0].engine.name != lead[0].engine.name:  # one for the whole table
+                options = {**options, "engine": lead[0].engine.name}
+                asked = question(words, options)
+            lead = lead or asked.choices
         except KvplanError as error:
             if error.code != "bad-setting":
                 raise
