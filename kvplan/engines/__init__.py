@@ -10,9 +10,10 @@ from kvplan.engines.doors import DOORS, door_of
 from kvplan.engines.folders import having
 from kvplan.engines.options import RETENTION, EngineOption
 from kvplan.engines.shared_options import check_shared
-from kvplan.engines.traits import traits_of
+from kvplan.engines.traits import traits_of, usual_on
 from kvplan.errors import KvplanError, did_you_mean
-from kvplan.model import Model
+from kvplan.gpu import Gpu
+from kvplan.model import Model, is_gguf_build
 from kvplan.record import replace
 from kvplan.settings import Settings
 
@@ -83,11 +84,16 @@ def own_settings(engine: Engine, settings: Settings) -> Settings:
     return settings
 
 
-def default_engine(models: Iterable[Model]) -> str:
+def default_engine(
+    models: Iterable[Model], quantization: str | None = None, gpus: Iterable[Gpu | None] = ()
+) -> str:
     """The engine whose rules count where none is named: llama.cpp where a model is a GGUF file, or the name
-    of one."""
+    of one, and where weights are asked for as a build of such files; on Macs what people run there."""
     named = any(model.is_gguf or model.gguf_mixture for model in models)
-    return GGUF_ENGINE if named else DEFAULT_ENGINE
+    if named or (quantization is not None and is_gguf_build(quantization)):
+        return GGUF_ENGINE
+    usual = {None if gpu is None else usual_on(gpu) for gpu in gpus}
+    return (usual.pop() if len(usual) == 1 else None) or DEFAULT_ENGINE
 
 
 def check_options(engines: Iterable[Engine], settings: Settings) -> None:
