@@ -14,7 +14,7 @@ from kvplan.deployment.resolve import Deployment, resolve
 from kvplan.engines import own_settings
 from kvplan.engines.base import LIKELY, SAFE
 from kvplan.engines.budget import TOO_LITTLE, in_safe_pool
-from kvplan.engines.budget.sharing import usable_blocks
+from kvplan.engines.budget.sharing import usable_bytes
 from kvplan.errors import KvplanError
 from kvplan.record import changed, record, replace
 from kvplan.results import (
@@ -122,7 +122,7 @@ def _agreeing(settings: Settings, found: SizeResult, likely: Counted) -> SizeRes
     pool, per_gpu = found.pool, found.per_gpu
     if pool is None or not pool.bytes_per_block or not per_gpu.kv_bytes:
         return found
-    usable = usable_blocks(found) * pool.bytes_per_block
+    usable = usable_bytes(found)
     if settings.requests <= likely.each:
         held = min(per_gpu.kv_bytes, usable)
     elif likely.each < pool.max_num_seqs:
