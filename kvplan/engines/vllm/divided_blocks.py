@@ -12,17 +12,23 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from math import gcd
+from typing import TYPE_CHECKING
 
 from kvplan.engines.base import Version, parse_version
-from kvplan.engines.block_refusal import block_refusal
-from kvplan.engines.undivided import undivided_refusal
 from kvplan.engines.vllm.options import VllmOptions
 from kvplan.engines.vllm.resolve import Resolved
+from kvplan.later import later
 from kvplan.model import Model
 from kvplan.results import Refusal
 from kvplan.settings import Layout
 from kvplan.weights.ranks import SMALLEST_BLOCK, ExpertBlocks, Parallel
 from kvplan.weights.shares import Cut, Side
+
+if TYPE_CHECKING:
+    from kvplan.engines import block_refusal as blocks
+    from kvplan.engines import undivided
+else:
+    blocks, undivided = later("kvplan.engines", "block_refusal undivided")
 
 _REFINES, _PADS = (0, 29), (0, 31)
 """Since when scales of experts are repeated over smaller blocks; since when kernels asked for by name pad."""
@@ -38,6 +44,8 @@ _GROUPED = ("awq", "compressed-tensors")
 
 def divided_refusal(model: Model, settings: Layout, resolved: Resolved, version: str) -> Refusal | None:
     """The first matrix of which a rank would have a part of a block, where vLLM stops at it."""
+    if not (settings.quantization or model.quantization):
+        return None
     release = parse_version(version)[:2]
 
     def stops(cut: Cut, method: str) -> bool:
@@ -51,13 +59,15 @@ def divided_refusal(model: Model, settings: Layout, resolved: Resolved, version:
         return not (method == "fp8" and _runs(cut, settings, resolved, release))
 
     whole_experts = "" if settings.enable_expert_parallel else "--enable-expert-parallel"
-    return block_refusal(model, settings, resolved.tp, _divided(settings), stops, whole_experts)
+    return blocks.block_refusal(model, settings, resolved.tp, _divided(settings), stops, whole_experts)
 
 
 def part_refusal(model: Model, settings: Layout, resolved: Resolved, _version: str = "") -> Refusal | None:
     """A matrix of the decoder of which the ranks would have unequal parts (`kvplan.engines.undivided`), in
     every release."""
-    return undivided_refusal(model, settings, resolved.tp, _divided(settings))
+    if resolved.tp == 1:
+        return None
+    return undivided.undivided_refusal(model, settings, resolved.tp, _divided(settings))
 
 
 def _divided(settings: Layout) -> Callable[[int], Parallel]:
