@@ -10,11 +10,11 @@ from kvplan.later import later
 from kvplan.model import Model
 from kvplan.results import Refusal
 from kvplan.settings import Layout
-from kvplan.weights.ranks import Parallel
 
 if TYPE_CHECKING:
     from kvplan.architectures import weights as stored
     from kvplan.weights import shares
+    from kvplan.weights.ranks import Parallel
 else:
     stored = later("kvplan.architectures", "weights")
     shares = later("kvplan.weights", "shares")

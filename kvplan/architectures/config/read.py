@@ -18,7 +18,6 @@ from kvplan.architectures.config.facts import (
     plain_numbers,
     quant_object,
     quantisation,
-    stated_dtype,
 )
 from kvplan.architectures.config.overlays import with_overlays
 from kvplan.architectures.config.quant_file import QUANT_KEY
@@ -65,7 +64,7 @@ def read_config(
         model_type=part.model_type,
         architecture=first_architecture(raw),
         runs=runs_of(plain),
-        dtype=stated_dtype(part),
+        dtype=part.stated_dtype,
         max_model_len=length,
         num_attention_heads=heads,
         hidden_size=hidden,

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from kvplan.architectures.config.activation_shape import num_experts
 from kvplan.engines.kv_support import minor_of
 from kvplan.engines.vllm.architectures import NO_PIPELINE
 from kvplan.engines.vllm.heads import keeps_latent, lead_attention
@@ -22,9 +21,11 @@ from kvplan.results import Refusal
 from kvplan.settings import Layout, further_ranks
 
 if TYPE_CHECKING:
+    from kvplan.architectures.config import activation_shape
     from kvplan.engines.vllm import encoders as towers
 else:
     towers = later("kvplan.engines.vllm", "encoders")
+    activation_shape = later("kvplan.architectures.config", "activation_shape")
 
 
 def heads_refusal(model: Model, resolved: Resolved, version: str) -> Refusal | None:
@@ -132,7 +133,7 @@ def _unreplicated(model: Model, part: Part, tp: int) -> str | None:
 def experts_refusal(model: Model, settings: Layout) -> Refusal | None:
     """vllm/config/model.py, _verify_with_expert_parallelism (0.8 and later): it looks at the text config's
     own keys, so that DBRX, whose experts are counted one level deeper, is refused too."""
-    if not settings.enable_expert_parallel or not model.config or num_experts(model):
+    if not settings.enable_expert_parallel or not model.config or activation_shape.num_experts(model):
         return None
     return Refusal(
         "expert-parallel",

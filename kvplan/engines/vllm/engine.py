@@ -62,11 +62,11 @@ from kvplan.results import (
     Total,
 )
 from kvplan.settings import HEAD_METHODS, Key, Layout, Settings, further_ranks
-from kvplan.weights.formats import Kernel
 
 if TYPE_CHECKING:
     from kvplan.engines.vllm import expert_kernels as kernels
     from kvplan.engines.vllm import rocm, state_graphs, trials
+    from kvplan.weights.formats import Kernel
 else:
     kernels, rocm, state_graphs, trials = later(
         "kvplan.engines.vllm", "expert_kernels rocm state_graphs trials"

@@ -18,12 +18,13 @@ from kvplan.later import later
 from kvplan.model import Model
 from kvplan.results import Refusal
 from kvplan.settings import Layout
-from kvplan.weights.formats import MXFP8
 
 if TYPE_CHECKING:
     from kvplan.architectures import weights as stored
+    from kvplan.weights import formats
 else:
     stored = later("kvplan.architectures", "weights")
+    formats = later("kvplan.weights", "formats")
 
 LEAST_CAPABILITY: dict[str, tuple[tuple[Version, tuple[int, int]], ...]] = {
     **dict.fromkeys(("mxfp4", "fbgemm_fp8", "experts_int8"), (((0,), (8, 0)),)),
@@ -49,7 +50,7 @@ def _method(model: Model, settings: Layout, capability: tuple[int, int]) -> str:
     inventory = stored.sources_of(model).inventory
     tensors = () if inventory is None else inventory.tensors()
     forms = {tensor.form for _, tensor in tensors if tensor.form is not None}
-    if MXFP8 in forms:
+    if formats.MXFP8 in forms:
         return "modelopt_mxfp8"
     bits = {form.bits for form in forms}
     return "modelopt" if bits == {8} else "modelopt_mixed" if bits == {4, 8} else "modelopt_fp4"

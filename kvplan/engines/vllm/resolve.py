@@ -9,7 +9,6 @@ from kvplan.engines.vllm.class_roles import is_pooling, mamba_mode, sees_whole_i
 from kvplan.engines.vllm.defaults import Batch, Device, Lengths, batch_of, device_of, lengths_of, model_dtype
 from kvplan.engines.vllm.draft_layers import AHEAD, beyond, draft_layers_of, retained
 from kvplan.engines.vllm.dtypes import asked_word, cache_word, state_dtype
-from kvplan.engines.vllm.multimodal import text_only
 from kvplan.engines.vllm.options import VllmOptions
 from kvplan.engines.vllm.runner import V2, runner_of
 from kvplan.engines.vllm.versions import Rules
@@ -20,9 +19,10 @@ from kvplan.record import record
 from kvplan.settings import EAGLE_LIKE, Layout
 
 if TYPE_CHECKING:
-    from kvplan.engines.vllm import draft_lengths, whole_items
+    from kvplan.engines.vllm import draft_lengths, multimodal, whole_items
 else:
     draft_lengths, whole_items = later("kvplan.engines.vllm", "draft_lengths whole_items")
+    multimodal = later("kvplan.engines.vllm", "multimodal")
 
 
 @record()
@@ -80,7 +80,7 @@ def resolve(model: Model, settings: Layout, rules: Rules) -> Resolved:
     caching = by_default if settings.enable_prefix_caching is None else settings.enable_prefix_caching
     lengths = lengths_of(model, settings, rules)
     prefix = sees_whole_items(model, rules)
-    prefix = prefix and not (rules.prefix_for_items and text_only(model, settings))
+    prefix = prefix and not (rules.prefix_for_items and multimodal.text_only(model, settings))
     batch = batch_of(
         settings,
         device,
