@@ -53,6 +53,8 @@ def runs_of(layers: Iterable[Layer]) -> tuple[LayerRun, ...]:
 
 GGUF_HEADER = "gguf header"
 """`Provenance.how` of a model that a GGUF file describes."""
+FOREIGN_CLASS = "class_of_other_type"
+"""The fact of a class whose own type reads other layers from the file, or none."""
 GGUF_MIXTURE = "gguf_mixture"
 """The fact of a model that is known to be a GGUF file of that mixture, by its name alone."""
 _GGUF_BUILD = re.compile(r"(?:ud[-_])?(?:i?q|tq)\d\w*|mxfp4_moe|b?f16|f32", re.ASCII | re.IGNORECASE)

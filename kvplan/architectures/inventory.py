@@ -3,21 +3,26 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from kvplan.architectures.blocks.frame import blocks
 from kvplan.architectures.config.defaults import class_facts
-from kvplan.architectures.config.drafts import drafts_of, how_many
-from kvplan.architectures.config.facts import stated_dtype
-from kvplan.architectures.config.read import own_layers
 from kvplan.architectures.config.text_part import TextPart, find_text_part
-from kvplan.architectures.draft_tensors import draft_blocks
 from kvplan.architectures.lineages import lineage_of, lineages
-from kvplan.architectures.quantised import quantisation_of
 from kvplan.architectures.registry import Decoder, DecoderRule
 from kvplan.errors import KvplanError
+from kvplan.later import later
 from kvplan.weights.inventory import Block, Inventory
-from kvplan.weights.quantisation import quantised
+from kvplan.weights.quantisation import UNQUANTISED, Quantisation, quantised
+
+if TYPE_CHECKING:
+    from kvplan.architectures import draft_tensors
+    from kvplan.architectures import quantised as formats
+    from kvplan.architectures.config import drafts as drafts_rules
+    from kvplan.architectures.config import read
+else:
+    draft_tensors, formats = later("kvplan.architectures", "draft_tensors quantised")
+    drafts_rules, read = later("kvplan.architectures.config", "drafts read")
 
 
 def known_decoders() -> list[str]:
@@ -32,11 +37,11 @@ def inventory_of(raw: Mapping[str, Any], *, hf_quant_config: Mapping[str, Any] |
     unknown-quantization.
     """
     part = find_text_part(raw)
-    quantisation = quantisation_of(part, hf_quant_config)
+    quantisation = _quantisation(part, hf_quant_config)
     whole = lineage_of(part.top.model_type).whole
     if whole is not None:
         ends, layers = whole(part)
-        return quantised(Inventory(tuple(ends), layers, dtype=stated_dtype(part)), quantisation)
+        return quantised(Inventory(tuple(ends), layers, dtype=part.stated_dtype), quantisation)
     made = _rule(part)(part.view)
     ends = made.frame.ends(part.view, _wrapper_ties(part))
     for level in part.levels[:-1] or (part.levels if _beside(part) else ()):
@@ -46,16 +51,23 @@ def inventory_of(raw: Mapping[str, Any], *, hf_quant_config: Mapping[str, Any] |
         ends += tower(level.raw, part.view)
     layers = blocks(made.frame.layers, made.layers)
     drafts = _drafts(part, made)
-    return quantised(Inventory(tuple(ends), layers, drafts, stated_dtype(part)), quantisation)
+    return quantised(Inventory(tuple(ends), layers, drafts, part.stated_dtype), quantisation)
+
+
+def _quantisation(part: TextPart, hf_quant_config: Mapping[str, Any] | None) -> Quantisation:
+    keys = ("quantization_config", "compression_config")
+    if hf_quant_config is None and not any(level.raw.get(key) for level in part.levels for key in keys):
+        return UNQUANTISED
+    return formats.quantisation_of(part, hf_quant_config)
 
 
 def _drafts(part: TextPart, made: Decoder) -> tuple[Block, ...]:
     """The prediction layers' tensors: as many and as built as the cache's rule says."""
-    if not how_many(part):
+    if part.prediction is None or not drafts_rules.how_many(part):
         return ()
-    layers = own_layers(part)
-    drafts = drafts_of(part, layers)
-    return draft_blocks(part.view, made, layers, drafts) if drafts else ()
+    layers = read.own_layers(part)
+    drafts = drafts_rules.drafts_of(part, layers)
+    return draft_tensors.draft_blocks(part.view, made, layers, drafts) if drafts else ()
 
 
 def _wrapper_ties(part: TextPart) -> bool | None:

@@ -9,14 +9,14 @@ from kvplan.architectures.blocks.frame import Frame
 from kvplan.architectures.blocks.parts import Tensors
 from kvplan.architectures.config.custom_types import CustomType
 from kvplan.architectures.config.view import ConfigView
-from kvplan.architectures.media.rule import Rule as MediaRule
-from kvplan.architectures.prediction import Prediction
 from kvplan.model import EncoderInput, Layer
 from kvplan.record import record
 from kvplan.weights.inventory import Block, Placed
 
 if TYPE_CHECKING:
     from kvplan.architectures.config.text_part import TextPart
+    from kvplan.architectures.media.rule import Rule as MediaRule
+    from kvplan.architectures.prediction import Prediction
 
 LayersRule = Callable[[ConfigView], list[Layer]]
 """A config's layers, and what each keeps."""

@@ -9,14 +9,14 @@ from typing import Any
 
 from kvplan.architectures.config.quant_file import split_quant
 from kvplan.architectures.inventory import inventory_of
-from kvplan.architectures.while_loading import while_loading
 from kvplan.errors import KvplanError, RefusedError
 from kvplan.model import Model, is_gguf_build
 from kvplan.record import replace
 from kvplan.weights.by_name import Shape
 from kvplan.weights.facts import Index, WeightSources, no_source
+from kvplan.weights.formats import FP8_TENSOR, bnb_4bit
 from kvplan.weights.inventory import Inventory
-from kvplan.weights.quantisation import quantised
+from kvplan.weights.quantisation import Modules, Quantisation, quantised
 from kvplan.weights.stored import Checkpoint
 
 NO_INVENTORY = frozenset(
@@ -178,3 +178,37 @@ def _same(own: str, asked: str) -> bool:
     (vllm/model_executor/layers/quantization/__init__.py)."""
     first, second = (_OF_A_MODEL.sub("", word.replace("-", "_").split("_marlin")[0]) for word in (own, asked))
     return first == second or any({first, second} <= names for names in _ONE_METHOD)
+
+
+FP8, BITSANDBYTES = "fp8", "bitsandbytes"
+_METHODS = {
+    FP8: Quantisation(FP8, FP8_TENSOR),
+    BITSANDBYTES: Quantisation(BITSANDBYTES, bnb_4bit(double=False)),
+}
+_TOWERS = Modules(inside=("vision_tower.", "audio_tower.", "embed_vision.", "embed_audio."))
+_OF_TRANSFORMERS = ("gemma3n", "qwen2_audio")
+"""Model types whose towers are transformers' own modules, which no method knows (gemma3n_mm.py,
+qwen2_audio.py)."""
+_WHOLE = 64
+"""Gemma 4's towers are quantised where these divide both of their widths (gemma4_mm.py,
+quantizable, 0.24 to 0.33)."""
+
+
+def while_loading(model: Model, quantization: str) -> Quantisation | None:
+    """The method of that name for 16 bit weights as they load, and which modules it leaves; None for a word
+    that names none (vllm-project/vllm model_executor/layers/quantization: fp8.py, bitsandbytes.py)."""
+    method = _METHODS.get(quantization)
+    if method is not None and _leaves_towers(model, quantization):
+        return replace(method, rules=((_TOWERS, None), *method.rules))
+    return method
+
+
+def _leaves_towers(model: Model, quantization: str) -> bool:
+    config = model.config or {}
+    if config.get("model_type") in _OF_TRANSFORMERS:
+        return True
+    tower = config.get("vision_config")
+    if config.get("model_type") != "gemma4" or quantization != FP8 or not isinstance(tower, dict):
+        return False
+    widths = (tower.get("hidden_size"), tower.get("intermediate_size"))
+    return any(isinstance(width, int) and width % _WHOLE for width in widths)

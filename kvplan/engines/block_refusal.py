@@ -3,14 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import TYPE_CHECKING
 
-from kvplan.architectures.weights import served_sources
 from kvplan.errors import KvplanError
+from kvplan.later import later
 from kvplan.model import Model
 from kvplan.results import Refusal
 from kvplan.settings import Layout
-from kvplan.weights.ranks import Parallel
-from kvplan.weights.shares import Cut, cuts
+
+if TYPE_CHECKING:
+    from kvplan.architectures import weights as stored
+    from kvplan.weights import shares
+    from kvplan.weights.ranks import Parallel
+else:
+    stored = later("kvplan.architectures", "weights")
+    shares = later("kvplan.weights", "shares")
 
 
 def is_assumed(model: Model, settings: Layout) -> bool:
@@ -32,7 +39,7 @@ def block_refusal(
     settings: Layout,
     tp: int,
     divided: Callable[[int], Parallel],
-    stops: Callable[[Cut, str], bool],
+    stops: Callable[[shares.Cut, str], bool],
     whole_experts: str,
 ) -> Refusal | None:
     """The first cut that stops the engine, or None.
@@ -41,13 +48,13 @@ def block_refusal(
     of weights of that method. whole_experts: the option that leaves experts whole, "" where it is set.
     """
     try:
-        inventory = served_sources(model, settings.quantization).inventory
+        inventory = stored.served_sources(model, settings.quantization).inventory
         if inventory is None or not inventory.quantisation:
             return None
         method = inventory.quantisation
 
-        def first(ranks: int) -> Cut | None:
-            return next((cut for cut in cuts(inventory, divided(ranks)) if stops(cut, method)), None)
+        def first(ranks: int) -> shares.Cut | None:
+            return next((cut for cut in shares.cuts(inventory, divided(ranks)) if stops(cut, method)), None)
 
         cut = first(tp)
         if cut is None:

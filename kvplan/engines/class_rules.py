@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from kvplan.architectures.config.claims import FOREIGN_CLASS
 from kvplan.errors import KvplanError
-from kvplan.model import Model
+from kvplan.model import FOREIGN_CLASS, Model
 from kvplan.results import Refusal
 
 

@@ -37,9 +37,11 @@ def undivided_refusal(
 
     divided: how the weights lie over so many tensor-parallel ranks.
     """
+    if tp == 1:
+        return None
     try:
         inventory = served_sources(model, settings.quantization).inventory
-        if inventory is None or tp == 1:
+        if inventory is None:
             return None
         found = uneven(inventory, divided(tp))
         if found is None:

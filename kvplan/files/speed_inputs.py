@@ -9,10 +9,10 @@ from kvplan.architectures.weights import served_sources
 from kvplan.assumption import Assumptions
 from kvplan.files.speed import speed_assumptions
 from kvplan.model import Model
-from kvplan.weights import no_source
+from kvplan.weights.facts import no_source
 
 if TYPE_CHECKING:
-    from kvplan.weights import Inventory
+    from kvplan.weights.inventory import Inventory
 
 
 def speed_inputs(model: Model, quantization: str | None = None) -> tuple[Inventory, int, Assumptions]:

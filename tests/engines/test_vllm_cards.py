@@ -9,7 +9,7 @@ import pytest
 from kvplan.architectures.inventory import inventory_of
 from kvplan.dtypes import scalar
 from kvplan.errors import KvplanError
-from kvplan.weights import Parallel, bytes_by_stage, parameters_by_stage
+from kvplan.weights.ranks import Parallel, bytes_by_stage, parameters_by_stage
 from tests.engines.vllm_card_cases import GPUS, MEMORY
 from tests.engines.vllm_cases import Case
 from tests.engines.vllm_compare import check, ours

@@ -24,8 +24,8 @@ from kvplan.architectures.lineages import lineages
 from kvplan.architectures.weights import unquantised
 from kvplan.dtypes import BFLOAT16
 from kvplan.model import Model
-from kvplan.weights import Inventory, Parallel
-from kvplan.weights.ranks import block_bytes
+from kvplan.weights.inventory import Inventory
+from kvplan.weights.ranks import Parallel, block_bytes
 from kvplan.weights.stored import has_drafts
 from tests.engines.test_vllm_live import RELEASE
 from tests.engines.vllm_class_cases import MADE

@@ -12,7 +12,7 @@ from typing import Any
 
 from kvplan.architectures.inventory import inventory_of
 from kvplan.dtypes import scalar
-from kvplan.weights import Parallel, bytes_by_stage, parameters_by_stage
+from kvplan.weights.ranks import Parallel, bytes_by_stage, parameters_by_stage
 from tests.engines.vllm_cases import CONFIGS, GIB, Case, Config, Options, question
 from tests.engines.vllm_own_cases import OWN
 from tests.engines.vllm_release_compare import verdict

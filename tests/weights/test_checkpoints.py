@@ -22,7 +22,9 @@ from kvplan.files.safetensors_header import (
     read_file_header,
 )
 from kvplan.files.sources import open_model
-from kvplan.weights import ALONE, Checkpoint, Index, Parallel, Stored, WeightSources, weights_per_rank
+from kvplan.weights.facts import Index, WeightSources, weights_per_rank
+from kvplan.weights.ranks import ALONE, Parallel
+from kvplan.weights.stored import Checkpoint, Stored
 from tests.weights.checkpoints import TINY_LLAMA, header_of, llama_tensors, write_checkpoint, write_file
 
 

@@ -12,10 +12,10 @@ from hypothesis import strategies as st
 import kvplan
 from kvplan.results import SizeResult
 from kvplan.units import GIB
-from kvplan.weights import Parallel
 from kvplan.weights.expanded import expanded_bytes, repeated_scales, whole_zero_points
 from kvplan.weights.formats import Format, grouped
 from kvplan.weights.inventory import Block, Dim, Inventory, Role, Split, Tensor
+from kvplan.weights.ranks import Parallel
 
 BLOCKS = Format("fp8, blocks of 128 × 128", 8, (128, 128), 4)
 CHANNELS = Format("fp8", 8, (1, 0), 4)

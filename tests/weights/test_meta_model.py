@@ -11,7 +11,8 @@ from kvplan.architectures.weights import sources_of_config
 from kvplan.dtypes import BFLOAT16
 from kvplan.errors import KvplanError
 from kvplan.files.meta_model import tensors_on_meta
-from kvplan.weights import ALONE, Parallel, weights_per_rank
+from kvplan.weights.facts import weights_per_rank
+from kvplan.weights.ranks import ALONE, Parallel
 from tests.weights.checkpoints import TINY_LLAMA, llama_tensors
 
 pytest.importorskip("torch", reason="the extra gpu is not installed")

@@ -10,11 +10,11 @@ from kvplan.architectures.weights import sources_of
 from kvplan.dtypes import BFLOAT16
 from kvplan.errors import KvplanError
 from kvplan.files.cards.find import load_card
-from kvplan.weights import Checkpoint, Inventory, Parallel, Stored, bytes_by_stage
 from kvplan.weights.by_name import Shape, bytes_by_name
-from kvplan.weights.inventory import Dim, Role, Split
+from kvplan.weights.inventory import Dim, Inventory, Role, Split
 from kvplan.weights.parts import Part, part_of
-from kvplan.weights.ranks import on_rank
+from kvplan.weights.ranks import Parallel, bytes_by_stage, on_rank
+from kvplan.weights.stored import Checkpoint, Stored
 
 
 @pytest.mark.parametrize(

@@ -11,10 +11,9 @@ from hypothesis import strategies as st
 from kvplan.dtypes import BFLOAT16, FLOAT32
 from kvplan.engines.vllm.expert_kernels import MARLIN, TRITON
 from kvplan.errors import KvplanError
-from kvplan.weights import ALONE, Parallel, bytes_by_stage, stage_layers
 from kvplan.weights.formats import MXFP4, NVFP4, fp8_block, grouped
 from kvplan.weights.inventory import Block, Dim, Inventory, Place, Placed, Role, Split, Tensor
-from kvplan.weights.ranks import on_rank, tensor_bytes
+from kvplan.weights.ranks import ALONE, Parallel, bytes_by_stage, on_rank, stage_layers, tensor_bytes
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,8 @@ import pytest
 from kvplan.architectures.inventory import inventory_of
 from kvplan.architectures.weights import unquantised
 from kvplan.dtypes import scalar
-from kvplan.weights import Inventory, Parallel, bytes_by_stage, parameters_by_stage
+from kvplan.weights.inventory import Inventory
+from kvplan.weights.ranks import Parallel, bytes_by_stage, parameters_by_stage
 
 SHARED = Path(__file__).resolve().parents[2] / ".." / "shared"
 ANSWERS = SHARED / "data" / "vllm_answers.json"

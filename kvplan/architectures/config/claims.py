@@ -57,9 +57,6 @@ CLASSES = {
 """Classes of public checkpoints of these types, which neither transformers' tables nor ``class_names`` list:
 the repositories' own code, or the names in vLLM's registry (model_executor/models/registry.py, 0.33)."""
 
-FOREIGN_CLASS = "class_of_other_type"
-"""The fact (``Model.facts``) of a class whose own type reads other layers from the file, or none."""
-
 _HEADS = tuple(
     "ForSequenceClassification ForTokenClassification ForQuestionAnswering ForMultipleChoice ForRewardModel"
     " ForProcessRewardModel ForMaskedLM DoubleHeadsModel EncoderModel BidirectionalModel"

@@ -10,7 +10,6 @@ from collections.abc import Mapping
 
 from kvplan.architectures.config.text_part import TextPart
 from kvplan.architectures.config.view import MAX_LAYERS, ConfigView
-from kvplan.architectures.lineages import lineage_of
 from kvplan.architectures.prediction import Prediction
 from kvplan.families import CompressedAttention, Kind, SparseIndexer
 from kvplan.model import Layer, Model
@@ -34,14 +33,9 @@ class Drafts:
     letters: str = ""
 
 
-def prediction_of(part: TextPart) -> Prediction | None:
-    """The row of the model's type: its own word for itself, or the type whose rule reads it."""
-    return lineage_of(part.model_type).prediction or lineage_of(part.view.model_type).prediction
-
-
 def how_many(part: TextPart) -> int:
     """Prediction steps that the engine builds layers for."""
-    rule = prediction_of(part)
+    rule = part.prediction
     if rule is None:
         return 0
     found = part.view.optional_integer(*rule.keys, default=rule.default, lowest=0, highest=MAX_LAYERS)
@@ -56,7 +50,7 @@ def draft_layers(part: TextPart, layers: list[Layer]) -> Layers:
 
 def drafts_of(part: TextPart, layers: list[Layer]) -> Drafts | None:
     """What the config says of prediction layers; None where it has none. layers: the model's own."""
-    view, rule, count = part.view, prediction_of(part), how_many(part)
+    view, rule, count = part.view, part.prediction, how_many(part)
     if rule is None or count == 0 or not layers:
         return None
     if rule.window_only:

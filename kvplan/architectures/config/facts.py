@@ -9,7 +9,6 @@ from kvplan.architectures.config.engine_facts import LENGTH_KEYS, SCALED
 from kvplan.architectures.config.plain import HEADS, WIDTHS
 from kvplan.architectures.config.text_part import TextPart
 from kvplan.architectures.config.view import LARGEST, ConfigView, check_integer
-from kvplan.dtypes import SCALARS, scalar
 from kvplan.errors import KvplanError
 
 # Read only where none of those is there: LED, RWKV, OpenELM.
@@ -31,25 +30,6 @@ _FACT_KEYS = (
     "intermediate_size",
     "moe_intermediate_size",
 )
-
-
-def stated_dtype(part: TextPart) -> str | None:
-    """``dtype`` or ``torch_dtype`` of the file's top, else of the text part, else of what lies between.
-
-    Raises KvplanError(unknown-dtype) for a word that is no element type.
-    """
-    for raw in (part.levels[0].raw, part.levels[-1].raw, *(level.raw for level in part.levels[1:-1])):
-        for key in ("dtype", "torch_dtype"):
-            word = raw.get(key)
-            if word is None or word == "auto":
-                continue
-            if not isinstance(word, str) or len(word) > 60:
-                raise KvplanError(
-                    "bad-config", f"{key} is a {type(word).__name__}, not the name of an element type"
-                )
-            name = scalar(word).name
-            return name if name in SCALARS else word
-    return None
 
 
 def longest_context(part: TextPart) -> int | None:

@@ -7,7 +7,7 @@ from typing import Any
 
 from kvplan.architectures.blocks.custom import states_layers, unknown_decoder
 from kvplan.architectures.blocks.decoder import plain_decoder
-from kvplan.architectures.config.claims import FOREIGN_CLASS, other_type, unclaimed_words
+from kvplan.architectures.config.claims import other_type, unclaimed_words
 from kvplan.architectures.config.class_names import first_architecture
 from kvplan.architectures.config.custom_types import NOT_SIZED
 from kvplan.architectures.config.drafts import draft_layers
@@ -18,7 +18,6 @@ from kvplan.architectures.config.facts import (
     plain_numbers,
     quant_object,
     quantisation,
-    stated_dtype,
 )
 from kvplan.architectures.config.overlays import with_overlays
 from kvplan.architectures.config.quant_file import QUANT_KEY
@@ -29,7 +28,7 @@ from kvplan.architectures.config.view import ConfigView, Sourced
 from kvplan.architectures.lineages import lineage_of
 from kvplan.errors import KvplanError
 from kvplan.families import NoCache, Part
-from kvplan.model import Layer, Model, Provenance, runs_of
+from kvplan.model import FOREIGN_CLASS, Layer, Model, Provenance, runs_of
 from kvplan.record import fields, replace
 
 MAX_KEYS = 20_000
@@ -65,7 +64,7 @@ def read_config(
         model_type=part.model_type,
         architecture=first_architecture(raw),
         runs=runs_of(plain),
-        dtype=stated_dtype(part),
+        dtype=part.stated_dtype,
         max_model_len=length,
         num_attention_heads=heads,
         hidden_size=hidden,

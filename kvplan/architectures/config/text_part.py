@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from kvplan.architectures.config.class_names import OWN_CLASSES, first_architecture, model_type_of
 from kvplan.architectures.config.custom_types import CustomType
 from kvplan.architectures.config.defaults import class_facts, known_model_types
 from kvplan.architectures.config.view import ConfigView
 from kvplan.architectures.lineages import custom_types, lineage_of
+from kvplan.dtypes import SCALARS, scalar
 from kvplan.errors import KvplanError, did_you_mean
 from kvplan.record import record
+
+if TYPE_CHECKING:
+    from kvplan.architectures.prediction import Prediction
 
 MAX_WRAPPERS = 6
 # Classes that read the text part's keys at the top level when there is no text part (transformers 5.23.0:
@@ -68,6 +72,30 @@ class TextPart:
     def model_type(self) -> str:
         """The text part's own word for itself (``kimi_k2``, even where deepseek_v3's rule reads it)."""
         return self.levels[-1].model_type
+
+    @property
+    def prediction(self) -> Prediction | None:
+        """The row of the model's type: its own word for itself, or the type whose rule reads it."""
+        return lineage_of(self.model_type).prediction or lineage_of(self.view.model_type).prediction
+
+    @property
+    def stated_dtype(self) -> str | None:
+        """``dtype`` or ``torch_dtype`` of the file's top, else of the text part, else of what lies between.
+
+        Raises KvplanError(unknown-dtype) for a word that is no element type.
+        """
+        for raw in (self.levels[0].raw, self.levels[-1].raw, *(level.raw for level in self.levels[1:-1])):
+            for key in ("dtype", "torch_dtype"):
+                word = raw.get(key)
+                if word is None or word == "auto":
+                    continue
+                if not isinstance(word, str) or len(word) > 60:
+                    raise KvplanError(
+                        "bad-config", f"{key} is a {type(word).__name__}, not the name of an element type"
+                    )
+                name = scalar(word).name
+                return name if name in SCALARS else word
+        return None
 
 
 def find_text_part(raw: Mapping[str, Any]) -> TextPart:

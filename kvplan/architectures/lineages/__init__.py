@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from functools import cache
 from importlib import import_module
-from os import listdir
+from pathlib import Path
 
 from kvplan.architectures.registry import LINEAGES, Lineage
 
@@ -20,15 +20,14 @@ _NOTHING = Lineage()
 def lineage_of(model_type: str) -> Lineage:
     """What is known of a model type; an empty lineage for a type that has none.
 
-    Files whose name begins as the type does are read first: most questions read one of them.
+    Files whose name begins as the type does are read first, until one has it: most questions read one.
     """
-    found = LINEAGES.get(model_type)
-    if found is None:
-        for name in _files():
-            if model_type.startswith(name.partition("_")[0]):
-                _read(name)
-        found = LINEAGES.get(model_type)
-    return (lineages().get(model_type) or _NOTHING) if found is None else found
+    for name in _files():
+        if model_type in LINEAGES:
+            break
+        if model_type.startswith(name.partition("_")[0]):
+            _read(name)
+    return LINEAGES.get(model_type) or lineages().get(model_type) or _NOTHING
 
 
 def lineages() -> Mapping[str, Lineage]:
@@ -45,8 +44,7 @@ def custom_types() -> list[str]:
 
 @cache
 def _files() -> tuple[str, ...]:
-    found = (name.partition(".") for name in sorted(listdir(*__path__)))
-    return tuple(name for name, _, ending in found if ending == "py" and name != "__init__")
+    return tuple(sorted(file.stem for file in Path(*__path__).glob("[!_]*.py")))
 
 
 @cache

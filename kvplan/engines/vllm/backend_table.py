@@ -13,6 +13,10 @@ QUANTIZED = ("fp8", "int8_per", "int4_per", "nvfp4", "turboquant_")
 TRITON_CACHES = (
     "fp8", "fp8_e4m3", "fp8_e5m2", "int8_per_token_head", "fp8_per_token_head", "int4_per_token_head",
 )  # fmt: skip
+GROUPED, GROUPED_HEADS = "QWEN4_EXP_EXP_QSA_STATE", "QWEN4_EXP_QSA_TRITON"
+"""Backends of index keys of groups of tokens, and of K and V beside them."""
+POOLED, TAIL = "GLM5_NEXT_INDEXER", "KPOOL_TAIL"
+"""Backends of pooled index keys, and of the ring of the open pool."""
 FLASHINFER_PAGES = (16, 32, 64)
 GROUPED_PAGES = (*FLASHINFER_PAGES, 128, 256, 512, 1024)
 """FlashInfer's pages where query heads share K and V on data-centre Blackwell (flashinfer.py,
@@ -99,7 +103,7 @@ BACKENDS: dict[str, Backend] = {
         _only("FLASHINFER_MLA_SPARSE_DSV4", 256),
         Backend("CompressorBackend", (1,)),
         Backend("INKLING_SCONV_SWA", (1,)),
-        Backend("KPOOL_TAIL", (1,)),
+        Backend(TAIL, (1,)),
         Backend("QWEN4_EXP_QSA_TRITON"),
         Backend("QWEN4_EXP_EXP_QSA_STATE", (1,)),
         Backend("DOTS3_NOTE_PADDED_MLA_SPARSE", (64,)),

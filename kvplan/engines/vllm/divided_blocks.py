@@ -12,17 +12,23 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from math import gcd
+from typing import TYPE_CHECKING
 
 from kvplan.engines.base import Version, parse_version
-from kvplan.engines.block_refusal import block_refusal
-from kvplan.engines.undivided import undivided_refusal
 from kvplan.engines.vllm.options import VllmOptions
 from kvplan.engines.vllm.resolve import Resolved
+from kvplan.later import later
 from kvplan.model import Model
 from kvplan.results import Refusal
 from kvplan.settings import Layout
-from kvplan.weights.ranks import SMALLEST_BLOCK, ExpertBlocks, Parallel
-from kvplan.weights.shares import Cut, Side
+
+if TYPE_CHECKING:
+    from kvplan.engines import block_refusal as blocks
+    from kvplan.engines import undivided
+    from kvplan.weights import ranks, shares
+else:
+    blocks, undivided = later("kvplan.engines", "block_refusal undivided")
+    ranks, shares = later("kvplan.weights", "ranks shares")
 
 _REFINES, _PADS = (0, 29), (0, 31)
 """Since when scales of experts are repeated over smaller blocks; since when kernels asked for by name pad."""
@@ -38,33 +44,37 @@ _GROUPED = ("awq", "compressed-tensors")
 
 def divided_refusal(model: Model, settings: Layout, resolved: Resolved, version: str) -> Refusal | None:
     """The first matrix of which a rank would have a part of a block, where vLLM stops at it."""
+    if not (settings.quantization or model.quantization):
+        return None
     release = parse_version(version)[:2]
 
-    def stops(cut: Cut, method: str) -> bool:
+    def stops(cut: shares.Cut, method: str) -> bool:
         if cut.in_groups:
-            known = method in _GROUPED and cut.side is Side.INPUTS
+            known = method in _GROUPED and cut.side is shares.Side.INPUTS
             return known and (not cut.is_expert or (method != "awq" and release >= _GROUPS_OF_EXPERTS))
         if not cut.in_blocks:
             return False
         if not cut.is_expert:  # outputs: fused matrices keep a whole scale for a part of a block
-            return cut.side is Side.INPUTS
+            return cut.side is shares.Side.INPUTS
         return not (method == "fp8" and _runs(cut, settings, resolved, release))
 
     whole_experts = "" if settings.enable_expert_parallel else "--enable-expert-parallel"
-    return block_refusal(model, settings, resolved.tp, _divided(settings), stops, whole_experts)
+    return blocks.block_refusal(model, settings, resolved.tp, _divided(settings), stops, whole_experts)
 
 
 def part_refusal(model: Model, settings: Layout, resolved: Resolved, _version: str = "") -> Refusal | None:
     """A matrix of the decoder of which the ranks would have unequal parts (`kvplan.engines.undivided`), in
     every release."""
-    return undivided_refusal(model, settings, resolved.tp, _divided(settings))
+    if resolved.tp == 1:
+        return None
+    return undivided.undivided_refusal(model, settings, resolved.tp, _divided(settings))
 
 
-def _divided(settings: Layout) -> Callable[[int], Parallel]:
+def _divided(settings: Layout) -> Callable[[int], ranks.Parallel]:
     """How the weights lie over so many tensor-parallel ranks."""
 
-    def over(tp: int) -> Parallel:
-        return Parallel(
+    def over(tp: int) -> ranks.Parallel:
+        return ranks.Parallel(
             tensor_parallel_size=tp,
             data_parallel_size=settings.data_parallel_size,
             enable_expert_parallel=settings.enable_expert_parallel,
@@ -73,15 +83,15 @@ def _divided(settings: Layout) -> Callable[[int], Parallel]:
     return over
 
 
-def expert_blocks(settings: Layout, version: str) -> ExpertBlocks:
+def expert_blocks(settings: Layout, version: str) -> ranks.ExpertBlocks:
     """How experts are kept of which a rank has a part of a block, where the engine starts with it."""
     release = parse_version(version)[:2]
     if VllmOptions.of(settings).moe_backend in _TRITON:
-        return ExpertBlocks.SMALLER if release >= _REFINES else ExpertBlocks.AS_STORED
-    return ExpertBlocks.PADDED if release >= _PADS else ExpertBlocks.AS_STORED
+        return ranks.ExpertBlocks.SMALLER if release >= _REFINES else ranks.ExpertBlocks.AS_STORED
+    return ranks.ExpertBlocks.PADDED if release >= _PADS else ranks.ExpertBlocks.AS_STORED
 
 
-def _runs(cut: Cut, settings: Layout, resolved: Resolved, release: Version) -> bool:
+def _runs(cut: shares.Cut, settings: Layout, resolved: Resolved, release: Version) -> bool:
     """Whether a smaller block divides everything and a kernel that takes it runs; kernels that are asked for
     by name pad a part of whole blocks instead."""
     own = VllmOptions.of(settings)
@@ -97,4 +107,4 @@ def _runs(cut: Cut, settings: Layout, resolved: Resolved, release: Version) -> b
         )
     device = resolved.device
     runs = device.vendor != "nvidia" or device.assumed or device.capability >= _REFINED_ON
-    return release >= _REFINES and runs and gcd(*cut.form.block, cut.size, cut.other) >= SMALLEST_BLOCK
+    return release >= _REFINES and runs and gcd(*cut.form.block, cut.size, cut.other) >= ranks.SMALLEST_BLOCK

@@ -6,18 +6,26 @@ classes' own assertions. Blocks that share a scale are `divided_blocks`.
 
 from __future__ import annotations
 
-from kvplan.architectures.config.activation_shape import num_experts
+from typing import TYPE_CHECKING
+
 from kvplan.engines.kv_support import minor_of
 from kvplan.engines.vllm.architectures import NO_PIPELINE
-from kvplan.engines.vllm.encoders import encoder_heads, undivided_encoder
 from kvplan.engines.vllm.heads import keeps_latent, lead_attention
 from kvplan.engines.vllm.options import VllmOptions
 from kvplan.engines.vllm.resolve import Resolved
 from kvplan.engines.vllm.versions import rules_of
 from kvplan.families import Kind, Mamba2, MultiHeadLatentAttention, Part
+from kvplan.later import later
 from kvplan.model import Model
 from kvplan.results import Refusal
 from kvplan.settings import Layout, further_ranks
+
+if TYPE_CHECKING:
+    from kvplan.architectures.config import activation_shape
+    from kvplan.engines.vllm import encoders as towers
+else:
+    towers = later("kvplan.engines.vllm", "encoders")
+    activation_shape = later("kvplan.architectures.config", "activation_shape")
 
 
 def heads_refusal(model: Model, resolved: Resolved, version: str) -> Refusal | None:
@@ -68,7 +76,7 @@ def parallel_refusal(model: Model, settings: Layout, resolved: Resolved, version
     if not divides(model, tp, version):
         why = _whole_part(model, tp)
         if why is None:
-            return undivided_encoder(model, tp, version, whole=whole)
+            return towers.undivided_encoder(model, tp, version, whole=whole)
         return Refusal("tensor-parallel", f"{why} cannot be divided over {tp} tensor-parallel ranks")
     if resolved.pp > 1 and model.architecture in NO_PIPELINE:
         return Refusal("pipeline-parallel", f"{model.architecture} cannot be split into pipeline stages")
@@ -78,7 +86,7 @@ def parallel_refusal(model: Model, settings: Layout, resolved: Resolved, version
 def divides(model: Model, tp: int, version: str) -> bool:
     """Whether every layer of the decoder, and the encoder beside it, can be divided over so many ranks."""
     heads = model.num_attention_heads
-    return tp == 1 or not (heads % tp or _whole_part(model, tp) or encoder_heads(model, version) % tp)
+    return tp == 1 or not (heads % tp or _whole_part(model, tp) or towers.encoder_heads(model, version) % tp)
 
 
 def _whole_part(model: Model, tp: int) -> str | None:
@@ -125,7 +133,7 @@ def _unreplicated(model: Model, part: Part, tp: int) -> str | None:
 def experts_refusal(model: Model, settings: Layout) -> Refusal | None:
     """vllm/config/model.py, _verify_with_expert_parallelism (0.8 and later): it looks at the text config's
     own keys, so that DBRX, whose experts are counted one level deeper, is refused too."""
-    if not settings.enable_expert_parallel or not model.config or num_experts(model):
+    if not settings.enable_expert_parallel or not model.config or activation_shape.num_experts(model):
         return None
     return Refusal(
         "expert-parallel",

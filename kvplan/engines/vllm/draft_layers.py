@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
-from kvplan.architectures.heads import ASSISTED
+from typing import TYPE_CHECKING
+
 from kvplan.engines.vllm.heads import keeps_latent
 from kvplan.errors import KvplanError
 from kvplan.families import FullAttention, Kind, Part, SlidingWindow
+from kvplan.later import later
 from kvplan.model import Layer, Model
 from kvplan.record import replace
 from kvplan.settings import EAGLE_LIKE, HEAD_METHODS, LOOKUP_METHODS, Layout
+
+if TYPE_CHECKING:
+    from kvplan.architectures import heads as borrowing
+else:
+    borrowing = later("kvplan.architectures", "heads")
 
 DRAFT_KINDS = frozenset({Kind.FULL, Kind.SLIDING, Kind.MLA})
 NO_LAYERS = (*LOOKUP_METHODS, "draft_model", "medusa", "mlp_speculator")
@@ -58,7 +65,7 @@ def draft_layers_of(model: Model, settings: Layout, *, windowed: bool) -> tuple[
     if not settings.num_speculative_tokens or settings.speculative_method is None:
         return ()
     draft = settings.speculative_model
-    if settings.speculative_method == "mtp" and model.architecture in ASSISTED:
+    if settings.speculative_method == "mtp" and model.architecture in borrowing.ASSISTED:
         return ()
     if draft is None:
         if settings.speculative_method in HEAD_METHODS:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from kvplan.engines.base import has_kind
 from kvplan.engines.vllm.defaults import Lengths, lengths_of
 from kvplan.engines.vllm.runner import V2, runner_of
@@ -12,6 +14,9 @@ from kvplan.own_options import NO_OPTIONS
 from kvplan.record import replace
 from kvplan.results import Refusal
 from kvplan.settings import Layout
+
+if TYPE_CHECKING:
+    from kvplan.engines.vllm.resolve import Resolved
 
 _STRETCHED = frozenset({"default", "linear", "llama3", "ntk", "proportional"})
 """Rotations that a longer table serves (vllm/config/speculative.py, _CACHE_ONLY_ROPE_TYPES)."""
@@ -38,11 +43,15 @@ def bounded(lengths: Lengths, model: Model, settings: Layout, rules: Rules) -> L
     return replace(lengths, max_model_len=own) if runner_of(model, settings, rules.runners) == V2 else lengths
 
 
-def shorter_draft(model: Model, settings: Layout, rules: Rules, *, caching: bool) -> Refusal | None:
+def shorter_draft(model: Model, settings: Layout, resolved: Resolved, rules: Rules) -> Refusal | None:
     """vllm/config/vllm.py, validate_mamba_block_size: without prefix caching a state has a block of the
     max_model_len that was asked for, and the config that a draft model is built with
     (v1/spec_decode/draft_model.py) is checked again, with the draft's own length."""
-    if caching or settings.speculative_method != "draft_model" or not has_kind(model, Kind.STATE):
+    if (
+        resolved.prefix_caching
+        or settings.speculative_method != "draft_model"
+        or not has_kind(model, Kind.STATE)
+    ):
         return None
     own, asked = draft_length(settings, rules), lengths_of(model, settings, rules).max_model_len
     if own is None or own >= asked:

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from functools import lru_cache
 from types import MappingProxyType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from kvplan.engines.base import (
     NOTHING_HELD,
@@ -29,14 +29,12 @@ from kvplan.engines.vllm.backend_table import BACKENDS
 from kvplan.engines.vllm.backends import NoBackendError
 from kvplan.engines.vllm.defaults import device_of, lengths_of
 from kvplan.engines.vllm.divided_blocks import divided_refusal
-from kvplan.engines.vllm.expert_kernels import kernels_of
 from kvplan.engines.vllm.group import CannotGroupError
 from kvplan.engines.vllm.layers import Built, build
 from kvplan.engines.vllm.options import OPTIONS, VllmOptions
 from kvplan.engines.vllm.plan import Plan, make_plan
 from kvplan.engines.vllm.refusals import refusal_of
 from kvplan.engines.vllm.resolve import Resolved, resolve
-from kvplan.engines.vllm.rocm import AITER_TARGETS
 from kvplan.engines.vllm.running import (
     burst_blocks,
     held_blocks,
@@ -46,11 +44,10 @@ from kvplan.engines.vllm.running import (
     taken_of_blocks,
 )
 from kvplan.engines.vllm.served import Served
-from kvplan.engines.vllm.state_graphs import too_few_states
-from kvplan.engines.vllm.trials import smaller_runs
 from kvplan.engines.vllm.versions import NOT_ASKED, VERSIONS, rules_of
 from kvplan.errors import KvplanError
 from kvplan.families import Kind
+from kvplan.later import later
 from kvplan.model import Model
 from kvplan.record import record
 from kvplan.results import (
@@ -65,7 +62,15 @@ from kvplan.results import (
     Total,
 )
 from kvplan.settings import HEAD_METHODS, Key, Layout, Settings, further_ranks
-from kvplan.weights.formats import Kernel
+
+if TYPE_CHECKING:
+    from kvplan.engines.vllm import expert_kernels as kernels
+    from kvplan.engines.vllm import rocm, state_graphs, trials
+    from kvplan.weights.formats import Kernel
+else:
+    kernels, rocm, state_graphs, trials = later(
+        "kvplan.engines.vllm", "expert_kernels rocm state_graphs trials"
+    )
 
 # Methods whose drafter is a checkpoint of its own.
 OWN_DRAFTERS = ("eagle", "eagle3", "draft_model", "medusa", "mlp_speculator", "dflash", "dspark")
@@ -118,7 +123,7 @@ class Vllm:
                 refusal = _memory_refusal(plan, settings)
                 if refusal is None:
                     pool = _pool(plan, settings, blocks, request)
-                    graphs = too_few_states(model, settings, version, plan, pool.num_blocks)
+                    graphs = state_graphs.too_few_states(model, settings, version, plan, pool.num_blocks)
                     if graphs is not None and settings.starts:
                         pool, refusal = None, graphs
                     elif graphs is not None and settings.gpu is not None:
@@ -152,7 +157,7 @@ class Vllm:
 
     def trials(self, model: Model, settings: Settings) -> Iterator[list[tuple[str, Settings]]]:
         """Changes that make room, from the least to the most of each kind."""
-        yield list(smaller_runs(settings))
+        yield list(trials.smaller_runs(settings))
 
 
 def _asked(
@@ -245,7 +250,7 @@ def _memory_refusal(plan: Plan, settings: Settings) -> Refusal | None:
 def expert_kernels(model: Model, settings: Settings, version: str) -> tuple[Kernel, ...]:
     """The kernels that may keep experts stored in blocks, the likely one first (`kvplan.weights.formats`)."""
     device, own = device_of(settings.gpu), VllmOptions.of(settings)
-    return kernels_of(
+    return kernels.kernels_of(
         model.model_type,
         vendor=device.vendor,
         capability=device.capability,
@@ -346,7 +351,7 @@ def _warnings(
             if name in BACKENDS and not BACKENDS[name].accepts(size)
         ]
     if resolved.device.vendor == "amd":
-        if resolved.device.target not in AITER_TARGETS:
+        if resolved.device.target not in rocm.AITER_TARGETS:
             found.append("AMD GPUs other than gfx942 and gfx950: the rules were read, not asked of an engine")
         elif parse_version(version)[:2] < (0, 20):
             found.append(f"AMD GPUs: the rules of vLLM {version} were read, not asked of an engine")

@@ -5,7 +5,8 @@ vllm-project/vllm vllm/model_executor/layers/quantization/, vllm/config/{vllm,ca
 
 from __future__ import annotations
 
-from kvplan.architectures.weights import sources_of
+from typing import TYPE_CHECKING
+
 from kvplan.engines.base import Version, has_kind, parse_version
 from kvplan.engines.kv_support import rows_of, unsupported
 from kvplan.engines.vllm.defaults import NO_FLOAT16, Device
@@ -13,10 +14,17 @@ from kvplan.engines.vllm.dtypes import asked_word
 from kvplan.engines.vllm.resolve import Resolved
 from kvplan.engines.vllm.versions import rules_of
 from kvplan.families import Kind
+from kvplan.later import later
 from kvplan.model import Model
 from kvplan.results import Refusal
 from kvplan.settings import Layout
-from kvplan.weights.formats import MXFP8
+
+if TYPE_CHECKING:
+    from kvplan.architectures import weights as stored
+    from kvplan.weights import formats
+else:
+    stored = later("kvplan.architectures", "weights")
+    formats = later("kvplan.weights", "formats")
 
 LEAST_CAPABILITY: dict[str, tuple[tuple[Version, tuple[int, int]], ...]] = {
     **dict.fromkeys(("mxfp4", "fbgemm_fp8", "experts_int8"), (((0,), (8, 0)),)),
@@ -39,10 +47,10 @@ def _method(model: Model, settings: Layout, capability: tuple[int, int]) -> str:
     method = "inc" if method == "auto-round" else method
     if method != "modelopt" or capability >= (10, 0):
         return method
-    inventory = sources_of(model).inventory
+    inventory = stored.sources_of(model).inventory
     tensors = () if inventory is None else inventory.tensors()
     forms = {tensor.form for _, tensor in tensors if tensor.form is not None}
-    if MXFP8 in forms:
+    if formats.MXFP8 in forms:
         return "modelopt_mxfp8"
     bits = {form.bits for form in forms}
     return "modelopt" if bits == {8} else "modelopt_mixed" if bits == {4, 8} else "modelopt_fp4"

@@ -6,32 +6,16 @@ nvidia/{qsa,indexer_qsa}.py.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-
 from kvplan.dtypes import BFLOAT16
 from kvplan.engines.vllm.backends import NoBackendError
 from kvplan.engines.vllm.resolve import Resolved
 from kvplan.engines.vllm.specs import Spec, SpecKind
-from kvplan.families import FullAttention, Part, SparseIndexer
-from kvplan.model import Layer
+from kvplan.families import SparseIndexer
 from kvplan.units import ceil_div
 
-GROUPED, GROUPED_HEADS = "QWEN4_EXP_EXP_QSA_STATE", "QWEN4_EXP_QSA_TRITON"
-"""The backends of the index keys and of K and V beside them."""
 KEY_BYTES = {"fp8": 1}
 POSITION_NUMBERS = 4
 """16-bit numbers of one int64 position."""
-
-
-def grouped_keys(layer: Layer) -> bool:
-    """K and V per head with index keys of groups of tokens."""
-    indexed = any(isinstance(part, SparseIndexer) and part.group > 1 for part in layer.parts)
-    return indexed and any(isinstance(part, FullAttention) for part in layer.parts)
-
-
-def registered(parts: Iterable[Part]) -> Iterable[Part]:
-    """In the order in which a layer makes its caches: groups' keys before K and V."""
-    return sorted(parts, key=lambda part: not (isinstance(part, SparseIndexer) and part.group > 1))
 
 
 def grouped_specs(part: SparseIndexer, block: int, resolved: Resolved) -> tuple[Spec, ...]:

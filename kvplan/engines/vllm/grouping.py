@@ -8,13 +8,19 @@ Function by function in the original's order. Layers are numbers in the order in
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 from kvplan.engines.vllm.group import CannotGroupError, Group, Specs, are_mergeable, are_uniform, group_of
-from kvplan.engines.vllm.side_by_side import are_pooled, packed_groups, pooled_groups, tuple_groups
 from kvplan.engines.vllm.specs import FULL_KINDS, LOCAL_KINDS, Spec, SpecKind
 from kvplan.engines.vllm.versions import Rules
+from kvplan.later import later
 from kvplan.record import replace
 from kvplan.units import ceil_div
+
+if TYPE_CHECKING:
+    from kvplan.engines.vllm import side_by_side
+else:
+    side_by_side = later("kvplan.engines.vllm", "side_by_side")
 
 ORDER = dict.fromkeys(SpecKind, 1) | {SpecKind.FULL: 0, SpecKind.MLA: 0, SpecKind.SLIDING: 2}
 """Before 0.11 groups are in the order of their type_id's words: full, local and mamba, sliding."""
@@ -39,10 +45,10 @@ def make_groups(
     if are_uniform(list(specs.values())):
         return [group_of(specs, list(specs), uniform_type=True)]
     if not rules.packed_blocks and any(spec.kind is SpecKind.SLIDING_MLA for spec in specs.values()):
-        return tuple_groups(specs, rules)
-    if rules.ring_in_keys and are_pooled(specs):
-        return pooled_groups(specs, stages)
-    packed = packed_groups(specs) if block_outermost and rules.packed_blocks else None
+        return side_by_side.tuple_groups(specs, rules)
+    if rules.ring_in_keys and side_by_side.are_pooled(specs):
+        return side_by_side.pooled_groups(specs, stages)
+    packed = side_by_side.packed_groups(specs) if block_outermost and rules.packed_blocks else None
     if packed:
         return packed
     unified = _unify_pages(specs, rules)

@@ -2,9 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from kvplan.errors import KvplanError
-from kvplan.families import FullAttention, Kind, MultiHeadLatentAttention, Part, WindowedConvolution
-from kvplan.model import Model
+from kvplan.families import (
+    FullAttention,
+    Kind,
+    MultiHeadLatentAttention,
+    Part,
+    SparseIndexer,
+    WindowedConvolution,
+)
+from kvplan.model import Layer, Model
 
 LATENT_TYPES = frozenset(
     """axk1 bailing_hybrid bailing_moe_v2_5 deepseek_ref deepseek_v2 deepseek_v3 deepseek_v32 deepseek_v4
@@ -24,6 +33,17 @@ def lead_attention(model: Model) -> Part | None:
 def keeps_latent(model: Model) -> bool:
     """False where vLLM has no latent kernel for the type and caches every head's K and V."""
     return model.model_type in LATENT_TYPES
+
+
+def grouped_keys(layer: Layer) -> bool:
+    """K and V per head with index keys of groups of tokens."""
+    indexed = any(isinstance(part, SparseIndexer) and part.group > 1 for part in layer.parts)
+    return indexed and any(isinstance(part, FullAttention) for part in layer.parts)
+
+
+def registered(parts: Iterable[Part]) -> Iterable[Part]:
+    """In the order in which a layer makes its caches: groups' keys before K and V."""
+    return sorted(parts, key=lambda part: not (isinstance(part, SparseIndexer) and part.group > 1))
 
 
 def head_width(part: Part) -> int:

@@ -8,20 +8,15 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from math import lcm
+from typing import TYPE_CHECKING
 
 from kvplan.engines.base import rank_terms
-from kvplan.engines.vllm.backend_table import BACKENDS, DEFAULT_BLOCK_SIZE, UNSTRIDED, Backend
+from kvplan.engines.vllm.backend_table import BACKENDS, DEFAULT_BLOCK_SIZE, GROUPED, TAIL, UNSTRIDED, Backend
 from kvplan.engines.vllm.backends import common_block_size, layer_flash
-from kvplan.engines.vllm.compressed import V41, compressed_specs
 from kvplan.engines.vllm.group import CannotGroupError
-from kvplan.engines.vllm.grouped_keys import GROUPED, grouped_keys, grouped_specs, registered
-from kvplan.engines.vllm.heads import head_width
-from kvplan.engines.vllm.latent import stored_latent
-from kvplan.engines.vllm.older import kernel_block, states_step
-from kvplan.engines.vllm.pooled import RECORD, TAIL, pooled_specs, reads_flat, row_stride
+from kvplan.engines.vllm.heads import grouped_keys, head_width, registered
 from kvplan.engines.vllm.served import Served, beside_heads, unknown_to_vllm
 from kvplan.engines.vllm.specs import Shape, Spec, SpecKind, shape_of, state_bytes_of
-from kvplan.engines.vllm.states import flashinfer_gdn, ngram_state, served_state, state_spec
 from kvplan.errors import KvplanError
 from kvplan.families import (
     ChunkedAttention,
@@ -37,9 +32,22 @@ from kvplan.families import (
     SparseIndexer,
     WindowedConvolution,
 )
+from kvplan.later import later
 from kvplan.model import Layer
 from kvplan.record import KeptHash, record, replace
 from kvplan.units import ceil_div
+
+if TYPE_CHECKING:
+    from kvplan.engines.vllm import compressed as compressed_rules
+    from kvplan.engines.vllm import grouped_keys as grouped_rules
+    from kvplan.engines.vllm import latent as latents
+    from kvplan.engines.vllm import older
+    from kvplan.engines.vllm import pooled as pooled_rules
+    from kvplan.engines.vllm import states as state_rules
+else:
+    compressed_rules, grouped_rules, latents, older, pooled_rules, state_rules = later(
+        "kvplan.engines.vllm", "compressed grouped_keys latent older pooled states"
+    )
 
 Numbered = list[tuple[int, Layer]]
 # Types whose shared attention blocks are registered before all state-space layers.
@@ -116,7 +124,7 @@ def build(served: Served) -> Built:
         _check_layouts(served, used)
     kv = served.resolved.kv
     if served.lead is not None and BACKENDS["FLASHMLA_SPARSE"] in used:
-        kv = stored_latent(served.ask(served.lead, kv), BACKENDS["FLASHMLA_SPARSE"])
+        kv = latents.stored_latent(served.ask(served.lead, kv), BACKENDS["FLASHMLA_SPARSE"])
     names = tuple(sorted({backend.name for backend in used}))
     largest = max(every, key=lambda sizes: sizes.block)
     return Built(tuple(specs), largest, kv, names, not _SIDE_BY_SIDE.isdisjoint(names))
@@ -164,13 +172,15 @@ def block_sizes(served: Served, backends: list[Backend], layers: Numbered) -> Si
     resolved = served.resolved
     block = resolved.block_size or _backends_size(served, backends)
     if isinstance(served.lead, MultiHeadLatentAttention):
-        block = kernel_block(served, block)
+        block = older.kernel_block(served, block)
     states = served.state_parts()
     page: int | None = None
     if states and backends and served.lead is not None:  # a model of states alone is not aligned to a draft
         recurrent = (part for part in states if not isinstance(part, NgramEmbedding))
-        sizes = (served.token_bytes(served_state(served, part), resolved.kv) for part in recurrent)
-        largest = max((ngram_state(served), *sizes))
+        sizes = (
+            served.token_bytes(state_rules.served_state(served, part), resolved.kv) for part in recurrent
+        )
+        largest = max((state_rules.ngram_state(served), *sizes))
         block, shared = _aligned(served, block, backends, largest, layers)
         page = shared if shared != largest else None
     if served.skipped and backends and served.rules.unquantized_layers:
@@ -201,10 +211,10 @@ def _aligned(
         lead = FullAttention(getattr(lead, "num_kv_heads", 0), head_width(lead))
     per_token = served.token_bytes(lead, served.resolved.kv)
     if latent and any(
-        stored_latent(served.ask(lead, served.resolved.kv), one) == "fp8_ds_mla" for one in backends
+        latents.stored_latent(served.ask(lead, served.resolved.kv), one) == "fp8_ds_mla" for one in backends
     ):
         per_token = head_width(lead)  # a byte a number: the record is not asked
-    step = states_step(served, lead) if served.rules.states_step else max(backends[0].smallest, block)
+    step = older.states_step(served, lead) if served.rules.states_step else max(backends[0].smallest, block)
     if latent and served.rules.latent_step:
         step = max(step, MLA_HYBRID_STEP)
     if served.resolved.mamba_mode == "all":
@@ -213,7 +223,7 @@ def _aligned(
         size = max(block, chunk * ceil_div(ceil_div(state_bytes, per_token), chunk))
         return size, size * per_token
     gdn = any(
-        isinstance(part, GatedDeltaNet) and flashinfer_gdn(served, part)
+        isinstance(part, GatedDeltaNet) and state_rules.flashinfer_gdn(served, part)
         for _, layer in layers
         for part in layer.parts
     )
@@ -257,16 +267,18 @@ def _heterogeneous(served: Served, block: int, backends: list[Backend]) -> int:
 def _specs_of(served: Served, part: Part, word: str, layer: Layer, sizes: Sizes) -> tuple[Spec, ...]:
     if part.kind is Kind.STATE:
         assert sizes.state_block is not None
-        return (state_spec(served, part, sizes.state_block, sizes.state_page),)
+        return (state_rules.state_spec(served, part, sizes.state_block, sizes.state_page),)
     if isinstance(part, CompressedAttention):
         resolved = served.resolved
-        ask = V41(resolved.device, word, resolved.spec_tokens, served.rules.v41_whole_rows)
-        return compressed_specs(part, served.store(word), sizes.block, ask)
+        ask = compressed_rules.V41(resolved.device, word, resolved.spec_tokens, served.rules.v41_whole_rows)
+        return compressed_rules.compressed_specs(part, served.store(word), sizes.block, ask)
     if isinstance(part, SparseIndexer) and grouped_keys(layer):
-        return grouped_specs(part, sizes.block, served.resolved)
+        return grouped_rules.grouped_specs(part, sizes.block, served.resolved)
     if isinstance(part, SparseIndexer) and part.kpool > 1:
         drafts = served.resolved.spec_tokens if served.rules.ring_for_drafts else 0
-        return pooled_specs(part, served.store(word), sizes.block, served.resolved.device, drafts)
+        return pooled_rules.pooled_specs(
+            part, served.store(word), sizes.block, served.resolved.device, drafts
+        )
     backend = served.backend(part, layer, word)
     assert backend is not None
     whole_bytes = word == "int4_per_token_head" and not served.rules.packed_windows
@@ -274,7 +286,7 @@ def _specs_of(served: Served, part: Part, word: str, layer: Layer, sizes: Sizes)
         word = "int8_per_token_head"
     latent = isinstance(part, MultiHeadLatentAttention)
     if latent:
-        word = stored_latent(served.ask(part, word), backend)
+        word = latents.stored_latent(served.ask(part, word), backend)
     store = served.store(word)
     if isinstance(part, SparseIndexer) and beside_heads(layer):
         # MiniMax-M3's index keys stay in 16 bit (vllm/models/minimax_m3/common/indexer.py).
@@ -293,12 +305,12 @@ def _specs_of(served: Served, part: Part, word: str, layer: Layer, sizes: Sizes)
     if latent and served.row_width:
         spec = replace(spec, state_bytes=served.resolved.dtype.bytes_for(served.row_width))
     if latent and word == "fp8_ds_mla":
-        spec = replace(spec, state_bytes=RECORD)
+        spec = replace(spec, state_bytes=pooled_rules.RECORD)
     pooled = any(isinstance(other, SparseIndexer) and other.kpool > 1 for other in layer.parts)
     in_rows = pooled or (served.row_width and spec.kind is SpecKind.MLA)
     if latent and in_rows and served.rules.whole_rows:
-        spec = replace(spec, stride=row_stride(backend, spec.state_bytes, word))
-    elif latent and served.rules.flat_rows and reads_flat(backend, word, served.resolved.device):
+        spec = replace(spec, stride=pooled_rules.row_stride(backend, spec.state_bytes, word))
+    elif latent and served.rules.flat_rows and pooled_rules.reads_flat(backend, word, served.resolved.device):
         spec = replace(spec, stride=state_bytes_of(terms) if served.row_width else spec.state_bytes)
     return (spec,)
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 from kvplan.engines.base import has_kind, parse_version
 from kvplan.engines.kv_support import minor_of, released
 from kvplan.engines.vllm.architectures import GENERATING
-from kvplan.engines.vllm.grouped_keys import grouped_keys
+from kvplan.engines.vllm.heads import grouped_keys
 from kvplan.engines.vllm.resolve import Resolved
 from kvplan.engines.vllm.served import stage_bounds
 from kvplan.errors import KvplanError

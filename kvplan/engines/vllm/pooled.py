@@ -10,15 +10,13 @@ from __future__ import annotations
 from math import gcd
 
 from kvplan.dtypes import BFLOAT16
-from kvplan.engines.vllm.backend_table import Backend
+from kvplan.engines.vllm.backend_table import POOLED, Backend
 from kvplan.engines.vllm.backends import NoBackendError
 from kvplan.engines.vllm.defaults import Device
 from kvplan.engines.vllm.specs import Spec, SpecKind
 from kvplan.families import SparseIndexer, Storage
 from kvplan.units import ceil_div
 
-POOLED, TAIL = "GLM5_NEXT_INDEXER", "KPOOL_TAIL"
-"""The backends of the pooled keys and of the ring."""
 ROWS = {"FLASHINFER_MLA_SPARSE": 32}
 """Backends whose kernels read the cache in pages of several rows."""
 RECORD_ROWS = {"FLASHMLA_SPARSE": 64}

@@ -5,6 +5,8 @@ vllm-project/vllm 0.32 vllm/config/model.py (verify_with_parallel_config, _get_a
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from kvplan.engines.base import has_kind, parse_version, too_many_stages
 from kvplan.engines.block_refusal import is_assumed
 from kvplan.engines.class_rules import check_class
@@ -21,20 +23,25 @@ from kvplan.engines.vllm.division import (
     parallel_refusal,
 )
 from kvplan.engines.vllm.draft_layers import AHEAD
-from kvplan.engines.vllm.draft_lengths import shorter_draft
-from kvplan.engines.vllm.draft_stages import draft_refusal
 from kvplan.engines.vllm.dtypes import OWN_CACHE, asked_word
 from kvplan.engines.vllm.format_refusals import dtype_refusal, quantisation_refusal
 from kvplan.engines.vllm.own_types import check_own_rules, own_refusal
 from kvplan.engines.vllm.resolve import Resolved
 from kvplan.engines.vllm.versions import rules_of
-from kvplan.engines.vllm.whole_items import refusal_of_items
 from kvplan.errors import KvplanError
 from kvplan.families import Kind
+from kvplan.later import later
 from kvplan.model import Model
 from kvplan.record import replace
 from kvplan.results import Refusal
 from kvplan.settings import Layout
+
+if TYPE_CHECKING:
+    from kvplan.engines.vllm import draft_lengths, draft_stages, whole_items
+else:
+    draft_lengths, draft_stages, whole_items = later(
+        "kvplan.engines.vllm", "draft_lengths draft_stages whole_items"
+    )
 
 
 def refusal_of(model: Model, settings: Layout, resolved: Resolved, version: str) -> Refusal | None:
@@ -54,15 +61,16 @@ def refusal_of(model: Model, settings: Layout, resolved: Resolved, version: str)
 
 
 def _first(model: Model, settings: Layout, resolved: Resolved, version: str) -> Refusal | None:
+    drafts = settings.speculative_method is not None or settings.speculative_model is not None
     return (
         _backend_of_release(settings, version)
         or class_refusal(model, version)
         or check_class(model, "vLLM")
         or family_refusal(model, version)
         or _length(settings, resolved)
-        or draft_refusal(model, settings, version)
+        or (draft_stages.draft_refusal(model, settings, version) if drafts else None)
         or _batch(resolved)
-        or shorter_draft(model, settings, rules_of(version), caching=resolved.prefix_caching)
+        or (draft_lengths.shorter_draft(model, settings, resolved, rules_of(version)) if drafts else None)
         or heads_refusal(model, resolved, version)
         or experts_refusal(model, settings)
         or _prefill_context(model, settings, version)
@@ -71,7 +79,7 @@ def _first(model: Model, settings: Layout, resolved: Resolved, version: str) -> 
         or _asynchronous(settings, version)
         or quantisation_refusal(model, settings, resolved, version)
         or dtype_refusal(model, settings, resolved, version)
-        or refusal_of_items(model, settings, resolved.batch.tokens, version, whole=resolved.mm_prefix)
+        or (whole_items.refusal_of_items(model, settings, resolved, version) if resolved.mm_prefix else None)
         or rotation_refusal(model, version)
         or parallel_refusal(model, settings, resolved, version)
         or part_refusal(model, settings, resolved, version)

@@ -2,21 +2,27 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from kvplan.dtypes import KvDtype, Packing, kv_dtype, scalar
 from kvplan.engines.vllm.class_roles import is_pooling, mamba_mode, sees_whole_items
 from kvplan.engines.vllm.defaults import Batch, Device, Lengths, batch_of, device_of, lengths_of, model_dtype
 from kvplan.engines.vllm.draft_layers import AHEAD, beyond, draft_layers_of, retained
-from kvplan.engines.vllm.draft_lengths import bounded
 from kvplan.engines.vllm.dtypes import asked_word, cache_word, state_dtype
-from kvplan.engines.vllm.multimodal import text_only
 from kvplan.engines.vllm.options import VllmOptions
 from kvplan.engines.vllm.runner import V2, runner_of
 from kvplan.engines.vllm.versions import Rules
-from kvplan.engines.vllm.whole_items import floor_of
 from kvplan.families import Kind
+from kvplan.later import later
 from kvplan.model import Layer, Model
 from kvplan.record import record
 from kvplan.settings import EAGLE_LIKE, Layout
+
+if TYPE_CHECKING:
+    from kvplan.engines.vllm import draft_lengths, multimodal, whole_items
+else:
+    draft_lengths, whole_items = later("kvplan.engines.vllm", "draft_lengths whole_items")
+    multimodal = later("kvplan.engines.vllm", "multimodal")
 
 
 @record()
@@ -74,14 +80,14 @@ def resolve(model: Model, settings: Layout, rules: Rules) -> Resolved:
     caching = by_default if settings.enable_prefix_caching is None else settings.enable_prefix_caching
     lengths = lengths_of(model, settings, rules)
     prefix = sees_whole_items(model, rules)
-    prefix = prefix and not (rules.prefix_for_items and text_only(model, settings))
+    prefix = prefix and not (rules.prefix_for_items and multimodal.text_only(model, settings))
     batch = batch_of(
         settings,
         device,
         rules,
         lengths.max_model_len,
         chunked_prefill=not encoder_decoder,
-        floor=floor_of(model, settings) if prefix and rules.items_raise_batch else 0,
+        floor=whole_items.floor_of(model, settings) if prefix and rules.items_raise_batch else 0,
     )
     kv = cache_word(model, settings, device, rules)
     asynchronous = not pooling and (
@@ -100,7 +106,9 @@ def resolve(model: Model, settings: Layout, rules: Rules) -> Resolved:
         kv_format=kv_dtype(dtype.name if kv == "auto" else kv),
         conv_dtype=conv,
         ssm_dtype=state_dtype(model, settings, rules),
-        lengths=bounded(lengths, model, settings, rules),
+        lengths=lengths
+        if settings.speculative_model is None
+        else draft_lengths.bounded(lengths, model, settings, rules),
         batch=batch,
         in_flight=batch.tokens * _batches_at_once(model, settings, rules, asynchronous=asynchronous),
         async_scheduling=asynchronous,

@@ -11,14 +11,20 @@ from __future__ import annotations
 import json
 from functools import lru_cache
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from kvplan.architectures.config.activation_shape import num_experts
 from kvplan.engines.base import has_kind, parse_version
 from kvplan.engines.vllm.options import VllmOptions
 from kvplan.families import Kind
+from kvplan.later import later
 from kvplan.model import Model
 from kvplan.record import record
 from kvplan.settings import Layout
+
+if TYPE_CHECKING:
+    from kvplan.architectures.config import activation_shape
+else:
+    activation_shape = later("kvplan.architectures.config", "activation_shape")
 
 FILE = Path(__file__).parent / "data" / "runners.json"
 V1, V2 = "v1", "v2"
@@ -104,6 +110,8 @@ def _by_default(model: Model, settings: Layout, row: Row) -> bool:
     if states and not (named and row.states):
         return False
     if row.serves == "dense":
-        return named or not num_experts(model)
-    plain = not num_experts(model) and not model.quantization and settings.quantization is None
+        return named or not activation_shape.num_experts(model)
+    plain = (
+        not activation_shape.num_experts(model) and not model.quantization and settings.quantization is None
+    )
     return named and (row.serves == "classes" or plain)

@@ -4,19 +4,14 @@ from __future__ import annotations
 
 from functools import cached_property
 from itertools import accumulate, pairwise
+from typing import TYPE_CHECKING
 
 from kvplan.dtypes import KvDtype, kv_dtype
 from kvplan.engines.base import SINK_TYPES, rank_terms
-from kvplan.engines.vllm.backend_table import BACKENDS, Backend
+from kvplan.engines.vllm.backend_table import BACKENDS, GROUPED, GROUPED_HEADS, POOLED, TAIL, Backend
 from kvplan.engines.vllm.backends import Ask, NoBackendError, attention_backend, flashinfer_sinks
-from kvplan.engines.vllm.compressed import COMPRESSED_BACKENDS, compressed_backend, v41_backends
-from kvplan.engines.vllm.grouped_keys import GROUPED, GROUPED_HEADS, grouped_keys
-from kvplan.engines.vllm.heads import head_width, keeps_latent, lead_attention
-from kvplan.engines.vllm.latent import latent_backend, note_backend
-from kvplan.engines.vllm.older import kernel_block
-from kvplan.engines.vllm.pooled import POOLED, TAIL, pooled_backend
+from kvplan.engines.vllm.heads import grouped_keys, head_width, keeps_latent, lead_attention
 from kvplan.engines.vllm.resolve import Resolved
-from kvplan.engines.vllm.rocm import rocm_backend, rocm_latent
 from kvplan.engines.vllm.specs import state_bytes_of
 from kvplan.engines.vllm.versions import Rules
 from kvplan.errors import KvplanError
@@ -33,8 +28,17 @@ from kvplan.families import (
     Storage,
     WindowedConvolution,
 )
+from kvplan.later import later
 from kvplan.model import Layer, Model
 from kvplan.record import replace
+
+if TYPE_CHECKING:
+    from kvplan.engines.vllm import compressed, older, pooled, rocm
+    from kvplan.engines.vllm import latent as latents
+else:
+    compressed, latents, older, pooled, rocm = later(
+        "kvplan.engines.vllm", "compressed latent older pooled rocm"
+    )
 
 # Decoder layers that hold several attention blocks, each a layer of the Model.
 ATTENTION_BLOCKS = {"longcat_flash": 2, "longcat_flash_ngram": 2}
@@ -151,7 +155,7 @@ class Served:
         resolved = self.resolved
         width, size = head_width(part), resolved.block_size
         if size is not None and isinstance(part, MultiHeadLatentAttention):
-            size = kernel_block(self, size)
+            size = older.kernel_block(self, size)
         return Ask(
             device=resolved.device,
             kv=word,
@@ -185,7 +189,7 @@ class Served:
         if isinstance(part, WindowedConvolution):
             return BACKENDS["INKLING_SCONV_SWA"]
         if isinstance(part, SparseIndexer) and part.kpool > 1:
-            return pooled_backend(part, self.resolved.device)
+            return pooled.pooled_backend(part, self.resolved.device)
         if grouped_keys(layer) and part.kind in (Kind.INDEXER, Kind.FULL):
             return BACKENDS[GROUPED if part.kind is Kind.INDEXER else GROUPED_HEADS]
         if isinstance(part, SparseIndexer):
@@ -196,13 +200,13 @@ class Served:
             return BACKENDS["MINIMAX_M3_SPARSE"]
         if isinstance(part, CompressedAttention):
             resolved, newer = self.resolved, part.index_of_latent
-            return compressed_backend(resolved.device, resolved.kv, self.version, newer=newer)
+            return compressed.compressed_backend(resolved.device, resolved.kv, self.version, newer=newer)
         sparse = any(isinstance(other, SparseIndexer) for other in layer.parts) or self.sparse_model
         key = (part, word)
         if key not in self._backends:
             ask = self.ask(part, word)
             latent = isinstance(part, MultiHeadLatentAttention)
-            found = note_backend(part, ask) if latent and self.row_width else None
+            found = latents.note_backend(part, ask) if latent and self.row_width else None
             self._backends[key] = found or _chosen_by_platform(ask, latent=latent, sparse=sparse)
             check_own_kernels(self.model, ask)
         return self._backends[key]
@@ -244,9 +248,9 @@ class Served:
                 if backend is not None and backend not in found:
                     found.append(backend)
         if any(backend.name.endswith("_DSV4") for backend in found):
-            found += [BACKENDS[name] for name in COMPRESSED_BACKENDS]
+            found += [BACKENDS[name] for name in compressed.COMPRESSED_BACKENDS]
         if any(backend.name.endswith("_DSV41") for backend in found):
-            found += v41_backends(self.resolved.device)
+            found += compressed.v41_backends(self.resolved.device)
         if any(backend.name == POOLED for backend in found):
             found.append(BACKENDS[TAIL])
         return found
@@ -272,8 +276,8 @@ class Served:
 def _chosen_by_platform(ask: Ask, *, latent: bool, sparse: bool) -> Backend:
     """What the platform's class selects (vllm/platforms/cuda.py, rocm.py)."""
     if ask.device.vendor == "amd":
-        return rocm_latent(ask, sparse=sparse) if latent else rocm_backend(ask)
-    return latent_backend(ask, sparse=sparse) if latent else attention_backend(ask)
+        return rocm.rocm_latent(ask, sparse=sparse) if latent else rocm.rocm_backend(ask)
+    return latents.latent_backend(ask, sparse=sparse) if latent else attention_backend(ask)
 
 
 def check_own_kernels(model: Model, ask: Ask) -> None:

@@ -13,13 +13,16 @@ videos (vllm-project/vllm#42687).
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from kvplan.engines.base import parse_version
 from kvplan.engines.vllm.multimodal import has_encoder, limits_of, text_only
 from kvplan.model import Model
 from kvplan.results import Refusal
 from kvplan.settings import Layout
+
+if TYPE_CHECKING:
+    from kvplan.engines.vllm.resolve import Resolved
 
 CLASSES = frozenset({"Gemma4ForConditionalGeneration", "Gemma4UnifiedForConditionalGeneration"})
 _FRAMES, _OF_A_FRAME = 32, 70 + 2 + 6
@@ -35,12 +38,10 @@ def floor_of(model: Model, settings: Layout) -> int:
     return max(items.values(), default=0)
 
 
-def refusal_of_items(
-    model: Model, settings: Layout, tokens: int, version: str, *, whole: bool
-) -> Refusal | None:
-    """vLLM's refusal of a batch that is smaller than an item. whole: items are not cut in this release."""
-    release, gpu = parse_version(version), settings.gpu
-    if not whole or (gpu is None and settings.max_num_batched_tokens is None):
+def refusal_of_items(model: Model, settings: Layout, resolved: Resolved, version: str) -> Refusal | None:
+    """vLLM's refusal of a batch that is smaller than an item, of a model whose items are not cut."""
+    release, gpu, tokens = parse_version(version), settings.gpu, resolved.batch.tokens
+    if gpu is None and settings.max_num_batched_tokens is None:
         return None
     if gpu is not None and gpu.vendor == "amd" and release < _AMD_SINCE:
         return None

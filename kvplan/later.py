@@ -1,0 +1,32 @@
+"""Modules that are read when something of them is first used, as ``lazy import`` of newer Pythons does it.
+
+The imports stand once more under ``TYPE_CHECKING``, where type checkers and the import contracts see them:
+
+    if TYPE_CHECKING:
+        from kvplan.engines.vllm import latent, rocm
+    else:
+        latent, rocm = later("kvplan.engines.vllm", "latent rocm")
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import Any
+
+
+class _Later:
+    """Stands for a module; every name is looked up in it once."""
+
+    def __init__(self, module: str) -> None:
+        self.__module = module
+
+    def __getattr__(self, name: str) -> Any:
+        found = getattr(import_module(self.__module), name)
+        setattr(self, name, found)
+        return found
+
+
+def later(package: str, names: str) -> Any:
+    """What stands for the modules of a package, named with blanks between them; one: for it alone."""
+    found = tuple(_Later(f"{package}.{name}") for name in names.split())
+    return found if len(found) > 1 else found[0]
