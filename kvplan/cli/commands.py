@@ -23,6 +23,7 @@ from kvplan.cli.options import (
     OPTIONS,
     OUTPUT,
     PLAN_CHOICE,
+    SET,
     VERBOSE,
     Option,
     switch,
@@ -75,7 +76,7 @@ COMMANDS: dict[str, Command] = {
             "How much KV cache (and recurrent state) a model takes, exactly as the engine holds it.",
             "kvplan.cli.size:run",
             Argument("MODEL...|PLAN", least=1, complete="models"),
-            (*COMPARISONS, *OPTIONS, *PLAN_CHOICE, VERBOSE, *COMMON),
+            (*COMPARISONS, *OPTIONS, SET, *PLAN_CHOICE, VERBOSE, *COMMON),
             epilogs.SIZE,
         ),
         Command(
@@ -83,7 +84,7 @@ COMMANDS: dict[str, Command] = {
             "Why: every term that a layer stores, its factors, and the config keys that they came from.",
             "kvplan.cli.explain:run",
             Argument("MODEL|PLAN", least=1, most=1, complete="models"),
-            (*OPTIONS, *PLAN_CHOICE, VERBOSE, *COMMON),
+            (*OPTIONS, SET, *PLAN_CHOICE, VERBOSE, *COMMON),
             epilogs.EXPLAIN,
         ),
         Command(
@@ -91,7 +92,7 @@ COMMANDS: dict[str, Command] = {
             "What the rules predict beside what a running engine, or its log, says.",
             "kvplan.cli.compare:run",
             Argument("[MODEL|PLAN] [LOG|URL|-]", most=3, complete="models"),
-            (*OBSERVED, *PLAN_CHOICE, VERBOSE, *COMMON),
+            (*OBSERVED, SET, *PLAN_CHOICE, VERBOSE, *COMMON),
             epilogs.COMPARE,
         ),
         Command(
@@ -99,7 +100,7 @@ COMMANDS: dict[str, Command] = {
             "Which GPUs, how many, and with which flags: every candidate judged by the engine's own rules.",
             "kvplan.cli.plan:run",
             Argument("MODEL|PLAN", least=1, most=1, complete="models"),
-            (*PLANNED, *SHARED, *PLAN_CHOICE, VERBOSE, *COMMON),
+            (*PLANNED, *SHARED, SET, *PLAN_CHOICE, VERBOSE, *COMMON),
             EPILOG,
         ),
         Command(
@@ -273,6 +274,11 @@ TOP_LEVEL = tuple(
     "size explain compare plan simulate fits quality check report import emit validate receipts models gpus"
     " cards mcp doctor schema".split()
 )
+
+
+def command_of(arguments: list[str]) -> Command | None:
+    """The command that a command line begins with."""
+    return COMMANDS.get(" ".join(arguments[:2])) or COMMANDS.get(" ".join(arguments[:1]))
 
 
 def is_given(given: Given, name: str) -> bool:
