@@ -13,6 +13,7 @@ from typing import Any
 
 from kvplan.cli.ask import Typed, typed
 from kvplan.cli.commands import COMMANDS
+from kvplan.cli.engine_words import in_our_words
 from kvplan.cli.quick import parse
 from kvplan.cli.typed import size_command
 from kvplan.deployment.answer import answer as deployed
@@ -64,7 +65,7 @@ def words_of(fields: Fields) -> list[str]:
 def asked(fields: Fields) -> Typed:
     """The one question of a form. Raises KvplanError: what the command line would say."""
     words = words_of(fields)
-    parsed = parse(["size", *words], {})
+    parsed = parse(in_our_words(["size", *words], {}), {})
     if parsed is None:
         options = COMMANDS["size"].options
         known = [flag for option in options for flag in (*option.flags, *option.off_flags)]
@@ -175,7 +176,7 @@ def read(text: str) -> dict[str, Any]:
 
 def fields_of(words: list[str]) -> dict[str, str]:
     """The form of the words after ``kvplan size``: the inverse of `words_of`."""
-    parsed = parse(["size", *words], {})
+    parsed = parse(in_our_words(["size", *words], {}), {})
     assert parsed is not None
     command, names, given = parsed
     fields = {MODEL: names[0]}

@@ -37,8 +37,8 @@ from kvplan.engines.vllm.resolve import resolve
 from kvplan.engines.vllm.rounded import beside_weights
 from kvplan.engines.vllm.running import max_running, taken_of_blocks
 from kvplan.engines.vllm.shares import ranks_of
-from kvplan.engines.vllm.state_graphs import too_few_states
 from kvplan.engines.vllm.splits import AttentionBuffers, buffers_of
+from kvplan.engines.vllm.state_graphs import too_few_states
 from kvplan.engines.vllm.versions import rules_of
 from kvplan.errors import KvplanError
 from kvplan.families import Kind
