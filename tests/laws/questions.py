@@ -13,8 +13,8 @@ MODELS = (
     "llama-3.1-8b qwen3-32b qwen3-8b gemma-3-27b gemma-3-12b gemma-2-9b gpt-oss-20b gpt-oss-120b "
     "deepseek-v2-lite deepseek-v3 deepseek-v3.2 deepseek-v4-flash qwen3-next-80b-a3b nemotron-nano-9b-v2 "
     "qwen3-30b-a3b mistral-7b-v0.1 falcon-h1-7b llama-3.3-70b llama-4-scout kimi-linear-48b-a3b "
-    "granite-4.0-h-tiny mixtral-8x7b phi-4 lfm2-1.2b jamba-1.5-mini command-r7b gemma-4-31b qwen3.5-27b olmo-3-7b minimax-m2 "
-    "glm-4.5-air recurrentgemma-2b gpt2 smollm2-135m mimo-v2-flash qwen2.5-vl-7b"
+    "granite-4.0-h-tiny mixtral-8x7b phi-4 lfm2-1.2b jamba-1.5-mini command-r7b gemma-4-31b qwen3.5-27b "
+    "olmo-3-7b minimax-m2 glm-4.5-air recurrentgemma-2b gpt2 smollm2-135m mimo-v2-flash qwen2.5-vl-7b"
 ).split()
 BUILT = (
     "llama-3.1-8b qwen3-32b qwen3-8b gemma-3-12b gpt-oss-20b qwen3-30b-a3b mistral-7b-v0.1 llama-3.3-70b "
