@@ -40,15 +40,13 @@ def test_no_fewer_gpus_hold_the_load(requests: int, safe: bool) -> None:
     found = fewest_gpus(deployed("qwen3-14b", requests=requests, **asked), safe=safe)
     assert found is not None
     for gpus in range(1, found.gpus + 1):
-        held = max(
-            capacity("qwen3-14b", gpus, width, **asked)[safe] for width in WIDTHS if width <= gpus
-        )
+        held = max(capacity("qwen3-14b", gpus, width, **asked)[safe] for width in WIDTHS if width <= gpus)
         assert (held >= requests) is (gpus == found.gpus)
     assert found.gpus == found.replicas * found.settings.tensor_parallel_size
 
 
 def test_one_server_of_several_gpus_where_a_single_one_cannot_start() -> None:
-    """Llama-3.3-70B in 16 bits takes 131 GiB: one H100 has no room for it, two have it likely, four surely."""
+    """Llama-3.3-70B in 16 bits takes 131 GiB: one H100 has no room, two likely have, four surely."""
     asked: dict[str, Any] = {"gpu": "h100", "tokens": 8192}
     assert capacity("llama-3.3-70b", 1, 1, **asked) == (0, 0)
     assert capacity("llama-3.3-70b", 2, 2, **asked) == (1, 0)
@@ -130,9 +128,7 @@ def test_more_gpus_that_are_offered_hold_the_load(
     assert len(ways) == 1
     words = ways[0].options.split()
     assert words[::2] == ["--gpu", "--tp"]
-    mended = make_settings(
-        gpu=words[1], tensor_parallel_size=int(words[3]), tokens=tokens, requests=requests
-    )
+    mended = make_settings(gpu=words[1], tensor_parallel_size=int(words[3]), tokens=tokens, requests=requests)
     again = answer(Question(model, choice, mended))
     assert again.verdict in (Verdict.YES, Verdict.LIKELY)
     assert (f"{again.deployment.replicas} replicas" in ways[0].why) is (again.deployment.replicas > 1)
@@ -155,7 +151,7 @@ def test_more_gpus_may_take_more_sequences_too() -> None:
 
 
 def test_more_gpus_are_offered_where_none_has_room_and_a_wider_server_is_not_enough() -> None:
-    """One H100 cannot start Llama-3.3-70B, and what makes it start for one request does not hold a hundred."""
+    """One H100 cannot start Llama-3.3-70B, and its start on two does not hold a hundred requests."""
     sized = kvplan.size("llama-3.3-70b", engine="vllm@0.33", gpu="h100", tokens=8192, requests=100)
     assert sized.refusal is not None
     assert sized.refusal.help == ()

@@ -67,9 +67,7 @@ def test_auto_is_the_length_written_out(
     steps = ladder(Question(loaded, choice, auto)).rungs
     once = as_started(loaded, choice, replace(auto, requests=1))
     likely = [(rung.tokens, rung.likely) for rung in steps]
-    assert likely == [
-        (rung.tokens, rung.likely) for rung in ladder(Question(loaded, choice, once)).rungs
-    ]
+    assert likely == [(rung.tokens, rung.likely) for rung in ladder(Question(loaded, choice, once)).rungs]
     assert all(tokens > 0 for tokens, _ in likely)
 
 
