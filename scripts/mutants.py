@@ -57,7 +57,7 @@ TESTS = {
         "tests/core/test_questions.py",
         "tests/core/test_fixes_of_vllm.py",
     ),
-    "kvplan.families.compressed": _FAMILIES,
+    "kvplan.families.latent": _FAMILIES,
     "kvplan.families.beside": _FAMILIES,
 }
 WANTED_PERCENT = 85
