@@ -55,7 +55,7 @@ TESTS = {
     "kvplan.deployment.gpus": ("tests/deployment/test_gpus.py",),
     "kvplan.bisection": ("tests/core/test_bisection.py",),
     "kvplan.deployment.fixes": ("tests/deployment/test_fixes.py", "tests/deployment/test_fixes_of_vllm.py"),
-    "kvplan.families.compressed": _FAMILIES,
+    "kvplan.families.latent": _FAMILIES,
     "kvplan.families.beside": _FAMILIES,
 }
 WANTED_PERCENT = 85

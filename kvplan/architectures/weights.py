@@ -5,19 +5,24 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from functools import lru_cache
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from kvplan.architectures.config.quant_file import split_quant
 from kvplan.architectures.inventory import inventory_of
 from kvplan.errors import KvplanError, RefusedError
+from kvplan.later import later
 from kvplan.model import Model, is_gguf_build
 from kvplan.record import replace
-from kvplan.weights.by_name import Shape
 from kvplan.weights.facts import Index, WeightSources, no_source
 from kvplan.weights.formats import FP8_TENSOR, bnb_4bit
 from kvplan.weights.inventory import Inventory
 from kvplan.weights.quantisation import Modules, Quantisation, quantised
 from kvplan.weights.stored import Checkpoint
+
+if TYPE_CHECKING:
+    from kvplan.weights import by_name
+else:
+    by_name = later("kvplan.weights", "by_name")
 
 NO_INVENTORY = frozenset(
     "no-weights unknown-model-type missing-key bad-config unknown-quantization unknown-layer-type".split()
@@ -87,7 +92,7 @@ def unquantised(raw: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-def _shape(raw: Mapping[str, Any], model: Model) -> Shape:
+def _shape(raw: Mapping[str, Any], model: Model) -> by_name.Shape:
     """What names cannot say, from the model: layers, KV heads, a tied head."""
     heads = [
         int(getattr(part, "num_kv_heads", 0))
@@ -95,7 +100,7 @@ def _shape(raw: Mapping[str, Any], model: Model) -> Shape:
         for part in layer.parts
         if getattr(part, "num_kv_heads", 0)
     ]
-    return Shape(model.num_layers, min(heads, default=1), raw.get("tie_word_embeddings") is True)
+    return by_name.Shape(model.num_layers, min(heads, default=1), raw.get("tie_word_embeddings") is True)
 
 
 @lru_cache(maxsize=512)

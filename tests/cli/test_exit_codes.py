@@ -117,11 +117,11 @@ def test_70_names_the_rule_that_failed(run: Run, monkeypatch: pytest.MonkeyPatch
 
     for remembered in (base.part_terms, base.rank_terms, generic._plan):
         remembered.cache_clear()
-    monkeypatch.setattr("kvplan.families.full.kv_terms", _raise(TypeError("a width is missing")))
+    monkeypatch.setattr("kvplan.families.attention.kv_terms", _raise(TypeError("a width is missing")))
     ran = run("size", "inputs/llama.json", "-e", "generic", "-t", "777")
     assert ran.code == 70
     said = ran.err.replace("\n", " ")
-    assert re.match(r"error\[bug\]: the rule in kvplan/families/full\.py:\d+, terms +failed", said), ran.err
+    assert re.match(r"error\[bug\]: the rule in kvplan/families/attention\.py:\d+, terms +failed", said), ran.err
     assert "CONTRIBUTING.md" in said
 
 

@@ -21,6 +21,7 @@ from kvplan.engines.vllm.loaded import (
     adapter_lines,
     drafts_of,
     on_gpu,
+    ranks_of,
     relaid_share,
     repacked_line,
     repacked_share,
@@ -30,7 +31,6 @@ from kvplan.engines.vllm.memory import vllm_budget
 from kvplan.engines.vllm.profile_load import load_of, of_stage, utilization
 from kvplan.engines.vllm.rounded import beside_weights
 from kvplan.engines.vllm.runner import runner_of
-from kvplan.engines.vllm.shares import ranks_of
 from kvplan.engines.vllm.splits import latent_block
 from kvplan.errors import KvplanError
 from kvplan.gpu import Gpu

@@ -20,7 +20,7 @@ from kvplan.engines.vllm.defaults import Device
 from kvplan.engines.vllm.specs import Spec, SpecKind
 from kvplan.errors import KvplanError
 from kvplan.families import CompressedAttention, Storage
-from kvplan.families.compressed import RECORD_NOPE
+from kvplan.families.latent import RECORD_NOPE
 from kvplan.record import replace
 
 COMPRESSED_BACKENDS = ("CompressorBackend", "DEEPSEEK_SPARSE_SWA", "DEEPSEEK_V4_INDEXER")

@@ -6,7 +6,7 @@ placeholder_block_size; v1/worker/block_table.py). The V2 runner has the embeddi
 (v1/worker/gpu/mm/encoder_runner.py), hidden states for a draft that reads them
 (v1/worker/gpu/spec_decode/speculator.py), and makes its table with the cache. The first runner's proposer has
 buffers of its own for what a draft reads: hidden states and embeddings (v1/spec_decode/llm_base_proposer.py).
-Until 0.26 none of it is taken off: see `kvplan.engines.vllm.sampler_states`. Seen so on an H100 with 0.33, to
+Until 0.26 none of it is taken off: see `kvplan.engines.vllm.sampler`. Seen so on an H100 with 0.33, to
 the MiB.
 """
 

@@ -24,7 +24,7 @@ from kvplan.engines.vllm.input_buffers import input_line
 from kvplan.engines.vllm.load import Coefficients, Load
 from kvplan.engines.vllm.non_torch import non_torch_line
 from kvplan.engines.vllm.profile_peak import activation_line
-from kvplan.engines.vllm.sampler_states import states_line
+from kvplan.engines.vllm.sampler import states_line
 from kvplan.results import Budget, BudgetLine
 from kvplan.units import ceil_div
 

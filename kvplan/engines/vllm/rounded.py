@@ -2,26 +2,33 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from kvplan.dtypes import Packing
-from kvplan.engines.base import parse_version
+from kvplan.engines.base import has_kind, parse_version
 from kvplan.engines.budget.lines import exact
-from kvplan.engines.budget.parts import NVIDIA
+from kvplan.engines.budget.parts import AMD, NVIDIA
 from kvplan.engines.vllm.beside import chosen_tokens, layer_embeddings, with_shared_keys
-from kvplan.engines.vllm.compressed_pass import made_beside
 from kvplan.engines.vllm.heads import keeps_latent
 from kvplan.engines.vllm.multimodal import text_only
 from kvplan.engines.vllm.options import EXPANDABLE, VllmOptions
-from kvplan.engines.vllm.padded_experts import padded_lines
+from kvplan.families import Kind
+from kvplan.later import later
 from kvplan.model import Model
 from kvplan.results import BudgetLine
 from kvplan.settings import EAGLE_LIKE, Serving
 from kvplan.units import MIB, gib
-from kvplan.weights.absorbed import again_bytes
 from kvplan.weights.allocated import left_by_quantising, quantised_modules, rounded_up
-from kvplan.weights.expanded import expanded_bytes, repeated_scales, whole_zero_points
 from kvplan.weights.facts import WeightSources
 from kvplan.weights.inventory import Inventory
 from kvplan.weights.ranks import Parallel, stage_layers, tensor_bytes
+
+if TYPE_CHECKING:
+    from kvplan.engines.vllm import compressed_pass, padded_experts
+    from kvplan.weights import expanded
+else:
+    compressed_pass, padded_experts = later("kvplan.engines.vllm", "compressed_pass padded_experts")
+    expanded = later("kvplan.weights", "expanded")
 
 TOWERS_LEFT = (0, 15)
 """Since then an encoder that serves nothing is not loaded (interfaces.py, _mark_tower_model)."""
@@ -84,18 +91,23 @@ def beside_weights(
     )
     kept, chosen = layer_embeddings(model, tokens, dtype.bytes, release), chosen_tokens(model, tokens)
     drafts = settings.speculative_method in (*EAGLE_LIKE, "draft_model")
-    every, last = made_beside(model, tokens, drafts=drafts, release=release, element=dtype.bytes)
+    every = last = 0
+    if has_kind(model, Kind.COMPRESSED):
+        every, last = compressed_pass.made_beside(
+            model, tokens, drafts=drafts, release=release, element=dtype.bytes
+        )
     if settings.speculative_method == "mtp":
         last += chosen_tokens(model, tokens, drafts=True)
     how = "whole steps of 2 MiB while weights are loaded" if whole else "what is left of torch's segments"
     absorbed = (0,) * len(amounts)
     if keeps_latent(model):
-        absorbed = again_bytes(inventory, parallel, lambda tensor: dtype.bytes if tensor.form else 0)
+        absorbed = expanded.again_bytes(inventory, parallel, lambda tensor: dtype.bytes if tensor.form else 0)
     scales = zeros = (0,) * len(amounts)
-    if gpu.vendor == NVIDIA and (gpu.compute_capability or _FP8) < _FP8:
-        scales = expanded_bytes(inventory, parallel, repeated_scales, dtype.bytes)
-    if gpu.compute_capability == _HOPPER and release >= _KERNEL_CHOSEN:
-        zeros = expanded_bytes(inventory, parallel, whole_zero_points, dtype.bytes)
+    old = gpu.vendor == NVIDIA and (gpu.compute_capability or _FP8) < _FP8
+    if old and inventory.quantisation:
+        scales = expanded.expanded_bytes(inventory, parallel, expanded.repeated_scales, dtype.bytes)
+    if gpu.compute_capability == _HOPPER and release >= _KERNEL_CHOSEN and inventory.quantisation:
+        zeros = expanded.expanded_bytes(inventory, parallel, expanded.whole_zero_points, dtype.bytes)
     beyond = _beyond(made, inventory, parallel, dtype)
     quantised = (0,) * len(amounts)
     if whole and loading_quantises:
@@ -136,7 +148,9 @@ def beside_weights(
             lines.append(BudgetLine(BESIDE, total + torn[stage], total, total + 2 * torn[stage], source))
         else:
             lines.append(exact(BESIDE, total, source))
-    padded = padded_lines(settings, release, inventory, parallel, dtype.bytes)
+    padded: tuple[BudgetLine, ...] = ()
+    if gpu.vendor.lower() == AMD:
+        padded = padded_experts.padded_lines(settings, release, inventory, parallel, dtype.bytes)
     return tuple((line, *padded[stage : stage + 1]) for stage, line in enumerate(lines))
 
 
