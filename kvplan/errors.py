@@ -13,6 +13,7 @@ Exit codes: 2 could not answer (the default), 3 could not run on this machine. S
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Sequence
 from typing import Any
 
@@ -26,6 +27,19 @@ EXIT_BUG = 70
 
 _INDENT = "  "
 _HELP = "help: "
+
+
+CONTROL = re.compile(
+    "[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff\ufffe\uffff]"
+)
+"""What moves a cursor, changes a colour, turns the direction of writing or is no character."""
+
+
+def escaped(text: str) -> str:
+    """The text with control characters as they are written in code: ``\\x00``. Tabs and line ends stay."""
+    if text.isascii() and text.isprintable():
+        return text
+    return CONTROL.sub(lambda found: ascii(found[0])[1:-1], text.replace("\r\n", "\n"))
 
 
 _WINDOW, _LEAD = 96, 32
@@ -89,6 +103,7 @@ class KvplanError(Exception):
         help: str | Sequence[str] = (),  # noqa: A002 - the word that is printed
         exit_code: int | None = None,
     ) -> None:
+        message = escaped(message)
         super().__init__(message)
         self.code = code
         self.message = message
@@ -111,7 +126,8 @@ class KvplanError(Exception):
     @property
     def where(self) -> str | None:
         """The places as text, each with its line and a caret."""
-        return "\n".join(one if isinstance(one, str) else one.show() for one in self.places) or None
+        shown = (one if isinstance(one, str) else one.show() for one in self.places)
+        return escaped("\n".join(shown)) or None
 
     def __reduce__(self) -> tuple[Any, ...]:
         # Exception's own __reduce__ would call the class with the message alone; this keeps copies and
@@ -198,8 +214,8 @@ def did_you_mean(word: str, candidates: Iterable[str]) -> str | None:
 
 def _as_lines(value: str | Sequence[str]) -> tuple[str, ...]:
     if isinstance(value, str):
-        return (value,) if value else ()
-    return tuple(value)
+        return (escaped(value),) if value else ()
+    return tuple(map(escaped, value))
 
 
 def _window(line: str, start: int, end: int, room: int) -> tuple[str, int, int]:

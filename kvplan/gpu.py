@@ -9,6 +9,8 @@ from kvplan.shown import Shown
 from kvplan.units import parse_bytes
 
 UNVERIFIED = "unverified"
+APPLE = "apple"
+"""The vendor of Macs' GPUs."""
 _WSL = "-wsl"
 
 

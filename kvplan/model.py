@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping
 from enum import Enum
 from typing import TYPE_CHECKING, Any, Protocol
@@ -56,10 +57,20 @@ FOREIGN_CLASS = "class_of_other_type"
 """The fact of a class whose own type reads other layers from the file, or none."""
 GGUF_MIXTURE = "gguf_mixture"
 """The fact of a model that is known to be a GGUF file of that mixture, by its name alone."""
+_GGUF_BUILD = re.compile(r"(?:ud[-_])?(?:i?q|tq)\d\w*|mxfp4_moe|b?f16|f32", re.ASCII | re.IGNORECASE)
 SENTENCES = "sentence_transformers"
 """The fact of a checkpoint with a modules.json that pools: a model of sentence-transformers."""
 BY_NAME = "by its name"
 """How `Provenance.how` begins of a build whose own config was not read."""
+
+
+def is_gguf_build(word: str) -> bool:
+    """Whether a word is written as llama.cpp's mixtures of types are, which no other engine loads.
+
+    >>> [is_gguf_build(word) for word in ("q4_k_m", "IQ3_XXS", "UD-Q4_K_XL", "fp8", "mxfp4", "quark")]
+    [True, True, True, False, False, False]
+    """
+    return _GGUF_BUILD.fullmatch(word.strip()) is not None
 
 
 class EncoderInput(str, Enum):

@@ -17,7 +17,7 @@ from typing import Any
 
 import kvplan
 from kvplan.api import options as parsed
-from kvplan.cli.options import ENGINE_GROUPS, OPTIONS, TASKS, Option
+from kvplan.cli.options import OPTIONS, TASKS, Option
 from kvplan.cli.plan_options import PLANNED
 from kvplan.engines import OPTIONS_OF
 from kvplan.settings import Settings
@@ -58,7 +58,7 @@ _PLANNED_BY_ITSELF = ("tp", "pp", "dp", "dcp", "kv_dtype", "context", "batch_siz
 
 def keywords() -> dict[str, tuple[str, str]]:
     """Name → (type, meaning) of every keyword of `kvplan.size`, in the order of the command line's help."""
-    order = {title: place for place, title in enumerate((*TASKS, *ENGINE_GROUPS))}
+    order = {title: place for place, title in enumerate(TASKS)}
     options = sorted(
         (one for one in OPTIONS if one.name not in ("engine", "speculative")),
         key=lambda one: order.get(one.panel, 99),

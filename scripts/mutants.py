@@ -38,6 +38,7 @@ _POOLS = tuple(
     for name in ("_pools", "", "_older", "_speculation", "_corners", "_recorded", "_random", "_releases")
 )
 _FAMILIES = tuple(f"tests/core/test_{name}.py" for name in ("published", "terms", "beside"))
+_COUNTS = ("tests/deployment/test_counts.py", "tests/deployment/test_counts_by_law.py")
 TESTS = {
     "kvplan.engines.vllm.grouping": _GROUPING,
     "kvplan.engines.vllm.side_by_side": (
@@ -46,17 +47,14 @@ TESTS = {
         "tests/engines/test_vllm_own.py",
     ),
     "kvplan.engines.sglang.pools": _POOLS,
-    "kvplan.questions": (
-        "tests/core/test_questions_by_hand.py",
-        "tests/core/test_questions.py",
-        "tests/laws/test_auto_length.py",
-    ),
+    "kvplan.deployment.counts": (*_COUNTS, "tests/laws/test_auto_length.py"),
+    "kvplan.deployment.held": ("tests/deployment/test_held.py", "tests/deployment/test_fixes.py"),
+    "kvplan.deployment.lengths": ("tests/deployment/test_lengths.py", "tests/laws/test_auto_length.py"),
+    "kvplan.deployment.resolve": ("tests/deployment/test_resolve.py",),
+    "kvplan.deployment.answer": ("tests/deployment/test_verdicts.py", *_COUNTS),
+    "kvplan.deployment.gpus": ("tests/deployment/test_gpus.py",),
     "kvplan.bisection": ("tests/core/test_bisection.py",),
-    "kvplan.deployment.fixes": (
-        "tests/core/test_questions_by_hand.py",
-        "tests/core/test_questions.py",
-        "tests/core/test_fixes_of_vllm.py",
-    ),
+    "kvplan.deployment.fixes": ("tests/deployment/test_fixes.py", "tests/deployment/test_fixes_of_vllm.py"),
     "kvplan.families.latent": _FAMILIES,
     "kvplan.families.beside": _FAMILIES,
 }

@@ -59,7 +59,13 @@ def test_the_documented_json() -> None:
         "peak_bytes": 26_214_400,
         "bytes_per_token": 131_072,
         "fixed_bytes_per_request": 0,
+        "prompt_bytes_per_request": 13_107_200,
+        "reserved_bytes_per_request": 13_107_200,
     }
+    assert answer["deployment"] == {
+        "gpus": 1, "gpus_per_replica": 1, "replicas": 1, "pools": 1, "idle_gpus": 0, "requests": 2, "chosen": {},
+    }  # fmt: skip
+    assert (answer["capacity"], answer["verdict"]) == (None, None)
     assert answer["total"] == {"kv_bytes_per_request": 13_107_200, "kv_bytes": 26_214_400}
     (layer,) = answer["layers"]
     assert layer["family"] == "full_attention"

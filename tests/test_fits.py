@@ -12,6 +12,7 @@ from kvplan.engines import ENGINES
 from kvplan.engines.budget import divides
 from kvplan.errors import KvplanError
 from kvplan.files.gpus.find import list_gpus
+from kvplan.results import Verdict
 from kvplan.settings import Settings
 
 CASES = [("rtx-4090", "llamacpp", 8192, 1), ("2xrtx-3090", "llamacpp", 32768, 2), ("24GiB", "vllm", 8192, 4)]
@@ -33,11 +34,17 @@ def test_what_is_listed_is_what_size_says(results: list[FitResult]) -> None:
             build: dict[str, Any] = {} if stored else {"quantization": row.format}
             build |= {"tp": result.gpus} if engine == "vllm" and result.gpus > 1 else {}
             sized = kvplan.size(
-                row.checkpoint, engine=engine, gpu=gpu, tokens=tokens, max_model_len=tokens, **build
+                row.checkpoint, engine=engine, gpu=gpu, tokens=tokens, requests=result.asked_requests,
+                max_num_seqs=row.max_num_seqs, **build,
             )  # fmt: skip
             assert sized.weights is not None
             assert sized.weights.bytes_per_gpu == row.weights_bytes, row
-            assert row.requests >= row.safe_requests >= result.asked_requests
+            assert sized.capacity is not None
+            assert (row.requests, row.safe_requests) == (
+                sized.capacity.requests, sized.capacity.safe_requests,
+            )  # fmt: skip
+            assert row.requests >= max(row.safe_requests, result.asked_requests)
+            assert sized.verdict in (Verdict.YES, Verdict.LIKELY)
 
 
 def test_the_best_build_comes_first(results: list[FitResult]) -> None:

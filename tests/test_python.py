@@ -123,7 +123,7 @@ def test_what_it_was_asked_with_is_no_part_of_an_answer() -> None:
     answer, again = sized(), sized()
     assert answer == again
     assert answer.asked is not again.asked
-    assert "asked" not in repr(answer)
+    assert "asked=" not in repr(answer)
     assert "asked" not in json.dumps(dumped(answer))
     for other in (copy.copy(answer), copy.deepcopy(answer), pickle.loads(pickle.dumps(answer))):
         assert other == answer

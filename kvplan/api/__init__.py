@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, overload
 
 from kvplan.api.arguments import check_each, check_type, takes
+from kvplan.api.choosing import usual_engine
 from kvplan.api.load import MODEL, ModelLike, gpus_of, load_gpu, load_model
 from kvplan.api.options import (
     OPTION_NAMES,
@@ -20,7 +21,7 @@ from kvplan.api.options import (
 from kvplan.api.suggestions import with_suggestions
 from kvplan.deployment.answer import answer
 from kvplan.deployment.question import Question
-from kvplan.engines import check_options, default_engine
+from kvplan.engines import check_options
 from kvplan.engines.budget import choose
 from kvplan.engines.doors import head_of
 from kvplan.errors import KvplanError
@@ -67,7 +68,8 @@ def size(
     requests: int | None = None,
 ) -> SizeResult: ...
 def size(model: ModelLike | Plan, *, engine: str | None = None, **options: Any) -> SizeResult:
-    """How much cache the model takes under an engine: vLLM where none is named, llama.cpp for a GGUF file.
+    """How much cache the model takes under an engine. Where none is named: vLLM; llama.cpp for a
+    GGUF file or build (``quantization="q4_k_m"``) and on a Mac; Ollama for a name of its library.
 
     The keywords are the long option names with underscores (``tokens``, ``requests``,
     ``tensor_parallel_size``, ``kv_cache_dtype``, ``kv_cache_memory`` …: see kvplan.settings.Settings);
@@ -90,9 +92,9 @@ def size(model: ModelLike | Plan, *, engine: str | None = None, **options: Any) 
     if isinstance(model, str):
         model = named_in(head_of(named), model)
     loaded = load_model(model, weights_from=options.pop("weights_from", None))
-    choice = named or choose(default_engine([loaded]))
     media = {name: options.pop(name) for name in MEDIA if name in options}
     settings = make_settings(**options)
+    choice = named or choose(usual_engine([loaded], settings.quantization, (settings.gpu,)))
     check_options((choice.engine,), settings)
     if media:
         from kvplan.architectures.media.request import with_media

@@ -12,14 +12,13 @@ from kvplan.architectures.weights import sources_of
 from kvplan.deployment.answer import answer
 from kvplan.deployment.lengths import longest_of
 from kvplan.deployment.question import Question
-from kvplan.engines import DEFAULT_ENGINE
+from kvplan.engines import default_engine
 from kvplan.engines.base import Choice, has_kind
 from kvplan.engines.budget import choose
 from kvplan.engines.budget.laws import check_engine
-from kvplan.engines.budget.parts import APPLE
 from kvplan.engines.folders import FOLDERS
 from kvplan.engines.spill import HOST_MEMORY, PLACES, spills
-from kvplan.engines.traits import traits_of
+from kvplan.engines.traits import builds_of, traits_of
 from kvplan.errors import KvplanError
 from kvplan.families import Kind
 from kvplan.files.cards.card import is_unverified
@@ -111,7 +110,7 @@ def fits(
     no-budget, engine-gpu, bad-setting.
     """
     kind, count = gpus_of(gpu)
-    choice = replace(choose(engine or _usual(kind)), advice=False)
+    choice = replace(choose(engine or default_engine((), gpus=(kind,))), advice=False)
     traits = traits_of(choice.engine.name)
     spread = traits.spread or "tensor_parallel_size"
     many: dict[str, Any] = {spread: count}
@@ -125,12 +124,11 @@ def fits(
                 help="leave --host-memory out, or -e llamacpp",
             )  # fmt: skip
         base = replace(base, own=OwnOptions.of({HOST_MEMORY: host_memory}))
-    builds = tuple(formats or traits.builds)
     rows: list[FitRow] = []
     unfit: Counter[str] = Counter()
     wrong: list[KvplanError] = []
     for card in _cards(models):
-        row = _row(card, choice, base, builds, requests, wrong)
+        row = _row(card, choice, base, formats, requests, wrong)
         if isinstance(row, FitRow):
             rows.append(row)
         else:
@@ -167,12 +165,6 @@ def fits_as_build(gpu: Gpu | str, result: FitResult, *, models: str | None = Non
     return None
 
 
-def _usual(gpu: Gpu) -> str:
-    """The engine that people run on such a GPU."""
-    on_macs = (name for name in FOLDERS if traits_of(name).on_macs)
-    return next(on_macs, DEFAULT_ENGINE) if gpu.vendor == APPLE else DEFAULT_ENGINE
-
-
 def _cards(name: str | None) -> list[CardSummary]:
     cards = list_cards()
     if name is None:
@@ -195,12 +187,13 @@ def _row(
     card: CardSummary,
     choice: Choice,
     base: Settings,
-    builds: tuple[str, ...],
+    formats: Sequence[str] | None,
     requests: int,
     wrong: list[KvplanError],
 ) -> FitRow | str:
     """The first build that holds the requests, or why none does."""
     model = load_model(card.id)
+    builds = tuple(formats or builds_of(choice.engine.name, model))
     said, second = UNKNOWN, None
 
     def named(found: FitRow, checkpoint: Model) -> FitRow:

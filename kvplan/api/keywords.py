@@ -36,82 +36,18 @@ class SizeOptions(TypedDict, total=False):
     """Least pixels of an image, where the server's processor differs."""
     max_pixels: int | str | None
     """Most pixels of an image, where the server's processor differs."""
-    kv_cache_memory: int | str | None
-    """Memory for the cache on each GPU, such as 16GiB: how many requests fit?"""
-    gpu: Gpu | str | None
-    """GPU (kvplan list gpus), how many, a size such as 80GiB, or auto: its memory budget and pool."""
-    tensor_parallel_size: int | None
-    """Tensor parallel size."""
-    pipeline_parallel_size: int | None
-    """Pipeline parallel size."""
-    data_parallel_size: int | None
-    """Data parallel size (replicas)."""
-    decode_context_parallel_size: int | None
-    """Decode context parallel size."""
-    enable_expert_parallel: bool | None
-    """Whole experts on each GPU."""
-    dtype: str | None
-    """The model's dtype: auto, bfloat16, float16, float32."""
-    kv_cache_dtype: str | None
-    """The cache's dtype: auto, bfloat16, fp8, fp8_e5m2, nvfp4, fp8_ds_mla, q8_0 and more."""
-    mamba_cache_dtype: str | None
-    """Dtype of convolution states."""
-    mamba_ssm_cache_dtype: str | None
-    """Dtype of recurrent states."""
-    weights: int | str | None
-    """Weights on each GPU, such as 15GiB: what its log says that loading took."""
-    weights_from: str | None
-    """transformers: count the weights by building the model's class, for models without tensor rules."""
-    quantization: str | None
-    """Quantise the weights while loading: fp8, bitsandbytes."""
     kv_retention: str | None
     """Tokens of a request that stay: first and newest ones, sinks:4,window:4096 (default: all)."""
-    max_model_len: int | str | None
-    """Longest request that the engine is started for; auto: the longest that fits."""
-    enforce_eager: bool | None
-    """No CUDA graphs."""
-    max_num_seqs: int | None
-    """Most requests in one step."""
-    max_num_batched_tokens: int | str | None
-    """Most tokens in one step; a window layer keeps this many more."""
-    block_size: int | None
-    """Tokens in a block."""
-    enable_prefix_caching: bool | None
-    """Keep finished prompts for reuse."""
-    attention_backend: str | None
-    """Attention backend, where it decides the block size."""
-    any_length: bool | None
-    """With max_model_len: one longer than the config's is let through."""
-    config_length: int | str | None
-    """max_position_embeddings, where an override of the config says another."""
-    speculative_model: ModelLike | None
-    """The draft model, beside --speculative draft_model:5: its weights and its cache count."""
     enable_lora: bool | None
     """Room for LoRA adapters beside the weights."""
     max_lora_rank: int | str | None
     """Largest rank of an adapter (vLLM's default: 16)."""
     lora_target_modules: str | Sequence[str] | None
     """Modules that may have adapters, such as qkv_proj,o_proj (vLLM: all by default)."""
-    max_loras: int | str | None
-    """Adapters in one batch: slots on the GPU (default: 1)."""
-    lora_dtype: str | None
-    """Dtype of the adapters (default: the model's). One of auto, float16, bfloat16."""
-    fully_sharded_loras: bool | None
-    """Both matrices of an adapter divided among the GPUs."""
-    max_loras_per_batch: int | str | None
-    """Adapters in one batch: slots on the GPU (default: 8)."""
-    gpu_memory_utilization: Fraction | float | str | None
-    """Share of the GPU's memory that vLLM may take. Default: the version's."""
-    cpu_offload_gb: Fraction | float | str | None
-    """GiB of weights kept in the CPU's memory, for each GPU."""
-    num_gpu_blocks_override: int | None
-    """Blocks of the pool, whatever the memory."""
-    disable_hybrid_kv_cache_manager: bool | None
-    """Every layer keeps all tokens, as vLLM does with this flag."""
-    async_scheduling: bool | None
-    """Schedule a step while another runs: window layers keep the tokens of both."""
-    usage: str | None
-    """Defaults of `vllm serve` or of the LLM class."""
+    any_length: bool | None
+    """With max_model_len: one longer than the config's is let through."""
+    config_length: int | str | None
+    """max_position_embeddings, where an override of the config says another."""
     prefill_context_parallel_size: int | str | None
     """Further GPUs over which prompts are divided; they hold the same cache (default: 1)."""
     kv_offloading_size: Fraction | float | str | None
@@ -127,6 +63,12 @@ class SizeOptions(TypedDict, total=False):
     mm_encoder_tp_mode: str | None
     """The encoder's matrices divided over the GPUs, or whole on each and its items divided. One of
     weights, data."""
+    max_loras: int | str | None
+    """Adapters in one batch: slots on the GPU (default: 1)."""
+    lora_dtype: str | None
+    """Dtype of the adapters (default: the model's). One of auto, float16, bfloat16."""
+    fully_sharded_loras: bool | None
+    """Both matrices of an adapter divided among the GPUs."""
     max_cudagraph_capture_size: int | str | None
     """Tokens of the largest CUDA graph (default: up to 512)."""
     cudagraph_capture_sizes: str | Sequence[int] | None
@@ -224,6 +166,8 @@ class SizeOptions(TypedDict, total=False):
     """1: perceptrons without experts whole on each rank."""
     ep_num_redundant_experts: int | str | None
     """Copies of experts beside the model's own."""
+    max_loras_per_batch: int | str | None
+    """Adapters in one batch: slots on the GPU (default: 8)."""
     free_gpu_memory_fraction: Fraction | float | str | None
     """Part of the memory that the start-up run leaves, for the cache."""
     max_attention_window: str | Sequence[int] | None
@@ -290,8 +234,6 @@ class SizeOptions(TypedDict, total=False):
     """The encoder of images, in f16, on the first GPU."""
     host_memory: int | str | None
     """Host memory that weights and cache may take, where they lie there: 64GiB."""
-    cache_implementation: str | None
-    """transformers: the cache that grows, or the one allocated at full length."""
     continuous_batching: bool | None
     """Requests share a paged pool, as `transformers serve` with it."""
     attn_implementation: str | None
@@ -315,6 +257,64 @@ class SizeOptions(TypedDict, total=False):
     """Tokens that TGI proposes a step, from what was seen before (default: none)."""
     tgi_attention: str | None
     """TGI's variable ATTENTION (default: by the width of a head). One of flashinfer, flashdecoding, paged."""
+    kv_cache_memory: int | str | None
+    """Memory for the cache on each GPU, such as 16GiB: how many requests fit?"""
+    gpu: Gpu | str | None
+    """GPU (kvplan list gpus), how many, a size such as 80GiB, or auto: its memory budget and pool."""
+    tensor_parallel_size: int | None
+    """Tensor parallel size."""
+    pipeline_parallel_size: int | None
+    """Pipeline parallel size."""
+    data_parallel_size: int | None
+    """Data parallel size (replicas)."""
+    decode_context_parallel_size: int | None
+    """Decode context parallel size."""
+    gpu_memory_utilization: Fraction | float | str | None
+    """Share of the GPU's memory that vLLM may take. Default: the version's."""
+    enable_expert_parallel: bool | None
+    """Whole experts on each GPU."""
+    cpu_offload_gb: Fraction | float | str | None
+    """GiB of weights kept in the CPU's memory, for each GPU."""
+    dtype: str | None
+    """The model's dtype: auto, bfloat16, float16, float32."""
+    kv_cache_dtype: str | None
+    """The cache's dtype: auto, bfloat16, fp8, fp8_e5m2, nvfp4, fp8_ds_mla, q8_0 and more."""
+    mamba_cache_dtype: str | None
+    """Dtype of convolution states."""
+    mamba_ssm_cache_dtype: str | None
+    """Dtype of recurrent states."""
+    weights: int | str | None
+    """Weights on each GPU, such as 15GiB: what its log says that loading took."""
+    weights_from: str | None
+    """transformers: count the weights by building the model's class, for models without tensor rules."""
+    quantization: str | None
+    """Quantise the weights while loading: fp8, bitsandbytes."""
+    max_model_len: int | str | None
+    """Longest request that the engine is started for; auto: the longest that fits."""
+    enforce_eager: bool | None
+    """No CUDA graphs."""
+    max_num_seqs: int | None
+    """Most requests in one step."""
+    max_num_batched_tokens: int | str | None
+    """Most tokens in one step; a window layer keeps this many more."""
+    block_size: int | None
+    """Tokens in a block."""
+    num_gpu_blocks_override: int | None
+    """Blocks of the pool, whatever the memory."""
+    enable_prefix_caching: bool | None
+    """Keep finished prompts for reuse."""
+    disable_hybrid_kv_cache_manager: bool | None
+    """Every layer keeps all tokens, as vLLM does with this flag."""
+    attention_backend: str | None
+    """Attention backend, where it decides the block size."""
+    async_scheduling: bool | None
+    """Schedule a step while another runs: window layers keep the tokens of both."""
+    usage: str | None
+    """Defaults of `vllm serve` or of the LLM class."""
+    cache_implementation: str | None
+    """transformers: the cache that grows, or the one allocated at full length."""
+    speculative_model: ModelLike | None
+    """The draft model, beside --speculative draft_model:5: its weights and its cache count."""
     speculative_config: str | Mapping[str, Any] | None
     """Speculative decoding: vLLM's dict, its JSON, mtp:1."""
     speculative_method: str | None
@@ -356,62 +356,18 @@ class PlanOptions(TypedDict, total=False):
     """Least pixels of an image, where the server's processor differs."""
     max_pixels: int | str | None
     """Most pixels of an image, where the server's processor differs."""
-    kv_cache_memory: int | str | None
-    """Memory for the cache on each GPU, such as 16GiB: how many requests fit?"""
-    dtype: str | None
-    """The model's dtype: auto, bfloat16, float16, float32."""
-    mamba_cache_dtype: str | None
-    """Dtype of convolution states."""
-    mamba_ssm_cache_dtype: str | None
-    """Dtype of recurrent states."""
-    weights: int | str | None
-    """Weights on each GPU, such as 15GiB: what its log says that loading took."""
-    quantization: str | None
-    """Quantise the weights while loading: fp8, bitsandbytes."""
     kv_retention: str | None
     """Tokens of a request that stay: first and newest ones, sinks:4,window:4096 (default: all)."""
-    enforce_eager: bool | None
-    """No CUDA graphs."""
-    max_num_batched_tokens: int | str | None
-    """Most tokens in one step; a window layer keeps this many more."""
-    block_size: int | None
-    """Tokens in a block."""
-    enable_prefix_caching: bool | None
-    """Keep finished prompts for reuse."""
-    attention_backend: str | None
-    """Attention backend, where it decides the block size."""
-    any_length: bool | None
-    """With max_model_len: one longer than the config's is let through."""
-    config_length: int | str | None
-    """max_position_embeddings, where an override of the config says another."""
-    speculative_model: ModelLike | None
-    """The draft model, beside --speculative draft_model:5: its weights and its cache count."""
     enable_lora: bool | None
     """Room for LoRA adapters beside the weights."""
     max_lora_rank: int | str | None
     """Largest rank of an adapter (vLLM's default: 16)."""
     lora_target_modules: str | Sequence[str] | None
     """Modules that may have adapters, such as qkv_proj,o_proj (vLLM: all by default)."""
-    max_loras: int | str | None
-    """Adapters in one batch: slots on the GPU (default: 1)."""
-    lora_dtype: str | None
-    """Dtype of the adapters (default: the model's). One of auto, float16, bfloat16."""
-    fully_sharded_loras: bool | None
-    """Both matrices of an adapter divided among the GPUs."""
-    max_loras_per_batch: int | str | None
-    """Adapters in one batch: slots on the GPU (default: 8)."""
-    gpu_memory_utilization: Fraction | float | str | None
-    """Share of the GPU's memory that vLLM may take. Default: the version's."""
-    cpu_offload_gb: Fraction | float | str | None
-    """GiB of weights kept in the CPU's memory, for each GPU."""
-    num_gpu_blocks_override: int | None
-    """Blocks of the pool, whatever the memory."""
-    disable_hybrid_kv_cache_manager: bool | None
-    """Every layer keeps all tokens, as vLLM does with this flag."""
-    async_scheduling: bool | None
-    """Schedule a step while another runs: window layers keep the tokens of both."""
-    usage: str | None
-    """Defaults of `vllm serve` or of the LLM class."""
+    any_length: bool | None
+    """With max_model_len: one longer than the config's is let through."""
+    config_length: int | str | None
+    """max_position_embeddings, where an override of the config says another."""
     prefill_context_parallel_size: int | str | None
     """Further GPUs over which prompts are divided; they hold the same cache (default: 1)."""
     kv_offloading_size: Fraction | float | str | None
@@ -427,6 +383,12 @@ class PlanOptions(TypedDict, total=False):
     mm_encoder_tp_mode: str | None
     """The encoder's matrices divided over the GPUs, or whole on each and its items divided. One of
     weights, data."""
+    max_loras: int | str | None
+    """Adapters in one batch: slots on the GPU (default: 1)."""
+    lora_dtype: str | None
+    """Dtype of the adapters (default: the model's). One of auto, float16, bfloat16."""
+    fully_sharded_loras: bool | None
+    """Both matrices of an adapter divided among the GPUs."""
     max_cudagraph_capture_size: int | str | None
     """Tokens of the largest CUDA graph (default: up to 512)."""
     cudagraph_capture_sizes: str | Sequence[int] | None
@@ -524,6 +486,8 @@ class PlanOptions(TypedDict, total=False):
     """1: perceptrons without experts whole on each rank."""
     ep_num_redundant_experts: int | str | None
     """Copies of experts beside the model's own."""
+    max_loras_per_batch: int | str | None
+    """Adapters in one batch: slots on the GPU (default: 8)."""
     free_gpu_memory_fraction: Fraction | float | str | None
     """Part of the memory that the start-up run leaves, for the cache."""
     max_attention_window: str | Sequence[int] | None
@@ -588,8 +552,6 @@ class PlanOptions(TypedDict, total=False):
     """Keep the cache on the GPUs; off: in host memory."""
     mmproj: bool | None
     """The encoder of images, in f16, on the first GPU."""
-    cache_implementation: str | None
-    """transformers: the cache that grows, or the one allocated at full length."""
     continuous_batching: bool | None
     """Requests share a paged pool, as `transformers serve` with it."""
     attn_implementation: str | None
@@ -613,6 +575,44 @@ class PlanOptions(TypedDict, total=False):
     """Tokens that TGI proposes a step, from what was seen before (default: none)."""
     tgi_attention: str | None
     """TGI's variable ATTENTION (default: by the width of a head). One of flashinfer, flashdecoding, paged."""
+    kv_cache_memory: int | str | None
+    """Memory for the cache on each GPU, such as 16GiB: how many requests fit?"""
+    gpu_memory_utilization: Fraction | float | str | None
+    """Share of the GPU's memory that vLLM may take. Default: the version's."""
+    cpu_offload_gb: Fraction | float | str | None
+    """GiB of weights kept in the CPU's memory, for each GPU."""
+    dtype: str | None
+    """The model's dtype: auto, bfloat16, float16, float32."""
+    mamba_cache_dtype: str | None
+    """Dtype of convolution states."""
+    mamba_ssm_cache_dtype: str | None
+    """Dtype of recurrent states."""
+    weights: int | str | None
+    """Weights on each GPU, such as 15GiB: what its log says that loading took."""
+    quantization: str | None
+    """Quantise the weights while loading: fp8, bitsandbytes."""
+    enforce_eager: bool | None
+    """No CUDA graphs."""
+    max_num_batched_tokens: int | str | None
+    """Most tokens in one step; a window layer keeps this many more."""
+    block_size: int | None
+    """Tokens in a block."""
+    num_gpu_blocks_override: int | None
+    """Blocks of the pool, whatever the memory."""
+    enable_prefix_caching: bool | None
+    """Keep finished prompts for reuse."""
+    disable_hybrid_kv_cache_manager: bool | None
+    """Every layer keeps all tokens, as vLLM does with this flag."""
+    attention_backend: str | None
+    """Attention backend, where it decides the block size."""
+    async_scheduling: bool | None
+    """Schedule a step while another runs: window layers keep the tokens of both."""
+    usage: str | None
+    """Defaults of `vllm serve` or of the LLM class."""
+    cache_implementation: str | None
+    """transformers: the cache that grows, or the one allocated at full length."""
+    speculative_model: ModelLike | None
+    """The draft model, beside --speculative draft_model:5: its weights and its cache count."""
     speculative_config: str | Mapping[str, Any] | None
     """Speculative decoding: vLLM's dict, its JSON, mtp:1."""
     speculative_method: str | None

@@ -10,7 +10,8 @@ from typing import Any
 
 from kvplan.api import ModelLike, load_model, make_settings
 from kvplan.api.arguments import check_type
-from kvplan.engines import check_options, default_engine
+from kvplan.api.choosing import usual_engine
+from kvplan.engines import check_options
 from kvplan.engines.budget import choose
 from kvplan.errors import KvplanError
 from kvplan.plans.plan import Plan
@@ -127,8 +128,8 @@ def deployment(
         loaded = load_model(model.model)
         return served_plan(model, loaded, speeds=speeds, pool=pool, offload=tiers, split=split), model
     loaded = load_model(model, weights_from=options.pop("weights_from", None))
-    choice = choose(engine or default_engine([loaded]))
     settings = make_settings(**options)
+    choice = choose(engine or usual_engine([loaded], settings.quantization, (settings.gpu,)))
     check_options((choice.engine,), settings)
     return serve(loaded, choice, settings, speeds=speeds, pool=pool, offload=tiers, split=split), None
 

@@ -11,7 +11,7 @@ from kvplan.architectures.config.quant_file import split_quant
 from kvplan.architectures.inventory import inventory_of
 from kvplan.errors import KvplanError, RefusedError
 from kvplan.later import later
-from kvplan.model import Model
+from kvplan.model import Model, is_gguf_build
 from kvplan.record import replace
 from kvplan.weights.facts import Index, WeightSources, no_source
 from kvplan.weights.formats import FP8_TENSOR, bnb_4bit
@@ -138,6 +138,11 @@ def _as_build(model: Model, form: str) -> WeightSources:
     """The weights of a build of that format. Raises KvplanError(bad-setting) for a word that names none."""
     from kvplan.architectures.builds import FORMS, as_build  # it asks this module for the tensors
 
+    if is_gguf_build(form):
+        raise KvplanError(
+            "bad-setting", f"{form} is a build of GGUF files, which this engine does not load",
+            help=(f"--engine llamacpp: {model.id} as {form}", "--quantization fp8: while loading"),
+        )  # fmt: skip
     if form not in FORMS:
         raise KvplanError(
             "bad-setting",

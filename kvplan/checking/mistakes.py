@@ -14,6 +14,7 @@ from kvplan.families import Kind, Part
 from kvplan.plans.findings import Finding, Severity
 from kvplan.plans.serve import NO_VERSION, flag_for
 from kvplan.record import replace
+from kvplan.results import SizeResult
 from kvplan.units import ceil_div, gib, human_bytes, parse_bytes
 
 Found = Iterator[Finding]
@@ -41,7 +42,18 @@ def _parts(case: Case) -> Iterator[Part]:
 
 
 def _replica_bytes(case: Case, **changes: Any) -> int | None:
-    """Bytes of one request over all GPUs of an engine, with some settings changed."""
+    """Bytes that one request holds over all GPUs of an engine, with some settings changed."""
+    result = _sized(case, **changes)
+    return None if result is None else result.total.kv_bytes_per_request
+
+
+def _reserved(case: Case, **changes: Any) -> int | None:
+    """Bytes of one GPU that an engine counts for one request when it starts, with some settings changed."""
+    result = _sized(case, **changes)
+    return None if result is None else result.per_gpu.reserved
+
+
+def _sized(case: Case, **changes: Any) -> SizeResult | None:
     length = case.max_model_len
     settings = replace(
         case.settings, kv_cache_memory=None, gpu=case.plan.settings.gpu, tokens=length, **changes
@@ -50,7 +62,7 @@ def _replica_bytes(case: Case, **changes: Any) -> int | None:
         result = case.choice.engine.size(case.model, settings, case.choice.version)
     except KvplanError:
         return None
-    return None if result.refusal is not None else result.total.kv_bytes_per_request
+    return None if result.refusal is not None else result
 
 
 def heads(case: Case) -> Found:
@@ -122,15 +134,15 @@ def windows(case: Case) -> Found:
     if not isinstance(batched, int) or not window or batched <= max(window, _SMALL_BATCH):
         return
     flight = case.result.settings.get("max_in_flight_tokens", batched)
-    here, small = _replica_bytes(case), _replica_bytes(case, max_num_batched_tokens=_SMALL_BATCH)
+    here, small = _reserved(case), _reserved(case, max_num_batched_tokens=_SMALL_BATCH)
     if here is None or small is None or here <= small:
         return
     yield _note(
         "window-charged-by-batch",
         f"a layer with a window of {window:,} tokens keeps up to {flight:,} tokens in flight beside it",
         _flag(case, "max_num_batched_tokens"),
-        f"a request of {case.max_model_len:,} tokens takes {human_bytes(here)};"
-        f" with max_num_batched_tokens {_SMALL_BATCH:,} it would take {human_bytes(small)}",
+        f"a start counts {human_bytes(here)} of each GPU for a request of {case.max_model_len:,} tokens;"
+        f" with max_num_batched_tokens {_SMALL_BATCH:,} {human_bytes(small)}",
     )
 
 

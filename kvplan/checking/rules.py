@@ -12,9 +12,10 @@ from kvplan.checking.case import Case
 from kvplan.dtypes import kv_dtype
 from kvplan.engines.budget import TOO_LARGE, room_for_cache
 from kvplan.plans.findings import Finding, Severity
-from kvplan.plans.plan import SAFE, Plan
+from kvplan.plans.plan import QUALITIES, SAFE, Plan
 from kvplan.plans.serve import flag_for
 from kvplan.results import SHM, Refusal
+from kvplan.settings import Settings
 from kvplan.units import ceil_div, gib
 
 Found = Iterator[Finding]
@@ -261,23 +262,33 @@ def cost(case: Case) -> Found:
 
 def quality(case: Case) -> Found:
     """The cache's format is as good as the plan asks for."""
-    settings, least = case.plan.settings, LEAST_BITS[case.plan.quality]
-    own = settings.own
-    for setting, word in (
-        ("kv_cache_dtype", settings.kv_cache_dtype),
-        ("cache_type_k", own.get("cache_type_k", "auto")),
-        ("cache_type_v", own.get("cache_type_v", "auto")),
-    ):
-        if word == "auto":
-            continue
-        form = kv_dtype(str(word))
-        bits = min(form.key.bits, form.value.bits, form.latent.bits)
+    least = LEAST_BITS[case.plan.quality]
+    for setting, word, bits in cache_bits(case.plan.settings):
         if bits < least:
             yield wrong(
                 "quality",
                 f"a cache of {word} keeps {bits} bits a number; quality {case.plan.quality} asks for {least}",
                 f"serve.{flag_for(case.plan.engine, setting) or setting}",
             )
+
+
+def cache_bits(settings: Settings) -> Iterator[tuple[str, str, int]]:
+    """The formats that are named for the cache: setting, word, and the fewest bits of a number."""
+    own = settings.own
+    for setting, word in (
+        ("kv_cache_dtype", settings.kv_cache_dtype),
+        ("cache_type_k", own.get("cache_type_k", "auto")),
+        ("cache_type_v", own.get("cache_type_v", "auto")),
+    ):
+        if word != "auto":
+            form = kv_dtype(str(word))
+            yield setting, str(word), min(form.key.bits, form.value.bits, form.latent.bits)
+
+
+def quality_of(settings: Settings) -> str:
+    """The quality that a plan with this cache may be held to: ``safe``, or below it by its format."""
+    fewest = min((bits for _, _, bits in cache_bits(settings)), default=LEAST_BITS[QUALITIES[0]])
+    return next(name for name in QUALITIES[1:] if fewest >= LEAST_BITS[name])
 
 
 RULES: tuple[Callable[[Case], Found], ...] = (gpus, quality, cost, host)

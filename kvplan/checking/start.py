@@ -1,7 +1,7 @@
 """One plan, its model and its engine: whether it starts, and what a request takes of its pool.
 
-Everything is the engine's own answer (`kvplan.deployment.counts.ask`): a share of a pool is what a request takes of
-it by the engine's allocator, and a pool is what the budget of the named GPU leaves.
+Everything is the engine's own answer (`kvplan.deployment.counts.ask`): a share of a pool is what a request
+takes of it by the engine's allocator, and a pool is what the budget of the named GPU leaves.
 """
 
 from __future__ import annotations

@@ -204,9 +204,8 @@ def _fewest_gpus(case: Case, finding: Finding) -> Iterator[Way]:
     plan = case.plan
     if case.result is None or case.refusal is not None or plan.settings.gpu is None:
         return
-    if case.reserved:  # what is kept free is no request
-        yield from (*_wider(case, finding), *_more_gpus(case, finding))
-        return
+    if case.reserved:
+        return  # what is kept free is no request: `_beside_reserve`
     deployment = resolve(question_of(plan, case.model, case.choice))
     more, safe = bool(_raised(case)), plan.require.pool == SAFE
     found = []
@@ -231,6 +230,11 @@ def _formats(plan: Plan) -> list[dict[str, Any]]:
 
 
 _PLAIN = ("auto", "bfloat16", "float16")
+
+
+def _beside_reserve(propose: Proposal) -> Proposal:
+    """The change where a part of each pool is kept free, which `_fewest_gpus` does not count."""
+    return lambda case, finding: propose(case, finding) if case.reserved else iter(())
 
 
 def _raised(case: Case) -> dict[str, int]:
@@ -381,7 +385,10 @@ def _required(plan: Plan, **changes: Any) -> Plan:
 
 
 _CAPACITY = (_utilization, _kv_dtype, _tensor_for_pipeline, _wider, _more_gpus)
-_ROOM = (*map(_raised_too, (_utilization, _kv_dtype, _tensor_for_pipeline)), _fewest_gpus)
+_ROOM = (
+    *map(_raised_too, (_utilization, _kv_dtype, _tensor_for_pipeline)),
+    *(_fewest_gpus, _beside_reserve(_wider), _beside_reserve(_more_gpus)),
+)
 PROPOSALS: dict[str, tuple[Proposal, ...]] = {
     "gpus-left-over": (_whole_engines,),
     "too-few-gpus": (_whole_engines, _narrower),

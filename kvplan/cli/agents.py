@@ -18,7 +18,7 @@ from kvplan.errors import KvplanError, did_you_mean
 MORE = "options"
 LONGEST = 200_000
 """Characters of a plan that is sent as text."""
-_SCREEN = ("verbose", "json")
+_SCREEN = ("verbose", "json", "set")
 _QUIET = ("json", "color")
 
 

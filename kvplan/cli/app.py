@@ -12,9 +12,11 @@ from typer.main import get_command
 from kvplan.cli.answer import Answer
 from kvplan.cli.commands import COMMANDS, GROUPS, HIDDEN, MORE, TOP_LEVEL, Argument, Command
 from kvplan.cli.completion import completer
+from kvplan.cli.engine_words import words_beside
 from kvplan.cli.everyday import EVERYDAY, Everyday
-from kvplan.cli.options import ENGINE_GROUPS, OUTPUT, TASKS, Option
+from kvplan.cli.options import OUTPUT, TASKS, Option
 from kvplan.cli.usage import unknown_command
+from kvplan.engines.folders import title_of
 from kvplan.report.layout import WIDTH, columns
 
 WORDS = "words"
@@ -50,10 +52,12 @@ def _in_width(epilog: str) -> str:
 
 
 class PanelCommand(TyperCommand):
-    """A command whose ``-h`` shows its everyday options, and ``--help-all`` all of them in groups."""
+    """A command whose ``-h`` shows its everyday options, ``--help-all`` those of every engine in groups, and
+    ``--help vllm`` those that vLLM alone has."""
 
     command: Command
     everything = False
+    engine: str | None = None
 
     def collect_usage_pieces(self, ctx: Any) -> list[str]:
         metavars = [
@@ -65,31 +69,39 @@ class PanelCommand(TyperCommand):
         if self._is_short():
             _write_everyday(self.command, EVERYDAY[self.command.name], formatter)
             return
+        own = {option.name: option.engines for option in self.command.options if option.special}
         panels: dict[str, list[tuple[str, str]]] = {}
         for param in self.get_params(ctx):
-            record = param.get_help_record(ctx)
-            if record is not None and param.param_type_name == "option":
-                panels.setdefault(getattr(param, "rich_help_panel", None) or OUTPUT, []).append(record)
-        if self.command.name in EVERYDAY:
-            panels[OUTPUT].append((HELP_ALL, "Show every option, by task and engine."))
-        for title in sorted(panels, key=_place):
-            with formatter.section(title):
+            record, name = param.get_help_record(ctx), str(param.name)
+            shown = name not in own if self.engine is None else self.engine in own.get(name, ())
+            if record is not None and param.param_type_name == "option" and shown:
+                group = getattr(param, "rich_help_panel", None) if self.engine is None else _OWN
+                panels.setdefault(group or OUTPUT, []).append(record)
+        if self.engine is not None:
+            panels[_WORDS] = words_beside(self.command, self.engine)
+        elif own:
+            panels[OUTPUT].append(("--help ENGINE", "The options that one engine alone has: --help vllm."))
+        if self.command.name in EVERYDAY and self.engine is None:
+            panels[OUTPUT].append((HELP_ALL, "Show every option, by task."))
+        for title in sorted(filter(panels.get, panels), key=_place):
+            with formatter.section(title.format(title_of(self.engine or ""))):
                 formatter.write_dl(panels[title])
 
     def format_epilog(self, ctx: Any, formatter: Any) -> None:
-        if not self._is_short():
+        if not self._is_short() and self.engine is None:
             super().format_epilog(ctx, formatter)
 
     def _is_short(self) -> bool:
         return self.command.name in EVERYDAY and not self.everything
 
 
+_OWN, _WORDS = "Options of {}", "{}'s names for other options"
+
+
 def _place(title: str) -> tuple[int, int]:
-    """A command's own groups, those of the tasks in their order, engines, plan files and output."""
-    if title == OUTPUT:
+    """A command's own groups, those of the tasks in their order, plan files and output."""
+    if title in (OUTPUT, _WORDS):
         return 3, 0
-    if title in ENGINE_GROUPS:
-        return 2, ENGINE_GROUPS.index(title)
     return (1, TASKS.index(title)) if title in TASKS[1:] else (0, 0)
 
 
@@ -107,9 +119,12 @@ def _write_everyday(command: Command, everyday: Everyday, formatter: Any) -> Non
         _write_rows(rows, formatter)
     with formatter.section("Examples"):
         _write_rows(examples, formatter)
-    left = len({option.name for option in command.options}) - len(rows)
-    more, how = f"{left} more options, by task and engine:", f"kvplan {command.name} {HELP_ALL}"
-    formatter.write(f"\n{more} {how}\n" if len(more) + len(how) < columns() else f"\n{more}\n  {how}\n")
+    left = sum(not option.special for option in command.options) - len(rows)
+    ways = [(f"{left} more options, by task:", f"kvplan {command.name} {HELP_ALL}")]
+    if any(option.special for option in command.options):
+        ways.insert(0, ("an engine's own options:", f"kvplan {command.name} --help vllm"))
+    wide = max(len(more) + len(how) for more, how in ways) < columns()
+    formatter.write("\n" + "".join(f"{more} {how}\n" if wide else f"{more}\n  {how}\n" for more, how in ways))
 
 
 def _write_rows(rows: list[tuple[str, str]], formatter: Any) -> None:
@@ -147,8 +162,9 @@ class NamedGroup(TyperGroup):
                     formatter.write_dl(list(rows.items()))
 
 
-def root_command(*, everything: bool = False) -> Any:
-    """The whole command line as one object of the parser. everything: help shows every option."""
+def root_command(*, everything: bool = False, engine: str | None = None) -> Any:
+    """The whole command line as one object of the parser. everything: help shows every option; engine: those
+    that this engine alone has."""
     app = typer.Typer(
         cls=NamedGroup,
         add_completion=True,
@@ -161,9 +177,9 @@ def root_command(*, everything: bool = False) -> Any:
     app.callback()(_root)
     for name in TOP_LEVEL:
         if name in GROUPS:
-            app.add_typer(_group(name, everything), name=name, hidden=name in HIDDEN)
+            app.add_typer(_group(name, everything, engine), name=name, hidden=name in HIDDEN)
         else:
-            _add(app, name, COMMANDS[name], everything)
+            _add(app, name, COMMANDS[name], everything, engine)
     root = get_command(app)
     for param in root.params:
         if param.name == "show_completion":
@@ -186,7 +202,7 @@ def _root(
     return None
 
 
-def _group(name: str, everything: bool) -> typer.Typer:
+def _group(name: str, everything: bool, engine: str | None) -> typer.Typer:
     app = typer.Typer(
         cls=NamedGroup, help=GROUPS[name], invoke_without_command=True, context_settings=_context()
     )
@@ -199,12 +215,13 @@ def _group(name: str, everything: bool) -> typer.Typer:
     for full, command in COMMANDS.items():
         head, _, member = full.partition(" ")
         if head == name:
-            _add(app, member, command, everything)
+            _add(app, member, command, everything, engine)
     return app
 
 
-def _add(app: typer.Typer, name: str, command: Command, everything: bool) -> None:
-    shown = type("PanelCommand", (PanelCommand,), {"command": command, "everything": everything})
+def _add(app: typer.Typer, name: str, command: Command, everything: bool, engine: str | None) -> None:
+    about = {"command": command, "everything": everything, "engine": engine}
+    shown = type("PanelCommand", (PanelCommand,), about)
     app.command(
         name,
         cls=shown,

@@ -7,13 +7,14 @@ from itertools import product
 from typing import Any, NamedTuple
 
 from kvplan.api import OF_A_QUESTION, load_model, make_settings, planned
+from kvplan.api.choosing import usual_engine
 from kvplan.cli.commands import Given, text_of
 from kvplan.cli.given import gather
 from kvplan.cli.plan_word import is_plan_file, only, plan_of
 from kvplan.cli.terminal import COLOR_WORDS
 from kvplan.deployment.counts import kv_dtypes_to_compare
 from kvplan.deployment.question import Question
-from kvplan.engines import ENGINES, check_options, default_engine
+from kvplan.engines import ENGINES, check_options
 from kvplan.engines.base import Choice
 from kvplan.engines.budget import choose
 from kvplan.engines.doors import head_of
@@ -77,11 +78,11 @@ def typed(names: list[str], given: Given, *, compare_dtypes: bool = False) -> Ty
     weights_from = values.pop("weights_from", None)
     head = head_of(named[0] if named else None)
     models = [load_model(named_in(head, name), weights_from=weights_from) for name in names]
-    choices = [choose(default_engine(models))] if named is None else named
     if compare_dtypes:
         dtypes = list(dict.fromkeys(name for model in models for name in kv_dtypes_to_compare(model)))
     media = {name: values.pop(name) for name in MEDIA if name in values}
     base = make_settings(**values)
+    choices = named or [choose(usual_engine(models, base.quantization, (base.gpu,)))]
     check_options([choice.engine for choice in choices], base)
     variants = [
         _with(base, kv_cache_dtype=dtype, tokens=tokens, requests=requests)

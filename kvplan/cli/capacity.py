@@ -12,6 +12,7 @@ from kvplan.cli.commands import Given, is_given, text_of
 from kvplan.cli.options import OPTIONS
 from kvplan.cli.typed import typed_words
 from kvplan.deployment.machines import Machine, machine
+from kvplan.engines.base import Choice
 from kvplan.errors import EXIT_CANNOT_ANSWER, EXIT_NO, EXIT_OK, KvplanError
 from kvplan.model import Model
 from kvplan.results import SCHEMA_VERSION
@@ -34,9 +35,14 @@ def run(words: list[str], given: Given) -> Answer:
     lines: list[Machine] = []
     typed: list[dict[str, Any]] = []
     wrong: list[KvplanError] = []
+    lead: list[Choice] = []
     for options in machines(given):
         try:
             asked = typed_of(words, options)
+            if lead and asked.choices[0].engine.name != lead[0].engine.name:  # one for the whole table
+                options = {**options, "engine": lead[0].engine.name}
+                asked = typed_of(words, options)
+            lead = lead or asked.choices
         except KvplanError as error:
             if error.code != "bad-setting":
                 raise

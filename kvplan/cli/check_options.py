@@ -7,7 +7,7 @@ from kvplan.cli.options import OUTPUT, QUESTION, Option, switch, word
 
 CHECKED = (
     STARTED_ON,
-    Option("require", ("--require",), "KEY=VALUE,…", word,
+    Option("require", ("--require",), "KEY=VALUE", word,
            "What must hold, before what plans say under require: requests=60,tokens=8k.", QUESTION),
     Option("env", ("--env",), "NAME|all", word, "The overlay of an environment, or each of them.", QUESTION),
     Option("baseline", ("--baseline",), "REF|PATH", word,

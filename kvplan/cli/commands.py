@@ -63,7 +63,7 @@ COMMANDS: dict[str, Command] = {
             "How much memory requests take, and how many fit on a GPU.",
             "kvplan.cli.size:run",
             Argument("MODEL...|PLAN", least=1, complete="models"),
-            "options:COMPARISONS options:OPTIONS options:PLAN_CHOICE options:VERBOSE",
+            "options:COMPARISONS options:OPTIONS options:SET options:PLAN_CHOICE options:VERBOSE",
             "epilogs:SIZE",
         ),
         Command(
@@ -71,7 +71,7 @@ COMMANDS: dict[str, Command] = {
             "Choose GPUs, how many, and the engine's settings for a load.",
             "kvplan.cli.plan:run",
             Argument("MODEL|PLAN", least=1, most=1, complete="models"),
-            "plan_options:PLANNED plan_options:SHARED options:PLAN_CHOICE options:VERBOSE",
+            "plan_options:PLANNED plan_options:SHARED options:SET options:PLAN_CHOICE options:VERBOSE",
             "plan_options:EPILOG",
         ),
         Command(
@@ -95,7 +95,7 @@ COMMANDS: dict[str, Command] = {
             "Compare the predicted figures with a running server or its log.",
             "kvplan.cli.compare:run",
             Argument("[MODEL|PLAN] [LOG|URL|-]", most=3, complete="models"),
-            "options:OBSERVED options:PLAN_CHOICE options:VERBOSE",
+            "options:OBSERVED options:SET options:PLAN_CHOICE options:VERBOSE",
             "epilogs:COMPARE",
         ),
         Command(
@@ -119,7 +119,7 @@ COMMANDS: dict[str, Command] = {
             "Show how each figure is calculated, and from which sources.",
             "kvplan.cli.explain:run",
             Argument("MODEL|PLAN", least=1, most=1, complete="models"),
-            "options:OPTIONS options:PLAN_CHOICE options:VERBOSE",
+            "options:OPTIONS options:SET options:PLAN_CHOICE options:VERBOSE",
             "epilogs:EXPLAIN",
         ),
         Command(
@@ -260,6 +260,11 @@ def _options(places: str) -> tuple[Option, ...]:
     for value in map(_stands, places.split()):
         found += (value,) if isinstance(value, Option) else value
     return (*found, *COMMON)
+
+
+def command_of(arguments: list[str]) -> Command | None:
+    """The command that a command line begins with."""
+    return COMMANDS.get(" ".join(arguments[:2])) or COMMANDS.get(" ".join(arguments[:1]))
 
 
 def is_given(given: Given, name: str) -> bool:

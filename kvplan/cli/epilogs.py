@@ -9,7 +9,7 @@ Examples:
   kvplan size llama-3.1-8b -t 4k,32k -n 1,8,32  a grid
   kvplan size qwen3-32b --kv-cache-memory 60GiB --ladder
   kvplan size qwen3-32b --gpu h200 --tp 2 --kv-cache-dtype fp8
-  kvplan size deepseek-v3 --compare-dtypes
+  kvplan size deepseek-v3 --show formats
   kvplan size gpt-oss-20b gemma-3-27b qwen3-32b --tokens 128k
   kvplan size ./config.json --engine all
   kvplan size hf:Qwen/Qwen3-8B --json

@@ -14,7 +14,8 @@ from kvplan.deployment.answer import answered
 from kvplan.deployment.counts import PLENTY, as_started, ask
 from kvplan.deployment.resolve import resolve
 from kvplan.errors import EXIT_NO, EXIT_OK, KvplanError
-from kvplan.record import replace
+from kvplan.record import changed, replace
+from kvplan.results import SizeResult
 
 
 def run(words: list[str], given: Given) -> Answer:
@@ -30,8 +31,8 @@ def run(words: list[str], given: Given) -> Answer:
     deployment = resolve(asked.first)
     model, choice = deployment.model, replace(deployment.choice, pool=None)
     settings = as_started(model, deployment.choice, deployment.settings)
-    deployment = replace(deployment, choice=choice, settings=settings)
-    result = with_suggestions(answered(deployment)).result
+    bare = replace(deployment, choice=choice, settings=settings)
+    result = _as_deployed(with_suggestions(answered(bare)).result, answered(deployment).result)
     code = EXIT_OK if result.ok else EXIT_NO
     if is_given(given, "json"):
         from kvplan.report.explain_json import explain_dump
@@ -45,3 +46,11 @@ def run(words: list[str], given: Given) -> Answer:
     if is_given(given, "verbose"):
         return Answer(whole_screen(model, result, roomy.pool, rules_file=rules_file(choice)), code=code)
     return Answer(explain_screen(model, result, roomy.pool), code=code)
+
+
+def _as_deployed(bare: SizeResult, deployed: SizeResult) -> SizeResult:
+    """The answer without a GPU's budget, which explains models that do not fit too, with the bytes that the
+    cache takes as it is deployed: of layers in host memory, for example, none."""
+    if not deployed.sized or (bare.per_gpu, bare.total) == (deployed.per_gpu, deployed.total):
+        return bare
+    return changed(bare, per_gpu=deployed.per_gpu, total=deployed.total, warnings=deployed.warnings)

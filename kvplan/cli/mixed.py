@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
+from kvplan.api.suggestions import with_suggestions
 from kvplan.cli.answer import Answer
 from kvplan.cli.ask import typed
 from kvplan.cli.commands import Given, is_given, text_of
@@ -9,7 +12,7 @@ from kvplan.cli.options import whole_number
 from kvplan.deployment.mix import Mix, Part, mixed
 from kvplan.errors import EXIT_NO, EXIT_OK, KvplanError
 from kvplan.results import SCHEMA_VERSION
-from kvplan.units import parse_tokens
+from kvplan.units import ceil_div, parse_tokens
 
 
 def parts_of(text: str, requests: int | None) -> tuple[Part, ...]:
@@ -45,13 +48,23 @@ def run(words: list[str], given: Given) -> Answer:
             "a mix of lengths takes one model, one engine and one machine",
             help="a plan has its mix under `workload:`",
         )
-    found = mixed(asked.first, parts)
+    found = _with_suggestions(mixed(asked.first, parts))
     code = EXIT_OK if found.held_in(found.likely) else EXIT_NO
     if is_given(given, "json"):
         return Answer(data=_data(found), code=code)
     from kvplan.report.mix import mix_screen
 
     return Answer(mix_screen(found), code=code)
+
+
+def _with_suggestions(found: Mix) -> Mix:
+    """The mix with those suggestions of its refusal with which as many requests of the longest are held."""
+    if found.result.refusal is None:
+        return found
+    one = found.longest.deployment
+    load = replace(one.settings, requests=ceil_div(found.requests, one.pools))
+    asked = replace(found.longest, deployment=replace(one, settings=load, requests=found.requests))
+    return found._replace(longest=with_suggestions(asked))
 
 
 def _data(found: Mix) -> dict[str, object]:

@@ -11,9 +11,8 @@ from fractions import Fraction
 from typing import Any, NamedTuple
 
 from kvplan.cli.lists import pieces_of
-from kvplan.engines import OPTIONS_OF
-from kvplan.engines.folders import title_of
-from kvplan.engines.options import RETENTION, EngineOption
+from kvplan.engines import OWN_OPTIONS, owners_of
+from kvplan.engines.options import EngineOption
 from kvplan.engines.speculative import speculative
 from kvplan.errors import KvplanError
 from kvplan.settings import LONGEST, MEDIA
@@ -84,7 +83,8 @@ def longest_or(text: str) -> int:
 class Option(NamedTuple):
     """One option. name: the library's keyword; many: a comma list is taken; switch options have no value.
 
-    complete: the name of a completer in kvplan.cli.completion; repeats: of several, all count.
+    complete: the name of a completer in kvplan.cli.completion; repeats: of several, all count. special: not
+    every engine has it, so that ``--help ENGINE`` shows it.
     """
 
     name: str
@@ -97,10 +97,16 @@ class Option(NamedTuple):
     off_flags: tuple[str, ...] = ()
     complete: str | None = None
     repeats: bool = False
+    special: bool = False
 
     @property
     def is_switch(self) -> bool:
         return self.parse is switch
+
+    @property
+    def engines(self) -> tuple[str, ...]:
+        """The engines that alone have it; none where it is everybody's."""
+        return owners_of(self.name) if self.special else ()
 
 
 QUESTION = "The question"
@@ -111,12 +117,9 @@ _PARALLEL = "The GPUs"
 _FORMATS = "Weights and formats"
 _SERVING = "Batches and blocks"
 _DRAFTS = "Speculative decoding"
-_LORA = "LoRA adapters"
-_VLLM = "vLLM"
-_LIBRARY = "transformers"
 OUTPUT = "Output and help"
-TASKS = (QUESTION, _REQUEST, _MEDIA, _ENGINE, _PARALLEL, _FORMATS, _SERVING, _DRAFTS, _LORA)
-"""Groups of options by what they are for, in their order; an engine's own and the output come last."""
+TASKS = (QUESTION, _REQUEST, _MEDIA, _ENGINE, _PARALLEL, _FORMATS, _SERVING, _DRAFTS)
+"""Groups of options by what they are for, in their order; the output comes last."""
 
 _METAVARS = {
     "count": "NUMBER",
@@ -134,8 +137,8 @@ _METAVARS = {
 }
 
 
-def _own(engine: str, option: EngineOption) -> Option:
-    """An engine's own option as the command line offers it."""
+def _own(option: EngineOption) -> Option:
+    """An option of engines' own as the command line offers it."""
     name = "--" + option.name.replace("_", "-")
     flag = option.kind == "flag"
     return Option(
@@ -144,19 +147,10 @@ def _own(engine: str, option: EngineOption) -> Option:
         _METAVARS[option.kind],
         switch if flag else option.parse,
         f"{option.help} One of {', '.join(option.choices)}." if option.choices else option.help,
-        _panel(engine, option),
+        _ENGINE,
         off_flags=(name.replace("--", "--no-", 1),) if flag else (),
+        special=True,
     )
-
-
-def _panel(engine: str, option: EngineOption) -> str:
-    """By what it is for, where more engines than one have it."""
-    if "lora" in option.name:
-        return _LORA
-    if option == RETENTION:
-        return _FORMATS
-    several = sum(any(own.name == option.name for own in owns) for owns in OPTIONS_OF.values()) > 1
-    return _SERVING if several else title_of(engine)
 
 
 _SHARED: tuple[Option, ...] = (
@@ -210,7 +204,7 @@ _SHARED: tuple[Option, ...] = (
     Option("max_model_len", ("--max-model-len",), "LENGTH", longest_or,
            "Longest request that the engine is started for; auto: the longest that fits.", _SERVING),
     Option("gpu_memory_utilization", ("--gpu-memory-utilization",), "SHARE", word,
-           "Share of the GPU's memory that vLLM may take. Default: the version's.", _VLLM),
+           "Share of the GPU's memory that vLLM may take. Default: the version's.", _PARALLEL),
     Option("weights", ("--weights",), "SIZE", parse_bytes,
            "Weights on each GPU, such as 15GiB: what its log says that loading took.", _FORMATS),
     Option("weights_from", ("--weights-from",), "LIBRARY", one_of("transformers"),
@@ -223,14 +217,14 @@ _SHARED: tuple[Option, ...] = (
     Option("enable_expert_parallel", ("--enable-expert-parallel",), "", switch,
            "Whole experts on each GPU.", _PARALLEL, off_flags=("--no-enable-expert-parallel",)),
     Option("cpu_offload_gb", ("--cpu-offload-gb",), "GIB", word,
-           "GiB of weights kept in the CPU's memory, for each GPU.", _VLLM),
+           "GiB of weights kept in the CPU's memory, for each GPU.", _PARALLEL, special=True),
     Option("max_num_seqs", ("--max-num-seqs",), "NUMBER", whole_number, "Most requests in one step.",
            _SERVING),
     Option("max_num_batched_tokens", ("--max-num-batched-tokens",), "LENGTH", parse_tokens,
            "Most tokens in one step; a window layer keeps this many more.", _SERVING),
     Option("block_size", ("--block-size",), "TOKENS", whole_number, "Tokens in a block.", _SERVING),
     Option("num_gpu_blocks_override", ("--num-gpu-blocks-override",), "NUMBER", whole_number,
-           "Blocks of the pool, whatever the memory.", _VLLM),
+           "Blocks of the pool, whatever the memory.", _SERVING, special=True),
     Option("enable_prefix_caching", ("--enable-prefix-caching",), "", switch,
            "Keep finished prompts for reuse.", _SERVING, off_flags=("--no-enable-prefix-caching",)),
     Option("speculative", ("--speculative", "--speculative-config"), "METHOD:TOKENS", speculative,
@@ -239,25 +233,30 @@ _SHARED: tuple[Option, ...] = (
            "The draft model, beside --speculative draft_model:5: its weights and its cache count.", _DRAFTS,
            complete="models"),
     Option("disable_hybrid_kv_cache_manager", ("--disable-hybrid-kv-cache-manager",), "", switch,
-           "Every layer keeps all tokens, as vLLM does with this flag.", _VLLM,
+           "Every layer keeps all tokens, as vLLM does with this flag.", _SERVING, special=True,
            off_flags=("--no-disable-hybrid-kv-cache-manager",)),
     Option("attention_backend", ("--attention-backend",), "NAME", word,
            "Attention backend, where it decides the block size.", _SERVING),
     Option("async_scheduling", ("--async-scheduling",), "", switch,
-           "Schedule a step while another runs: window layers keep the tokens of both.", _VLLM,
+           "Schedule a step while another runs: window layers keep the tokens of both.", _SERVING,
+           special=True,
            off_flags=("--no-async-scheduling",)),
     Option("usage", ("--usage",), "server|llm", one_of("server", "llm"),
-           "Defaults of `vllm serve` or of the LLM class.", _VLLM),
+           "Defaults of `vllm serve` or of the LLM class.", _SERVING, special=True),
     Option("cache_implementation", ("--cache-implementation",), "dynamic|static", one_of("dynamic", "static"),
-           "transformers: the cache that grows, or the one allocated at full length.", _LIBRARY),
+           "transformers: the cache that grows, or the one allocated at full length.", _SERVING,
+           special=True),
 )  # fmt: skip
 
 OPTIONS = (
     *_SHARED,
-    *{option.name: _own(engine, option) for engine, own in OPTIONS_OF.items() for option in own}.values(),
+    *(_own(option) for option in OWN_OPTIONS.values()),
 )
-
-ENGINE_GROUPS = tuple(title_of(engine) for engine in OPTIONS_OF)
+SET = Option(
+    "set", ("--set",), "NAME=VALUE", word,
+    "Any setting by its name, or an option of an engine: --set max_loras=4. Again for each.", _ENGINE,
+    repeats=True,
+)  # fmt: skip
 
 PLAN_CHOICE = (
     Option("environment", ("--env",), "NAME", word, "Of a plan file: an environment's overlay.", QUESTION),

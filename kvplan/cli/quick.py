@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 
-from kvplan.cli.commands import COMMANDS, Command
+from kvplan.cli.commands import Command, command_of
 from kvplan.cli.options import Option
 
 COMPLETION_VARIABLE = "_KVPLAN_COMPLETE"
@@ -21,7 +21,7 @@ def parse(arguments: list[str], environment: Mapping[str, str] | None = None) ->
     """Command, positional words and options; None where typer has to look at it."""
     if (os.environ if environment is None else environment).get(COMPLETION_VARIABLE):
         return None
-    command = COMMANDS.get(" ".join(arguments[:2])) or COMMANDS.get(" ".join(arguments[:1]))
+    command = command_of(arguments)
     if command is None:
         return None
     by_flag: dict[str, tuple[Option, bool]] = {}

@@ -10,9 +10,11 @@ from pathlib import Path
 from typing import Any
 
 from kvplan.cli.answer import Answer
+from kvplan.cli.engine_words import in_our_words
 from kvplan.cli.progress import waiting
 from kvplan.cli.quick import parse
 from kvplan.cli.terminal import color_choice, render, silence, wants_color, width_of, write, write_error
+from kvplan.engines import engine_named
 from kvplan.errors import EXIT_BUG, EXIT_CANNOT_ANSWER, EXIT_OK, KvplanError
 from kvplan.report.layout import in_columns, printable
 from kvplan.results import SCHEMA_VERSION
@@ -41,7 +43,7 @@ def run(arguments: list[str]) -> int:
 
 def _call(arguments: list[str]) -> Answer | int | None:
     """What the command returned; the parser's own complaints become KvplanError."""
-    arguments = _one_word(arguments)
+    arguments = in_our_words(_one_word(arguments))
     parsed = parse(arguments)
     if parsed is not None:
         command, words, given = parsed
@@ -52,8 +54,8 @@ def _call(arguments: list[str]) -> Answer | int | None:
     said = io.StringIO()  # help and completion, which the parser prints by itself
     try:
         with contextlib.redirect_stdout(said):
-            everything, arguments = _help_words(arguments)
-            result: Answer | int | None = root_command(everything=everything).main(
+            everything, engine, arguments = _help_words(arguments)
+            result: Answer | int | None = root_command(everything=everything, engine=engine).main(
                 arguments, prog_name="kvplan", standalone_mode=False
             )
     except SystemExit as stop:
@@ -73,12 +75,18 @@ def _call(arguments: list[str]) -> Answer | int | None:
     return result
 
 
-def _help_words(arguments: list[str]) -> tuple[bool, list[str]]:
-    """Whether all options are asked for; the parser knows one word for help."""
+def _help_words(arguments: list[str]) -> tuple[bool, str | None, list[str]]:
+    """Whether all options are asked for, or those of an engine; the parser knows one word for help."""
     end = arguments.index("--") if "--" in arguments else len(arguments)
-    if "--help-all" not in arguments[:end]:
-        return False, arguments
-    return True, ["--help" if word == "--help-all" else word for word in arguments[:end]] + arguments[end:]
+    place = next((place for place, word in enumerate(arguments[:end]) if word in _HELP), None)
+    if place is None:
+        return False, None, arguments
+    engine = engine_named(arguments[place + 1]) if place + 1 < end else None
+    everything = engine is not None or arguments[place] == "--help-all"
+    return everything, engine, [*arguments[:place], "--help", *arguments[place + 1 :]]
+
+
+_HELP = ("--help-all", "--help", "-h")
 
 
 def _one_word(arguments: list[str]) -> list[str]:

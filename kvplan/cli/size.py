@@ -182,6 +182,7 @@ def _ladder(asked: Typed, given: Given) -> Answer:
             help="add --kv-cache-memory 16GiB, or --gpu h100",
         )
     found = ladder(question, asked.lengths, asked.counts)
+    found = found._replace(found=with_suggestions(found.found))
     code = EXIT_OK if any(rung.likely for rung in found.rungs) else EXIT_NO
     if is_given(given, "json"):
         data = {

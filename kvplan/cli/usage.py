@@ -32,8 +32,11 @@ def usage_error(error: Any) -> KvplanError:
     path = context.command_path if context is not None else "kvplan"
     option = getattr(error, "option_name", None)
     if option is not None and type(error).__name__ == "NoSuchOption":
-        near = _MEANT.get(option) or did_you_mean(option, _flags(context))
-        near = near if near is None or near.split()[0] in _flags(context) else None
+        flags = _flags(context)
+        near = _MEANT.get(option) or did_you_mean(
+            option, flags if "--set" not in flags else [*flags, *_of_engines()]
+        )
+        near = near if near is None or near.split()[0] in flags or option not in _MEANT else None
         helps = ([f"did you mean {near}?"] if near else []) + [
             f"see: {path} --help{'-all' if _is_long(path) else ''}"
         ]
@@ -75,6 +78,14 @@ def unknown_command(name: str, commands: Mapping[str, Any], path: str) -> Kvplan
         f"{path} has no command {name!r}",
         help=f"did you mean {path} {near}?" if near else f"commands: {', '.join(shown)}",
     )
+
+
+def _of_engines() -> list[str]:
+    """Engines' flags for settings that have a flag here."""
+    from kvplan.engines import OPTIONS_OF
+    from kvplan.plans.words import words_of
+
+    return [f"--{word.replace('_', '-')}" for engine in OPTIONS_OF for word in words_of(engine)]
 
 
 def _flags(context: Any) -> list[str]:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
+from kvplan.api.choosing import usual_engine
 from kvplan.cli.commands import Given
 from kvplan.cli.given import gather
 from kvplan.cli.plan_word import is_plan_file, only, plan_of
-from kvplan.engines import default_engine
 from kvplan.engines.traits import traits_of
 from kvplan.errors import CannotRunHere, KvplanError
 from kvplan.gpu import Gpu
@@ -54,7 +54,7 @@ class Asked:
                     name for name in ("tokens", "encoder_tokens") if getattr(settings, name) is not None
                 )
                 typed = list(dict.fromkeys((*typed, *longer)))
-            self.choice = choose(engine or default_engine([self.model]))
+            self.choice = choose(engine or usual_engine([self.model], settings.quantization, (settings.gpu,)))
             self.plan = bare_plan(self.model, self.choice, settings)
         self.changes: dict[str, Any] = {name: getattr(settings, name) for name in typed}
         if self.changes.get("max_model_len") == LONGEST and not traits_of(self.choice.engine.name).auto_word:

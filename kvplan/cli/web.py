@@ -13,6 +13,7 @@ from typing import Any
 
 from kvplan.cli.ask import Typed, typed
 from kvplan.cli.commands import COMMANDS
+from kvplan.cli.engine_words import in_our_words
 from kvplan.cli.quick import parse
 from kvplan.cli.typed import size_command
 from kvplan.deployment.answer import answer as deployed
@@ -64,7 +65,7 @@ def words_of(fields: Fields) -> list[str]:
 def asked(fields: Fields) -> Typed:
     """The one question of a form. Raises KvplanError: what the command line would say."""
     words = words_of(fields)
-    parsed = parse(["size", *words], {})
+    parsed = parse(in_our_words(["size", *words], {}), {})
     if parsed is None:
         options = COMMANDS["size"].options
         known = [flag for option in options for flag in (*option.flags, *option.off_flags)]
@@ -128,6 +129,7 @@ def plan_of(fields: Fields) -> dict[str, Any]:
     found = asked(fields)
     if found.variants[0].gpu is None:
         raise KvplanError("no-gpu", "a plan names its GPUs", help="choose a GPU")
+    from kvplan.checking.rules import quality_of
     from kvplan.report.export import export
     from kvplan.report.plan_file import plan_text
 
@@ -136,8 +138,11 @@ def plan_of(fields: Fields) -> dict[str, Any]:
     name = found.models[0].id.rpartition("/")[2].lower()
     require = Requirements(requests=deployment.requests, tokens=settings.tokens)
     served = replace(settings, tokens=None, answer_tokens=None, requests=1, gpus=None)
+    own_words = getattr(choice.engine, "in_own_words", None)
+    served = served if own_words is None else own_words(served)
     engine = f"{choice.engine.name}@{choice.version}"
-    plan = Plan(name, found.names[0], engine, deployment.gpus, served, require=require)
+    quality = quality_of(served)
+    plan = Plan(name, found.names[0], engine, deployment.gpus, served, require=require, quality=quality)
     text = plan_text(plan, comments=(f"kvplan check {name}.yaml",))
     try:
         start = export(plan, "command", model=found.models[0])
@@ -171,7 +176,7 @@ def read(text: str) -> dict[str, Any]:
 
 def fields_of(words: list[str]) -> dict[str, str]:
     """The form of the words after ``kvplan size``: the inverse of `words_of`."""
-    parsed = parse(["size", *words], {})
+    parsed = parse(in_our_words(["size", *words], {}), {})
     assert parsed is not None
     command, names, given = parsed
     fields = {MODEL: names[0]}

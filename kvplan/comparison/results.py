@@ -127,6 +127,13 @@ class ComparedRow:
             return None
         return Fraction(self.predicted) / Fraction(self.reported)
 
+    def inside_by(self) -> Fraction:
+        """Distance of the report from the likely figure, as a share of what was reported, where it agrees
+        because it lies in an estimate's interval."""
+        if not self.agrees or self.predicted is None or self.low == self.high or not self.reported:
+            return Fraction(0)
+        return abs(Fraction(self.predicted - self.reported)) / abs(Fraction(self.reported))
+
     def off_by(self) -> Fraction:
         """Distance of the report from low … high, as a share of what was reported; 0 where they agree."""
         if self.agrees or self.low is None or self.high is None:

@@ -7,14 +7,14 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from kvplan.deployment.counts import ask, max_requests, memory_of, uncounted
+from kvplan.deployment.counts import as_started, ask, max_requests, memory_of, uncounted
 from kvplan.deployment.held import with_bytes, with_bytes_held
 from kvplan.deployment.question import Question
 from kvplan.deployment.resolve import Deployment, resolve
 from kvplan.engines import own_settings
 from kvplan.engines.base import LIKELY, SAFE
 from kvplan.engines.budget import TOO_LITTLE, in_safe_pool
-from kvplan.engines.budget.sharing import usable_blocks
+from kvplan.engines.budget.sharing import usable_bytes
 from kvplan.errors import KvplanError
 from kvplan.record import changed, record, replace
 from kvplan.results import (
@@ -74,6 +74,18 @@ def answer(question: Question) -> Answer:
     return answered(resolve(question))
 
 
+def check_counted(found: Answer) -> None:
+    """Raises KvplanError(no-memory) where requests were not counted: views of counts alone have nothing to
+    show."""
+    if found.result.refusal is None and (found.likely is None or found.safe is None):
+        raise KvplanError(
+            "no-memory",
+            "how much memory the cache may take is not known",
+            detail=found.result.warnings,
+            help=("--gpu h100", "--kv-cache-memory 16GiB"),
+        )
+
+
 def answered(deployment: Deployment) -> Answer:
     """The answer for a deployment. The engine is asked once for each figure of the pool that decides:
     likely and safe, and the high end only where the likely pool does not hold the load."""
@@ -110,7 +122,7 @@ def _agreeing(settings: Settings, found: SizeResult, likely: Counted) -> SizeRes
     pool, per_gpu = found.pool, found.per_gpu
     if pool is None or not pool.bytes_per_block or not per_gpu.kv_bytes:
         return found
-    usable = usable_blocks(found) * pool.bytes_per_block
+    usable = usable_bytes(found)
     if settings.requests <= likely.each:
         held = min(per_gpu.kv_bytes, usable)
     elif likely.each < pool.max_num_seqs:
@@ -135,9 +147,13 @@ def _in_safe(deployment: Deployment, found: SizeResult) -> SizeResult:
 def _counted(deployment: Deployment, settings: Settings, result: SizeResult, memory: int) -> Counted:
     if result.refusal is not None:
         return Counted(0, memory, result.refusal)
-    each = max_requests(deployment.model, deployment.choice, settings, result) if memory else 0
-    length = result.settings.get("max_model_len") if settings.max_model_len == LONGEST else None
-    return Counted(each, memory, None, length if isinstance(length, int) else None)
+    model, choice = deployment.model, deployment.choice
+    each = max_requests(model, choice, settings, result) if memory else 0
+    if settings.max_model_len != LONGEST or not memory:
+        return Counted(each, memory)
+    own = settings if settings.kv_cache_memory is not None else started_in(settings, memory)
+    length = result.settings.get("max_model_len") or as_started(model, choice, own).max_model_len
+    return Counted(each, memory, None, int(length) if length else None)
 
 
 def _verdict(deployment: Deployment, found: SizeResult, likely: Counted, safe: Counted) -> Verdict:

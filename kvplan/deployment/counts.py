@@ -18,7 +18,7 @@ from kvplan.families import Kind
 from kvplan.model import Model
 from kvplan.record import replace
 from kvplan.results import Budget, SizeResult
-from kvplan.settings import LONGEST, Settings, started_in
+from kvplan.settings import LONGEST, Settings, started_in, stated_length
 from kvplan.terms import Grows
 
 MAX_REQUESTS = 10**9
@@ -36,8 +36,17 @@ def ask(model: Model, choice: Choice, settings: Settings) -> SizeResult:
         *choice.notes,
         *result.warnings,
         *idle_settings(choice.engine.name, model, settings),
+        *_beyond(model, settings, result),
     )
     return replace(result, warnings=said) if len(said) > len(result.warnings) else result
+
+
+def _beyond(model: Model, settings: Settings, result: SizeResult) -> tuple[str, ...]:
+    """A warning where a server is started for more than its model was made for, and does not mind."""
+    length, own = stated_length(settings), model.max_model_len
+    if length is None or own is None or length <= own or result.refusal is not None:
+        return ()
+    return (f"{length:,} tokens are more than the model's own {own:,}: its answers beyond them are noise",)
 
 
 def as_started(model: Model, choice: Choice, settings: Settings) -> Settings:

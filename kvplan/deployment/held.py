@@ -33,7 +33,7 @@ def with_bytes_held(model: Model, choice: Choice, settings: Settings, result: Si
 
 
 def with_bytes(result: SizeResult, held: int) -> SizeResult:
-    """The answer with so many bytes as ``kv_bytes`` of the fullest GPU, and over the replica in proportion."""
+    """The answer with these ``kv_bytes`` of the fullest GPU, and as many over the replica in proportion."""
     before, total = result.per_gpu, result.total
     if held == before.kv_bytes:
         return result

@@ -32,8 +32,9 @@ class Both(NamedTuple):
 class Least(NamedTuple):
     """memory: bytes for the cache on each GPU, None where no memory is enough; room: of them that there are.
     share, flag: of the GPU's memory and what the engine calls it, None where it has none. gpus: of the kind
-    that was named. seqs: max_num_seqs, where the engine takes it. pools: that share the requests. why: what keeps the GPU's part from being
-    answered."""
+    that was named. seqs: max_num_seqs, where the engine takes it. pools: that share the requests. why: what
+    keeps the GPU's part from being answered.
+    """
 
     tokens: int
     requests: int
@@ -63,14 +64,13 @@ def least(deployment: Deployment) -> Least:
     """The least of each, everything else as it was asked for."""
     model, choice, asked = deployment.model, deployment.choice, deployment.settings
     asked = replace(asked, tokens=asked.tokens or ask(model, choice, asked).request.tokens)
-    if asked.max_model_len is None and traits_of(choice.engine.name).starts_for_length:
-        asked = replace(asked, max_model_len=asked.tokens)
     traits = traits_of(choice.engine.name)
     seqs = None if "max_num_seqs" in traits.foreign else asked.requests
     memory = least_memory(model, choice, asked)
     if memory is None and seqs is not None and asked.max_num_seqs is None:
-        asked = replace(asked, max_num_seqs=seqs)  # the engine's own is less than the requests
-        memory = least_memory(model, choice, asked)
+        told = replace(asked, max_num_seqs=seqs)  # the engine's own may be less than the requests
+        memory = least_memory(model, choice, told)
+        asked = asked if memory is None else told
     found = Least(asked.tokens or 0, deployment.requests, memory, seqs=seqs, pools=deployment.pools)
     if asked.gpu is None:
         return found

@@ -1,11 +1,11 @@
-"""Answers side by side by length: what one server holds of several lengths, and the longest that it starts for."""
+"""What one server holds of several lengths, and the longest length that it starts for."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
-from kvplan.deployment.answer import Answer, answer, answered
+from kvplan.deployment.answer import Answer, answer, answered, check_counted
 from kvplan.deployment.counts import (
     SHORTEST_RUNG,
     ask,
@@ -47,13 +47,18 @@ def rung_of(found: Answer) -> Rung:
 
 def rungs(found: Answer, lengths: Iterable[int]) -> tuple[Rung, ...]:
     """What the servers of an answer hold of other lengths."""
-    own = found.result.request.tokens
-    deployment = replace(found.deployment, settings=replace(found.deployment.settings, requests=1))
+    own, settings = found.result.request.tokens, replace(found.deployment.settings, requests=1)
+
+    def asked(length: int, started: int | None) -> Rung:
+        one = replace(settings, tokens=length, max_model_len=started)
+        return rung_of(answered(replace(found.deployment, settings=one)))
 
     def at(length: int) -> Rung:
-        if length == own:
-            return rung_of(found)
-        return rung_of(answered(replace(deployment, settings=replace(deployment.settings, tokens=length))))
+        if settings.max_model_len == LONGEST and found.likely is not None and found.safe is not None:
+            # Each pool is served with the length that it takes.
+            likely, safe = (asked(length, one.max_model_len) for one in (found.likely, found.safe))
+            return likely._replace(safe=safe.safe)
+        return rung_of(found) if length == own else asked(length, settings.max_model_len)
 
     return tuple(at(length) for length in lengths)
 
@@ -148,12 +153,13 @@ def ladder(question: Question, lengths: Sequence[int] = (), counts: Sequence[int
 
     Lengths default to powers of two from 1,024 up to what the server is started for, counts to 1, 4, 16 … as
     far as they fit. Lengths that the model does not take are left out. Where the model's own length does not
-    start, the longest that does is used.
+    start, the longest that does is used. Raises KvplanError(no-memory) where nothing is counted.
     """
     own = stated_length(question.settings) or question.model.max_model_len
     lengths = [length for length in lengths if own is None or length <= own] or lengths
     asked = replace(question.settings, tokens=max(lengths, default=None), requests=1)
     found = answer(replace(question, settings=asked))
+    check_counted(found)
     lowered = None
     refusal = found.result.refusal
     if refusal is not None:
@@ -164,8 +170,8 @@ def ladder(question: Question, lengths: Sequence[int] = (), counts: Sequence[int
     longest = found.result.request.tokens
     steps = rungs(found, lengths or powers_of_two(SHORTEST_RUNG, longest))
     settings, deployment = found.deployment.settings, found.deployment
-    if settings.max_model_len == LONGEST:
-        settings = replace(settings, max_model_len=longest)
+    if settings.max_model_len == LONGEST and found.likely is not None:
+        settings = replace(settings, max_model_len=found.likely.max_model_len)
     pairs = []
     for number in counts or _counts(steps):
         one = replace(settings, requests=ceil_div(number, deployment.pools), tokens=None)

@@ -9,6 +9,7 @@ from kvplan.deployment.answer import Answer
 from kvplan.deployment.lengths import Rung, by_length, rung_of
 from kvplan.deployment.question import Question
 from kvplan.deployment.resolve import resolve
+from kvplan.engines.traits import traits_of
 from kvplan.errors import KvplanError
 from kvplan.gpu import Gpu
 from kvplan.settings import stated_length
@@ -48,7 +49,8 @@ def machine(question: Question, lengths: Sequence[int]) -> Machine:
     """What one machine holds of each length, by `by_length`."""
     gpu = question.settings.gpu
     assert gpu is not None
-    own = stated_length(question.settings) or question.model.max_model_len
+    starts = traits_of(question.choice.engine.name).starts_for_length
+    own = stated_length(question.settings) or question.model.max_model_len if starts else None
     taken = [length for length in lengths if own is None or length <= own]
     deployment = resolve(question)
     line = Machine(gpu, deployment.gpus, question.settings.tensor_parallel_size, deployment.replicas)

@@ -1,7 +1,8 @@
 """Requests of several lengths at once, without a workload's file: ``-n 20 -t 2k,8k:5,32k:1``.
 
 A mix is held where the shares of one pool that its requests take (`kvplan.engines.budget.sharing`) come to no
-more than 1, with the largest excess that the prompt of one of them needs beyond.
+more than 1, with the largest excess that the prompt of one of them needs beyond. Requests of one length are
+no mix: the engine's own count of them stands.
 """
 
 from __future__ import annotations
@@ -11,12 +12,11 @@ from fractions import Fraction
 from typing import NamedTuple
 
 from kvplan.bisection import most_up_to
-from kvplan.deployment.answer import Answer, answer
+from kvplan.deployment.answer import Answer, Counted, answer, check_counted
 from kvplan.deployment.counts import MAX_REQUESTS, ask
 from kvplan.deployment.question import Question
 from kvplan.deployment.resolve import Deployment
 from kvplan.engines.budget.sharing import Taken, taken_of
-from kvplan.errors import KvplanError
 from kvplan.record import replace
 from kvplan.results import SizeResult
 from kvplan.settings import started_in
@@ -66,20 +66,30 @@ def mixed(question: Question, parts: Sequence[Part]) -> Mix:
 
     Raises KvplanError(no-memory) where neither GPU nor memory was named."""
     longest = max(part.tokens for part in parts)
-    asked = replace(question.settings, tokens=longest, requests=1)
+    alike = all(part.tokens == longest for part in parts)
+    wanted = sum(part.requests for part in parts) if alike else 1
+    asked = replace(question.settings, tokens=longest, requests=wanted)
     found = answer(replace(question, settings=asked))
     deployment, result = found.deployment, found.result
-    if result.refusal is None and (found.likely is None or found.safe is None):
-        raise KvplanError(
-            "no-memory",
-            "how much memory the cache may take is not known",
-            detail=result.warnings,
-            help=("--gpu h100", "--kv-cache-memory 16GiB"),
-        )
-    pools = (0, 0) if found.likely is None or found.safe is None else (found.likely.memory, found.safe.memory)
+    check_counted(found)
     limit = None if result.pool is None else result.pool.max_num_seqs
-    likely, safe = (_filled(deployment, parts, pool, limit) for pool in pools)
-    return Mix(tuple(parts), likely, safe, limit, found)
+    if deployment.settings.max_model_len is None and not question.written:
+        # A server of equal slots (llama.cpp) has them as long as the longest request.
+        deployment = replace(deployment, settings=replace(deployment.settings, max_model_len=longest))
+
+    def filled(counted: Counted | None) -> Filled:
+        if counted is None or counted.refusal is not None:
+            return Filled(None, 0)
+        summed = _filled(deployment, parts, counted.memory, limit)
+        return _counted(summed, counted.each * deployment.pools, wanted) if alike else summed
+
+    return Mix(tuple(parts), filled(found.likely), filled(found.safe), limit, found)
+
+
+def _counted(summed: Filled, most: int, wanted: int) -> Filled:
+    """Requests of one length, so many of which run at once: those that do take no more than the pool."""
+    share = summed.share
+    return Filled(min(share, Fraction(1)) if share is not None and wanted <= most else share, most)
 
 
 def _filled(deployment: Deployment, parts: Sequence[Part], pool: int, limit: int | None) -> Filled:

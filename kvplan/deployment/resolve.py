@@ -55,7 +55,7 @@ class Deployment:
 
     @property
     def follows_requests(self) -> bool:
-        """Whether the server is started for the longest request that was asked for, as nobody gave a length."""
+        """Whether the server is started for the longest request, as nobody gave a length."""
         return any(one.name == "max_model_len" for one in self.chosen)
 
     @property

@@ -7,12 +7,13 @@ from importlib import import_module
 
 from kvplan.engines.base import Choice, Engine, parse_version
 from kvplan.engines.doors import DOORS, door_of
-from kvplan.engines.folders import having
+from kvplan.engines.folders import having, title_of
 from kvplan.engines.options import RETENTION, EngineOption
 from kvplan.engines.shared_options import check_shared
-from kvplan.engines.traits import traits_of
+from kvplan.engines.traits import traits_of, usual_on
 from kvplan.errors import KvplanError, did_you_mean
-from kvplan.model import Model
+from kvplan.gpu import Gpu
+from kvplan.model import Model, is_gguf_build
 from kvplan.record import replace
 from kvplan.settings import Settings
 
@@ -83,11 +84,23 @@ def own_settings(engine: Engine, settings: Settings) -> Settings:
     return settings
 
 
-def default_engine(models: Iterable[Model]) -> str:
+def default_engine(
+    models: Iterable[Model], quantization: str | None = None, gpus: Iterable[Gpu | None] = ()
+) -> str:
     """The engine whose rules count where none is named: llama.cpp where a model is a GGUF file, or the name
-    of one."""
+    of one, and where weights are asked for as a build of such files; on Macs what people run there."""
     named = any(model.is_gguf or model.gguf_mixture for model in models)
-    return GGUF_ENGINE if named else DEFAULT_ENGINE
+    if named or (quantization is not None and is_gguf_build(quantization)):
+        return GGUF_ENGINE
+    usual = {None if gpu is None else usual_on(gpu) for gpu in gpus}
+    return (usual.pop() if len(usual) == 1 else None) or DEFAULT_ENGINE
+
+
+def owners_of(name: str) -> tuple[str, ...]:
+    """The engines that have a setting, or an option of their own, of that name."""
+    if name in OWN_OPTIONS:
+        return tuple(engine for engine, own in OPTIONS_OF.items() if any(one.name == name for one in own))
+    return tuple(engine for engine in OPTIONS_OF if name not in traits_of(engine).foreign)
 
 
 def check_options(engines: Iterable[Engine], settings: Settings) -> None:
@@ -96,16 +109,27 @@ def check_options(engines: Iterable[Engine], settings: Settings) -> None:
     check_shared([engine.name for engine in asked], settings)
     for name in settings.own:
         if not any(knows(engine, name) for engine in asked):
-            owners = [
-                owner for owner, own in OPTIONS_OF.items() if any(option.name == name for option in own)
-            ]
             why = (traits_of(engine.name).foreign.get(name) for engine in asked)
             raise KvplanError(
                 "unknown-option",
                 f"{' and '.join(engine.name for engine in asked)}: no option {name}",
                 detail=tuple(dict.fromkeys(reason for reason in why if reason)),
-                help=tuple(f"it belongs to --engine {owner}" for owner in owners),
+                help=tuple(f"it belongs to --engine {owner}" for owner in owners_of(name)),
             )
+
+
+def _letters(word: str) -> str:
+    return "".join(sign for sign in word.lower() if sign.isalnum())
+
+
+_NAMES = {_letters(word): name for name in (*ENGINES, *DOORS) for word in (title_of(name), name)}
+"""Engines and programs by their names and titles, without what is no letter: llama.cpp, TensorRT-LLM."""
+
+
+def engine_named(word: str) -> str | None:
+    """The engine of that name, or behind the program of it; None where there is none."""
+    name = _NAMES.get(_letters(word))
+    return door_of(name).engine if name in DOORS else name
 
 
 def choose_engine(spec: str) -> Choice:
@@ -114,17 +138,18 @@ def choose_engine(spec: str) -> Choice:
     Without a version the newest known release; an unknown newer one gets the newest rules and a
     warning; one older than the oldest known is refused. Raises KvplanError(unknown-engine | bad-version).
     """
-    name, _, asked = spec.partition("@")
-    if name.lower() in DOORS:
-        return _behind(name.lower(), asked)
-    if name.lower() not in ENGINES:
-        near = did_you_mean(name, (*ENGINES, *DOORS))
+    word, _, asked = spec.partition("@")
+    name = _NAMES.get(_letters(word))
+    if name is None:
+        near = did_you_mean(word, (*ENGINES, *DOORS))
         raise KvplanError(
             "unknown-engine",
-            f"unknown engine {name!r}",
+            f"unknown engine {word!r}",
             help=f"did you mean {near!r}?" if near else "known: " + ", ".join((*ENGINES, *DOORS)),
         )
-    engine = ENGINES[name.lower()]
+    if name in DOORS:
+        return _behind(name, asked)
+    engine = ENGINES[name]
     newest = engine.versions[-1]
     if not asked:
         return Choice(engine, newest)

@@ -54,12 +54,6 @@ def idle_settings(engine: str, model: Model, settings: Settings) -> tuple[str, .
     found += [f"{name} does not count here: {foreign[name]}" for name in own if name in foreign]
     if settings.gpu is not None and engine not in FOLDERS:
         found.append(f"{engine} divides no GPU's memory: --gpu has no effect, --kv-cache-memory 16GiB has")
-    if (
-        settings.data_parallel_size > 1
-        and not traits_of(engine).axes.data
-        and not own.get("enable_dp_attention")
-    ):
-        found.append(f"data_parallel_size {settings.data_parallel_size}: replicas; the answer is that of one")
     if own.get("any_length") and settings.max_model_len is None:
         found.append("any_length has no effect without max_model_len: --max-model-len 64k")
     if not own.get("enable_lora"):

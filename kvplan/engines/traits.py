@@ -10,7 +10,10 @@ from collections.abc import Mapping
 from functools import cache
 from typing import NamedTuple
 
-from kvplan.engines.folders import part_of
+from kvplan.engines.folders import FOLDERS, part_of
+from kvplan.errors import KvplanError
+from kvplan.gpu import APPLE, Gpu
+from kvplan.model import Model
 from kvplan.record import field, record
 
 Capability = tuple[int, int]
@@ -82,6 +85,8 @@ class Traits:
     shortened it to so many tokens; 0: it does not start."""
     builds: tuple[str, ...] = ()
     """Builds of a model that people choose among by memory, the best first; none: as it is stored."""
+    usual_builds: Mapping[str, str] = field(default_factory=dict)
+    """Format in which a model is published (empty: any other) → the build that counts where none is named."""
     on_macs: bool = False
     """It is what people run on Apple's GPUs."""
     divides_with: str | None = None
@@ -123,6 +128,32 @@ _WITHOUT_FOLDER = {
         foreign={**dict.fromkeys((*SERVING, *_BATCH, "speculative_method"), NO_ALLOCATOR), **CACHE_CLASS},
     ),
 }
+
+
+def usual_build(engine: str, model: Model) -> str | None:
+    """The build that an engine's users take of a model; None where it loads the model as it is stored."""
+    builds = traits_of(engine).usual_builds
+    return builds.get(model.quantization or "", builds.get(""))
+
+
+def builds_of(engine: str, model: Model) -> tuple[str, ...]:
+    """The builds of a model worth trying, the best first; one published in a format that stays has one."""
+    traits = traits_of(engine)
+    kept = traits.usual_builds.get(model.quantization) if model.quantization else None
+    return traits.builds if kept is None else (kept,)
+
+
+def usual_on(gpu: Gpu) -> str | None:
+    """The engine that people run on a GPU of which the default one has no kernels; None on any other."""
+    return next((name for name in FOLDERS if gpu.vendor == APPLE and traits_of(name).on_macs), None)
+
+
+def not_on(gpu: Gpu, why: str, *ways: str) -> KvplanError:
+    """The error of an engine that does not run on a GPU."""
+    usual = usual_on(gpu)
+    known = (f"--engine {usual}",) if usual is not None else ways
+    listed = f"`kvplan gpus {gpu.slug}` lists what each engine does there"
+    return KvplanError("engine-gpu", why, help=(*known, listed))
 
 
 @cache

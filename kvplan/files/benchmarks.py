@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from kvplan.errors import KvplanError
-from kvplan.files.json_input import parse_json, read_limited
+from kvplan.files.json_input import check_text, parse_json, read_limited
 from kvplan.record import record
 from kvplan.units import MIB
 
@@ -48,6 +48,7 @@ class Measured:
 def read_benchmark(path: Path) -> tuple[str, tuple[Measured, ...]]:
     """(who wrote it, measurements). Raises KvplanError(bad-benchmark, no-such-file …)."""
     data = read_limited(path, _LIMIT)
+    check_text(data, str(path))
     if not data.lstrip().startswith(b"{"):
         found = _prometheus(data.decode("utf-8", "replace"), path)
         return "Prometheus", (found,)

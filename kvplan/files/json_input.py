@@ -85,10 +85,11 @@ _read: WeakKeyDictionary[Any, bytes] = WeakKeyDictionary()
 
 def read_standard_input() -> bytes:
     """All of standard input, read once: a plan is looked for in it before a model is. Raises as
-    `read_stream`."""
+    `read_stream` and `check_text`."""
     stream = standard_input()
     if sys.stdin not in _read:
         _read[sys.stdin] = read_stream(stream, name=SHOWN_STDIN)
+        check_text(_read[sys.stdin], SHOWN_STDIN)
     return _read[sys.stdin]
 
 
@@ -142,7 +143,22 @@ def parse_json(
     return value
 
 
+def check_text(data: bytes, name: str) -> None:
+    """Raises KvplanError(not-text) for what is no text by its beginning: packed, or with NUL bytes that no
+    UTF-16 has so."""
+    head = data[:_HEAD_BYTES]
+    wide = head[:2] in _WIDE or (len(head) > 1 and (head[0] == 0) != (head[1] == 0))
+    if head.startswith(_PACKED) or (b"\0" in head and not wide):
+        raise KvplanError("not-text", f"{name} is not a text file", help=_what_else(data))
+
+
+_HEAD_BYTES = 8192
+_PACKED = (b"\x1f\x8b", b"PK\x03\x04", b"BZh", b"\xfd7zXZ", b"\x28\xb5\x2f\xfd", b"7z\xbc\xaf")
+_WIDE = (b"\xff\xfe", b"\xfe\xff")
+
+
 def _decode(data: bytes, name: str) -> str:
+    check_text(data, name)
     if not data.strip():
         raise KvplanError("bad-json", f"{name} is empty", help=_what_else(data))
     try:
@@ -159,7 +175,7 @@ def _decode(data: bytes, name: str) -> str:
 def _what_else(data: bytes) -> tuple[str, ...]:
     """What the bytes are instead of JSON, as far as their beginning shows it."""
     start = data[:200].lstrip().lower()
-    if data[:2] in (b"\xff\xfe", b"\xfe\xff") or data[1:2] == b"\0" or data[:1] == b"\0":
+    if data[:2] in _WIDE or data[1:2] == b"\0" or data[:1] == b"\0":
         return ("this looks like UTF-16 or UTF-32: save the file as UTF-8",)
     if start.startswith(b"version https://git-lfs"):
         return ("this is a Git LFS pointer: run `git lfs pull` to get the file itself",)
@@ -167,7 +183,7 @@ def _what_else(data: bytes) -> tuple[str, ...]:
         return ("this is a web page: download the raw file",)
     if data[:4] == b"GGUF":
         return ("this is a GGUF file: give it a name that ends in .gguf",)
-    if data[:2] in (b"\x1f\x8b", b"PK"):
+    if data.startswith(_PACKED) or data[257:262] == b"ustar":
         return ("this is a compressed file: unpack it first",)
     return ()
 

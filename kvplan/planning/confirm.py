@@ -73,7 +73,7 @@ def holds(ask: Ask, found: Found) -> bool:
         return False
     pooled: dict[str, Any] = {}
     if ask.safe and result.budget is not None:
-        pooled = {"kv_cache_memory": result.budget.kv_pool_low_bytes}
+        pooled = {"kv_cache_memory": result.budget.kv_pool_low_bytes, "starts": True}
 
     def asked(tokens: int, answer: int) -> SizeResult:
         more = {"tokens": tokens, "answer_tokens": max(1, answer), "requests": 1, **pooled}

@@ -45,7 +45,10 @@ def plan_hash(plan: Plan, digest: str) -> str:
             "model": digest,
             "engine": plan.engine,
             "gpus": plan.gpus,
-            "settings": _plain(plan.settings, "answer_tokens", "gpus", "spread", "starts"),
+            "settings": {
+                **_plain(plan.settings, "answer_tokens", "gpus", "own", "spread", "starts"),
+                "engine_options": _plain(plan.settings.own.pairs),
+            },
             "workload": None if workload is None else _plain(workload, *_TRACE),
             "require": _plain(require, *_AROUND, *_SIMULATED),
         }

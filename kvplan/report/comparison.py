@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from kvplan.comparison import ComparedRow, Comparison, Verdict
 from kvplan.engines.observed import Observation
+from kvplan.plans.plan import DEFAULT_TOLERANCE
 from kvplan.report.layout import BLANK, Line, Piece, Screen, Span, line, shorten, table, wrapped
 from kvplan.report.words import command, count, engine_title, settings_words, size_words
 
@@ -109,6 +110,8 @@ def _table(found: Comparison) -> Screen:
 def _mark(row: ComparedRow) -> str:
     if row.predicted is None:
         return ""
+    if row.inside_by() > DEFAULT_TOLERANCE:
+        return "inside"  # the interval of the estimate
     return "agrees" if row.agrees else "differs"
 
 

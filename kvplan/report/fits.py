@@ -31,8 +31,6 @@ def fits_screen(result: FitResult, top: int, typed: Sequence[str], other: FitRes
         words = [row.checkpoint, *typed, "-e", engine]
         words += ["-t", f"{result.tokens}"] if "-t" not in typed else []
         words += [] if stored else ["-q", row.format]
-        # Every row is of a server that is started for the requests' own length.
-        words += ["--max-model-len", f"{result.tokens}"]
         words += ["--max-num-seqs", f"{row.max_num_seqs}"] if row.max_num_seqs else []
         screen += wrapped(command("kvplan", "size", *words), indent=1, first="look: ", style="dim")
     return screen
@@ -46,7 +44,7 @@ def answer_screen(result: FitResult, top: int) -> Screen:
     what = f"{count(result.asked_requests, 'request')} of {result.tokens:,} tokens"
     where = result.gpu if "+" in result.gpu else f"{result.gpus} × {result.gpu}"
     none = f"{number} of" if number else "No: none of"
-    head = f"{none} {every} models hold {what} on {where}, safely, with {title_of(engine)} {version}."
+    head = f"{none} {every} models hold {what} on {where} with {title_of(engine)} {version}."
     screen: Screen = wrapped(head, style="bold")
     if result.rows:
         screen += [BLANK, *_table(result.rows[:top])]

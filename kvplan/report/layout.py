@@ -13,6 +13,8 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import NamedTuple, Union
 
+from kvplan.errors import CONTROL
+
 WIDTH = 80
 """Columns of a screen where nobody says how many there are."""
 NARROWEST, WIDEST = 60, 120
@@ -43,9 +45,6 @@ _ASCII = {
 }  # fmt: skip
 _CLAUSE = re.compile(r"[:;.] | \(")
 _OWNER = re.compile(r"[\w.-]+/(?=[\w.-]{8,})")
-_CONTROL = re.compile(
-    "[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff\ufffe\uffff]"
-)
 _ASCII_TABLE = str.maketrans(_ASCII)
 
 
@@ -83,7 +82,7 @@ def printable(text: str) -> str:
     """
     if text.isascii() and text.isprintable():
         return text
-    return _CONTROL.sub("�", text.replace("\r\n", "\n").replace("\r", "\n"))
+    return CONTROL.sub("�", text.replace("\r\n", "\n").replace("\r", "\n"))
 
 
 def plain(screen: Iterable[Line]) -> str:

@@ -10,6 +10,9 @@ from kvplan.report.layout import BLANK, Piece, Screen, Span, line, table, wrappe
 from kvplan.report.notes import help_lines, warning_lines
 from kvplan.report.words import count, engine_title
 
+_LENGTHS = ("--max-model-len", "--tokens", "--context-length", "--max-seq-len")
+"""A shorter server takes no mix with a longer request."""
+
 
 def mix_screen(found: Mix) -> Screen:
     """Whether the mix is held in the likely pool and in the safe one, and how many in its proportions are."""
@@ -18,16 +21,18 @@ def mix_screen(found: Mix) -> Screen:
     if result.refusal is not None:
         return [
             *wrapped(f"{title} would not serve {result.model.id}: {result.refusal.message}", first="No: "),
-            *help_lines(result.refusal.help),
+            *help_lines(tuple(way for way in result.refusal.help if not way.startswith(_LENGTHS))),
         ]
     deployment = found.longest.deployment
     gpu = deployment.settings.gpu
     where = "" if gpu is None else f" on {deployment.gpus} × {gpu.slug}"
     likely, safe = found.held_in(found.likely), found.held_in(found.safe)
-    sure = "likely and safely" if safe else "likely, but not safely," if likely else "do not"
+    word = "Yes" if safe else "Likely" if likely else "No"
+    verb = "fit" if likely else "do not fit"
+    verb += "s" if found.requests == 1 and likely else ""
+    sure = ", but not safely" if likely and not safe else ""
     screen = wrapped(
-        f"{'' if likely else 'No: '}{count(found.requests, 'request')} to {result.model.id}{where}, {title},"
-        f" {sure} fit{'s' if found.requests == 1 and likely else ''}."
+        f"{word}: {count(found.requests, 'request')} to {result.model.id}{where}, {title}, {verb}{sure}."
     )
     rows: list[list[Piece]] = [[Span("requests", "dim"), Span("tokens each", "dim")]]
     rows += [[f"{part.requests:,}", f"{part.tokens:,}"] for part in found.parts]

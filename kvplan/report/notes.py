@@ -96,7 +96,7 @@ def basis_line(result: SizeResult, *, marks: bool = False) -> Screen:
 
 
 def short_warnings(warnings: tuple[str, ...], most: int) -> Screen:
-    """As many as there is room for, each in full, since its end is what to do; and how many more there are."""
+    """As many as there is room for, each in full (its end says what to do); and how many more there are."""
     texts = tuple(dict.fromkeys(warnings))
     return warning_lines(texts[:most]) + _others(len(texts) - most, shown=most)
 

@@ -1,6 +1,7 @@
 """The screen of ``kvplan plan``: the answer in a sentence, the options, the memory, the flags, what next.
 
-At most 25 lines beside the rows and what an option asks for; `whole_screen` has why, what more buys and what moves it.
+At most 25 lines beside the rows and what an option asks for; `whole_screen` has why, what more buys and what
+moves it.
 """
 
 from __future__ import annotations

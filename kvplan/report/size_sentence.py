@@ -39,13 +39,14 @@ def size_sentence(found: Answer, fixes: Sequence[Fix] = ()) -> Screen:
         return _bytes_sentence(result)
     else:
         text = _counted(found)
+        helps = () if found.holds else helps
         # Where the likely pool starts and the safe one does not, the engine's own reason says what would do.
         never = found.safe.refusal if found.safe is not None and verdict is Verdict.LIKELY else None
         if never is not None:
             text += f" In the safe pool: {never.message}."
     word, style = _WORDS[verdict or Verdict.NO]
     head = wrapped(text, first=f"{word} ")
-    return [styled(head[0], word, style), *head[1:], *help_lines(() if found.holds else helps)]
+    return [styled(head[0], word, style), *head[1:], *help_lines(helps)]
 
 
 def _once(helps: Iterable[str]) -> tuple[str, ...]:
@@ -105,7 +106,9 @@ def deployment_words(found: Answer) -> str:
         where = "of cache" if gpus == 1 else f"of cache on each of {gpus} GPUs"
         return f"{result.model.id} with {size_words(memory)} {where}"
     unequal = result.settings.get("unequal_gpus")
-    where = str(unequal) if unequal else f"{deployment.gpus} × {result.budget.gpu}"
+    used, named = deployment.gpus - deployment.idle_gpus, deployment.gpus
+    shown = f"{used:,} of {named:,}" if used < named else f"{named:,}"
+    where = str(unequal) if unequal else f"{shown} × {result.budget.gpu}"
     if deployment.replicas > 1:
         where += f" ({deployment.replicas} replicas of {count(deployment.gpus_per_replica, 'GPU')})"
     return f"{result.model.id} on {where}"

@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 
 from kvplan.cli.given import config_path, gather
-from kvplan.cli.options import ENGINE_GROUPS, OPTIONS, whole_number
+from kvplan.cli.options import OPTIONS, whole_number
 from kvplan.engines import ENGINES, OPTIONS_OF, OWN_OPTIONS
-from kvplan.engines.folders import title_of
 from kvplan.engines.speculative import speculative
+from kvplan.engines.traits import traits_of
 from kvplan.errors import KvplanError
 from kvplan.record import field_names
 from kvplan.settings import MEDIA, Settings
@@ -117,13 +117,14 @@ def test_engines_that_share_an_option_declare_it_alike() -> None:
             assert option.name not in field_names(Settings)
 
 
-def test_an_engine_s_heading_has_only_its_own_options() -> None:
+def test_an_option_of_engines_says_which() -> None:
     for option in OPTIONS:
-        if option.panel in ENGINE_GROUPS:
-            owners = [
-                title_of(name) for name, own in OPTIONS_OF.items() if option.name in {o.name for o in own}
-            ]
-            assert owners in ([], [option.panel]), option.name
+        owners = {name for name, own in OPTIONS_OF.items() if option.name in {one.name for one in own}}
+        foreign = {name for name in OPTIONS_OF if option.name in traits_of(name).foreign}
+        if owners:
+            assert set(option.engines) == owners, option.name
+        elif option.engines:
+            assert set(option.engines) == set(OPTIONS_OF) - foreign, option.name
 
 
 def test_flags_are_unique_and_long_names_are_flags() -> None:

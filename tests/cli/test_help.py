@@ -8,7 +8,7 @@ import pytest
 
 from kvplan.cli.commands import COMMANDS
 from kvplan.cli.everyday import EVERYDAY
-from kvplan.cli.options import ENGINE_GROUPS, OUTPUT, TASKS
+from kvplan.cli.options import OUTPUT, TASKS
 from kvplan.cli.quick import parse
 from tests.cli.conftest import Run
 
@@ -50,34 +50,44 @@ def test_examples_are_command_lines_that_are_understood(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", COMMANDS)
-def test_everything_is_in_help_all(run: Run, name: str) -> None:
+def test_every_option_is_in_help_all_or_in_an_engine_s_help(run: Run, name: str) -> None:
     ran = run(*name.split(), "--help-all")
     assert (ran.code, ran.err) == (0, "")
+    of_engines = {engine for option in COMMANDS[name].options for engine in option.engines}
+    pages = {engine: run(*name.split(), "--help", engine).out for engine in of_engines}
+    words = {word.rstrip(",") for row in ran.out.splitlines() for word in row.split()}
     for option in COMMANDS[name].options:
-        assert option.flags[0] in ran.out, option.name
+        assert (option.flags[0] in words) is not bool(option.engines), option.name
+        assert all(option.flags[0] in pages[engine] for engine in option.engines), option.name
 
 
-def test_groups_stand_in_the_order_of_tasks_then_engines(run: Run) -> None:
+def test_groups_stand_in_the_order_of_tasks(run: Run) -> None:
     shown = [
         row[:-1]
         for row in run("size", "--help-all").out.splitlines()
         if row.endswith(":") and not row.startswith(" ") and row != "Examples:"
     ]
-    wanted = [title for title in (*TASKS, *ENGINE_GROUPS, OUTPUT) if title in shown]
-    assert shown == wanted
-    assert {"LoRA adapters", "vLLM", "SGLang", "TensorRT-LLM", "llama.cpp"} <= set(shown)
+    assert shown == [title for title in (*TASKS, OUTPUT) if title in shown]
 
 
-def test_an_engine_s_own_options_stand_under_it(run: Run) -> None:
-    shown = run("size", "--help-all").out
-    for title, flags in (
-        ("vLLM", ("--gpu-memory-utilization", "--compile-cache")),
-        ("SGLang", ("--mem-fraction-static", "--chunked-prefill-size")),
-        ("LoRA adapters", ("--max-loras ", "--max-loras-per-batch", "--max-lora-rank")),
-        ("llama.cpp", ("--ctx-size", "--n-gpu-layers")),
-    ):
-        section = shown.partition(f"\n{title}:\n")[2].partition("\n\n")[0]
-        assert all(flag in section for flag in flags), title
+@pytest.mark.parametrize("name", ["size", "explain", "plan"])
+@pytest.mark.parametrize(
+    ("engine", "own", "names"),
+    [
+        ("vllm", ("--compile-cache", "--max-loras "), ()),
+        ("sglang", ("--mem-fraction-static", "--max-loras-per-batch"), ("--context-length", "--tp-size")),
+        ("TensorRT-LLM", ("--free-gpu-memory-fraction",), ("--max-seq-len", "--max-batch-size")),
+        ("llama.cpp", ("--n-gpu-layers",), ("--cache-prompt",)),
+    ],
+)
+def test_help_of_an_engine(
+    run: Run, name: str, engine: str, own: tuple[str, ...], names: tuple[str, ...]
+) -> None:
+    ran = run(name, "--help", engine)
+    assert (ran.code, ran.err) == (0, "")
+    assert all(flag in ran.out for flag in (*own, *names))
+    assert "--tokens " not in ran.out
+    assert max(map(len, ran.out.splitlines())) <= 80
 
 
 def test_after_two_dashes_it_is_a_word(run: Run) -> None:

@@ -9,13 +9,15 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from kvplan.api.least import Least, least
-from kvplan.api.mix import Mix, Part, mixed
 
 import kvplan
 from kvplan.api import load_model, make_settings
 from kvplan.cli.mixed import parts_of
 from kvplan.deployment.counts import max_requests
+from kvplan.deployment.least import Least, least
+from kvplan.deployment.mix import Mix, Part, mixed
+from kvplan.deployment.question import Question
+from kvplan.deployment.resolve import resolve
 from kvplan.engines.budget import choose
 from kvplan.errors import KvplanError
 from kvplan.units import MIB
@@ -23,7 +25,7 @@ from tests.cli.conftest import Run
 
 
 def asked(model: str, engine: str, parts: list[Part], **options: Any) -> Mix:
-    return mixed(load_model(model), choose(engine), make_settings(**options), parts)
+    return mixed(Question(load_model(model), choose(engine), make_settings(**options)), parts)
 
 
 @pytest.mark.parametrize(
@@ -116,7 +118,7 @@ def test_the_screen_and_the_code(run: Run) -> None:
 
 
 def needs(model: str, engine: str, **options: Any) -> Least:
-    return least(load_model(model), choose(engine), make_settings(**options))
+    return least(resolve(Question(load_model(model), choose(engine), make_settings(**options))))
 
 
 @pytest.mark.parametrize(
@@ -186,20 +188,20 @@ def test_one_mib_less_than_the_least_is_too_little(
 
 def test_what_keeps_the_gpus_part_from_an_answer_is_said(run: Run) -> None:
     """Not ``none``, which says that no number of GPUs is enough."""
-    ran = run("size", "qwen3-8b", "-e", "llamacpp", "-g", "h100", "-n", "4", "-t", "8k", "--least")
+    ran = run("size", "qwen3-8b", "-e", "llamacpp", "-g", "h100", "-n", "4", "-t", "8k", "--show", "least")
     assert "no pool was computed: llama.cpp loads a GGUF file" in " ".join(ran.out.split())
     assert "none" not in ran.out
 
 
 def test_the_least_on_the_screen(run: Run) -> None:
-    ran = run("size", "llama-3.1-8b", "--gpu", "h100", "-n", "50", "-t", "8k", "--least")
+    ran = run("size", "llama-3.1-8b", "--gpu", "h100", "-n", "50", "-t", "8k", "--show", "least")
     assert ran.code == 0
     for word in ("--kv-cache-memory", "--gpu-memory-utilization", "GPUs", "--max-num-seqs"):
         assert word in ran.out
-    ran = run("size", "llama-3.3-70b", "--gpu", "h100", "-n", "20", "-t", "32k", "--least", "--json")
+    ran = run("size", "llama-3.3-70b", "--gpu", "h100", "-n", "20", "-t", "32k", "--show", "least", "--json")
     assert ran.code == 1
     found = json.loads(ran.out)
     assert found["gpus"] == {"likely": 8, "safe": 8}
     assert found["share"] == {"likely": None, "safe": None}
-    assert run("size", "llama-3.1-8b", "-n", "1,2", "--least").code == 2
-    assert run("size", "llama-3.1-8b", "-e", "llamacpp", "-n", "2", "-t", "8k", "--least").code == 0
+    assert run("size", "llama-3.1-8b", "-n", "1,2", "--show", "least").code == 2
+    assert run("size", "llama-3.1-8b", "-e", "llamacpp", "-n", "2", "-t", "8k", "--show", "least").code == 0

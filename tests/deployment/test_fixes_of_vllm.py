@@ -1,4 +1,4 @@
-"""What makes room on a GPU under vLLM: a change that is offered holds the requests, and is the least."""
+"""Room on a GPU under vLLM: a change that is offered holds the requests, and is the least."""
 
 from __future__ import annotations
 
@@ -9,13 +9,14 @@ import pytest
 
 import kvplan
 from kvplan.api import make_settings
-from kvplan.deployment.counts import ask, max_requests
-from kvplan.deployment.fixes import least_trials, suggested_fixes
+from kvplan.deployment.answer import Answer, answer
+from kvplan.deployment.counts import max_requests
+from kvplan.deployment.fixes import Fix, least_trials, suggested_fixes
+from kvplan.deployment.question import Question
 from kvplan.engines.base import Choice
 from kvplan.engines.budget import choose
 from kvplan.engines.vllm.trials import smaller_runs
 from kvplan.model import Model
-from kvplan.report.words import ways_words
 from kvplan.settings import Settings, with_setting
 
 TIGHT = [
@@ -55,30 +56,44 @@ def test_the_change_that_is_offered_is_the_least_that_holds(
     assert found[1].max_num_seqs >= settings.requests
 
 
+def _fixes(model: Model, choice: Choice, settings: Settings, *, written: bool = False) -> tuple[Fix, ...]:
+    """written: the server's start is a plan's, so that it is not started for the requests."""
+    return suggested_fixes(_answer(model, choice, settings, written=written))
+
+
+def _answer(model: Model, choice: Choice, settings: Settings, *, written: bool) -> Answer:
+    return answer(Question(model, choice, settings, written=written))
+
+
 def test_a_start_for_the_requests_own_length_is_offered_with_what_it_takes() -> None:
     """40,960 tokens are the model's own: with 32,768 it starts with fewer at once, or more memory."""
     model, choice, settings = _question("qwen3-32b", "h100", 32_768, {})
-    result = ask(model, choice, settings)
-    assert result.refusal is not None
-    ways = suggested_fixes(model, choice, settings, result)
-    assert ways.max_model_len is None
-    assert len(ways.others) == 2
-    for way in ways.others:
-        flags = dict(zip(way.split()[::2], way.split()[1::2]))
+    assert _answer(model, choice, settings, written=True).result.refusal is not None
+    ways = [way for way in _fixes(model, choice, settings, written=True) if "--max-model-len" in way.options]
+    assert len(ways) == 2
+    for way in ways:
+        words = way.options.split()
+        flags = dict(zip(words[::2], words[1::2]))
         assert flags.pop("--max-model-len") == "32768"
+        assert flags, "the length alone is not enough"
         started = replace(settings, max_model_len=32_768)
         for flag, value in flags.items():
             kind = Fraction if flag == "--gpu-memory-utilization" else int
             started = with_setting(started, flag.removeprefix("--").replace("-", "_"), kind(value))
         assert _holds(model, choice, started), way
-    assert ways_words(ways, result)[-1] == f"{ways.others[-1]}: then it fits"
+    assert ways[-1].words == f"{ways[-1].options}: then it fits"
 
 
 def test_a_length_that_is_enough_alone_is_offered_alone() -> None:
     model, choice, settings = _question("qwen3-32b", "h100", 16_384, {})
-    ways = suggested_fixes(model, choice, settings, ask(model, choice, settings))
-    assert ways.max_model_len == 16_384
-    assert not any("--max-model-len" in way for way in ways.others)
+    ways = [way.options for way in _fixes(model, choice, settings, written=True)]
+    assert [way for way in ways if "--max-model-len" in way] == ["--max-model-len 16384"]
+
+
+def test_no_length_is_offered_where_the_server_is_started_for_the_requests() -> None:
+    model, choice, settings = _question("qwen3-32b", "h100", 32_768, {})
+    assert _answer(model, choice, settings, written=False).deployment.chosen_length == 32_768
+    assert not any("--max-model-len" in way.options for way in _fixes(model, choice, settings))
 
 
 def test_no_share_above_nineteen_twentieths_and_none_below_what_was_given() -> None:
@@ -87,9 +102,8 @@ def test_no_share_above_nineteen_twentieths_and_none_below_what_was_given() -> N
         if given is not None:
             settings = replace(settings, gpu_memory_utilization=make_settings(
                 gpu_memory_utilization=given).gpu_memory_utilization)  # fmt: skip
-        result = ask(model, choice, settings)
-        ways = suggested_fixes(model, choice, settings, result)
-        shares = [way.split()[-1] for way in ways.others if "--gpu-memory-utilization" in way]
+        ways = [way.options for way in _fixes(model, choice, settings)]
+        shares = [way.split()[-1] for way in ways if "--gpu-memory-utilization" in way]
         assert all(most is not None and float(given or 0.92) < float(one) <= most for one in shares)
 
 
@@ -108,8 +122,8 @@ def test_the_share_that_is_offered_is_the_least_in_whole_hundredths() -> None:
             ),
             None,
         )
-        ways = suggested_fixes(model, choice, settings, ask(model, choice, settings))
-        found = [way.split()[-1] for way in ways.others if way.startswith("--gpu-memory-utilization")]
+        ways = [way.options for way in _fixes(model, choice, settings)]
+        found = [way.split()[-1] for way in ways if way.startswith("--gpu-memory-utilization")]
         assert found == ([] if least is None else [f"{float(max(least, Fraction('0.91'))):g}"]), tokens
         offered.update(found)
     assert {"0.91", "0.92"} <= offered

@@ -76,9 +76,7 @@ def test_a_rung_says_when_the_scheduler_is_the_bound() -> None:
 
 
 def test_a_ladder_starts_with_the_length_that_the_engine_takes() -> None:
-    found = by_lengths(
-        Settings(kv_cache_memory=128 * 2048), asked=model(FULL, longest=4096), choice=PICKY
-    )
+    found = by_lengths(Settings(kv_cache_memory=128 * 2048), asked=model(FULL, longest=4096), choice=PICKY)
     assert found.max_model_len == 2048
     assert [(rung.tokens, rung.likely) for rung in found.rungs] == [(1024, 4), (2048, 2)]
     assert found.longest == ((1, 2048), (4, 1024))

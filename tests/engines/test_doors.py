@@ -124,7 +124,7 @@ def test_a_model_with_vision_has_its_encoder_on_the_gpu() -> None:
     found, _, _ = _start("ollama", "ollama:gemma3:4b", CARD, Wish(1024))
     assert found["mmproj"] is True
     assert found["ctx_size"] == 2048
-    text = kvplan.size("ollama:gemma3:4b", gpu=CARD, tokens=1024).weights
+    text = kvplan.size("ollama:gemma3:4b", engine="llamacpp", gpu=CARD, tokens=1024).weights
     whole = kvplan.size("ollama:gemma3:4b", engine="ollama", gpu=CARD, tokens=1024)
     assert text is not None
     assert whole.weights is not None

@@ -13,7 +13,9 @@ from hypothesis import strategies as st
 
 import kvplan
 from kvplan.cli import main
-from kvplan.deployment.counts import ask, max_requests, verdict
+from kvplan.deployment.answer import answer as answered
+from kvplan.deployment.counts import ask, max_requests
+from kvplan.deployment.question import Question
 from kvplan.engines.budget import choose
 from kvplan.engines.llamacpp.memory import place
 from kvplan.errors import KvplanError
@@ -115,7 +117,8 @@ def test_nothing_is_counted_in_host_memory_that_nobody_stated(tmp_path: Path, sc
         asked = kvplan.api.make_settings(gpu="rtx-4090", tokens=40960, **options)
         result = ask(model, choice, asked)
         assert (result.pool, result.refusal) == (None, None)
-        assert verdict(model, choice, asked, result) is None
+        found = answered(Question(model, choice, asked))
+        assert (found.verdict, found.likely, found.result.capacity) == (None, None, None)
         with pytest.raises(KvplanError, match="host memory"):
             max_requests(model, choice, asked)
     code, text = screen("size", path, "-g", "4090", "-t", "40k", "--no-kv-offload")
@@ -215,13 +218,14 @@ def test_the_way_with_the_most_layers_on_the_gpu_is_named(tmp_path: Path, screen
     assert answer(path, tokens=24576, n_gpu_layers=count + 1).refusal is not None
 
 
-def test_the_own_length_is_said_first(screen: Any) -> None:
-    """B10: not the model's 131,072 tokens but the 8,192 that were asked about."""
+def test_the_server_is_started_for_the_length_that_was_asked(screen: Any) -> None:
+    """B10: not for the model's 131,072 tokens, which would not start, but for the 8,192 of the question."""
     code, text = screen("size", "llama-3.1-8b", "-g", "4090", "-t", "8k")
-    helps = [row for row in text.splitlines() if row.startswith("help:")]
-    assert code == 1
-    assert helps[0].startswith("help: --max-model-len 8192: one request fits")
-    assert screen("size", "llama-3.1-8b", "-g", "4090", "-t", "8k", "--max-model-len", "8192")[0] == 0
+    assert code == 0
+    assert "started with --max-model-len 8192" in " ".join(text.split())
+    given = screen("size", "llama-3.1-8b", "-g", "4090", "-t", "8k", "--max-model-len", "8192")
+    assert given[0] == 0
+    assert "started with" not in given[1]
 
 
 def test_experts_may_stay_in_host_memory(tmp_path: Path) -> None:

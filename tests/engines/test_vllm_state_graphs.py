@@ -7,7 +7,9 @@ from typing import Any
 import pytest
 
 import kvplan
+from kvplan.deployment.lengths import longest_of
 from kvplan.engines.vllm.versions import VERSIONS
+from kvplan.results import Verdict
 
 TOO_FEW = "too-few-states"
 HYBRIDS = (
@@ -95,29 +97,30 @@ def test_a_cache_that_is_stated_is_planned_with_a_warning() -> None:
 
 def test_what_may_not_start_holds_nothing_safely() -> None:
     """Where the likely pool has the blocks and the safe one has not."""
-    from kvplan.api.fits import fits_at, fits_of
-
     from kvplan.api.options import make_settings
-    from kvplan.deployment.counts import ask
+    from kvplan.deployment.answer import answer
+    from kvplan.deployment.lengths import rungs
+    from kvplan.deployment.question import Question
     from kvplan.engines.budget import choose
 
     model, choice = kvplan.load_model("qwen3.6-27b"), choose("vllm@0.28")
-    plain = make_settings(gpu="h100", quantization="fp8", tokens="32k", max_num_seqs=16)
-    blocks = ask(model, choice, plain).pool
-    assert blocks is not None
-    for seqs in range(blocks.num_blocks - 160, blocks.num_blocks, 8):
-        settings = make_settings(gpu="h100", quantization="fp8", tokens="32k", max_num_seqs=seqs)
-        result = ask(model, choice, settings)
-        if result.refusal is not None:
+    started: dict[str, Any] = {"gpu": "h100", "quantization": "fp8", "tokens": "32k"}
+    pool = answer(Question(model, choice, make_settings(**started, max_num_seqs=16))).result.pool
+    assert pool is not None
+    for seqs in range(pool.num_blocks - 160, pool.num_blocks, 8):
+        found = answer(Question(model, choice, make_settings(**started, max_num_seqs=seqs)))
+        if found.result.refusal is not None:
             break
-        fits = fits_of(model, choice, settings, result)
-        safe = {one.safe for one in fits.rungs}
-        assert result.budget is not None
-        (at,) = fits_at(model, choice, (settings,), result.budget)
-        assert (0 in safe) == (at.safe == 0)
-        if 0 in safe:
-            assert safe == {0}
+        assert found.likely is not None
+        assert found.safe is not None
+        assert found.likely.each > 0
+        if found.safe.each == 0:
+            assert found.safe.refusal is not None
+            assert found.safe.refusal.code == TOO_FEW
+            assert found.verdict is Verdict.LIKELY
+            assert {one.safe for one in rungs(found, (1024, 4096))} == {0}
             return
+        assert found.verdict is Verdict.YES
     raise AssertionError("no number of sequences lies between the two pools")
 
 
@@ -162,12 +165,16 @@ def test_who_starts_in_the_likely_pool_alone_is_told_what_would_start(model: str
     while result is None or result.refusal is not None:  # more sequences leave less
         seqs -= max(1, seqs // 100)
         result = answered(model, gpu=gpu, engine="vllm@0.33", max_num_seqs=seqs)
-    fits = result.asked.fits(result)
-    assert fits.never_safely is not None
-    assert fits.never_safely.code == TOO_FEW
-    assert result.asked.safe_requests(result) == 0
-    flag = fits.never_safely.help[0]
+    longest = longest_of(result.asked)
+    assert longest is not None
+    assert longest.never_safely is not None
+    assert longest.never_safely.code == TOO_FEW
+    assert result.verdict is Verdict.LIKELY
+    assert result.capacity is not None
+    assert result.capacity.safe_requests == 0
+    flag = longest.never_safely.help[0]
+    assert "In the safe pool vLLM 0.33 refuses" in " ".join(str(result).split())
     assert f"help: {flag}" in str(result)
     mended = answered(model, gpu=gpu, engine="vllm@0.33", max_num_seqs=int(flag.split()[1]))
     assert mended is not None
-    assert mended.asked.safe_requests(mended)
+    assert mended.verdict is Verdict.YES

@@ -8,7 +8,7 @@ import pytest
 
 from kvplan.api import planned
 from kvplan.api.launching import import_launches, launched_plans
-from kvplan.deployment.counts import ask
+from kvplan.deployment.answer import answer
 from kvplan.files.cards.gguf_names import gguf_file
 from kvplan.plans.plan import Plan
 from kvplan.results import SizeResult
@@ -22,7 +22,7 @@ def plan_of(text: str, gpu: str = "h200") -> Plan:
 
 
 def sized(text: str) -> SizeResult:
-    return ask(*planned(plan_of(text)))
+    return answer(planned(plan_of(text))).result
 
 
 VLLM = "vllm serve Qwen/Qwen3-8B --max-model-len 131072"

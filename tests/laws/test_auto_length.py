@@ -10,13 +10,15 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from kvplan.api.capacity import held
-from kvplan.api.fits import fits_of
 
 import kvplan
 from kvplan.api import load_model, make_settings
 from kvplan.cli import main
-from kvplan.deployment.counts import as_started, ask, ladder, largest_tokens, max_requests
+from kvplan.deployment.answer import answer
+from kvplan.deployment.counts import as_started, ask, largest_tokens, max_requests
+from kvplan.deployment.lengths import ladder, rungs, usual_lengths
+from kvplan.deployment.machines import machine
+from kvplan.deployment.question import Question
 from kvplan.engines import choose_engine
 from kvplan.engines.budget import choose, in_safe_pool
 from kvplan.engines.traits import traits_of
@@ -62,9 +64,11 @@ def test_auto_is_the_length_written_out(
     assert found.request.tokens == same.request.tokens == written.max_model_len
     assert found.pool == same.pool
     assert largest_tokens(loaded, choice, auto) == largest_tokens(loaded, choice, written)
-    rungs = ladder(loaded, choice, auto).rungs
-    assert rungs == ladder(loaded, choice, as_started(loaded, choice, replace(auto, requests=1))).rungs
-    assert all(rung.tokens > 0 for rung in rungs)
+    steps = ladder(Question(loaded, choice, auto)).rungs
+    once = as_started(loaded, choice, replace(auto, requests=1))
+    likely = [(rung.tokens, rung.likely) for rung in steps]
+    assert likely == [(rung.tokens, rung.likely) for rung in ladder(Question(loaded, choice, once)).rungs]
+    assert all(tokens > 0 for tokens, _ in likely)
 
 
 @cases
@@ -74,11 +78,12 @@ def test_each_pool_is_served_with_its_own_length(
 ) -> None:
     loaded, choice = load_model(model), choose(engine)
     auto = make_settings(gpu=gpu, max_model_len="auto", requests=requests, **more)
-    result = ask(loaded, choice, auto)
-    fits = fits_of(loaded, choice, auto, result)
+    found = answer(Question(loaded, choice, auto))
+    result = found.result
     assert result.budget is not None
+    assert found.safe is not None
     safe = in_safe_pool(loaded, choice, auto, result)
-    for rung in fits.rungs:
+    for rung in rungs(found, usual_lengths(found)):
         for pool, counted in (
             (result.budget.kv_pool_bytes, rung.likely),
             (result.budget.kv_pool_low_bytes, rung.safe),
@@ -88,11 +93,8 @@ def test_each_pool_is_served_with_its_own_length(
             )
             asked = replace(started_in(started, pool), tokens=rung.tokens, requests=1)
             assert counted == max_requests(loaded, choice, asked)
-    if fits.shorter is not None:
-        assert safe.refusal is None
-        assert fits.shorter == safe.request.tokens < result.request.tokens
-    elif safe.refusal is None:
-        assert safe.request.tokens == result.request.tokens
+    if safe.refusal is None:
+        assert found.safe.max_model_len == safe.request.tokens <= result.request.tokens
 
 
 @cases
@@ -101,8 +103,8 @@ def test_a_grid_holds_what_one_machine_holds(model: str, engine: str, gpu: str, 
     auto = make_settings(gpu=gpu, max_model_len="auto", **more)
     longest = ask(loaded, choice, auto).request.tokens
     lengths = (longest // 2, longest, longest + 1)
-    cells = held(loaded, choice, auto, lengths).cells
-    for length, cell in zip(lengths, cells, strict=False):
+    cells = machine(Question(loaded, choice, auto), lengths).cells
+    for length, cell in zip(lengths, cells, strict=True):
         if cell is not None:
             one = ask(loaded, choice, replace(auto, tokens=length))
             assert cell.likely == max_requests(loaded, choice, replace(auto, tokens=length), one)
@@ -146,7 +148,7 @@ def test_more_than_fit_is_a_no_with_ways_out(screen: Any) -> None:
     assert text.startswith("No:")
     code, text = screen("size", "qwen3-8b", "-e", "vllm", "-g", "l4", "--max-model-len", "auto")
     assert code == 0
-    assert "it may start with max_model_len" in " ".join(text.split())
+    assert "safely 1 with max_model_len" in " ".join(text.split())
 
 
 def test_a_model_that_keeps_nothing_is_bound_by_no_memory(screen: Any) -> None:

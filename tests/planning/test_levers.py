@@ -214,7 +214,7 @@ def test_every_lever_is_json() -> None:
         ),
     ],
 )
-def test_what_a_request_holds_is_the_engines_answer_at_every_length(
+def test_bytes_counted_for_a_request_are_the_engines_at_every_length(
     model: str, options: dict[str, Any]
 ) -> None:
     """The lengths of a block are not all asked, and are right all the same."""
@@ -223,4 +223,4 @@ def test_what_a_request_holds_is_the_engines_answer_at_every_length(
     chance = random.Random(7)
     chance.shuffle(lengths)
     for tokens in lengths:
-        assert seen.held_bytes(tokens) == seen.ask(tokens).per_gpu.kv_bytes_per_request
+        assert seen.held_bytes(tokens) == seen.ask(tokens).per_gpu.reserved

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 from kvplan.api import ModelLike, changed_settings, load_model, make_settings, parse_number
 from kvplan.api.arguments import takes
+from kvplan.api.choosing import usual_engine
 from kvplan.api.planning.again import Extra, Given, again_of
 from kvplan.api.planning.disaggregated import answers_of, chosen, with_pools
 from kvplan.api.planning.elsewhere import elsewhere
@@ -30,11 +31,11 @@ from kvplan.api.planning.inputs import (
     variants_of,
     words_of,
 )
-from kvplan.engines import check_options, default_engine, own_settings
+from kvplan.engines import check_options, own_settings
 from kvplan.engines.base import Choice
 from kvplan.engines.budget.laws import check_engine, compiled_laws
 from kvplan.engines.doors import door_of
-from kvplan.engines.traits import traits_of
+from kvplan.engines.traits import builds_of
 from kvplan.errors import KvplanError
 from kvplan.model import Model
 from kvplan.planning import from_plan
@@ -188,7 +189,9 @@ def _answer(
     model: Model, given: Given, base: Settings, extra: Extra, typed: Mapping[str, Any] | None = None
 ) -> PlanResult:
     """typed: of the settings those that were given beside a plan; None: all were."""
-    choices = choices_of(given.engine or default_engine([model]))
+    offers = extra.priced(offers_of(given.gpu, given.fleet))
+    kinds = [offer.gpu for offer in offers]
+    choices = choices_of(given.engine or usual_engine([model], base.quantization, kinds))
     asked_for = base if typed is None else make_settings(**typed)
     check_options((choice.engine for choice in choices), asked_for)
     load = _load(model, base, given)
@@ -196,7 +199,6 @@ def _answer(
     pool = given.pool or SAFE
     if pool not in (LIKELY, SAFE):
         raise KvplanError("bad-setting", f"pool is {pool!r}", help="likely or safe")
-    offers = extra.priced(offers_of(given.gpu, given.fleet))
     if given.objective == COST and all(offer.price_per_gpu_hour is None for offer in offers):
         raise KvplanError(
             "no-prices",
@@ -287,7 +289,7 @@ def _builds(choice: Choice, model: Model) -> tuple[str, ...]:
     """The formats that the engine makes of a model; of one published in MXFP4 what the program has of it."""
     if choice.door is not None and model.quantization == "mxfp4":
         return (door_of(choice.door).build(model),)
-    return tuple(traits_of(choice.engine.name).builds)
+    return builds_of(choice.engine.name, model)
 
 
 def _started(choice: Choice, name: str, result: PlanResult) -> tuple[str, ...]:

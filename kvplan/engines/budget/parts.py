@@ -16,7 +16,7 @@ from kvplan.engines.budget.lines import about
 from kvplan.engines.folders import part_of
 from kvplan.engines.traits import traits_of
 from kvplan.errors import KvplanError, RefusedError
-from kvplan.gpu import Gpu
+from kvplan.gpu import APPLE, Gpu
 from kvplan.model import Model
 from kvplan.results import BudgetLine, SizeResult
 from kvplan.settings import Serving, Settings, asked_of
@@ -77,7 +77,7 @@ def no_pool(error: KvplanError) -> str:
     return f"no pool was computed: {error.message}. Ways out: {ways}"
 
 
-AMD, APPLE, NVIDIA = "amd", "apple", "nvidia"
+AMD, NVIDIA = "amd", "nvidia"
 _WIRED = ((8, 67), (16, 74), (32, 78), (64, 81), (128, 84), (256, 87), (512, 90))
 """GB from which on macOS 26 lets the GPU wire so many hundredths of the memory. Public llama.cpp logs: 18 GB
 14302.25 MB, 32 GB 26800.60, 36 GB 30150.67, 48 GB 40200.90, 64 GB 55662.79, 128 GB 115448.73; 512 GB

@@ -151,3 +151,14 @@ def usable_blocks(result: SizeResult) -> int:
     if result.pool is None:
         return 0
     return max(0, result.pool.num_blocks - traits_of(result.engine.name).null_blocks)
+
+
+def usable_bytes(result: SizeResult) -> int:
+    """Bytes of the answer's pool that requests can have: its usable blocks, or all of a pool that an engine
+    divides among blocks of several kinds and states."""
+    pool = result.pool
+    if pool is None:
+        return 0
+    if pool.bytes_per_block and traits_of(result.engine.name).one_pool:
+        return usable_blocks(result) * pool.bytes_per_block
+    return pool.bytes

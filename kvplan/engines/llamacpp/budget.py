@@ -26,6 +26,7 @@ from kvplan.engines.llamacpp.memory import place
 from kvplan.engines.llamacpp.models import uses_flash
 from kvplan.engines.llamacpp.options import LEAST_CONTEXT, LlamacppOptions, keeps_free, not_counted
 from kvplan.engines.llamacpp.pool import split_of
+from kvplan.engines.traits import usual_build
 from kvplan.errors import KvplanError, RefusedError
 from kvplan.gpu import Gpu
 from kvplan.model import Model
@@ -84,6 +85,7 @@ def fit(model: Model, choice: Choice, settings: Serving, start: Start) -> Fit:
         *_kept_line(keeps_free(options)),
     )
     budget = left_over(name, total, total, lines, calibrated=False)
+    warnings += _build_words(model, settings)
     warnings += ("llama.cpp's memory beside the cache is an estimate: mind the interval of the pool",)
     shortens = _shortens(settings, options, _spare(model, settings, weights.found))
     warnings += _encoder_words(model, options, shape) + _hosted_words(weights, started, options)
@@ -236,6 +238,12 @@ def encoder_bytes(model: Model) -> int | None:
 FLOAT16_BYTES = 2
 
 
+def _build_words(model: Model, settings: Serving) -> tuple[str, ...]:
+    """Which build was taken, where nobody named one."""
+    named = model.is_gguf or model.gguf_mixture or settings.quantization or settings.weights is not None
+    return () if named else (f"as {usual_build('llamacpp', model)}: no build was named, -q names one",)
+
+
 def _encoder_words(model: Model, options: LlamacppOptions, shape: Shape) -> tuple[str, ...]:
     """What is to be known of the encoder of images, where the model has one."""
     if not shape.is_multimodal:
@@ -261,17 +269,11 @@ def _tensors(model: Model, settings: Serving) -> tuple[Mapping[str, int], str]:
     """Name → bytes, and where they are known from: the file, or the build of a mixture of types by its name.
 
     Raises RefusedError(no-weights)."""
-    mixture = settings.quantization or model.gguf_mixture
+    mixture = settings.quantization or model.gguf_mixture or usual_build("llamacpp", model)
     if model.is_gguf:
         named = sources_of(model).named
         assert named is not None
         return named(), "tensors of the GGUF file"
-    if mixture is None:
-        raise RefusedError(
-            "no-weights",
-            f"llama.cpp loads a GGUF file, and {model.id} was not read from one",
-            help=("give the .gguf file", "--quantization q4_k_m", "--weights 15GiB"),
-        )
     sources = sources_of(model)
     if sources.inventory is None:
         problem = sources.problem.message if sources.problem is not None else "its tensors are not known"

@@ -106,21 +106,27 @@ class LlamaCpp:
         """The settings as llama-server takes them: so many slots of such a length as -np and -c, the cache's
         type as -ctk and -ctv. They give the same answer. A unified cache is what all requests hold together,
         and at least one of that length."""
+        settings = self.in_own_words(settings)
         own = settings.own.without("fit_ctx")
-        if settings.kv_cache_dtype != "auto":
-            word = ggml_word(settings.kv_cache_dtype)
-            own = OwnOptions.of({"cache_type_k": word, "cache_type_v": word}) | own
         retention = parsed(own.get("kv_retention"))
         length = length if retention is None else min(length, retention.kept)
         each = min(length, settings.tokens or length) if own.get("kv_unified") else length
         own |= {"parallel": slots, "ctx_size": max(length, slots * each)}
         return replace(
             settings,
-            kv_cache_dtype="auto",
             max_model_len=None,
             max_num_seqs=None,
             own=own,
         )
+
+    def in_own_words(self, settings: Settings) -> Settings:
+        """The settings with the cache's type as -ctk and -ctv, which llama-server has in place of one for
+        both."""
+        if settings.kv_cache_dtype == "auto":
+            return settings
+        word = ggml_word(settings.kv_cache_dtype)
+        own = OwnOptions.of({"cache_type_k": word, "cache_type_v": word}) | settings.own
+        return replace(settings, kv_cache_dtype="auto", own=own)
 
     def trials(self, model: Model, settings: Settings) -> Iterator[list[tuple[str, Settings]]]:
         """Changes that make room, from the least to the most of each kind, in llama-server's words."""

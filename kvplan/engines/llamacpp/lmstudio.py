@@ -10,7 +10,7 @@ and said: what its guardrails keep free, and how a part of the layers (``--gpu 0
 from __future__ import annotations
 
 from kvplan.engines.doors import Begun, Door, Wish
-from kvplan.engines.llamacpp.models import name_of
+from kvplan.engines.traits import usual_build
 from kvplan.model import Model
 from kvplan.settings import Settings
 
@@ -47,7 +47,7 @@ def begin(model: Model, settings: Settings, wish: Wish) -> Begun:
 
 def build_of(model: Model) -> str:
     """The file that it takes by itself: of gpt-oss the one of lmstudio-community."""
-    return "mxfp4_moe" if name_of(model) == "gpt_oss" else "q4_k_m"
+    return usual_build("llamacpp", model) or ""
 
 
 DOOR = Door(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from kvplan.errors import KvplanError
+from kvplan.engines.traits import not_on
 from kvplan.gpu import Gpu
 from kvplan.record import record
 from kvplan.units import MIB
@@ -33,12 +33,11 @@ def device_of(gpu: Gpu | None) -> Device:
     """The GPU's facts; without one an H100's. Raises KvplanError(engine-gpu) for other accelerators."""
     if gpu is None:
         return ASSUMED
-    listed = f"`kvplan list gpus {gpu.slug}` lists what each engine does there"
     if gpu.vendor.lower() not in ("nvidia", "amd"):
         why = f"the rules of SGLang on {gpu.name} ({gpu.vendor}) are not known"
-        raise KvplanError("engine-gpu", why, help=("choose an NVIDIA or AMD GPU", listed))
+        raise not_on(gpu, why, "choose an NVIDIA or AMD GPU")
     if (unbuilt := _unbuilt(gpu)) is not None:
-        raise KvplanError("engine-gpu", unbuilt, help=("choose another GPU", listed))
+        raise not_on(gpu, unbuilt, "choose another GPU")
     memory = gpu.memory_nvml_bytes or gpu.memory_total_bytes
     return Device(
         gpu.name,

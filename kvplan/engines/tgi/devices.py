@@ -8,7 +8,7 @@ which are not read here.
 
 from __future__ import annotations
 
-from kvplan.errors import KvplanError
+from kvplan.engines.traits import not_on
 from kvplan.gpu import Gpu
 
 _OLDEST = (7, 5)
@@ -19,7 +19,7 @@ def check(gpu: Gpu | None) -> None:
     """Raises KvplanError(engine-gpu)."""
     if gpu is None or (why := _why_not(gpu)) is None:
         return
-    raise KvplanError("engine-gpu", why, help=f"`kvplan list gpus {gpu.slug}` lists what each can do there")
+    raise not_on(gpu, why)
 
 
 def _why_not(gpu: Gpu) -> str | None:

@@ -7,6 +7,7 @@ from functools import lru_cache
 from kvplan.dtypes import KV_DTYPES, KvDtype, Packing, kv_dtype, scalar
 from kvplan.engines.base import served_dtype
 from kvplan.engines.kv_support import rows_of, unsupported, words_on
+from kvplan.engines.traits import not_on
 from kvplan.errors import KvplanError
 from kvplan.families import MultiHeadLatentAttention, Part, Storage
 from kvplan.model import Model
@@ -72,11 +73,9 @@ def _kv_dtype(model: Model, settings: Serving, element: Packing) -> KvDtype:
     gpu = settings.gpu
     capability = ASSUMED_CAPABILITY if gpu is None else gpu.compute_capability
     if capability is None or capability < OLDEST:
-        raise KvplanError(
-            "engine-gpu",
-            f"TensorRT-LLM does not run on {gpu.name if gpu else ''}",
-            help="choose an NVIDIA GPU, Ampere (compute capability 8.0) or newer",
-        )
+        assert gpu is not None
+        why = f"TensorRT-LLM does not run on {gpu.name}"
+        raise not_on(gpu, why, "choose an NVIDIA GPU, Ampere (compute capability 8.0) or newer")
     if found.name == element.name:
         return found
     name = ASSUMED_GPU if gpu is None else gpu.name

@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 
 from kvplan.dtypes import SCALARS, Packing, scalar
+from kvplan.engines.traits import not_on
 from kvplan.engines.vllm.options import THROUGHPUT, VllmOptions
 from kvplan.engines.vllm.versions import Rules
 from kvplan.errors import KvplanError
@@ -61,14 +62,8 @@ def device_of(gpu: Gpu | None) -> Device:
     if gpu is None:
         return ASSUMED
     if gpu.vendor.lower() not in _CUDA_LIKE:
-        raise KvplanError(
-            "engine-gpu",
-            f"the cache rules of vLLM on {gpu.name} ({gpu.vendor}) are not known",
-            help=(
-                "choose an NVIDIA or AMD GPU",
-                f"`kvplan list gpus {gpu.slug}` lists what each engine does there",
-            ),
-        )
+        why = f"the cache rules of vLLM on {gpu.name} ({gpu.vendor}) are not known"
+        raise not_on(gpu, why, "choose an NVIDIA or AMD GPU")
     if gpu.compute_capability is not None and gpu.compute_capability < OLDEST:
         raise KvplanError(
             "engine-gpu",

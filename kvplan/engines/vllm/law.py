@@ -37,6 +37,7 @@ from kvplan.engines.vllm.resolve import resolve
 from kvplan.engines.vllm.rounded import beside_weights
 from kvplan.engines.vllm.running import max_running, taken_of_blocks
 from kvplan.engines.vllm.splits import AttentionBuffers, buffers_of
+from kvplan.engines.vllm.state_graphs import too_few_states
 from kvplan.engines.vllm.versions import rules_of
 from kvplan.errors import KvplanError
 from kvplan.families import Kind
@@ -132,6 +133,9 @@ class VllmLaw:
                 f" {max(usable, 0):,} can be used",
                 needed - usable,
             )
+        states = self._few_states(plan, num_blocks, max_num_seqs)
+        if states is not None:
+            return states
         held, blocks = self._held(plan), num_blocks - 1
 
         def runs(tokens: int, answer: int) -> int:
@@ -145,6 +149,15 @@ class VllmLaw:
 
         dropped = start.block if plan.steps.drops else 0
         return Capacity(pool, runs, takes, share, start.block, dropped)
+
+    def _few_states(self, plan: Plan, num_blocks: int, seqs: int) -> Rejection | None:
+        """Why a server of so many sequences stops once its cache is planned: too few blocks of states."""
+        if num_blocks >= seqs:
+            return None
+        settings = replace(self._settings, gpu=self._gpu, max_num_seqs=seqs)
+        version = self._choice.version
+        refusal = too_few_states(self._model, settings, version, replace(plan, max_num_seqs=seqs), num_blocks)
+        return None if refusal is None else Rejection(refusal.code, refusal.message, seqs - num_blocks)
 
     def _of(self, gpu: Gpu) -> VllmLaw:
         """The law of a class whose profile run looks at the GPU's memory."""
@@ -242,7 +255,7 @@ class VllmLaw:
 
     def _plan(self, seqs: int, length: int, batch: Batch) -> Plan | Rejection:
         """The plan of the cache. States aside it is the same for every length but for the length itself."""
-        model = self._shared.same(self._model, automatic=self._settings.kv_cache_dtype == "auto")
+        model = self._shared.same(self._model, self._settings.kv_cache_dtype)
         common = (model, self._choice.version, self._kind[0], planned_values(self._settings), batch.tokens)
         found = self._shared.plans.get((common, length))
         if found is not None:

@@ -109,7 +109,7 @@ class Plan:
         return blocks
 
     def growth(self, tokens: int) -> Fraction:
-        """Bytes of one more token on the fullest stage, before rounding to blocks and once a prompt is read."""
+        """Bytes of one more token of an answer on the fullest stage, before rounding to blocks."""
         grown = self.steady
         for limit, share in self.windowed:
             if tokens < limit:

@@ -187,6 +187,8 @@ def burst_blocks(plan: Plan, requests: int, prompt: int, answer: int, encoder_to
     """
     settled, admitted, _ = held_blocks(plan, prompt, answer, encoder_tokens)
     enough = settled * requests + max(0, admitted - settled)
+    if requests == 1:
+        return enough
     limit = max(requests, plan.max_num_seqs)
 
     def runs(blocks: int) -> bool:

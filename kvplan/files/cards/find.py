@@ -18,6 +18,7 @@ from kvplan.files.cards.card import Card, Expectation, Source, Weights
 from kvplan.files.cards.file import card_from_located, card_of
 from kvplan.files.cards.index import CardSummary, Target, build_index
 from kvplan.files.cards.near import near_card
+from kvplan.files.cards.ollama_names import HEADS, OLLAMA, near_library_name
 from kvplan.files.datafiles import data_dir
 from kvplan.files.yaml.strict import load_yaml, load_yaml_file
 from kvplan.model import Model
@@ -54,17 +55,18 @@ def load_card(name: str) -> Model:
     Raises:
         KvplanError: ``unknown-model`` (with the nearest name) or ``ambiguous-model`` (with the candidates).
     """
-    if _may_be_a_build(name):
-        build = _named_build(name)
-        if build is not None:
-            return _build(name, build)
+    name = _meant(name)
+    build = _named_build(name)
+    if build is not None:
+        return _build(name, build)
     target = _find(name)
     return _model(target.slug, target.variant)
 
 
 def load_weights(name: str) -> Weights:
     """What is known about the checkpoint of the model that a name means. Raises as `load_card`."""
-    if _may_be_a_build(name) and _named_build(name) is not None:
+    name = _meant(name)
+    if _named_build(name) is not None:
         return Weights()
     target = _find(name)
     return _packaged(target.slug).weights_of(target.variant)
@@ -76,7 +78,8 @@ def weight_variants(name: str) -> list[Model]:
     Empty for a name that means such a model itself: whoever names a checkpoint means that one. Raises as
     `load_card`.
     """
-    if _may_be_a_build(name) and _named_build(name) is not None:
+    name = _meant(name)
+    if _named_build(name) is not None:
         return []
     target = _find(name)
     card = _packaged(target.slug)
@@ -202,13 +205,17 @@ def _packaged(slug: str) -> Card:
     return card_of(load_yaml_file(path, name=f"{card_index.FOLDER}/{slug}.yaml"), slug)
 
 
-def _may_be_a_build(name: str) -> bool:
-    """Whether no card is called so; a colon is how Ollama's library writes (``llama3.1:8b``)."""
-    return ":" in name or not card_index.is_name(name)
+def _meant(name: str) -> str:
+    """A bare name of Ollama's library (``llama3.2``) with its head, where no card could be meant by it."""
+    key = card_index.key_of(name)
+    return f"{HEADS[0]}{key}" if key in OLLAMA and not card_index.find_targets(name) else name
 
 
 def _named_build(name: str) -> NamedBuild | None:
-    """What no card is called by may be the name of a build; looked at only then, as it takes time to load."""
+    """What no card is called by may be the name of a build; looked at only then, as it takes time to load. A
+    colon is how Ollama's library writes (``llama3.1:8b``)."""
+    if ":" not in name and card_index.is_name(name):
+        return None
     from kvplan.files.cards.builds import named_build
 
     return named_build(name)
@@ -238,9 +245,17 @@ def _find(name: str) -> Target:
             "ambiguous-model",
             f"`{name}` could be any of {len(candidates)} models",
             detail=_columns(candidates),
-            help=f"write more of the name, for example {card_index.key_of(candidates[0]).rpartition('/')[2]}",
+            help=(
+                f"write more of the name, for example {card_index.key_of(candidates[0]).rpartition('/')[2]}",
+                *_in_library(card_index.key_of(name)),
+            ),
         )
     raise _unknown(name)
+
+
+def _in_library(key: str) -> list[str]:
+    """What Ollama calls so."""
+    return [f"{key}:{OLLAMA[key].usual}: what Ollama's {key} is"] if key in OLLAMA else []
 
 
 def _columns(names: list[str]) -> list[str]:
@@ -267,7 +282,9 @@ def _unknown(name: str) -> KvplanError:
             f"{_RUNNERS[name][0]} starts models by their names: give the name",
             help=f"kvplan size llama3.1:8b -e {_RUNNERS[name][1]} -g rtx-3060",
         )
-    near = near_card(card_index.key_of(name), list_names())
+    key = card_index.key_of(name)
+    near = near_library_name(key) if ":" in key and "/" not in key else None
+    near = near or near_card(key, list_names())
     helps = [f"did you mean {near}?"] if near else []
     helps.append("a model without a card can be given as the path of its config.json, or as hf:org/name")
     family = re.match(r"[a-z]+", card_index.key_of(name).rpartition("/")[2], re.ASCII)

@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import NamedTuple
 
-from kvplan.errors import KvplanError
+from kvplan.errors import KvplanError, did_you_mean
 
 USUAL = "q4_k_m"
 
@@ -180,9 +180,13 @@ def library_name(key: str) -> tuple[str, str] | None:
     family = OLLAMA.get(name)
     if family is None:
         if headed:
+            near = near_library_name(key)
             raise KvplanError(
                 "unknown-model", f"no card has the model of Ollama's `{key}`",
-                help="give its .gguf file, or the model's own name with -e ollama",
+                help=(
+                    *([f"did you mean {near}?"] if near else []),
+                    "give its .gguf file, or the model's own name with -e ollama",
+                ),
             )  # fmt: skip
         return None
     if tag in ("", "latest"):
@@ -202,10 +206,27 @@ def library_name(key: str) -> tuple[str, str] | None:
             return family.sizes[size], said.replace("-", "_").replace("fp16", "f16") if said else _of(
                 family, size
             )
+    near = near_library_name(key)
+    known = "known: " + ", ".join(f"{name}:{size}" for size in family.sizes)
     raise KvplanError(
         "unknown-model", f"the tag `{tag}` of Ollama's {name} is not known",
-        help="known: " + ", ".join(f"{name}:{size}" for size in family.sizes),
+        help=(*([f"did you mean {near}?"] if near else []), known),
     )  # fmt: skip
+
+
+def near_library_name(key: str) -> str | None:
+    """The name of the library that is most like one that it has not.
+
+    >>> near_library_name("llama3.4:8b"), near_library_name("qwen3:15b"), near_library_name("nothing-like")
+    ('llama3.1:8b', 'qwen3:14b', None)
+    """
+    name, _, tag = key.partition(":")
+    if not tag:
+        return did_you_mean(name, OLLAMA)
+    ends = {end: one for end, one in OLLAMA.items() if tag in one.sizes}
+    found = name if name in OLLAMA else did_you_mean(name, ends) or did_you_mean(name, OLLAMA)
+    size = None if found is None else did_you_mean(tag, OLLAMA[found].sizes)
+    return found if size is None else f"{found}:{size}"
 
 
 def name_in_library(card: str) -> str | None:

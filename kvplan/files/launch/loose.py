@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from kvplan.errors import KvplanError
-from kvplan.files.json_input import read_limited
+from kvplan.files.json_input import check_text, read_limited
 
 MAX_VALUES = 200_000
 """Of one file, with everything that aliases repeat."""
@@ -50,6 +50,8 @@ def load_loose(content: bytes | str, *, name: str) -> list[Any]:
         return loader.construct_scalar(node)
 
     Loader.add_multi_constructor("", untagged)
+    if isinstance(content, bytes):
+        check_text(content, name)
     try:
         text = content.decode("utf-8-sig") if isinstance(content, bytes) else content
         documents = list(yaml.load_all(text, Loader))

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from kvplan.engines.launch import servers
 from kvplan.errors import KvplanError
-from kvplan.files.json_input import SHOWN_STDIN, read_limited
+from kvplan.files.json_input import SHOWN_STDIN, check_text, read_limited
 from kvplan.files.launch.launch import Launch, launch_of
 from kvplan.files.launch.manifest import Broken, is_manifest, launches_in
 from kvplan.files.launch.programs import MODELFILE, gathered, launch_of_modelfile
@@ -88,6 +88,7 @@ def launches_of(word: str, *, engine: str | None = None, broken: list[Broken] | 
         return _of_text(word, COMMAND, engine, Path())
     path = Path(word)
     content = read_limited(path)
+    check_text(content, word)
     if is_modelfile(word):
         return [launch_of_modelfile(content.decode("utf-8", "replace"), name=path.name)]
     if word.lower().endswith(SCRIPTS):

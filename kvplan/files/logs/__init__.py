@@ -20,6 +20,7 @@ from kvplan.engines.observed.assemble import Reading
 from kvplan.engines.observed.dialect import Dialect
 from kvplan.engines.observed.stream import CHUNK, Scanner
 from kvplan.errors import KvplanError, did_you_mean
+from kvplan.files.json_input import check_text
 
 DIALECTS: tuple[Dialect, ...] = tuple(part.DIALECT for part in having("log").values())
 SPEAKING = tuple(dialect.engine for dialect in DIALECTS)
@@ -60,7 +61,8 @@ def parse_log(pieces: Iterable[bytes], *, engine: str | None = None, name: str =
     candidates = list(dict.fromkeys(readings.values()))
     scanner = Scanner([rule for reading in candidates for rule in reading.dialect.rules])
     narrowed = len(candidates) == 1
-    for hit in scanner.hits(pieces):
+    began: list[bytes] = []
+    for hit in scanner.hits(_noted(pieces, began)):
         reading = readings[id(hit.rule)]
         reading.take(hit, cut=hit.cut)
         if not narrowed and reading.score >= SURE_SCORE:
@@ -69,6 +71,7 @@ def parse_log(pieces: Iterable[bytes], *, engine: str | None = None, name: str =
                 narrowed, scanner.rules = True, reading.dialect.rules
     best = max(candidates, key=lambda reading: reading.score)
     if best.score == 0:
+        check_text(began[0] if began else b"", name)
         raise KvplanError(
             "unknown-log",
             f"{name} holds no start-up line of {'an engine' if engine is None else engine} that kvplan knows",
@@ -76,6 +79,14 @@ def parse_log(pieces: Iterable[bytes], *, engine: str | None = None, name: str =
             help="give the log from the start of the server, with the lines about memory and KV cache",
         )
     return best.observation(lines=scanner.lines, cut=scanner.cut)
+
+
+def _noted(pieces: Iterable[bytes], began: list[bytes]) -> Iterator[bytes]:
+    """The pieces, the first of which is kept."""
+    for piece in pieces:
+        if not began:
+            began.append(piece)
+        yield piece
 
 
 def _readings(engine: str | None) -> list[Reading]:

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from kvplan.architectures.config.drafts import method_of
+from kvplan.engines import default_engine
 from kvplan.errors import KvplanError, Mark
 from kvplan.files.gpus.find import find_slugs, gpu_of_size, load_gpu, load_gpu_file, parse_gpu_count
 from kvplan.files.plans.schema import (
@@ -46,8 +47,9 @@ class Builder(WorkloadParts):
     ) -> tuple[Plan | None, list[KvplanError], tuple[str, ...]]:  # fmt: skip
         """(plan, errors, further files); no plan where there are errors."""
         file = self.file
-        flags = self.attempt(lambda: self.engine_of(file.engine), ("engine",))
         gpu = self.attempt(self.gpu, ("gpu",))
+        engine = file.engine or self.usual_engine(gpu)
+        flags = self.attempt(lambda: self.engine_of(engine), ("engine",))
         settings = self.settings(flags, gpu) if flags is not None else None
         workload = self.workload(file.workload) if file.workload is not None else None
         require = self.require(file.require, workload)
@@ -86,6 +88,15 @@ class Builder(WorkloadParts):
             if self.errors
             else (replace(plan, files=used), [], tuple(self.used))
         )
+
+    def usual_engine(self, gpu: Gpu | None) -> str:
+        """The engine of a plan that names none. The hub is not asked for it."""
+        word = self.file.serve.get("quantization")
+        try:
+            models = [] if str(self.file.model).startswith("hf:") else [open_model(self.model())]
+        except KvplanError:
+            models = []  # said where the model is read
+        return default_engine(models, word if isinstance(word, str) else None, (gpu,))
 
     def gpu(self) -> Gpu:
         text = str(self.file.gpu)

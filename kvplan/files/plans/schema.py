@@ -8,7 +8,6 @@ from typing import Annotated, Any, Literal, Union
 from pydantic import BaseModel, ConfigDict, Discriminator, Field, Tag, model_validator
 from pydantic_core import PydanticCustomError
 
-from kvplan.engines import DEFAULT_ENGINE
 from kvplan.files.plans.values import (
     Age,
     Amount,
@@ -180,7 +179,10 @@ class PlanFile(Strict):
     name: Text | None = Field(default=None, description="default: the file's name")
     extends: Text | None = Field(default=None, description="a base plan, beside this file")
     model: Text = Field(description="a card's name, hf:org/name, or a path beside this file")
-    engine: Text = Field(default=DEFAULT_ENGINE, description="vllm@0.33; without a version the newest known")
+    engine: Text | None = Field(
+        default=None,
+        description="vllm@0.33; without a version the newest known; vllm by default, llamacpp for GGUF",
+    )
     gpu: GpuName = Field(description="slug, alias, 80GiB, or a spec file beside this file")
     gpus: GpuCount | None = Field(default=None, description="all GPUs, over all replicas")
     replicas: GpuCount | None = Field(default=None, description="engines; default 1, or what gpus make up")

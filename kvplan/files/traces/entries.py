@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from kvplan.errors import CannotRunHere, KvplanError, Mark
-from kvplan.files.json_input import regular_size
+from kvplan.files.json_input import check_text, regular_size
 from kvplan.units import GIB, MIB
 
 MAX_BYTES = 4 * GIB
@@ -102,6 +102,8 @@ def _lines(path: Path, name: str, *, packed: bool) -> Iterator[tuple[int, str]]:
             while raw := stream.readline(MAX_OBJECT + 1):
                 number += 1
                 read += len(raw)
+                if number == 1:
+                    check_text(raw, name)
                 if len(raw) > MAX_OBJECT or (len(raw) > MAX_LINE and not _session(raw)):
                     raise bad(name, number, f"is longer than {MAX_LINE // MIB} MiB")
                 if read > MAX_BYTES:

@@ -22,7 +22,7 @@ from typing import Any, NoReturn
 import yaml
 
 from kvplan.errors import KvplanError, Mark
-from kvplan.files.json_input import regular_size
+from kvplan.files.json_input import check_text, regular_size
 from kvplan.files.yaml.marks import Key, Located, Node, Source, Span
 from kvplan.files.yaml.scalars import Trap, read_plain
 from kvplan.units import MIB
@@ -127,6 +127,8 @@ def _decode(text: str | bytes, name: str) -> str:
             f"{name} is larger than {MAX_BYTES // MIB} MiB",
             help="check that this is the right file; plans, cards and specs are a few KiB",
         )
+    if isinstance(text, bytes):
+        check_text(raw, name)
     try:
         decoded = raw.decode("utf-8-sig")
     except UnicodeDecodeError as problem:

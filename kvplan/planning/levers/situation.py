@@ -71,10 +71,10 @@ class Situation:
         )
 
     def held_bytes(self, tokens: int) -> int:
-        """What one request of so many tokens holds on the fullest GPU, by the engine's own rule.
+        """Bytes of the fullest GPU that the engine counts for one request of so many tokens when it starts.
 
-        A longer request never holds less: where the first and the last length of a block hold as much, so do
-        all between, and the engine is asked twice a block in place of once a length.
+        Never less for a longer one: where the first and the last length of a block take as much, so do all
+        between, and the engine is asked twice a block in place of once a length.
         """
         known = self._bytes.get(tokens)
         if known is not None:

@@ -6,6 +6,7 @@ from kvplan.architectures.weights import served_sources
 from kvplan.dtypes import Packing, scalar
 from kvplan.engines.budget.parts import kernels_of, parallel_for
 from kvplan.engines.tensors import Rank
+from kvplan.engines.traits import traits_of
 from kvplan.errors import KvplanError
 from kvplan.record import record, replace
 from kvplan.units import GIB, MIB
@@ -49,11 +50,15 @@ def ballast_of(target: Target, rank: Rank) -> Ballast:
     Raises KvplanError(no-weights | cannot-shard).
     """
     settings, answer = target.settings, target.weights
+    # A build's tensors are those of its file: of a model that is named by its card the sum is known.
+    built = bool(traits_of(target.choice.engine.name).builds and settings.quantization)
     try:
-        tensors, total, source = _divided(target, rank)
+        tensors, total, source = ([], 0, "") if built and answer is not None else _divided(target, rank)
     except KvplanError as error:
         if error.code != "no-weights" or answer is None:
             raise
+        built = True
+    if built and answer is not None:
         tensors, total, source = [], answer.bytes_per_gpu, answer.source
     if answer is not None and settings.pipeline_parallel_size == 1:
         total = answer.bytes_per_gpu

@@ -1,0 +1,164 @@
+"""Ways of asking a question that search for something, held against the answers at what they found."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import kvplan
+from kvplan.api import planned
+from kvplan.deployment.gpus import WIDTHS
+from kvplan.errors import KvplanError
+from kvplan.plans.plan import LIKELY
+from kvplan.results import SizeResult, Verdict
+from kvplan.validate.dry import dry_run
+from kvplan.validate.target import target_of
+from tests.laws.doors import Figures, plan_file, ran, size_of
+from tests.laws.questions import Asked
+
+MIB = 2**20
+HELD = (Verdict.YES, Verdict.LIKELY)
+_SHARES = {"gpu_memory_utilization", "mem_fraction_static", "free_gpu_memory_fraction"}
+_DIVIDED = {"tp": "tensor_parallel_size", "pp": "pipeline_parallel_size", "dp": "data_parallel_size"}
+
+
+def kind_of(asked: Asked) -> str:
+    """``h100`` of ``2xh100``."""
+    count, x, kind = asked.options["gpu"].partition("x")
+    return str(kind) if x and count.isdigit() else str(asked.options["gpu"])
+
+
+def by_validate(asked: Asked, told: SizeResult, folder: Path) -> Figures | None:
+    """``kvplan validate --dry-run`` of the plan that the page writes, as on its GPU."""
+    if told.verdict is None or told.refusal is not None or told.deployment is None:
+        return None
+    (plan,) = kvplan.load_plans(plan_file(asked, folder))
+    question = planned(plan)
+    try:
+        target = target_of(plan, question.model, question.choice, asks_proof=True, on_gpu=True)
+        ranks = dry_run(target, on_gpu=True).ranks
+    except KvplanError as error:
+        if error.code in ("unsupported-setting", "engine-refuses", "unknown-rule"):
+            return None
+        raise AssertionError(f"{error.code}: {error.message}") from error
+    pool = target.result.pool
+    return {
+        "each": min(one.requests for one in ranks),
+        "one request": target.result.per_gpu.kv_bytes_per_request,
+        "likely pool": target.pool_bytes,
+        "blocks": None if pool is None else pool.num_blocks,
+    }
+
+
+def by_plan(asked: Asked, told: SizeResult, folder: Path) -> Figures | None:
+    """``kvplan plan`` with every setting pinned to that of the question: one candidate is left."""
+    pool, ref = told.pool, told.deployment
+    if ref is None or pool is None or told.capacity is None or asked.engine in ("llamacpp", "tgi"):
+        return None
+    if asked.options.get("data_parallel_size", 1) > 1:
+        return None  # of ranks that share no experts a plan makes replicas
+    if asked.engine.startswith("sglang") and "max_num_seqs" not in asked.options:
+        return None  # its default follows from the pool, whose states are then as many as it
+    options = dict(asked.options)
+    pinned: dict[str, Any] = {short: options.pop(name, 1) for short, name in _DIVIDED.items()}
+    if "tensor_parallel_size" not in asked.options:
+        pinned["tp"] = ref.gpus_per_replica // (pinned["pp"] * pinned["dp"])  # all GPUs that were named
+    options.pop("gpu")
+    named = [f"{name} {size}" for name, size in pinned.items() if size > 1]
+    pinned_layout = " · ".join(named) or "1 GPU"
+    found = kvplan.plan(
+        asked.model, engine=asked.engine, gpu=kind_of(asked), depth=False, pool=LIKELY, quality="lossless",
+        enable_expert_parallel=False, kv_cache_dtype=options.pop("kv_cache_dtype", "auto"),
+        max_num_seqs=options.pop("max_num_seqs", pool.max_num_seqs), dcp=1, **pinned, **options,
+    )  # fmt: skip
+    same = [one for one in found.options if not one.other_checkpoint and one.layout() == pinned_layout]
+    if not same:
+        assert told.verdict not in HELD, "plan finds nothing"
+        return None
+    option = same[0]
+    figures: Figures = {"likely pool": option.pool_bytes, "safe pool": option.pool_low_bytes}
+    for name, number in (("likely", option.requests), ("safe", option.safe_requests)):
+        assert number % option.replicas == 0
+        figures[name] = number // option.replicas * ref.replicas
+    return figures
+
+
+def by_least(asked: Asked, told: SizeResult, folder: Path) -> Figures | None:
+    """``--show least``: what it names holds the load, and a little less does not."""
+    if told.deployment is None or told.verdict is None:
+        return None
+    found = ran("size", *asked.words, "--show", "least", "--json").data
+    if any(name in told.settings for name in ("layers_on_host", "expert_layers_on_host")):
+        return None  # its memory is that beside layers in host memory, which --kv-cache-memory leaves out
+    seqs, pool = found["seqs"], told.pool
+    if pool is not None and seqs is not None and pool.max_num_seqs < seqs:
+        if "max_num_seqs" in asked.options:
+            return None
+        asked = asked.asking(max_num_seqs=seqs)
+    checked = 0
+    for smaller, larger in _least_pairs(asked, told, found):
+        try:
+            held, less = size_of(larger), size_of(smaller) if smaller is not None else None
+        except KvplanError:
+            continue  # a share that leaves nothing is an error of its own
+        if held.refusal is not None and held.refusal.code == "pool-too-large":
+            continue
+        checked += 1
+        assert held.verdict in HELD, f"not held by {larger}"
+        assert less is None or less.verdict not in HELD, f"held by less: {smaller}"
+    return {} if checked else None
+
+
+def _least_pairs(asked: Asked, told: SizeResult, found: Figures) -> Iterator[tuple[Asked | None, Asked]]:
+    memory, share, gpus = found["memory"], found["share"], found["gpus"]
+    if memory is not None:
+        yield tuple(asked.asking(kv_cache_memory=f"{memory // MIB - less}MiB") for less in (1, 0))  # type: ignore[misc]
+    flag = {"--gpu-memory-utilization": "gpu_memory_utilization"}.get(found["flag"] or "")
+    if share is not None and share["likely"] is not None and flag is not None:
+        number = share["likely"]
+        less = asked.asking(**{flag: round(number - 0.01, 2)}) if number > 0.01 else None
+        yield less, asked.asking(**{flag: number})
+    if gpus is not None and gpus["likely"] is not None and asked.engine != "llamacpp":
+        each = asked.options.get("pipeline_parallel_size", 1) * asked.options.get("data_parallel_size", 1)
+        ways = [width for width in WIDTHS if gpus["likely"] % (width * each) == 0]
+        tried = [
+            asked.asking(gpu=f"{gpus['likely']}x{kind_of(asked)}", tensor_parallel_size=one) for one in ways
+        ]
+        assert tried
+        yield None, next((one for one in tried if size_of(one).verdict in HELD), tried[0])
+        if told.verdict in HELD:
+            assert gpus["likely"] <= told.deployment.gpus, "fewer GPUs hold it"  # type: ignore[union-attr]
+
+
+def by_fits(asked: Asked, told: SizeResult, folder: Path) -> Figures | None:
+    """The row of ``kvplan fits`` for the model: what ``size`` says of the checkpoint and build of the row."""
+    own = {name: value for name, value in asked.options.items() if name in ("gpu", "tokens", "requests")}
+    others = set(asked.options) - {*own, "quantization", "tensor_parallel_size"}
+    ref = told.deployment
+    if others or ref is None or (asked.engine != "llamacpp" and ref.gpus_per_replica != ref.gpus):
+        return None
+    build = asked.options.get("quantization")
+    formats = None if build is None else (build,)
+    try:
+        found = kvplan.fits(**own, engine=asked.engine, models=asked.model, formats=formats)
+    except KvplanError as error:
+        assert error.code != "bug"
+        return None
+    row = next((one for one in found.rows if one.model == asked.model), None)
+    if row is None:
+        assert told.verdict not in HELD or "layers_on_host" in told.settings, "fits has no row"
+        return None
+    again = asked._replace(model=row.checkpoint).asking(
+        tensor_parallel_size=None, max_num_seqs=row.max_num_seqs
+    )
+    same = size_of(again)
+    assert same.capacity is not None
+    assert (row.requests, row.safe_requests) == (same.capacity.requests, same.capacity.safe_requests), again
+    assert same.weights is not None
+    assert row.weights_bytes == same.weights.bytes_per_gpu
+    return (
+        {}
+        if row.checkpoint != asked.model or row.max_num_seqs
+        else {"likely": row.requests, "safe": row.safe_requests}
+    )
