@@ -121,7 +121,9 @@ def test_70_names_the_rule_that_failed(run: Run, monkeypatch: pytest.MonkeyPatch
     ran = run("size", "inputs/llama.json", "-e", "generic", "-t", "777")
     assert ran.code == 70
     said = ran.err.replace("\n", " ")
-    assert re.match(r"error\[bug\]: the rule in kvplan/families/attention\.py:\d+, terms +failed", said), ran.err
+    assert re.match(r"error\[bug\]: the rule in kvplan/families/attention\.py:\d+, terms +failed", said), (
+        ran.err
+    )
     assert "CONTRIBUTING.md" in said
 
 
