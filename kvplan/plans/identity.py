@@ -39,13 +39,14 @@ def plan_hash(plan: Plan, digest: str) -> str:
 
     Names, paths, comments, tolerance and evidence are left out: they change nothing on the GPU.
     """
-    workload, require = plan.workload, plan.require
+    workload, require, settings = plan.workload, plan.require, plan.settings
+    said = _plain(settings, "answer_tokens", "spread", "starts", "own")
     return digest_of(
         {
             "model": digest,
             "engine": plan.engine,
             "gpus": plan.gpus,
-            "settings": _plain(plan.settings, "answer_tokens", "spread", "starts"),
+            "settings": {**said, "engine_options": _plain(settings.own.pairs)},
             "workload": None if workload is None else _plain(workload, *_TRACE),
             "require": _plain(require, *_AROUND, *_SIMULATED),
         }
