@@ -16,6 +16,7 @@ from kvplan.api.options import (
     OPTION_NAMES,
     SHORT,
     changed_settings,
+    in_our_words,
     make_settings,
     parse_length,
     parse_number,
@@ -27,6 +28,7 @@ from kvplan.engines.doors import head_of, through
 from kvplan.errors import KvplanError
 from kvplan.files.cards.ollama_names import named_in
 from kvplan.model import Model
+from kvplan.plans.words import engines_of
 from kvplan.questions import ask
 from kvplan.results import SizeResult
 from kvplan.settings import MEDIA, Settings
@@ -43,8 +45,9 @@ if TYPE_CHECKING:
     from kvplan.plans.plan import Plan
 
 __all__ = [
-    "OF_A_QUESTION", "ModelLike", "changed_settings", "check", "compare", "gpus_of", "load_gpu", "load_model",
-    "load_plans", "make_settings", "observe", "parse_length", "parse_number", "planned", "size",
+    "OF_A_QUESTION", "ModelLike", "changed_settings", "check", "compare", "gpus_of", "in_our_words",
+    "load_gpu", "load_model", "load_plans", "make_settings", "observe", "parse_length", "parse_number",
+    "planned", "size",
 ]  # fmt: skip
 _TEXT, _FLAG, _PLACE = (str,), (bool,), (str, Path)
 _SHARE = (Fraction, int, float, str)
@@ -76,14 +79,14 @@ def size(
 def size(model: ModelLike | Plan, *, engine: str | None = None, **options: Any) -> SizeResult:
     """How much cache the model takes under an engine: vLLM where none is named, llama.cpp for a GGUF file.
 
-    The keywords are the long option names with underscores (``tokens``, ``requests``,
-    ``tensor_parallel_size``, ``kv_cache_dtype``, ``kv_cache_memory`` …: see kvplan.settings.Settings);
-    short forms ``tp``, ``pp``, ``dp``, ``dcp`` are taken too. Sizes are ints (bytes) or texts ("16GiB"),
-    lengths ints or texts ("32k"), ``gpu`` a Gpu or a name: where it is given and ``kv_cache_memory`` is not,
-    the answer has the GPU's ``budget`` and the ``pool`` that it leaves. ``images``, ``image_size``
-    ("1280x720"), ``video_frames`` and ``audio_seconds`` add what one request carries beside its text, by the
-    model's own processor. An engine that would
-    refuse to start is an answer with ``refusal`` set; a question that cannot be answered raises KvplanError.
+    Sizes are ints (bytes) or texts ("16GiB"), lengths ints or texts ("32k"), ``gpu`` a Gpu or a name: where
+    it is given and ``kv_cache_memory`` is not, the answer has the GPU's ``budget`` and the ``pool`` that it
+    leaves. ``settings`` takes any other setting, or option of the engine, by its name, ``{"max_loras": 4}``;
+    an engine's own names are taken as keywords too: ``context_length`` with SGLang, so that
+    ``**option.serve`` of a planned option is a question. ``images``, ``image_size`` ("1280x720"),
+    ``video_frames`` and ``audio_seconds`` add what one request carries beside its text, by the model's own
+    processor. An engine that would refuse to start is an answer with ``refusal`` set; a question that cannot
+    be answered raises KvplanError.
     A plan (`load_plans`) is sized as it is deployed; only ``tokens``, ``encoder_tokens`` and ``requests`` are
     taken beside it. ``weights_from="transformers"`` counts the tensors of a model without tensor rules.
     """
@@ -98,6 +101,7 @@ def size(model: ModelLike | Plan, *, engine: str | None = None, **options: Any) 
         model = named_in(head_of(named), model)
     loaded = load_model(model, weights_from=options.pop("weights_from", None))
     choice = named or choose(default_engine([loaded]))
+    options = in_our_words(options, (choice.engine.name,))
     media = {name: options.pop(name) for name in MEDIA if name in options}
     settings = make_settings(**options)
     check_options((choice.engine,), settings)
@@ -195,7 +199,7 @@ def compare(
         observation = observe(log=log, url=url, engine=engine)
     elif log is not None or url is not None:
         raise KvplanError("bad-usage", "give an observation, a log or a url, not several of them")
-    given_options: dict[str, Any] = dict(options)
+    given_options = in_our_words(options, (observation.engine,) if engine is None else engines_of([engine]))
     weights_from = given_options.pop("weights_from", None)
     asked = make_settings(**given_options)
     overrides = {SHORT.get(name, name) for name, value in given_options.items() if value is not None}

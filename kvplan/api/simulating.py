@@ -9,7 +9,7 @@ from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
-from kvplan.api import ModelLike, load_model, make_settings
+from kvplan.api import ModelLike, in_our_words, load_model, make_settings
 from kvplan.api.arguments import check_type
 from kvplan.engines import check_options, default_engine
 from kvplan.engines.budget import choose
@@ -128,7 +128,7 @@ def deployment(
         return served_plan(model, loaded, speeds=speeds, pool=pool, offload=tiers, split=split), model
     loaded = load_model(model, weights_from=options.pop("weights_from", None))
     choice = choose(engine or default_engine([loaded]))
-    settings = make_settings(**options)
+    settings = make_settings(**in_our_words(options, (choice.engine.name,)))
     check_options((choice.engine,), settings)
     return serve(loaded, choice, settings, speeds=speeds, pool=pool, offload=tiers, split=split), None
 
