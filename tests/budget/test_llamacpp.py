@@ -220,7 +220,7 @@ def test_a_context_that_somebody_gave_is_not_shortened(options: dict[str, Any]) 
     found = kvplan.size("llama-3.3-70b", **asked)
     assert found.request.tokens == 131_072
     assert any("it does not fit whole" in warning for warning in found.warnings)
-    whole = kvplan.size("llama-3.3-70b", **asked, n_gpu_layers=99)
+    whole = kvplan.size("llama-3.3-70b", **asked, settings={"n_gpu_layers": 99})
     assert whole.refusal is not None
     assert whole.refusal.code == "not-enough-memory"
 
