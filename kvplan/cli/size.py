@@ -10,7 +10,15 @@ from kvplan.api.suggestions import with_suggestions
 from kvplan.cli.answer import Answer
 from kvplan.cli.ask import Typed, check_color, rules_file, typed
 from kvplan.cli.commands import Given, is_given, text_of
-from kvplan.cli.options import OPTIONS, PLAN_CHOICE, SHOW_FORMATS, SHOW_LEAST, SHOW_LENGTHS
+from kvplan.cli.options import (
+    COMPARISONS,
+    OPTIONS,
+    PLAN_CHOICE,
+    SHOW_FORMATS,
+    SHOW_LEAST,
+    SHOW_LENGTHS,
+    values_of,
+)
 from kvplan.cli.typed import typed_words, words_to_plan
 from kvplan.deployment import answer as deployed
 from kvplan.deployment.answer import answer
@@ -34,6 +42,8 @@ def run(words: list[str], given: Given) -> Answer:
 
         return run_mix(words, given)
     show = text_of(given, "show")
+    if show is not None:
+        show = values_of(COMPARISONS[0], show, f"--show {show}")
     asked = typed(words, given, compare_dtypes=show == SHOW_FORMATS)
     if show == SHOW_LENGTHS:
         return _ladder(asked, given)
