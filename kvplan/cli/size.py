@@ -20,7 +20,7 @@ from kvplan.cli.options import (
     values_of,
 )
 from kvplan.cli.typed import typed_words, words_to_plan
-from kvplan.deployment import answer as deployed
+from kvplan.deployment.answer import Answer as Found
 from kvplan.deployment.answer import answer
 from kvplan.deployment.rows import Row, side_by_side
 from kvplan.engines.budget import divides
@@ -52,7 +52,7 @@ def run(words: list[str], given: Given) -> Answer:
     return _one(asked, given) if len(asked) == 1 else _several(asked, given)
 
 
-def code_of(found: deployed.Answer, *, asks: bool) -> int:
+def code_of(found: Found, *, asks: bool) -> int:
     """The exit code of an answer. asks: whether it was asked if requests fit a GPU; a script takes an answer
     without a pool for yes."""
     if found.holds is None:
@@ -82,7 +82,7 @@ TOO_LONG = "request-too-long"
 """The refusal that more GPUs do not mend."""
 
 
-def _step(asked: Typed, given: Given, found: deployed.Answer) -> str:
+def _step(asked: Typed, given: Given, found: Found) -> str:
     """The command that comes next: check a plan, plan for that GPU, or name a GPU; none where the suggestions
     of a refusal come first."""
     result = found.result
