@@ -104,7 +104,8 @@ def test_every_option_is_a_setting_of_the_library() -> None:
         - {"engine", "speculative", "weights_from", *MEDIA}
         - set(OWN_OPTIONS)
     )
-    made = {"speculative_method", "num_speculative_tokens", "engine_options", "media", "spread", "starts"}
+    made = {"speculative_method", "num_speculative_tokens", "engine_options", "media", "gpus", "spread"}
+    made |= {"starts"}
     assert names | made == set(field_names(Settings))
     assert set(OWN_OPTIONS) <= {option.name for option in OPTIONS}
 

@@ -115,6 +115,8 @@ def test_the_screen_and_the_code(run: Run) -> None:
     assert found["likely"]["fits"] is False
     assert run("size", "llama-3.1-8b", "-n", "20", "-t", "2k,8k:5").code == 2
     assert run("size", "llama-3.1-8b", "qwen3-8b", "--gpu", "h100", "-t", "2k,8k:5").code == 2
+    shown = run("size", "llama-3.1-8b", "--gpu", "h100", "-t", "2k,8k:5", "--show", "least")
+    assert (shown.code, shown.out) == (2, "")
 
 
 def needs(model: str, engine: str, **options: Any) -> Least:
