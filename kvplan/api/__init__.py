@@ -28,7 +28,6 @@ from kvplan.engines.doors import head_of, through
 from kvplan.errors import KvplanError
 from kvplan.files.cards.ollama_names import named_in
 from kvplan.model import Model
-from kvplan.plans.words import engines_of
 from kvplan.questions import ask
 from kvplan.results import SizeResult
 from kvplan.settings import MEDIA, Settings
@@ -194,6 +193,7 @@ def compare(
     """
     from kvplan.api.sighting import Machine, Sighted, machine_of, model_of
     from kvplan.comparison import compare as compare_with
+    from kvplan.plans.words import engines_of
 
     if observation is None:
         observation = observe(log=log, url=url, engine=engine)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
+from functools import cache
 from importlib import import_module
 
 from kvplan.engines.base import Choice, Engine, parse_version
@@ -90,6 +91,7 @@ def default_engine(models: Iterable[Model]) -> str:
     return GGUF_ENGINE if named else DEFAULT_ENGINE
 
 
+@cache
 def owners_of(name: str) -> tuple[str, ...]:
     """The engines that have a setting, or an option of their own, of that name."""
     if name in OWN_OPTIONS:
