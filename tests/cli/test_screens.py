@@ -193,7 +193,9 @@ def test_a_start_that_only_estimates_speak_against_is_unlikely(run: Run, asked: 
     assert re.search(r"It may start: the interval reaches \d\.\d\d GiB, \d\.\d\d GiB are needed", " ".join(ran.out.split()))
 
 
-@pytest.mark.parametrize("asked", [("llama-3.1-8b",), ("llama-3.1-8b", "-t", "100k"), ("qwen3-8b", "-n", "2")])
+@pytest.mark.parametrize(
+    "asked", [("llama-3.1-8b",), ("llama-3.1-8b", "-t", "100k"), ("qwen3-8b", "-n", "2")]
+)
 def test_a_start_that_no_estimate_allows_is_no(run: Run, asked: tuple[str, ...]) -> None:
     ran = run("size", *asked, "--gpu", "rtx-4090")
     assert (ran.code, ran.out[:4]) == (1, "No: ")
