@@ -43,7 +43,8 @@ def size_sentence(found: Answer, fixes: Sequence[Fix] = ()) -> Screen:
         # Where the likely pool starts and the safe one does not, the engine's own reason says what would do.
         never = found.safe.refusal if found.safe is not None and verdict is Verdict.LIKELY else None
         if never is not None:
-            text += f" In the safe pool: {never.message}."
+            text += f" In the safe pool {engine_title(result.engine)} refuses: {never.message}."
+            helps = (*never.help[:1], *helps)
     word, style = _WORDS[verdict or Verdict.NO]
     head = wrapped(text, first=f"{word} ")
     return [styled(head[0], word, style), *head[1:], *help_lines(helps)]
