@@ -77,7 +77,8 @@ def _counted(found: Answer) -> str:
     """``llama on 1 × h100 holds 7 requests of 32,768 tokens (safely 6).``"""
     result, deployment = found.result, found.deployment
     likely, safe = found.likely, found.safe
-    assert likely is not None and safe is not None
+    assert likely is not None
+    assert safe is not None
     pools, verdict = deployment.pools, found.verdict
     length = length_words(result)
     most = likely.each * pools
