@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from kvplan.architectures.config.quant_file import split_quant
+from kvplan.architectures.config.view import split_quant
 from kvplan.architectures.inventory import inventory_of
 from kvplan.errors import KvplanError
 from kvplan.files.cards.config import CardConfig, changed_keys, config_lines

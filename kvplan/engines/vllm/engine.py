@@ -29,7 +29,7 @@ from kvplan.engines.vllm.backend_table import BACKENDS
 from kvplan.engines.vllm.backends import NoBackendError
 from kvplan.engines.vllm.defaults import device_of, lengths_of
 from kvplan.engines.vllm.divided_blocks import divided_refusal
-from kvplan.engines.vllm.group import CannotGroupError
+from kvplan.engines.vllm.grouping import CannotGroupError
 from kvplan.engines.vllm.layers import Built, build
 from kvplan.engines.vllm.options import OPTIONS, VllmOptions
 from kvplan.engines.vllm.plan import Plan, make_plan
@@ -123,7 +123,9 @@ class Vllm:
                 refusal = _memory_refusal(plan, settings)
                 if refusal is None:
                     pool = _pool(plan, settings, blocks, request)
-                    graphs = state_graphs.too_few_states(model, settings, version, plan, pool.num_blocks)
+                    graphs = None
+                    if any(group.state for group in plan.groups):
+                        graphs = state_graphs.too_few_states(model, settings, version, plan, pool.num_blocks)
                     if graphs is not None and settings.starts:
                         pool, refusal = None, graphs
                     elif graphs is not None and settings.gpu is not None:
@@ -249,6 +251,8 @@ def _memory_refusal(plan: Plan, settings: Settings) -> Refusal | None:
 
 def expert_kernels(model: Model, settings: Settings, version: str) -> tuple[Kernel, ...]:
     """The kernels that may keep experts stored in blocks, the likely one first (`kvplan.weights.formats`)."""
+    if not (model.quantization or settings.quantization):
+        return ()
     device, own = device_of(settings.gpu), VllmOptions.of(settings)
     return kernels.kernels_of(
         model.model_type,

@@ -17,10 +17,10 @@ from typing import TYPE_CHECKING
 from kvplan.architectures.config.activation_shape import Shape
 from kvplan.architectures.weights import sources_of
 from kvplan.engines.base import has_kind, parse_version
-from kvplan.engines.vllm.class_roles import is_pooling
-from kvplan.engines.vllm.cublas import spared
+from kvplan.engines.vllm.architectures import is_pooling
+from kvplan.engines.vllm.cold_compile import spared
 from kvplan.engines.vllm.decoders import passes_of
-from kvplan.engines.vllm.draft_graphs import AT_ONCE, ONE_STEP
+from kvplan.engines.vllm.draft_layers import AT_ONCE, ONE_STEP
 from kvplan.engines.vllm.engine import compiled
 from kvplan.engines.vllm.expert_run import COMPRESSED, CUTLASS, expert_run
 from kvplan.engines.vllm.graphs import FULL, FULL_AND_PIECEWISE, NONE, PIECEWISE

@@ -11,7 +11,7 @@ from kvplan.engines.base import has_kind, parse_version, too_many_stages
 from kvplan.engines.block_refusal import is_assumed
 from kvplan.engines.class_rules import check_class
 from kvplan.engines.kv_support import minor_of
-from kvplan.engines.vllm.backend_rows import backend_rows, row_of
+from kvplan.engines.vllm.backend_table import backend_rows, row_of
 from kvplan.engines.vllm.class_refusals import class_refusal, family_refusal, rotation_refusal
 from kvplan.engines.vllm.divided_blocks import divided_refusal, part_refusal
 from kvplan.engines.vllm.division import (
