@@ -22,8 +22,6 @@ _ENTRY = 4
 """Bytes of a block's number, int32."""
 _OF_A_PROPOSER = 2
 """Buffers of the first runner's proposer."""
-DEFAULT_BLOCK = 16
-"""CacheConfig.DEFAULT_BLOCK_SIZE, vllm/config/cache.py."""
 
 
 def input_buffers(shape: Shape, load: Load, known: Coefficients) -> int:

@@ -26,7 +26,7 @@ from kvplan.engines.vllm.expert_run import COMPRESSED, CUTLASS, expert_run
 from kvplan.engines.vllm.graphs import FULL, FULL_AND_PIECEWISE, NONE, PIECEWISE
 from kvplan.engines.vllm.heads import keeps_latent
 from kvplan.engines.vllm.indexer import Reserved, reserved
-from kvplan.engines.vllm.input_buffers import DEFAULT_BLOCK
+from kvplan.engines.vllm.backend_table import DEFAULT_BLOCK_SIZE
 from kvplan.engines.vllm.load import Load
 from kvplan.engines.vllm.multimodal import encoder_run, text_only
 from kvplan.engines.vllm.options import EXPANDABLE, INTERACTIVITY, VllmOptions
@@ -88,7 +88,7 @@ def load_of(
         pipeline_parallel_size=settings.pipeline_parallel_size,
         gpu_memory_utilization=utilization(settings, version),
         max_model_len=length,
-        block_size=settings.block_size or DEFAULT_BLOCK,
+        block_size=settings.block_size or DEFAULT_BLOCK_SIZE,
         enforce_eager=settings.enforce_eager,
         enable_expert_parallel=settings.enable_expert_parallel,
         data_parallel_size=dp,
