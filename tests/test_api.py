@@ -38,7 +38,9 @@ def test_texts_and_short_names_are_taken() -> None:
     long = kvplan.size(
         LLAMA, engine="generic", tokens=32768, tensor_parallel_size=4, requests=3, kv_cache_dtype="fp8"
     )
-    short = kvplan.size(LLAMA, engine="generic", tokens="32k", tp=4, batch_size=3, kv_dtype="fp8_e4m3")
+    short = kvplan.size(
+        LLAMA, engine="generic", tokens="32k", tp=4, settings={"batch_size": 3, "kv_dtype": "fp8_e4m3"}
+    )
     assert long.model_dump() == short.model_dump()
 
 

@@ -10,9 +10,17 @@ from kvplan.api.suggestions import with_suggestions
 from kvplan.cli.answer import Answer
 from kvplan.cli.ask import Typed, check_color, rules_file, typed
 from kvplan.cli.commands import Given, is_given, text_of
-from kvplan.cli.options import OPTIONS, PLAN_CHOICE, SHOW_FORMATS, SHOW_LEAST, SHOW_LENGTHS
+from kvplan.cli.options import (
+    COMPARISONS,
+    OPTIONS,
+    PLAN_CHOICE,
+    SHOW_FORMATS,
+    SHOW_LEAST,
+    SHOW_LENGTHS,
+    values_of,
+)
 from kvplan.cli.typed import typed_words, words_to_plan
-from kvplan.deployment import answer as deployed
+from kvplan.deployment.answer import Answer as Found
 from kvplan.deployment.answer import answer
 from kvplan.deployment.rows import Row, side_by_side
 from kvplan.engines.budget import divides
@@ -34,6 +42,8 @@ def run(words: list[str], given: Given) -> Answer:
 
         return run_mix(words, given)
     show = text_of(given, "show")
+    if show is not None:
+        show = values_of(COMPARISONS[0], show, f"--show {show}")
     asked = typed(words, given, compare_dtypes=show == SHOW_FORMATS)
     if show == SHOW_LENGTHS:
         return _ladder(asked, given)
@@ -42,7 +52,7 @@ def run(words: list[str], given: Given) -> Answer:
     return _one(asked, given) if len(asked) == 1 else _several(asked, given)
 
 
-def code_of(found: deployed.Answer, *, asks: bool) -> int:
+def code_of(found: Found, *, asks: bool) -> int:
     """The exit code of an answer. asks: whether it was asked if requests fit a GPU; a script takes an answer
     without a pool for yes."""
     if found.holds is None:
@@ -72,7 +82,7 @@ TOO_LONG = "request-too-long"
 """The refusal that more GPUs do not mend."""
 
 
-def _step(asked: Typed, given: Given, found: deployed.Answer) -> str:
+def _step(asked: Typed, given: Given, found: Found) -> str:
     """The command that comes next: check a plan, plan for that GPU, or name a GPU; none where the suggestions
     of a refusal come first."""
     result = found.result

@@ -179,9 +179,11 @@ def _holds_at_most(deployment: Deployment, found: SizeResult, likely: Counted) -
     if likely.refusal is not None and likely.refusal.code not in _MEMORY:
         return False
     most = started_in(settings, budget.kv_pool_high_bytes)
+    # With the likely figure of everything else the GPU may have less room than that.
+    unbound = replace(deployment.choice, pool=None)
     try:
-        result = ask(deployment.model, deployment.choice, most)
-        return max_requests(deployment.model, deployment.choice, most, result) >= settings.requests
+        result = ask(deployment.model, unbound, most)
+        return max_requests(deployment.model, unbound, most, result) >= settings.requests
     except KvplanError:
         return False
 

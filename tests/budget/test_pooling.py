@@ -114,8 +114,8 @@ def test_pooling_never_takes_more(name: str, release: str) -> None:
     model = kvplan.load_model(name)
     assert model.architecture in GENERATING
     asked: dict[str, Any] = {"engine": f"vllm@{release}", "gpu": "h100", "max_model_len": 4096}
-    plain = kvplan.size(model, runner="generate", **asked).budget
-    pooled = kvplan.size(model, runner="pooling", **asked).budget
+    plain = kvplan.size(model, settings={"runner": "generate"}, **asked).budget
+    pooled = kvplan.size(model, settings={"runner": "pooling"}, **asked).budget
     assert plain is not None
     assert pooled is not None
     assert pooled.kv_pool_bytes >= plain.kv_pool_bytes

@@ -480,7 +480,9 @@ def test_without_graphs_more_memory_is_static() -> None:
 
 
 def test_prompts_that_are_not_divided() -> None:
-    found = kvplan.size("qwen3-1.7b", engine="sglang", gpu="a100-sxm-80gb", chunked_prefill_size=-1)
+    found = kvplan.size(
+        "qwen3-1.7b", engine="sglang", gpu="a100-sxm-80gb", settings={"chunked_prefill_size": -1}
+    )
     assert found.settings["chunked_prefill_size"] == -1
     assert float(found.settings["mem_fraction_static"]) < 0.7
 

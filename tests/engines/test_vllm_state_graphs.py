@@ -146,8 +146,8 @@ def test_only_full_graphs_ask_for_a_block_each(mode: str) -> None:
     refused = kvplan.size("qwen3.8-27b", **asked)
     assert refused.refusal is not None
     assert refused.refusal.code == TOO_FEW
-    assert kvplan.size("qwen3.8-27b", **asked, cudagraph_mode=mode).refusal is None
-    decodes = kvplan.size("qwen3.8-27b", **asked, cudagraph_mode="full_decode_only").refusal
+    assert kvplan.size("qwen3.8-27b", **asked, settings={"cudagraph_mode": mode}).refusal is None
+    decodes = kvplan.size("qwen3.8-27b", **asked, settings={"cudagraph_mode": "full_decode_only"}).refusal
     assert decodes is not None
     assert decodes.code == TOO_FEW
 

@@ -229,13 +229,13 @@ def by_check(asked: Asked, told: SizeResult, folder: Path) -> Figures | None:
         "likely": facts.get("max_requests"), "safe": facts.get("safe_max_requests"),
         "one request": facts.get("kv_bytes_per_request"), "likely pool": facts.get("kv_pool_bytes"),
         "safe pool": facts.get("kv_pool_low_bytes"), "blocks": facts.get("num_blocks"),
-        "code": found.code, "codes": codes,
+        "code": found.code,
     }  # fmt: skip
     if told.verdict is None:
         return {"code": found.code}
     if told.refusal is not None:
         assert facts.get("max_requests") is None
-        said = {name: said[name] for name in ("code", "codes")}
+        said = {name: said[name] for name in ("code",)}
     if "gpus-left-over" in codes:
         del said["code"]
     return said

@@ -132,33 +132,32 @@ def _least_pairs(asked: Asked, told: SizeResult, found: Figures) -> Iterator[tup
 
 
 def by_fits(asked: Asked, told: SizeResult, folder: Path) -> Figures | None:
-    """The row of ``kvplan fits`` for the model: what ``size`` says of the checkpoint and build of the row."""
+    """The row of ``kvplan fits`` for the model: what ``size`` says of the checkpoint and build of the row. The
+    list takes a GPU, a length and a number: the question's other settings are left out."""
     own = {name: value for name, value in asked.options.items() if name in ("gpu", "tokens", "requests")}
-    others = set(asked.options) - {*own, "quantization", "tensor_parallel_size"}
-    ref = told.deployment
-    if others or ref is None or (asked.engine != "llamacpp" and ref.gpus_per_replica != ref.gpus):
-        return None
     build = asked.options.get("quantization")
-    formats = None if build is None else (build,)
+    plain = asked._replace(options={**own, **({} if build is None else {"quantization": build})})
     try:
-        found = kvplan.fits(**own, engine=asked.engine, models=asked.model, formats=formats)
+        found = kvplan.fits(**own, engine=asked.engine, models=asked.model, formats=build and (build,))
     except KvplanError as error:
         assert error.code != "bug"
         return None
     row = next((one for one in found.rows if one.model == asked.model), None)
     if row is None:
-        assert told.verdict not in HELD or "layers_on_host" in told.settings, "fits has no row"
-        return None
-    again = asked._replace(model=row.checkpoint).asking(
-        tensor_parallel_size=None, max_num_seqs=row.max_num_seqs
-    )
-    same = size_of(again)
+        alone = _told(plain)
+        assert alone is None or alone.verdict not in HELD or "layers_on_host" in alone.settings, "fits has no row"
+        return {}
+    same = size_of(plain._replace(model=row.checkpoint).asking(max_num_seqs=row.max_num_seqs))
     assert same.capacity is not None
-    assert (row.requests, row.safe_requests) == (same.capacity.requests, same.capacity.safe_requests), again
     assert same.weights is not None
+    held = same.capacity.requests, same.capacity.safe_requests
+    assert (row.requests, row.safe_requests) == held, f"fits {row.requests}, {row.safe_requests}, size {held}"
     assert row.weights_bytes == same.weights.bytes_per_gpu
-    return (
-        {}
-        if row.checkpoint != asked.model or row.max_num_seqs
-        else {"likely": row.requests, "safe": row.safe_requests}
-    )
+    return {}
+
+
+def _told(asked: Asked) -> SizeResult | None:
+    try:
+        return size_of(asked)
+    except KvplanError:
+        return None

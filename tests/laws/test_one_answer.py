@@ -1,0 +1,333 @@
+"""One question has one answer: every way of asking gives it, and answers agree with one another.
+
+`make test` takes some questions of each law, `make laws` hundreds. They are the same ones each run.
+"""
+
+from __future__ import annotations
+
+import random
+import sys
+from collections import Counter
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from fractions import Fraction
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+
+from kvplan.cli.ask import typed
+from kvplan.cli.quick import parse
+from kvplan.deployment.answer import Answer, answered
+from kvplan.deployment.counts import MAX_REQUESTS, ask
+from kvplan.deployment.held import bytes_held
+from kvplan.deployment.resolve import Deployment, resolve
+from kvplan.engines.base import LIKELY
+from kvplan.engines.budget.sharing import usable_bytes
+from kvplan.errors import KvplanError
+from kvplan.results import SizeResult, Verdict
+from kvplan.settings import started_in
+from tests.laws import doors, searches
+from tests.laws.questions import Asked, at_the_edge, questions
+from tests.laws.sampling import WHOLE
+from tests.laws.screens import forms, recommended, wrong_of
+
+pytestmark = pytest.mark.laws
+SEED = 20261129
+PARTS = range(10 if WHOLE else 1)
+in_parts = pytest.mark.parametrize("part", PARTS)
+Door = Callable[[Asked, SizeResult, Path], "doors.Figures | None"]
+DOORS: dict[str, Door] = {
+    "size --json": doors.by_command,
+    "size": doors.by_screen,
+    "the page": doors.on_the_page,
+    "an agent's tool": doors.by_agent,
+    "a table of machines": doors.in_a_table,
+    "several lengths": doors.among_lengths,
+    "several numbers": doors.beside_another_number,
+    "--show lengths": doors.on_the_ladder,
+    "a mix of one": doors.as_a_mix,
+    "explain": doors.by_explain,
+    "size PLAN": doors.as_a_plan,
+    "check PLAN": doors.by_check,
+    "validate PLAN": searches.by_validate,
+    "plan": searches.by_plan,
+    "fits": searches.by_fits,
+    "--show least": searches.by_least,
+}
+
+
+def asked_in(part: int, few: int, many: int) -> Iterator[tuple[Asked, random.Random]]:
+    """The questions of one part of a law: so few in all, or so many in `make laws`."""
+    count = many // len(PARTS) if WHOLE else few
+    chance = random.Random(SEED + part)
+    for asked in questions(SEED + part, count):
+        yield asked, chance
+
+
+def told_to(asked: Asked) -> SizeResult | None:
+    """The answer, where there is one."""
+    try:
+        return doors.size_of(asked)
+    except KvplanError:
+        return None
+
+
+def edged(asked: Asked, chance: random.Random) -> tuple[Asked, SizeResult] | None:
+    """The question, mostly with about as many requests as are held, and its answer."""
+    told = told_to(asked)
+    if told is not None and chance.random() < 0.6:
+        asked = at_the_edge(asked, told, chance)
+        told = told_to(asked)
+    return None if told is None else (asked, told)
+
+
+def differences(name: str, asked: Asked, told: SizeResult, folder: Path) -> list[str] | None:
+    """What a way of asking says otherwise; None where it cannot be asked that."""
+    own = {**doors.figures(told.model_dump()), "code": doors.code_of(told)}
+    try:
+        found = DOORS[name](asked, told, folder)
+    except AssertionError as error:
+        return [f"{name}: {error}\n    {asked}"]
+    if found is None:
+        return None
+    return [
+        f"{name}: {figure} {value}, not {own[figure]}\n    {asked}"
+        for figure, value in found.items()
+        if value != own[figure]
+    ]
+
+
+@in_parts
+def test_every_way_of_asking_gives_one_answer(part: int, tmp_path: Path) -> None:
+    """Verdict, exit code, counts, bytes, blocks and pools; what is not said is not compared."""
+    wrong: list[str] = []
+    compared: Counter[str] = Counter()
+    asked_for = 0
+    for question, chance in asked_in(part, 20, 500):
+        found = edged(question, chance)
+        if found is None:
+            continue
+        asked_for += 1
+        for name in DOORS:
+            differs = differences(name, *found, tmp_path)
+            wrong += differs or []
+            compared[name] += differs is not None
+    assert not wrong, "\n".join(wrong)
+    assert all(compared[name] >= asked_for / 5 for name in DOORS), compared
+
+
+_RANK = {Verdict.NO: 0, Verdict.UNLIKELY: 1, Verdict.LIKELY: 2, Verdict.YES: 3}
+
+
+def easier(asked: Asked, told: SizeResult, chance: random.Random) -> Iterator[tuple[str, Asked]]:
+    """Questions whose answers are no worse: of fewer requests, on more GPUs, of shorter ones, of a server
+    that is started for a shorter one."""
+    tokens, number, ref = asked.options["tokens"], asked.options["requests"], told.deployment
+    assert ref is not None
+    if number > 1:
+        yield "verdict", asked.asking(requests=chance.choice((1, number - 1, max(1, number // 2))))
+    hosted = {"layers_on_host", "expert_layers_on_host"} & set(told.settings)
+    if tokens > 1 and not hosted:  # llama.cpp leaves no more in host memory than this very load needs
+        yield "counts", asked.asking(tokens=chance.choice((tokens // 2, tokens - 1)))
+    if asked.engine == "llamacpp":
+        return
+    others = asked.options.get("pipeline_parallel_size", 1) * asked.options.get("data_parallel_size", 1)
+    gpus = ref.gpus + ref.gpus_per_replica * chance.choice((1, 2))
+    ways = ref.gpus_per_replica // others
+    yield "counts", asked.asking(gpu=f"{gpus}x{searches.kind_of(asked)}", tensor_parallel_size=ways)
+    stated = asked.options.get("max_model_len", tokens)
+    if stated > tokens:
+        yield "counts", asked.asking(max_model_len=chance.choice((tokens, (stated + tokens) // 2)))
+
+
+@in_parts
+def test_what_is_easier_is_never_answered_worse(part: int) -> None:
+    wrong: list[str] = []
+    compared = 0
+    for question, chance in asked_in(part, 25, 1000):
+        found = edged(question, chance)
+        if found is None or found[1].verdict is None:
+            continue
+        asked, told = found
+        counts, verdict = told.capacity, told.verdict
+        assert counts is None or counts.safe_requests <= counts.requests, asked
+        for what, other in easier(asked, told, chance):
+            less = told_to(other)
+            if less is None or less.verdict is None:
+                continue
+            compared += 1
+            if what == "verdict" and verdict is not None and _RANK[less.verdict] < _RANK[verdict]:
+                wrong.append(f"{verdict.value}: {asked}\n{less.verdict.value}: {other}")
+            one, two = counts, less.capacity
+            if what == "counts" and one is not None and (one.requests or one.safe_requests):
+                fewer = two is None or two.requests < one.requests or two.safe_requests < one.safe_requests
+                wrong += [f"{one}: {asked}\n{two}: {other}"] if fewer else []
+    assert not wrong, "\n".join(wrong)
+    assert compared > 25
+
+
+def deployed(asked: Asked) -> Deployment | None:
+    """The deployment of a command line."""
+    parsed = parse(["size", *asked.words], {})
+    assert parsed is not None
+    _, names, given = parsed
+    try:
+        return resolve(typed(names, given).first)
+    except KvplanError:
+        return None
+
+
+def of_each(deployment: Deployment, requests: int) -> Answer:
+    """The answer for so many requests in every pool."""
+    settings = replace(deployment.settings, requests=requests)
+    return answered(replace(deployment, settings=settings, requests=requests * deployment.pools))
+
+
+def in_any_pool(deployment: Deployment, requests: int) -> int:
+    """The least bytes in which so many requests run, whatever the pool is."""
+    settings = replace(deployment.settings, requests=requests)
+    found = ask(deployment.model, replace(deployment.choice, pool=LIKELY), settings)
+    return bytes_held(deployment.model, deployment.choice, settings, found)
+
+
+WAITING = Fraction(2, 100)
+"""Where requests wait for one another's prompts, a burst may run in a pool and not in one that is slightly
+larger. The answer itself stays on the side of its count."""
+
+
+@in_parts
+def test_bytes_and_counts_agree(part: int) -> None:
+    """Of N, the most that a pool runs: N are held in what requests can have of it, N + 1 are not."""
+    wrong: list[str] = []
+    compared = uncapped = 0
+    for asked, _ in asked_in(part, 30, 1500):
+        deployment = deployed(asked if asked.options["tokens"] > 1 else asked.asking(tokens=64))
+        try:
+            first = None if deployment is None else answered(deployment)
+        except KvplanError:
+            continue
+        if deployment is None or first is None or first.likely is None or not first.likely.each:
+            continue
+        most, pool = first.likely.each, first.result.pool
+        if pool is None or most >= MAX_REQUESTS:
+            continue
+        whole = of_each(deployment, most)
+        usable = usable_bytes(whole.result)
+        compared += 1
+        if whole.result.per_gpu.kv_bytes > usable:
+            wrong.append(f"{most} take {whole.result.per_gpu.kv_bytes:,} of {usable:,}: {asked}")
+        if asked.engine == "llamacpp":  # a context for more requests is another deployment
+            continue
+        if in_any_pool(deployment, most) > usable * (1 + WAITING):
+            wrong.append(f"{most} take {in_any_pool(deployment, most):,} of {usable:,} in any pool: {asked}")
+        if most >= pool.max_num_seqs:
+            continue
+        uncapped += 1
+        more = of_each(deployment, most + 1).result.per_gpu.kv_bytes
+        if more <= usable or in_any_pool(deployment, most + 1) <= usable * (1 - WAITING):
+            wrong.append(f"{most + 1} take {more:,} of {usable:,}: {asked}")
+    assert not wrong, "\n".join(wrong)
+    assert compared > 10
+    assert uncapped > 3
+
+
+@in_parts
+def test_what_a_screen_recommends_works(part: int) -> None:
+    """Options of a help, added to the command, lead to a yes; a command that comes next can be answered."""
+    wrong: list[str] = []
+    tried: Counter[str] = Counter()
+    for question, chance in asked_in(part, 25, 500):
+        found = edged(question, chance)
+        asked = question if found is None else found[0]
+        for words in forms(asked, chance):
+            shown = doors.ran(*words)
+            assert shown.code != 70, shown.err
+            for line in recommended(shown, words) if shown.code in (0, 1) else ():
+                tried[line.label] += 1
+                said = wrong_of(line, whole=WHOLE)
+                wrong += [] if said is None else [f"{said}\n    {asked}\n    {words}"]
+    assert not wrong, "\n".join(wrong)
+    assert tried["help"] > 5, tried
+    assert tried["next"] > 5, tried
+
+
+@in_parts
+def test_the_verdict_says_in_which_pool_the_load_is_held(part: int) -> None:
+    """Safe, likely, the most that there may be, or none: each pool stated in bytes, and the engine asked."""
+    found: Counter[Verdict] = Counter()
+    for question, chance in asked_in(part, 30, 1000):
+        asked = edged(question, chance)
+        told = None if asked is None else asked[1]
+        deployment = None if asked is None else deployed(asked[0])
+        if deployment is None or told is None or told.capacity is None or told.budget is None:
+            continue
+        if told.refusal is not None or told.verdict is None:
+            continue
+        verdict, budget = told.verdict, told.budget
+        pools = {
+            Verdict.YES: budget.kv_pool_low_bytes,
+            Verdict.LIKELY: budget.kv_pool_bytes,
+            Verdict.UNLIKELY: budget.kv_pool_high_bytes,
+        }
+        held = next((name for name, pool in pools.items() if pool and holds(deployment, pool)), Verdict.NO)
+        assert verdict is held, f"{verdict.value}, not {held.value}: {asked}"
+        found[verdict] += 1
+    assert found.total() > 12
+    assert found[Verdict.UNLIKELY]
+
+
+def holds(deployment: Deployment, pool: int) -> bool:
+    """Whether a server that starts in so many bytes runs the load."""
+    settings = started_in(deployment.settings, pool)
+    result = ask(deployment.model, replace(deployment.choice, pool=None), settings)
+    running = 0 if result.pool is None else result.pool.max_running
+    return result.refusal is None and running >= settings.requests
+
+
+class Calls(NamedTuple):
+    """How often an engine was asked for one answer: with a pool, and for the least pool of the load."""
+
+    answers: int
+    bytes: int
+
+
+_ASIDE = {"_nothing_left", "_fit"}
+"""Suggestions of a refusal, and how a GPU's memory is divided, which is remembered."""
+
+
+def calls_of(deployment: Deployment, monkeypatch: pytest.MonkeyPatch) -> tuple[Answer, Calls]:
+    """The answer, and how often the engine's ``size`` was called for it. Raises KvplanError."""
+    kind = type(deployment.choice.engine)
+    size, counted = kind.size, Counter[str]()
+
+    def counting(*words: Any) -> SizeResult:
+        frame, callers = sys._getframe(1), set[str]()
+        while frame is not None and frame.f_code.co_name != "answered":
+            callers.add(frame.f_code.co_name)
+            frame = frame.f_back  # type: ignore[assignment]
+        if not callers & _ASIDE:
+            counted["bytes" if "bytes_held" in callers else "answers"] += 1
+        return size(*words)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(kind, "size", counting)
+        found = answered(deployment)
+    return found, Calls(counted["answers"], counted["bytes"])
+
+
+@in_parts
+def test_an_engine_is_asked_once_for_each_pool(part: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Likely and safe, and the most that there may be only where neither holds the load."""
+    compared = 0
+    for question, chance in asked_in(part, 30, 1000):
+        found = edged(question, chance)
+        deployment = None if found is None else deployed(found[0])
+        if deployment is None:
+            continue
+        answer, calls = calls_of(deployment, monkeypatch)
+        compared += 1
+        most = 2 if answer.verdict in (Verdict.YES, Verdict.LIKELY) else 3
+        assert calls.answers <= most, f"{calls.answers} answers for {answer.verdict}: {question}"
+        assert calls.bytes <= 60, f"{calls.bytes} for the bytes: {question}"
+    assert compared > 20
