@@ -20,8 +20,7 @@ from kvplan.engines.vllm.coefficients import (
 )
 from kvplan.engines.vllm.cold_compile import compile_line
 from kvplan.engines.vllm.graphs import Captured, captured, graph_line
-from kvplan.engines.vllm.input_buffers import input_buffers
-from kvplan.engines.vllm.memory import fusion_workspace, kept_by_sampler, of_multiprocessors
+from kvplan.engines.vllm.memory import fusion_workspace, input_buffers, kept_by_sampler, of_multiprocessors
 from kvplan.engines.vllm.profile_load import load_of
 from kvplan.engines.vllm.profile_peak import activation_peak
 from kvplan.engines.vllm.runner import V2, runner_of

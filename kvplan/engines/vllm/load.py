@@ -3,18 +3,25 @@
 from __future__ import annotations
 
 from fractions import Fraction
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from kvplan.engines.vllm.expert_run import ExpertRun
-from kvplan.engines.vllm.flashinfer import FlashInfer
 from kvplan.engines.vllm.graphs import FULL_AND_PIECEWISE
-from kvplan.engines.vllm.indexer import Reserved
+from kvplan.engines.vllm.splits import FlashInfer
 from kvplan.record import record
 
 if TYPE_CHECKING:
     from kvplan.engines.vllm.encoder_run import EncoderRun
 
 COLD, WARM, UNKNOWN = "cold", "warm", "unknown"
+
+
+class Reserved(NamedTuple):
+    """What sparse attention reserves in the run. kept: the workspace. passing: beside the layer's activations,
+    given back."""
+
+    kept: int = 0
+    passing: int = 0
 
 
 @record()
