@@ -65,10 +65,10 @@ def test_the_screen_says_that_an_estimate_refuses() -> None:
     )
     result = kvplan.size(fact["model"], engine=ENGINE, gpu=fact["gpu"], **settings(fact))
     assert result.refusal is not None
-    assert "Likely no: vLLM" in str(result)
-    assert "at most: it may start" in " ".join(str(result).split())
-    short = kvplan.size("llama-3.1-8b", engine=ENGINE, gpu="rtx-4090", tokens=8192)
-    assert str(short).startswith("No: ")  # the start checks the model's own length, not the request's
+    assert "Unlikely: vLLM" in str(result)
+    assert "It may start: the interval reaches" in " ".join(str(result).split())
+    whole = kvplan.size("llama-3.1-8b", engine=ENGINE, gpu="rtx-4090")
+    assert str(whole).startswith("No: ")  # nobody asked for less than the model's own length
 
 
 def test_the_page_is_what_the_record_says() -> None:

@@ -27,7 +27,6 @@ from kvplan.engines.budget import choose
 from kvplan.engines.doors import head_of
 from kvplan.errors import KvplanError
 from kvplan.files.cards.ollama_names import named_in
-from kvplan.plans.words import engines_of
 from kvplan.record import replace
 from kvplan.results import SizeResult
 from kvplan.settings import MEDIA
@@ -190,6 +189,7 @@ def compare(
     """
     from kvplan.api.sighting import Machine, Sighted, machine_of, model_of
     from kvplan.comparison import compare as compare_with
+    from kvplan.plans.words import engines_of
 
     if observation is None:
         observation = observe(log=log, url=url, engine=engine)

@@ -26,7 +26,8 @@ def usual_engine(
 
 def engine_for(models: Sequence[Model], options: Mapping[str, Any]) -> str:
     """`usual_engine` by the keywords of a question, before they are read."""
-    given = {**(options.get("settings") or {}), **options}
+    more = options.get("settings")
+    given = {**(more if isinstance(more, Mapping) else {}), **options}
     build, gpu = given.get("quantization"), given.get("gpu")
     kinds = (gpus_of(gpu)[0],) if isinstance(gpu, (Gpu, str)) else ()
     return usual_engine(models, build if isinstance(build, str) else None, kinds)

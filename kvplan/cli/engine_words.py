@@ -61,7 +61,7 @@ def _set(pair: str, words: _Words) -> list[str]:
 
 
 class _Words:
-    """What the words of a command line mean to the engines that it names."""
+    """The words of a command line, as the engines that it names mean them."""
 
     def __init__(self, command: Command, arguments: list[str], environment: Mapping[str, str] | None) -> None:
         self.command = command

@@ -63,7 +63,7 @@ def changes_no_memory(word: str, engines: Iterable[str]) -> bool:
 def elsewhere(
     word: str, known: Collection[str], written: Callable[[str], str], named: Callable[[str], str]
 ) -> KvplanError | None:
-    """What is said of a word that other engines than those named have for a setting; None where none has.
+    """The error for a word that only engines that were not named have for a setting; None where none has it.
 
     written: how a setting, or the word, is written where it was typed; named: the same of an engine.
     """

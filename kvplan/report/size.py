@@ -110,7 +110,8 @@ def answer_sections(shown: Shown, *, plan: Plan | None = None) -> list[Section]:
     warnings = (*_idle(found), *first, *but_unverified(result.warnings), *notes)
     # Where nothing was counted a warning says why, and what would do.
     most = _MOST_WARNINGS if counted else len(warnings)
-    return [*sections, warning_section(warnings, most, 6, close=True)]
+    said = len(_idle(found)) + len(first)
+    return [*sections, warning_section(warnings, most, 6, close=True, least=said)]
 
 
 def _idle(found: Answer) -> tuple[str, ...]:

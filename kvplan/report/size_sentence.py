@@ -13,7 +13,7 @@ from kvplan.plans.serve import flag_for
 from kvplan.report.layout import Screen, wrapped
 from kvplan.report.notes import help_lines, styled
 from kvplan.report.words import count, engine_title, gpus_of_request, request_ranks, size_words
-from kvplan.results import SizeResult, Verdict
+from kvplan.results import Budget, SizeResult, Verdict
 from kvplan.units import gib
 
 if TYPE_CHECKING:
@@ -64,8 +64,15 @@ def _refused(found: Answer, message: str) -> str:
     result, budget = found.result, found.result.budget
     text = f"{engine_title(result.engine)} would not serve {result.model.id}: {message}"
     if found.verdict is Verdict.UNLIKELY and budget is not None:
-        text += f". It may start: at most {gib(budget.kv_pool_high_bytes)} may be left for the cache"
+        text += f". It may start: {_reaches(found, budget)}"
     return f"{text}."
+
+
+def _reaches(found: Answer, budget: Budget) -> str:
+    """What the estimate may come to at most, and what the load needs."""
+    needed = found.needed_bytes
+    reaches = f"the interval reaches {gib(budget.kv_pool_high_bytes)}"
+    return reaches if needed is None else f"{reaches}, {gib(needed)} are needed"
 
 
 def _counted(found: Answer) -> str:
@@ -89,8 +96,7 @@ def _counted(found: Answer) -> str:
     ends = f"{sure}{_elsewhere(result)}{started}" if safe.each else f"{started}{_elsewhere(result)}{sure}"
     text = f"{deployment_words(found)} {holds}{ends}."
     if verdict is Verdict.UNLIKELY and result.budget is not None:
-        high = gib(result.budget.kv_pool_high_bytes)
-        text += f" The most that may be left for the cache, {high}, would hold {deployment.requests:,}."
+        text += f" It may hold {deployment.requests:,}: {_reaches(found, result.budget)}."
     elif verdict is Verdict.NO and most and deployment.requests > 1:
         text += f" {deployment.requests:,} were asked for."
     return text

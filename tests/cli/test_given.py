@@ -104,7 +104,7 @@ def test_every_option_is_a_setting_of_the_library() -> None:
         - {"engine", "speculative", "weights_from", *MEDIA}
         - set(OWN_OPTIONS)
     )
-    made = {"speculative_method", "num_speculative_tokens", "own", "media", "spread", "starts"}
+    made = {"speculative_method", "num_speculative_tokens", "own", "media", "gpus", "spread", "starts"}
     assert names | made == set(field_names(Settings))
     assert set(OWN_OPTIONS) <= {option.name for option in OPTIONS}
 

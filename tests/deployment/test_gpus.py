@@ -79,12 +79,12 @@ def test_no_number_of_gpus_holds_a_request_longer_than_the_server() -> None:
 
 
 def test_every_server_is_told_so_many_sequences() -> None:
-    """One sequence each: as many servers as requests; five each: a fifth of them."""
+    """One sequence each: as many servers as requests; as many as it takes: one server for all of them."""
     asked = deployed("qwen3-8b", gpu="h100", tokens=4096, requests=10, max_num_seqs=1)
-    alone, five = fewest_gpus(asked), fewest_gpus(asked, max_num_seqs=5)
+    alone, one = fewest_gpus(asked), fewest_gpus(asked, more_sequences=True)
     assert alone is not None
-    assert five is not None
-    assert (alone.replicas, five.replicas) == (10, 2)
+    assert one is not None
+    assert (alone.replicas, one.replicas, one.settings.max_num_seqs) == (10, 1, 10)
 
 
 @pytest.mark.parametrize(

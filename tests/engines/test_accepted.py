@@ -74,6 +74,7 @@ _RANKS = {"data_parallel_size", "tensor_parallel_size", "gpu"}
 ASKED = {"tokens", "encoder_tokens", "requests"}
 NOT_ONE_BY_ONE = {
     "answer_tokens",
+    "gpus",  # how many replicas there are: the GPUs of a question's `gpu`
     "kv_cache_memory",
     "own",
     "media",

@@ -1,4 +1,4 @@
-"""Random questions about deployments, as somebody might type them: the same question for every way of asking."""
+"""Random questions about deployments, as somebody might type them."""
 
 from __future__ import annotations
 
@@ -10,32 +10,25 @@ from typing import Any, NamedTuple
 from kvplan.results import SizeResult
 
 MODELS = (
-    "llama-3.1-8b qwen3-32b qwen3-8b gemma-3-27b gemma-3-12b gemma-2-9b gpt-oss-20b gpt-oss-120b deepseek-v2-lite "
-    "deepseek-v3 deepseek-v3.2 deepseek-v4-flash qwen3-next-80b-a3b nemotron-nano-9b-v2 qwen3-30b-a3b "
-    "mistral-7b-v0.1 falcon-h1-7b llama-3.3-70b llama-4-scout kimi-linear-48b-a3b granite-4.0-h-tiny "
-    "mixtral-8x7b phi-4 lfm2-1.2b jamba-1.5-mini command-r7b gemma-4-31b qwen3.5-27b olmo-3-7b minimax-m2 "
-    "glm-4.5-air recurrentgemma-2b gpt2 smollm2-135m mimo-v2-flash qwen2.5-vl-7b"
+    "llama-3.1-8b qwen3-32b qwen3-8b gemma-3-27b gemma-3-12b gemma-2-9b gpt-oss-20b gpt-oss-120b "
+    "deepseek-v2-lite deepseek-v3 deepseek-v3.2 deepseek-v4-flash qwen3-next-80b-a3b nemotron-nano-9b-v2 "
+    "qwen3-30b-a3b mistral-7b-v0.1 falcon-h1-7b llama-3.3-70b llama-4-scout kimi-linear-48b-a3b "
+    "granite-4.0-h-tiny mixtral-8x7b phi-4 lfm2-1.2b jamba-1.5-mini command-r7b gemma-4-31b qwen3.5-27b "
+    "olmo-3-7b minimax-m2 glm-4.5-air recurrentgemma-2b gpt2 smollm2-135m mimo-v2-flash qwen2.5-vl-7b"
 ).split()
 BUILT = (
     "llama-3.1-8b qwen3-32b qwen3-8b gemma-3-12b gpt-oss-20b qwen3-30b-a3b mistral-7b-v0.1 llama-3.3-70b "
     "mixtral-8x7b phi-4 gemma-3-27b granite-4.0-h-tiny falcon-h1-7b deepseek-v2-lite lfm2-1.2b"
 ).split()
 """Models that people run as GGUF builds."""
-VLLM = (
-    "vllm",
-    "vllm",
-    "vllm@0.33",
-    "vllm@0.32",
-    "vllm@0.27",
-    "vllm@0.19",
-    "vllm@0.14",
-    "vllm@0.11",
-    "vllm@0.9",
-)
 ENGINES = (
-    *VLLM, "sglang", "sglang", "sglang@0.5.12", "sglang@0.4.10", "trtllm", "trtllm", "llamacpp", "llamacpp", "tgi",
-)  # fmt: skip
-GPUS = "h100 h200 a100-sxm-80gb l40s b200 mi300x rtx-4090 rtx-3090 a10g l4 rtx-5090 h20-96gb rtx-pro-6000-blackwell-96gb".split()
+    "vllm vllm vllm@0.33 vllm@0.32 vllm@0.27 vllm@0.19 vllm@0.14 vllm@0.11 vllm@0.9 "
+    "sglang sglang sglang@0.5.12 sglang@0.4.10 trtllm trtllm llamacpp llamacpp tgi"
+).split()
+GPUS = (
+    "h100 h200 a100-sxm-80gb l40s b200 mi300x rtx-4090 rtx-3090 a10g l4 rtx-5090 h20-96gb "
+    "rtx-pro-6000-blackwell-96gb"
+).split()
 SMALL_GPUS = "rtx-4090 rtx-3090 rtx-3060-12gb h100 l40s rtx-5090 rtx-4060-ti-16gb a10g m3-max-128gb".split()
 _CACHES = {"vllm": ("fp8", "fp8_e5m2"), "sglang": ("fp8_e4m3", "fp8_e5m2"), "trtllm": ("fp8",),
            "llamacpp": ("q8_0", "q4_0"), "tgi": ("fp8_e4m3fn",)}  # fmt: skip

@@ -146,7 +146,7 @@ def plan(
     """
     given = Given(**{name: value for name, value in locals().items() if name in Given._fields})
     loaded = load_model(model.model if isinstance(model, Plan) else model, weights_from=weights_from)
-    usual = model.engine if isinstance(model, Plan) else engine_for([loaded], {**options, "gpu": given.gpu})
+    usual = model.engine if isinstance(model, Plan) else engine_for([loaded], options)
     named_engine = given.engine or usual
     options = in_our_words(options, [choice.engine.name for choice in choices_of(named_engine)])  # type: ignore[assignment]
     for name in options:
