@@ -17,7 +17,7 @@ COLD, WARM, UNKNOWN = "cold", "warm", "unknown"
 
 
 class Reserved(NamedTuple):
-    """What sparse attention reserves in the run. kept: the workspace. passing: beside the layer's activations,
+    """What sparse attention reserves. kept: the workspace. passing: beside the layer's activations,
     given back."""
 
     kept: int = 0
