@@ -160,7 +160,7 @@ def _parsed(name: str, value: Any, parser: Callable[[Any], Any]) -> Any:
 
 def _with_drafts(options: Mapping[str, Any]) -> dict[str, Any]:
     """The options with vLLM's ``speculative_config`` taken apart. Raises KvplanError(bad-setting)."""
-    from kvplan.engines.speculative import speculative
+    from kvplan.engines.shared_options import speculative
 
     given = options["speculative_config"]
     check_type("speculative_config", given, (str, Mapping), "bad-setting")

@@ -3,18 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING
 
 from kvplan.api.options import SHORT, changed_settings
 from kvplan.deployment.answer import Answer, answered
-from kvplan.deployment.gpus import redealt
 from kvplan.deployment.resolve import Deployment
 from kvplan.engines import OWN_OPTIONS
 from kvplan.engines.base import SAFE
 from kvplan.engines.budget import choose
 from kvplan.errors import KvplanError
+from kvplan.later import later
 from kvplan.record import changed, replace
 from kvplan.results import Verdict
 from kvplan.settings import media_tokens
+
+if TYPE_CHECKING:
+    from kvplan.deployment import gpus as dealing
+else:
+    dealing = later("kvplan.deployment", "gpus")
 
 _NAMES = {
     **SHORT,
@@ -125,7 +131,7 @@ def _changed(deployment: Deployment, options: Options) -> tuple[Options, Deploym
             raise KvplanError("bad-setting", "images, video and audio alone are longer")
         options = {**options, "tokens": str(text)}
         asked = replace(asked, media=tuple({**dict(asked.media), "text_tokens": text}.items()))
-    dealt = redealt(replace(deployment, choice=choice, settings=asked), deployment.gpus)
+    dealt = dealing.redealt(replace(deployment, choice=choice, settings=asked), deployment.gpus)
     if asked.gpus is not None and dealt.gpus > asked.gpus and asked.gpu is not None:
         options = {"gpu": f"{dealt.gpus}x{asked.gpu.slug}", **options}
     return options, dealt

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 from kvplan.cli.lists import pieces_of
 from kvplan.engines import OWN_OPTIONS, owners_of
 from kvplan.engines.options import EngineOption
-from kvplan.engines.speculative import speculative
+from kvplan.engines.shared_options import speculative
 from kvplan.errors import KvplanError
 from kvplan.settings import LONGEST, MEDIA
 from kvplan.units import parse_bytes, parse_tokens, ungrouped

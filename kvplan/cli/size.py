@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from kvplan.api.suggestions import with_suggestions
 from kvplan.cli.answer import Answer
@@ -22,12 +22,17 @@ from kvplan.cli.options import (
 from kvplan.cli.typed import typed_words, words_to_plan
 from kvplan.deployment.answer import Answer as Found
 from kvplan.deployment.answer import answer
-from kvplan.deployment.rows import Row, side_by_side
 from kvplan.engines.budget import divides
 from kvplan.errors import EXIT_CANNOT_ANSWER, EXIT_NO, EXIT_OK, KvplanError
+from kvplan.later import later
 from kvplan.record import replace
 from kvplan.report.layout import Screen
 from kvplan.results import SCHEMA_VERSION
+
+if TYPE_CHECKING:
+    from kvplan.deployment import rows as several
+else:
+    several = later("kvplan.deployment", "rows")
 
 
 def run(words: list[str], given: Given) -> Answer:
@@ -127,13 +132,13 @@ def _several(asked: Typed, given: Given) -> Answer:
     return Answer([*no, *_table(asked, rows, given)], code=code)
 
 
-def _rows(asked: Typed) -> list[Row]:
+def _rows(asked: Typed) -> list[several.Row]:
     """An answer for each combination of the lists."""
-    rows = side_by_side(asked.questions(), keep_errors=asked.forgiving)
+    rows = several.side_by_side(asked.questions(), keep_errors=asked.forgiving)
     return [row if row.found is None else row._replace(found=with_suggestions(row.found)) for row in rows]
 
 
-def _table(asked: Typed, rows: Sequence[Row], given: Given) -> Screen:
+def _table(asked: Typed, rows: Sequence[several.Row], given: Given) -> Screen:
     """What the rows differ in chooses the table: lengths on a GPU, lengths by number of requests, or one line
     an answer."""
     from kvplan.report.compare import comparison_screen
@@ -158,7 +163,7 @@ def _asks(asked: Typed) -> bool:
     return all(settings.gpu is not None for settings in asked.variants)
 
 
-def _dump(row: Row) -> dict[str, Any]:
+def _dump(row: several.Row) -> dict[str, Any]:
     if row.result is not None:
         return row.result.model_dump()
     assert row.error is not None

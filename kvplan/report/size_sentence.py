@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING
 
 from kvplan.deployment.answer import Answer, Counted
 from kvplan.deployment.counts import MAX_REQUESTS
-from kvplan.deployment.fixes import Fix
 from kvplan.deployment.lengths import Longest
 from kvplan.deployment.resolve import Deployment
 from kvplan.plans.serve import flag_for
@@ -15,6 +15,9 @@ from kvplan.report.notes import help_lines, styled
 from kvplan.report.words import count, engine_title, gpus_of_request, request_ranks, size_words
 from kvplan.results import Budget, SizeResult, Verdict
 from kvplan.units import gib
+
+if TYPE_CHECKING:
+    from kvplan.deployment.fixes import Fix
 
 _WORDS = {
     Verdict.YES: ("Yes:", "good"),

@@ -16,13 +16,13 @@ from kvplan.errors import KvplanError, RefusedError
 from kvplan.later import later
 from kvplan.record import record, replace
 from kvplan.units import ceil_div, gib
-from kvplan.weights.formats import Kernel
 from kvplan.weights.inventory import Inventory
 from kvplan.weights.ranks import ALONE, Parallel, block_bytes, bytes_by_stage
 from kvplan.weights.stored import Checkpoint, has_drafts, stage_bytes, stored_total
 
 if TYPE_CHECKING:
     from kvplan.weights import by_name
+    from kvplan.weights.formats import Kernel
 else:
     by_name = later("kvplan.weights", "by_name")
 

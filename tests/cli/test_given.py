@@ -10,7 +10,7 @@ import pytest
 from kvplan.cli.given import config_path, gather
 from kvplan.cli.options import OPTIONS, whole_number
 from kvplan.engines import ENGINES, OPTIONS_OF, OWN_OPTIONS
-from kvplan.engines.speculative import speculative
+from kvplan.engines.shared_options import speculative
 from kvplan.engines.traits import traits_of
 from kvplan.errors import KvplanError
 from kvplan.record import field_names

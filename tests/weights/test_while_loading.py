@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 
 import kvplan
-from kvplan.architectures.weights import BITSANDBYTES, FP8, served_sources, while_loading
+from kvplan.architectures.weights import served_sources
+from kvplan.architectures.while_loading import BITSANDBYTES, FP8, while_loading
 from kvplan.weights.inventory import Role
 
 GEMMA = {

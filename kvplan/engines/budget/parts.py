@@ -6,7 +6,7 @@ import re
 from collections.abc import Callable, Mapping
 from fractions import Fraction
 from functools import lru_cache, wraps
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from kvplan.architectures.weights import served_sources
 from kvplan.dtypes import Packing
@@ -22,8 +22,10 @@ from kvplan.results import BudgetLine, SizeResult
 from kvplan.settings import Serving, Settings, asked_of
 from kvplan.units import GIB, MIB, ceil_div
 from kvplan.weights.facts import WeightFacts, WeightSources, weights_by_kernel
-from kvplan.weights.formats import Kernel
 from kvplan.weights.ranks import Parallel
+
+if TYPE_CHECKING:
+    from kvplan.weights.formats import Kernel
 
 UNCALIBRATED = "estimate, uncalibrated"
 _REPACKED = 20

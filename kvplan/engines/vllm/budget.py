@@ -10,12 +10,11 @@ from kvplan.dtypes import scalar
 from kvplan.engines.base import Choice, parse_version
 from kvplan.engines.budget import Fit
 from kvplan.engines.budget.parts import kernels_of, memory_of, no_pool, of_share, sources_for
-from kvplan.engines.vllm.boards import board_of
-from kvplan.engines.vllm.coefficients import vllm_coefficients
+from kvplan.engines.vllm.coefficients import board_of, vllm_coefficients
 from kvplan.engines.vllm.cold_compile import COMPILE
 from kvplan.engines.vllm.decoders import CAPPED, MOST_ROWS
 from kvplan.engines.vllm.forward import served_shape
-from kvplan.engines.vllm.graph_memory import graph_line
+from kvplan.engines.vllm.graphs import graph_line
 from kvplan.engines.vllm.load import UNKNOWN, Coefficients, Load
 from kvplan.engines.vllm.loaded import (
     adapter_lines,

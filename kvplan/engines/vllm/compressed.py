@@ -13,8 +13,7 @@ from math import gcd, lcm
 from typing import NamedTuple
 
 from kvplan.dtypes import FLOAT32
-from kvplan.engines.vllm.backend_rows import row_of
-from kvplan.engines.vllm.backend_table import BACKENDS, Backend
+from kvplan.engines.vllm.backend_table import BACKENDS, Backend, row_of
 from kvplan.engines.vllm.backends import NoBackendError
 from kvplan.engines.vllm.defaults import Device
 from kvplan.engines.vllm.specs import Spec, SpecKind

@@ -22,8 +22,8 @@ from kvplan.engines.budget.law import Capacity, Rejection, weights_alone
 from kvplan.engines.budget.lines import exact
 from kvplan.engines.budget.parts import kernels_of, memory_of, of_share
 from kvplan.engines.budget.sharing import Taken, shared_block
-from kvplan.engines.vllm.boards import board_of
 from kvplan.engines.vllm.budget import coefficients_for
+from kvplan.engines.vllm.coefficients import board_of
 from kvplan.engines.vllm.defaults import batch_row, device_of
 from kvplan.engines.vllm.engine import compiled, planned_values
 from kvplan.engines.vllm.forward import served_shape

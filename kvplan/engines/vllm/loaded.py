@@ -9,8 +9,7 @@ from kvplan.architectures.weights import sources_of
 from kvplan.dtypes import Packing
 from kvplan.engines.base import Choice, parse_version
 from kvplan.engines.budget.lines import exact
-from kvplan.engines.vllm.architectures import GENERATING
-from kvplan.engines.vllm.class_roles import is_pooling
+from kvplan.engines.vllm.architectures import GENERATING, is_pooling
 from kvplan.engines.vllm.divided_blocks import expert_blocks
 from kvplan.engines.vllm.multimodal import text_only, tower_parts
 from kvplan.engines.vllm.options import VllmOptions

@@ -18,11 +18,10 @@ import json
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from kvplan.architectures.config.quant_file import split_quant
+from kvplan.architectures.config.view import split_quant
 from kvplan.engines.base import parse_version
 from kvplan.engines.budget.parts import memory_of
 from kvplan.engines.supported import classes
-from kvplan.engines.vllm.encoder_run import EncoderRun
 from kvplan.engines.vllm.options import VllmOptions
 from kvplan.later import later
 from kvplan.model import Model
@@ -33,6 +32,7 @@ from kvplan.weights.parts import Part
 if TYPE_CHECKING:
     from kvplan.engines.vllm import dummy_items, dummy_limits, tower_widths, unknown_encoder
     from kvplan.engines.vllm import encoder_part as parts
+    from kvplan.engines.vllm import encoder_run as runs
     from kvplan.engines.vllm import encoders as towers_divided
     from kvplan.engines.vllm import profiled as profiles
     from kvplan.engines.vllm import towers as tower_costs
@@ -43,6 +43,7 @@ else:
             "dummy_items dummy_limits encoder_part encoders profiled tower_widths towers unknown_encoder",
         )
     )
+    runs = later("kvplan.engines.vllm", "encoder_run")
 
 V2_SINCE = (0, 27)
 _WITHOUT_XFORMERS, _UNMASKED, _ALIGNED = (0, 12), (0, 29), 8
@@ -124,7 +125,7 @@ def encoder_run(
     length: int,
     element: int,
     v2: bool = False,
-) -> EncoderRun | None:
+) -> runs.EncoderRun | None:
     """The profile run of the model's encoder; None where there is none.
 
     seqs, tokens, length: max_num_seqs, max_num_batched_tokens and max_model_len in force; element: bytes; v2:
@@ -139,7 +140,7 @@ def encoder_run(
         return None
     limits = limits_of(settings)
     most = unknown_encoder.unknown_most(name, tokens=tokens, length=length) * element // 2
-    unknown = EncoderRun(0, 0, f"the encoder of {name or model.id} is not known", False, v2, most)
+    unknown = runs.EncoderRun(0, 0, f"the encoder of {name or model.id} is not known", False, v2, most)
     if name not in profiles.RULES:
         return unknown
     memory = 0 if settings.gpu is None else memory_of(settings.gpu)[0] or 0
@@ -169,7 +170,7 @@ def encoder_run(
     wide = 2 if name in dummy_limits.ASSUMED else 1
     mask = mask_of(config, settings, release, once) * element
     padded = mask if once % _ALIGNED else 0
-    return EncoderRun(
+    return runs.EncoderRun(
         (once * cost.peak + beside) * element // 2 + mask + padded,
         held * element // 2,
         f"{count} {kind.replace('_', ' ')} item{'s' if count > 1 else ''} of {item.tokens:,} tokens",

@@ -17,17 +17,16 @@ from typing import TYPE_CHECKING
 from kvplan.architectures.config.activation_shape import Shape
 from kvplan.architectures.weights import sources_of
 from kvplan.engines.base import has_kind, parse_version
-from kvplan.engines.vllm.class_roles import is_pooling
-from kvplan.engines.vllm.cublas import spared
+from kvplan.engines.vllm.architectures import is_pooling
+from kvplan.engines.vllm.backend_table import DEFAULT_BLOCK_SIZE
+from kvplan.engines.vllm.cold_compile import spared
 from kvplan.engines.vllm.decoders import passes_of
-from kvplan.engines.vllm.draft_graphs import AT_ONCE, ONE_STEP
+from kvplan.engines.vllm.draft_layers import AT_ONCE, ONE_STEP
 from kvplan.engines.vllm.engine import compiled
 from kvplan.engines.vllm.expert_run import COMPRESSED, CUTLASS, expert_run
 from kvplan.engines.vllm.graphs import FULL, FULL_AND_PIECEWISE, NONE, PIECEWISE
 from kvplan.engines.vllm.heads import keeps_latent
-from kvplan.engines.vllm.indexer import Reserved, reserved
-from kvplan.engines.vllm.input_buffers import DEFAULT_BLOCK
-from kvplan.engines.vllm.load import Load
+from kvplan.engines.vllm.load import Load, Reserved
 from kvplan.engines.vllm.multimodal import encoder_run, text_only
 from kvplan.engines.vllm.options import EXPANDABLE, INTERACTIVITY, VllmOptions
 from kvplan.engines.vllm.runner import V2, runner_of
@@ -40,16 +39,17 @@ from kvplan.later import later
 from kvplan.model import Model
 from kvplan.record import replace
 from kvplan.settings import EAGLE_LIKE, Serving
-from kvplan.weights.formats import NVFP4, Format
 from kvplan.weights.inventory import expert_forms
 from kvplan.weights.ranks import Parallel
 
 if TYPE_CHECKING:
     from kvplan.architectures import heads as borrowing
-    from kvplan.engines.vllm import compressed_pass
+    from kvplan.engines.vllm import compressed_pass, indexer
+    from kvplan.weights import formats
 else:
     borrowing = later("kvplan.architectures", "heads")
-    compressed_pass = later("kvplan.engines.vllm", "compressed_pass")
+    compressed_pass, indexer = later("kvplan.engines.vllm", "compressed_pass indexer")
+    formats = later("kvplan.weights", "formats")
 
 
 def load_of(
@@ -88,7 +88,7 @@ def load_of(
         pipeline_parallel_size=settings.pipeline_parallel_size,
         gpu_memory_utilization=utilization(settings, version),
         max_model_len=length,
-        block_size=settings.block_size or DEFAULT_BLOCK,
+        block_size=settings.block_size or DEFAULT_BLOCK_SIZE,
         enforce_eager=settings.enforce_eager,
         enable_expert_parallel=settings.enable_expert_parallel,
         data_parallel_size=dp,
@@ -128,7 +128,9 @@ def load_of(
             if has_kind(model, Kind.COMPRESSED)
             else ()
         ),
-        indexer=reserved(model, length, tokens, release) if release >= _RESERVES else Reserved(),
+        indexer=indexer.reserved(model, length, tokens, release)
+        if release >= _RESERVES and has_kind(model, Kind.INDEXER, Kind.COMPRESSED)
+        else Reserved(),
         model_type=model.model_type,
         encoder=encoder,
         encoder_known=encoder is None or encoder.known,
@@ -151,19 +153,19 @@ def load_of(
             dp=dp,
             expert_parallel=settings.enable_expert_parallel,
             backend=own.moe_backend,
-            nvfp4=own.moe_backend == CUTLASS and _expert_forms(model) <= {None, NVFP4},
+            nvfp4=own.moe_backend == CUTLASS and _expert_forms(model) <= {None, formats.NVFP4},
             integers=stored == COMPRESSED and _integers(_expert_forms(model)),
         ),
     )
 
 
-def _expert_forms(model: Model) -> frozenset[Format | None]:
+def _expert_forms(model: Model) -> frozenset[formats.Format | None]:
     """How routed experts are stored; as trained where the weights' bytes are stated."""
     inventory = sources_of(model).inventory
     return frozenset() if inventory is None else expert_forms(inventory)
 
 
-def _integers(forms: frozenset[Format | None]) -> bool:
+def _integers(forms: frozenset[formats.Format | None]) -> bool:
     return any(form is not None and form.name.startswith("int") for form in forms)
 
 
