@@ -16,6 +16,7 @@ from kvplan.version import __version__
 if TYPE_CHECKING:
     from kvplan.api import check, compare, load_gpu, load_model, load_plans, observe, size
     from kvplan.api.fitting import fits
+    from kvplan.api.launching import from_command
     from kvplan.api.planning import plan
     from kvplan.api.quality import quality
     from kvplan.api.simulating import replicas_for, simulate
@@ -47,6 +48,7 @@ _WHERE = {
     "SimulationResult": "kvplan.simulation.results",
     "PlanResult": "kvplan.planning.results",
     "check": "kvplan.api",
+    "from_command": "kvplan.api.launching",
     "load_plans": "kvplan.api",
     "CheckReport": "kvplan.plans.findings",
     "CheckedPlan": "kvplan.plans.findings",
@@ -83,6 +85,7 @@ __all__ = [
     "check",
     "compare",
     "fits",
+    "from_command",
     "load_gpu",
     "load_model",
     "load_plans",

@@ -1,4 +1,4 @@
-"""The options that one engine alone has, as they were given."""
+"""Options by name, as they were given: those that one engine alone has, and all with which one is started."""
 
 from __future__ import annotations
 
@@ -10,18 +10,17 @@ from kvplan.record import KeptHash, record
 
 @record()
 class OwnOptions(KeptHash, Mapping[str, Any]):
-    """Options by name: a frozen mapping, so that settings that have it can be the key of a cache.
+    """A frozen mapping, so that settings that have it can be the key of a cache; values are hashable.
 
     An engine reads it through the record of its own options, which knows types and defaults
     (`kvplan.engines.options.EngineOptions`); rooms that know no engine read it by name.
     """
 
     pairs: tuple[tuple[str, Any], ...] = ()
-    """sorted by name"""
 
     @classmethod
     def of(cls, given: Mapping[str, object]) -> OwnOptions:
-        """Options as they were given. Their values must be hashable."""
+        """Options in the order of their names: the same ones are equal."""
         return cls(tuple(sorted(given.items())))
 
     def __getitem__(self, name: str) -> Any:

@@ -27,24 +27,12 @@ else:
     class Field:
         """One field of a record, with the attributes of a dataclass's."""
 
-        __slots__ = (
-            "default",
-            "default_factory",
-            "hash",
-            "init",
-            "kw_only",
-            "metadata",
-            "name",
-            "repr",
-            "type",
-        )
-        compare = True
+        default = default_factory = MISSING
+        init = repr = compare = True
+        hash, metadata, kw_only = None, {}, False
 
-        def __init__(
-            self, *, default=MISSING, default_factory=MISSING, init=True, repr=True, hash=None, metadata=None
-        ) -> None:
-            self.default, self.default_factory, self.init = default, default_factory, init
-            self.repr, self.hash, self.metadata = repr, hash, metadata or {}
+        def __init__(self, **given) -> None:
+            self.__dict__.update(given)
 
         @property
         def _field_type(self):  # asked by the tools of dataclasses

@@ -1,8 +1,12 @@
-"""Bytes, binary and decimal units, and whole-number arithmetic. The only file that converts."""
+"""Bytes, binary and decimal units, and whole-number arithmetic. The only file that converts.
+
+Whole numbers in proportion.
+"""
 
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from typing import Annotated
 
 from kvplan.errors import KvplanError
@@ -131,3 +135,15 @@ def human_seconds(value: float) -> str:
     if value < 0.1:
         return f"{value * 1000:.3g} ms"
     return f"{value:.3g} s" if value < 100 else f"{value:,.0f} s"
+
+
+def apportion(amount: int, weights: Sequence[int]) -> list[int]:
+    """``amount`` in proportion to the weights as whole numbers that sum to it: the largest remainders get
+    one more, earlier ones first. Weights are positive somewhere."""
+    total = sum(weights)
+    shares = [divmod(amount * weight, total) for weight in weights]
+    counts = [whole for whole, _ in shares]
+    order = sorted(range(len(shares)), key=lambda index: (-shares[index][1], index))
+    for index in order[: amount - sum(counts)]:
+        counts[index] += 1
+    return counts

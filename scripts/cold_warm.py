@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Sequence
 
-from kvplan.engines.vllm.boards import board_of
+from kvplan.engines.vllm.coefficients import board_of
 from kvplan.engines.vllm.load import COLD, WARM
 from kvplan.errors import KvplanError
 from kvplan.units import GIB

@@ -18,8 +18,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from kvplan.engines.vllm.boards import UNIFIED
-from kvplan.engines.vllm.coefficients import FILE
+from kvplan.engines.vllm.coefficients import FILE, UNIFIED
 from kvplan.engines.vllm.runner import V1, V2
 from kvplan.units import GIB, MIB
 from scripts.field_rows import Row, read_rows

@@ -49,10 +49,21 @@ _OF_PARSER = {
     "audio_seconds": "float | str",
 }
 _SPOKEN = {
+    "settings": (
+        "Mapping[str, Any]",
+        "Any other setting, or option of the engine, by each name that it has: {'max_loras': 4}.",
+    ),
     "speculative_config": ("str | Mapping[str, Any]", "Speculative decoding: vLLM's dict, its JSON, mtp:1."),
     "speculative_method": ("str", "The method alone: mtp, eagle3, ngram, draft_model …"),
     "num_speculative_tokens": ("int", "Tokens that it proposes."),
-}  # fmt: skip
+}
+_TYPED = """gpu tokens requests answer_tokens encoder_tokens images image_size video_frames audio_seconds
+    kv_cache_memory tensor_parallel_size pipeline_parallel_size data_parallel_size
+    decode_context_parallel_size enable_expert_parallel dtype kv_cache_dtype mamba_cache_dtype
+    mamba_ssm_cache_dtype quantization weights weights_from max_model_len max_num_seqs
+    max_num_batched_tokens block_size gpu_memory_utilization enforce_eager enable_prefix_caching
+    attention_backend speculative_config tp pp dp dcp settings""".split()
+"""Keywords that the signatures have; every other name is taken in ``settings``."""
 _PLANNED_BY_ITSELF = ("tp", "pp", "dp", "dcp", "kv_dtype", "context", "batch_size")
 
 
@@ -65,8 +76,13 @@ def keywords() -> dict[str, tuple[str, str]]:
     )
     found = {option.name: (_type(option), _said(option)) for option in options}
     found |= _SPOKEN
-    found |= {short: (found[name][0], f"Short for {name}.") for short, name in parsed.SHORT.items()}
-    return found
+    return found | {short: (found[name][0], f"Short for {name}.") for short, name in parsed.SHORT.items()}
+
+
+def typed() -> dict[str, tuple[str, str]]:
+    """The keywords that the signature of `kvplan.size` has."""
+    every = keywords()
+    return {name: every[name] for name in _TYPED}
 
 
 def _type(option: Option) -> str:
@@ -91,7 +107,7 @@ def planned() -> dict[str, tuple[str, str]]:
 
     own = {option.name for option in PLANNED} | set(plan.__wrapped__.__code__.co_varnames)  # type: ignore[attr-defined]
     own |= set(_PLANNED_BY_ITSELF)
-    return {name: entry for name, entry in keywords().items() if name not in own}
+    return {name: entry for name, entry in typed().items() if name not in own}
 
 
 def module() -> str:
@@ -104,16 +120,15 @@ Made by ``python -m scripts.make_api`` from the command line's table of options.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from fractions import Fraction
 from typing import Any, TypedDict
 
-from kvplan.api.load import ModelLike
 from kvplan.gpu import Gpu
 '''
     return head + "".join(
         [
-            _class("SizeOptions", "What `kvplan.size` takes beside the model and the engine.", keywords()),
+            _class("SizeOptions", "What `kvplan.size` takes beside the model and the engine.", typed()),
             _class("PlanOptions", "What `kvplan.plan` hands to all candidates.", planned()),
         ]
     )
@@ -141,7 +156,10 @@ def page() -> str:
     functions = [name for name in kvplan.__all__ if inspect.isroutine(getattr(kvplan, name))]
     classes = [name for name in kvplan.__all__ if inspect.isclass(getattr(kvplan, name))]
     parts += ["\n## Functions\n", *(_function(name) for name in functions)]
-    parts += ["\n## Keywords of `size`\n\n", "".join(_table(keywords()))]
+    shown = typed()
+    others = {name: entry for name, entry in keywords().items() if name not in shown}
+    parts += ["\n## Keywords of `size`\n\n", "".join(_table(shown))]
+    parts += ["\n## Other names that `settings` takes\n\n", "".join(_table(others))]
     parts += ["\n## Answers and values\n", *(_value(name) for name in classes)]
     return "".join(parts)
 
@@ -149,7 +167,7 @@ def page() -> str:
 def _function(name: str) -> str:
     function = getattr(kvplan, name)
     signature = inspect.signature(function)
-    hidden = {"size": keywords, "compare": keywords, "plan": planned}.get(name, dict)()
+    hidden = {"size": typed, "compare": typed, "plan": planned}.get(name, dict)()
     shown = _shown([one for one in signature.parameters.values() if one.name not in hidden], bool(hidden))
     code = f"{name}({shown}) -> {signature.return_annotation}"
     return f"\n### `{name}`\n\n```python\n{code}\n```\n\n{_doc(function)}\n"

@@ -25,9 +25,8 @@ from typing import Any
 import kvplan
 from kvplan.architectures.builds import build_config
 from kvplan.architectures.config.activation_shape import activation_shape
-from kvplan.architectures.config.quant_file import QUANT_KEY, split_quant
 from kvplan.architectures.config.read import read_config
-from kvplan.architectures.config.subset import size_relevant
+from kvplan.architectures.config.view import QUANT_KEY, split_quant
 from kvplan.architectures.inventory import inventory_of
 from kvplan.architectures.media.count import media_keys
 from kvplan.engines import ENGINES
@@ -45,6 +44,7 @@ from kvplan.model import Model
 from kvplan.settings import Serving
 from scripts.card_read import differences, readings
 from scripts.card_sources import QUANTISED, Manifest, Origin
+from scripts.config_subset import size_relevant
 
 ROOT = Path(__file__).resolve().parents[1]
 FACTS, NUMBERS, EVIDENCE = (

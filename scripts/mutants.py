@@ -40,7 +40,7 @@ _POOLS = tuple(
 _FAMILIES = tuple(f"tests/core/test_{name}.py" for name in ("published", "terms", "beside"))
 _COUNTS = ("tests/deployment/test_counts.py", "tests/deployment/test_counts_by_law.py")
 TESTS = {
-    "kvplan.engines.vllm.grouping": _GROUPING,
+    "kvplan.engines.vllm.groupinging": _GROUPING,
     "kvplan.engines.vllm.side_by_side": (
         "tests/engines/test_vllm_side_by_side.py",
         *_GROUPING,
@@ -55,7 +55,7 @@ TESTS = {
     "kvplan.deployment.gpus": ("tests/deployment/test_gpus.py",),
     "kvplan.bisection": ("tests/core/test_bisection.py",),
     "kvplan.deployment.fixes": ("tests/deployment/test_fixes.py", "tests/deployment/test_fixes_of_vllm.py"),
-    "kvplan.families.compressed": _FAMILIES,
+    "kvplan.families.latent": _FAMILIES,
     "kvplan.families.beside": _FAMILIES,
 }
 WANTED_PERCENT = 85

@@ -23,7 +23,7 @@ from typing import Any
 import yaml
 
 import kvplan
-from kvplan.engines.vllm.backend_rows import backend_rows, row_of
+from kvplan.engines.vllm.backend_table import backend_rows, row_of
 from kvplan.errors import KvplanError
 from kvplan.files.cards.index import is_name
 from kvplan.plans.flags import parse_flag

@@ -18,9 +18,9 @@ from collections import Counter
 
 from kvplan.assumption import Assumption, Assumptions
 from kvplan.files.speed import FILE, speed_assumptions
-from kvplan.files.speed_schema import table_errors
 from kvplan.files.yaml.strict import load_yaml_file
 from scripts.speed_rows import Row, is_fitted, models_of, ratio, read_rows
+from scripts.speed_schema import table_errors
 
 STEPS = (1.3, 1.1, 1.03)
 FOLD_STEPS = (1.2, 1.05)

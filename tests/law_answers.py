@@ -33,7 +33,7 @@ class Blocker(importlib.abc.MetaPathFinder):
 
 def questions() -> list[tuple[Any, str, dict[str, Any]]]:
     """Every card under every engine, and one config of every model type that has defaults."""
-    from kvplan.architectures.config.defaults import known_model_types
+    from kvplan.architectures.config.class_names import known_model_types
     from kvplan.files.cards.find import list_cards
 
     asked: list[tuple[Any, str, dict[str, Any]]] = []

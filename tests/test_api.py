@@ -38,7 +38,9 @@ def test_texts_and_short_names_are_taken() -> None:
     long = kvplan.size(
         LLAMA, engine="generic", tokens=32768, tensor_parallel_size=4, requests=3, kv_cache_dtype="fp8"
     )
-    short = kvplan.size(LLAMA, engine="generic", tokens="32k", tp=4, batch_size=3, kv_dtype="fp8_e4m3")
+    short = kvplan.size(
+        LLAMA, engine="generic", tokens="32k", tp=4, settings={"batch_size": 3, "kv_dtype": "fp8_e4m3"}
+    )
     assert long.model_dump() == short.model_dump()
 
 
@@ -63,7 +65,8 @@ def test_the_documented_json() -> None:
         "reserved_bytes_per_request": 13_107_200,
     }
     assert answer["deployment"] == {
-        "gpus": 1, "gpus_per_replica": 1, "replicas": 1, "pools": 1, "idle_gpus": 0, "requests": 2, "chosen": {},
+        "gpus": 1, "gpus_per_replica": 1, "replicas": 1, "pools": 1, "idle_gpus": 0, "requests": 2,
+        "chosen": {},
     }  # fmt: skip
     assert (answer["capacity"], answer["verdict"]) == (None, None)
     assert answer["total"] == {"kv_bytes_per_request": 13_107_200, "kv_bytes": 26_214_400}

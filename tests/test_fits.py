@@ -137,6 +137,11 @@ def test_there_are_such_engines_and_an_option_makes_one_divide() -> None:
     assert not divides("generic")
     assert not divides("transformers", Settings())
     plan = kvplan.plan(
-        "qwen3-8b", engine="transformers", continuous_batching=True, gpu="h100", requests=2, tokens=4096
+        "qwen3-8b",
+        engine="transformers",
+        settings={"continuous_batching": True},
+        gpu="h100",
+        requests=2,
+        tokens=4096,
     )
     assert plan.best is not None

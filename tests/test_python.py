@@ -19,7 +19,6 @@ import kvplan
 from kvplan import KvplanError
 from kvplan.api.options import OPTION_NAMES, SHORT
 from kvplan.cli import main
-from kvplan.engines import OWN_OPTIONS
 from kvplan.record import dumped
 from kvplan.settings import MEDIA
 from scripts import make_api, make_notebook
@@ -42,13 +41,88 @@ def test_the_notebook_runs_and_shows_what_is_true_today() -> None:
     assert [cell["cell_type"] for cell in cells].count("code") >= 6
 
 
-def test_size_shows_every_keyword_with_its_type() -> None:
+def test_size_shows_its_keywords_with_their_types() -> None:
     shown = inspect.signature(kvplan.size).parameters
-    wanted = {*OPTION_NAMES, *SHORT, *MEDIA, *OWN_OPTIONS}
-    wanted |= {"engine", "model", "weights_from", "speculative_config"}
-    assert set(shown) == wanted - {"own", "media"}
+    every = {
+        *OPTION_NAMES,
+        *SHORT,
+        *MEDIA,
+        "engine",
+        "model",
+        "settings",
+        "weights_from",
+        "speculative_config",
+    }
+    assert set(shown) < every
+    assert len(shown) <= 40
     assert all(one.annotation is not one.empty for one in shown.values())
     assert all(one.default is None for one in shown.values() if one.name != "model")
+
+
+def test_settings_take_every_other_name() -> None:
+    plain = kvplan.size("qwen3-8b", gpu="h100", tokens="8k", settings={"max_loras": 4, "enable_lora": True})
+    given: dict[str, Any] = {"max_loras": 4, "enable_lora": True}
+    assert kvplan.size("qwen3-8b", gpu="h100", tokens="8k", **given) == plain
+    assert plain.budget is not None
+    assert any("LoRA" in line.name for line in plain.budget.lines)
+    found = kvplan.plan("qwen3-8b", gpu="h100", tokens="8k", settings=given)
+    assert found == kvplan.plan("qwen3-8b", gpu="h100", tokens="8k", **given)
+
+
+@pytest.mark.parametrize(
+    ("engine", "given", "ours"),
+    [
+        ("sglang", {"context_length": 32768, "tp_size": 2}, {"max_model_len": 32768, "tp": 2}),
+        ("sglang", {"disable_cuda_graph": True, "port": 30000}, {"enforce_eager": True}),
+        ("trtllm", {"max_seq_len": 8192, "max_batch_size": 4}, {"max_model_len": 8192, "max_num_seqs": 4}),
+        ("llama.cpp", {"c": 8192, "np": 2}, {"settings": {"ctx_size": 8192, "parallel": 2}}),
+        ("tgi", {"max_total_tokens": 4096}, {"max_model_len": 4096}),
+    ],
+)
+def test_an_engine_s_own_names_are_keywords(engine: str, given: dict[str, Any], ours: dict[str, Any]) -> None:
+    asked: dict[str, Any] = {"engine": engine, "tokens": 4096}
+    assert kvplan.size("qwen3-8b", **asked, **given) == kvplan.size("qwen3-8b", **asked, **ours)
+    assert kvplan.size("qwen3-8b", **asked, settings=given) == kvplan.size("qwen3-8b", **asked, **ours)
+
+
+@pytest.mark.parametrize(
+    ("given", "code", "help_"),
+    [
+        ({"context_length": 8}, "unknown-option", ("max_model_len", 'engine="sglang"')),
+        ({"settings": {"max_lorass": 4}}, "unknown-option", ("did you mean max_loras?",)),
+        ({"context_lenght": 8}, "unknown-option", ("did you mean context_length?",)),
+        ({"max_model_len": 8, "settings": {"max_model_len": 9}}, "bad-usage", ()),
+        ({"settings": [4]}, "bad-argument", ()),
+        ({"settings": {"own": 4}}, "unknown-option", None),
+    ],
+)
+def test_a_name_that_is_none_says_what_is_meant(
+    given: dict[str, Any], code: str, help_: tuple[str, ...] | None
+) -> None:
+    with pytest.raises(KvplanError) as caught:
+        kvplan.size("qwen3-8b", **given)
+    assert caught.value.code == code
+    assert help_ is None or caught.value.help == help_
+
+
+@pytest.mark.parametrize("engine", ["vllm", "sglang", "trtllm", "llamacpp"])
+def test_what_an_option_is_served_with_is_a_question(engine: str) -> None:
+    best = kvplan.plan("qwen3-8b", engine=engine, gpu="h100", requests=4, tokens="8k").options[0]
+    assert best.gpu is not None
+    found = kvplan.size("qwen3-8b", engine=engine, gpu=f"{best.gpus}x{best.gpu}", tokens="8k", **best.serve)
+    assert found.ok
+    assert found.pool is not None
+    assert found.pool.max_running >= 4
+
+
+def test_a_command_is_a_plan_that_can_be_sized() -> None:
+    line = "vllm serve Qwen/Qwen3-32B --tensor-parallel-size 2 --max-model-len 16384"
+    plan = kvplan.from_command(line, gpu="h100")
+    assert (plan.gpus_per_replica, plan.settings.max_model_len) == (2, 16384)
+    assert kvplan.size(plan).pool == kvplan.size("qwen3-32b", gpu="2xh100", max_model_len=16384).pool
+    assert kvplan.size(kvplan.from_command(line)).pool is None
+    with pytest.raises(KvplanError, match="does not exist"):
+        kvplan.from_command("ls -l")
 
 
 @pytest.mark.parametrize("name", ["size", "compare", "plan"])
@@ -69,7 +143,7 @@ def test_a_type_checker_sees_the_keywords(tmp_path: Path) -> None:
     path = tmp_path / "typed.py"
     path.write_text(
         "import kvplan\n"
-        'kvplan.size("llama-3.1-8b", tokens="8k", gpu="h100", tp=2, max_loras=4, enable_lora=True)\n'
+        'kvplan.size("llama-3.1-8b", tokens="8k", gpu="h100", tp=2, settings={"max_loras": 4})\n'
         'kvplan.plan("llama-3.1-8b", tokens="8k", gpu="h100,h200", tp="1,2", enforce_eager=True)\n'
         'kvplan.size("llama-3.1-8b", token=8)\n'
         'kvplan.size("llama-3.1-8b", tensor_parallel_size="two")\n'
@@ -124,7 +198,7 @@ def test_what_it_was_asked_with_is_no_part_of_an_answer() -> None:
     assert answer == again
     assert answer.asked is not again.asked
     assert "asked=" not in repr(answer)
-    assert "asked" not in json.dumps(dumped(answer))
+    assert '"asked"' not in json.dumps(dumped(answer))
     for other in (copy.copy(answer), copy.deepcopy(answer), pickle.loads(pickle.dumps(answer))):
         assert other == answer
         assert str(other)
@@ -163,7 +237,7 @@ def test_a_budget_s_rows_are_its_memory() -> None:
     ],
 )
 def test_drafts_as_vllm_writes_them(given: Any) -> None:
-    spoken = kvplan.size("deepseek-v3", speculative_method="mtp", num_speculative_tokens=1)
+    spoken = kvplan.size("deepseek-v3", settings={"speculative_method": "mtp", "num_speculative_tokens": 1})
     assert kvplan.size("deepseek-v3", speculative_config=given) == spoken
 
 

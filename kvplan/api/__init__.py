@@ -8,12 +8,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, overload
 
 from kvplan.api.arguments import check_each, check_type, takes
-from kvplan.api.choosing import usual_engine
+from kvplan.api.choosing import engine_for
 from kvplan.api.load import MODEL, ModelLike, gpus_of, load_gpu, load_model
 from kvplan.api.options import (
     OPTION_NAMES,
     SHORT,
     changed_settings,
+    in_our_words,
     make_settings,
     parse_length,
     parse_number,
@@ -42,8 +43,9 @@ if TYPE_CHECKING:
     from kvplan.plans.plan import Plan
 
 __all__ = [
-    "OF_A_QUESTION", "ModelLike", "changed_settings", "check", "compare", "gpus_of", "load_gpu", "load_model",
-    "load_plans", "make_settings", "observe", "parse_length", "parse_number", "planned", "size",
+    "OF_A_QUESTION", "ModelLike", "changed_settings", "check", "compare", "gpus_of", "in_our_words",
+    "load_gpu", "load_model", "load_plans", "make_settings", "observe", "parse_length", "parse_number",
+    "planned", "size",
 ]  # fmt: skip
 _TEXT, _FLAG, _PLACE = (str,), (bool,), (str, Path)
 _SHARE = (Fraction, int, float, str)
@@ -71,14 +73,14 @@ def size(model: ModelLike | Plan, *, engine: str | None = None, **options: Any) 
     """How much cache the model takes under an engine. Where none is named: vLLM; llama.cpp for a
     GGUF file or build (``quantization="q4_k_m"``) and on a Mac; Ollama for a name of its library.
 
-    The keywords are the long option names with underscores (``tokens``, ``requests``,
-    ``tensor_parallel_size``, ``kv_cache_dtype``, ``kv_cache_memory`` …: see kvplan.settings.Settings);
-    short forms ``tp``, ``pp``, ``dp``, ``dcp`` are taken too. Sizes are ints (bytes) or texts ("16GiB"),
-    lengths ints or texts ("32k"), ``gpu`` a Gpu or a name: where it is given and ``kv_cache_memory`` is not,
-    the answer has the GPU's ``budget`` and the ``pool`` that it leaves. ``images``, ``image_size``
-    ("1280x720"), ``video_frames`` and ``audio_seconds`` add what one request carries beside its text, by the
-    model's own processor. An engine that would
-    refuse to start is an answer with ``refusal`` set; a question that cannot be answered raises KvplanError.
+    Sizes are ints (bytes) or texts ("16GiB"), lengths ints or texts ("32k"), ``gpu`` a Gpu or a name: where
+    it is given and ``kv_cache_memory`` is not, the answer has the GPU's ``budget`` and the ``pool`` that it
+    leaves. ``settings`` takes any other setting, or option of the engine, by its name, ``{"max_loras": 4}``;
+    an engine's own names are taken as keywords too: ``context_length`` with SGLang, so that
+    ``**option.serve`` of a planned option is a question. ``images``, ``image_size`` ("1280x720"),
+    ``video_frames`` and ``audio_seconds`` add what one request carries beside its text, by the model's own
+    processor. An engine that would refuse to start is an answer with ``refusal`` set; a question that cannot
+    be answered raises KvplanError.
     A plan (`load_plans`) is sized as it is deployed; only ``tokens``, ``encoder_tokens`` and ``requests`` are
     taken beside it. ``weights_from="transformers"`` counts the tensors of a model without tensor rules.
     """
@@ -92,9 +94,10 @@ def size(model: ModelLike | Plan, *, engine: str | None = None, **options: Any) 
     if isinstance(model, str):
         model = named_in(head_of(named), model)
     loaded = load_model(model, weights_from=options.pop("weights_from", None))
+    choice = named or choose(engine_for([loaded], options))
+    options = in_our_words(options, (choice.engine.name,))
     media = {name: options.pop(name) for name in MEDIA if name in options}
     settings = make_settings(**options)
-    choice = named or choose(usual_engine([loaded], settings.quantization, (settings.gpu,)))
     check_options((choice.engine,), settings)
     if media:
         from kvplan.architectures.media.request import with_media
@@ -186,12 +189,13 @@ def compare(
     """
     from kvplan.api.sighting import Machine, Sighted, machine_of, model_of
     from kvplan.comparison import compare as compare_with
+    from kvplan.plans.words import engines_of
 
     if observation is None:
         observation = observe(log=log, url=url, engine=engine)
     elif log is not None or url is not None:
         raise KvplanError("bad-usage", "give an observation, a log or a url, not several of them")
-    given_options: dict[str, Any] = dict(options)
+    given_options = in_our_words(options, (observation.engine,) if engine is None else engines_of([engine]))
     weights_from = given_options.pop("weights_from", None)
     asked = make_settings(**given_options)
     overrides = {SHORT.get(name, name) for name, value in given_options.items() if value is not None}

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
+from kvplan.api.arguments import check_type
 from kvplan.api.load import load_model
 from kvplan.api.options import make_settings
 from kvplan.engines.budget import choose
@@ -42,6 +43,7 @@ __all__ = [
     "Imported",
     "ImportedPlan",
     "decoded",
+    "from_command",
     "import_launches",
     "imported",
     "is_launch",
@@ -55,6 +57,25 @@ __all__ = [
 ]
 _STAND_IN = "1GiB"
 """A GPU for a plan whose command says none, until it is taken away again."""
+
+
+def from_command(command: str, *, gpu: str | None = None, engine: str | None = None) -> Plan:
+    """The plan of what starts a server: a command line (``vllm serve Qwen/Qwen3-32B -tp 2``), or the path of
+    a script or manifest. `kvplan.size` takes it.
+
+    gpu: the kind of GPU, where the command says none; without one no pool is computed. engine: rules to
+    apply (``vllm@0.32``). Raises KvplanError: bad-usage where it starts several servers.
+    """
+    check_type("command", command, (str,))
+    plans = launched_plans(
+        import_launches(command, engine=engine), gpu=gpu, shown=title_of(command), needs_gpu=False
+    )
+    if len(plans) != 1:
+        names = ", ".join(plan.name for plan in plans)
+        raise KvplanError(
+            "bad-usage", f"it starts {len(plans)} servers ({names}), and one plan is made of one"
+        )
+    return plans[0]
 
 
 @record()

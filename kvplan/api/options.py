@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from fractions import Fraction
 from functools import partial
 from typing import Any
 
 from kvplan.api.arguments import check_type
 from kvplan.api.load import MODEL, gpus_of, load_model
-from kvplan.engines import OWN_OPTIONS
+from kvplan.engines import OPTIONS_OF, OWN_OPTIONS
 from kvplan.errors import KvplanError
 from kvplan.gpu import Gpu
 from kvplan.own_options import OwnOptions
@@ -120,6 +120,34 @@ def make_settings(**options: Any) -> Settings:
     return Settings(**values)
 
 
+def in_our_words(options: Mapping[str, Any], engines: Iterable[str]) -> dict[str, Any]:
+    """Keywords, with those in ``settings``, by our names where an engine calls them otherwise (SGLang's
+    ``context_length``), and without what changes no memory (``port``).
+
+    Raises KvplanError(unknown-option | bad-usage).
+    """
+    more = options.get("settings") or {}
+    check_type("settings", more, (Mapping,))
+    given = {name: value for name, value in options.items() if name != "settings"}
+    if not more and _PLAIN.issuperset(given):
+        return given
+    from kvplan.plans.words import changes_no_memory, elsewhere, setting_of
+
+    named, found = tuple(engines), dict[str, Any]()
+    for name, value in (*more.items(), *given.items()):
+        ours = str(name) if name in _PLAIN else setting_of(str(name), named, _KNOWN)
+        if ours is None and changes_no_memory(str(name), named):
+            continue
+        if ours is None:
+            error = elsewhere(str(name), _KNOWN, str, lambda engine: f'engine="{engine}"')
+            raise _unknown_option(str(name)) if error is None else error
+        ours = "speculative_config" if ours == "speculative" else ours
+        if ours in found:
+            raise KvplanError("bad-usage", f"{name} says {ours} again")
+        found[ours] = value
+    return found
+
+
 def _parsed(name: str, value: Any, parser: Callable[[Any], Any]) -> Any:
     try:
         return parser(value)
@@ -132,7 +160,7 @@ def _parsed(name: str, value: Any, parser: Callable[[Any], Any]) -> Any:
 
 def _with_drafts(options: Mapping[str, Any]) -> dict[str, Any]:
     """The options with vLLM's ``speculative_config`` taken apart. Raises KvplanError(bad-setting)."""
-    from kvplan.engines.speculative import speculative
+    from kvplan.engines.shared_options import speculative
 
     given = options["speculative_config"]
     check_type("speculative_config", given, (str, Mapping), "bad-setting")
@@ -180,13 +208,17 @@ _DEFAULTS = Settings()
 OPTION_NAMES = [name for name in field_names(Settings) if name not in ("gpus", "spread", "starts")]
 _COMPUTED = ("own", "media")
 """Settings that follow from other keywords."""
+_KNOWN = frozenset({*OPTION_NAMES, *OWN_OPTIONS, "speculative"} - set(_COMPUTED))
+_PLAIN = frozenset({*OPTION_NAMES, *SHORT, *MEDIA, "speculative_config", "weights_from"} - set(_COMPUTED))
+"""Keywords that mean the same whatever engine counts."""
 
 
 def _unknown_option(name: str) -> KvplanError:
     from kvplan.errors import did_you_mean
+    from kvplan.plans.words import words_of
 
     names = [*OPTION_NAMES, *OWN_OPTIONS, *MEDIA]
-    near = did_you_mean(name, names)
+    near = did_you_mean(name, [*names, *(word for engine in OPTIONS_OF for word in words_of(engine))])
     return KvplanError(
         "unknown-option",
         f"there is no option {name!r}",

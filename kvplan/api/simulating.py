@@ -8,9 +8,9 @@ from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
-from kvplan.api import ModelLike, load_model, make_settings
+from kvplan.api import ModelLike, in_our_words, load_model, make_settings
 from kvplan.api.arguments import check_type
-from kvplan.api.choosing import usual_engine
+from kvplan.api.choosing import engine_for
 from kvplan.engines import check_options
 from kvplan.engines.budget import choose
 from kvplan.errors import KvplanError
@@ -128,8 +128,8 @@ def deployment(
         loaded = load_model(model.model)
         return served_plan(model, loaded, speeds=speeds, pool=pool, offload=tiers, split=split), model
     loaded = load_model(model, weights_from=options.pop("weights_from", None))
-    settings = make_settings(**options)
-    choice = choose(engine or usual_engine([loaded], settings.quantization, (settings.gpu,)))
+    choice = choose(engine or engine_for([loaded], options))
+    settings = make_settings(**in_our_words(options, (choice.engine.name,)))
     check_options((choice.engine,), settings)
     return serve(loaded, choice, settings, speeds=speeds, pool=pool, offload=tiers, split=split), None
 

@@ -22,7 +22,7 @@ import re
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from kvplan.architectures.config.quant_file import split_quant
+from kvplan.architectures.config.view import split_quant
 from kvplan.architectures.inventory import inventory_of
 from kvplan.architectures.weights import NO_INVENTORY, unquantised
 from kvplan.errors import KvplanError

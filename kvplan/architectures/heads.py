@@ -13,9 +13,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from kvplan.architectures.blocks.parts import Tensors, embedding, even, linear, norm, vector, whole
-from kvplan.architectures.config.quant_file import split_quant
 from kvplan.architectures.config.text_part import find_text_part
-from kvplan.architectures.config.view import check_integer
+from kvplan.architectures.config.view import check_integer, split_quant
 from kvplan.architectures.inventory import inventory_of
 from kvplan.errors import KvplanError, RefusedError
 from kvplan.model import Model

@@ -6,23 +6,25 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from kvplan.architectures.blocks.frame import blocks
-from kvplan.architectures.config.defaults import class_facts
+from kvplan.architectures.config.class_names import class_facts
 from kvplan.architectures.config.text_part import TextPart, find_text_part
 from kvplan.architectures.lineages import lineage_of, lineages
 from kvplan.architectures.registry import Decoder, DecoderRule
 from kvplan.errors import KvplanError
 from kvplan.later import later
 from kvplan.weights.inventory import Block, Inventory
-from kvplan.weights.quantisation import UNQUANTISED, Quantisation, quantised
 
 if TYPE_CHECKING:
     from kvplan.architectures import draft_tensors
     from kvplan.architectures import quantised as formats
     from kvplan.architectures.config import drafts as drafts_rules
     from kvplan.architectures.config import read
+    from kvplan.weights import quantisation as stored
+    from kvplan.weights.quantisation import Quantisation
 else:
     draft_tensors, formats = later("kvplan.architectures", "draft_tensors quantised")
     drafts_rules, read = later("kvplan.architectures.config", "drafts read")
+    stored = later("kvplan.weights", "quantisation")
 
 
 def known_decoders() -> list[str]:
@@ -41,7 +43,7 @@ def inventory_of(raw: Mapping[str, Any], *, hf_quant_config: Mapping[str, Any] |
     whole = lineage_of(part.top.model_type).whole
     if whole is not None:
         ends, layers = whole(part)
-        return quantised(Inventory(tuple(ends), layers, dtype=part.stated_dtype), quantisation)
+        return _stored(Inventory(tuple(ends), layers, dtype=part.stated_dtype), quantisation)
     made = _rule(part)(part.view)
     ends = made.frame.ends(part.view, _wrapper_ties(part))
     for level in part.levels[:-1] or (part.levels if _beside(part) else ()):
@@ -51,14 +53,19 @@ def inventory_of(raw: Mapping[str, Any], *, hf_quant_config: Mapping[str, Any] |
         ends += tower(level.raw, part.view)
     layers = blocks(made.frame.layers, made.layers)
     drafts = _drafts(part, made)
-    return quantised(Inventory(tuple(ends), layers, drafts, part.stated_dtype), quantisation)
+    return _stored(Inventory(tuple(ends), layers, drafts, part.stated_dtype), quantisation)
 
 
-def _quantisation(part: TextPart, hf_quant_config: Mapping[str, Any] | None) -> Quantisation:
+def _quantisation(part: TextPart, hf_quant_config: Mapping[str, Any] | None) -> Quantisation | None:
     keys = ("quantization_config", "compression_config")
     if hf_quant_config is None and not any(level.raw.get(key) for level in part.levels for key in keys):
-        return UNQUANTISED
+        return None
     return formats.quantisation_of(part, hf_quant_config)
+
+
+def _stored(made: Inventory, quantisation: Quantisation | None) -> Inventory:
+    """The tensors as the checkpoint stores them."""
+    return made if quantisation is None else stored.quantised(made, quantisation)
 
 
 def _drafts(part: TextPart, made: Decoder) -> tuple[Block, ...]:

@@ -5,19 +5,25 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from functools import lru_cache
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from kvplan.architectures.config.quant_file import split_quant
+from kvplan.architectures.config.view import split_quant
 from kvplan.architectures.inventory import inventory_of
 from kvplan.errors import KvplanError, RefusedError
+from kvplan.later import later
 from kvplan.model import Model, is_gguf_build
 from kvplan.record import replace
-from kvplan.weights.by_name import Shape
 from kvplan.weights.facts import Index, WeightSources, no_source
-from kvplan.weights.formats import FP8_TENSOR, bnb_4bit
 from kvplan.weights.inventory import Inventory
-from kvplan.weights.quantisation import Modules, Quantisation, quantised
 from kvplan.weights.stored import Checkpoint
+
+if TYPE_CHECKING:
+    from kvplan.architectures import while_loading
+    from kvplan.weights import by_name, quantisation
+else:
+    by_name = later("kvplan.weights", "by_name")
+    while_loading = later("kvplan.architectures", "while_loading")
+    quantisation = later("kvplan.weights", "quantisation")
 
 NO_INVENTORY = frozenset(
     "no-weights unknown-model-type missing-key bad-config unknown-quantization unknown-layer-type".split()
@@ -87,7 +93,7 @@ def unquantised(raw: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-def _shape(raw: Mapping[str, Any], model: Model) -> Shape:
+def _shape(raw: Mapping[str, Any], model: Model) -> by_name.Shape:
     """What names cannot say, from the model: layers, KV heads, a tied head."""
     heads = [
         int(getattr(part, "num_kv_heads", 0))
@@ -95,7 +101,7 @@ def _shape(raw: Mapping[str, Any], model: Model) -> Shape:
         for part in layer.parts
         if getattr(part, "num_kv_heads", 0)
     ]
-    return Shape(model.num_layers, min(heads, default=1), raw.get("tie_word_embeddings") is True)
+    return by_name.Shape(model.num_layers, min(heads, default=1), raw.get("tie_word_embeddings") is True)
 
 
 @lru_cache(maxsize=512)
@@ -119,13 +125,13 @@ def served_sources(model: Model, quantization: str | None) -> WeightSources:
             f"{model.id} is stored as {own}: an engine cannot load it as {quantization}",
             help=f"leave --quantization out, or give {own}",
         )
-    method = while_loading(model, quantization)
+    method = while_loading.while_loading(model, quantization)
     if method is None:
         return _as_build(model, quantization)
     if found.inventory is None:
         return WeightSources(problem=found.problem or no_source(model.id))
     return WeightSources(
-        inventory=quantised(found.inventory, method), inventory_source=found.inventory_source
+        inventory=quantisation.quantised(found.inventory, method), inventory_source=found.inventory_source
     )
 
 
@@ -178,37 +184,3 @@ def _same(own: str, asked: str) -> bool:
     (vllm/model_executor/layers/quantization/__init__.py)."""
     first, second = (_OF_A_MODEL.sub("", word.replace("-", "_").split("_marlin")[0]) for word in (own, asked))
     return first == second or any({first, second} <= names for names in _ONE_METHOD)
-
-
-FP8, BITSANDBYTES = "fp8", "bitsandbytes"
-_METHODS = {
-    FP8: Quantisation(FP8, FP8_TENSOR),
-    BITSANDBYTES: Quantisation(BITSANDBYTES, bnb_4bit(double=False)),
-}
-_TOWERS = Modules(inside=("vision_tower.", "audio_tower.", "embed_vision.", "embed_audio."))
-_OF_TRANSFORMERS = ("gemma3n", "qwen2_audio")
-"""Model types whose towers are transformers' own modules, which no method knows (gemma3n_mm.py,
-qwen2_audio.py)."""
-_WHOLE = 64
-"""Gemma 4's towers are quantised where these divide both of their widths (gemma4_mm.py,
-quantizable, 0.24 to 0.33)."""
-
-
-def while_loading(model: Model, quantization: str) -> Quantisation | None:
-    """The method of that name for 16 bit weights as they load, and which modules it leaves; None for a word
-    that names none (vllm-project/vllm model_executor/layers/quantization: fp8.py, bitsandbytes.py)."""
-    method = _METHODS.get(quantization)
-    if method is not None and _leaves_towers(model, quantization):
-        return replace(method, rules=((_TOWERS, None), *method.rules))
-    return method
-
-
-def _leaves_towers(model: Model, quantization: str) -> bool:
-    config = model.config or {}
-    if config.get("model_type") in _OF_TRANSFORMERS:
-        return True
-    tower = config.get("vision_config")
-    if config.get("model_type") != "gemma4" or quantization != FP8 or not isinstance(tower, dict):
-        return False
-    widths = (tower.get("hidden_size"), tower.get("intermediate_size"))
-    return any(isinstance(width, int) and width % _WHOLE for width in widths)

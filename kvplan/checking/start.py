@@ -9,7 +9,7 @@ from __future__ import annotations
 from fractions import Fraction
 from functools import cached_property, lru_cache
 
-from kvplan.deployment.counts import IN_HOST, ask, uncounted
+from kvplan.deployment.counts import IN_HOST, as_started, ask, uncounted
 from kvplan.engines import own_settings
 from kvplan.engines.base import Choice
 from kvplan.engines.budget import BUDGETS, TOO_LARGE, choose, divides, in_safe_pool
@@ -22,7 +22,7 @@ from kvplan.plans.question import caches_in_host, generated_of, pools_of, reques
 from kvplan.plans.serve import host_tiers
 from kvplan.record import replace
 from kvplan.results import Budget, Refusal, SizeResult
-from kvplan.settings import LONGEST, Settings
+from kvplan.settings import LONGEST, Settings, started_in
 
 REFUSED = ("unsupported-dtype", "bad-setting", "cannot-shard", "engine-gpu", "no-draft", "unknown-dtype")
 """Codes with which the rules say that the engine would not take a setting. Others say that kvplan does not
@@ -134,6 +134,8 @@ class Started:
         length = self.settings.max_model_len
         if length == LONGEST and self.result is not None:
             length = self.max_model_len
+            if memory is not None and memory != self.memory:  # another pool: the length that it takes itself
+                length = as_started(self.model, self.choice, started_in(self.settings, memory)).max_model_len
         starts = self.plan.settings.kv_cache_memory is None
         return replace(self.settings, kv_cache_memory=memory, max_model_len=length, starts=starts)
 

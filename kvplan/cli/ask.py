@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from itertools import product
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from kvplan.api import OF_A_QUESTION, load_model, make_settings, planned
 from kvplan.api.choosing import usual_engine
@@ -21,9 +21,11 @@ from kvplan.engines.doors import head_of
 from kvplan.errors import KvplanError
 from kvplan.files.cards.ollama_names import named_in
 from kvplan.model import Model
-from kvplan.plans.plan import Plan
 from kvplan.record import replace
 from kvplan.settings import MEDIA, Settings
+
+if TYPE_CHECKING:
+    from kvplan.plans.plan import Plan
 
 ALL = "all"
 

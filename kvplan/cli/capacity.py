@@ -50,7 +50,7 @@ def run(words: list[str], given: Given) -> Answer:
             continue
         settings = asked.variants[0]
         several = len(asked.models) * len(asked.choices) > 1 or len(asked.counts) > 1
-        if several or asked.plan is not None or is_given(given, "show") or settings.gpu is None:
+        if several or asked.plan is not None or text_of(given, "show") is not None or settings.gpu is None:
             raise KvplanError(
                 "bad-usage", "a table of GPUs takes one model, one engine, one number of requests and --gpu"
             )

@@ -61,7 +61,7 @@ def _set(pair: str, words: _Words) -> list[str]:
 
 
 class _Words:
-    """What the words of a command line mean to the engines that it names."""
+    """The words of a command line, as the engines that it names mean them."""
 
     def __init__(self, command: Command, arguments: list[str], environment: Mapping[str, str] | None) -> None:
         self.command = command
@@ -75,17 +75,18 @@ class _Words:
 
     def meant_by(self, flag: str, known: Option | None) -> Option | None:
         """Our option for an engine's flag; None where it is ours already, or nobody's."""
-        if known is not None and set(self._engines()) & set(known.engines):
+        if known is not None and _plain(flag) != known.name:
             return None
-        return self.of_engines(flag, ours=known is not None)
+        option = self.of_engines(flag)
+        return None if option is known else option
 
-    def of_engines(self, word: str, *, ours: bool = False) -> Option | None:
-        """Our option for an engine's word. ours: it is a flag of our own too, for other engines."""
+    def of_engines(self, word: str) -> Option | None:
+        """Our option for an engine's word. Raises KvplanError for one of another engine."""
         from kvplan.plans.words import elsewhere, setting_of
 
         plain = _plain(word)
         setting = setting_of(plain, self._engines(), self._options)
-        if setting is None and not ours:
+        if setting is None:
             written = {plain: word}
             error = elsewhere(
                 plain,

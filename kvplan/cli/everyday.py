@@ -45,7 +45,7 @@ EVERYDAY: dict[str, Everyday] = {
             *_DEPLOYMENT[:-2],
             _SHARE,
             ("kv_cache_memory", "a cache of this size instead of a GPU"),
-            ("show", "lengths, least (what holds the load), formats"),
+            ("show", "lengths, least or formats"),
             _VERBOSE,
             _JSON,
         ),

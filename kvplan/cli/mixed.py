@@ -42,7 +42,7 @@ def run(words: list[str], given: Given) -> Answer:
     number = None if requests is None else whole_number(requests)
     parts = parts_of(text_of(given, "tokens") or "", number)
     asked = typed(words, {**given, "tokens": None, "requests": None})
-    if len(asked) > 1 or asked.plan or is_given(given, "show"):
+    if len(asked) > 1 or asked.plan or text_of(given, "show") is not None:
         raise KvplanError(
             "bad-usage",
             "a mix of lengths takes one model, one engine and one machine",

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 from kvplan.cli.lists import pieces_of
 from kvplan.engines import OWN_OPTIONS, owners_of
 from kvplan.engines.options import EngineOption
-from kvplan.engines.speculative import speculative
+from kvplan.engines.shared_options import speculative
 from kvplan.errors import KvplanError
 from kvplan.settings import LONGEST, MEDIA
 from kvplan.units import parse_bytes, parse_tokens, ungrouped
@@ -264,9 +264,9 @@ PLAN_CHOICE = (
 )
 SHOW_LENGTHS, SHOW_LEAST, SHOW_FORMATS = "lengths", "least", "formats"
 COMPARISONS = (
-    Option("show", ("--show",), "lengths|least|formats", one_of(SHOW_LENGTHS, SHOW_LEAST, SHOW_FORMATS),
-           "Requests by length and the longest lengths; the least memory, share and GPUs that hold the load;"
-           " or a line for each KV cache format.", QUESTION),
+    Option("show", ("--show",), "VIEW", one_of(SHOW_LENGTHS, SHOW_LEAST, SHOW_FORMATS),
+           "lengths: requests by length, and the longest; least: memory, share and GPUs that the load needs;"
+           " formats: a line for each KV cache format.", QUESTION),
 )  # fmt: skip
 
 _NOT_COMPARED = ("tokens", "answer_tokens", "requests", "encoder_tokens", "cache_implementation", *MEDIA)

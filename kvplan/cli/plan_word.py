@@ -11,11 +11,11 @@ from kvplan.cli.commands import Given, text_of
 from kvplan.cli.given import CONFIG_VARIABLE, gather
 from kvplan.errors import KvplanError, did_you_mean
 from kvplan.files.json_input import SHOWN_STDIN, STDIN, read_standard_input
-from kvplan.plans.plan import Plan
 
 if TYPE_CHECKING:
     from kvplan.files.launch.launch import Launch
     from kvplan.files.launch.manifest import Broken
+    from kvplan.plans.plan import Plan
 
 NO_DEFAULTS = {CONFIG_VARIABLE: ""}
 """The environment beside a plan: its own, without a config file."""

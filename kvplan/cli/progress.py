@@ -6,11 +6,12 @@ rich is imported by whoever waits, and by nobody else.
 from __future__ import annotations
 
 import contextlib
-import os
 import sys
 import threading
 from collections.abc import Iterator
-from typing import Any, TextIO
+from typing import Any
+
+from kvplan.cli.terminal import is_watched
 
 PATIENCE_SECONDS = 1.0
 """A command that answers sooner says nothing before its answer."""
@@ -29,11 +30,6 @@ WORDS = {
     "simulate": "simulating",
 }
 """What is allocated starts other threads, and is not waited for here."""
-
-
-def is_watched(stream: TextIO | None) -> bool:
-    """Whether somebody sees what is drawn over again on this stream."""
-    return stream is not None and not stream.closed and stream.isatty() and os.environ.get("TERM") != "dumb"
 
 
 @contextlib.contextmanager

@@ -7,17 +7,31 @@ import io
 import json
 import sys
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from kvplan.cli.answer import Answer
 from kvplan.cli.engine_words import in_our_words
-from kvplan.cli.progress import waiting
 from kvplan.cli.quick import parse
-from kvplan.cli.terminal import color_choice, render, silence, wants_color, width_of, write, write_error
+from kvplan.cli.terminal import (
+    color_choice,
+    is_watched,
+    render,
+    silence,
+    wants_color,
+    width_of,
+    write,
+    write_error,
+)
 from kvplan.engines import engine_named
 from kvplan.errors import EXIT_BUG, EXIT_CANNOT_ANSWER, EXIT_OK, KvplanError
+from kvplan.later import later
 from kvplan.report.layout import in_columns, printable
 from kvplan.results import SCHEMA_VERSION
+
+if TYPE_CHECKING:
+    from kvplan.cli import progress
+else:
+    progress = later("kvplan.cli", "progress")
 
 INTERRUPTED = 130
 _STYLE_OF = {"error": "31;1", "help": "36"}
@@ -47,7 +61,7 @@ def _call(arguments: list[str]) -> Answer | int | None:
     parsed = parse(arguments)
     if parsed is not None:
         command, words, given = parsed
-        with waiting(command.name):
+        with progress.waiting(command.name) if is_watched(sys.stderr) else contextlib.nullcontext():
             return command.call(words, given)
     from kvplan.cli.app import root_command
 

@@ -4,22 +4,35 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from kvplan.api.suggestions import with_suggestions
 from kvplan.cli.answer import Answer
 from kvplan.cli.ask import Typed, check_color, rules_file, typed
 from kvplan.cli.commands import Given, is_given, text_of
-from kvplan.cli.options import OPTIONS, PLAN_CHOICE, SHOW_FORMATS, SHOW_LEAST, SHOW_LENGTHS
+from kvplan.cli.options import (
+    COMPARISONS,
+    OPTIONS,
+    PLAN_CHOICE,
+    SHOW_FORMATS,
+    SHOW_LEAST,
+    SHOW_LENGTHS,
+    values_of,
+)
 from kvplan.cli.typed import typed_words, words_to_plan
-from kvplan.deployment import answer as deployed
+from kvplan.deployment.answer import Answer as Found
 from kvplan.deployment.answer import answer
-from kvplan.deployment.rows import Row, side_by_side
 from kvplan.engines.budget import divides
 from kvplan.errors import EXIT_CANNOT_ANSWER, EXIT_NO, EXIT_OK, KvplanError
+from kvplan.later import later
 from kvplan.record import replace
 from kvplan.report.layout import Screen
 from kvplan.results import SCHEMA_VERSION
+
+if TYPE_CHECKING:
+    from kvplan.deployment import rows as several
+else:
+    several = later("kvplan.deployment", "rows")
 
 
 def run(words: list[str], given: Given) -> Answer:
@@ -34,6 +47,8 @@ def run(words: list[str], given: Given) -> Answer:
 
         return run_mix(words, given)
     show = text_of(given, "show")
+    if show is not None:
+        show = values_of(COMPARISONS[0], show, f"--show {show}")
     asked = typed(words, given, compare_dtypes=show == SHOW_FORMATS)
     if show == SHOW_LENGTHS:
         return _ladder(asked, given)
@@ -42,7 +57,7 @@ def run(words: list[str], given: Given) -> Answer:
     return _one(asked, given) if len(asked) == 1 else _several(asked, given)
 
 
-def code_of(found: deployed.Answer, *, asks: bool) -> int:
+def code_of(found: Found, *, asks: bool) -> int:
     """The exit code of an answer. asks: whether it was asked if requests fit a GPU; a script takes an answer
     without a pool for yes."""
     if found.holds is None:
@@ -72,7 +87,7 @@ TOO_LONG = "request-too-long"
 """The refusal that more GPUs do not mend."""
 
 
-def _step(asked: Typed, given: Given, found: deployed.Answer) -> str:
+def _step(asked: Typed, given: Given, found: Found) -> str:
     """The command that comes next: check a plan, plan for that GPU, or name a GPU; none where the suggestions
     of a refusal come first."""
     result = found.result
@@ -117,13 +132,13 @@ def _several(asked: Typed, given: Given) -> Answer:
     return Answer([*no, *_table(asked, rows, given)], code=code)
 
 
-def _rows(asked: Typed) -> list[Row]:
+def _rows(asked: Typed) -> list[several.Row]:
     """An answer for each combination of the lists."""
-    rows = side_by_side(asked.questions(), keep_errors=asked.forgiving)
+    rows = several.side_by_side(asked.questions(), keep_errors=asked.forgiving)
     return [row if row.found is None else row._replace(found=with_suggestions(row.found)) for row in rows]
 
 
-def _table(asked: Typed, rows: Sequence[Row], given: Given) -> Screen:
+def _table(asked: Typed, rows: Sequence[several.Row], given: Given) -> Screen:
     """What the rows differ in chooses the table: lengths on a GPU, lengths by number of requests, or one line
     an answer."""
     from kvplan.report.compare import comparison_screen
@@ -148,7 +163,7 @@ def _asks(asked: Typed) -> bool:
     return all(settings.gpu is not None for settings in asked.variants)
 
 
-def _dump(row: Row) -> dict[str, Any]:
+def _dump(row: several.Row) -> dict[str, Any]:
     if row.result is not None:
         return row.result.model_dump()
     assert row.error is not None

@@ -99,3 +99,8 @@ def color_choice(arguments: list[str]) -> str:
         if argument.startswith("--color=") and argument[8:] in COLOR_WORDS:
             return argument[8:]
     return "auto"
+
+
+def is_watched(stream: TextIO | None) -> bool:
+    """Whether somebody sees what is drawn over again on this stream."""
+    return stream is not None and not stream.closed and stream.isatty() and os.environ.get("TERM") != "dumb"

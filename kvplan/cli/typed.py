@@ -4,14 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable
 from fractions import Fraction
+from typing import TYPE_CHECKING
 
 from kvplan.cli.commands import Given
 from kvplan.cli.options import OPTIONS, Option
-from kvplan.cli.plan_options import PLANNED, SHARED
 from kvplan.errors import KvplanError
 from kvplan.gpu import Gpu
+from kvplan.later import later
 from kvplan.model import Model
 from kvplan.settings import LONGEST, Settings
+
+if TYPE_CHECKING:
+    from kvplan.cli import plan_options
+else:
+    plan_options = later("kvplan.cli", "plan_options")
 
 _DEFAULTS = Settings()
 _PAIRED = ("engine", "gpu", "speculative", "speculative_model")
@@ -36,7 +42,6 @@ def _shortest(option: Option) -> str:
     return option.flags[-1] if len(option.flags[-1]) == 2 else option.flags[0]
 
 
-_TO_PLAN = {option.name: option for option in (*PLANNED, *SHARED)}
 _OTHERWISE = ("host_memory",)
 """Options of both commands that mean something else to each."""
 
@@ -44,11 +49,12 @@ _OTHERWISE = ("host_memory",)
 def words_to_plan(given: Given, *, but: Collection[str] = ()) -> list[str] | None:
     """What was typed of ``size``'s options for ``plan``; None where it takes one of them not at all, or not
     that value: it would answer another question."""
+    to_plan = {option.name: option for option in (*plan_options.PLANNED, *plan_options.SHARED)}
     for option in OPTIONS:
         value = given.get(option.name)
         if value is None or option.name in but:
             continue
-        taken = _TO_PLAN.get(option.name)
+        taken = to_plan.get(option.name)
         if taken is None or option.name in _OTHERWISE:
             return None
         try:

@@ -118,14 +118,16 @@ def recognise(
     given = dict(overrides)
     own.update(given.pop("own", {}))
     values.update(given)
-    for name, value in given.items():
-        text = f"{float(value):g}" if isinstance(value, Fraction) else str(getattr(value, "slug", value))
-        shown[name] = f"{text} ({GIVEN})"
+    shown.update({name: f"{_as_given(value)} ({GIVEN})" for name, value in given.items()})
     values["own"] = OwnOptions.of(own)
     stated = set(shown) | ({"version"} if told else set())
     if any(setting.source == "args" for setting in observation.settings.values()):
         stated |= _DEFAULTED
     return Recognised(choice, Settings(**values), frozenset(stated), shown, tuple(notes))
+
+
+def _as_given(value: object) -> str:
+    return f"{float(value):g}" if isinstance(value, Fraction) else str(getattr(value, "slug", value))
 
 
 def choose(observation: Observation, asked: str | None) -> tuple[Choice, bool, list[str]]:

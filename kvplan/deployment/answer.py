@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from kvplan.deployment.counts import as_started, ask, max_requests, memory_of, uncounted
-from kvplan.deployment.held import with_bytes, with_bytes_held
+from kvplan.deployment.held import least_memory, with_bytes, with_bytes_held
 from kvplan.deployment.question import Question
 from kvplan.deployment.resolve import Deployment, resolve
 from kvplan.engines import own_settings
@@ -53,6 +53,11 @@ class Answer:
     @property
     def verdict(self) -> Verdict | None:
         return self.result.verdict
+
+    @property
+    def needed_bytes(self) -> int | None:
+        """The least memory for the cache of one GPU in which the load is held; None where none is enough."""
+        return least_memory(self.deployment.model, self.deployment.choice, self.deployment.settings)
 
     @property
     def in_safe_pool(self) -> bool:

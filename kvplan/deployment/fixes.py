@@ -45,7 +45,9 @@ def suggested_fixes(found: Answer) -> tuple[Fix, ...]:
     settings = own_settings(deployment.choice.engine, deployment.settings)
     deployment = replace(deployment, settings=replace(settings, tokens=result.request.tokens))
     if result.budget is not None and result.budget.kv_pool_bytes == 0:
-        return _engines_own(deployment, result)  # the refusal has the rest
+        # The refusal has the rest, where any of it is enough.
+        more = () if result.refusal is not None and result.refusal.help else _more_gpus(deployment, result)
+        return (*more, *_engines_own(deployment, result))
     own_length = _own_length(deployment, result)
     return (
         *own_length,

@@ -20,8 +20,7 @@ from kvplan.engines.budget.sharing import Taken, taken_of
 from kvplan.record import replace
 from kvplan.results import SizeResult
 from kvplan.settings import started_in
-from kvplan.shares import apportion
-from kvplan.units import ceil_div
+from kvplan.units import apportion, ceil_div
 
 
 class Part(NamedTuple):

@@ -25,7 +25,7 @@ class Chosen(NamedTuple):
     why: str
 
 
-FOR_REQUESTS = "the longest request asked for"
+FOR_REQUESTS = "for the longest request"
 
 
 @record()

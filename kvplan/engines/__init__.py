@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
+from functools import cache
 from importlib import import_module
 
 from kvplan.engines.base import Choice, Engine, parse_version
@@ -96,6 +97,7 @@ def default_engine(
     return (usual.pop() if len(usual) == 1 else None) or DEFAULT_ENGINE
 
 
+@cache
 def owners_of(name: str) -> tuple[str, ...]:
     """The engines that have a setting, or an option of their own, of that name."""
     if name in OWN_OPTIONS:

@@ -20,20 +20,6 @@ else:
     shares = later("kvplan.weights", "shares")
 
 
-def is_assumed(model: Model, settings: Layout) -> bool:
-    """Whether the format is what builds of that name usually have: this one may be padded, or spare the
-    matrix. Then nothing is refused, and `doubt` is said."""
-    return model.is_by_name or (settings.quantization is not None and model.quantization is None)
-
-
-def doubt(refusal: Refusal | None) -> tuple[str, ...]:
-    """What would be refused, as a warning."""
-    if refusal is None:
-        return ()
-    ways = f" ({', '.join(refusal.help)})" if refusal.help else ""
-    return (f"{refusal.message}, as builds of this name usually are: such a one does not start{ways}",)
-
-
 def block_refusal(
     model: Model,
     settings: Layout,

@@ -11,14 +11,20 @@ from collections.abc import Callable, Mapping
 from fractions import Fraction
 from functools import cache
 from importlib import import_module
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from kvplan.engines.base import Choice
-from kvplan.engines.spill import spill
+from kvplan.engines.traits import traits_of
+from kvplan.later import later
 from kvplan.model import Model
 from kvplan.own_options import OwnOptions
 from kvplan.record import record, replace
 from kvplan.settings import Settings, stated_length
+
+if TYPE_CHECKING:
+    from kvplan.engines import spill as spilling
+else:
+    spilling = later("kvplan.engines", "spill")
 
 _PARTS = {"ollama": "llamacpp.ollama", "lmstudio": "llamacpp.lmstudio"}
 DOORS = tuple(_PARTS)
@@ -100,7 +106,9 @@ def through(model: Model, choice: Choice, settings: Settings) -> tuple[Choice, S
     """The question as the engine is asked it, with what the program hands to it where nobody said, and what
     the engine leaves in host memory by itself. Raises KvplanError(bad-setting)."""
     if choice.door is None:
-        settings, spilled = spill(model, choice, settings)
+        if not traits_of(choice.engine.name).spills:
+            return choice, settings
+        settings, spilled = spilling.spill(model, choice, settings)
         return replace(choice, notes=(*choice.notes, *spilled)), settings
     door = door_of(choice.door)
     settings, begun, notes = _begin(model, choice, settings)
@@ -198,4 +206,4 @@ def _with_options(
 ) -> tuple[Settings, tuple[str, ...]]:
     """The settings with the engine's own options, and what it leaves in host memory with them."""
     settings = replace(settings, own=OwnOptions.of(options))
-    return spill(model, choice, settings)
+    return spilling.spill(model, choice, settings)

@@ -3,18 +3,22 @@
 Names are those of vLLM's arguments; an engine that calls the same thing otherwise is asked by its own name
 (vllm-project/vllm 0.33 vllm/engine/arg_utils.py; sgl-project/sglang 0.5.23 server_args.py and
 arg_groups/fields; NVIDIA/TensorRT-LLM 1.2 llmapi/llm_args.py; ggml-org/llama.cpp common/arg.cpp).
+
+Speculative decoding in one value: a method and its tokens, or vLLM's dict or JSON.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+import json
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
 
 from kvplan.engines.folders import FOLDERS
 from kvplan.engines.traits import traits_of
 from kvplan.errors import KvplanError
 from kvplan.model import Model
 from kvplan.record import field_names
-from kvplan.settings import Settings
+from kvplan.settings import Settings, known_method
 
 WEIGHING = """gpu_memory_utilization quantization enforce_eager enable_expert_parallel cpu_offload_gb weights
 mem_fraction_static free_gpu_memory_fraction enable_lora""".split()
@@ -54,12 +58,6 @@ def idle_settings(engine: str, model: Model, settings: Settings) -> tuple[str, .
     found += [f"{name} does not count here: {foreign[name]}" for name in own if name in foreign]
     if settings.gpu is not None and engine not in FOLDERS:
         found.append(f"{engine} divides no GPU's memory: --gpu has no effect, --kv-cache-memory 16GiB has")
-    if (
-        settings.data_parallel_size > 1
-        and not traits_of(engine).axes.data
-        and not own.get("enable_dp_attention")
-    ):
-        found.append(f"data_parallel_size {settings.data_parallel_size}: replicas; the answer is that of one")
     if own.get("any_length") and settings.max_model_len is None:
         found.append("any_length has no effect without max_model_len: --max-model-len 64k")
     if not own.get("enable_lora"):
@@ -76,3 +74,43 @@ def idle_settings(engine: str, model: Model, settings: Settings) -> tuple[str, .
         )
         found.append(f"{', '.join(idle)}: no effect here, as {why}")
     return tuple(found)
+
+
+def speculative(given: str | Mapping[str, Any]) -> tuple[str | None, int, str | None]:
+    """``mtp:1``, or vLLM's dict or its JSON: method or model, and num_speculative_tokens.
+
+    The method is None where the model decides it. Raises KvplanError(bad-setting).
+    """
+    method: str | None
+    model: str | None = None
+    text = given if isinstance(given, str) else str(dict(given))
+    if not isinstance(given, str) or text.lstrip().startswith("{"):
+        try:
+            value = json.loads(given) if isinstance(given, str) else given
+            method, model, tokens = value.get("method"), value.get("model"), value["num_speculative_tokens"]
+        except (ValueError, KeyError, AttributeError, RecursionError) as error:
+            raise _bad_speculative(text) from error
+        words = [word for word in (method, model) if word is not None]
+        if not words or not all(isinstance(word, str) and word for word in words):
+            raise _bad_speculative(text)
+        if isinstance(tokens, bool) or not isinstance(tokens, int):
+            raise _bad_speculative(text)
+    else:
+        method, colon, number = text.strip().partition(":")
+        if not method or not colon:
+            raise _bad_speculative(text)
+        tokens = int(number) if number.isascii() and number.isdigit() and len(number) <= 9 else 0
+    if tokens < 1:
+        raise _bad_speculative(text)
+    return None if method is None else known_method(method), tokens, model
+
+
+def _bad_speculative(text: str) -> KvplanError:
+    return KvplanError(
+        "bad-setting",
+        f"{text!r} does not say which method and how many tokens",
+        help=(
+            'write mtp:1, or {"method": "mtp", "num_speculative_tokens": 1}',
+            'a model of its own: {"model": "llama-3.2-1b", "num_speculative_tokens": 5}',
+        ),
+    )

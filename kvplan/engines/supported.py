@@ -2,6 +2,8 @@
 
 The file is written by scripts/make_engine_classes.py from the engines' own registries (its docstring says
 which); it is read once, when an engine is first asked.
+
+Engines that go by ``architectures``: no answer by model_type for a class that has other layers.
 """
 
 from __future__ import annotations
@@ -12,6 +14,10 @@ from functools import cache
 from pathlib import Path
 from types import MappingProxyType
 from typing import NamedTuple
+
+from kvplan.errors import KvplanError
+from kvplan.model import FOREIGN_CLASS, Model
+from kvplan.results import Refusal
 
 CLASSES = Path(__file__).parent / "data" / "classes.tsv"
 IDENTIFIER = re.compile(r"[A-Z][A-Za-z0-9_]*", re.ASCII)
@@ -53,3 +59,17 @@ def _by_kind() -> Mapping[tuple[str, str], Mapping[str, Row]]:
 def classes(engine: str, kind: str) -> Mapping[str, Row]:
     """The classes of one kind by name, of all releases."""
     return _by_kind()[engine, kind]
+
+
+def check_class(model: Model, title: str) -> Refusal | None:
+    """Nothing to refuse, or KvplanError(unknown-rule): the class that the engine builds belongs to another
+    model type, whose rule reads other layers from the same file, or cannot read it."""
+    other = model.facts.get(FOREIGN_CLASS)
+    if other:
+        raise KvplanError(
+            "unknown-rule",
+            f"{title} builds {model.architecture}, a class of {other}, from a config of model_type"
+            f" {model.model_type}: other layers than the type's, which are not described",
+            help="check architectures and model_type in the config: they name different models",
+        )
+    return None

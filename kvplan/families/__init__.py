@@ -1,9 +1,17 @@
-"""The attention families: which terms a layer has. A new family is one file and one name here."""
+"""The attention families: which terms a layer has. A new family is one class in a file and one name here."""
 
 from __future__ import annotations
 
 from typing import Union
 
+from kvplan.families.attention import (
+    ChunkedAttention,
+    CrossAttention,
+    FullAttention,
+    NoCache,
+    SharedKv,
+    SlidingWindow,
+)
 from kvplan.families.base import Kind, LayerPart, Storage
 from kvplan.families.beside import (
     CompressedConvolution,
@@ -13,18 +21,19 @@ from kvplan.families.beside import (
     PromptTokens,
     WindowedConvolution,
 )
-from kvplan.families.chunked import ChunkedAttention
-from kvplan.families.compressed import CompressedAttention
-from kvplan.families.cross import CrossAttention
-from kvplan.families.delta_net import GatedDeltaNet, KimiDeltaAttention
-from kvplan.families.full import FullAttention
-from kvplan.families.linear import LightningAttention, ShortConvolution
-from kvplan.families.mamba import Mamba1, Mamba2
-from kvplan.families.mla import MultiHeadLatentAttention
-from kvplan.families.recurrent import RgLru, Rwkv4, Rwkv5, XLstm
-from kvplan.families.shared import NoCache, SharedKv
-from kvplan.families.sliding import SlidingWindow
-from kvplan.families.sparse_indexer import SparseIndexer
+from kvplan.families.latent import CompressedAttention, MultiHeadLatentAttention, SparseIndexer
+from kvplan.families.states import (
+    GatedDeltaNet,
+    KimiDeltaAttention,
+    LightningAttention,
+    Mamba1,
+    Mamba2,
+    RgLru,
+    Rwkv4,
+    Rwkv5,
+    ShortConvolution,
+    XLstm,
+)
 
 Part = Union[
     FullAttention,

@@ -13,7 +13,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
-from kvplan.architectures.config.quant_file import split_quant
+from kvplan.architectures.config.view import split_quant
 from kvplan.errors import CannotRunHere, KvplanError
 from kvplan.files.build_keys import allowed_values
 from kvplan.model import Model

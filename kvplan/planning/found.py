@@ -13,8 +13,7 @@ from kvplan.engines.budget.law import Capacity, Rejection
 from kvplan.planning.ask import CONTEXT, COST, FEWEST, REQUESTS, Ask, node_of
 from kvplan.planning.space import Class
 from kvplan.plans.fleet import Kind, Offer
-from kvplan.shares import apportion
-from kvplan.units import ceil_div
+from kvplan.units import apportion, ceil_div
 
 MANY = 10**9
 """Requests that take nothing of a pool: as many as a plan may ask for."""

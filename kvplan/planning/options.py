@@ -12,6 +12,7 @@ from kvplan.engines.budget.sharing import block_of
 from kvplan.engines.traits import traits_of
 from kvplan.families import Kind
 from kvplan.model import Model
+from kvplan.own_options import OwnOptions
 from kvplan.planning.ask import FEWEST, REQUESTS, Ask, Speed, node_of
 from kvplan.planning.confirm import answer_of, has_slots, most_confirmed, settings_of
 from kvplan.planning.found import Found, fitting, most_dealt
@@ -84,7 +85,7 @@ def option_of(ask: Ask, found: Found) -> Option:
         replicas=found.replicas,
         nodes=found.nodes * found.replicas if found.nodes > 1 else ceil_div(found.gpus, node_of(found.offer)),
         settings=settings,
-        serve=(*serve_of(settings, engine), *tier[0]),
+        serve=OwnOptions((*serve_of(settings, engine), *tier[0])),
         requests=likely,
         safe_requests=safe,
         requests_per_engine=found.per_engine,

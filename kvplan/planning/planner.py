@@ -110,7 +110,7 @@ def _plan(ask: Ask, best: Found, option: Option, named: str, workload: Workload 
         engine=ask.engine,
         gpus=option.gpus,
         settings=without_host(option.settings),  # which the requirement says
-        serve=option.serve,
+        serve=option.serve.pairs,
         workload=own
         if workload is None
         else replace(workload, shapes=ask.shapes, requests_in_flight=ask.requests),

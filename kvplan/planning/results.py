@@ -5,6 +5,7 @@ from __future__ import annotations
 from fractions import Fraction
 from typing import Any, Literal
 
+from kvplan.own_options import OwnOptions
 from kvplan.planning.ask import Demand, Speed
 from kvplan.planning.levers.results import Lever
 from kvplan.planning.pools import Pools
@@ -42,7 +43,8 @@ class Option:
     replicas: int
     nodes: int
     settings: Settings
-    serve: tuple[tuple[str, object], ...]
+    serve: OwnOptions
+    """the engine's options, in its order"""
     requests: int
     """that the plan holds by the likely figure of the pool"""
     safe_requests: int

@@ -39,16 +39,14 @@ def plan_hash(plan: Plan, digest: str) -> str:
 
     Names, paths, comments, tolerance and evidence are left out: they change nothing on the GPU.
     """
-    workload, require = plan.workload, plan.require
+    workload, require, settings = plan.workload, plan.require, plan.settings
+    said = _plain(settings, "answer_tokens", "gpus", "own", "spread", "starts")
     return digest_of(
         {
             "model": digest,
             "engine": plan.engine,
             "gpus": plan.gpus,
-            "settings": {
-                **_plain(plan.settings, "answer_tokens", "gpus", "own", "spread", "starts"),
-                "engine_options": _plain(plan.settings.own.pairs),
-            },
+            "settings": {**said, "engine_options": _plain(settings.own.pairs)},
             "workload": None if workload is None else _plain(workload, *_TRACE),
             "require": _plain(require, *_AROUND, *_SIMULATED),
         }

@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 from fractions import Fraction
 from functools import cache
+from typing import TYPE_CHECKING
 
 from kvplan.engines import OPTIONS_OF, choose_engine
 from kvplan.engines.flags import COMMON, WITHOUT_FOLDER, HostTier
@@ -15,9 +16,11 @@ from kvplan.engines.folders import having, part_of
 from kvplan.engines.traits import traits_of
 from kvplan.model import Model
 from kvplan.plans.flags import EngineFlags, Flag
-from kvplan.plans.plan import Plan
 from kvplan.record import field_names
 from kvplan.settings import LONGEST, Settings
+
+if TYPE_CHECKING:
+    from kvplan.plans.plan import Plan
 
 _KIND_OF = {
     **dict.fromkeys(("gpu_memory_utilization", "cpu_offload_gb"), "number"),

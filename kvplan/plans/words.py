@@ -6,10 +6,10 @@ underscores. `kvplan size`, ``--set`` and the library take each engine's.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from functools import cache
 
-from kvplan.engines import DEFAULT_ENGINE, OPTIONS_OF, OWN_OPTIONS, choose_engine
+from kvplan.engines import DEFAULT_ENGINE, OPTIONS_OF, OWN_OPTIONS, choose_engine, owners_of
 from kvplan.engines.folders import part_of, title_of
 from kvplan.errors import KvplanError
 from kvplan.plans.serve import flags_of
@@ -36,32 +36,38 @@ def engines_of(specs: Iterable[str]) -> tuple[str, ...]:
     return tuple(choose_engine(spec).engine.name for spec in named) or (DEFAULT_ENGINE,)
 
 
-def setting_of(word: str, engines: Iterable[str], known: Iterable[str]) -> str | None:
+def setting_of(word: str, engines: Iterable[str], known: Collection[str]) -> str | None:
     """The setting that a word means to these engines; None where none of them has it. known: settings that
-    may be meant. An option that one engine alone has is found by its words whatever engine counts.
+    may be meant. A word for an option that one engine alone has is found whatever engine counts.
 
     Raises KvplanError(bad-usage) where it means several.
     """
-    ours = set(known)
-    meant = {setting for engine in engines if (setting := words_of(engine).get(word)) in ours}
+    named = tuple(engines)
+    if word in known and (word not in OWN_OPTIONS or set(owners_of(word)) & set(named)):
+        return word
+    meant = {setting for engine in named if (setting := words_of(engine).get(word, "")) in known}
     if len(meant) > 1:
-        several = " and ".join(sorted(str(setting) for setting in meant))
-        raise KvplanError(
-            "bad-usage", f"{word} means {several} to the engines named", help=sorted(map(str, meant))
-        )
-    others = {words_of(engine).get(word) for engine in OPTIONS_OF} & ours & set(OWN_OPTIONS)
-    return next(iter(meant or (others if len(others) == 1 else ())), None)
+        several = sorted(meant)
+        raise KvplanError("bad-usage", f"to those engines {word} means {' or '.join(several)}", help=several)
+    others = {setting for engine in OPTIONS_OF if (setting := words_of(engine).get(word, "")) in OWN_OPTIONS}
+    found = meant or ({word} if word in known else others & set(known))
+    return found.pop() if len(found) == 1 else None
+
+
+def changes_no_memory(word: str, engines: Iterable[str]) -> bool:
+    """Whether an engine's plans keep a flag of that name for those who start it: ``port``."""
+    flags = (flags_of(engine).flags.get(word) for engine in engines)
+    return any(flag is not None and flag.setting is None for flag in flags)
 
 
 def elsewhere(
-    word: str, known: Iterable[str], written: Callable[[str], str], named: Callable[[str], str]
+    word: str, known: Collection[str], written: Callable[[str], str], named: Callable[[str], str]
 ) -> KvplanError | None:
-    """What is said of a word that other engines than those named have for a setting; None where none has.
+    """The error for a word that only engines that were not named have for a setting; None where none has it.
 
     written: how a setting, or the word, is written where it was typed; named: the same of an engine.
     """
-    ours = set(known)
-    found = {engine: words_of(engine)[word] for engine in OPTIONS_OF if words_of(engine).get(word) in ours}
+    found = {engine: words_of(engine)[word] for engine in OPTIONS_OF if words_of(engine).get(word) in known}
     if not found:
         return None
     engine, setting = next(iter(found.items()))

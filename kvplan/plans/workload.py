@@ -5,7 +5,7 @@ from __future__ import annotations
 from fractions import Fraction
 
 from kvplan.record import record
-from kvplan.shares import apportion
+from kvplan.units import apportion
 
 
 @record()

@@ -27,10 +27,12 @@ def mix_screen(found: Mix) -> Screen:
     gpu = deployment.settings.gpu
     where = "" if gpu is None else f" on {deployment.gpus} × {gpu.slug}"
     likely, safe = found.held_in(found.likely), found.held_in(found.safe)
-    sure = "likely and safely" if safe else "likely, but not safely," if likely else "do not"
+    word = "Yes" if safe else "Likely" if likely else "No"
+    verb = "fit" if likely else "do not fit"
+    verb += "s" if found.requests == 1 and likely else ""
+    sure = ", but not safely" if likely and not safe else ""
     screen = wrapped(
-        f"{'' if likely else 'No: '}{count(found.requests, 'request')} to {result.model.id}{where}, {title},"
-        f" {sure} fit{'s' if found.requests == 1 and likely else ''}."
+        f"{word}: {count(found.requests, 'request')} to {result.model.id}{where}, {title}, {verb}{sure}."
     )
     rows: list[list[Piece]] = [[Span("requests", "dim"), Span("tokens each", "dim")]]
     rows += [[f"{part.requests:,}", f"{part.tokens:,}"] for part in found.parts]

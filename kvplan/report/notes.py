@@ -101,10 +101,14 @@ def short_warnings(warnings: tuple[str, ...], most: int) -> Screen:
     return warning_lines(texts[:most]) + _others(len(texts) - most, shown=most)
 
 
-def warning_section(warnings: tuple[str, ...], most: int, rank: int, *, close: bool = False) -> Section:
-    """The warnings of a screen with few lines: where there is no room fewer of them, each in full."""
+def warning_section(
+    warnings: tuple[str, ...], most: int, rank: int, *, close: bool = False, least: int = 0
+) -> Section:
+    """The warnings of a screen with few lines: where there is no room fewer of them, each in full, and never
+    fewer than ``least``."""
     texts = tuple(dict.fromkeys(warnings))
-    first, *less = [short_warnings(texts, number) for number in range(min(most, len(texts)), -1, -1)]
+    most = min(most, len(texts))
+    first, *less = [short_warnings(texts, number) for number in range(most, min(least, most) - 1, -1)]
     return Section(first, less=tuple(less), close=close, shrinks=rank)
 
 

@@ -31,7 +31,7 @@ def plan_markdown(result: PlanResult) -> str:
             )  # fmt: skip
             lines.append("| " + " | ".join(_escaped(cell) for cell in cells) + " |")
         best = result.options[0]
-        lines += ["", "```", started(best.engine, best.model_id, dict(best.serve)), "```", ""]
+        lines += ["", "```", started(best.engine, best.model_id, best.serve), "```", ""]
         others = dict.fromkeys(option.other_checkpoint for option in result.options)
         told = (*filter(None, others), *best.citations, *best.notes)
         lines += [f"- {_escaped(text)}" for text in told]

@@ -64,7 +64,7 @@ def flag_lines(result: PlanResult) -> Screen:
         ]
         return [row for one in lines for row in one]
     first = "serve:  " if best.replicas == 1 else f"serve {best.replicas:,} ×:  "
-    words = started(best.engine, best.model_id, dict(best.serve))
+    words = started(best.engine, best.model_id, best.serve)
     return wrapped(words, indent=1, first=first, hang=8)
 
 

@@ -9,8 +9,8 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from kvplan.deployment.answer import Answer
-from kvplan.deployment.fixes import Fix, suggested_fixes
 from kvplan.deployment.lengths import Longest, Rung, longest_of, rungs, usual_lengths
+from kvplan.later import later
 from kvplan.plans.serve import left_out, remarks
 from kvplan.report.budget import memory_lines, rung_table, short_memory
 from kvplan.report.layout import Screen, Section, joined, within, wrapped
@@ -43,6 +43,11 @@ from kvplan.results import SizeResult
 if TYPE_CHECKING:
     from kvplan.plans.plan import Plan
 
+if TYPE_CHECKING:
+    from kvplan.deployment import fixes as suggestions
+else:
+    suggestions = later("kvplan.deployment", "fixes")
+
 MOST_LINES = 20
 _MOST_WARNINGS, _MOST_RUNGS, _MOST_KINDS = 3, 4, 6
 
@@ -53,7 +58,9 @@ class Shown:
     def __init__(self, found: Answer, *, length_asked: bool = True) -> None:
         """length_asked: whether somebody named a length; where nobody did, the usual ones are shown."""
         self.found, self.result = found, found.result
-        self.fixes: tuple[Fix, ...] = () if found.holds is not False else suggested_fixes(found)
+        self.fixes: tuple[suggestions.Fix, ...] = (
+            () if found.holds is not False else suggestions.suggested_fixes(found)
+        )
         self.longest: Longest | None = longest_of(found)
         self.rungs: tuple[Rung, ...] = ()
         counted = found.likely is not None and found.result.refusal is None
@@ -103,7 +110,8 @@ def answer_sections(shown: Shown, *, plan: Plan | None = None) -> list[Section]:
     warnings = (*_idle(found), *first, *but_unverified(result.warnings), *notes)
     # Where nothing was counted a warning says why, and what would do.
     most = _MOST_WARNINGS if counted else len(warnings)
-    return [*sections, warning_section(warnings, most, 6, close=True)]
+    said = len(_idle(found)) + len(first)
+    return [*sections, warning_section(warnings, most, 6, close=True, least=said)]
 
 
 def _idle(found: Answer) -> tuple[str, ...]:

@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING
 
 from kvplan.deployment.answer import Answer, Counted
 from kvplan.deployment.counts import MAX_REQUESTS
-from kvplan.deployment.fixes import Fix
 from kvplan.deployment.lengths import Longest
 from kvplan.deployment.resolve import Deployment
 from kvplan.plans.serve import flag_for
 from kvplan.report.layout import Screen, wrapped
 from kvplan.report.notes import help_lines, styled
 from kvplan.report.words import count, engine_title, gpus_of_request, request_ranks, size_words
-from kvplan.results import SizeResult, Verdict
+from kvplan.results import Budget, SizeResult, Verdict
 from kvplan.units import gib
+
+if TYPE_CHECKING:
+    from kvplan.deployment.fixes import Fix
 
 _WORDS = {
     Verdict.YES: ("Yes:", "good"),
@@ -43,7 +46,8 @@ def size_sentence(found: Answer, fixes: Sequence[Fix] = ()) -> Screen:
         # Where the likely pool starts and the safe one does not, the engine's own reason says what would do.
         never = found.safe.refusal if found.safe is not None and verdict is Verdict.LIKELY else None
         if never is not None:
-            text += f" In the safe pool: {never.message}."
+            text += f" In the safe pool {engine_title(result.engine)} refuses: {never.message}."
+            helps = (*never.help[:1], *helps)
     word, style = _WORDS[verdict or Verdict.NO]
     head = wrapped(text, first=f"{word} ")
     return [styled(head[0], word, style), *head[1:], *help_lines(helps)]
@@ -61,15 +65,23 @@ def _refused(found: Answer, message: str) -> str:
     result, budget = found.result, found.result.budget
     text = f"{engine_title(result.engine)} would not serve {result.model.id}: {message}"
     if found.verdict is Verdict.UNLIKELY and budget is not None:
-        text += f". It may start: at most {gib(budget.kv_pool_high_bytes)} may be left for the cache"
+        text += f". It may start: {_reaches(found, budget)}"
     return f"{text}."
+
+
+def _reaches(found: Answer, budget: Budget) -> str:
+    """What the estimate may come to at most, and what the load needs."""
+    needed = found.needed_bytes
+    reaches = f"the interval reaches {gib(budget.kv_pool_high_bytes)}"
+    return reaches if needed is None else f"{reaches}, {gib(needed)} are needed"
 
 
 def _counted(found: Answer) -> str:
     """``llama on 1 × h100 holds 7 requests of 32,768 tokens (safely 6).``"""
     result, deployment = found.result, found.deployment
     likely, safe = found.likely, found.safe
-    assert likely is not None and safe is not None
+    assert likely is not None
+    assert safe is not None
     pools, verdict = deployment.pools, found.verdict
     length = length_words(result)
     most = likely.each * pools
@@ -86,8 +98,7 @@ def _counted(found: Answer) -> str:
     ends = f"{sure}{_elsewhere(result)}{started}" if safe.each else f"{started}{_elsewhere(result)}{sure}"
     text = f"{deployment_words(found)} {holds}{ends}."
     if verdict is Verdict.UNLIKELY and result.budget is not None:
-        high = gib(result.budget.kv_pool_high_bytes)
-        text += f" The most that may be left for the cache, {high}, would hold {deployment.requests:,}."
+        text += f" It may hold {deployment.requests:,}: {_reaches(found, result.budget)}."
     elif verdict is Verdict.NO and most and deployment.requests > 1:
         text += f" {deployment.requests:,} were asked for."
     return text

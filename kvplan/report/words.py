@@ -70,12 +70,6 @@ def size_words(amount: int) -> str:
     return human_bytes(amount)
 
 
-def exact_size(amount: int) -> str:
-    """The same number of bytes as an option takes it: ``20GiB``, ``1536MiB``, ``7B``."""
-    name, size = next(pair for pair in _UNITS if amount % pair[1] == 0)
-    return f"{amount // size}{name}"
-
-
 def engine_title(engine: EngineRef) -> str:
     """``vLLM 0.32``."""
     title = title_of(engine.name)

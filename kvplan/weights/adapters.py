@@ -16,20 +16,16 @@ from math import prod
 from kvplan.errors import RefusedError
 from kvplan.record import record
 from kvplan.weights.inventory import Dim, Inventory, Place, Role, Split, Tensor
+from kvplan.weights.parts import EXPERTS, PACKED, module_of
 from kvplan.weights.ranks import ALONE, Parallel, lies_on, on_rank, stage_layers
 
 MOST_VOCABULARY = 258_048
 """LogitsProcessorWithLoRA refuses larger ones (vllm/lora/layers/logits_processor.py)."""
 INT32, INT64 = 4, 8
 _DIVIDED = (Split.EVEN, Split.HEADS_KEPT, Split.SHARED_EXPERT)
-PACKED = {
-    **dict.fromkeys(("q_proj", "k_proj", "v_proj"), "qkv_proj"),
-    **dict.fromkeys(("gate_proj", "up_proj"), "gate_up_proj"),
-}
-"""Checkpoint's module → the engines' module that holds it together with others."""
 TWO_SLICES = "query and key"
 """The factor of a matrix that an engine holds as two, each with an A of its own."""
-EMBEDDING, HEAD, EXPERTS = "embed_tokens", "lm_head", "experts"
+EMBEDDING, HEAD = "embed_tokens", "lm_head"
 
 
 @record()
@@ -73,14 +69,6 @@ class Slots:
         return not alone and any(
             module in (name, PACKED.get(name)) or PACKED.get(module) == name for name in self.targets
         )
-
-
-def module_of(tensor: Tensor) -> str:
-    """The engine's name of the module that holds a tensor of a layer."""
-    if tensor.role is Role.EXPERT:
-        return EXPERTS
-    leaf = tensor.name.rpartition(".")[2]
-    return PACKED.get(leaf, leaf)
 
 
 @lru_cache(maxsize=1024)

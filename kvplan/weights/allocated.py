@@ -10,10 +10,9 @@ from itertools import groupby
 
 from kvplan.dtypes import Packing
 from kvplan.units import ceil_div
-from kvplan.weights.adapters import module_of
 from kvplan.weights.caching_allocator import Allocator, allocated
 from kvplan.weights.inventory import Inventory, Role, Split, Tensor
-from kvplan.weights.parts import Part, part_of
+from kvplan.weights.parts import Part, module_of, part_of
 from kvplan.weights.ranks import Parallel, elements_on_rank, lies_on, stage_layers, tensor_bytes
 
 

@@ -1,4 +1,4 @@
-"""What a kernel makes of scales and zero points as it loads quantised matrices: more bytes for each number.
+"""Matrices that engines keep otherwise than they are stored: with more for each number, or a second time.
 
 FP8 in blocks on a GPU that cannot multiply FP8: Marlin takes scales of groups, not of blocks: those of a
 block are repeated for each of its outputs, in the model's dtype (vllm-project/vllm quantization/utils/
@@ -9,18 +9,33 @@ Qwen3.8-27B-FP8 and 0.27.1 print 14.46 GiB of weights on each, 14.30 without thi
 Integers with zero points on Hopper: Machete, which comes first there, takes them multiplied with their
 scales, in the model's dtype (model_executor/kernels/linear/mixed_precision/machete.py, transform_w_zp; not
 experts). The parameters of Qwen2.5-7B in AWQ, loaded by 0.33 on an H100, are these to the byte.
+
+Latent attention's kv_b_proj, which engines keep a second time for decoding: one half of it is multiplied
+into the query, the other out of the attention (DeepSeek-V2, arXiv:2405.04434, 2.1.2).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Callable, Mapping
 from fractions import Fraction
 from functools import lru_cache
 
 from kvplan.weights.formats import Format
 from kvplan.weights.inventory import Inventory, Role, Tensor
-from kvplan.weights.ranks import Parallel, elements_on_rank
-from kvplan.weights.stages import held
+from kvplan.weights.ranks import Parallel, elements_on_rank, stage_layers
+
+
+@lru_cache(maxsize=64)
+def held(inventory: Inventory, stages: int = 1) -> tuple[Mapping[Tensor, int], ...]:
+    """Of each stage its tensors and the number of its layers that have each."""
+    found, start = [], 0
+    for count in stage_layers(len(inventory.layers), stages):
+        blocks = inventory.layers[start : start + count]
+        found.append(Counter(tensor for block in blocks for tensor in block.tensors))
+        start += count
+    return tuple(found)
+
 
 _EIGHT = 8
 _MACHETE_BITS, _MACHETE_GROUPS = (4, 8), (0, 64, 128)
@@ -74,3 +89,31 @@ def _inputs(tensor: Tensor) -> int:
     for dim in tensor.columns:
         inputs *= dim.value
     return inputs
+
+
+_NAME = "self_attn.kv_b_proj"
+
+
+def projections(inventory: Inventory, stages: int = 1) -> tuple[Mapping[Tensor, int], ...]:
+    """Of each pipeline stage the matrices, and how many of its layers have each."""
+    return tuple(
+        {
+            tensor: layers
+            for tensor, layers in tensors.items()
+            if tensor.columns and tensor.name.endswith(_NAME)
+        }
+        for tensors in held(inventory, stages)
+    )
+
+
+def again_bytes(
+    inventory: Inventory, parallel: Parallel, bytes_of: Callable[[Tensor], int]
+) -> tuple[int, ...]:
+    """Bytes of the copies on the fullest rank of each stage. bytes_of: of one number of a matrix's copy."""
+    return tuple(
+        sum(
+            elements_on_rank(tensor, parallel) * layers * bytes_of(tensor)
+            for tensor, layers in tensors.items()
+        )
+        for tensors in projections(inventory, parallel.pipeline_parallel_size)
+    )

@@ -9,16 +9,22 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from functools import lru_cache
+from typing import TYPE_CHECKING
 
 from kvplan.dtypes import Packing
 from kvplan.errors import KvplanError, RefusedError
+from kvplan.later import later
 from kvplan.record import record, replace
 from kvplan.units import ceil_div, gib
-from kvplan.weights.by_name import Shape, bytes_by_name
-from kvplan.weights.formats import Kernel
 from kvplan.weights.inventory import Inventory
 from kvplan.weights.ranks import ALONE, Parallel, block_bytes, bytes_by_stage
 from kvplan.weights.stored import Checkpoint, has_drafts, stage_bytes, stored_total
+
+if TYPE_CHECKING:
+    from kvplan.weights import by_name
+    from kvplan.weights.formats import Kernel
+else:
+    by_name = later("kvplan.weights", "by_name")
 
 STATED, INDEX, CARD, COUNT = "--weights", "safetensors index", "card", "parameter count"
 AGREE = 200
@@ -79,7 +85,7 @@ class WeightSources:
     index: Index | None = None
     inventory: Inventory | None = None
     inventory_source: str = COUNT
-    shape: Shape | None = None
+    shape: by_name.Shape | None = None
     problem: KvplanError | None = None
     named: Callable[[], Mapping[str, int]] | None = None
     more: int = 0
@@ -158,8 +164,8 @@ def _from_headers(
         whole, _ = stage_bytes(checkpoint, sources.inventory, parallel.alone, dtype)
         return WeightFacts(ranks, sum(whole), checkpoint.source, checkpoint.where, drafts)
     if sources.shape is not None:
-        ranks, drafts = bytes_by_name(checkpoint, sources.shape, parallel, dtype)
-        whole, _ = bytes_by_name(checkpoint, sources.shape, parallel.alone, dtype)
+        ranks, drafts = by_name.bytes_by_name(checkpoint, sources.shape, parallel, dtype)
+        whole, _ = by_name.bytes_by_name(checkpoint, sources.shape, parallel.alone, dtype)
         how = f"{checkpoint.where}; divided by the tensors' names"
         return WeightFacts(ranks, sum(whole), checkpoint.source, how, drafts)
     return None

@@ -11,10 +11,13 @@ from collections.abc import Iterator
 from enum import Enum
 from functools import lru_cache
 from math import prod
+from typing import TYPE_CHECKING
 
 from kvplan.errors import KvplanError
 from kvplan.record import KeptHash, record
-from kvplan.weights.formats import Format
+
+if TYPE_CHECKING:
+    from kvplan.weights.formats import Format
 
 ROUTER_FLOAT32 = "float32 where no router kernel"
 """A router that vLLM keeps in float32 unless the GPU is of compute capability 9.0 or 10.x

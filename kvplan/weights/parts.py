@@ -9,13 +9,19 @@ from __future__ import annotations
 import re
 from enum import Enum
 
-from kvplan.weights.inventory import Role
+from kvplan.weights.inventory import Role, Tensor
 
 TOWER_NAME = re.compile(
     r"^(?:model\.)?encoder\.|(?:^|\.)(?:visual|vision\w*|audio\w*|mm_projector|multi_modal_projector|embed_(?:vision|audio))\."
 )
 NGRAM_TABLE = "ple.ple_embedding.ngram_embedding"
 """A layer's table of hashed n-grams, which engines may keep in host memory."""
+EXPERTS = "experts"
+PACKED = {
+    **dict.fromkeys(("q_proj", "k_proj", "v_proj"), "qkv_proj"),
+    **dict.fromkeys(("gate_proj", "up_proj"), "gate_up_proj"),
+}
+"""Checkpoint's module → the engines' module that holds it together with others."""
 _SHARED = re.compile(r"shared?_experts?(?:\.|_|$)|shared_mlp")
 _FORWARD = re.compile(
     r"(?:^|\.)(?:mlps?|mlp_block|feed_forward|ffn|block_sparse_moe|moe|experts|DenseReluDense|fc1|fc2)(?:\.|$)"
@@ -50,3 +56,11 @@ def part_of(name: str, role: Role = Role.OTHER) -> Part:
     if _SHARED.search(name):
         return Part.SHARED
     return Part.DENSE if _FORWARD.search(name) else Part.ATTENTION
+
+
+def module_of(tensor: Tensor) -> str:
+    """The engine's name of the module that holds a tensor of a layer."""
+    if tensor.role is Role.EXPERT:
+        return EXPERTS
+    leaf = tensor.name.rpartition(".")[2]
+    return PACKED.get(leaf, leaf)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
-from kvplan.engines.vllm.boards import (
+from kvplan.engines.vllm.coefficients import (
     BLACKWELL,
     GEFORCE,
     NVSWITCH,
@@ -14,8 +14,8 @@ from kvplan.engines.vllm.boards import (
     PCIE,
     RACK,
     UNIFIED,
+    parts,
 )
-from kvplan.engines.vllm.coefficients import parts
 from kvplan.engines.vllm.runner import V1, V2
 from kvplan.units import MIB
 

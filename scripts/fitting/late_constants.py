@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
-from kvplan.engines.vllm.boards import (
+from kvplan.engines.vllm.coefficients import (
     OTHER,
     UNIFIED,
+    parts,
 )
-from kvplan.engines.vllm.coefficients import parts
 from kvplan.engines.vllm.runner import V1, V2
 from kvplan.units import GIB, MIB
 from scripts.fitting.late_classes import (

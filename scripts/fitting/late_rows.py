@@ -12,17 +12,15 @@ import yaml
 from kvplan.architectures.config.activation_shape import shape_of
 from kvplan.engines.budget import choose
 from kvplan.engines.budget.parts import KEPT_BY_DRIVER
-from kvplan.engines.vllm.boards import (
+from kvplan.engines.vllm.coefficients import (
     UNIFIED,
     board_of,
+    parts,
+    vllm_coefficients,
 )
-from kvplan.engines.vllm.coefficients import parts, vllm_coefficients
 from kvplan.engines.vllm.cold_compile import compile_line
-from kvplan.engines.vllm.graph_memory import graph_line
-from kvplan.engines.vllm.graphs import Captured, captured
-from kvplan.engines.vllm.input_buffers import input_buffers
-from kvplan.engines.vllm.memory import kept_by_sampler
-from kvplan.engines.vllm.non_torch import fusion_workspace, of_multiprocessors
+from kvplan.engines.vllm.graphs import Captured, captured, graph_line
+from kvplan.engines.vllm.memory import fusion_workspace, input_buffers, kept_by_sampler, of_multiprocessors
 from kvplan.engines.vllm.profile_load import load_of
 from kvplan.engines.vllm.profile_peak import activation_peak
 from kvplan.engines.vllm.runner import V2, runner_of

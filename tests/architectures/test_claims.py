@@ -118,7 +118,7 @@ def test_a_class_with_its_module_counts() -> None:
 
 
 def test_types_of_listed_classes_are_known() -> None:
-    from kvplan.architectures.config.defaults import class_facts
+    from kvplan.architectures.config.class_names import class_facts
 
     for model_type in CLASSES:
         known = lineage_of(model_type)

@@ -12,7 +12,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import kvplan
-from kvplan.architectures.config.defaults import known_model_types
+from kvplan.architectures.config.class_names import known_model_types
 from kvplan.architectures.config.read import read_config
 from kvplan.architectures.config.view import MAX_LAYERS
 from kvplan.architectures.lineages import custom_types

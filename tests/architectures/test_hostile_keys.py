@@ -14,9 +14,9 @@ import pytest
 from kvplan.architectures.config.activation_shape import activation_shape
 from kvplan.architectures.config.read import read_config
 from kvplan.architectures.config.rotary import rotary_table_bytes
-from kvplan.architectures.config.subset import Tree, Watched
 from kvplan.architectures.inventory import inventory_of
 from kvplan.errors import KvplanError
+from scripts.config_subset import Tree, Watched
 from tests.recorded import config_names, config_of
 
 HOSTILE: tuple[Any, ...] = (

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 import kvplan
-from kvplan.architectures.config.defaults import class_facts
+from kvplan.architectures.config.class_names import class_facts
 from kvplan.architectures.config.read import read_config
 from kvplan.architectures.lineages import lineages
 from kvplan.errors import KvplanError

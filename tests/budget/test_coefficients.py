@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from kvplan.engines.vllm import boards
+from kvplan.engines.vllm import coefficients as boards
 from kvplan.engines.vllm.coefficients import FILE, parts, vllm_coefficients
 from kvplan.engines.vllm.load import Coefficients
 from kvplan.engines.vllm.runner import V1, V2

@@ -7,8 +7,7 @@ from typing import Any
 import pytest
 
 import kvplan
-from kvplan.engines.vllm.cold_compile import COMPILE
-from kvplan.engines.vllm.cublas import spared, workspace
+from kvplan.engines.vllm.cold_compile import COMPILE, spared, workspace
 from kvplan.units import GIB, MIB
 
 
@@ -38,7 +37,7 @@ def test_consumer_blackwell_has_the_large_one_since_torch_2_12() -> None:
 def _lines(gpu: str, state: str, **options: Any) -> dict[str, int]:
     result = kvplan.size(
         "qwen3-8b", engine="vllm@0.28.0", gpu=gpu, max_model_len=8192, max_num_seqs=64,
-        max_num_batched_tokens=2048, compile_cache=state, **options,
+        max_num_batched_tokens=2048, settings={"compile_cache": state}, **options,
     )  # fmt: skip
     assert result.budget is not None
     return {line.name: line.bytes for line in result.budget.lines}
@@ -71,7 +70,7 @@ def test_peaks_that_a_4090_printed(model: str, seqs: int, printed: float) -> Non
     tokens = 8192 if "0.5b" in model else 2048
     result = kvplan.size(
         model, engine="vllm@0.27.1", gpu="rtx-4090", max_model_len=4096, max_num_seqs=seqs,
-        max_num_batched_tokens=tokens, compile_cache="warm",
+        max_num_batched_tokens=tokens, settings={"compile_cache": "warm"},
     )  # fmt: skip
     assert result.budget is not None
     (line,) = [line for line in result.budget.lines if line.name == "activation peak"]

@@ -37,7 +37,7 @@ def test_the_measured_start_lies_in_the_interval() -> None:
 def test_nothing_is_estimated_before_0_29(version: str) -> None:
     found = kvplan.size(
         "llama-3.1-8b", engine=f"vllm@{version}", gpu="h100", weights="16GiB",
-        speculative_method="eagle3", num_speculative_tokens=3, model_runner="v2",
+        settings={"speculative_method": "eagle3", "num_speculative_tokens": 3, "model_runner": "v2"},
     )  # fmt: skip
     assert found.budget is not None
     assert not any("draft's" in line.source for line in found.budget.lines)

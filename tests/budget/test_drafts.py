@@ -50,7 +50,11 @@ def draft_line(result: SizeResult) -> BudgetLine:
 @pytest.mark.parametrize("engine", ["vllm@0.32", "sglang"])
 def test_weights_of_a_whole_draft(target: str, draft: str, tp: int, expected: int, engine: str) -> None:
     result = kvplan.size(
-        target, engine=engine, gpu="h200", tp=tp, speculative_model=draft, num_speculative_tokens=5
+        target,
+        engine=engine,
+        gpu="h200",
+        tp=tp,
+        settings={"speculative_model": draft, "num_speculative_tokens": 5},
     )
     assert draft_line(result).bytes == expected
     plain = kvplan.size(target, engine=engine, gpu="h200", tp=tp)
@@ -80,9 +84,7 @@ def test_heads_borrow_the_embedding(head: dict[str, Any], method: str, tp: int, 
             gpu="h100",
             tp=tp,
             max_model_len=2048,
-            speculative_model=head,
-            speculative_method=method,
-            num_speculative_tokens=3,
+            settings={"speculative_model": head, "speculative_method": method, "num_speculative_tokens": 3},
         )
     )
     assert line.high_bytes == with_embedding
@@ -112,9 +114,11 @@ def test_headers_tell_whether_the_embedding_is_shared(tmp_path: Path, own: bool)
             engine="vllm@0.32",
             gpu="h100",
             max_model_len=2048,
-            speculative_model=tmp_path,
-            speculative_method="eagle3",
-            num_speculative_tokens=3,
+            settings={
+                "speculative_model": tmp_path,
+                "speculative_method": "eagle3",
+                "num_speculative_tokens": 3,
+            },
         )
     )
     assert line.bytes == line.high_bytes == 849_635_328 + (EMBEDDING if own else 0)
@@ -132,19 +136,31 @@ def test_the_method_follows_from_the_draft() -> None:
 
 def test_refusals() -> None:
     with pytest.raises(KvplanError, match="how many tokens it proposes"):
-        kvplan.size("llama-3.1-8b", speculative_model="llama-3.2-1b")
-    other = kvplan.size("llama-3.1-8b", speculative_model="qwen3-0.6b", num_speculative_tokens=2)
+        kvplan.size("llama-3.1-8b", settings={"speculative_model": "llama-3.2-1b"})
+    other = kvplan.size(
+        "llama-3.1-8b", settings={"speculative_model": "qwen3-0.6b", "num_speculative_tokens": 2}
+    )
     assert other.refusal is not None
     assert "same vocabulary" in other.refusal.message
     with pytest.raises(KvplanError, match="is not known"):
         kvplan.size(
-            "qwen3-32b", speculative_model="mamba-130m", speculative_method="eagle", num_speculative_tokens=2
+            "qwen3-32b",
+            settings={
+                "speculative_model": "mamba-130m",
+                "speculative_method": "eagle",
+                "num_speculative_tokens": 2,
+            },
         )
     with pytest.raises(KvplanError, match="beside a pipeline"):
-        kvplan.size("llama-3.1-70b", pp=2, speculative_model="llama-3.2-1b", num_speculative_tokens=2)
+        kvplan.size(
+            "llama-3.1-70b", pp=2, settings={"speculative_model": "llama-3.2-1b", "num_speculative_tokens": 2}
+        )
     strange = {**EAGLE3, "architectures": ["SomethingEagle3"]}
     unknown = kvplan.size(
-        "llama-3.1-8b", gpu="h100", max_model_len=2048, speculative_model=strange, num_speculative_tokens=2
+        "llama-3.1-8b",
+        gpu="h100",
+        max_model_len=2048,
+        settings={"speculative_model": strange, "num_speculative_tokens": 2},
     )
     assert unknown.budget is None
     assert any("eagle3 head" in text for text in unknown.warnings)
@@ -153,8 +169,12 @@ def test_refusals() -> None:
 def test_lookup_adds_no_layers() -> None:
     """N-grams and suffixes need no model: the target's own prediction layers stay on the disk."""
     plain = kvplan.size("deepseek-v3", tp=8)
-    lookup = kvplan.size("deepseek-v3", tp=8, speculative_method="ngram", num_speculative_tokens=4)
-    own = kvplan.size("deepseek-v3", tp=8, speculative_method="mtp", num_speculative_tokens=1)
+    lookup = kvplan.size(
+        "deepseek-v3", tp=8, settings={"speculative_method": "ngram", "num_speculative_tokens": 4}
+    )
+    own = kvplan.size(
+        "deepseek-v3", tp=8, settings={"speculative_method": "mtp", "num_speculative_tokens": 1}
+    )
     assert lookup.per_gpu.kv_bytes_per_request == plain.per_gpu.kv_bytes_per_request
     assert own.per_gpu.kv_bytes_per_request > plain.per_gpu.kv_bytes_per_request
 
@@ -165,8 +185,7 @@ def test_sglang_counts_the_draft_by_its_layers() -> None:
         "llama-3.1-8b",
         engine="sglang",
         tokens=4096,
-        speculative_model="llama-3.2-1b",
-        num_speculative_tokens=3,
+        settings={"speculative_model": "llama-3.2-1b", "num_speculative_tokens": 3},
     )
     plain = kvplan.size("llama-3.1-8b", engine="sglang", tokens=4096)
     assert draft.settings["draft_layers"] == 16
@@ -264,7 +283,11 @@ def test_a_bound_holds_what_is_known() -> None:
 
 def test_stated_weights_hold_the_draft() -> None:
     result = kvplan.size(
-        "deepseek-v3", gpu="h200", tp=8, speculative_method="mtp", num_speculative_tokens=1, weights=90 << 30
+        "deepseek-v3",
+        gpu="h200",
+        tp=8,
+        settings={"speculative_method": "mtp", "num_speculative_tokens": 1},
+        weights=90 << 30,
     )
     assert any("in the weights that were stated" in text for text in result.warnings)
 
@@ -395,7 +418,9 @@ def test_gemma_4_drafts_with_an_assistant_that_keeps_no_cache(
     named: dict[str, Any] = {} if draft is None else {"speculative_model": draft}
     common: dict[str, Any] = {"engine": "vllm@0.33", "gpu": "2xh100", "tensor_parallel_size": 2}
     plain = kvplan.size(model, **common)
-    found = kvplan.size(model, speculative_method="mtp", num_speculative_tokens=4, **named, **common)
+    found = kvplan.size(
+        model, settings={"speculative_method": "mtp", "num_speculative_tokens": 4}, **named, **common
+    )
     assert found.refusal is None
     assert draft_line(found).bytes > 0
     assert found.pool is not None
@@ -405,8 +430,8 @@ def test_gemma_4_drafts_with_an_assistant_that_keeps_no_cache(
 
 def test_an_assistant_has_no_keys_and_values_of_its_own() -> None:
     found = kvplan.size(
-        "gemma-4-12b-it", engine="vllm@0.33", gpu="h100", speculative_method="mtp", num_speculative_tokens=4,
-        speculative_model=ASSISTANT,
+        "gemma-4-12b-it", engine="vllm@0.33", gpu="h100",
+        settings={"speculative_method": "mtp", "num_speculative_tokens": 4, "speculative_model": ASSISTANT},
     )  # fmt: skip
     wide, vocabulary, back, mlp = 1024, 262144, 3840, 4096
     layers = sum(2 * wide * 4 * head + 3 * wide * mlp + head + 4 * wide for head in (256, 256, 256, 512))
@@ -425,7 +450,10 @@ def test_assistants_since_0_21() -> None:
 
 def test_a_dflash_draft_that_is_not_named_says_what_is_counted() -> None:
     found = kvplan.size(
-        "qwen3-8b", engine="vllm@0.33", gpu="h100", speculative_method="dflash", num_speculative_tokens=7
+        "qwen3-8b",
+        engine="vllm@0.33",
+        gpu="h100",
+        settings={"speculative_method": "dflash", "num_speculative_tokens": 7},
     )
     plain = kvplan.size("qwen3-8b", engine="vllm@0.33", gpu="h100")
     assert any("five layers without windows" in text for text in found.warnings)

@@ -218,7 +218,7 @@ def test_a_text_model_has_no_such_line() -> None:
 )
 def test_bad_limits_are_refused(given: Any) -> None:
     with pytest.raises(KvplanError) as caught:
-        kvplan.size("qwen2-vl-2b", gpu="h200", limit_mm_per_prompt=given)
+        kvplan.size("qwen2-vl-2b", gpu="h200", settings={"limit_mm_per_prompt": given})
     assert caught.value.code == "bad-setting"
 
 

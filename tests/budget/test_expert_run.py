@@ -108,7 +108,7 @@ def test_cutlass_for_nvfp4_leaves_a_smaller_pool() -> None:
         found = kvplan.size(
             "Qwen/Qwen3.6-35B-A3B", engine="vllm@0.20.0", gpu="rtx-5090-32gb", weights="21.86GiB",
             max_model_len=65_536, max_num_seqs=1, max_num_batched_tokens=16_384, kv_cache_dtype="fp8_e4m3",
-            gpu_memory_utilization=0.9, max_cudagraph_capture_size=1, moe_backend=backend,
+            gpu_memory_utilization=0.9, settings={"max_cudagraph_capture_size": 1, "moe_backend": backend},
         ).budget  # fmt: skip
         assert found is not None
         return found.kv_pool_low_bytes / GIB, found.kv_pool_bytes / GIB
@@ -120,7 +120,7 @@ def test_cutlass_for_nvfp4_leaves_a_smaller_pool() -> None:
 
 def test_a_backend_that_vllm_has_not_is_named() -> None:
     with pytest.raises(KvplanError, match="moe_backend"):
-        kvplan.size("Qwen/Qwen3-8B", engine="vllm", gpu="h100", moe_backend="cutlas")
+        kvplan.size("Qwen/Qwen3-8B", engine="vllm", gpu="h100", settings={"moe_backend": "cutlas"})
 
 
 @given(SHAPES, TOKENS, RANKS, st.integers(16, 16_384), st.fixed_dictionaries(ASKED))
@@ -164,8 +164,7 @@ def test_a_verified_batch_of_32k_tokens_starts() -> None:
         kv_cache_dtype="fp8",
         gpu_memory_utilization=0.9,
         mamba_ssm_cache_dtype="float32",
-        speculative_method="mtp",
-        num_speculative_tokens=5,
+        settings={"speculative_method": "mtp", "num_speculative_tokens": 5},
         **asked,
     )
     assert result.refusal is None

@@ -97,7 +97,7 @@ def test_never_more_than_the_table(
 
 
 def compiled(model: str, engine: str, gpu: str, **options: Any) -> tuple[int, int, int]:
-    budget = kvplan.size(model, engine=engine, gpu=gpu, compile_cache="cold", **options).budget
+    budget = kvplan.size(model, engine=engine, gpu=gpu, settings={"compile_cache": "cold"}, **options).budget
     assert budget is not None
     line = next((line for line in budget.lines if line.name == COMPILE), None)
     return (0, 0, 0) if line is None else (line.low_bytes, line.bytes, line.high_bytes)
@@ -141,7 +141,9 @@ def test_pools_that_cold_starts_printed(
     model: str, release: str, gpu: str, options: dict[str, Any], printed: float
 ) -> None:
     """The first, the fourth and the last keep it, the others do not: 0.4 to 1.4 GiB each."""
-    result = kvplan.size(model, engine=f"vllm@{release}", gpu=gpu, compile_cache="cold", **options)
+    result = kvplan.size(
+        model, engine=f"vllm@{release}", gpu=gpu, settings={"compile_cache": "cold"}, **options
+    )
     assert result.budget is not None
     # A start whose requests would not fit has a pool all the same.
     assert result.budget.kv_pool_bytes / GIB == pytest.approx(printed, rel=0.025)
@@ -159,6 +161,8 @@ def test_on_a_small_gpu_the_workspace_comes_late(count: int | None, hidden: int,
 
 def test_an_l4_printed_so() -> None:
     """Qwen3-4B on 0.29, cold: 10.60 GiB (akshathtiwari/spec-fp8-study, results/logs/20224e954c5db2f6.log)."""
-    found = kvplan.size("Qwen/Qwen3-4B", engine="vllm@0.29", gpu="l4", compile_cache="cold").budget
+    found = kvplan.size(
+        "Qwen/Qwen3-4B", engine="vllm@0.29", gpu="l4", settings={"compile_cache": "cold"}
+    ).budget
     assert found is not None
     assert found.kv_pool_bytes / GIB == pytest.approx(10.6, rel=0.01)

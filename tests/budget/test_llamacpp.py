@@ -94,11 +94,10 @@ def test_a_missing_part_is_named(tmp_path: Path) -> None:
     assert any("m-00002-of-00002.gguf" in text for text in result.warnings)
 
 
-def test_a_checkpoint_is_no_gguf() -> None:
+def test_a_checkpoint_is_taken_as_the_usual_build() -> None:
     result = sized("llama-3.1-8b")
-    assert result.ok
-    assert result.budget is None
-    assert any("was not read from one" in text for text in result.warnings)
+    assert result.weights == sized("llama-3.1-8b", quantization="q4_k_m").weights
+    assert any("as q4_k_m: no build was named" in text for text in result.warnings)
     assert sized("llama-3.1-8b", weights="5GiB").pool is not None
 
 
@@ -221,7 +220,7 @@ def test_a_context_that_somebody_gave_is_not_shortened(options: dict[str, Any]) 
     found = kvplan.size("llama-3.3-70b", **asked)
     assert found.request.tokens == 131_072
     assert any("it does not fit whole" in warning for warning in found.warnings)
-    whole = kvplan.size("llama-3.3-70b", **asked, n_gpu_layers=99)
+    whole = kvplan.size("llama-3.3-70b", **asked, settings={"n_gpu_layers": 99})
     assert whole.refusal is not None
     assert whole.refusal.code == "not-enough-memory"
 

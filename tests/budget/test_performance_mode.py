@@ -65,7 +65,7 @@ def test_a_command_says_it(word: str) -> None:
 
 def test_interactivity_leaves_less_for_the_cache() -> None:
     pools = [
-        kvplan.size("qwen3-8b", engine="vllm@0.30", gpu="h100", performance_mode=word).pool
+        kvplan.size("qwen3-8b", engine="vllm@0.30", gpu="h100", settings={"performance_mode": word}).pool
         for word in ("balanced", "interactivity")
     ]
     assert pools[0] is not None

@@ -10,8 +10,7 @@ import pytest
 
 import kvplan
 from kvplan.api.launching import started_readings
-from kvplan.engines.vllm.architectures import GENERATING
-from kvplan.engines.vllm.class_roles import is_pooling
+from kvplan.engines.vllm.architectures import GENERATING, is_pooling
 from kvplan.own_options import OwnOptions
 from kvplan.settings import Settings
 
@@ -115,8 +114,8 @@ def test_pooling_never_takes_more(name: str, release: str) -> None:
     model = kvplan.load_model(name)
     assert model.architecture in GENERATING
     asked: dict[str, Any] = {"engine": f"vllm@{release}", "gpu": "h100", "max_model_len": 4096}
-    plain = kvplan.size(model, runner="generate", **asked).budget
-    pooled = kvplan.size(model, runner="pooling", **asked).budget
+    plain = kvplan.size(model, settings={"runner": "generate"}, **asked).budget
+    pooled = kvplan.size(model, settings={"runner": "pooling"}, **asked).budget
     assert plain is not None
     assert pooled is not None
     assert pooled.kv_pool_bytes >= plain.kv_pool_bytes

@@ -17,8 +17,8 @@ import kvplan
 from kvplan.architectures.config.activation_shape import Shape
 from kvplan.engines.vllm.coefficients import vllm_coefficients
 from kvplan.engines.vllm.cold_compile import compile_line
-from kvplan.engines.vllm.input_buffers import input_buffers
 from kvplan.engines.vllm.load import Load
+from kvplan.engines.vllm.memory import input_buffers
 from kvplan.engines.vllm.profile_peak import activation_peak
 from kvplan.engines.vllm.runner import V1, V2
 from kvplan.engines.vllm.sampler import flashinfer_samples, kernel_buffer, sampled, sampler_peak

@@ -141,7 +141,7 @@ def test_what_servers_printed(
         engine="sglang",
         gpu=gpu,
         tp=ranks,
-        mem_fraction_static=share,
+        settings={"mem_fraction_static": share},
         kv_cache_dtype=cache,
         weights=weights,
     )
@@ -181,7 +181,7 @@ def test_what_is_free_before_the_weights(gpu: str, ranks: int, free: str) -> Non
 def test_less_free_memory_is_less_slack() -> None:
     """The ends of the pool: a GiB more of context takes mem_fraction_static of a GiB from the pool."""
     budget = kvplan.size(
-        "qwen3-8b", engine="sglang", gpu="h100", mem_fraction_static="0.5", weights="16GiB"
+        "qwen3-8b", engine="sglang", gpu="h100", settings={"mem_fraction_static": "0.5"}, weights="16GiB"
     ).budget
     assert budget is not None
     context = next(line for line in budget.lines if line.name == "context, buffers")

@@ -17,9 +17,9 @@ from hypothesis import strategies as st
 import kvplan
 from kvplan.api.options import make_settings
 from kvplan.architectures.config.activation_shape import Shape
-from kvplan.engines.vllm.graph_memory import graph_line, graph_sums
+from kvplan.engines.vllm.graphs import graph_line, graph_sums
 from kvplan.engines.vllm.memory import kept_by_sampler
-from kvplan.engines.vllm.sampler_states import sampler_states
+from kvplan.engines.vllm.sampler import sampler_states
 from kvplan.engines.vllm.splits import buffers_of, split_bytes
 from kvplan.files.gpus.find import load_gpu
 from kvplan.model import Model

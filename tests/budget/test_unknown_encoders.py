@@ -10,7 +10,7 @@ import pytest
 
 import kvplan
 from kvplan.engines.supported import classes
-from kvplan.engines.vllm.class_roles import PREFIX_WRAPPERS
+from kvplan.engines.vllm.architectures import PREFIX_WRAPPERS
 from kvplan.engines.vllm.encoder_run import EncoderRun
 from kvplan.engines.vllm.multimodal import encoder_run, has_encoder
 from kvplan.engines.vllm.profiled import KINDS, RULES

@@ -265,7 +265,7 @@ def test_between_the_likely_and_the_safe_pool() -> None:
     ("text", "code", "exit_code"),
     [
         ("model: llama-3.1-8b\nengine: generic\ngpu: h100\n", "no-budget", 2),
-        ("model: llama-3.1-8b\nengine: llamacpp\ngpu: rtx3090\n", "no-pool", 2),
+        ("model: qwen3-8b-awq\nengine: llamacpp\ngpu: rtx3090\n", "no-pool", 2),
     ],
 )
 def test_what_kvplan_does_not_know_is_no_verdict(text: str, code: str, exit_code: int) -> None:

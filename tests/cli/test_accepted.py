@@ -23,10 +23,10 @@ MODEL = "qwen3-8b"
 def test_every_command_refuses_nvfp4_on_hopper(
     run: Run, tmp_path: Path, engine: str, gpu: str, flag: str
 ) -> None:
-    """size, plan, --compare-dtypes, check and export."""
+    """size, plan, --show formats, check and export."""
     words = (MODEL, "-e", engine, "--gpu", gpu, "--tokens", "4k")
     assert run("size", *words, "--kv-cache-dtype", "nvfp4").code in (1, 2)
-    rows = json.loads(run("size", *words, "--compare-dtypes", "--json").out)["results"]
+    rows = json.loads(run("size", *words, "--show", "formats", "--json").out)["results"]
     found = {row["settings"]["kv_cache_dtype"]: row for row in rows}
     assert found["nvfp4"].get("refusal") or found["nvfp4"].get("error")
     planned = run("plan", *words, "--kv-cache-dtype", "nvfp4")

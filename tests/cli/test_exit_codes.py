@@ -78,7 +78,7 @@ def test_1_where_more_is_asked_for_than_fits(run: Run) -> None:
         ((*LLAMA, "--kv-cache-dtype", "fp9"), "unknown-dtype", "fp8"),
         ((*LLAMA, "--usage", "batch"), "bad-setting", "server, llm"),
         ((*LLAMA, "--color", "blue"), "bad-usage", "auto, always, never"),
-        ((*LLAMA, "--ladder"), "bad-usage", "--kv-cache-memory 16GiB"),
+        ((*LLAMA, "--show", "lengths"), "bad-usage", "--kv-cache-memory 16GiB"),
         ((*LLAMA, "--speculative", "mtp"), "bad-setting", "mtp:1"),
         (("explain", "inputs/llama.json", "-e", "generic", "--tokens", "1k,2k"), "bad-usage", "one question"),
         (("list", "models", "--family", "mlaa"), "unknown-family", "mla"),
@@ -117,11 +117,13 @@ def test_70_names_the_rule_that_failed(run: Run, monkeypatch: pytest.MonkeyPatch
 
     for remembered in (base.part_terms, base.rank_terms, generic._plan):
         remembered.cache_clear()
-    monkeypatch.setattr("kvplan.families.full.kv_terms", _raise(TypeError("a width is missing")))
+    monkeypatch.setattr("kvplan.families.attention.kv_terms", _raise(TypeError("a width is missing")))
     ran = run("size", "inputs/llama.json", "-e", "generic", "-t", "777")
     assert ran.code == 70
     said = ran.err.replace("\n", " ")
-    assert re.match(r"error\[bug\]: the rule in kvplan/families/full\.py:\d+, terms +failed", said), ran.err
+    assert re.match(r"error\[bug\]: the rule in kvplan/families/attention\.py:\d+, terms +failed", said), (
+        ran.err
+    )
     assert "CONTRIBUTING.md" in said
 
 
@@ -172,9 +174,9 @@ NO = [
     ("size", "qwen3-8b", "-g", "4090", "-t", "16k,32k", "-n", "9,12"),
     ("size", "qwen3-8b", "-g", "4090,3090", "-t", "32k", "-n", "9"),
     ("size", "qwen3-8b", "llama-3.1-8b", *SHORT, "-n", "9"),
-    ("size", "qwen3-32b", *SHORT, "--compare-dtypes"),
+    ("size", "qwen3-32b", *SHORT, "--show", "formats"),
     ("size", "qwen3-8b", "-g", "4090", "-t", "8k:30,32k:2"),
-    ("size", "qwen3-32b", "-g", "4090", "--ladder"),
+    ("size", "qwen3-32b", "-g", "4090", "--show", "lengths"),
     ("size", "qwen3-8b", "--kv-cache-memory", "1GiB", "-t", "16k,32k"),
     ("explain", "qwen3-32b", "--tp", "7"),
     ("explain", "qwen3-32b", "--tp", "7", "-v"),

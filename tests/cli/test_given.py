@@ -10,7 +10,7 @@ import pytest
 from kvplan.cli.given import config_path, gather
 from kvplan.cli.options import OPTIONS, whole_number
 from kvplan.engines import ENGINES, OPTIONS_OF, OWN_OPTIONS
-from kvplan.engines.speculative import speculative
+from kvplan.engines.shared_options import speculative
 from kvplan.engines.traits import traits_of
 from kvplan.errors import KvplanError
 from kvplan.record import field_names
@@ -104,7 +104,7 @@ def test_every_option_is_a_setting_of_the_library() -> None:
         - {"engine", "speculative", "weights_from", *MEDIA}
         - set(OWN_OPTIONS)
     )
-    made = {"speculative_method", "num_speculative_tokens", "own", "media", "spread", "starts"}
+    made = {"speculative_method", "num_speculative_tokens", "own", "media", "gpus", "spread", "starts"}
     assert names | made == set(field_names(Settings))
     assert set(OWN_OPTIONS) <= {option.name for option in OPTIONS}
 

@@ -66,7 +66,7 @@ def test_a_plan_may_be_sent_as_text(run: Run) -> None:
         ("size", {"model": "--help"}, "is no model"),
         ("size", {"model": "qwen3-32b", "tokns": 5}, "did you mean tokens?"),
         ("size", {"model": "qwen3-32b", "tokens": True}, "a text or a number"),
-        ("size", {"model": "qwen3-32b", "ladder": "yes"}, "true or false"),
+        ("size", {"model": "qwen3-32b", "enforce_eager": "yes"}, "true or false"),
         ("size", {"model": "qwen3-32b", "options": [1]}, "an object"),
         ("size", {"model": "qwen3-33b"}, "did you mean"),
         ("plan", {"model": "qwen3-32b", "write": "x.yaml"}, "no option 'write'"),

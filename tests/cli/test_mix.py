@@ -107,7 +107,7 @@ def test_the_screen_and_the_code(run: Run) -> None:
     ran = run("size", "llama-3.1-8b", "--gpu", "h100", "-n", "20", "-t", "2k,8k:5,32k:1")
     assert ran.code == 0
     assert "20 requests" in ran.out
-    assert "likely and safely fit" in " ".join(ran.out.split())
+    assert "vLLM 0.33, fit." in " ".join(ran.out.split())
     ran = run("size", "llama-3.1-8b", "--gpu", "rtx-4090", "-n", "20", "-t", "2k,8k:5,32k:1", "--json")
     assert ran.code == 1
     found = json.loads(ran.out)
@@ -115,6 +115,8 @@ def test_the_screen_and_the_code(run: Run) -> None:
     assert found["likely"]["fits"] is False
     assert run("size", "llama-3.1-8b", "-n", "20", "-t", "2k,8k:5").code == 2
     assert run("size", "llama-3.1-8b", "qwen3-8b", "--gpu", "h100", "-t", "2k,8k:5").code == 2
+    shown = run("size", "llama-3.1-8b", "--gpu", "h100", "-t", "2k,8k:5", "--show", "least")
+    assert (shown.code, shown.out) == (2, "")
 
 
 def needs(model: str, engine: str, **options: Any) -> Least:
@@ -188,8 +190,10 @@ def test_one_mib_less_than_the_least_is_too_little(
 
 def test_what_keeps_the_gpus_part_from_an_answer_is_said(run: Run) -> None:
     """Not ``none``, which says that no number of GPUs is enough."""
-    ran = run("size", "qwen3-8b", "-e", "llamacpp", "-g", "h100", "-n", "4", "-t", "8k", "--show", "least")
-    assert "no pool was computed: llama.cpp loads a GGUF file" in " ".join(ran.out.split())
+    ran = run(
+        "size", "qwen3-8b-awq", "-e", "llamacpp", "-g", "h100", "-n", "4", "-t", "8k", "--show", "least"
+    )
+    assert "no pool was computed: Qwen/Qwen3-8B-AWQ is stored as awq" in " ".join(ran.out.split())
     assert "none" not in ran.out
 
 

@@ -163,22 +163,40 @@ def test_lengths_on_a_gpu_are_answered_in_requests(run: Run) -> None:
 
 
 def test_a_length_that_does_not_start_says_why(run: Run) -> None:
-    ran = run("size", "qwen3-32b", *H100, "-t", "8k,40k")
-    assert ran.code == 1
-    assert "would not serve" in ran.out
-    assert "help: --max-model-len" in ran.out
+    """Beside a length that does, each has a server of its own; alone its reason is said."""
+    both = run("size", "qwen3-32b", *H100, "-t", "8k,40k")
+    assert both.code == 0
+    rows = [row.split() for row in both.out.splitlines() if re.match(r"  +(8,192|40,960) ", row)]
+    assert [(row[0], row[2] == "0") for row in rows] == [("8,192", False), ("40,960", True)]
+    assert "each length has a server started for it" in both.out
+    alone = run("size", "qwen3-32b", *H100, "-t", "40k")
+    assert alone.code == 1
+    assert "would not serve" in alone.out
+    assert "help: --tokens" in alone.out
 
 
-@pytest.mark.parametrize("asked", [(), ("-t", "8k"), ("-t", "1"), ("--max-model-len", "40960")])
-def test_a_start_that_only_estimates_speak_against_is_likely_no(run: Run, asked: tuple[str, ...]) -> None:
-    """Whatever length is asked for: the start is of max_model_len."""
+@pytest.mark.parametrize("asked", [("-t", "8k"), ("-t", "1")])
+def test_a_server_is_started_for_the_requests_and_no_longer(run: Run, asked: tuple[str, ...]) -> None:
+    """The model's own 40,960 tokens would not start on this GPU."""
+    ran = run("size", "qwen3-8b", "-e", "vllm@0.27", "--gpu", "rtx-4090", *asked)
+    assert ran.code == 0
+    assert ran.out.startswith("Yes: ")
+    assert "started with --max-model-len" in " ".join(ran.out.split())
+
+
+@pytest.mark.parametrize("asked", [(), ("-t", "36k"), ("--max-model-len", "40960")])
+def test_a_start_that_only_estimates_speak_against_is_unlikely(run: Run, asked: tuple[str, ...]) -> None:
+    """Whatever requests are asked for: the start is of max_model_len."""
     ran = run("size", "qwen3-8b", "-e", "vllm@0.27", "--gpu", "rtx-4090", *asked)
     assert ran.code == 1
-    assert ran.out.startswith("Likely no: ")
-    assert "at most: it may start" in " ".join(ran.out.split())
+    assert ran.out.startswith("Unlikely: ")
+    words = r"It may start: the interval reaches \d\.\d\d GiB, \d\.\d\d GiB are needed"
+    assert re.search(words, " ".join(ran.out.split()))
 
 
-@pytest.mark.parametrize("asked", [("llama-3.1-8b",), ("llama-3.1-8b", "-t", "8k"), ("qwen3-8b", "-n", "2")])
+@pytest.mark.parametrize(
+    "asked", [("llama-3.1-8b",), ("llama-3.1-8b", "-t", "100k"), ("qwen3-8b", "-n", "2")]
+)
 def test_a_start_that_no_estimate_allows_is_no(run: Run, asked: tuple[str, ...]) -> None:
     ran = run("size", *asked, "--gpu", "rtx-4090")
     assert (ran.code, ran.out[:4]) == (1, "No: ")

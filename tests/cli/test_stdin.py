@@ -33,7 +33,7 @@ TEXTS = {
 }
 
 
-@pytest.mark.parametrize("command", ["check", "size", "explain", "import", "emit"])
+@pytest.mark.parametrize("command", ["check", "size", "explain", "import", "export"])
 @pytest.mark.parametrize("file", TEXTS)
 def test_standard_input_is_read_as_the_file_is(run: Run, tmp_path: Path, file: str, command: str) -> None:
     is_plan = file == "plan.yaml"
@@ -41,7 +41,7 @@ def test_standard_input_is_read_as_the_file_is(run: Run, tmp_path: Path, file: s
         return  # a plan starts nothing
     path = tmp_path / file
     path.write_text(TEXTS[file])
-    words = [command, *([] if is_plan else ["--gpu", "h100"]), *([] if command == "emit" else ["--json"])]
+    words = [command, *([] if is_plan else ["--gpu", "h100"]), *([] if command == "export" else ["--json"])]
     named, piped = run(*words, str(path)), run(*words, "-", stdin=TEXTS[file].encode())
     assert piped.code == named.code == 0, piped.err
 

@@ -43,7 +43,7 @@ def test_when_there_is_colour(choice: str, environment: dict[str, str], terminal
         SIZE,
         (*SIZE, "--kv-cache-memory", "8GiB"),
         (*SIZE, "--tokens", "1k,4k", "--requests", "1,2"),
-        (*SIZE, "--compare-dtypes"),
+        (*SIZE, "--show", "formats"),
         ("explain", "inputs/llama.json", "--engine", "generic"),
         ("list", "gpus", "h100"),
     ],

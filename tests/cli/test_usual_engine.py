@@ -152,11 +152,11 @@ def test_fits_and_size_agree(gpu: str, model: str) -> None:
     row = next((row for row in found.rows if row.model == model), None)
     smallest = "mxfp4" if model.startswith("gpt-oss") else "q3_k_m"
     sized = kvplan.size(
-        model, engine="llamacpp", gpu=gpu, tokens=8192, max_model_len=8192,
+        model, engine="llamacpp", gpu=gpu, tokens=8192,
         quantization=smallest if row is None else row.format,
     )  # fmt: skip
     hosted = [sized.settings.get(name) for name in ("layers_on_host", "expert_layers_on_host")]
     assert (row is not None) is not any(hosted)
     if row is not None:
-        assert sized.pool is not None
-        assert sized.pool.requests_that_fit == row.requests
+        assert sized.capacity is not None
+        assert sized.capacity.requests == row.requests

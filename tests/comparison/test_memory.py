@@ -203,7 +203,7 @@ def test_graphs_that_are_measured_in_shared_memory_are_not_judged() -> None:
     )
     text = vllm_log(version="0.24.0", pools=("60.00",), lines=lines)
     for gpu, judged in (("gb10", False), ("rtx-pro-6000", True)):
-        found = compare(observation=observed(text), gpu=gpu, model_runner="v1")
+        found = compare(observation=observed(text), gpu=gpu, settings={"model_runner": "v1"})
         row = found.row("cuda_graph_bytes")
         assert (row.predicted is not None) == judged
         assert row.explanation

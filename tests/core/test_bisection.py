@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kvplan.bisection import least_from, most_up_to
+from kvplan.bisection import least_below, least_from, most_up_to
 
 
 class Asked:
@@ -88,3 +88,26 @@ def test_twice_the_estimate_is_the_last_that_is_tried() -> None:
     holds = Asked(lambda number: number > 20)
     assert least_from(holds, 0, 10) is None
     assert holds.asked == [10, 11, 13, 17, 20]
+
+
+@given(last=st.integers(0, 10**6), more=st.integers(0, 10**6))
+def test_the_first_below_an_amount_that_is_enough(last: int, more: int) -> None:
+    asked = Asked(lambda number: number >= last)
+    assert least_below(asked, last + more) == last
+    assert all(0 <= number < max(1, last + more) for number in asked.asked)
+    assert len(asked.asked) <= 2 * 21
+
+
+@pytest.mark.parametrize(
+    ("least", "asked"),
+    [
+        (20, [19]),  # the amount is the least: one question
+        (19, [19, 17, 18]),
+        (5, [19, 17, 13, 5, 0, 2, 3, 4]),  # steps of 1, 2, 4, 8, then halves
+        (0, [19, 17, 13, 5, 0]),
+    ],
+)
+def test_questions_from_what_is_enough_downwards(least: int, asked: list[int]) -> None:
+    holds = Asked(lambda number: number >= least)
+    assert least_below(holds, 20) == least
+    assert holds.asked == asked

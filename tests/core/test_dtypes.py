@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from kvplan.dtypes import KV_DTYPES, Packing, kv_dtype, scalar
 from kvplan.errors import KvplanError
 from kvplan.families import FullAttention, MultiHeadLatentAttention, Storage
-from kvplan.families.compressed import RECORD_NOPE
+from kvplan.families.latent import RECORD_NOPE
 
 # One K and one V vector of 128 numbers, scales included.
 PAIR_OF_128 = {

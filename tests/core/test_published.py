@@ -43,7 +43,7 @@ from kvplan.families import (
     WindowedConvolution,
     XLstm,
 )
-from kvplan.families.compressed import RECORD_NOPE
+from kvplan.families.latent import RECORD_NOPE
 
 PLAIN = Storage()
 

@@ -92,9 +92,7 @@ def test_a_latent_is_on_every_rank(engine: str, tokens: int) -> None:
         assert (found.total.kv_bytes_per_request, found.total.kv_bytes) == (ranks * one, ranks * 3 * one)
 
 
-@pytest.mark.parametrize(
-    ("tokens", "pages", "states"), [(1000, 1, 1), (3000, 3, 2), (100_000, 97, 2)]
-)
+@pytest.mark.parametrize(("tokens", "pages", "states"), [(1000, 1, 1), (3000, 3, 2), (100_000, 97, 2)])
 def test_states_do_not_grow_with_the_request(tokens: int, pages: int, states: int) -> None:
     """Falcon-H1-34B: 72 layers with attention and a state. A page of 1,040 tokens, 2,048 bytes each, takes a
     state too. A request has the state of the block that it writes and the one at the end of the block before;

@@ -53,7 +53,11 @@ def test_gpus_are_dealt_to_replicas(
 
 def test_attention_groups_lie_inside_tensor_parallelism() -> None:
     """SGLang: eight ranks of tensor parallelism in four groups that attend to requests of their own."""
-    options: dict[str, Any] = {"tensor_parallel_size": 8, "data_parallel_size": 4, "enable_dp_attention": True}
+    options: dict[str, Any] = {
+        "tensor_parallel_size": 8,
+        "data_parallel_size": 4,
+        "enable_dp_attention": True,
+    }
     found = deployed("sglang", gpu="16xh100", requests=9, **options)
     assert (found.gpus_per_replica, found.replicas, found.pools) == (8, 2, 8)
     assert found.settings.requests == 2  # nine over eight pools

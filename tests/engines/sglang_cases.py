@@ -11,7 +11,7 @@ import zlib
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from kvplan.architectures.config.quant_file import split_quant
+from kvplan.architectures.config.view import split_quant
 from tests.packaged import packaged_cards
 from tests.recorded import record
 

@@ -74,6 +74,7 @@ _RANKS = {"data_parallel_size", "tensor_parallel_size", "gpu"}
 ASKED = {"tokens", "encoder_tokens", "requests"}
 NOT_ONE_BY_ONE = {
     "answer_tokens",
+    "gpus",  # how many replicas there are: the GPUs of a question's `gpu`
     "kv_cache_memory",
     "own",
     "media",
@@ -158,13 +159,13 @@ def test_no_stated_pool_is_larger_than_what_the_gpu_has_left(engine: str, gpu: s
 
 
 def test_blocks_beyond_the_card_are_refused() -> None:
-    found = kvplan.size("qwen3-8b", gpu="h100", tokens=100, num_gpu_blocks_override=10**6)
+    found = kvplan.size("qwen3-8b", gpu="h100", tokens=100, settings={"num_gpu_blocks_override": 10**6})
     assert found.refusal is not None
     assert found.refusal.code == "pool-too-large"
 
 
 def test_what_can_have_no_effect_is_said() -> None:
-    said = kvplan.size("qwen3-8b", tokens=100, quantization="fp8", max_loras=8).warnings
+    said = kvplan.size("qwen3-8b", tokens=100, quantization="fp8", settings={"max_loras": 8}).warnings
     assert any("max_loras" in text and "enable_lora" in text for text in said)
     assert any("quantization" in text and "--gpu" in text for text in said)
     named = kvplan.size("qwen3-8b", tokens=100, quantization="fp8", gpu="h100").warnings
@@ -174,7 +175,7 @@ def test_what_can_have_no_effect_is_said() -> None:
 @pytest.mark.parametrize("word", ["foo", "mpt", "eagle4", ""])
 def test_unknown_methods_are_refused_everywhere(word: str) -> None:
     with pytest.raises(KvplanError) as caught:
-        kvplan.size("qwen3-8b", speculative_method=word, num_speculative_tokens=5)
+        kvplan.size("qwen3-8b", settings={"speculative_method": word, "num_speculative_tokens": 5})
     assert caught.value.code == "bad-setting"
     assert caught.value.help
 

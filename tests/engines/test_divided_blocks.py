@@ -149,7 +149,7 @@ def test_sglang_divides_no_block_of_experts(attention: bool) -> None:
     assert found is not None
     assert "would be 192 on a GPU, where 128 share a scale" in found.message
     assert "--ep-size 8" in found.help
-    assert kvplan.size(minimax, ep_size=8, **more).ok
+    assert kvplan.size(minimax, settings={"ep_size": 8}, **more).ok
 
 
 def test_a_kernel_that_is_named_pads() -> None:

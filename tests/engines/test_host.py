@@ -55,7 +55,12 @@ def test_offloaded_weights_are_pinned_on_every_rank() -> None:
 
 def test_layers_without_a_gpu() -> None:
     found = kvplan.size(
-        LLAMA, engine="llamacpp", gpu="rtx-4090", quantization="q4_k_m", n_gpu_layers=30, tokens=8192
+        LLAMA,
+        engine="llamacpp",
+        gpu="rtx-4090",
+        quantization="q4_k_m",
+        settings={"n_gpu_layers": 30},
+        tokens=8192,
     )
     own = {one.name: one for one in found.host}
     (there,) = [one for one in found.devices if one.name == "host"]

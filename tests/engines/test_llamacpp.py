@@ -82,7 +82,7 @@ def test_the_window_of_four_slots_and_a_larger_batch() -> None:
 
 
 def test_the_window_of_streams_of_their_own_does_not_add_up() -> None:
-    result = kvplan.size(GPT_OSS, engine="llamacpp", tokens=8192, parallel=4)
+    result = kvplan.size(GPT_OSS, engine="llamacpp", tokens=8192, settings={"parallel": 4})
     assert result.settings["n_ctx"] == 4 * 8192
     assert result.per_gpu.kv_bytes == 12 * 2048 * 4 * (8192 + 768)
     assert result.per_gpu.kv_bytes_per_request == 12 * 2048 * (8192 + 768)
@@ -147,7 +147,7 @@ def test_cross_attention_of_t5_is_computed_anew() -> None:
 def test_without_flash_attention_every_v_is_as_wide_as_the_widest() -> None:
     config = {**GEMMA4, "num_global_key_value_heads": 2}
     with_flash = kvplan.size(config, engine="llamacpp", tokens=1024)
-    without = kvplan.size(config, engine="llamacpp", tokens=1024, flash_attn=False)
+    without = kvplan.size(config, engine="llamacpp", tokens=1024, settings={"flash_attn": False})
     assert without.per_gpu.kv_bytes - with_flash.per_gpu.kv_bytes == 8 * 1024 * 2 * (8 * 256 - 2 * 512)
 
 
@@ -174,8 +174,8 @@ def test_every_layer_has_one_device_and_the_order_is_kept(layers: int, devices: 
 
 def test_partial_offload_leaves_the_first_layers_on_the_host() -> None:
     whole = kvplan.size(DENSE, engine="llamacpp", tokens=1024)
-    part = kvplan.size(DENSE, engine="llamacpp", tokens=1024, n_gpu_layers=3)
-    none = kvplan.size(DENSE, engine="llamacpp", tokens=1024, kv_offload=False)
+    part = kvplan.size(DENSE, engine="llamacpp", tokens=1024, settings={"n_gpu_layers": 3})
+    none = kvplan.size(DENSE, engine="llamacpp", tokens=1024, settings={"kv_offload": False})
     assert part.per_gpu.kv_bytes * 2 == whole.per_gpu.kv_bytes
     assert part.settings["host_kv_bytes"] == whole.per_gpu.kv_bytes // 2
     assert (none.per_gpu.kv_bytes, none.settings["host_kv_bytes"]) == (0, whole.per_gpu.kv_bytes)
@@ -204,16 +204,14 @@ def test_too_little_memory_names_the_longest_context() -> None:
 
 
 def test_a_fixed_context_bounds_the_request() -> None:
-    result = kvplan.size(DENSE, engine="llamacpp", tokens=4096, ctx_size=4096, parallel=2)
+    result = kvplan.size(DENSE, engine="llamacpp", tokens=4096, settings={"ctx_size": 4096, "parallel": 2})
     assert result.refusal is not None
     assert result.refusal.largest_max_model_len == 2048
     unified = kvplan.size(
         DENSE,
         engine="llamacpp",
         tokens=1000,
-        ctx_size=4096,
-        parallel=8,
-        kv_unified=True,
+        settings={"ctx_size": 4096, "parallel": 8, "kv_unified": True},
         kv_cache_memory="1GiB",
     )
     assert unified.pool is not None
@@ -230,7 +228,9 @@ def test_bytes_never_fall_as_tokens_grow_and_are_bounded_by_the_padding(
     tokens: int, requests: int, more: int, unified: bool
 ) -> None:
     def size(length: int) -> int:
-        asked = kvplan.size(DENSE, engine="llamacpp", tokens=length, requests=requests, kv_unified=unified)
+        asked = kvplan.size(
+            DENSE, engine="llamacpp", tokens=length, requests=requests, settings={"kv_unified": unified}
+        )
         return asked.per_gpu.kv_bytes
 
     per_token = 4 * 2 * 4 * 64 * 2
@@ -277,7 +277,7 @@ def test_a_head_must_be_whole_blocks() -> None:
 
 def test_a_latent_has_one_type() -> None:
     with pytest.raises(KvplanError) as caught:
-        kvplan.size("deepseek-v3", engine="llamacpp", tokens=100, cache_type_k="q8_0")
+        kvplan.size("deepseek-v3", engine="llamacpp", tokens=100, settings={"cache_type_k": "q8_0"})
     assert "use q8_0 for both" in caught.value.help
 
 

@@ -137,7 +137,7 @@ def test_host_memory_holds_what_fits_in_it(
         large(path)
     options: dict[str, Any] = {"gpu": "rtx-4090", "kv_offload": False, "host_memory": gib * GIB}
     result = kvplan.size(str(path), tokens=tokens, **options)
-    free = kvplan.size(str(path), tokens=tokens, gpu="rtx-4090", kv_offload=False)
+    free = kvplan.size(str(path), tokens=tokens, gpu="rtx-4090", settings={"kv_offload": False})
     one, embedding = free.settings["host_kv_bytes"], free.devices[-1].weights_bytes
     assert embedding
     if one + embedding > gib * GIB:
@@ -165,7 +165,7 @@ def test_the_layers_left_on_the_host_need_room_there_too(tmp_path: Path) -> None
 
 def test_host_memory_belongs_to_llamacpp() -> None:
     with pytest.raises(KvplanError, match="no option host_memory"):
-        kvplan.size("llama-3.1-8b", engine="vllm", gpu="h100", host_memory="64GiB")
+        kvplan.size("llama-3.1-8b", engine="vllm", gpu="h100", settings={"host_memory": "64GiB"})
 
 
 @pytest.mark.parametrize("requests", [1, 2, 5])

@@ -55,7 +55,7 @@ def test_bad_values_say_what_is_expected(kind: str, given: object) -> None:
 
 def test_an_engine_is_not_told_what_it_does_not_know() -> None:
     with pytest.raises(KvplanError) as caught:
-        kvplan.size(DENSE, engine="vllm", tokens=10, ubatch_size=512)
+        kvplan.size(DENSE, engine="vllm", tokens=10, settings={"ubatch_size": 512})
     assert caught.value.code == "unknown-option"
     assert caught.value.help == ("it belongs to --engine llamacpp",)
 

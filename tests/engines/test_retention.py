@@ -56,7 +56,7 @@ def test_trtllm_admits_with_window_and_chunk(memory: int, tokens: int, window: i
     """getRemainingBlocksToCompletion: min(tokens, window + min(max_num_tokens, max_input_len - window))."""
     result = size(
         engine="trtllm", tokens=tokens, kv_cache_memory=memory, kv_retention=f"window:{window}",
-        max_num_batched_tokens=2048, max_num_seqs=10**6,
+        max_num_batched_tokens=2048, max_num_seqs=10**6, max_model_len=131_072,
     )  # fmt: skip
     blocks = memory // TOKEN // 32
     if result.pool is None:
@@ -64,7 +64,8 @@ def test_trtllm_admits_with_window_and_chunk(memory: int, tokens: int, window: i
         return
     charged = -(-min(tokens, window + 2048) // 32)
     assert result.pool.requests_that_fit == blocks // charged
-    assert result.per_gpu.kv_bytes == TOKEN * 32 * min(-(-tokens // 32), -(-window // 32) + 1)
+    held = result.per_gpu.kv_bytes_per_request
+    assert held == TOKEN * 32 * min(-(-tokens // 32), -(-window // 32) + 1)
 
 
 def test_trtllm_serves_requests_longer_than_the_window() -> None:

@@ -337,7 +337,7 @@ def test_the_last_stages_take_the_remainder() -> None:
 
 
 def test_running_requests_and_their_table() -> None:
-    result = ask(DENSE, tokens=100, kv_cache_memory=PER_TOKEN * 100_000)
+    result = ask(DENSE, tokens=100, kv_cache_memory=PER_TOKEN * 100_000, max_model_len=8192)
     assert result.settings["max_running_requests"] == 4096
     assert result.settings["req_to_token_bytes"] == 4 * 4097 * (8192 + 4)
     few = ask(DENSE, tokens=100, kv_cache_memory=PER_TOKEN * 1000)
@@ -371,7 +371,7 @@ def test_context_parallel_ranks_widen_the_pool() -> None:
 @given(tokens=st.integers(0, 30_000), more=st.integers(0, 3000), page=st.sampled_from([1, 16, 64, 256]))
 def test_bytes_never_fall_and_rounding_is_a_page(tokens: int, more: int, page: int) -> None:
     def size(length: int) -> int:
-        return ask(GPT_OSS, tokens=length, block_size=page).per_gpu.kv_bytes
+        return ask(GPT_OSS, tokens=length, block_size=page).per_gpu.kv_bytes_per_request
 
     assert size(tokens) <= size(tokens + more)
     full = 12 * 2048
@@ -480,7 +480,9 @@ def test_without_graphs_more_memory_is_static() -> None:
 
 
 def test_prompts_that_are_not_divided() -> None:
-    found = kvplan.size("qwen3-1.7b", engine="sglang", gpu="a100-sxm-80gb", chunked_prefill_size=-1)
+    found = kvplan.size(
+        "qwen3-1.7b", engine="sglang", gpu="a100-sxm-80gb", settings={"chunked_prefill_size": -1}
+    )
     assert found.settings["chunked_prefill_size"] == -1
     assert float(found.settings["mem_fraction_static"]) < 0.7
 

@@ -23,7 +23,9 @@ LLAMA_8B = {
 
 
 def line_of(**options: Any) -> BudgetLine:
-    result = kvplan.size("llama-3.1-8b", engine="sglang", gpu="h100", enable_lora=True, **options)
+    result = kvplan.size(
+        "llama-3.1-8b", engine="sglang", gpu="h100", settings={"enable_lora": True}, **options
+    )
     assert result.budget is not None, result.warnings
     (line,) = (line for line in result.budget.lines if line.name == "LoRA adapters")
     return line
@@ -73,7 +75,10 @@ def test_refusals() -> None:
         line_of(max_lora_rank=16, lora_target_modules="all,q_proj")
     for model in ("deepseek-v2-lite", "qwen3-30b-a3b", "qwen3.5-27b"):
         result = kvplan.size(
-            model, engine="sglang", gpu="h100", enable_lora=True, max_lora_rank=16, lora_target_modules=LINEAR
+            model,
+            engine="sglang",
+            gpu="h100",
+            settings={"enable_lora": True, "max_lora_rank": 16, "lora_target_modules": LINEAR},
         )
         assert result.budget is None
         assert any("adapters" in text for text in result.warnings), result.warnings
@@ -81,8 +86,6 @@ def test_refusals() -> None:
         "llama-3.1-8b",
         engine="sglang",
         gpu="h100",
-        enable_lora=True,
-        max_lora_rank=16,
-        lora_target_modules="wq",
+        settings={"enable_lora": True, "max_lora_rank": 16, "lora_target_modules": "wq"},
     )
     assert strange.budget is None

@@ -132,6 +132,8 @@ def test_a_server_of_one_role_keeps_memory_for_that_alone(role: str, reserved: f
     ],
 )
 def test_what_a_role_changes_besides_is_said(model: str, engine: str, role: str, said: bool) -> None:
-    result = kvplan.size(model, engine=engine, tp=8, gpu=H200, tokens=1024, disaggregation_mode=role)
+    result = kvplan.size(
+        model, engine=engine, tp=8, gpu=H200, tokens=1024, settings={"disaggregation_mode": role}
+    )
     assert any(text.startswith("not counted: what --disaggregation-mode") for text in result.warnings) is said
     assert read(f"--disaggregation-mode {role}").serve == {"disaggregation_mode": role}

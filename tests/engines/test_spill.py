@@ -234,7 +234,7 @@ def test_the_planner_does_not_promise_a_speed_or_host_memory_that_is_not_there()
     asked: dict[str, Any] = {"engine": "llamacpp", "gpu": "1xrtx-4090", "tokens": 8192}
     assert kvplan.plan(DENSE, tpot=1, **asked).best is None
     assert kvplan.plan(DENSE, host_memory="8GiB", **asked).best is None
-    assert kvplan.plan(DENSE, n_gpu_layers=99, **asked).best is None
+    assert kvplan.plan(DENSE, settings={"n_gpu_layers": 99}, **asked).best is None
 
 
 def test_fits_lists_what_the_host_takes_where_it_is_told_how_much() -> None:

@@ -84,7 +84,7 @@ def test_at_most_as_many_as_it_takes_at_once() -> None:
         ("deepseek-v3", {}, "mla"),
         ("qwen3-next-80b-a3b", {}, "gated_delta_net"),
         (LLAMA, {"tp": 16}, "does not divide"),
-        (LLAMA, {"kv_cache_memory": GIB, "tokens": 100_000}, "does not fit"),
+        (LLAMA, {"kv_cache_memory": GIB, "tokens": 100_000}, "max_total_tokens 100,000 is more than 8,192"),
         (LLAMA, {"kv_cache_memory": GIB, "max_model_len": 1000}, "max_total_tokens"),
         ("phi-3-mini-4k", {"kv_cache_dtype": "fp8"}, "no fp8 cache"),
     ],

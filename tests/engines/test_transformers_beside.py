@@ -86,7 +86,7 @@ def test_static_caches() -> None:
             max_model_len=64,
             requests=2,
             dtype="bfloat16",
-            cache_implementation="static",
+            settings={"cache_implementation": "static"},
         )
         if result.per_gpu.kv_bytes != measured["bytes"]:
             wrong.append(

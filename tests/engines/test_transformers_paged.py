@@ -167,7 +167,7 @@ def test_a_pool_of_whole_sectors_in_a_stated_memory() -> None:
 
 
 def test_a_stated_number_of_blocks_is_the_library_s() -> None:
-    found = kvplan.size("gemma-3-12b", tokens=4096, num_gpu_blocks_override=500, **ONE)
+    found = kvplan.size("gemma-3-12b", tokens=4096, settings={"num_gpu_blocks_override": 500}, **ONE)
     assert found.pool is not None
     assert found.settings["num_sectors"] == found.pool.num_blocks
     assert abs(found.settings["num_blocks"] - 500) < 5
@@ -176,7 +176,9 @@ def test_a_stated_number_of_blocks_is_the_library_s() -> None:
 def test_a_gpu_is_divided_and_flash_needs_no_masks() -> None:
     pools = []
     for attention in ("sdpa", "flash_attention_2"):
-        found = kvplan.size("qwen3-8b", tokens=8192, gpu="h100", attn_implementation=attention, **ONE)
+        found = kvplan.size(
+            "qwen3-8b", tokens=8192, gpu="h100", settings={"attn_implementation": attention}, **ONE
+        )
         budget = found.budget
         assert budget is not None
         assert budget.kv_pool_low_bytes < budget.kv_pool_bytes < budget.kv_pool_high_bytes
@@ -213,7 +215,7 @@ def test_small_pages_and_two_caches_are_refused() -> None:
     with pytest.raises(KvplanError, match="page_size is 2"):
         kvplan.size("qwen3-8b", tokens=100, block_size=2, **ONE)
     with pytest.raises(KvplanError, match="a cache of its own"):
-        kvplan.size("qwen3-8b", tokens=100, cache_implementation="static", **ONE)
+        kvplan.size("qwen3-8b", tokens=100, settings={"cache_implementation": "static"}, **ONE)
 
 
 def test_no_request_is_more_than_the_pool_and_more_memory_never_holds_fewer() -> None:

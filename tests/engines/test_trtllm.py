@@ -85,7 +85,7 @@ def test_pools_share_the_memory_equally() -> None:
     blocks = memory // 2 // HALF // 32
     assert (result.pool.num_blocks, result.pool.kv_tokens) == (blocks, blocks * 32)
     assert [(group.kind, group.layers) for group in result.pool.groups] == [("window", 12), ("full", 12)]
-    assert result.per_gpu.kv_bytes == HALF * (4096 + 5 * 32)
+    assert result.per_gpu.kv_bytes_per_request == HALF * (4096 + 5 * 32)
     shared = ask(
         WINDOWS,
         tokens=4096,
@@ -112,7 +112,13 @@ def test_windows_shrink_with_the_pool() -> None:
 @pytest.mark.parametrize("shares", ["1", "0.5,0.6", "0.2,0.3,0.5"])
 def test_shares_must_make_one(shares: str) -> None:
     with pytest.raises(KvplanError, match="window_size_shares"):
-        ask(WINDOWS, tokens=100, max_attention_window="128,131072", window_size_shares=shares)
+        ask(
+            WINDOWS,
+            tokens=100,
+            max_model_len=131072,
+            max_attention_window="128,131072",
+            window_size_shares=shares,
+        )
 
 
 # States.
@@ -128,7 +134,7 @@ def test_state_slots_come_first() -> None:
     assert result.pool is not None
     assert result.pool.num_blocks == (memory - 64 * slot) // (12 * 2 * 256 * 2) // 32
     snapshots = ask("qwen3-next-80b-a3b", tp=2, tokens=8192, max_num_seqs=64, mamba_state_cache_interval=256)
-    assert snapshots.per_gpu.kv_bytes == 8192 * 12 * 2 * 256 * 2 + slot * (1 + 8192 // 256)
+    assert snapshots.per_gpu.kv_bytes_per_request == 8192 * 12 * 2 * 256 * 2 + slot * (1 + 8192 // 256)
 
 
 def test_two_thousand_slots_are_too_many() -> None:
@@ -150,14 +156,16 @@ def test_two_thousand_slots_are_too_many() -> None:
 def test_bytes_never_fall_and_rounding_is_a_block(tokens: int, more: int, window: str | None) -> None:
     longer = min(tokens + more, 131072)
     one, two = (ask(WINDOWS, tokens=count, max_attention_window=window) for count in (tokens, longer))
-    assert one.per_gpu.kv_bytes <= two.per_gpu.kv_bytes
+    assert one.per_gpu.kv_bytes_per_request <= two.per_gpu.kv_bytes_per_request
     least = HALF * (tokens + (tokens if window is None else min(tokens, 128)))
-    assert 0 <= one.per_gpu.kv_bytes - least < HALF * 2 * 64
+    assert 0 <= one.per_gpu.kv_bytes_per_request - least < HALF * 2 * 64
 
 
 @given(memory=st.integers(2**26, 2**36), window=st.sampled_from([None, "128,131072"]))
 def test_pools_stay_within_the_memory(memory: int, window: str | None) -> None:
-    result = ask(WINDOWS, tokens=32, kv_cache_memory=memory, max_attention_window=window)
+    result = ask(
+        WINDOWS, tokens=32, max_model_len=131072, kv_cache_memory=memory, max_attention_window=window
+    )
     if result.pool is not None:
         pools = 1 if window is None else 2
         assert result.pool.num_blocks * result.pool.bytes_per_block * pools <= memory

@@ -19,7 +19,7 @@ BOTH = "128,131072"
 
 
 def ask(model: Any, **options: Any) -> SizeResult:
-    return kvplan.size(model, engine="trtllm", use_kv_cache_manager_v2=True, **options)
+    return kvplan.size(model, engine="trtllm", settings={"use_kv_cache_manager_v2": True}, **options)
 
 
 @pytest.mark.parametrize(
@@ -67,7 +67,11 @@ def test_windows_whose_blocks_are_alike_share_one_pool() -> None:
     windowed = -(-tokens // 32) - (tokens + 1 - 128) // 32
     assert pool.requests_that_fit == blocks // (tokens // 32 + windowed)
     first = kvplan.size(
-        WINDOWS, engine="trtllm", tokens=tokens, kv_cache_memory=memory, max_attention_window=BOTH
+        WINDOWS,
+        engine="trtllm",
+        tokens=tokens,
+        kv_cache_memory=memory,
+        settings={"max_attention_window": BOTH},
     ).pool
     assert first is not None
     assert pool.requests_that_fit > 1.8 * first.requests_that_fit

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 import kvplan
-from kvplan.engines.vllm.backend_rows import backend_rows, read_rows, row_of, rows_text
+from kvplan.engines.vllm.backend_table import backend_rows, read_rows, row_of, rows_text
 from kvplan.errors import KvplanError
 from tests.engines.vllm_backend_cases import RELEASES, backend_cases
 from tests.engines.vllm_cases import GIB
@@ -87,12 +87,14 @@ def test_index_keys_in_mxfp4_take_their_own_pages() -> None:
     asked: dict[str, Any] = {"gpu": gpu_of("b200"), "kv_cache_memory": 24 * GIB, "kv_cache_dtype": "fp8"}
     for word, blocks, size in (("auto", 90382, 285120), ("mxfp4", 98328, 262080)):
         pool = kvplan.size(
-            config, engine="vllm@0.32", tensor_parallel_size=4, indexer_kv_dtype=word, **asked
+            config, engine="vllm@0.32", tensor_parallel_size=4, settings={"indexer_kv_dtype": word}, **asked
         ).pool
         assert pool is not None
         assert (pool.num_blocks, pool.bytes_per_block) == (blocks, size)
     older = [
-        kvplan.size(config, engine="vllm@0.26", tensor_parallel_size=4, indexer_kv_dtype=word, **asked).pool
+        kvplan.size(
+            config, engine="vllm@0.26", tensor_parallel_size=4, settings={"indexer_kv_dtype": word}, **asked
+        ).pool
         for word in ("fp8", "mxfp4")
     ]
     assert older[0] == older[1]
@@ -101,10 +103,12 @@ def test_index_keys_in_mxfp4_take_their_own_pages() -> None:
 def test_index_keys_in_mxfp4_need_their_gpus() -> None:
     for gpu, served in (("b200-sxm-180gb", True), ("mi355x-288gb", True), ("h200-sxm-141gb", False)):
         found = kvplan.size("deepseek-v4-flash", engine="vllm@0.33", gpu=gpu, tensor_parallel_size=8,
-                            max_model_len=8192, indexer_kv_dtype="mxfp4").refusal  # fmt: skip
+                            max_model_len=8192, settings={"indexer_kv_dtype": "mxfp4"}).refusal  # fmt: skip
         assert (found is None) == served
     with pytest.raises(KvplanError, match="not known"):
-        kvplan.size("deepseek-v3.2", engine="vllm@0.33", gpu="b200-sxm-180gb", indexer_kv_dtype="mxfp4")
+        kvplan.size(
+            "deepseek-v3.2", engine="vllm@0.33", gpu="b200-sxm-180gb", settings={"indexer_kv_dtype": "mxfp4"}
+        )
 
 
 @pytest.mark.parametrize(

@@ -71,9 +71,11 @@ def check(name: str, answer: dict[str, Any]) -> None:
         engine="vllm@0.32",
         gpu=gpu_of("h100"),
         kv_cache_memory=MEMORY,
-        speculative_model=asked["draft"],
-        speculative_method=speculative["method"],
-        num_speculative_tokens=speculative["num_speculative_tokens"],
+        settings={
+            "speculative_model": asked["draft"],
+            "speculative_method": speculative["method"],
+            "num_speculative_tokens": speculative["num_speculative_tokens"],
+        },
         **args,
     )
     assert figures(result) == answer
@@ -115,7 +117,9 @@ def test_live() -> None:
 def test_a_line_of_the_budget_that_the_pool_lacks() -> None:
     asked: dict[str, Any] = {"engine": "vllm@0.32", "gpu": "h100", "compile_cache": "warm"}
     plain = kvplan.size("llama-3.1-8b", **asked)
-    lora = kvplan.size("llama-3.1-8b", **asked, enable_lora=True, max_loras=4, max_lora_rank=64)
+    lora = kvplan.size(
+        "llama-3.1-8b", **asked, settings={"enable_lora": True, "max_loras": 4, "max_lora_rank": 64}
+    )
     assert plain.budget is not None
     assert lora.budget is not None
     (line,) = (line for line in lora.budget.lines if line.name == "LoRA adapters")
@@ -136,16 +140,19 @@ def test_refusals() -> None:
         ("llama-3.1-8b", {"fully_sharded_loras": True, "max_lora_rank": 8, "tp": 16}, "cannot be divided"),
     )
     for model, options, words in cases:
-        result = kvplan.size(model, gpu="h100", enable_lora=True, **options)
+        result = kvplan.size(model, gpu="h100", settings={"enable_lora": True}, **options)
         assert result.refusal is not None
         assert words in result.refusal.message
     with pytest.raises(KvplanError, match="max_lora_rank is 48"):
-        kvplan.size("llama-3.1-8b", enable_lora=True, max_lora_rank=48)
-    unknown = kvplan.size("gpt2", gpu="h100", enable_lora=True)
+        kvplan.size("llama-3.1-8b", settings={"enable_lora": True, "max_lora_rank": 48})
+    unknown = kvplan.size("gpt2", gpu="h100", settings={"enable_lora": True})
     assert unknown.budget is None
     assert any("is not known" in text for text in unknown.warnings)
     for model, release in (("llama-3.1-8b", "0.19"), ("qwen3-30b-a3b", "0.29")):
-        assert kvplan.size(model, engine=f"vllm@{release}", gpu="h100", enable_lora=True).budget is None
+        assert (
+            kvplan.size(model, engine=f"vllm@{release}", gpu="h100", settings={"enable_lora": True}).budget
+            is None
+        )
 
 
 def test_more_of_everything_takes_more() -> None:

@@ -190,7 +190,11 @@ def test_the_line_of_the_budget(model: str, tp: int, expected: int) -> None:
     """Parameters of vLLM 0.32's own module on one rank."""
     plain = kvplan.size(model, engine="vllm@0.32", gpu="h200", tp=tp)
     drafted = kvplan.size(
-        model, engine="vllm@0.32", gpu="h200", tp=tp, speculative_method="mtp", num_speculative_tokens=1
+        model,
+        engine="vllm@0.32",
+        gpu="h200",
+        tp=tp,
+        settings={"speculative_method": "mtp", "num_speculative_tokens": 1},
     )
     assert drafted.budget is not None
     assert plain.budget is not None
@@ -203,7 +207,10 @@ def test_the_line_of_the_budget(model: str, tp: int, expected: int) -> None:
 def test_vllm_refuses_modules_that_it_does_not_build() -> None:
     for name in ("minimax-m2",):
         refused = kvplan.size(
-            name, engine="vllm@0.32", speculative_method="mtp", num_speculative_tokens=1, tp=4
+            name,
+            engine="vllm@0.32",
+            settings={"speculative_method": "mtp", "num_speculative_tokens": 1},
+            tp=4,
         )
         assert refused.refusal is not None
     built = replace(PREDICTION["exaone4"])

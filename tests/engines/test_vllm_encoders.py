@@ -173,7 +173,7 @@ def test_data_leaves_it_whole_on_every_rank(card: str) -> None:
             gpu="8xb200",
             engine="vllm@0.33",
             tensor_parallel_size=8,
-            mm_encoder_tp_mode=mode,
+            settings={"mm_encoder_tp_mode": mode},
         )
         assert found.budget is not None
         weights.append(next(line.bytes for line in found.budget.lines if line.name == "weights"))

@@ -10,8 +10,7 @@ from dataclasses import replace
 
 import pytest
 
-from kvplan.engines.vllm.group import CannotGroupError, Group, block_bytes
-from kvplan.engines.vllm.grouping import make_groups
+from kvplan.engines.vllm.grouping import CannotGroupError, Group, block_bytes, make_groups
 from kvplan.engines.vllm.specs import Spec, SpecKind
 from kvplan.engines.vllm.versions import rules_of
 

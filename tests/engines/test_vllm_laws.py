@@ -47,6 +47,7 @@ def test_a_window_stops_growing(window: int, more: int) -> None:
     full = window - 1 + 2 * 8192
     at_limit, beyond = size(model, tokens=full), size(model, tokens=full + more)
     assert at_limit.per_gpu.kv_bytes_per_request == beyond.per_gpu.kv_bytes_per_request
+    assert at_limit.per_gpu.reserved == beyond.per_gpu.reserved
     assert beyond.per_gpu.bytes_per_token == 0
 
 
@@ -63,7 +64,7 @@ def test_rounding_is_less_than_a_block(name: str, tokens: int) -> None:
     result = size(MODELS[name], tokens=tokens, kv_cache_memory=GIB)
     assert result.pool is not None
     exact = result.per_gpu.bytes_per_token * tokens
-    over = result.per_gpu.kv_bytes_per_request - exact
+    over = result.per_gpu.reserved - exact
     assert 0 <= over < result.pool.bytes_per_block
 
 
@@ -75,8 +76,8 @@ def test_blocks_lie_within_the_memory(name: str, memory: int) -> None:
         return
     pool = result.pool
     assert pool.num_blocks * pool.bytes_per_block <= memory < (pool.num_blocks + 1) * pool.bytes_per_block
-    held = result.per_gpu.kv_bytes_per_request
-    assert pool.requests_that_fit == (pool.num_blocks - 1) * pool.bytes_per_block // held
+    counted = result.per_gpu.reserved
+    assert pool.requests_that_fit == (pool.num_blocks - 1) * pool.bytes_per_block // counted
     assert pool.max_requests == min(pool.requests_that_fit, pool.max_num_seqs)
 
 
@@ -110,8 +111,15 @@ def test_groups_hold_every_layer_once(windows: int, full: int, stages: int) -> N
 def test_a_replica_is_the_sum_of_its_ranks(name: str) -> None:
     result = size(MODELS[name], tensor_parallel_size=2, requests=3)
     if result.refusal is None:
-        assert result.total.kv_bytes_per_request == 2 * result.per_gpu.kv_bytes_per_request
-        assert result.per_gpu.kv_bytes == 3 * result.per_gpu.kv_bytes_per_request
+        one = result.per_gpu.kv_bytes_per_request
+        assert result.total.kv_bytes_per_request == 2 * one
+        assert result.total.kv_bytes == 2 * result.per_gpu.kv_bytes
+        # Of three requests one at most is being read; those that answer hold less than they come to.
+        assert (
+            result.per_gpu.at_prompt
+            <= result.per_gpu.kv_bytes
+            <= 2 * one + max(one, result.per_gpu.at_prompt)
+        )
 
 
 def test_growth_is_exact() -> None:

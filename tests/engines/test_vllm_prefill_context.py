@@ -76,7 +76,13 @@ def test_dense_mla_runs_with_graphs() -> None:
 
 def test_no_pool_is_claimed_of_a_gpu() -> None:
     found = kvplan.size(
-        SPARSE, engine="vllm@0.32", gpu="8xh200", tp=4, prefill_context_parallel_size=2, tokens=4096, **EAGER
+        SPARSE,
+        engine="vllm@0.32",
+        gpu="8xh200",
+        tp=4,
+        settings={"prefill_context_parallel_size": 2},
+        tokens=4096,
+        **EAGER,
     )
     assert found.pool is None
     assert any("prefill-context-parallel" in text for text in found.warnings)
@@ -96,7 +102,12 @@ def test_gpus_of_a_plan(tmp_path: Any) -> None:
 def test_gpus_that_are_named_are_shared_out() -> None:
     """8xh200 with two PCP ranks: tensor parallelism over four."""
     found = kvplan.size(
-        SPARSE, engine="vllm@0.32", gpu="8xh200", prefill_context_parallel_size=2, tokens=4096, **EAGER
+        SPARSE,
+        engine="vllm@0.32",
+        gpu="8xh200",
+        settings={"prefill_context_parallel_size": 2},
+        tokens=4096,
+        **EAGER,
     )
     assert found.settings["tensor_parallel_size"] == 4
 

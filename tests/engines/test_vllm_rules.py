@@ -92,7 +92,7 @@ def test_no_hybrid_groups_in_0_8() -> None:
     ],
 )
 def test_batch_defaults(card: str, usage: str, memory: int | None, expected: tuple[int, int]) -> None:
-    settings = kvplan.size(LLAMA, gpu=gpu_of(card, memory), usage=usage).settings
+    settings = kvplan.size(LLAMA, gpu=gpu_of(card, memory), settings={"usage": usage}).settings
     assert (settings["max_num_batched_tokens"], settings["max_num_seqs"]) == expected
 
 

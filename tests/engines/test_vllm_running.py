@@ -15,9 +15,8 @@ from hypothesis import strategies as st
 
 import kvplan
 from kvplan.engines.vllm.burst import MOST_WORK
-from kvplan.engines.vllm.fitting import MOST_SEARCHED, most_running
 from kvplan.engines.vllm.holding import CHUNK, FIXED, FULL, STATE, WINDOW, Holding, Steps, Table
-from kvplan.engines.vllm.needs import Run
+from kvplan.engines.vllm.needs import MOST_SEARCHED, Run, most_running
 from kvplan.engines.vllm.running import more_in_flight, most_settled
 from scripts.record_vllm_running import answered, asked_of
 from tests.engines.vllm_running_cases import Setting, answer_of

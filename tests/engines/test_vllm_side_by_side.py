@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from kvplan.engines.vllm.group import CannotGroupError
+from kvplan.engines.vllm.grouping import CannotGroupError
 from kvplan.engines.vllm.side_by_side import are_pooled, pooled_groups, tuple_groups
 from kvplan.engines.vllm.specs import Spec, SpecKind
 from kvplan.engines.vllm.versions import rules_of

@@ -8,7 +8,7 @@ from importlib.metadata import version
 from types import SimpleNamespace
 from typing import Any
 
-from kvplan.architectures.config.quant_file import split_quant
+from kvplan.architectures.config.view import split_quant
 from kvplan.engines.transformers.paged import Paged
 from kvplan.engines.transformers.sectors import Batch, Geometry
 from kvplan.model import Model

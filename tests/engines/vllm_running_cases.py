@@ -243,7 +243,10 @@ def beside() -> list[Setting]:
     for name, card, method, drafts, more in _DRAFTS:
         speculation = {"speculative_method": method, "num_speculative_tokens": drafts}
         found.append(Setting(f"drafts-{name}", card, {**_SHORT, **speculation, **more}))
-    found += [Setting(f"speech{name}", "whisper-large-v3", {"tokens": 448, **more}) for name, more in _SPEECH]
+    found += [
+        Setting(f"speech{name}", "whisper-large-v3", {"tokens": 448, "max_model_len": 448, **more})
+        for name, more in _SPEECH
+    ]
     for name, card, more, shapes, prefix in _MIXES:
         options = {**_SHORT, "max_num_batched_tokens": 8192, **more}
         found.append(Setting(f"mix-{name}", card, options, shapes, prefix))

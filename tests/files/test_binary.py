@@ -6,6 +6,7 @@ import gzip
 import io
 import pickle
 import tarfile
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -34,7 +35,7 @@ FILES = {
     "elf": b"\x7fELF\x02\x01\x01" + b"\0" * 400,
     "pickle": pickle.dumps({"a": [0.5] * 50}) + b"\0" * 8,
 }
-READERS = {
+READERS: dict[str, tuple[str, Callable[[Path], object]]] = {
     "a model": ("x.json", lambda path: open_model(str(path))),
     "a card": ("x.yaml", lambda path: open_model(str(path))),
     "a GPU": ("x.yaml", load_gpu_file),

@@ -8,13 +8,13 @@ from typing import Any
 
 import pytest
 
-from kvplan.architectures.config.quant_file import split_quant
-from kvplan.architectures.config.subset import Watched, size_relevant
+from kvplan.architectures.config.view import split_quant
 from kvplan.architectures.inventory import inventory_of
 from kvplan.errors import KvplanError
-from kvplan.files.cards.config import CardConfig, changed_keys, config_lines
+from kvplan.files.cards.card import CardConfig, changed_keys, config_lines
 from kvplan.files.cards.lint import lint
 from kvplan.files.datafiles import data_dir
+from scripts.config_subset import Watched, size_relevant
 from tests.packaged import packaged_cards
 from tests.recorded import config_names, config_of
 

@@ -7,7 +7,7 @@ from functools import cache
 
 import pytest
 
-from kvplan.architectures.config.quant_file import split_quant
+from kvplan.architectures.config.view import split_quant
 from kvplan.architectures.inventory import inventory_of
 from kvplan.dtypes import BFLOAT16
 from kvplan.errors import KvplanError

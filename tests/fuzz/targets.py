@@ -264,8 +264,8 @@ COMMANDS = (
 FLAGS = (
     "--tokens", "-t", "-n", "--requests", "--gpu", "-g", "--engine", "--tp", "--pp", "--dp", "--dcp",
     "--json",
-    "--kv-cache-dtype", "--kv-cache-memory", "--ladder", "--weights", "--max-model-len", "--color=always",
-    "--env",
+    "--kv-cache-dtype", "--kv-cache-memory", "--show=lengths", "--show", "--weights", "--max-model-len",
+    "--color=always", "--env",
     "--speculative", "--dry-run", "--format", "--to", "--objective", "--top", "--pool", "--tpot", "--fleet",
     "--block-size", "--images", "--image-size", "--output", "--no-such", "-v", "--help", "--version", "--",
     "-",

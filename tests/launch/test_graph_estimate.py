@@ -38,7 +38,7 @@ def test_the_variable_is_read(word: str, read: bool | None, named: bool) -> None
 
 def test_graphs_that_are_not_estimated_leave_the_pool_and_are_named() -> None:
     counted = kvplan.size("qwen3-8b", **ASKED)
-    beside = kvplan.size("qwen3-8b", estimate_cudagraphs=False, **ASKED)
+    beside = kvplan.size("qwen3-8b", settings={"estimate_cudagraphs": False}, **ASKED)
     assert counted.budget is not None
     assert beside.budget is not None
     (graphs,) = [line.bytes for line in counted.budget.lines if line.name == "CUDA graphs"]
@@ -48,7 +48,7 @@ def test_graphs_that_are_not_estimated_leave_the_pool_and_are_named() -> None:
 
 
 def test_a_start_without_graphs_has_nothing_beside_the_share() -> None:
-    eager = kvplan.size("qwen3-8b", estimate_cudagraphs=False, enforce_eager=True, **ASKED)
+    eager = kvplan.size("qwen3-8b", settings={"estimate_cudagraphs": False}, enforce_eager=True, **ASKED)
     assert not [text for text in eager.warnings if "beside the share" in text]
 
 

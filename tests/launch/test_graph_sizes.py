@@ -62,7 +62,9 @@ def test_as_many_as_are_asked_for(sizes: set[int], tokens: int, seqs: int) -> No
 
 def test_fewer_graphs_leave_more_for_the_cache() -> None:
     plain, few = (
-        kvplan.size("qwen3-8b", engine="vllm@0.30", gpu="h100", cudagraph_capture_sizes=sizes).pool
+        kvplan.size(
+            "qwen3-8b", engine="vllm@0.30", gpu="h100", settings={"cudagraph_capture_sizes": sizes}
+        ).pool
         for sizes in (None, "1,2,4,8")
     )
     assert plain is not None

@@ -115,7 +115,10 @@ def test_the_number_of_gpus_counts_for_an_engine_that_takes_all_it_sees() -> Non
 def test_a_server_s_context_is_the_length_of_a_request_where_none_is_given() -> None:
     """A slot's length: not the model's own, which no slot holds."""
     found = kvplan.size(
-        "bartowski/Llama-3.2-3B-Instruct-GGUF", gpu="rtx-3090", engine="llamacpp", ctx_size=16384, parallel=2
+        "bartowski/Llama-3.2-3B-Instruct-GGUF",
+        gpu="rtx-3090",
+        engine="llamacpp",
+        settings={"ctx_size": 16384, "parallel": 2},
     )
     assert found.refusal is None
     assert found.request.tokens == 8192

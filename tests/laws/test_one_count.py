@@ -49,6 +49,8 @@ def _of_answer(answer: dict[str, Any]) -> Figures:
         "safe pool": budget and budget["kv_pool_low_bytes"],
         "blocks": pool and pool["num_blocks"],
         "requests": pool and pool["max_running"],
+        "all requests": pool and answer["capacity"] and answer["capacity"]["requests"],
+        "all safe requests": pool and answer["capacity"] and answer["capacity"]["safe_requests"],
         "bytes": answer["per_gpu"]["kv_bytes_per_request"],
     }
 
@@ -64,14 +66,16 @@ def by_check(plan: Plan) -> Figures:
         "safe pool": facts.get("kv_pool_low_bytes"),
         "blocks": facts.get("num_blocks"),
         "requests": None if most is None else most // pools_of(plan),
+        "all requests": most if plan.require.pool == LIKELY else None,
+        "all safe requests": facts.get("safe_max_requests"),
         "bytes": facts.get("kv_bytes_per_request"),
     }
 
 
 def by_validate(plan: Plan) -> Figures:
     """What `kvplan validate --dry-run` says a validation on the plan's GPU would allocate and admit."""
-    model, choice, _ = planned(plan)
-    target = target_of(plan, model, choice, asks_proof=True, on_gpu=True)
+    question = planned(plan)
+    target = target_of(plan, question.model, question.choice, asks_proof=True, on_gpu=True)
     try:
         ranks = dry_run(target, on_gpu=True).ranks
     except KvplanError as error:

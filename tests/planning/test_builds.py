@@ -60,7 +60,7 @@ def test_a_build_that_the_user_names_is_the_only_one() -> None:
 
 def test_what_was_published_in_mxfp4_stays_so() -> None:
     found = kvplan.plan("gpt-oss-20b", tokens="8k", gpu="rtx-4090", engine=ENGINE)
-    assert {one.weights for one in found.options} == {"mxfp4_moe"}
+    assert {one.weights for one in found.options} == {"mxfp4"}
     assert found.options[0].quality == "lossless"
 
 

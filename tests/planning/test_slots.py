@@ -24,7 +24,9 @@ def test_the_most_requests_are_those_that_start(layers: int, weights: str | None
     assert most > 8
 
     def starts(slots: int) -> bool:
-        start = kvplan.size("qwen3-0.6b", ctx_size=8192 * slots, parallel=slots, requests=slots, **asked)
+        start = kvplan.size(
+            "qwen3-0.6b", settings={"ctx_size": 8192 * slots, "parallel": slots}, requests=slots, **asked
+        )
         return start.refusal is None and (start.pool is None or start.pool.max_requests >= slots)
 
     assert starts(most)
@@ -32,5 +34,7 @@ def test_the_most_requests_are_those_that_start(layers: int, weights: str | None
 
 
 def test_more_than_one_engine_holds_are_spread() -> None:
-    found = kvplan.plan("qwen3-0.6b", requests=200, n_gpu_layers=20, max_gpus=2, quality="lossless", **START)
+    found = kvplan.plan(
+        "qwen3-0.6b", requests=200, settings={"n_gpu_layers": 20}, max_gpus=2, quality="lossless", **START
+    )
     assert found.options[0].replicas == 2

@@ -8,8 +8,8 @@ import pytest
 
 import kvplan
 from kvplan.files.speed import FILE, read_assumptions, speed_assumptions
-from kvplan.files.speed_schema import table_errors
 from kvplan.files.yaml.strict import load_yaml_file
+from scripts.speed_schema import table_errors
 
 
 def test_every_packaged_assumption_has_a_source() -> None:

@@ -90,7 +90,7 @@ def test_quantised_matrices_have_whole_steps_since_loading_does_not_split(
         "Qwen/Qwen2.5-7B-Instruct-AWQ",
         engine=f"vllm@{version}",
         gpu="rtx-4090",
-        pytorch_alloc_conf="expandable_segments:True",
+        settings={"pytorch_alloc_conf": "expandable_segments:True"},
     )
     rounded, mapped = (line(one, "beside the weights") for one in (packed, paged))
     assert rounded is not None
@@ -106,7 +106,9 @@ def test_pages_of_awq_as_an_h100_has_them() -> None:
     """h100-030-q3-32b-awq-pages-warm took 2.56 GiB more than the same start without expandable segments."""
     found = []
     for pages in ("native", "expandable_segments:True"):
-        sized = kvplan.size("Qwen/Qwen3-32B-AWQ", engine="vllm@0.30", gpu="h100", pytorch_alloc_conf=pages)
+        sized = kvplan.size(
+            "Qwen/Qwen3-32B-AWQ", engine="vllm@0.30", gpu="h100", settings={"pytorch_alloc_conf": pages}
+        )
         taken = line(sized, "beside the weights")
         assert taken is not None
         found.append(taken)

@@ -8,7 +8,7 @@ import pytest
 
 import kvplan
 from kvplan.api import load_model
-from kvplan.architectures.config.quant_file import split_quant
+from kvplan.architectures.config.view import split_quant
 from kvplan.architectures.inventory import inventory_of
 from kvplan.files.meta_model import tensors_on_meta
 from kvplan.weights.inventory import Inventory, Role

@@ -11,8 +11,8 @@ from kvplan.architectures.inventory import inventory_of, known_decoders
 from kvplan.dtypes import BFLOAT16
 from kvplan.errors import KvplanError
 from kvplan.weights.ranks import ALONE, Parallel, block_bytes, bytes_by_stage
-from kvplan.weights.text import dump_inventory, load_inventory
 from tests.weights.checkpoints import TINY_LLAMA
+from tests.weights.inventory_text import dump_inventory, load_inventory
 
 
 def _llama(

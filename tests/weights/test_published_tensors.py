@@ -11,7 +11,7 @@ from __future__ import annotations
 import pytest
 
 from kvplan.api import load_model
-from kvplan.architectures.config.quant_file import split_quant
+from kvplan.architectures.config.view import split_quant
 from kvplan.architectures.inventory import inventory_of
 
 UNREAD_EMBEDDING = 151_936 * 1024

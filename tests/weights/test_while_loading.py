@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 
 import kvplan
-from kvplan.architectures.weights import BITSANDBYTES, FP8, served_sources, while_loading
+from kvplan.architectures.weights import served_sources
+from kvplan.architectures.while_loading import BITSANDBYTES, FP8, while_loading
 from kvplan.weights.inventory import Role
 
 GEMMA = {
@@ -71,7 +72,7 @@ def test_a_start_that_printed_it() -> None:
     result = kvplan.size(
         "gemma-4-31b-it", engine="vllm@0.25.1", gpu="rtx-pro-6000", gpu_memory_utilization="0.9",
         quantization=FP8, max_model_len=132096, max_num_batched_tokens=8192,
-        pytorch_alloc_conf="expandable_segments:True",
+        settings={"pytorch_alloc_conf": "expandable_segments:True"},
     )  # fmt: skip
     assert result.budget is not None
     assert result.budget.kv_pool_bytes == pytest.approx(52.22 * 2**30, rel=0.002)

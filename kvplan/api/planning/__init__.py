@@ -7,9 +7,16 @@ from fractions import Fraction
 from functools import partial
 from typing import TYPE_CHECKING, Any, cast
 
-from kvplan.api import ModelLike, changed_settings, load_model, make_settings, parse_number
+from kvplan.api import (
+    ModelLike,
+    changed_settings,
+    in_our_words,
+    load_model,
+    make_settings,
+    parse_number,
+)
 from kvplan.api.arguments import takes
-from kvplan.api.choosing import usual_engine
+from kvplan.api.choosing import engine_for, usual_engine
 from kvplan.api.planning.again import Extra, Given, again_of
 from kvplan.api.planning.disaggregated import answers_of, chosen, with_pools
 from kvplan.api.planning.elsewhere import elsewhere
@@ -138,18 +145,20 @@ def plan(
     given here counts first, and ``quality`` also lets other checkpoints in. Raises KvplanError.
     """
     given = Given(**{name: value for name, value in locals().items() if name in Given._fields})
+    loaded = load_model(model.model if isinstance(model, Plan) else model, weights_from=weights_from)
+    usual = model.engine if isinstance(model, Plan) else engine_for([loaded], options)
+    named_engine = given.engine or usual
+    options = in_our_words(options, [choice.engine.name for choice in choices_of(named_engine)])  # type: ignore[assignment]
     for name in options:
         if name in _VARIED:
             raise KvplanError("bad-usage", f"a plan varies {name} itself")
     if not isinstance(model, Plan):
-        loaded = load_model(model, weights_from=weights_from)
         if any(name in options for name in MEDIA):
             given, options = _with_media(loaded, given, options)
         name = given.named or (str(model) if isinstance(model, str) else loaded.id)
         return _answer(loaded, given._replace(named=name), make_settings(**options), Extra())
     if carried := [name for name in MEDIA if name in options]:
         raise _no_media(carried[0])
-    loaded = load_model(model.model, weights_from=weights_from)
     again, extra = again_of(model, given)
     base = changed_settings(from_plan.base_of(model), options)
     result = _answer(loaded, again._replace(named=named or model.model), base, extra, typed=options)
@@ -299,7 +308,7 @@ def _started(choice: Choice, name: str, result: PlanResult) -> tuple[str, ...]:
         return ()
     from kvplan.files.cards.ollama_names import run_name
 
-    serve = dict(result.options[0].serve)
+    serve = result.options[0].serve
     return command(run_name(name, result.options[0].model_id, str(serve.get("quantization") or "")), serve)
 
 

@@ -11,7 +11,7 @@ from typing import Any
 
 from kvplan.architectures.blocks.parts import LAYER, Tensors, even, linear, norm, norms, vector, whole
 from kvplan.architectures.blocks.plain import hidden_size
-from kvplan.architectures.config.defaults import class_facts
+from kvplan.architectures.config.class_names import class_facts
 from kvplan.architectures.config.view import ConfigView
 from kvplan.errors import KvplanError
 from kvplan.record import record, replace

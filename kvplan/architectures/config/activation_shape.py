@@ -6,10 +6,9 @@ from collections.abc import Mapping
 from functools import lru_cache
 from typing import Any
 
-from kvplan.architectures.config.quant_file import split_quant
 from kvplan.architectures.config.rotary import rotary_table_bytes
 from kvplan.architectures.config.text_part import find_text_part
-from kvplan.architectures.config.view import ConfigView, check_integer
+from kvplan.architectures.config.view import ConfigView, check_integer, split_quant
 from kvplan.model import Model
 from kvplan.record import record
 

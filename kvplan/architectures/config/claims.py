@@ -9,8 +9,12 @@ from __future__ import annotations
 
 import re
 
-from kvplan.architectures.config.class_names import OWN_CLASSES, first_architecture, model_type_of
-from kvplan.architectures.config.defaults import class_facts
+from kvplan.architectures.config.class_names import (
+    OWN_CLASSES,
+    class_facts,
+    first_architecture,
+    model_type_of,
+)
 from kvplan.architectures.config.text_part import TextPart
 from kvplan.architectures.lineages import lineage_of
 

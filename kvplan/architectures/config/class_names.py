@@ -1,12 +1,41 @@
-"""Class names in ``architectures``: which model type they belong to, and what they make of it."""
+"""Class names in ``architectures``: which model type they belong to, and what they make of it.
+
+What transformers' configuration classes default to, from the generated table in ``data/``.
+"""
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from functools import lru_cache
+from pathlib import Path
 from typing import Any
 
-from kvplan.architectures.config.defaults import class_facts, known_model_types
+_TABLE = Path(__file__).parents[1] / "data" / "transformers_defaults.json"
+
+
+@lru_cache(maxsize=1)
+def _table() -> dict[str, Any]:
+    table: dict[str, Any] = json.loads(_TABLE.read_text(encoding="utf-8"))
+    return table
+
+
+def class_facts(model_type: str) -> dict[str, Any] | None:
+    """The table's entry of a model type (defaults, aliases, sub_configs, text, builds …), or None."""
+    entry: dict[str, Any] | None = _table()["models"].get(model_type)
+    return entry
+
+
+def known_model_types() -> list[str]:
+    """Every model type of the table."""
+    return list(_table()["models"])
+
+
+def release() -> str:
+    """The transformers release whose classes the table records."""
+    text: str = _table()["head"]["packages"]["transformers"]
+    return text
+
 
 # Classes of public checkpoints that the generated table does not list: remote code, older names, and other
 # engines' names (vllm-project/vllm 0.32 vllm/model_executor/models/registry.py).

@@ -20,11 +20,10 @@ from kvplan.architectures.config.facts import (
     quantisation,
 )
 from kvplan.architectures.config.overlays import with_overlays
-from kvplan.architectures.config.quant_file import QUANT_KEY
 from kvplan.architectures.config.roles import Role, layer_count, role_of, shaped
 from kvplan.architectures.config.sanity import assumed, check_sizes
 from kvplan.architectures.config.text_part import TextPart, find_text_part, unknown_type
-from kvplan.architectures.config.view import ConfigView, Sourced
+from kvplan.architectures.config.view import QUANT_KEY, ConfigView, Sourced
 from kvplan.architectures.lineages import lineage_of
 from kvplan.errors import KvplanError
 from kvplan.families import NoCache, Part

@@ -5,8 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from kvplan.architectures.blocks.cross import with_cross, without_cross
-from kvplan.architectures.config.class_names import class_names, first_architecture, generates, text_parts
-from kvplan.architectures.config.defaults import class_facts
+from kvplan.architectures.config.class_names import (
+    class_facts,
+    class_names,
+    first_architecture,
+    generates,
+    text_parts,
+)
 from kvplan.architectures.config.plain import LAYERS
 from kvplan.architectures.config.text_part import TextPart
 from kvplan.architectures.config.view import LARGEST, check_integer

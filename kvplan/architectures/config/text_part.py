@@ -5,9 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from kvplan.architectures.config.class_names import OWN_CLASSES, first_architecture, model_type_of
+from kvplan.architectures.config.class_names import (
+    OWN_CLASSES,
+    class_facts,
+    first_architecture,
+    known_model_types,
+    model_type_of,
+)
 from kvplan.architectures.config.custom_types import CustomType
-from kvplan.architectures.config.defaults import class_facts, known_model_types
 from kvplan.architectures.config.view import ConfigView
 from kvplan.architectures.lineages import custom_types, lineage_of
 from kvplan.dtypes import SCALARS, scalar

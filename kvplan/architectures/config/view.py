@@ -1,4 +1,7 @@
-"""A configuration seen through its class's aliases and defaults, remembering which key said what."""
+"""A configuration seen through its class's aliases and defaults, remembering which key said what.
+
+ModelOpt's hf_quant_config.json, which lies beside a config and travels with it.
+"""
 
 from __future__ import annotations
 
@@ -231,3 +234,15 @@ def _shown(value: Any) -> str:
         return "a number of more than 20 digits"
     text = repr(value)
     return text if len(text) <= 60 else text[:57] + "…"
+
+
+QUANT_KEY = "hf_quant_config"
+"""Under this key a model's config has the file that ModelOpt writes beside it."""
+
+
+def split_quant(config: Mapping[str, Any]) -> tuple[Mapping[str, Any], Mapping[str, Any] | None]:
+    """A model's config as the file and ModelOpt's file beside it."""
+    quant = config.get(QUANT_KEY)
+    if not isinstance(quant, Mapping):
+        return config, None
+    return {key: value for key, value in config.items() if key != QUANT_KEY}, quant

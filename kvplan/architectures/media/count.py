@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from kvplan.architectures.config.quant_file import split_quant
+from kvplan.architectures.config.view import split_quant
 from kvplan.architectures.lineages import lineage_of
 from kvplan.architectures.media.asked import Asked, Media, MediaTokens, unknown
 from kvplan.architectures.media.counting import COUNTS, CROSS

@@ -6,7 +6,7 @@ import re
 from collections.abc import Callable, Mapping
 from fractions import Fraction
 from functools import lru_cache, wraps
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from kvplan.architectures.weights import served_sources
 from kvplan.dtypes import Packing
@@ -22,8 +22,10 @@ from kvplan.results import BudgetLine, SizeResult
 from kvplan.settings import Serving, Settings, asked_of
 from kvplan.units import GIB, MIB, ceil_div
 from kvplan.weights.facts import WeightFacts, WeightSources, weights_by_kernel
-from kvplan.weights.formats import Kernel
 from kvplan.weights.ranks import Parallel
+
+if TYPE_CHECKING:
+    from kvplan.weights.formats import Kernel
 
 UNCALIBRATED = "estimate, uncalibrated"
 _REPACKED = 20
@@ -77,7 +79,7 @@ def no_pool(error: KvplanError) -> str:
     return f"no pool was computed: {error.message}. Ways out: {ways}"
 
 
-NVIDIA = "nvidia"
+AMD, NVIDIA = "amd", "nvidia"
 _WIRED = ((8, 67), (16, 74), (32, 78), (64, 81), (128, 84), (256, 87), (512, 90))
 """GB from which on macOS 26 lets the GPU wire so many hundredths of the memory. Public llama.cpp logs: 18 GB
 14302.25 MB, 32 GB 26800.60, 36 GB 30150.67, 48 GB 40200.90, 64 GB 55662.79, 128 GB 115448.73; 512 GB

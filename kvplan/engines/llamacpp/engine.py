@@ -26,7 +26,6 @@ from kvplan.engines.base import (
     request_tokens,
     too_many_stages,
 )
-from kvplan.engines.class_rules import check_class
 from kvplan.engines.llamacpp.asked import options_of, served_context
 from kvplan.engines.llamacpp.memory import PAD, Cache, Context, caches_of, layout_of
 from kvplan.engines.llamacpp.models import has_window_cache, refusal_of, uses_flash
@@ -36,6 +35,7 @@ from kvplan.engines.llamacpp.shift import check_retention, shifted
 from kvplan.engines.llamacpp.store import ggml_word, store_for
 from kvplan.engines.options import EngineOption
 from kvplan.engines.retention import parsed
+from kvplan.engines.supported import check_class
 from kvplan.errors import KvplanError
 from kvplan.families import SlidingWindow, Storage
 from kvplan.model import Model

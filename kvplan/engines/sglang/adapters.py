@@ -14,8 +14,9 @@ from kvplan.engines.sglang.options import SglangOptions
 from kvplan.errors import KvplanError, RefusedError
 from kvplan.model import Model
 from kvplan.units import round_up
-from kvplan.weights.adapters import EMBEDDING, HEAD, PACKED, Slots, Wrapped, layer_bytes, module_of, table_of
+from kvplan.weights.adapters import EMBEDDING, HEAD, Slots, Wrapped, layer_bytes, table_of
 from kvplan.weights.inventory import Inventory, Role
+from kvplan.weights.parts import PACKED, module_of
 from kvplan.weights.ranks import Parallel
 
 DEFAULT_SLOTS = 8

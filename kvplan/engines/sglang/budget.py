@@ -36,7 +36,7 @@ from kvplan.record import replace
 from kvplan.results import BudgetLine, ModelWeights, SizeResult
 from kvplan.settings import Serving, Settings
 from kvplan.units import GIB, ceil_div
-from kvplan.weights.absorbed import projections
+from kvplan.weights.expanded import projections
 from kvplan.weights.facts import WeightSources
 from kvplan.weights.ranks import Parallel, elements_on_rank
 

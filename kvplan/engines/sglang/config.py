@@ -12,12 +12,11 @@ from collections.abc import Mapping
 from functools import lru_cache
 from typing import Any
 
-from kvplan.architectures.config.defaults import class_facts
+from kvplan.architectures.config.class_names import class_facts
 from kvplan.architectures.config.engine_facts import rope_entries
 from kvplan.architectures.config.facts import quant_object
-from kvplan.architectures.config.quant_file import split_quant
 from kvplan.architectures.config.text_part import find_text_part
-from kvplan.architectures.config.view import ConfigView, check_number
+from kvplan.architectures.config.view import ConfigView, check_number, split_quant
 from kvplan.errors import KvplanError
 from kvplan.model import Model
 from kvplan.record import record

@@ -17,16 +17,16 @@ from kvplan.engines.base import (
     NOTHING_HELD,
     answer_length,
     answer_of,
+    doubt,
     encoder_length,
     has_kind,
+    is_assumed,
     layer_answers,
     parse_version,
     planned_settings,
     planned_values,
     request_tokens,
 )
-from kvplan.engines.block_refusal import doubt, is_assumed
-from kvplan.engines.class_rules import check_class
 from kvplan.engines.options import EngineOption
 from kvplan.engines.sglang.answer import held_by_requests, pool_of
 from kvplan.engines.sglang.arguments import Arguments, experts_of, resolve_arguments
@@ -40,6 +40,7 @@ from kvplan.engines.sglang.refusals import divided_refusal, own_context, refusal
 from kvplan.engines.sglang.shown import shown_arguments, shown_sizes, warnings_of
 from kvplan.engines.sglang.stages import PoolError, Pools
 from kvplan.engines.sglang.versions import VERSIONS
+from kvplan.engines.supported import check_class
 from kvplan.errors import KvplanError
 from kvplan.families import Kind
 from kvplan.model import Model

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from kvplan.architectures.config.quant_file import split_quant
+from kvplan.architectures.config.view import split_quant
 from kvplan.engines.base import Version
 from kvplan.engines.sglang.devices import Device
 from kvplan.model import Model

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from kvplan.engines.base import has_kind, part_terms, too_many_stages
-from kvplan.engines.block_refusal import block_refusal, is_assumed
+from kvplan.engines.base import has_kind, is_assumed, part_terms, too_many_stages
+from kvplan.engines.block_refusal import block_refusal
 from kvplan.engines.sglang.arguments import Arguments
 from kvplan.engines.sglang.backends import NGRAM, overridden_page
 from kvplan.engines.sglang.cells import store_of

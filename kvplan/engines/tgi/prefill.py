@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from kvplan.architectures.config.quant_file import split_quant
+from kvplan.architectures.config.view import split_quant
 from kvplan.engines.tgi.options import TgiOptions
 from kvplan.model import Model
 from kvplan.settings import Serving

@@ -10,8 +10,8 @@ from __future__ import annotations
 from functools import lru_cache
 from typing import Any
 
-from kvplan.architectures.config.quant_file import split_quant
 from kvplan.architectures.config.text_part import find_text_part
+from kvplan.architectures.config.view import split_quant
 from kvplan.dtypes import Packing, kv_dtype
 from kvplan.engines.base import (
     NOTHING,

@@ -40,7 +40,7 @@ from kvplan.model import Model
 from kvplan.results import Budget, BudgetLine, ModelWeights, SizeResult
 from kvplan.settings import Serving, Settings
 from kvplan.units import GIB
-from kvplan.weights.absorbed import again_bytes
+from kvplan.weights.expanded import again_bytes
 from kvplan.weights.facts import WeightSources
 from kvplan.weights.inventory import Tensor
 from kvplan.weights.ranks import Parallel

@@ -26,9 +26,8 @@ from kvplan.engines.base import (
     request_tokens,
     too_many_stages,
 )
-from kvplan.engines.class_rules import check_class
 from kvplan.engines.options import EngineOption
-from kvplan.engines.supported import classes
+from kvplan.engines.supported import check_class, classes
 from kvplan.engines.trtllm import v2
 from kvplan.engines.trtllm.expert_kernels import KERNELS
 from kvplan.engines.trtllm.options import OPTIONS, TrtllmOptions

@@ -18,7 +18,6 @@ from itertools import product
 from math import lcm
 
 from kvplan.engines.kv_support import minor_of
-from kvplan.engines.vllm.backend_rows import row_of
 from kvplan.engines.vllm.backend_table import (
     BACKENDS,
     DCP_BACKENDS,
@@ -29,6 +28,7 @@ from kvplan.engines.vllm.backend_table import (
     QUANTIZED,
     TRITON_CACHES,
     Backend,
+    row_of,
 )
 from kvplan.engines.vllm.defaults import Device
 from kvplan.engines.vllm.versions import VERSIONS, Rules, rules_of

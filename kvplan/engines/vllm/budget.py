@@ -10,17 +10,17 @@ from kvplan.dtypes import scalar
 from kvplan.engines.base import Choice, parse_version
 from kvplan.engines.budget import Fit
 from kvplan.engines.budget.parts import kernels_of, memory_of, no_pool, of_share, sources_for
-from kvplan.engines.vllm.boards import board_of
-from kvplan.engines.vllm.coefficients import vllm_coefficients
+from kvplan.engines.vllm.coefficients import board_of, vllm_coefficients
 from kvplan.engines.vllm.cold_compile import COMPILE
 from kvplan.engines.vllm.decoders import CAPPED, MOST_ROWS
 from kvplan.engines.vllm.forward import served_shape
-from kvplan.engines.vllm.graph_memory import graph_line
+from kvplan.engines.vllm.graphs import graph_line
 from kvplan.engines.vllm.load import UNKNOWN, Coefficients, Load
 from kvplan.engines.vllm.loaded import (
     adapter_lines,
     drafts_of,
     on_gpu,
+    ranks_of,
     relaid_share,
     repacked_line,
     repacked_share,
@@ -30,7 +30,6 @@ from kvplan.engines.vllm.memory import vllm_budget
 from kvplan.engines.vllm.profile_load import load_of, of_stage, utilization
 from kvplan.engines.vllm.rounded import beside_weights
 from kvplan.engines.vllm.runner import runner_of
-from kvplan.engines.vllm.shares import ranks_of
 from kvplan.engines.vllm.splits import latent_block
 from kvplan.errors import KvplanError
 from kvplan.gpu import Gpu

@@ -13,14 +13,13 @@ from math import gcd, lcm
 from typing import NamedTuple
 
 from kvplan.dtypes import FLOAT32
-from kvplan.engines.vllm.backend_rows import row_of
-from kvplan.engines.vllm.backend_table import BACKENDS, Backend
+from kvplan.engines.vllm.backend_table import BACKENDS, Backend, row_of
 from kvplan.engines.vllm.backends import NoBackendError
 from kvplan.engines.vllm.defaults import Device
 from kvplan.engines.vllm.specs import Spec, SpecKind
 from kvplan.errors import KvplanError
 from kvplan.families import CompressedAttention, Storage
-from kvplan.families.compressed import RECORD_NOPE
+from kvplan.families.latent import RECORD_NOPE
 from kvplan.record import replace
 
 COMPRESSED_BACKENDS = ("CompressorBackend", "DEEPSEEK_SPARSE_SWA", "DEEPSEEK_V4_INDEXER")

@@ -25,10 +25,9 @@ stage, until 0.26 whether or not there is one (_mtp_hidden_buffer).
 
 from __future__ import annotations
 
-from kvplan.architectures.config.quant_file import split_quant
 from kvplan.architectures.config.rotary import rotary_table_bytes
 from kvplan.architectures.config.text_part import find_text_part
-from kvplan.architectures.config.view import ConfigView
+from kvplan.architectures.config.view import ConfigView, split_quant
 from kvplan.engines.base import Version
 from kvplan.engines.vllm.indexer import LOGITS
 from kvplan.model import Model

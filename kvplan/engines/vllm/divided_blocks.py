@@ -44,8 +44,6 @@ _GROUPED = ("awq", "compressed-tensors")
 
 def divided_refusal(model: Model, settings: Layout, resolved: Resolved, version: str) -> Refusal | None:
     """The first matrix of which a rank would have a part of a block, where vLLM stops at it."""
-    if not (settings.quantization or model.quantization):
-        return None
     release = parse_version(version)[:2]
 
     def stops(cut: shares.Cut, method: str) -> bool:
@@ -62,11 +60,9 @@ def divided_refusal(model: Model, settings: Layout, resolved: Resolved, version:
     return blocks.block_refusal(model, settings, resolved.tp, _divided(settings), stops, whole_experts)
 
 
-def part_refusal(model: Model, settings: Layout, resolved: Resolved, _version: str = "") -> Refusal | None:
+def part_refusal(model: Model, settings: Layout, resolved: Resolved) -> Refusal | None:
     """A matrix of the decoder of which the ranks would have unequal parts (`kvplan.engines.undivided`), in
     every release."""
-    if resolved.tp == 1:
-        return None
     return undivided.undivided_refusal(model, settings, resolved.tp, _divided(settings))
 
 

@@ -15,11 +15,6 @@ from kvplan.engines.vllm.load import Coefficients, Load
 
 HEAD = 32_000
 """draft_vocab_size of the published EAGLE-3 heads."""
-AT_ONCE = ("dflash", "dspark")
-"""Methods that propose all tokens in one pass."""
-ONE_STEP = {"dspark": 2}
-"""Logits of a request that a step needs beside all drafts': DSpark's Markov head goes over them one
-by one, a bias and the sum (v1/worker/gpu/spec_decode/dspark/speculator.py)."""
 _LOGIT, _MAPPED = 6, 2
 """Bytes: as the head leaves it and in float32; as it is mapped to the model's vocabulary."""
 

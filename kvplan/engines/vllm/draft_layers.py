@@ -22,6 +22,11 @@ NO_LAYERS = (*LOOKUP_METHODS, "draft_model", "medusa", "mlp_speculator")
 """Methods that use none of the model's own prediction layers."""
 AHEAD = (*EAGLE_LIKE, "draft_model", "ngram_gpu")
 """Methods that every runner schedules ahead of (vllm/config/vllm.py)."""
+AT_ONCE = ("dflash", "dspark")
+"""Methods that propose all tokens in one pass."""
+ONE_STEP = {"dspark": 2}
+"""Logits of a request that a step needs beside all drafts': DSpark's Markov head goes over them one
+by one, a bias and the sum (v1/worker/gpu/spec_decode/dspark/speculator.py)."""
 DRAFTING: dict[str, tuple[tuple[int, int], tuple[int, int]]] = {
     **dict.fromkeys(("eagle", "eagle3", "mtp"), ((1, 0), (0, 0))),
     "draft_model": ((1, 0), (0, 1)),

@@ -8,8 +8,8 @@ vllm/models/*/*mtp*.py; which class drafts for a model: vllm/config/speculative.
 from __future__ import annotations
 
 from kvplan.architectures.config.drafts import how_many
-from kvplan.architectures.config.quant_file import split_quant
 from kvplan.architectures.config.text_part import find_text_part
+from kvplan.architectures.config.view import split_quant
 from kvplan.architectures.heads import ASSISTED
 from kvplan.architectures.lineages import lineage_of
 from kvplan.engines.base import parse_version

@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
-from kvplan.architectures.config.defaults import class_facts
+from kvplan.architectures.config.class_names import class_facts
 
 Part = Mapping[str, Any]
 _PLACES = {

@@ -16,20 +16,20 @@ from kvplan.engines.base import (
     NOTHING_HELD,
     answer_length,
     answer_of,
+    doubt,
     encoder_length,
     has_kind,
+    is_assumed,
     layer_answers,
     parse_version,
 )
-from kvplan.engines.block_refusal import doubt, is_assumed
 from kvplan.engines.budget.sharing import Taken
 from kvplan.engines.options import EngineOption
 from kvplan.engines.vllm.architectures import as_run
 from kvplan.engines.vllm.backend_table import BACKENDS
 from kvplan.engines.vllm.backends import NoBackendError
 from kvplan.engines.vllm.defaults import device_of, lengths_of
-from kvplan.engines.vllm.divided_blocks import divided_refusal
-from kvplan.engines.vllm.group import CannotGroupError
+from kvplan.engines.vllm.grouping import CannotGroupError
 from kvplan.engines.vllm.layers import Built, build
 from kvplan.engines.vllm.options import OPTIONS, VllmOptions
 from kvplan.engines.vllm.plan import Plan, make_plan
@@ -64,12 +64,12 @@ from kvplan.results import (
 from kvplan.settings import HEAD_METHODS, Key, Layout, Settings, further_ranks
 
 if TYPE_CHECKING:
+    from kvplan.engines.vllm import divided_blocks, rocm, state_graphs, trials
     from kvplan.engines.vllm import expert_kernels as kernels
-    from kvplan.engines.vllm import rocm, state_graphs, trials
     from kvplan.weights.formats import Kernel
 else:
-    kernels, rocm, state_graphs, trials = later(
-        "kvplan.engines.vllm", "expert_kernels rocm state_graphs trials"
+    divided_blocks, kernels, rocm, state_graphs, trials = later(
+        "kvplan.engines.vllm", "divided_blocks expert_kernels rocm state_graphs trials"
     )
 
 # Methods whose drafter is a checkpoint of its own.
@@ -123,7 +123,9 @@ class Vllm:
                 refusal = _memory_refusal(plan, settings)
                 if refusal is None:
                     pool = _pool(plan, settings, blocks, request)
-                    graphs = state_graphs.too_few_states(model, settings, version, plan, pool.num_blocks)
+                    graphs = None
+                    if any(group.state for group in plan.groups):
+                        graphs = state_graphs.too_few_states(model, settings, version, plan, pool.num_blocks)
                     if graphs is not None and settings.starts:
                         pool, refusal = None, graphs
                     elif graphs is not None and settings.gpu is not None:
@@ -249,6 +251,8 @@ def _memory_refusal(plan: Plan, settings: Settings) -> Refusal | None:
 
 def expert_kernels(model: Model, settings: Settings, version: str) -> tuple[Kernel, ...]:
     """The kernels that may keep experts stored in blocks, the likely one first (`kvplan.weights.formats`)."""
+    if not (model.quantization or settings.quantization):
+        return ()
     device, own = device_of(settings.gpu), VllmOptions.of(settings)
     return kernels.kernels_of(
         model.model_type,
@@ -364,7 +368,7 @@ def _warnings(
     if PLUGIN[0] in (settings.quantization, model.quantization) and parse_version(version)[:2] >= PLUGIN[1]:
         found.append(f"bitsandbytes: vLLM {version} has it with the package {PLUGIN[2]} alone")
     if is_assumed(model, settings):
-        found += doubt(divided_refusal(model, settings, resolved, version))
+        found += doubt(divided_blocks.divided_refusal(model, settings, resolved, version))
     device = resolved.device
     old = device.vendor == "nvidia" and device.capability < KERNELS_FROM
     if old and parse_version(version)[:2] >= NEWER_CUDA:

@@ -13,9 +13,9 @@ from __future__ import annotations
 
 from kvplan.architectures.weights import sources_of
 from kvplan.engines.base import parse_version
+from kvplan.engines.vllm.class_refusals import has_ngrams
 from kvplan.engines.vllm.loaded import TABLES_ON_HOST
 from kvplan.engines.vllm.options import VllmOptions
-from kvplan.engines.vllm.own_types import has_ngrams
 from kvplan.model import Model
 from kvplan.results import MEMORY, SHM, HostLine, SizeResult
 from kvplan.settings import Settings, further_ranks

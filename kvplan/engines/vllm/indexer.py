@@ -9,9 +9,8 @@ stays.
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
 from kvplan.engines.base import Version
+from kvplan.engines.vllm.load import Reserved
 from kvplan.families import CompressedAttention, SparseIndexer
 from kvplan.model import Model
 from kvplan.units import MIB, ceil_div
@@ -26,13 +25,6 @@ _CHUNK, _LATENT_BYTES = 4, 2
 """Prompts whose latents DeepSeek-V4 gathers at once, in bfloat16."""
 LOGITS = 512 * MIB
 """VLLM_SPARSE_INDEXER_MAXLOGITS_MB."""
-
-
-class Reserved(NamedTuple):
-    """kept: the workspace. passing: beside the layer's activations, given back."""
-
-    kept: int = 0
-    passing: int = 0
 
 
 def reserved(model: Model, max_model_len: int, max_num_batched_tokens: int, release: Version) -> Reserved:

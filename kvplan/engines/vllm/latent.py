@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from kvplan.engines.vllm.backend_rows import row_of
-from kvplan.engines.vllm.backend_table import BACKENDS, Backend
+from kvplan.engines.vllm.backend_table import BACKENDS, Backend, row_of
 from kvplan.engines.vllm.backends import (
     Ask,
     NoBackendError,

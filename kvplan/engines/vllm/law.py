@@ -22,13 +22,13 @@ from kvplan.engines.budget.law import Capacity, Rejection, weights_alone
 from kvplan.engines.budget.lines import exact
 from kvplan.engines.budget.parts import kernels_of, memory_of, of_share
 from kvplan.engines.budget.sharing import Taken, shared_block
-from kvplan.engines.vllm.boards import board_of
 from kvplan.engines.vllm.budget import coefficients_for
+from kvplan.engines.vllm.coefficients import board_of
 from kvplan.engines.vllm.defaults import batch_row, device_of
 from kvplan.engines.vllm.engine import compiled, planned_values
 from kvplan.engines.vllm.forward import served_shape
 from kvplan.engines.vllm.law_shared import Batch, Memory, Shared, Start, nothing_left
-from kvplan.engines.vllm.loaded import repacked_line, repacked_share, weights_line
+from kvplan.engines.vllm.loaded import ranks_of, repacked_line, repacked_share, weights_line
 from kvplan.engines.vllm.memory import vllm_budget
 from kvplan.engines.vllm.plan import Plan
 from kvplan.engines.vllm.profile_load import load_of, of_stage, utilization
@@ -36,7 +36,6 @@ from kvplan.engines.vllm.profiled import BY_MEMORY
 from kvplan.engines.vllm.resolve import resolve
 from kvplan.engines.vllm.rounded import beside_weights
 from kvplan.engines.vllm.running import max_running, taken_of_blocks
-from kvplan.engines.vllm.shares import ranks_of
 from kvplan.engines.vllm.splits import AttentionBuffers, buffers_of
 from kvplan.engines.vllm.state_graphs import too_few_states
 from kvplan.engines.vllm.versions import rules_of

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from kvplan.engines.base import rank_terms
 from kvplan.engines.vllm.backend_table import BACKENDS, DEFAULT_BLOCK_SIZE, GROUPED, TAIL, UNSTRIDED, Backend
 from kvplan.engines.vllm.backends import common_block_size, layer_flash
-from kvplan.engines.vllm.group import CannotGroupError
+from kvplan.engines.vllm.grouping import CannotGroupError
 from kvplan.engines.vllm.heads import grouped_keys, head_width, registered
 from kvplan.engines.vllm.served import Served, beside_heads, unknown_to_vllm
 from kvplan.engines.vllm.specs import Shape, Spec, SpecKind, shape_of, state_bytes_of

@@ -3,15 +3,25 @@
 from __future__ import annotations
 
 from fractions import Fraction
+from typing import TYPE_CHECKING, NamedTuple
 
-from kvplan.engines.vllm.encoder_run import EncoderRun
 from kvplan.engines.vllm.expert_run import ExpertRun
-from kvplan.engines.vllm.flashinfer import FlashInfer
 from kvplan.engines.vllm.graphs import FULL_AND_PIECEWISE
-from kvplan.engines.vllm.indexer import Reserved
+from kvplan.engines.vllm.splits import FlashInfer
 from kvplan.record import record
 
+if TYPE_CHECKING:
+    from kvplan.engines.vllm.encoder_run import EncoderRun
+
 COLD, WARM, UNKNOWN = "cold", "warm", "unknown"
+
+
+class Reserved(NamedTuple):
+    """What sparse attention reserves. kept: the workspace. passing: beside the layer's activations,
+    given back."""
+
+    kept: int = 0
+    passing: int = 0
 
 
 @record()
@@ -114,7 +124,7 @@ class Load:
     compile_cache: "cold", "warm" or "unknown". capability, multiprocessors: of the GPU. passes: (bytes a
     token, bytes besides) of each place where a traced class's pass may be at its peak; none where the formula
     counts. fused_sampler: FlashInfer is there to sample. split_bytes: see `kvplan.engines.vllm.splits`.
-    pages: torch's allocator has expandable segments. spared: see `kvplan.engines.vllm.cublas`.
+    pages: torch's allocator has expandable segments. spared: see `kvplan.engines.vllm.cold_compile`.
     indexer: what sparse attention reserves, from 0.20 on. encoder: the profile run of the model's encoder on
     this stage; encoder_known: it stands for all that the encoder takes (else so many copies of the hidden
     states do). experts: how the release runs them. takes_tokens: the compiled part takes token ids: text

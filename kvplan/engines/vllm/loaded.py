@@ -1,4 +1,7 @@
-"""What lies in a rank's memory before vLLM's profile run: weights, adapters, drafts."""
+"""What lies in a rank's memory before vLLM's profile run: weights, adapters, drafts.
+
+How vLLM divides weights over its ranks.
+"""
 
 from __future__ import annotations
 
@@ -6,9 +9,9 @@ from kvplan.architectures.weights import sources_of
 from kvplan.dtypes import Packing
 from kvplan.engines.base import Choice, parse_version
 from kvplan.engines.budget.lines import exact
-from kvplan.engines.vllm.architectures import GENERATING
-from kvplan.engines.vllm.class_roles import is_pooling
-from kvplan.engines.vllm.multimodal import text_only
+from kvplan.engines.vllm.architectures import GENERATING, is_pooling
+from kvplan.engines.vllm.divided_blocks import expert_blocks
+from kvplan.engines.vllm.multimodal import text_only, tower_parts
 from kvplan.engines.vllm.options import VllmOptions
 from kvplan.engines.vllm.rounded import TOWERS_LEFT
 from kvplan.errors import RefusedError
@@ -162,3 +165,23 @@ def drafts_of(
 
     own = settings.speculative_method == "mtp"
     return draft_lines(model, settings, facts, sources, parallel, dtype, own=own)
+
+
+def ranks_of(model: Model, settings: Serving, version: str) -> Parallel:
+    """The ranks of one replica, on the GPU of the settings where there is one.
+
+    Marlin's kernels empty GPTQ's g_idx where desc_act is off (process_weights_after_loading of
+    model_executor/layers/quantization/gptq_marlin.py and kernels/linear/mixed_precision/marlin.py): of
+    Qwen3.5-35B-A3B's own build 20.27 GiB are printed, which is what it has without.
+    """
+    gpu = settings.gpu
+    return Parallel(
+        tensor_parallel_size=settings.tensor_parallel_size,
+        pipeline_parallel_size=settings.pipeline_parallel_size,
+        data_parallel_size=settings.data_parallel_size,
+        enable_expert_parallel=settings.enable_expert_parallel,
+        compute_capability=None if gpu is None else gpu.compute_capability,
+        groups=tower_parts(model, settings),
+        expert_blocks=expert_blocks(settings, version),
+        group_indices=False,
+    )

@@ -16,26 +16,34 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from kvplan.architectures.config.quant_file import split_quant
+from kvplan.architectures.config.view import split_quant
 from kvplan.engines.base import parse_version
 from kvplan.engines.budget.parts import memory_of
 from kvplan.engines.supported import classes
-from kvplan.engines.vllm.dummy_items import NO_LIMIT, Asked, Item, Release
-from kvplan.engines.vllm.dummy_limits import ASSUMED, LIMITS, WHOLE_PROMPTS
-from kvplan.engines.vllm.encoder_part import part_of
-from kvplan.engines.vllm.encoder_run import EncoderRun
-from kvplan.engines.vllm.encoders import HEEDS_DATA, encoders
 from kvplan.engines.vllm.options import VllmOptions
-from kvplan.engines.vllm.profiled import KINDS, RULES, rule_of
-from kvplan.engines.vllm.tower_widths import widths_of
-from kvplan.engines.vllm.towers import cost_of
-from kvplan.engines.vllm.unknown_encoder import unknown_most
+from kvplan.later import later
 from kvplan.model import Model
 from kvplan.settings import Layout, Serving
 from kvplan.units import ceil_div
 from kvplan.weights.parts import Part
+
+if TYPE_CHECKING:
+    from kvplan.engines.vllm import dummy_items, dummy_limits, tower_widths, unknown_encoder
+    from kvplan.engines.vllm import encoder_part as parts
+    from kvplan.engines.vllm import encoder_run as runs
+    from kvplan.engines.vllm import encoders as towers_divided
+    from kvplan.engines.vllm import profiled as profiles
+    from kvplan.engines.vllm import towers as tower_costs
+else:
+    dummy_items, dummy_limits, parts, towers_divided, profiles, tower_widths, tower_costs, unknown_encoder = (
+        later(
+            "kvplan.engines.vllm",
+            "dummy_items dummy_limits encoder_part encoders profiled tower_widths towers unknown_encoder",
+        )
+    )
+    runs = later("kvplan.engines.vllm", "encoder_run")
 
 V2_SINCE = (0, 27)
 _WITHOUT_XFORMERS, _UNMASKED, _ALIGNED = (0, 12), (0, 29), 8
@@ -51,7 +59,7 @@ def text_only(model: Model, settings: Layout) -> bool:
     if not limits:
         return False
     heard = ("audio",) if isinstance((model.config or {}).get("audio_config"), Mapping) else ()
-    kinds = KINDS.get(model.architecture or "", ("image", "video", *heard))
+    kinds = profiles.KINDS.get(model.architecture or "", ("image", "video", *heard))
     return all(kind in limits and _count(limits[kind]) == 0 for kind in kinds)
 
 
@@ -78,12 +86,16 @@ def whole_on_each_rank(model: Model, settings: Serving) -> bool:
         return False
     name = model.architecture or ""
     asked = VllmOptions.of(settings).mm_encoder_tp_mode == "data"
-    encoder = encoders().get(name)
+    encoder = towers_divided.encoders().get(name)
     if encoder is not None:
         return asked and encoder.data
     if name in _IN_PARTS:
         return False
-    return (asked and name in HEEDS_DATA) or _heads(model) % tp != 0 or name.startswith(_NEVER_DIVIDED)
+    return (
+        (asked and name in towers_divided.HEEDS_DATA)
+        or _heads(model) % tp != 0
+        or name.startswith(_NEVER_DIVIDED)
+    )
 
 
 _IN_PARTS = ("InternS1ForConditionalGeneration", "InternVLForConditionalGeneration")
@@ -113,7 +125,7 @@ def encoder_run(
     length: int,
     element: int,
     v2: bool = False,
-) -> EncoderRun | None:
+) -> runs.EncoderRun | None:
     """The profile run of the model's encoder; None where there is none.
 
     seqs, tokens, length: max_num_seqs, max_num_batched_tokens and max_model_len in force; element: bytes; v2:
@@ -127,9 +139,9 @@ def encoder_run(
     if v2 and release < V2_SINCE:
         return None
     limits = limits_of(settings)
-    most = unknown_most(name, tokens=tokens, length=length) * element // 2
-    unknown = EncoderRun(0, 0, f"the encoder of {name or model.id} is not known", False, v2, most)
-    if name not in RULES:
+    most = unknown_encoder.unknown_most(name, tokens=tokens, length=length) * element // 2
+    unknown = runs.EncoderRun(0, 0, f"the encoder of {name or model.id} is not known", False, v2, most)
+    if name not in profiles.RULES:
         return unknown
     memory = 0 if settings.gpu is None else memory_of(settings.gpu)[0] or 0
     items = _items(name, config, release, limits, own, length, tokens, memory)
@@ -137,7 +149,7 @@ def encoder_run(
     if not served:
         return None
     kind, item = max(served.items(), key=lambda pair: (pair[1].tokens, pair[0]))
-    widths = widths_of(model, config, item.tower)
+    widths = tower_widths.widths_of(model, config, item.tower)
     if widths is None:
         return unknown
     count = _count_of(
@@ -145,7 +157,7 @@ def encoder_run(
     )
     whole = whole_on_each_rank(model, settings)
     tp = 1 if whole else settings.tensor_parallel_size
-    cost = cost_of(_tower_of(name, item), widths, tp, release)
+    cost = tower_costs.cost_of(_tower_of(name, item), widths, tp, release)
     shared = own.mm_encoder_tp_mode == "data" and whole
     run = (ceil_div(count, settings.tensor_parallel_size) if shared else count) * item.patches
     given = item.patches * widths.pixels * 2
@@ -155,10 +167,10 @@ def encoder_run(
         held = max(held, count * item.tokens * widths.out * 2)
     once = min(run, item.at_once or run)
     beside, most_once = (run - once) * kept // item.patches, run if item.whole else once
-    wide = 2 if name in ASSUMED else 1
+    wide = 2 if name in dummy_limits.ASSUMED else 1
     mask = mask_of(config, settings, release, once) * element
     padded = mask if once % _ALIGNED else 0
-    return EncoderRun(
+    return runs.EncoderRun(
         (once * cost.peak + beside) * element // 2 + mask + padded,
         held * element // 2,
         f"{count} {kind.replace('_', ' ')} item{'s' if count > 1 else ''} of {item.tokens:,} tokens",
@@ -170,7 +182,7 @@ def encoder_run(
     )
 
 
-def mask_of(config: Mapping[str, Any], settings: Serving, release: Release, patches: int) -> int:
+def mask_of(config: Mapping[str, Any], settings: Serving, release: dummy_items.Release, patches: int) -> int:
     """Numbers of the mask of a Pixtral tower that runs so many patches at once: one for each pair of them.
 
     vllm/model_executor/models/pixtral.py until 0.28: torch's attention takes a mask of all images together
@@ -185,29 +197,31 @@ def mask_of(config: Mapping[str, Any], settings: Serving, release: Release, patc
     return patches * patches if release >= _WITHOUT_XFORMERS or newer else 0
 
 
-def _tower_of(name: str, item: Item) -> str:
+def _tower_of(name: str, item: dummy_items.Item) -> str:
     """The name of the tower that the item goes through, as `towers` knows it."""
-    beside = item.tower and set(KINDS[name]) != {item.tower}
+    beside = item.tower and set(profiles.KINDS[name]) != {item.tower}
     return f"{name}/{item.tower}" if beside else name
 
 
 def _items(
     name: str,
     config: Mapping[str, Any],
-    release: Release,
+    release: dummy_items.Release,
     limits: Mapping[str, Any],
     own: VllmOptions,
     length: int,
     tokens: int,
     memory: int,
-) -> dict[str, Item]:
-    vision = part_of(name, config) or (part_of(name, config, "audio") if KINDS[name] == ("audio",) else None)
+) -> dict[str, dummy_items.Item]:
+    vision = parts.part_of(name, config) or (
+        parts.part_of(name, config, "audio") if profiles.KINDS[name] == ("audio",) else None
+    )
     options = limits.get("video")
     frames = options.get("num_frames") if isinstance(options, Mapping) else None
-    asked = Asked(
+    asked = dummy_items.Asked(
         config=config,
         vision=vision or {},
-        rule=rule_of(config),
+        rule=profiles.rule_of(config),
         release=release,
         length=length,
         longest=length if release >= (0, 11) else tokens,  # _get_mm_dummy_batch: max_num_tokens before 0.11
@@ -220,14 +234,14 @@ def _items(
     )
     return {
         kind: item._replace(tokens=max(1, item.tokens), patches=max(1, item.patches))
-        for kind, item in RULES[name](asked).items()
+        for kind, item in profiles.RULES[name](asked).items()
     }
 
 
 def _count_of(
-    item: Item,
+    item: dummy_items.Item,
     limit: int,
-    release: Release,
+    release: dummy_items.Release,
     name: str,
     *,
     seqs: int,
@@ -236,7 +250,7 @@ def _count_of(
 ) -> int:
     """MultiModalBudget.get_max_items: by the encoder's budget, by the requests."""
     budget = max(tokens, item.tokens)
-    if name in WHOLE_PROMPTS:
+    if name in dummy_limits.WHOLE_PROMPTS:
         seqs = min(seqs, tokens // item.tokens)
     if release < (0, 10):
         return max(1, min(ceil_div(budget, item.tokens), seqs * limit))
@@ -244,19 +258,25 @@ def _count_of(
     return max(1, min(budget // item.tokens, seqs * a_prompt))
 
 
-def _limit(name: str, limits: Mapping[str, Any], kind: str, release: Release) -> int:
+def _limit(name: str, limits: Mapping[str, Any], kind: str, release: dummy_items.Release) -> int:
     """What is asked, and what the class takes at most."""
-    return min(_asked(limits, kind, release), LIMITS.get(name, {}).get(kind, NO_LIMIT))
+    return min(
+        _asked(limits, kind, release), dummy_limits.LIMITS.get(name, {}).get(kind, dummy_items.NO_LIMIT)
+    )
 
 
-def _asked(limits: Mapping[str, Any], kind: str, release: Release) -> int:
-    return _count(limits[kind]) if kind in limits else NO_LIMIT if release >= (0, 11) else 1
+def _asked(limits: Mapping[str, Any], kind: str, release: dummy_items.Release) -> int:
+    return _count(limits[kind]) if kind in limits else dummy_items.NO_LIMIT if release >= (0, 11) else 1
 
 
 def _count(limit: object) -> int:
     if isinstance(limit, Mapping):
-        limit = limit.get("count", NO_LIMIT)
-    return limit if isinstance(limit, int) and not isinstance(limit, bool) and limit >= 0 else NO_LIMIT
+        limit = limit.get("count", dummy_items.NO_LIMIT)
+    return (
+        limit
+        if isinstance(limit, int) and not isinstance(limit, bool) and limit >= 0
+        else dummy_items.NO_LIMIT
+    )
 
 
 def _config_of(model: Model) -> Mapping[str, Any]:

@@ -18,6 +18,7 @@ from collections.abc import Mapping
 from math import prod
 from typing import NamedTuple
 
+from kvplan.engines.budget.parts import AMD
 from kvplan.engines.vllm.options import EXPANDABLE, VllmOptions
 from kvplan.results import BudgetLine
 from kvplan.settings import Serving
@@ -25,7 +26,6 @@ from kvplan.weights.inventory import Inventory, Role, Tensor
 from kvplan.weights.ranks import Parallel, on_rank, stage_layers
 
 PADDED = "padding of experts"
-AMD = "amd"
 _SINCE, _HOLES = (0, 25), (0, 27)
 _APART, _PADDING = 512, 256
 _MORE = 3

@@ -10,8 +10,7 @@ from fractions import Fraction
 
 from kvplan.dtypes import SCALARS
 from kvplan.engines.vllm.backend_table import DEFAULT_BLOCK_SIZE
-from kvplan.engines.vllm.group import Group, block_bytes
-from kvplan.engines.vllm.grouping import make_groups
+from kvplan.engines.vllm.grouping import Group, block_bytes, make_groups
 from kvplan.engines.vllm.holding import Steps
 from kvplan.engines.vllm.layers import Built
 from kvplan.engines.vllm.resolve import Resolved

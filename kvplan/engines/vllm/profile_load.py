@@ -1,37 +1,55 @@
-"""The settings of vLLM's profile run, resolved for one model, GPU and release."""
+"""The settings of vLLM's profile run, resolved for one model, GPU and release.
+
+Which CUDA graphs a start captures, once the kernels of its attention have had their say.
+
+vllm-project/vllm vllm/config/compilation.py, resolve_cudagraph_mode_and_sizes (0.20 to 0.33): full graphs of
+every batch (FULL) need kernels that take any batch in a graph, of all layers; where one does not, the mode
+is FULL_AND_PIECEWISE. Such kernels are those whose metadata builder says AttentionCGSupport.ALWAYS
+(vllm/v1/attention/backends/): Triton's, FlexAttention, ROCm's own, and FlashAttention in its version 3, which
+is compute capability 9.0. Recurrent states say UNIFORM_BATCH or less.
+"""
 
 from __future__ import annotations
 
 from fractions import Fraction
+from typing import TYPE_CHECKING
 
 from kvplan.architectures.config.activation_shape import Shape
-from kvplan.architectures.heads import states_read
 from kvplan.architectures.weights import sources_of
 from kvplan.engines.base import has_kind, parse_version
-from kvplan.engines.vllm.class_roles import is_pooling
-from kvplan.engines.vllm.compressed_pass import compressed_passes
-from kvplan.engines.vllm.cublas import spared
+from kvplan.engines.vllm.architectures import is_pooling
+from kvplan.engines.vllm.backend_table import DEFAULT_BLOCK_SIZE
+from kvplan.engines.vllm.cold_compile import spared
 from kvplan.engines.vllm.decoders import passes_of
-from kvplan.engines.vllm.draft_graphs import AT_ONCE, ONE_STEP
+from kvplan.engines.vllm.draft_layers import AT_ONCE, ONE_STEP
+from kvplan.engines.vllm.engine import compiled
 from kvplan.engines.vllm.expert_run import COMPRESSED, CUTLASS, expert_run
-from kvplan.engines.vllm.graph_modes import graph_mode
+from kvplan.engines.vllm.graphs import FULL, FULL_AND_PIECEWISE, NONE, PIECEWISE
 from kvplan.engines.vllm.heads import keeps_latent
-from kvplan.engines.vllm.indexer import Reserved, reserved
-from kvplan.engines.vllm.input_buffers import DEFAULT_BLOCK
-from kvplan.engines.vllm.load import Load
+from kvplan.engines.vllm.load import Load, Reserved
 from kvplan.engines.vllm.multimodal import encoder_run, text_only
 from kvplan.engines.vllm.options import EXPANDABLE, INTERACTIVITY, VllmOptions
 from kvplan.engines.vllm.runner import V2, runner_of
 from kvplan.engines.vllm.sampler import flashinfer_samples
 from kvplan.engines.vllm.splits import AttentionBuffers, buffers_of
 from kvplan.engines.vllm.versions import rules_of
+from kvplan.errors import KvplanError
 from kvplan.families import Kind
+from kvplan.later import later
 from kvplan.model import Model
 from kvplan.record import replace
 from kvplan.settings import EAGLE_LIKE, Serving
-from kvplan.weights.formats import NVFP4, Format
 from kvplan.weights.inventory import expert_forms
 from kvplan.weights.ranks import Parallel
+
+if TYPE_CHECKING:
+    from kvplan.architectures import heads as borrowing
+    from kvplan.engines.vllm import compressed_pass, indexer
+    from kvplan.weights import formats
+else:
+    borrowing = later("kvplan.architectures", "heads")
+    compressed_pass, indexer = later("kvplan.engines.vllm", "compressed_pass indexer")
+    formats = later("kvplan.weights", "formats")
 
 
 def load_of(
@@ -70,7 +88,7 @@ def load_of(
         pipeline_parallel_size=settings.pipeline_parallel_size,
         gpu_memory_utilization=utilization(settings, version),
         max_model_len=length,
-        block_size=settings.block_size or DEFAULT_BLOCK,
+        block_size=settings.block_size or DEFAULT_BLOCK_SIZE,
         enforce_eager=settings.enforce_eager,
         enable_expert_parallel=settings.enable_expert_parallel,
         data_parallel_size=dp,
@@ -80,7 +98,7 @@ def load_of(
         own_head=bool(drafts) and method == "eagle3",
         drafts_at_once=at_once,
         draft_rows=drafts + ONE_STEP.get(str(method), 0) if at_once and second else 0,
-        states_read=states_read(settings.speculative_model, method),
+        states_read=borrowing.states_read(settings.speculative_model, method) if drafts else 0,
         largest_graph=own.max_cudagraph_capture_size or 0,
         cudagraph_mode=graph_mode(model, settings, version),
         graph_sizes=own.cudagraph_capture_sizes,
@@ -98,15 +116,21 @@ def load_of(
             block=kept.latent_block,
             release=release,
         )
-        or compressed_passes(
-            model,
-            ranks=settings.tensor_parallel_size,
-            capability=capability,
-            release=release,
-            element=shape.element_bytes,
-            read=bool(drafts) and method in EAGLE_LIKE and method != "mtp",
+        or (
+            compressed_pass.compressed_passes(
+                model,
+                ranks=settings.tensor_parallel_size,
+                capability=capability,
+                release=release,
+                element=shape.element_bytes,
+                read=bool(drafts) and method in EAGLE_LIKE and method != "mtp",
+            )
+            if has_kind(model, Kind.COMPRESSED)
+            else ()
         ),
-        indexer=reserved(model, length, tokens, release) if release >= _RESERVES else Reserved(),
+        indexer=indexer.reserved(model, length, tokens, release)
+        if release >= _RESERVES and has_kind(model, Kind.INDEXER, Kind.COMPRESSED)
+        else Reserved(),
         model_type=model.model_type,
         encoder=encoder,
         encoder_known=encoder is None or encoder.known,
@@ -129,19 +153,19 @@ def load_of(
             dp=dp,
             expert_parallel=settings.enable_expert_parallel,
             backend=own.moe_backend,
-            nvfp4=own.moe_backend == CUTLASS and _expert_forms(model) <= {None, NVFP4},
+            nvfp4=own.moe_backend == CUTLASS and _expert_forms(model) <= {None, formats.NVFP4},
             integers=stored == COMPRESSED and _integers(_expert_forms(model)),
         ),
     )
 
 
-def _expert_forms(model: Model) -> frozenset[Format | None]:
+def _expert_forms(model: Model) -> frozenset[formats.Format | None]:
     """How routed experts are stored; as trained where the weights' bytes are stated."""
     inventory = sources_of(model).inventory
     return frozenset() if inventory is None else expert_forms(inventory)
 
 
-def _integers(forms: frozenset[Format | None]) -> bool:
+def _integers(forms: frozenset[formats.Format | None]) -> bool:
     return any(form is not None and form.name.startswith("int") for form in forms)
 
 
@@ -170,3 +194,31 @@ def utilization(settings: Serving, version: str) -> Fraction:
     """gpu_memory_utilization as given, else the release\'s default."""
     given = settings.gpu_memory_utilization
     return Fraction(rules_of(version).default_utilization_percent, 100) if given is None else given
+
+
+_ALWAYS = frozenset({"TRITON_ATTN", "FLEX_ATTENTION", "ROCM_ATTN"})
+_THIRD = "FLASH_ATTN"
+_HOPPER = (9, 0)
+
+
+def graph_mode(model: Model, settings: Serving, version: str) -> str:
+    """The mode in force: as asked, or what it falls back to. Models that pool have no full graphs
+    (vllm/config/vllm.py, pooler_config)."""
+    asked = VllmOptions.of(settings).cudagraph_mode or FULL_AND_PIECEWISE
+    if asked != NONE and is_pooling(model, settings):
+        return PIECEWISE
+    if asked != FULL or takes_any_batch(model, settings, version):
+        return asked
+    return FULL_AND_PIECEWISE
+
+
+def takes_any_batch(model: Model, settings: Serving, version: str) -> bool:
+    """Whether the kernels of every layer take any batch in a full graph."""
+    if has_kind(model, Kind.STATE):
+        return False
+    try:
+        served = set(str(compiled(model, version, settings).settings.get("attention_backend", "")).split("+"))
+    except KvplanError:
+        return False
+    hopper = settings.gpu is not None and settings.gpu.compute_capability == _HOPPER
+    return served <= (_ALWAYS | {_THIRD} if hopper else _ALWAYS)

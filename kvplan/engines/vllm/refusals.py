@@ -7,13 +7,17 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from kvplan.engines.base import has_kind, parse_version, too_many_stages
-from kvplan.engines.block_refusal import is_assumed
-from kvplan.engines.class_rules import check_class
+from kvplan.engines.base import has_kind, is_assumed, parse_version, too_many_stages
 from kvplan.engines.kv_support import minor_of
-from kvplan.engines.vllm.backend_rows import backend_rows, row_of
-from kvplan.engines.vllm.class_refusals import class_refusal, family_refusal, rotation_refusal
-from kvplan.engines.vllm.divided_blocks import divided_refusal, part_refusal
+from kvplan.engines.supported import check_class
+from kvplan.engines.vllm.backend_table import backend_rows, row_of
+from kvplan.engines.vllm.class_refusals import (
+    check_own_rules,
+    class_refusal,
+    family_refusal,
+    own_refusal,
+    rotation_refusal,
+)
 from kvplan.engines.vllm.division import (
     context_refusal,
     divides,
@@ -25,7 +29,6 @@ from kvplan.engines.vllm.division import (
 from kvplan.engines.vllm.draft_layers import AHEAD
 from kvplan.engines.vllm.dtypes import OWN_CACHE, asked_word
 from kvplan.engines.vllm.format_refusals import dtype_refusal, quantisation_refusal
-from kvplan.engines.vllm.own_types import check_own_rules, own_refusal
 from kvplan.engines.vllm.resolve import Resolved
 from kvplan.engines.vllm.versions import rules_of
 from kvplan.errors import KvplanError
@@ -37,10 +40,10 @@ from kvplan.results import Refusal
 from kvplan.settings import Layout
 
 if TYPE_CHECKING:
-    from kvplan.engines.vllm import draft_lengths, draft_stages, whole_items
+    from kvplan.engines.vllm import divided_blocks, draft_lengths, draft_stages, whole_items
 else:
-    draft_lengths, draft_stages, whole_items = later(
-        "kvplan.engines.vllm", "draft_lengths draft_stages whole_items"
+    divided_blocks, draft_lengths, draft_stages, whole_items = later(
+        "kvplan.engines.vllm", "divided_blocks draft_lengths draft_stages whole_items"
     )
 
 
@@ -61,6 +64,7 @@ def refusal_of(model: Model, settings: Layout, resolved: Resolved, version: str)
 
 
 def _first(model: Model, settings: Layout, resolved: Resolved, version: str) -> Refusal | None:
+    in_blocks = bool(settings.quantization or model.quantization) and not is_assumed(model, settings)
     drafts = settings.speculative_method is not None or settings.speculative_model is not None
     return (
         _backend_of_release(settings, version)
@@ -82,8 +86,8 @@ def _first(model: Model, settings: Layout, resolved: Resolved, version: str) -> 
         or (whole_items.refusal_of_items(model, settings, resolved, version) if resolved.mm_prefix else None)
         or rotation_refusal(model, version)
         or parallel_refusal(model, settings, resolved, version)
-        or part_refusal(model, settings, resolved, version)
-        or (None if is_assumed(model, settings) else divided_refusal(model, settings, resolved, version))
+        or (divided_blocks.part_refusal(model, settings, resolved) if resolved.tp > 1 else None)
+        or (divided_blocks.divided_refusal(model, settings, resolved, version) if in_blocks else None)
         or too_many_stages(model, settings)
         or _index_keys(model, resolved)
         or own_refusal(model, resolved, version)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from kvplan.dtypes import KvDtype, Packing, kv_dtype, scalar
-from kvplan.engines.vllm.class_roles import is_pooling, mamba_mode, sees_whole_items
+from kvplan.engines.vllm.architectures import is_pooling, mamba_mode, sees_whole_items
 from kvplan.engines.vllm.defaults import Batch, Device, Lengths, batch_of, device_of, lengths_of, model_dtype
 from kvplan.engines.vllm.draft_layers import AHEAD, beyond, draft_layers_of, retained
 from kvplan.engines.vllm.dtypes import asked_word, cache_word, state_dtype

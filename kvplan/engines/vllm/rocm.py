@@ -3,14 +3,13 @@
 vllm-project/vllm, vllm/platforms/rocm.py: get_attn_backend_cls (0.8 to 0.17), _get_backend_priorities and
 validate_configuration (0.18 and later). AITER is taken to be installed, as in the project's images, and
 VLLM_ROCM_USE_AITER to be unset, which is the default: with it ROCM_AITER_MLA serves latents, in the same
-blocks. What each backend takes is data (`kvplan.engines.vllm.backend_rows`).
+blocks. What each backend takes is data (`kvplan.engines.vllm.backend_table`).
 """
 
 from __future__ import annotations
 
 from kvplan.engines.base import parse_version
-from kvplan.engines.vllm.backend_rows import row_of
-from kvplan.engines.vllm.backend_table import BACKENDS, Backend
+from kvplan.engines.vllm.backend_table import BACKENDS, Backend, row_of
 from kvplan.engines.vllm.backends import Ask, NoBackendError, not_served
 from kvplan.record import replace
 

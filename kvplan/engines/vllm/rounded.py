@@ -1,27 +1,48 @@
-"""What the weights take beyond their own bytes under vLLM: blocks are rounded up, rows padded."""
+"""What the weights take beyond their own bytes under vLLM: blocks are rounded up, rows padded.
+
+What vLLM makes with the weights that no checkpoint holds; the log's ``Model loading took`` has it.
+
+vllm-project/vllm vllm/model_executor/models, 0.20 to 0.33:
+- gemma4.py, Gemma4Attention: until 0.29 every layer has a QKVParallelLinear, those too that read the keys and
+  values of an earlier layer, for which the checkpoint has a q_proj alone; since 0.30 these have no other.
+- deepseek_v2.py, glm4_moe_lite.py, dots3_note/nvidia/model.py: topk_indices_buffer, index_topk int32 for each
+  token of the largest batch, which the layers of an indexer share, and prediction layers do not; glm5next/
+  common/model.py: beside them the rest of a pool, in whole columns of 128.
+- gemma4_mm.py, gemma4_unified.py (and gemma3n_mm.py until 0.29), __init__: per_layer_embeddings, one row of
+  num_hidden_layers · hidden_size_per_layer_input for every token of the largest batch, on every rank.
+"""
 
 from __future__ import annotations
 
+from functools import lru_cache
+from typing import TYPE_CHECKING
+
 from kvplan.dtypes import Packing
-from kvplan.engines.base import parse_version
+from kvplan.engines.base import has_kind, parse_version
 from kvplan.engines.budget.lines import exact
-from kvplan.engines.budget.parts import NVIDIA
-from kvplan.engines.vllm.beside import chosen_tokens, layer_embeddings, with_shared_keys
-from kvplan.engines.vllm.compressed_pass import made_beside
+from kvplan.engines.budget.parts import AMD, NVIDIA
+from kvplan.engines.vllm.forward import served_shape
 from kvplan.engines.vllm.heads import keeps_latent
 from kvplan.engines.vllm.multimodal import text_only
 from kvplan.engines.vllm.options import EXPANDABLE, VllmOptions
-from kvplan.engines.vllm.padded_experts import padded_lines
+from kvplan.families import Kind, SparseIndexer
+from kvplan.later import later
 from kvplan.model import Model
+from kvplan.record import replace
 from kvplan.results import BudgetLine
 from kvplan.settings import EAGLE_LIKE, Serving
-from kvplan.units import MIB, gib
-from kvplan.weights.absorbed import again_bytes
+from kvplan.units import MIB, gib, round_up
 from kvplan.weights.allocated import left_by_quantising, quantised_modules, rounded_up
-from kvplan.weights.expanded import expanded_bytes, repeated_scales, whole_zero_points
 from kvplan.weights.facts import WeightSources
-from kvplan.weights.inventory import Inventory
+from kvplan.weights.inventory import Block, Inventory, Tensor
 from kvplan.weights.ranks import Parallel, stage_layers, tensor_bytes
+
+if TYPE_CHECKING:
+    from kvplan.engines.vllm import compressed_pass, padded_experts
+    from kvplan.weights import expanded
+else:
+    compressed_pass, padded_experts = later("kvplan.engines.vllm", "compressed_pass padded_experts")
+    expanded = later("kvplan.weights", "expanded")
 
 TOWERS_LEFT = (0, 15)
 """Since then an encoder that serves nothing is not loaded (interfaces.py, _mark_tower_model)."""
@@ -47,7 +68,7 @@ def beside_weights(
     tokens: int,
 ) -> tuple[tuple[BudgetLine, ...], ...]:
     """What torch's allocator gives beyond the tensors, and what is made beside them for a batch of so many
-    tokens (`kvplan.engines.vllm.beside`, of DeepSeek-V4 `compressed_pass.made_beside`), with the padding of
+    tokens (`kvplan.engines.vllm.rounded`, of DeepSeek-V4 `compressed_pass.made_beside`), with the padding of
     experts (`kvplan.engines.vllm.padded_experts`), the lines of each stage; none where
     somebody read the figure, or where some of the weights lie in the CPU's memory.
 
@@ -84,18 +105,23 @@ def beside_weights(
     )
     kept, chosen = layer_embeddings(model, tokens, dtype.bytes, release), chosen_tokens(model, tokens)
     drafts = settings.speculative_method in (*EAGLE_LIKE, "draft_model")
-    every, last = made_beside(model, tokens, drafts=drafts, release=release, element=dtype.bytes)
+    every = last = 0
+    if has_kind(model, Kind.COMPRESSED):
+        every, last = compressed_pass.made_beside(
+            model, tokens, drafts=drafts, release=release, element=dtype.bytes
+        )
     if settings.speculative_method == "mtp":
         last += chosen_tokens(model, tokens, drafts=True)
     how = "whole steps of 2 MiB while weights are loaded" if whole else "what is left of torch's segments"
     absorbed = (0,) * len(amounts)
     if keeps_latent(model):
-        absorbed = again_bytes(inventory, parallel, lambda tensor: dtype.bytes if tensor.form else 0)
+        absorbed = expanded.again_bytes(inventory, parallel, lambda tensor: dtype.bytes if tensor.form else 0)
     scales = zeros = (0,) * len(amounts)
-    if gpu.vendor == NVIDIA and (gpu.compute_capability or _FP8) < _FP8:
-        scales = expanded_bytes(inventory, parallel, repeated_scales, dtype.bytes)
-    if gpu.compute_capability == _HOPPER and release >= _KERNEL_CHOSEN:
-        zeros = expanded_bytes(inventory, parallel, whole_zero_points, dtype.bytes)
+    old = gpu.vendor == NVIDIA and (gpu.compute_capability or _FP8) < _FP8
+    if old and inventory.quantisation:
+        scales = expanded.expanded_bytes(inventory, parallel, expanded.repeated_scales, dtype.bytes)
+    if gpu.compute_capability == _HOPPER and release >= _KERNEL_CHOSEN and inventory.quantisation:
+        zeros = expanded.expanded_bytes(inventory, parallel, expanded.whole_zero_points, dtype.bytes)
     beyond = _beyond(made, inventory, parallel, dtype)
     quantised = (0,) * len(amounts)
     if whole and loading_quantises:
@@ -136,7 +162,9 @@ def beside_weights(
             lines.append(BudgetLine(BESIDE, total + torn[stage], total, total + 2 * torn[stage], source))
         else:
             lines.append(exact(BESIDE, total, source))
-    padded = padded_lines(settings, release, inventory, parallel, dtype.bytes)
+    padded: tuple[BudgetLine, ...] = ()
+    if gpu.vendor.lower() == AMD:
+        padded = padded_experts.padded_lines(settings, release, inventory, parallel, dtype.bytes)
     return tuple((line, *padded[stage : stage + 1]) for stage, line in enumerate(lines))
 
 
@@ -149,3 +177,65 @@ def _beyond(made: Inventory, stored: Inventory, parallel: Parallel, dtype: Packi
         found.append(sum(tensor_bytes(tensor, parallel, dtype) for tensors in more for tensor in tensors))
         start += count
     return tuple(found)
+
+
+_QUERIES_ALONE = (0, 30)
+_INT32, _POOLED_COLUMNS = 4, 128
+_GEMMA4, _GEMMA3N, _DOTS3 = "gemma4", "gemma3n", "dots3_note"
+_QUERY, _SHARED = "self_attn.q_proj", ("self_attn.k_proj", "self_attn.v_proj")
+
+
+def with_shared_keys(model: Model, inventory: Inventory, release: tuple[int, ...]) -> Inventory:
+    """The tensors as the release makes them: with K and V of layers that use another layer's."""
+    if release >= _QUERIES_ALONE or not model.model_type.startswith(_GEMMA4):
+        return inventory
+    return _completed(inventory)
+
+
+@lru_cache(maxsize=64)
+def _completed(inventory: Inventory) -> Inventory:
+    known: dict[object, tuple[Tensor, ...]] = {}
+    layers: list[Block] = []
+    for block in inventory.layers:
+        query = next((one for one in block.tensors if one.name == _QUERY), None)
+        own = tuple(one for one in block.tensors if one.name in _SHARED)
+        if query is None:
+            layers.append(block)
+        elif own:
+            known[query.rows] = own
+            layers.append(block)
+        else:
+            layers.append(replace(block, tensors=(*known.get(query.rows, ()), *block.tensors)))
+    return replace(inventory, layers=tuple(layers))
+
+
+def layer_embeddings(model: Model, tokens: int, element: int, release: tuple[int, ...]) -> int:
+    """Bytes of the buffer of per-layer embeddings that a multimodal class keeps; 0 where it has none."""
+    old = model.model_type.startswith(_GEMMA3N) and release < _QUERIES_ALONE
+    if not (old or model.model_type.startswith(_GEMMA4)):
+        return 0
+    shape = served_shape(model, element)
+    return tokens * shape.layer_embedding * element if shape.is_multimodal else 0
+
+
+def chosen_tokens(model: Model, tokens: int, *, drafts: bool = False) -> int:
+    """Bytes of the buffer of tokens that an indexer chooses for latent attention; of one that chooses groups,
+    whose layers have a buffer each with a column for how many (models/qwen4_exp/nvidia/qsa.py,
+    topk_indices_buffer). 0 where there is none.
+
+    drafts: of the model's own prediction layers, each of which has one (model_executor/models/
+    deepseek_mtp.py, models/glm5next/common/mtp.py); those of dots3 are given none (models/dots3_note/
+    nvidia/mtp.py).
+    """
+    if drafts and model.model_type.startswith(_DOTS3):
+        return 0
+    layers = model.draft_layers if drafts else model.layers()
+    owners = [part for layer in layers for part in layer.parts if isinstance(part, SparseIndexer)]
+    groups, chosen = model.facts.get("chosen_groups"), model.facts.get("index_topk")
+    if isinstance(groups, int):
+        return sum(tokens * (groups * part.group + 1) * _INT32 for part in owners)
+    if not owners or not keeps_latent(model) or not isinstance(chosen, int):
+        return 0
+    pooled = owners[0].kpool - 1
+    width = round_up(chosen + pooled, _POOLED_COLUMNS) if pooled else chosen
+    return tokens * width * _INT32 * (len(owners) if drafts else 1)

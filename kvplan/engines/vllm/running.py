@@ -25,9 +25,8 @@ from typing import TYPE_CHECKING
 
 from kvplan.bisection import least_below
 from kvplan.engines.budget.sharing import Taken
-from kvplan.engines.vllm.fitting import MOST_SEARCHED, most_running
 from kvplan.engines.vllm.holding import CHUNK, FIXED, FULL, GROWING, STATE, WINDOW, Holding, Steps, Table
-from kvplan.engines.vllm.needs import Run
+from kvplan.engines.vllm.needs import MOST_SEARCHED, Run, most_running
 from kvplan.engines.vllm.specs import LOCAL_KINDS, SpecKind
 from kvplan.record import replace
 from kvplan.units import ceil_div

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from kvplan.engines.vllm.group import CannotGroupError, Group, Specs, are_uniform, group_of
+from kvplan.engines.vllm.grouping import CannotGroupError, Group, Specs, are_uniform, group_of
 from kvplan.engines.vllm.specs import SLIDING_KINDS, SpecKind
 from kvplan.engines.vllm.versions import Rules
 from kvplan.record import record, replace

@@ -46,7 +46,7 @@ def _full(model: Model, settings: Settings, version: str) -> bool:
         return False
     if not settings.num_speculative_tokens:
         return True
-    from kvplan.engines.vllm.flashinfer import flashinfer_of  # it asks the engine
+    from kvplan.engines.vllm.splits import flashinfer_of  # it asks the engine
 
     one_token = any(isinstance(part, LightningAttention) for run in model.runs for part in run.layer.parts)
     return not one_token and flashinfer_of(model, settings, version).uniform

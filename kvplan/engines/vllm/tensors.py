@@ -26,7 +26,7 @@ from kvplan.engines.tensors.base import (
 from kvplan.engines.tensors.parts import PACKED, pooled, side_by_side, stored
 from kvplan.engines.vllm.architectures import as_run
 from kvplan.engines.vllm.engine import Vllm
-from kvplan.engines.vllm.group import Group as Planned
+from kvplan.engines.vllm.grouping import Group as Planned
 from kvplan.engines.vllm.layers import Built, build
 from kvplan.engines.vllm.plan import Plan, groups_of, make_plan, stages_of
 from kvplan.engines.vllm.resolve import resolve

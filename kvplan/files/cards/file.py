@@ -15,6 +15,7 @@ from kvplan.files.cards.card import (
     FORMAT,
     TEXTS,
     Card,
+    CardConfig,
     Expectation,
     OnCard,
     Source,
@@ -22,7 +23,6 @@ from kvplan.files.cards.card import (
     Weights,
     unverified,
 )
-from kvplan.files.cards.config import CardConfig
 from kvplan.files.cards.pattern import expand
 from kvplan.files.yaml.marks import Located, Path
 from kvplan.model import Encoder, EncoderInput, Layer, LayerRun, Model, Provenance

@@ -11,16 +11,21 @@ import re
 from collections.abc import Iterable, Mapping
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from kvplan.errors import KvplanError
 from kvplan.files.cards.card import Card
 from kvplan.files.cards.file import card_from_located
-from kvplan.files.cards.formats import is_format
 from kvplan.files.cards.installed import Installed, installed
 from kvplan.files.datafiles import data_dir
 from kvplan.files.yaml.strict import load_yaml_file
+from kvplan.later import later
 from kvplan.record import record
+
+if TYPE_CHECKING:
+    from kvplan.files.cards import formats as endings
+else:
+    endings = later("kvplan.files.cards", "formats")
 
 FOLDER = "model_cards"
 INDEX = "index.json"
@@ -224,7 +229,7 @@ def find_targets(query: str) -> list[Target]:
     loosely = {text for known, text in names.items() if squeezed(known) == bare}
     if len(loosely) == 1:
         return [Target.parse(loosely.pop())]
-    starts = (known for known in names if known.startswith(key) and not is_format(known[len(key) :]))
+    starts = (known for known in names if known.startswith(key) and not endings.is_format(known[len(key) :]))
     found = {names[known] for known in starts} | loosely
     targets = sorted((Target.parse(text) for text in found), key=lambda one: (one.slug, one.variant or -1))
     # Where a card itself has the prefix, its variants need not be told apart.

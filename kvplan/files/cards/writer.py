@@ -8,8 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from kvplan.families import Part
-from kvplan.files.cards.card import FORMAT, Expectation, Source, Variant, Weights
-from kvplan.files.cards.config import changed_keys, config_lines
+from kvplan.files.cards.card import FORMAT, Expectation, Source, Variant, Weights, changed_keys, config_lines
 from kvplan.files.cards.pattern import shorten
 from kvplan.files.yaml.scalars import Trap, read_plain
 from kvplan.model import Layer, Model

@@ -8,8 +8,8 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
-from kvplan.architectures.config.quant_file import split_quant
 from kvplan.architectures.config.read import read_config
+from kvplan.architectures.config.view import split_quant
 from kvplan.errors import CannotRunHere, KvplanError
 from kvplan.model import Model
 from kvplan.plans.plan import Plan

@@ -1,4 +1,4 @@
-"""DeepSeek-V4: a window of single latents beside one compressed latent per ``compress_rate`` tokens."""
+"""Attention over latents that all heads share, whole or compressed, and the token indexer beside it."""
 
 from __future__ import annotations
 
@@ -8,6 +8,38 @@ from kvplan.dtypes import VectorFormat
 from kvplan.families.base import Family, Kind, Storage, kept_tokens
 from kvplan.record import record
 from kvplan.terms import Factor, Part, Term
+
+
+@record()
+class MultiHeadLatentAttention(Family):
+    """kv_lora_rank + qk_rope_head_dim numbers per token, replicated over tensor parallelism.
+
+    With ``sliding_window`` only the newest tokens are kept (``library_window``: by transformers alone).
+    """
+
+    kv_lora_rank: int
+    qk_rope_head_dim: int
+    num_heads: int = 0
+    qk_nope_head_dim: int = 0
+    v_head_dim: int = 0
+    sliding_window: int | None = None
+    library_window: int | None = None
+
+    family: ClassVar[str] = "mla"
+    kind: ClassVar[Kind] = Kind.MLA
+    formula: ClassVar[str] = "tokens · (kv_lora_rank + qk_rope_head_dim) · element"
+    source: ClassVar[str] = "DeepSeek-V2 (arXiv 2405.04434) §2.1"
+
+    def terms(self, store: Storage) -> tuple[Term, ...]:
+        kept = None if self.sliding_window is None else kept_tokens(store, self.sliding_window)
+        rank, rope = self.kv_lora_rank, self.qk_rope_head_dim
+        return (
+            Term("latent", (Factor("kv_lora_rank", rank),), store.kv.latent_packing(rank), keep_last=kept),
+            Term(
+                "rope_key", (Factor("qk_rope_head_dim", rope),), store.kv.rope_packing(rope), keep_last=kept
+            ),
+        )
+
 
 # 448 fp8 values, 7 E8M0 scales (one per 64) and one byte of padding; the 64 rope values stay bf16.
 RECORD_NOPE = VectorFormat(8, 64, 1, align=8)
@@ -84,3 +116,37 @@ class CompressedAttention(Family):
             overlap = (value_gate, Factor("compress_rate", rate), wide)
             waiting.append(Term(f"{name}_overlap", overlap, store.dtype, stride=rate, part=Part.FILLED))
         return waiting
+
+
+@record()
+class SparseIndexer(Family):
+    """index_head_dim numbers per token, replicated; fp8 with one fp32 scale in the serving engines.
+
+    The transformers classes keep the key in the model's dtype (``float32_key``: always fp32), and
+    ``position_rows`` int64 rows of positions beside it (models/qwen4_exp). Of GLM-5.3-Flash they keep every
+    token's key, gate and flag, so the width is twice the key's and one; an engine that pools keeps one key of
+    every ``kpool`` tokens (`pooled_width`). Qwen4-Exp's keys are of ``group`` tokens once the group is full;
+    until then an engine that groups keeps the tokens' own keys, with ``axes`` int64 positions each.
+    """
+
+    index_head_dim: int
+    float32_key: bool = False
+    position_rows: int = 0
+    kpool: int = 1
+    group: int = 1
+    axes: int = 0
+
+    family: ClassVar[str] = "sparse_indexer"
+    kind: ClassVar[Kind] = Kind.INDEXER
+    formula: ClassVar[str] = "tokens · (index_head_dim · element + scale)"
+    source: ClassVar[str] = "DeepSeek-V3.2-Exp report; vllm-project/vllm DeepseekV32IndexerCache"
+
+    @property
+    def pooled_width(self) -> int:
+        """Numbers of one key where keys are pooled: the width without gate and flag."""
+        width: int = self.index_head_dim
+        return (width - 1) // 2 if self.kpool > 1 else width
+
+    def terms(self, store: Storage) -> tuple[Term, ...]:
+        width = self.index_head_dim
+        return (Term("index_key", (Factor("index_head_dim", width),), store.index_key.key_packing(width)),)
