@@ -25,6 +25,7 @@ from kvplan.deployment.resolve import Deployment, resolve
 from kvplan.engines.base import LIKELY
 from kvplan.engines.budget.sharing import usable_bytes
 from kvplan.errors import KvplanError
+from kvplan.files.cards.find import list_cards
 from kvplan.results import SizeResult, Verdict
 from kvplan.settings import started_in
 from tests.laws import doors, searches
@@ -58,10 +59,12 @@ DOORS: dict[str, Door] = {
 
 
 def asked_in(part: int, few: int, many: int) -> Iterator[tuple[Asked, random.Random]]:
-    """The questions of one part of a law: so few in all, or so many in `make laws`."""
+    """The questions of one part of a law: so few in all, or so many in `make laws`, where every second part
+    asks about any model that has a card."""
     count = many // len(PARTS) if WHOLE else few
     chance = random.Random(SEED + part)
-    for asked in questions(SEED + part, count):
+    cards = [card.slug for card in list_cards()] if part % 2 else []
+    for asked in questions(SEED + part, count, cards):
         yield asked, chance
 
 
