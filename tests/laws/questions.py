@@ -72,7 +72,7 @@ class Asked(NamedTuple):
 
 
 def question(chance: random.Random, others: Sequence[str] = ()) -> Asked:
-    """One question: most can be answered, some are refused. others: models of which half of the questions are,
+    """One question: most can be answered, some are refused. others: models that half of the questions ask of,
     where there are any."""
     engine = chance.choice(ENGINES)
     name = engine.partition("@")[0]
