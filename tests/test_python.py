@@ -198,7 +198,7 @@ def test_what_it_was_asked_with_is_no_part_of_an_answer() -> None:
     assert answer == again
     assert answer.asked is not again.asked
     assert "asked=" not in repr(answer)
-    assert "asked" not in json.dumps(dumped(answer))
+    assert '"asked"' not in json.dumps(dumped(answer))
     for other in (copy.copy(answer), copy.deepcopy(answer), pickle.loads(pickle.dumps(answer))):
         assert other == answer
         assert str(other)

@@ -7,6 +7,7 @@ import os
 import zlib
 
 import kvplan
+from kvplan.results import Verdict
 from scripts.record_recipes import ENGINE, GPUS, PAGE, REASONS, facts, page, settings, verdict
 from tests.recorded import record
 
@@ -55,7 +56,7 @@ def test_a_refusal_by_a_likely_figure_says_so() -> None:
         if fact["verdict"] == "refused: not-enough-memory":
             result = kvplan.size(fact["model"], engine=ENGINE, gpu=fact["gpu"], **settings(fact))
             assert result.budget is not None
-            assert result.per_gpu.kv_bytes_per_request > result.budget.kv_pool_high_bytes, fact
+            assert result.per_gpu.reserved > result.budget.kv_pool_high_bytes, fact
 
 
 def test_the_screen_says_that_an_estimate_refuses() -> None:
@@ -66,9 +67,12 @@ def test_the_screen_says_that_an_estimate_refuses() -> None:
     result = kvplan.size(fact["model"], engine=ENGINE, gpu=fact["gpu"], **settings(fact))
     assert result.refusal is not None
     assert "Unlikely: vLLM" in str(result)
+    assert result.verdict is Verdict.UNLIKELY
     assert "It may start: the interval reaches" in " ".join(str(result).split())
-    whole = kvplan.size("llama-3.1-8b", engine=ENGINE, gpu="rtx-4090")
-    assert str(whole).startswith("No: ")  # nobody asked for less than the model's own length
+    own = kvplan.size("llama-3.1-8b", engine=ENGINE, gpu="rtx-4090")
+    assert str(own).startswith("No: ")  # the start checks the model's own length
+    short = kvplan.size("llama-3.1-8b", engine=ENGINE, gpu="rtx-4090", tokens=8192)
+    assert str(short).startswith("Yes: ")  # a server for such requests is started for them
 
 
 def test_the_page_is_what_the_record_says() -> None:

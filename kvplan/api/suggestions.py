@@ -9,10 +9,12 @@ from kvplan.api.options import SHORT, changed_settings
 from kvplan.deployment.answer import Answer, answered
 from kvplan.deployment.resolve import Deployment
 from kvplan.engines import OWN_OPTIONS
+from kvplan.engines.base import SAFE
 from kvplan.engines.budget import choose
 from kvplan.errors import KvplanError
 from kvplan.later import later
 from kvplan.record import changed, replace
+from kvplan.results import Verdict
 from kvplan.settings import media_tokens
 
 if TYPE_CHECKING:
@@ -31,7 +33,9 @@ Options = dict[str, "str | None"]
 
 
 def with_suggestions(found: Answer) -> Answer:
-    """The answer with those suggestions of its refusal that help: with each the answer is yes or likely."""
+    """The answer with those suggestions of its refusals that help: with each the answer is yes or likely, and
+    with those of the safe pool's, where the likely one starts, it is yes."""
+    found = _in_safe_pool(found)
     refusal = found.result.refusal
     if refusal is None or not refusal.help:
         return found
@@ -39,6 +43,15 @@ def with_suggestions(found: Answer) -> Answer:
     if helps == refusal.help:
         return found
     return replace(found, result=changed(found.result, refusal=replace(refusal, help=helps)))
+
+
+def _in_safe_pool(found: Answer) -> Answer:
+    safe, deployment = found.safe, found.deployment
+    if found.verdict is not Verdict.LIKELY or safe is None or safe.refusal is None or not safe.refusal.help:
+        return found
+    surely = replace(deployment, choice=replace(deployment.choice, pool=SAFE))
+    refusal = replace(safe.refusal, help=tuple(tried(surely, safe.refusal.help)))
+    return replace(found, safe=safe._replace(refusal=refusal))
 
 
 def tried(deployment: Deployment, helps: Sequence[str]) -> Iterator[str]:

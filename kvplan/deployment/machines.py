@@ -61,7 +61,7 @@ def machine(question: Question, lengths: Sequence[int]) -> Machine:
     except KvplanError as error:
         return line._replace(why=error.message)
     first = answers[0]
-    if first.likely is None or first.result.weights is None:
+    if first.likely is None:
         refused = None if first.result.refusal is None else first.result.refusal.message
         return line._replace(why=refused or next(iter(first.result.warnings), "no pool was computed"))
     cells = dict(zip(taken, map(rung_of, answers)))

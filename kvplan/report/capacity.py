@@ -13,7 +13,7 @@ from kvplan.model import Model
 from kvplan.report.layout import BLANK, Piece, Screen, Span, table, wrapped
 from kvplan.report.notes import next_line, short_warnings, too_few
 from kvplan.report.size_sentence import length_flag
-from kvplan.report.words import engine_title, size_words
+from kvplan.report.words import count, engine_title, size_words
 from kvplan.results import EngineRef
 
 _MOST_WARNINGS = 3
@@ -55,6 +55,9 @@ def capacity_screen(
     notes += [
         f"started with {length_flag(one.answers[0].deployment, told)}" for told, one in lengths_chosen.items()
     ]
+    for one in lines:
+        idle = one.answers[0].deployment.idle_gpus if one.answers else 0
+        notes += [f"{_name(one)}, TP {one.tensor_parallel_size}: {count(idle, 'GPU')} idle"] if idle else []
     for note in notes:
         screen += wrapped(note, indent=1, hang=2)
     said = tuple(dict.fromkeys(text for one in lines for text in one.warnings))

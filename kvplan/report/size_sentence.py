@@ -46,7 +46,8 @@ def size_sentence(found: Answer, fixes: Sequence[Fix] = ()) -> Screen:
         # Where the likely pool starts and the safe one does not, the engine's own reason says what would do.
         never = found.safe.refusal if found.safe is not None and verdict is Verdict.LIKELY else None
         if never is not None:
-            text += f" In the safe pool: {never.message}."
+            text += f" In the safe pool {engine_title(result.engine)} refuses: {never.message}."
+            helps = (*never.help[:1], *helps)
     word, style = _WORDS[verdict or Verdict.NO]
     head = wrapped(text, first=f"{word} ")
     return [styled(head[0], word, style), *head[1:], *help_lines(helps)]
@@ -79,7 +80,8 @@ def _counted(found: Answer) -> str:
     """``llama on 1 × h100 holds 7 requests of 32,768 tokens (safely 6).``"""
     result, deployment = found.result, found.deployment
     likely, safe = found.likely, found.safe
-    assert likely is not None and safe is not None
+    assert likely is not None
+    assert safe is not None
     pools, verdict = deployment.pools, found.verdict
     length = length_words(result)
     most = likely.each * pools

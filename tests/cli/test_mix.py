@@ -190,7 +190,9 @@ def test_one_mib_less_than_the_least_is_too_little(
 
 def test_what_keeps_the_gpus_part_from_an_answer_is_said(run: Run) -> None:
     """Not ``none``, which says that no number of GPUs is enough."""
-    ran = run("size", "qwen3-8b-awq", "-e", "llamacpp", "-g", "h100", "-n", "4", "-t", "8k", "--show", "least")
+    ran = run(
+        "size", "qwen3-8b-awq", "-e", "llamacpp", "-g", "h100", "-n", "4", "-t", "8k", "--show", "least"
+    )
     assert "no pool was computed: Qwen/Qwen3-8B-AWQ is stored as awq" in " ".join(ran.out.split())
     assert "none" not in ran.out
 

@@ -190,7 +190,8 @@ def test_a_start_that_only_estimates_speak_against_is_unlikely(run: Run, asked: 
     ran = run("size", "qwen3-8b", "-e", "vllm@0.27", "--gpu", "rtx-4090", *asked)
     assert ran.code == 1
     assert ran.out.startswith("Unlikely: ")
-    assert re.search(r"It may start: the interval reaches \d\.\d\d GiB, \d\.\d\d GiB are needed", " ".join(ran.out.split()))
+    words = r"It may start: the interval reaches \d\.\d\d GiB, \d\.\d\d GiB are needed"
+    assert re.search(words, " ".join(ran.out.split()))
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,6 @@ from typing import Any
 import pytest
 
 import kvplan
-from kvplan.deployment.lengths import longest_of
 from kvplan.engines.vllm.versions import VERSIONS
 from kvplan.results import Verdict
 
@@ -165,14 +164,13 @@ def test_who_starts_in_the_likely_pool_alone_is_told_what_would_start(model: str
     while result is None or result.refusal is not None:  # more sequences leave less
         seqs -= max(1, seqs // 100)
         result = answered(model, gpu=gpu, engine="vllm@0.33", max_num_seqs=seqs)
-    longest = longest_of(result.asked)
-    assert longest is not None
-    assert longest.never_safely is not None
-    assert longest.never_safely.code == TOO_FEW
+    never = result.asked.safe.refusal
+    assert never is not None
+    assert never.code == TOO_FEW
     assert result.verdict is Verdict.LIKELY
     assert result.capacity is not None
     assert result.capacity.safe_requests == 0
-    flag = longest.never_safely.help[0]
+    flag = never.help[0]
     assert "In the safe pool vLLM 0.33 refuses" in " ".join(str(result).split())
     assert f"help: {flag}" in str(result)
     mended = answered(model, gpu=gpu, engine="vllm@0.33", max_num_seqs=int(flag.split()[1]))

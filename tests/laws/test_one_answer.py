@@ -318,7 +318,8 @@ def calls_of(deployment: Deployment, monkeypatch: pytest.MonkeyPatch) -> tuple[A
 
 @in_parts
 def test_an_engine_is_asked_once_for_each_pool(part: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Likely and safe, and the most that there may be only where neither holds the load."""
+    """Likely and safe, and the most that there may be only where neither holds the load; besides, the least
+    bytes of the load are looked for: three times as a rule, by doubling and halving where states wait."""
     compared = 0
     for question, chance in asked_in(part, 30, 1000):
         found = edged(question, chance)
@@ -329,5 +330,5 @@ def test_an_engine_is_asked_once_for_each_pool(part: int, monkeypatch: pytest.Mo
         compared += 1
         most = 2 if answer.verdict in (Verdict.YES, Verdict.LIKELY) else 3
         assert calls.answers <= most, f"{calls.answers} answers for {answer.verdict}: {question}"
-        assert calls.bytes <= 60, f"{calls.bytes} for the bytes: {question}"
+        assert calls.bytes <= 80, f"{calls.bytes} for the bytes: {question}"
     assert compared > 20

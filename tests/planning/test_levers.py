@@ -17,8 +17,7 @@ from kvplan.planning.levers import Link, Seconds, Situation, levers
 from kvplan.planning.levers.preemption import replay
 from kvplan.plans.workload import Shape, Workload
 from kvplan.record import dumped
-from kvplan.units import apportion
-from kvplan.units import GB, GIB
+from kvplan.units import GB, GIB, apportion
 
 PCIE = Link("PCIe", 50 * GB, 40 * GB, 60 * GB, 0.0005, "a test")
 

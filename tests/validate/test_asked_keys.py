@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 import kvplan
-from kvplan.architectures.config.view import split_quant
 from kvplan.architectures.config.read import read_config
+from kvplan.architectures.config.view import split_quant
 from kvplan.files.cards.find import list_cards
 from kvplan.model import Model
 from kvplan.validate.installed.asked_keys import completed, parts
