@@ -28,7 +28,7 @@ from kvplan.architectures.config.activation_shape import activation_shape
 from kvplan.architectures.config.read import read_config
 from kvplan.architectures.config.view import QUANT_KEY, split_quant
 from kvplan.architectures.inventory import inventory_of
-from kvplan.architectures.media.count import media_keys
+from kvplan.architectures.media.request import media_keys
 from kvplan.engines import ENGINES
 from kvplan.engines.vllm.compressed_pass import compressed_passes
 from kvplan.engines.vllm.multimodal import encoder_run
