@@ -91,7 +91,8 @@ def whole_screen(
         front(result),
         lever_lines(result),
         ways_out(result),
-        *_steps(result),
+        _more_gpus(result),
+        _formats(result),
         _sensitivity(result),
     ]
     sections.append(reason_lines(result))
@@ -116,11 +117,6 @@ def _serve(result: PlanResult) -> Screen:
     for text in (*best.citations, *best.notes):
         screen += wrapped(text, indent=1, first="- ", style="dim")
     return screen + speed_lines(result)
-
-
-def _steps(result: PlanResult) -> tuple[Screen, Screen]:
-    """What more GPUs hold, and what other formats hold on these."""
-    return _more_gpus(result), _formats(result)
 
 
 def _more_gpus(result: PlanResult) -> Screen:

@@ -85,7 +85,8 @@ def run_session(
     Raises KvplanError; Ctrl-C and SIGTERM pass through, after everything was released.
     """
     device = open_device(
-        CPU if options.device == CPU else f"cuda:{_index(options, world)}", sharers=world.local_size
+        CPU if options.device == CPU else f"cuda:{world.local_rank + (options.gpu or 0)}",
+        sharers=world.local_size,
     )
     world.join(gpus=device.is_gpu)
 
@@ -167,10 +168,6 @@ def _check_gpu(target: Target, hardware: Hardware) -> None:
     for finding in compared(hardware, target.settings.gpu):
         if finding.severity is Severity.ERROR:
             raise CannotRunHere(finding.code, finding.message, help="run it on a machine with that GPU")
-
-
-def _index(options: Options, world: World) -> int:
-    return world.local_rank + (options.gpu or 0)
 
 
 def _torch_version() -> str:

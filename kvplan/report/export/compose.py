@@ -36,7 +36,7 @@ def export(plan: Plan, settings: Settings, model: Model | None, image: str | Non
         )
     name = slug(plan.name)
     services = {
-        _service(name, replica, len(replicas)): _described(container, gpu.vendor, replica)
+        name if len(replicas) == 1 else f"{name}-{replica.number}": _described(container, gpu.vendor, replica)
         for replica in replicas
     }
     file: dict[str, Any] = {"name": name, "services": services}
@@ -54,10 +54,6 @@ def _head(plan: Plan, container: Container) -> list[str]:
     if not container.pinned:
         rows.append("the image's tag follows no version: pin it by its digest")
     return rows
-
-
-def _service(name: str, replica: Replica, replicas: int) -> str:
-    return name if replicas == 1 else f"{name}-{replica.number}"
 
 
 def _described(container: Container, vendor: str, replica: Replica) -> dict[str, Any]:

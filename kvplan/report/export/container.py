@@ -78,7 +78,7 @@ def container_of(plan: Plan, settings: Settings, model: Model | None, image: str
     return Container(
         image or f"{known.name}:{_tag(known, table, version)}",
         known.entry,
-        (*words[len(table.start) :], *_port(words, port)),
+        (*words[len(table.start) :], *(() if "--port" in words else ("--port", str(port)))),
         port,
         arguments.env,
         options_file(arguments),
@@ -97,10 +97,6 @@ def _listening(arguments: Arguments) -> Arguments:
     if "--host" in arguments.words:
         return arguments
     return Arguments((*arguments.words, "--host", "0.0.0.0"), arguments.env, arguments.options)
-
-
-def _port(words: list[str], port: int) -> tuple[str, ...]:
-    return () if "--port" in words else ("--port", str(port))
 
 
 def _tag(image: Image, table: EngineTable, version: str) -> str:

@@ -7,11 +7,10 @@ scheduler_components/batch_result_processor.py and new_token_ratio_tracker.py.
 
 from __future__ import annotations
 
-from kvplan.simulate.sglang.batch import Batch
 from kvplan.simulate.sglang.memory import Memory
 from kvplan.simulate.sglang.prefill import FULL, GOES_ON, OTHER, Adder
 from kvplan.simulate.sglang.queue import Queue
-from kvplan.simulate.sglang.request import Request
+from kvplan.simulate.sglang.request import Batch, Request
 from kvplan.simulate.sglang.settings import DECAY_STEPS, INITIAL_RATIO, LEAST_SHARE, SglangEngine
 
 AHEAD = 20
