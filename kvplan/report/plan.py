@@ -97,7 +97,8 @@ def whole_screen(
     ]
     sections.append(reason_lines(result))
     sections.append(warning_lines(_warnings(result)))
-    last = _sources(result)
+    asked = f"objective {result.objective}, quality {result.quality}; model {result.model.source}"
+    last = wrapped(f"{engine_titles(result)}; {asked}", indent=1, style="dim", first="rules:  ")
     if look:
         last += wrapped(command(*look), indent=1, style="dim", first="look:   ")
     return joined([*map(Section, sections), Section([*last, *_next(result, typed, written, whole=True)])])
@@ -167,16 +168,6 @@ def _sensitivity(result: PlanResult) -> Screen:
         for effect in result.sensitivity[:_SHOWN_EFFECTS]
     ]
     return [line(Span("What moves the answer most", "bold"), indent=1), *table(rows, "lrr", indent=2)]
-
-
-def _sources(result: PlanResult) -> Screen:
-    return wrapped(
-        f"{engine_titles(result)}; objective {result.objective}, quality {result.quality};"
-        f" model {result.model.source}",
-        indent=1,
-        style="dim",
-        first="rules:  ",
-    )
 
 
 def _next(result: PlanResult, typed: Sequence[str], written: str | None, *, whole: bool = False) -> Screen:

@@ -11,9 +11,10 @@ from kvplan.errors import KvplanError
 from kvplan.model import Model
 from kvplan.plans.plan import Plan
 from kvplan.record import record
+from kvplan.report.check.shown import one_line
 from kvplan.report.export.arguments import Arguments, arguments_of
 from kvplan.report.export.checkpoint import checkpoint_of
-from kvplan.report.export.place import gpu_of, replicas_of, table_of
+from kvplan.report.export.place import gpu_of, replicas_of, spare_gpus, table_of
 from kvplan.report.export.shell import options_file, port_of, start
 from kvplan.settings import Settings
 
@@ -114,3 +115,13 @@ def slug(name: str, longest: int = 40) -> str:
     if not plain or not plain[0].isalpha():
         plain = f"plan-{plain}".rstrip("-")
     return plain[:longest].rstrip("-")
+
+
+def head(plan: Plan, container: Container) -> list[str]:
+    """What a reader of the file is told first, a line each."""
+    rows = [f"{one_line(plan.name)}: {plan.engine}, from a kvplan plan"]
+    if spare_gpus(plan):
+        rows.append(f"{spare_gpus(plan)} of {plan.gpus} GPUs make up no whole engine and stay idle")
+    if not container.pinned:
+        rows.append("the image's tag follows no version: pin it by its digest")
+    return rows
