@@ -12,7 +12,7 @@ from __future__ import annotations
 from kvplan.simulate.sglang.memory import Memory
 from kvplan.simulate.sglang.prefill import FULL, GOES_ON, OTHER, Adder
 from kvplan.simulate.sglang.queue import Queue
-from kvplan.simulate.sglang.request import Request
+from kvplan.simulate.sglang.request import Batch, Request
 from kvplan.simulate.sglang.settings import DECAY_STEPS, INITIAL_RATIO, LEAST_SHARE, SglangEngine
 
 
