@@ -100,7 +100,10 @@ def _enough(deployment: Deployment, text: str, *, more: int) -> tuple[Options, s
         return None
     refusal = found.result.refusal
     if refusal is None:
-        return (options, "".join(text.partition(": ")[1:])) if found.holds is not False else None
+        # On a GPU whose pool is not known nothing is a yes; without one nothing is counted.
+        counts = asked.choice.pool is not None and asked.settings.gpu is not None
+        helps = found.holds or (found.holds is None and not counts)
+        return (options, "".join(text.partition(": ")[1:])) if helps else None
     for further in refusal.help if more else ():
         ways = _enough(asked, further, more=more - 1)
         if ways is not None:
