@@ -4,16 +4,19 @@ Parallel layers divide evenly or stop (``divide``, an assertion): vllm-project/v
 model_executor/layers/linear.py, vocab_parallel_embedding.py; sgl-project/sglang python/sglang/srt/
 distributed/utils.py, layers/linear.py, layers/vocab_parallel_embedding.py, and the classes' own assertions on
 heads (DeepSeek-V4's output groups are divided without one, and none is left). Encoders and drafts are left
-out: classes differ in what they divide.
+out: classes differ in what they divide. Nor may a block of weights that share a scale be divided, where the
+engine's kernels stop at it.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from functools import lru_cache
+from typing import TYPE_CHECKING
 
 from kvplan.architectures.weights import served_sources
 from kvplan.errors import KvplanError, RefusedError
+from kvplan.later import later
 from kvplan.model import Model
 from kvplan.results import Refusal
 from kvplan.settings import Layout
@@ -21,6 +24,12 @@ from kvplan.units import round_up
 from kvplan.weights.inventory import Dim, Inventory, Split, Tensor
 from kvplan.weights.parts import Part, part_of
 from kvplan.weights.ranks import Parallel, on_rank
+
+if TYPE_CHECKING:
+    from kvplan.weights import shares
+else:
+    shares = later("kvplan.weights", "shares")
+
 
 _NAMES = {
     "num_attention_heads": "attention heads",
@@ -83,3 +92,35 @@ def _decoder(inventory: Inventory) -> tuple[Tensor, ...]:
     layers = (t for tensors in dict.fromkeys(b.tensors for b in inventory.layers) for t in tensors)
     every = dict.fromkeys((*layers, *(entry.tensor for entry in inventory.ends)))
     return tuple(t for t in every if part_of(t.name, t.role) is not Part.TOWER)
+
+
+def block_refusal(
+    model: Model,
+    settings: Layout,
+    tp: int,
+    divided: Callable[[int], Parallel],
+    stops: Callable[[shares.Cut, str], bool],
+    whole_experts: str,
+) -> Refusal | None:
+    """The first cut that stops the engine, or None.
+
+    divided: how the weights lie over so many tensor-parallel ranks. stops: whether the engine stops at a cut
+    of weights of that method. whole_experts: the option that leaves experts whole, "" where it is set.
+    """
+    try:
+        inventory = served_sources(model, settings.quantization).inventory
+        if inventory is None or not inventory.quantisation:
+            return None
+        method = inventory.quantisation
+
+        def first(ranks: int) -> shares.Cut | None:
+            return next((cut for cut in shares.cuts(inventory, divided(ranks)) if stops(cut, method)), None)
+
+        cut = first(tp)
+        if cut is None:
+            return None
+        smaller = next((ranks for ranks in range(tp - 1, 0, -1) if tp % ranks == 0 and not first(ranks)), 0)
+    except KvplanError:  # weights that are not known, or not divided at all, are said elsewhere
+        return None
+    ways = (f"--tp {smaller}" if smaller else "", whole_experts if cut.is_expert else "")
+    return Refusal("tensor-parallel", cut.words, help=tuple(way for way in ways if way))

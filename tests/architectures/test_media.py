@@ -16,8 +16,8 @@ import kvplan
 from kvplan.api import load_model
 from kvplan.architectures.lineages import lineages
 from kvplan.architectures.media.asked import Media
-from kvplan.architectures.media.count import media_tokens
 from kvplan.architectures.media.counting import COUNTS
+from kvplan.architectures.media.request import media_tokens
 from kvplan.errors import KvplanError
 
 RECORDED = (

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from kvplan.architectures.media.asked import Media
-from kvplan.architectures.media.count import media_tokens
+from kvplan.architectures.media.request import media_tokens
 from kvplan.model import Model
 
 pytest.importorskip("transformers")

@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 
 import kvplan
+from kvplan.checking import facts_of
 from kvplan.checking.case import Case
 from kvplan.checking.evidence import hash_of
-from kvplan.checking.facts import facts_of
 from kvplan.plans.identity import model_digest
 from kvplan.plans.receipt import CONSISTENT, FIRST_FORMAT, Figure, Receipt
 from tests.plans.helpers import HEAD, plan

@@ -16,7 +16,7 @@ from kvplan.engines import choose_engine
 from kvplan.engines.sglang.capacity import Serving, capacity_for, graph_max_batch
 from kvplan.engines.sglang.engine import Sglang
 from kvplan.engines.sglang.older import had_window_pool, has_fa3, is_in_transformers
-from kvplan.engines.sglang.older_memory import older_fraction
+from kvplan.engines.sglang.shown import older_fraction
 from kvplan.engines.sglang.versions import VERSIONS
 
 GIB = 2**30

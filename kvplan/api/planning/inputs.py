@@ -11,7 +11,7 @@ from kvplan.api.arguments import check_each
 from kvplan.dtypes import kv_dtype
 from kvplan.engines.base import Choice, request_tokens
 from kvplan.engines.budget import BUDGETS, choose, divides
-from kvplan.engines.budget.laws import check_engine
+from kvplan.engines.budget.law import check_engine
 from kvplan.errors import KvplanError
 from kvplan.gpu import Gpu
 from kvplan.model import Model
@@ -103,7 +103,7 @@ def own_words(
 
 def speed_for(engine: str) -> SpeedOf:
     """The engine's speed estimate, read when it is wanted."""
-    from kvplan.api.planning.speeds import speed_of
+    from kvplan.api.planning.levers import speed_of
 
     return speed_of(engine)
 

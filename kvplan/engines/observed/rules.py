@@ -18,6 +18,12 @@ from kvplan.engines.observed.printed import BYTE_UNITS, parse_count, parse_decim
 from kvplan.record import record
 from kvplan.units import MIB
 
+_LISTED = {
+    "gpu_listed": ("GPU 0:", "GPU 0,1"),
+    "gpu_beside": ("GPU 1:", "GPU 1,2"),
+    "gpu_third": ("GPU 2:", "GPU 2,3"),
+}
+
 WHOLE = r"[+-]?\d(?:[\d,]{0,28}\d)?"
 NUMBER = WHOLE + r"(?:\.\d{1,12})?"
 DOWN = "MiBdown"
@@ -192,3 +198,13 @@ def positive(name: str) -> Callable[[Values], bool]:
         return isinstance(figure, Count) and figure.value > 0
 
     return holds
+
+
+def machine_rules() -> tuple[Rule, ...]:
+    """Rules of one dialect (a rule belongs to one): the names are settings, and tell no engine."""
+    found = []
+    for name, (one, several) in _LISTED.items():
+        for anchor, shape in ((one, one), (several, f"{several}[[,{{:name}}]]:")):
+            text = f"{shape} {{{name}:rest}}"
+            found.append(rule(text, kind="settings", anchor=anchor, text="machine", weight=0))
+    return tuple(found)

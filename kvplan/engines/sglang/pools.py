@@ -4,6 +4,10 @@ sgl-project/sglang 0.5.23 model_executor/pool_configurator.py (DefaultPoolConfig
 HybridSWAPoolConfigurator, SWARequestCapPoolConfigurator) and mem_cache/kv_cache_configurator.py
 (_handle_max_mamba_cache, resolve_max_num_reqs). The engine computes with GiB in floating point; here the same
 in exact numbers.
+
+Before 0.5.13 the budget does not hold what drafts keep of a state: 0.5.2 model_executor/model_runner.py
+(__init__, profile_max_num_token), 0.5.3 to 0.5.6 (handle_max_mamba_cache), 0.5.7 to 0.5.12
+model_executor/model_runner_kv_cache_mixin.py.
 """
 
 from __future__ import annotations
@@ -15,11 +19,13 @@ from kvplan.engines.sglang.arguments import Arguments
 from kvplan.engines.sglang.cells import Cell, cell_of, dequant_workspace, pool_layers, window_of
 from kvplan.engines.sglang.compressed import compressed_bytes, solve_compressed
 from kvplan.engines.sglang.models import window_size
-from kvplan.engines.sglang.older_states import older_states
 from kvplan.engines.sglang.stages import PoolError, Pools, Sizes, Stage, running
 from kvplan.families import Kind, SparseIndexer
 from kvplan.model import Layer, Model
 from kvplan.units import round_up
+
+UNASKED = 512
+"""Slots where prompts are not reused and nobody says how many requests run."""
 
 EVICTION_INTERVAL = 128
 """SGLANG_SWA_EVICTION_INTERVAL: tokens behind a window are given back after so many steps."""
@@ -246,3 +252,28 @@ def _states(pools: Pools, memory: int) -> tuple[int, int]:
     if slots <= 0:
         raise PoolError(f"{memory:,} bytes are too few for the states of one request ({slot:,} bytes a slot)")
     return slots, rest - (slots + padding) * slot
+
+
+def older_states(pools: Pools, memory: int) -> tuple[int, int]:
+    """(slots, bytes left for tokens). Raises PoolError."""
+    arguments, slot, rules = pools.arguments, pools.slot_bytes, pools.arguments.rules
+    draft, requests, groups = arguments.draft_tokens, arguments.max_running_requests, arguments.attn_dp
+    rest, copies = memory, 1
+    if rules.drafts_in_share:  # 0.5.3 to 0.5.6: each slot has its drafts' states beside it
+        copies = 1 + draft
+    elif draft and requests is not None and rules.states_by_ratio and (rules.drafts_first or arguments.radix):
+        rest -= slot * draft * (requests // groups if rules.drafts_first else requests)
+    told = arguments.max_slots if rules.slots_told or not arguments.radix else None
+    if told is None and not arguments.radix and (requests is not None or not rules.slots_by_share):
+        told = UNASKED if requests is None else requests
+    if told is None:
+        share = rest * arguments.state_ratio / (1 + arguments.state_ratio)
+        slots = int(share // slot // copies)
+        if rules.drafts_in_share and arguments.divided_slots:
+            slots //= groups
+    else:
+        divided = not rules.drafts_in_share or arguments.divided_slots
+        slots = told // groups if divided else told
+    if slots <= 0:
+        raise PoolError(f"{memory:,} bytes are too few for the states of one request ({slot:,} bytes a slot)")
+    return slots, rest - slots * copies * slot

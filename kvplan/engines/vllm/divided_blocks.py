@@ -23,11 +23,10 @@ from kvplan.results import Refusal
 from kvplan.settings import Layout
 
 if TYPE_CHECKING:
-    from kvplan.engines import block_refusal as blocks
     from kvplan.engines import undivided
     from kvplan.weights import ranks, shares
 else:
-    blocks, undivided = later("kvplan.engines", "block_refusal undivided")
+    undivided = later("kvplan.engines", "undivided")
     ranks, shares = later("kvplan.weights", "ranks shares")
 
 _REFINES, _PADS = (0, 29), (0, 31)
@@ -57,7 +56,7 @@ def divided_refusal(model: Model, settings: Layout, resolved: Resolved, version:
         return not (method == "fp8" and _runs(cut, settings, resolved, release))
 
     whole_experts = "" if settings.enable_expert_parallel else "--enable-expert-parallel"
-    return blocks.block_refusal(model, settings, resolved.tp, _divided(settings), stops, whole_experts)
+    return undivided.block_refusal(model, settings, resolved.tp, _divided(settings), stops, whole_experts)
 
 
 def part_refusal(model: Model, settings: Layout, resolved: Resolved) -> Refusal | None:

@@ -4,6 +4,12 @@ Only config.json and hf_quant_config.json are fetched, never code and never weig
 JSON: code that a repository carries is not run. HF_ENDPOINT, HF_TOKEN, HF_HOME, HF_HUB_CACHE and
 HF_HUB_OFFLINE mean what they mean to huggingface_hub, whose cache is used and filled; nothing that a hub
 sends but a commit of forty hexadecimal digits becomes part of a path.
+
+The cache on disk is laid out as huggingface_hub lays it out, so that each finds what the other kept:
+``models--org--name/refs/<revision>`` holds a commit, ``snapshots/<commit>/<file>`` the files,
+``.no_exist/<commit>/<file>`` is there where a repository is known to lack a file.
+Source: huggingface/huggingface_hub docs/source/en/guides/manage-cache.md (2.4.0). Only a commit of forty
+hexadecimal digits, a revision that is checked and two file names of our own ever become a path.
 """
 
 from __future__ import annotations
@@ -12,20 +18,23 @@ import os
 import re
 import threading
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any, TypeVar
 
 from kvplan.architectures.config.read import read_config
 from kvplan.errors import EXIT_CANNOT_RUN, CannotRunHere, KvplanError
-from kvplan.files.hub.cache import RepositoryCache, cache_of, is_commit
 from kvplan.files.hub.deadline import Deadline
-from kvplan.files.hub.errors import Repository, no_hub, no_network, refusal
-from kvplan.files.hub.place import Hub, hub_of
+from kvplan.files.hub.place import Hub, Repository, hub_of, no_hub, no_network, refusal
 from kvplan.files.hub.ranged import ask
-from kvplan.files.json_input import MAX_BYTES, parse_json
+from kvplan.files.json_input import MAX_BYTES, parse_json, read_limited
 from kvplan.files.weight_sources import OnHub
+from kvplan.files.writing import write_whole
 from kvplan.model import Model
 from kvplan.record import record, replace
 from kvplan.units import MIB
+
+_COMMIT = re.compile(r"[0-9a-f]{40}")
+_MAX_REF = 200
 
 CONFIG, QUANT = "config.json", "hf_quant_config.json"
 TOTAL_SECONDS = 60
@@ -217,3 +226,58 @@ def within(seconds: float, call: Callable[[], Answer]) -> Answer:
             "no-network", f"the hub has not answered within {seconds:g} seconds", help="try again later"
         )
     return answers[0]
+
+
+def is_commit(text: str | None) -> bool:
+    """Whether it is a commit's whole name, and so fit to be part of a path."""
+    return text is not None and _COMMIT.fullmatch(text) is not None
+
+
+@record()
+class RepositoryCache:
+    """What of one repository is kept below the cache's folder."""
+
+    folder: Path
+
+    def commit(self, revision: str | None) -> str | None:
+        """The commit that a branch, tag or commit was when it was last asked for."""
+        if is_commit(revision):
+            return revision
+        try:
+            text = read_limited(self.folder / "refs" / (revision or "main"), _MAX_REF).decode().strip()
+        except (KvplanError, ValueError):
+            return None
+        return text if is_commit(text) else None
+
+    def read(self, commit: str, file: str) -> bytes | None:
+        """A kept file, or None where there is none. Raises KvplanError(unreadable-file | file-too-large)."""
+        path = self.folder / "snapshots" / commit / file
+        try:
+            return read_limited(path) if path.is_file() else None
+        except KvplanError as error:
+            if error.code == "no-such-file":
+                return None
+            raise
+
+    def lacks(self, commit: str, file: str) -> bool:
+        """Whether the hub has said that the commit has no such file."""
+        return (self.folder / ".no_exist" / commit / file).is_file()
+
+    def keep(self, revision: str | None, commit: str, file: str, content: bytes | None) -> None:
+        """Remember a file of a commit, or (None) that it is not there. A cache that cannot be written is
+        left alone: the answer does not depend on it.
+        """
+        kind = ".no_exist" if content is None else "snapshots"
+        path = self.folder / kind / commit / file
+        try:
+            if not path.exists():
+                write_whole(path, content or b"", folders=True)
+            if not is_commit(revision) and self.commit(revision) != commit:
+                write_whole(self.folder / "refs" / (revision or "main"), commit, folders=True)
+        except (KvplanError, OSError):
+            pass
+
+
+def cache_of(cache: Path, repository: str) -> RepositoryCache:
+    """The cache of ``org/name``."""
+    return RepositoryCache(cache / f"models--{repository.replace('/', '--')}")
