@@ -16,15 +16,15 @@ from kvplan.api import (
     parse_number,
 )
 from kvplan.api.arguments import takes
-from kvplan.api.choosing import engine_for, usual_engine
+from kvplan.api.load import engine_for, usual_engine
 from kvplan.api.planning.again import Extra, Given, again_of
-from kvplan.api.planning.elsewhere import elsewhere
 from kvplan.api.planning.inputs import (
     ALL,
     GpuLike,
     Sizes,
     asks_of,
     choices_of,
+    elsewhere,
     groups_of,
     in_flight,
     lengths_of,

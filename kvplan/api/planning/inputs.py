@@ -18,6 +18,8 @@ from kvplan.model import Model
 from kvplan.planning.ask import TENSOR_WAYS, Ask, SpeedOf, Variant
 from kvplan.planning.context import request_of
 from kvplan.planning.quality import BUILDS, weight_quality
+from kvplan.planning.reasons import other_engines
+from kvplan.planning.results import PlanResult, SuggestedFix
 from kvplan.plans.fleet import Fleet, Offer
 from kvplan.plans.question import HOST_MEMORY
 from kvplan.plans.workload import Workload
@@ -244,3 +246,17 @@ def words_of(given: str | Sequence[str] | None) -> tuple[str, ...] | None:
 def seconds_of(name: str, given: Any) -> Fraction | None:
     """A time in seconds, exactly as written."""
     return None if given is None else parse_number(name, given)
+
+
+def elsewhere(
+    result: PlanResult, asked: Callable[[Choice], Ask], choices: Sequence[Choice]
+) -> tuple[SuggestedFix, ...]:
+    """Engines that serve the load there; none where the choices that were asked for run on one of the GPUs.
+
+    asked: the question, put to an engine; raises KvplanError where that one has no word for it.
+    """
+    refused = {gpu for one in result.reasons if one.code == "engine-gpu" for gpu in one.gpus}
+    if result.options or refused != {one.gpu for one in result.unserved}:
+        return ()
+    asks, _ = asks_of(asked, [*choices, *choices_of(ALL)], forgiving=True)
+    return other_engines(asks)

@@ -31,8 +31,7 @@ from kvplan.engines.base import (
 from kvplan.engines.options import EngineOption
 from kvplan.engines.sglang.arguments import Arguments, experts_of, resolve_arguments
 from kvplan.engines.sglang.cells import store_of
-from kvplan.engines.sglang.devices import device_of
-from kvplan.engines.sglang.expert_kernels import kernels_of
+from kvplan.engines.sglang.devices import device_of, kernels_of
 from kvplan.engines.sglang.models import refusal_of
 from kvplan.engines.sglang.options import OPTIONS, SglangOptions
 from kvplan.engines.sglang.pools import EVICTION_INTERVAL, build_pools, solve, trailing

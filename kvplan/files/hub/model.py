@@ -23,9 +23,8 @@ from typing import Any, TypeVar
 
 from kvplan.architectures.config.read import read_config
 from kvplan.errors import EXIT_CANNOT_RUN, CannotRunHere, KvplanError
-from kvplan.files.hub.deadline import Deadline
 from kvplan.files.hub.place import Hub, Repository, hub_of, no_hub, no_network, refusal
-from kvplan.files.hub.ranged import ask
+from kvplan.files.hub.ranged import Deadline, ask
 from kvplan.files.json_input import MAX_BYTES, parse_json, read_limited
 from kvplan.files.weight_sources import OnHub
 from kvplan.files.writing import write_whole
