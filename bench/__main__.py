@@ -1,40 +1,23 @@
 """``python -m bench``: every figure is a ratio to a baseline that ran beside it, turn by turn.
 
-Cold starts are medians over alternating fresh processes, so that a busy machine slows both sides.
+Cold starts are medians of processor time over alternating fresh processes, so that a busy machine slows both
+sides.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
-import subprocess
 import sys
 from collections.abc import Callable
-from statistics import median
 from time import perf_counter
 
 from bench import simulate
+from bench.cold import BARE, IMPORTS, QUESTION, cold_figure, module_figures
 from bench.figures import Figure
 from bench.fill import fill_rates
 
-IMPORTS = [sys.executable, "-c", "import typer, rich.console, pydantic, yaml"]
-BARE = [sys.executable, "-c", "pass"]
 CARD = "llama-3.1-8b"
-
-
-def seconds(command: list[str]) -> float:
-    """Wall time of one fresh process, which must succeed."""
-    start = perf_counter()
-    subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
-    return perf_counter() - start
-
-
-def cold(command: list[str], baseline: list[str], turns: int) -> tuple[float, float]:
-    """Medians of both commands, run by turns after one warm-up each."""
-    seconds(command)
-    seconds(baseline)
-    pairs = [(seconds(command), seconds(baseline)) for _ in range(turns)]
-    return median(pair[0] for pair in pairs), median(pair[1] for pair in pairs)
 
 
 def rate(call: Callable[[], object], budget: float = 1.0) -> float:
@@ -49,13 +32,6 @@ def rate(call: Callable[[], object], budget: float = 1.0) -> float:
             calls += 100
         best = max(best, calls / (perf_counter() - start))
     return best
-
-
-def cold_figure(
-    what: str, command: list[str], baseline: list[str], name: str, aim: str, turns: int
-) -> Figure:
-    ours, theirs = cold(command, baseline, turns)
-    return Figure(what, name, ours / theirs, aim, f"{ours * 1000:.0f} ms against {theirs * 1000:.0f} ms")
 
 
 def size_rate(engine: str) -> Figure:
@@ -212,16 +188,16 @@ def main() -> None:
     parser.add_argument("--turns", type=int, default=11, help="fresh processes a side")
     parser.add_argument("--json", action="store_true")
     arguments = parser.parse_args()
-    size = [sys.executable, "-m", "kvplan", "size", CARD, "--tokens", "32768"]
     figures = [
         cold_figure(
-            "kvplan size CARD, cold",
-            size,
+            f"kvplan {' '.join(QUESTION)}, cold",
+            [sys.executable, "-m", "kvplan", *QUESTION],
             IMPORTS,
             "import typer, rich, pydantic, yaml",
-            "< 1",
+            "≤ 1",
             arguments.turns,
         ),
+        *module_figures(),
         cold_figure(
             "import kvplan, cold",
             [sys.executable, "-c", "import kvplan"],

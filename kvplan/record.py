@@ -94,7 +94,7 @@ def record(*, eq: bool = True, kw_only: bool = False, guarded: bool = False) -> 
         for base in cls.__mro__[:0:-1]:
             entries.update(base.__dict__.get("__dataclass_fields__", ()))
         space = dict(cls.__dict__)
-        own = _own_fields(space, kw_only)
+        own = _own_fields(space, cls.__annotations__, kw_only)
         entries.update(own)
         taken = {name for base in cls.__mro__[1:-1] for name in base.__dict__.get("__slots__", ())}
         space["__slots__"] = tuple(name for name in own if name not in taken)
@@ -111,10 +111,10 @@ def record(*, eq: bool = True, kw_only: bool = False, guarded: bool = False) -> 
     return decorate
 
 
-def _own_fields(space: dict[str, Any], kw_only: bool) -> dict[str, Any]:
+def _own_fields(space: dict[str, Any], kinds: Mapping[str, Any], kw_only: bool) -> dict[str, Any]:
     """The fields that a class's body declares; their defaults, and what slots replace, leave the body."""
     found: dict[str, Any] = {}
-    for name, kind in space.get("__annotations__", {}).items():
+    for name, kind in kinds.items():
         if "ClassVar" in str(kind):
             continue
         entry = space.pop(name, MISSING)

@@ -324,6 +324,8 @@ class DeploymentRef:
     """requests at once that were asked for, over all replicas; request.count is the fullest pool's part"""
     chosen: Mapping[str, str]
     """settings that kvplan chose, and why"""
+    typed: tuple[str, ...] = ()
+    """settings that were given; all others are the defaults of the engine's release"""
 
 
 class Answered(Shown):

@@ -51,7 +51,7 @@ def make(site: Path) -> None:
 
 
 def _pages(site: Path, *, documented: bool) -> None:
-    from kvplan.report.html.style import STYLE
+    from kvplan.report.html.page import STYLE
 
     for name in STATIC:
         shutil.copy(WEB / name, site / name)

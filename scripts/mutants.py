@@ -40,7 +40,7 @@ _POOLS = tuple(
 _FAMILIES = tuple(f"tests/core/test_{name}.py" for name in ("published", "terms", "beside"))
 _COUNTS = ("tests/deployment/test_counts.py", "tests/deployment/test_counts_by_law.py")
 TESTS = {
-    "kvplan.engines.vllm.groupinging": _GROUPING,
+    "kvplan.engines.vllm.grouping": _GROUPING,
     "kvplan.engines.vllm.side_by_side": (
         "tests/engines/test_vllm_side_by_side.py",
         *_GROUPING,

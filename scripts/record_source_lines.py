@@ -16,7 +16,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from kvplan.engines.vllm.log import RULES
-from kvplan.engines.vllm.source_lines import FILE, HEAD
+from kvplan.engines.vllm.printed import FILE, HEAD
 
 LEAST = 12
 """Characters of an anchor: shorter ones stand in texts of other lines too."""

@@ -66,7 +66,7 @@ def test_the_documented_json() -> None:
     }
     assert answer["deployment"] == {
         "gpus": 1, "gpus_per_replica": 1, "replicas": 1, "pools": 1, "idle_gpus": 0, "requests": 2,
-        "chosen": {},
+        "chosen": {}, "typed": ["tokens", "requests"],
     }  # fmt: skip
     assert (answer["capacity"], answer["verdict"]) == (None, None)
     assert answer["total"] == {"kv_bytes_per_request": 13_107_200, "kv_bytes": 26_214_400}

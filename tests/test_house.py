@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from bench.cold import MOST_MODULES, modules_of
 from kvplan.engines import ENGINES
 from kvplan.engines.folders import FOLDERS, part_of
 
@@ -26,6 +27,49 @@ def test_importing_the_library_is_light() -> None:
     code = f"import sys, kvplan; print([name for name in {heavy.split()!r} if name in sys.modules])"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=ROOT)
     assert done.stdout.strip() == "[]"
+
+
+@pytest.mark.parametrize(("question", "most"), MOST_MODULES.items())
+def test_an_answer_reads_few_modules(question: tuple[str, ...], most: int) -> None:
+    """What a question does not ask stays unread, and so do a terminal's libraries."""
+    loaded = modules_of(question)
+    own = [name for name in loaded if name.partition(".")[0] == "kvplan"]
+    assert len(own) <= most, "\n".join(own)
+    heavy = {"typer", "rich", "pydantic", "dataclasses", "inspect", "numpy", "torch"}
+    assert heavy.isdisjoint(loaded)
+
+
+def test_what_is_read_later_is_what_type_checkers_read() -> None:
+    """``later(package, names)`` beside the same imports under TYPE_CHECKING, name by name."""
+    seen = 0
+    for file in (ROOT / "kvplan").rglob("*.py"):
+        tree = ast.parse(file.read_text(encoding="utf-8"))
+        for branch in (node for node in tree.body if isinstance(node, ast.If) and node.orelse):
+            late = {name for node in branch.orelse for name in _read_later(node)}
+            if not late:
+                continue
+            imports = [node for node in branch.body if isinstance(node, ast.ImportFrom)]
+            named = {
+                (one.asname or one.name, f"{node.module}.{one.name}")
+                for node in imports
+                for one in node.names
+            }
+            assert late <= named, file
+            seen += len(late)
+    assert seen > 50
+
+
+def _read_later(node: ast.stmt) -> list[tuple[str, str]]:
+    """(name, module) of one assignment from ``later``."""
+    if not isinstance(node, ast.Assign) or not isinstance(node.value, ast.Call):
+        return []
+    call, target = node.value, node.targets[0]
+    if not isinstance(call.func, ast.Name) or call.func.id != "later":
+        return []
+    names = target.elts if isinstance(target, ast.Tuple) else [target]
+    package, modules = (str(one.value) for one in call.args if isinstance(one, ast.Constant))
+    pairs = zip(names, modules.split(), strict=True)
+    return [(name.id, f"{package}.{module}") for name, module in pairs if isinstance(name, ast.Name)]
 
 
 def test_everything_public_is_there() -> None:

@@ -241,10 +241,10 @@ class Started:
         free = 1 - (self.reserved if reserve else Fraction(0))
         if taken is None or taken.share + taken.excess > free:
             return 0
-        if not taken.share:
-            fitting = MOST
-        elif free == 1:
+        if free == 1:
             fitting = self.runs(tokens, generated, safe=safe)
+        elif not taken.share:
+            fitting = MOST
         else:
             fitting = max(1, int((free - taken.excess) / taken.share))
         seqs = self.max_num_seqs

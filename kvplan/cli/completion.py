@@ -3,99 +3,36 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from importlib import import_module
 
-
-def _models() -> Iterable[str]:
-    from kvplan.files.cards.find import list_names
-
-    return list_names()
-
-
-def _gpus() -> Iterable[str]:
-    from kvplan.files.gpus.find import list_keys
-
-    return list_keys()
-
-
-def _engines() -> Iterable[str]:
-    from kvplan.engines import ENGINES
-
-    return (*ENGINES, "all")
-
-
-def _dtypes() -> Iterable[str]:
-    from kvplan.dtypes import KV_DTYPES
-
-    return ("auto", "fp8", *KV_DTYPES)
-
-
-def _families() -> Iterable[str]:
-    from kvplan.families import FAMILIES
-
-    return FAMILIES
-
-
-def _schemas() -> Iterable[str]:
-    from kvplan.cli.schema import names
-
-    return names()
-
-
-def _formats() -> Iterable[str]:
-    from kvplan.report.check import REPORTERS
-
-    return REPORTERS
-
-
-def _objectives() -> Iterable[str]:
-    from kvplan.planning.ask import OBJECTIVES
-
-    return OBJECTIVES
-
-
-def _targets() -> Iterable[str]:
-    from kvplan.report.export import TARGETS
-
-    return TARGETS
-
-
-def _trace_formats() -> Iterable[str]:
-    from kvplan.files.traces.formats import FORMATS
-
-    return FORMATS
-
-
-def _routers() -> Iterable[str]:
-    from kvplan.simulation.fleet import ROUTERS
-
-    return ROUTERS
-
-
-def _evictions() -> Iterable[str]:
-    from kvplan.simulate.evict import KNOWN
-
-    return KNOWN
-
-
-def _executors() -> Iterable[str]:
-    return ("auto", "serial", "processes", "dask", "ray")
-
-
-_SOURCES: dict[str, Callable[[], Iterable[str]]] = {
-    "models": _models,
-    "gpus": _gpus,
-    "engines": _engines,
-    "dtypes": _dtypes,
-    "families": _families,
-    "schemas": _schemas,
-    "formats": _formats,
-    "targets": _targets,
-    "objectives": _objectives,
-    "trace_formats": _trace_formats,
-    "routers": _routers,
-    "executors": _executors,
-    "evictions": _evictions,
+_SOURCES = {
+    "models": "kvplan.files.cards.find:list_names",
+    "gpus": "kvplan.files.gpus.find:list_keys",
+    "engines": "kvplan.engines:ENGINES",
+    "dtypes": "kvplan.dtypes:KV_DTYPES",
+    "families": "kvplan.families:FAMILIES",
+    "schemas": "kvplan.cli.schema:names",
+    "formats": "kvplan.report.check:REPORTERS",
+    "targets": "kvplan.report.export:TARGETS",
+    "objectives": "kvplan.planning.ask:OBJECTIVES",
+    "trace_formats": "kvplan.files.traces.formats:FORMATS",
+    "routers": "kvplan.simulation.fleet:ROUTERS",
+    "evictions": "kvplan.simulate.evict:KNOWN",
 }
+"""Where the words of an option stand: names, or a function that lists them."""
+_MORE = {
+    "engines": ("all",),
+    "dtypes": ("auto", "fp8"),
+    "executors": ("auto", "serial", "processes", "dask", "ray"),
+}
+
+
+def _words(name: str) -> Iterable[str]:
+    if name not in _SOURCES:
+        return _MORE[name]
+    module, _, where = _SOURCES[name].partition(":")
+    found = getattr(import_module(module), where)
+    return (*(found() if callable(found) else found), *_MORE.get(name, ()))
 
 
 def completer(name: str) -> Callable[[str], list[str]]:
@@ -104,7 +41,7 @@ def completer(name: str) -> Callable[[str], list[str]]:
     def complete(incomplete: str) -> list[str]:
         done, comma, last = incomplete.rpartition(",")
         try:
-            names = sorted(_SOURCES[name]())
+            names = sorted(_words(name))
         except Exception:
             return []
         return [done + comma + word for word in names if word.casefold().startswith(last.casefold())]

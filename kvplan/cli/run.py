@@ -158,13 +158,9 @@ def json_text(data: Any) -> str:
     return json.dumps(data, indent=2, ensure_ascii=True, allow_nan=False) + "\n"
 
 
-def _wants_json(arguments: list[str]) -> bool:
-    return "--json" in arguments[: arguments.index("--") if "--" in arguments else None]
-
-
 def _report(error: KvplanError, arguments: list[str], cause: BaseException | None = None) -> int:
     """The error on stderr, and as JSON on stdout where JSON was asked for."""
-    if _wants_json(arguments):
+    if "--json" in arguments[: arguments.index("--") if "--" in arguments else None]:
         write_error(json_text({"schema_version": SCHEMA_VERSION, "error": error.as_dict()}), sys.stdout)
     text = printable(error.format(width_of(sys.stderr)))
     if wants_color(color_choice(arguments), sys.stderr):

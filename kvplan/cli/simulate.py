@@ -49,7 +49,9 @@ def run(words: list[str], given: Given) -> Answer:
     asked = _asked(words[0], plan, given)
     generated = values.pop("generate", None)
     if generated is not None:
-        values["trace"] = _generated(str(generated))
+        from kvplan.simulation import generate
+
+        values["trace"] = generate.generated(generate.asked_of(str(generated)))
     calibration = values.pop("calibrate", None)
     if calibration is not None:
         if "step_time" in values:
@@ -168,12 +170,6 @@ def policies_of(text: str) -> tuple[str, ...]:
     for name in names:
         check_policy(name)
     return names
-
-
-def _generated(text: str) -> Any:
-    from kvplan.simulation.generate import asked_of, generated
-
-    return generated(asked_of(text))
 
 
 def _hits(values: dict[str, Any], evict: tuple[str, ...], json: bool) -> Answer:

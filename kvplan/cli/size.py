@@ -114,7 +114,8 @@ def _step(asked: Typed, given: Given, found: Found) -> str:
 
 
 def _several(asked: Typed, given: Given) -> Answer:
-    rows = _rows(asked)
+    rows = several.side_by_side(asked.questions(), keep_errors=asked.forgiving)
+    rows = [row if row.found is None else row._replace(found=with_suggestions(row.found)) for row in rows]
     holding = [row for row in rows if row.found is not None and row.found.holds]
     counted = [row for row in rows if row.found is not None and row.found.holds is not None]
     sized = [row for row in rows if row.result is not None and row.result.refusal is None]
@@ -130,12 +131,6 @@ def _several(asked: Typed, given: Given) -> Answer:
     wanted = {row.question.settings.requests for row in rows}
     no = none_holds(wanted) if code == EXIT_NO else []
     return Answer([*no, *_table(asked, rows, given)], code=code)
-
-
-def _rows(asked: Typed) -> list[several.Row]:
-    """An answer for each combination of the lists."""
-    rows = several.side_by_side(asked.questions(), keep_errors=asked.forgiving)
-    return [row if row.found is None else row._replace(found=with_suggestions(row.found)) for row in rows]
 
 
 def _table(asked: Typed, rows: Sequence[several.Row], given: Given) -> Screen:

@@ -212,5 +212,6 @@ def _with(
         deployment.idle_gpus,
         deployment.requests,
         {one.name: f"{one.value}: {one.why}" for one in deployment.chosen},
+        deployment.typed,
     )
     return changed(result, deployment=ref, capacity=capacity, verdict=verdict)

@@ -112,7 +112,7 @@ def _more_gpus(deployment: Deployment, result: SizeResult) -> Iterator[Fix]:
     if dealt.settings.max_num_seqs != deployment.settings.max_num_seqs:
         words += f" --max-num-seqs {dealt.settings.max_num_seqs}"
     parts = f"{dealt.replicas} replicas" if dealt.replicas > 1 else "one replica"
-    yield Fix(words, f"{parts} on as many GPUs of this kind: then {_fit(deployment)}")
+    yield Fix(words, f"{dealt.gpus} GPUs, {parts}: then {_fit(deployment)}")
 
 
 def _narrower_cache(deployment: Deployment) -> Iterator[Fix]:

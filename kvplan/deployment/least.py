@@ -79,6 +79,8 @@ def least(deployment: Deployment) -> Least:
     budget, unknown = one.budget, [text for text in one.warnings if text.startswith("no pool")]
     if budget is None and one.refusal is None and unknown:
         return found._replace(why=unknown[0])
+    if memory is None and one.refusal is not None:
+        found = found._replace(why=one.refusal.message)
     if budget is not None and memory is not None:
         found = found._replace(room=room_for_cache(budget))
     if traits.memory_share is not None:

@@ -9,6 +9,7 @@ from kvplan.deployment.question import Question
 from kvplan.engines import own_settings
 from kvplan.engines.base import Choice
 from kvplan.engines.doors import through
+from kvplan.engines.shared_options import given_settings
 from kvplan.engines.traits import traits_of
 from kvplan.errors import KvplanError
 from kvplan.model import Model
@@ -48,6 +49,8 @@ class Deployment:
     idle_gpus: int = 0
     """GPUs that no replica uses"""
     chosen: tuple[Chosen, ...] = ()
+    typed: tuple[str, ...] = ()
+    """settings that were given; the others, but those chosen, are the defaults of the engine's release"""
 
     @property
     def gpus_per_replica(self) -> int:
@@ -84,7 +87,13 @@ def resolve(question: Question) -> Deployment:
     choice, settings = through(model, choice, replace(settings, requests=ceil_div(requests, pools)))
     # A program in front of the engine may leave GPUs out.
     idle = gpus - replicas * gpus_per_replica(settings)
-    return Deployment(model, choice, settings, gpus, replicas, pools, requests, idle, chosen)
+    typed = _given(question.settings)
+    return Deployment(model, choice, settings, gpus, replicas, pools, requests, idle, chosen, typed)
+
+
+def _given(settings: Settings) -> tuple[str, ...]:
+    names = (name for name in given_settings(settings) if name not in ("gpus", "own", "spread", "starts"))
+    return (*names, *settings.own)
 
 
 def _length(model: Model, choice: Choice, settings: Settings, others: tuple[int, ...]) -> int | None:

@@ -94,7 +94,8 @@ def _starts(model: Model, choice: Choice, settings: Settings) -> bool:
     found = fitted_safely(model, replace(choice, door=None), settings)
     if found.refusal is not None:
         return found.refusal.code not in _MEMORY
-    return found.pool is None or found.pool.max_running >= settings.requests
+    pool = found.pool  # more requests than it has slots are held nowhere
+    return pool is None or pool.max_running >= min(settings.requests, max(1, pool.max_num_seqs))
 
 
 _MEMORY = ("no-memory-for-cache", "not-enough-memory", "no-memory")

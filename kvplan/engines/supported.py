@@ -46,16 +46,16 @@ def rows_text(rows: Iterable[Row]) -> str:
 
 
 @cache
-def _by_kind() -> Mapping[tuple[str, str], Mapping[str, Row]]:
-    found: dict[tuple[str, str], dict[str, Row]] = {}
-    for row in read_rows(CLASSES.read_text(encoding="utf-8")):
-        found.setdefault((row.engine, row.kind), {})[row.name] = row
-    return MappingProxyType(found)
+def _lines() -> tuple[str, ...]:
+    return tuple(CLASSES.read_text(encoding="utf-8").splitlines())
 
 
+@cache
 def classes(engine: str, kind: str) -> Mapping[str, Row]:
     """The classes of one kind by name, of all releases."""
-    return _by_kind()[engine, kind]
+    start = f"{engine}\t{kind}\t"
+    rows = (Row(*line.split("\t")) for line in _lines() if line.startswith(start))
+    return MappingProxyType({row.name: row for row in rows})
 
 
 def check_class(model: Model, title: str) -> Refusal | None:

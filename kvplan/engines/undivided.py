@@ -26,10 +26,12 @@ from kvplan.weights.parts import Part, part_of
 from kvplan.weights.ranks import Parallel, on_rank
 
 if TYPE_CHECKING:
+    from kvplan.architectures import weights as stored
     from kvplan.weights import shares
+    from kvplan.weights.ranks import Parallel
 else:
+    stored = later("kvplan.architectures", "weights")
     shares = later("kvplan.weights", "shares")
-
 
 _NAMES = {
     "num_attention_heads": "attention heads",
@@ -108,7 +110,7 @@ def block_refusal(
     of weights of that method. whole_experts: the option that leaves experts whole, "" where it is set.
     """
     try:
-        inventory = served_sources(model, settings.quantization).inventory
+        inventory = stored.served_sources(model, settings.quantization).inventory
         if inventory is None or not inventory.quantisation:
             return None
         method = inventory.quantisation

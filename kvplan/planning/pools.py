@@ -79,7 +79,8 @@ def pools_of(
     known = {tokens: time for tokens, time in times.items() if time is not None}
     if len(known) < len(times):
         raise KvplanError("no-speed", "how long a prompt takes on this engine and GPU is not estimated")
-    sent = _sent(link, seen.held_bytes(longest))
+    amount = seen.held_bytes(longest)
+    sent = Seconds(*(link.seconds + amount / rate for rate in (link.bytes_per_second, link.high, link.low)))
     found = []
     for pick, travel in (("value", sent.value), ("high", sent.high)):
         each = [(weight, float(getattr(known[tokens], pick))) for weight, tokens in prompts]
@@ -96,13 +97,6 @@ def pools_of(
         ttft_high_seconds=slowest,
         prompts_at_once=max(1, ceil(float(rate) / safe * stays)),
         prompts_that_fit=seen.usable_bytes // max(1, seen.held_bytes(longest)),
-    )  # fmt: skip
-
-
-def _sent(link: Link, amount: int) -> Seconds:
-    return Seconds(
-        link.seconds + amount / link.bytes_per_second, link.seconds + amount / link.high,
-        link.seconds + amount / link.low,
     )  # fmt: skip
 
 

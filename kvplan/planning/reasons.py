@@ -36,9 +36,8 @@ def reasons_of(searched: Searched) -> tuple[Reason, ...]:
     for code, members in groups.items():
         nearest = min(members, key=_near)
         gpus = tuple(dict.fromkeys(one.offer.gpu.slug for one in members if one.offer is not None))
-        found.append(
-            Reason(code, nearest.why.message, gpus, _example(nearest), sum(one.candidates for one in members))
-        )
+        words = nearest.one.words() + ("" if nearest.offer is None else f" on {nearest.offer.gpu.slug}")
+        found.append(Reason(code, nearest.why.message, gpus, words, sum(one.candidates for one in members)))
     return tuple(sorted(found, key=lambda one: (one.code in RULES, -one.candidates, one.code)))
 
 
@@ -46,11 +45,6 @@ def _near(rejected: Rejected) -> tuple[int, int, int]:
     """Of candidates equally far the one of the most GPUs; where no distance is known, the plainest."""
     gpus = rejected.one.layout.gpus
     return rejected.why.far, -gpus if rejected.why.far else gpus, rejected.one.place
-
-
-def _example(rejected: Rejected) -> str:
-    offer = rejected.offer
-    return rejected.one.words() + ("" if offer is None else f" on {offer.gpu.slug}")
 
 
 class _Change(NamedTuple):

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from html import escape
+from importlib import import_module
 from typing import Any
 
 from kvplan.report.layout import Screen, Span, plain, printable
@@ -35,71 +35,23 @@ def _html(piece: Span) -> str:
 
 
 def _screen(answer: Any) -> Screen:
-    return _SCREENS[type(answer).__name__](answer)
+    name = type(answer).__name__
+    module, _, function = _SCREENS[name].partition(":")
+    shown: Screen = getattr(import_module(f"kvplan.report.{module}"), function)(answer, *_MORE.get(name, ()))
+    return shown
 
 
-def _size(answer: Any) -> Screen:
-    from kvplan.report.size import answer_screen
-
-    return answer_screen(answer)
-
-
-def _plan(answer: Any) -> Screen:
-    from kvplan.report.plan import answer_screen
-
-    return answer_screen(answer)
-
-
-def _check(answer: Any) -> Screen:
-    from kvplan.report.check.text import screen
-
-    return screen(answer)
-
-
-def _quality(answer: Any) -> Screen:
-    from kvplan.report.quality import quality_screen
-
-    return quality_screen(answer)
-
-
-def _fits(answer: Any) -> Screen:
-    from kvplan.report.fits import answer_screen
-
-    return answer_screen(answer, _SHOWN_ROWS)
-
-
-def _comparison(answer: Any) -> Screen:
-    from kvplan.report.comparison import answer_screen
-
-    return answer_screen(answer)
-
-
-def _simulation(answer: Any) -> Screen:
-    from kvplan.report.simulate import answer_screen
-
-    return answer_screen(answer)
-
-
-def _value(name: str) -> Callable[[Any], Screen]:
-    def screen(value: Any) -> Screen:
-        from kvplan.report import values
-
-        shown: Screen = getattr(values, name)(value)
-        return shown
-
-    return screen
-
-
-_SCREENS: dict[str, Callable[[Any], Screen]] = {
-    "SizeResult": _size,
-    "PlanResult": _plan,
-    "CheckReport": _check,
-    "QualityResult": _quality,
-    "FitResult": _fits,
-    "Comparison": _comparison,
-    "SimulationResult": _simulation,
-    "Model": _value("model_lines"),
-    "Gpu": _value("gpu_lines"),
-    "Plan": _value("plan_lines"),
-    "Observation": _value("observation_lines"),
+_SCREENS = {
+    "SizeResult": "size:answer_screen",
+    "PlanResult": "plan:answer_screen",
+    "CheckReport": "check.text:screen",
+    "QualityResult": "quality:quality_screen",
+    "FitResult": "fits:answer_screen",
+    "Comparison": "comparison:answer_screen",
+    "SimulationResult": "simulate:answer_screen",
+    "Model": "values:model_lines",
+    "Gpu": "values:gpu_lines",
+    "Plan": "values:plan_lines",
+    "Observation": "values:observation_lines",
 }
+_MORE = {"FitResult": (_SHOWN_ROWS,)}

@@ -92,7 +92,7 @@ def short_memory(result: SizeResult, budget: Budget) -> Screen:
     others = [one for one in budget.lines if one not in named]
     rows = [_short_row(one.name, whole, one.bytes, one.low_bytes, one.high_bytes) for one in named]
     if others:
-        rows.append(_short_row(_others(others), whole, *_sums(others)))
+        rows.append(_short_row(others[0].name if len(others) == 1 else "all else", whole, *_sums(others)))
     pool = (budget.kv_pool_bytes, budget.kv_pool_low_bytes, budget.kv_pool_high_bytes)
     rows.append(_short_row(_POOL, whole, *pool, style="bold"))
     for name, word in _SHARES.items():
@@ -101,10 +101,6 @@ def short_memory(result: SizeResult, budget: Budget) -> Screen:
             rows.append(_short_row(text, whole, budget.unused_bytes, 0, 0))
     title = f"memory of {'each' if several else 'one'} {budget.gpu}: {gib(whole)}"
     return [line(Span(title, "bold"), indent=1), *table(rows, "llrrr", gap="  ")]
-
-
-def _others(others: list[BudgetLine]) -> str:
-    return others[0].name if len(others) == 1 else "all else"
 
 
 def _sums(lines: list[BudgetLine]) -> tuple[int, int, int]:

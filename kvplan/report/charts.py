@@ -134,7 +134,7 @@ def _curves(lengths: Sequence[Rung], asked: int | None) -> Markup | None:
     safe = [(x(held.tokens), up(height(held.safe))) for held in shown]
     drawn: list[Part] = [curve(safe, "other"), curve(likely, "mark")]
     drawn += [rect(at - 3.5, level - 3.5, 7, 7, "box") for at, level in safe]
-    drawn += [_dot(at, level) for at, level in likely]
+    drawn += [rect(at - 3, level - 3, 6, 6, "dot") for at, level in likely]
     if asked is not None and first <= asked <= last:
         drawn += [
             stroke(x(asked), up(0), x(asked), up(1), "asked"),
@@ -149,10 +149,6 @@ def _curves(lengths: Sequence[Rung], asked: int | None) -> Markup | None:
     safely = f"{shown[0].safe:,} and {shown[-1].safe:,}"
     what = f"Requests at once over their length in tokens: likely {ends}; safely {safely}."
     return frame(*drawn, heights=words, places=places, what=what)
-
-
-def _dot(x: float, y: float) -> Markup:
-    return rect(x - 3, y - 3, 6, 6, "dot")
 
 
 def _asked(x: float, words: str) -> Markup:

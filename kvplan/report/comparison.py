@@ -23,7 +23,8 @@ def comparison_screen(
 ) -> Screen:
     """The answer. other_model: the card that the log names, where it is not the one compared; whole: also
     every note and setting."""
-    screen = _sentence(found, _where(observation))
+    lines = f" ({observation.lines:,} lines)" if observation.lines else ""
+    screen = _sentence(found, f"the {observation.source}{lines}")
     if other_model is not None:
         screen += wrapped(
             f"the {observation.source} names {other_model}, not the model compared", first="note: "
@@ -59,11 +60,6 @@ def answer_screen(found: Comparison) -> Screen:
     for note in found.notes[:_NOTES_IN_SHORT]:
         screen += wrapped(note, style="dim", indent=1, first="note:   ")
     return screen
-
-
-def _where(observation: Observation) -> str:
-    lines = f" ({observation.lines:,} lines)" if observation.lines else ""
-    return f"the {observation.source}{lines}"
 
 
 def _sentence(found: Comparison, where: str) -> Screen:

@@ -91,12 +91,14 @@ def whole_screen(
         front(result),
         lever_lines(result),
         ways_out(result),
-        *_steps(result),
+        _more_gpus(result),
+        _formats(result),
         _sensitivity(result),
     ]
     sections.append(reason_lines(result))
     sections.append(warning_lines(_warnings(result)))
-    last = _sources(result)
+    asked = f"objective {result.objective}, quality {result.quality}; model {result.model.source}"
+    last = wrapped(f"{engine_titles(result)}; {asked}", indent=1, style="dim", first="rules:  ")
     if look:
         last += wrapped(command(*look), indent=1, style="dim", first="look:   ")
     return joined([*map(Section, sections), Section([*last, *_next(result, typed, written, whole=True)])])
@@ -116,11 +118,6 @@ def _serve(result: PlanResult) -> Screen:
     for text in (*best.citations, *best.notes):
         screen += wrapped(text, indent=1, first="- ", style="dim")
     return screen + speed_lines(result)
-
-
-def _steps(result: PlanResult) -> tuple[Screen, Screen]:
-    """What more GPUs hold, and what other formats hold on these."""
-    return _more_gpus(result), _formats(result)
 
 
 def _more_gpus(result: PlanResult) -> Screen:
@@ -171,16 +168,6 @@ def _sensitivity(result: PlanResult) -> Screen:
         for effect in result.sensitivity[:_SHOWN_EFFECTS]
     ]
     return [line(Span("What moves the answer most", "bold"), indent=1), *table(rows, "lrr", indent=2)]
-
-
-def _sources(result: PlanResult) -> Screen:
-    return wrapped(
-        f"{engine_titles(result)}; objective {result.objective}, quality {result.quality};"
-        f" model {result.model.source}",
-        indent=1,
-        style="dim",
-        first="rules:  ",
-    )
 
 
 def _next(result: PlanResult, typed: Sequence[str], written: str | None, *, whole: bool = False) -> Screen:

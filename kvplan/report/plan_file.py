@@ -241,7 +241,9 @@ def _sides(shapes: Sequence[Shape]) -> tuple[Any, Any]:
         found[pair] = found.get(pair, 0) + shape.weight
         for side, length in zip(sides, pair, strict=True):
             side[length] = side.get(length, 0) + shape.weight
-    inputs, outputs = (_smallest(side) for side in sides)
+    inputs, outputs = (
+        {length: weight // gcd(*side.values()) for length, weight in side.items()} for side in sides
+    )
     if combined(sorted(inputs.items()), sorted(outputs.items())) != exactly(found):
         raise KvplanError(
             "unwritable",
@@ -249,12 +251,6 @@ def _sides(shapes: Sequence[Shape]) -> tuple[Any, Any]:
             " that says how",
         )
     return _histogram(inputs), _histogram(outputs)
-
-
-def _smallest(side: Mapping[int, int]) -> dict[int, int]:
-    """The same proportions in the smallest whole numbers."""
-    divisor = gcd(*side.values())
-    return {length: weight // divisor for length, weight in side.items()}
 
 
 def _histogram(side: Mapping[int, int]) -> Any:

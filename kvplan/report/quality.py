@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from kvplan.numerics.results import FormatError, InputErrors, QualityResult
+from kvplan.numerics.results import InputErrors, QualityResult
 from kvplan.report.layout import BLANK, Piece, Screen, Span, table, wrapped
 from kvplan.units import MIB
 
@@ -40,7 +40,8 @@ def quality_screen(result: QualityResult, *, verbose: bool = False) -> Screen:
 def _table(result: QualityResult) -> Screen:
     only = result.inputs[0] if len(result.inputs) == 1 else None
     heads = ["format", "KV, MiB", "saved"]
-    heads += ["keys", "values", "output", "worst layer"] if only else _names(result)
+    outputs = ["output", "worst layer"] if only else [inputs.inputs for inputs in result.inputs]
+    heads += ["keys", "values", *outputs]
     cells: list[list[Piece]] = [[Span(word, "dim") for word in heads]]
     for place, cost in enumerate(result.formats):
         size = "-" if cost.kv_bytes_per_request is None else mebibytes(cost.kv_bytes_per_request)
@@ -55,10 +56,6 @@ def _table(result: QualityResult) -> Screen:
             row += [shown(means[0].key), shown(means[0].value), *(shown(mean.output) for mean in means)]
         cells.append(row)
     return table(cells, "l" + "r" * (len(heads) - 1))
-
-
-def _names(result: QualityResult) -> list[str]:
-    return ["keys", "values", *(inputs.inputs for inputs in result.inputs)]
 
 
 def mebibytes(size: int) -> str:
@@ -86,7 +83,7 @@ def _layers(result: QualityResult, inputs: InputErrors) -> Screen:
     cells: list[list[Piece]] = [[Span(word, "dim") for word in heads]]
     for one in inputs.layers:
         for cost, error in zip(result.formats, one.errors, strict=True):
-            cells.append([cost.format, *_errors(error)])
+            cells.append([cost.format, *map(shown, (error.key, error.value, error.output, error.moved))])
     rows = table(cells, "lrrrr")
     screen, count = rows[:1], len(result.formats)
     for place, one in enumerate(inputs.layers):
@@ -94,7 +91,3 @@ def _layers(result: QualityResult, inputs: InputErrors) -> Screen:
         screen += wrapped(f"{name}: {one.shape}", indent=1)
         screen += rows[1 + place * count : 1 + (place + 1) * count]
     return screen
-
-
-def _errors(error: FormatError) -> list[Piece]:
-    return [*map(shown, (error.key, error.value, error.output, error.moved))]

@@ -37,13 +37,14 @@ def receipts_screen(
     for _, one in read:
         receipt = one.receipt
         verdict = receipt.verdict if one.intact else "EDITED"
+        said = verdict if receipt.has_classes else f"{verdict} (v1)"
         style = "good" if verdict == CONFIRMED and receipt.kind != REHEARSAL else ""
         rows.append(
             [
                 Span(shorten(receipt.plan_name, 24)),
                 Span(shorten(_hardware(receipt), 18)),
                 Span(receipt.kind),
-                Span(_said(receipt, verdict), "bad" if counts_against(one, others) else style),
+                Span(said, "bad" if counts_against(one, others) else style),
                 Span(receipt.created[:10]),
             ]
         )
@@ -57,10 +58,6 @@ def receipts_screen(
     for path, error in broken:
         screen += [BLANK, *wrapped(f"{path}: {error.message}", style="bad", indent=1, hang=4)]
     return screen
-
-
-def _said(receipt: Receipt, verdict: str) -> str:
-    return verdict if receipt.has_classes else f"{verdict} (v1)"
 
 
 def _by_plan(read: Sequence[tuple[str, ReadReceipt]]) -> list[list[Receipt]]:

@@ -35,14 +35,12 @@ def schema_of(kind: type[Any], title: str) -> dict[str, Any]:
     whole = _object(kind, defs)
     return {
         "$schema": "https://json-schema.org/draft/2020-12/schema",
-        "$defs": {name: _without(defs[name], _MADE_OF) for name in sorted(defs)},
+        "$defs": {
+            name: {key: part for key, part in defs[name].items() if key != _MADE_OF} for name in sorted(defs)
+        },
         **whole,
         "title": title,
     }
-
-
-def _without(made: dict[str, Any], key: str) -> dict[str, Any]:
-    return {name: value for name, value in made.items() if name != key}
 
 
 def _object(kind: type[Any], defs: dict[str, Any]) -> dict[str, Any]:

@@ -95,7 +95,8 @@ def answer_sections(shown: Shown, *, plan: Plan | None = None) -> list[Section]:
         sections.append(Section(rung_table(shown.rungs, result.request.tokens, _MOST_RUNGS)))
     elif result.sized and not counted:
         sections.append(Section(figures(result), 3, (wrapped(one_request(result), indent=1),)))
-        sections.append(Section(_kinds(result), 5))
+        several = 1 < len(result.layers) <= _MOST_KINDS  # one kind says nothing more
+        sections.append(Section(layers(result) if several else [], 5))
     if result.devices:
         sections.append(Section(devices(result), 3))
     if result.budget is not None:
@@ -154,11 +155,6 @@ def whole_screen(
 
 def _rungs(found: Answer) -> Sequence[Rung]:
     return rungs(found, usual_lengths(found)) if found.result.refusal is None and found.likely else ()
-
-
-def _kinds(result: SizeResult) -> Screen:
-    """Where the bytes of several kinds of layers lie; one kind says nothing more."""
-    return layers(result) if 1 < len(result.layers) <= _MOST_KINDS and result.sized else []
 
 
 def _basis(result: SizeResult, *, counted: bool) -> Screen:

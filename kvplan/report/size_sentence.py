@@ -85,7 +85,7 @@ def _counted(found: Answer) -> str:
     pools, verdict = deployment.pools, found.verdict
     length = length_words(result)
     most = likely.each * pools
-    number = _number(most, likely.each)
+    number = "any number of requests" if likely.each >= MAX_REQUESTS else count(most, "request")
     if verdict in (Verdict.YES, Verdict.LIKELY):
         holds = f"holds {number} of {length}"
     elif most:
@@ -102,10 +102,6 @@ def _counted(found: Answer) -> str:
     elif verdict is Verdict.NO and most and deployment.requests > 1:
         text += f" {deployment.requests:,} were asked for."
     return text
-
-
-def _number(most: int, each: int) -> str:
-    return "any number of requests" if each >= MAX_REQUESTS else count(most, "request")
 
 
 def deployment_words(found: Answer) -> str:

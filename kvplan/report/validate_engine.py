@@ -38,7 +38,9 @@ def engine_screen(
     left = 0 if whole else max(0, len(figures) - MOST_ROWS)
     if left:
         screen.append(line(f"and {count(left, 'more figure')}: -v", indent=1))
-    screen += wrapped(_ran(receipt), style="dim", indent=1, hang=2)
+    run = receipt.engine_run
+    ran = f"engine {run['version']}, torch {run['torch']}, Python {run['python']}, {run['device']}"
+    screen += wrapped(ran, style="dim", indent=1, hang=2)
     screen += _findings(outcome, whole=whole)
     return one_blank(screen + _next(outcome, receipt, typed, path))
 
@@ -127,11 +129,6 @@ def _row(figure: Figure) -> list[Span]:
         Span(difference, style),
         Span(_UNITS.get(figure.unit, ""), "dim"),
     ]
-
-
-def _ran(receipt: Receipt) -> str:
-    run = receipt.engine_run
-    return f"engine {run['version']}, torch {run['torch']}, Python {run['python']}, {run['device']}"
 
 
 def _findings(outcome: Outcome, *, whole: bool) -> Screen:

@@ -79,7 +79,9 @@ class Batched(Timeline):
                 continue
             batch = scheduler.schedule(queue[-1] if queue else None)
             if scheduler.aborted:
-                self._abort()
+                for request in scheduler.aborted:  # alone they did not fit: ended with an error
+                    self.answer.columns["refused"][request.number] = 1
+                scheduler.aborted.clear()
             if batch is not None:
                 self.note(batch)
                 queue.append(batch)
@@ -99,12 +101,6 @@ class Batched(Timeline):
             head = [*self.serving.waiting, *self.serving.running][0]
             raise never_fits(head.number, head.tokens, self.limits.blocks)
         self.now = max(self.now, following)
-
-    def _abort(self) -> None:
-        """Requests that are ended with an error: alone they did not fit."""
-        for request in self.serving.aborted:
-            self.answer.columns["refused"][request.number] = 1
-        self.serving.aborted.clear()
 
     def note(self, batch: Any) -> None:
         """A batch was made up: its columns, its row, when it ends."""

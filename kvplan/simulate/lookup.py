@@ -12,7 +12,7 @@ from operator import attrgetter
 
 from kvplan.simulate.found import apart, found, found_apart
 from kvplan.simulate.held import Part, Path
-from kvplan.simulate.pool import Piece, Pool
+from kvplan.simulate.pool import Pool
 from kvplan.simulate.settings import CHUNK, FULL
 from kvplan.simulate.tables import Table
 
@@ -91,7 +91,7 @@ def _reach(path: Path, table: Table, start: int, most: int) -> int:
         low, high = place - first, upto - first
         if apart(run, table, low, high):
             columns = [found(run, table.number, low, high, group) for group in range(table.times)]
-            pieces = min(columns, key=_reached)
+            pieces = min(columns, key=lambda each: each[-1][1] if each else -1)
         else:
             pieces = found(run, table.number, low, high)
         if not pieces:
@@ -125,10 +125,6 @@ def _covered(path: Path, tables: list[Table], most: int) -> Iterator[tuple[int, 
 
 
 _range = attrgetter("start", "stop")
-
-
-def _reached(pieces: list[tuple[Piece, int]]) -> int:
-    return pieces[-1][1] if pieces else -1
 
 
 def _both(ranges: list[tuple[int, int]], pieces: list[tuple[int, int]]) -> list[tuple[int, int]]:

@@ -175,7 +175,7 @@ class Scheduler(Running):
                 ended = step.late
             elif parts:
                 merged = [*zip(parts, readies), *(((request, 1), True) for request in step.late)]
-                merged.sort(key=_of_part)
+                merged.sort(key=lambda each: each[0][0].order)
                 parts, readies = [part for part, _ in merged], [ready for _, ready in merged]
             else:
                 parts = [(request, 1) for request in sorted(step.late, key=_order)]
@@ -224,7 +224,3 @@ class Scheduler(Running):
 
 
 _order = attrgetter("order")
-
-
-def _of_part(merged: tuple[tuple[Request, int], bool]) -> int:
-    return merged[0][0].order

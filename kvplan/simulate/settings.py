@@ -61,7 +61,7 @@ class Engine:
     @property
     def rules(self) -> Rules:
         """The rules of its release."""
-        return rules_of(self.release, _aligns(self))
+        return rules_of(self.release, self.states == ALIGN and _has_states(self))
 
     @property
     def unit(self) -> int:
@@ -243,10 +243,6 @@ def _check_group(engine: Engine, group: Group) -> None:
 
 def _whole(number: Any) -> bool:
     return type(number) is int
-
-
-def _aligns(engine: Engine) -> bool:
-    return engine.states == ALIGN and _has_states(engine)
 
 
 def _has_states(engine: Engine) -> bool:

@@ -196,7 +196,7 @@ class Steady:
                 for _, _, run in path[:-1]:
                     writers += [other for other in run.writers if other not in writers]
         if len(writers) > 1:
-            writers.sort(key=_ahead)
+            writers.sort(key=lambda each: (-each.base, each.order))
         for request in writers:
             self._store(request, int(request.order > order))
 
@@ -340,10 +340,6 @@ class Steady:
 
 _order, _number = attrgetter("order"), attrgetter("number")
 _turn = itemgetter(0, 1)
-
-
-def _ahead(request: Request) -> tuple[int, int]:
-    return -request.base, request.order
 
 
 def _drop(buckets: dict[int, Bucket], place: int, request: Request) -> None:

@@ -1,24 +1,25 @@
-"""All runs of one question together."""
+"""All runs of one question together, and what else would help: other settings, one at a time."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from fractions import Fraction
 
+from kvplan.deployment.counts import kv_dtypes_to_compare
 from kvplan.errors import KvplanError
 from kvplan.record import replace
 from kvplan.simulate.timeline import AnyEngine
 from kvplan.simulation.closed import ClosedDealt
 from kvplan.simulation.disaggregated import Disaggregated
-from kvplan.simulation.fleet import ROUND_ROBIN, Dealt
-from kvplan.simulation.helps import helps_of
+from kvplan.simulation.fleet import PREFIX_HASH, ROUND_ROBIN, Dealt
 from kvplan.simulation.hits import most_hits
 from kvplan.simulation.load import Load
-from kvplan.simulation.outcome import Outcome, Target
-from kvplan.simulation.results import ReplicasNeeded, SimulationResult
+from kvplan.simulation.offloading import asked_offload, offload_of
+from kvplan.simulation.outcome import Outcome, Target, percentile
+from kvplan.simulation.results import Help, ReplicasNeeded, SimulationResult
 from kvplan.simulation.search import alone, on_replicas, replicas_needed, sustainable
-from kvplan.simulation.served import LIKELY, Served
-from kvplan.units import SECOND
+from kvplan.simulation.served import ESTIMATE, LIKELY, Served, serve
+from kvplan.units import GIB, SECOND
 
 AUTO = 0
 """Replicas: as many as the load needs."""
@@ -65,7 +66,10 @@ def simulate_load(
     if served.split is not None:
         count = served.split.prefill + served.split.decode
     dealt = on_replicas(served, load, count, router, concurrency=concurrency)
-    runs = tuple((case, _run(dealt, served, case, target)) for case in served.cases)
+    runs = tuple(
+        ((pool, speed), _run(dealt, served, served.engine(pool), target, speed))
+        for pool, speed in served.cases
+    )
     engine = served.engine(LIKELY)
     result = SimulationResult(
         model=served.result.model.id, engine=served.result.engine.name, version=served.result.engine.version,
@@ -90,11 +94,10 @@ def _rate(run: Outcome, load: Load) -> float:
 
 
 def _run(
-    dealt: Dealt | Disaggregated | ClosedDealt, served: Served, case: tuple[str, str], target: Target
-) -> Outcome:
-    return dealt.run(
-        served.engine(case[0]), served.speeds.clock(case[1]), target, served.speeds.frontend(case[1])
-    )
+    dealt: Dealt | Disaggregated | ClosedDealt, served: Served, engine: AnyEngine, target: Target,
+    speed: str = LIKELY,
+) -> Outcome:  # fmt: skip
+    return dealt.run(engine, served.speeds.clock(speed), target, served.speeds.frontend(speed))
 
 
 def _notes(run: Outcome, refuses: str) -> Iterator[str]:
@@ -110,3 +113,85 @@ def check_served(load: Load, engine: AnyEngine) -> None:
             f"all {len(load.arrivals):,} requests of {load.name} are refused: {engine.refuses}",
             help="let the engine take longer prompts, or another trace",
         )  # fmt: skip
+
+
+HALF = "fp8"
+OTHERS = ("least-loaded", PREFIX_HASH, "session", "cache-aware", "llm-d", "dynamo")
+"""Routers that are tried besides the one asked for; the best is shown."""
+_WORTH = 0.01
+"""A cache without limit must have so much more of the prompts for a larger one to be tried."""
+
+
+def helps_of(served: Served, load: Load, result: SimulationResult) -> Iterator[Help]:
+    """Other settings with the likely pool and speed, each simulated."""
+    count, target = result.replicas * served.pools, result.target
+    before, engine = result.likely, served.engine(LIKELY)
+    dealt = Dealt(load, count, result.router)
+
+    def of(what: str, run: Outcome) -> Help:
+        return Help(what, run.hit_rate, run.goodput, percentile(run.ttft, 0.99) / SECOND)
+
+    if not before.keeps(target) or before.goodput < 1:
+        more = Dealt(load, count + served.pools, result.router)
+        yield of(f"replicas {result.replicas + 1}", _run(more, served, engine, target))
+    if count > 1 and load.has_identities:
+        others = [
+            (router, _run(Dealt(load, count, router), served, engine, target))
+            for router in OTHERS if router != result.router
+        ]  # fmt: skip
+        best, outcome = max(others, key=lambda other: (other[1].goodput, other[1].hit_rate))
+        yield of(f"router {best}", outcome)
+    lacks = before.hit_rate < result.most_hits - _WORTH
+    if lacks or before.preempted or not before.keeps(target):
+        run = _with_half(served, dealt, target)
+        if run is not None:
+            yield of(f"kv-cache-dtype {HALF}", run)
+    cached = engine.with_caching()
+    if cached is not None and load.has_identities:
+        yield of(cached.caching_word, _run(dealt, served, cached, target))
+    if lacks and engine.caching and engine.offload is None:
+        tier = host_tier(served, load)
+        kept = None if tier is None else _with_host(served, tier)
+        if kept is not None:
+            yield of(f"offload {tier}", _run(dealt, served, kept, target))
+
+
+def host_tier(served: Served, load: Load) -> str | None:
+    """``cpu:64GiB``: as much host memory as its GPUs have, in whole powers of two, kept in chunks as wide as
+    the trace's identities; None where the GPUs have none of their own."""
+    gpu = served.settings.gpu
+    total = 0 if gpu is None or gpu.is_unified_memory else (gpu.memory_total_bytes or 0)
+    size = served.gpus * total // GIB
+    if not size:
+        return None
+    block = served.engine(LIKELY).block
+    chunk = f",chunk={load.wide}" if load.wide > block and load.wide % block == 0 else ""
+    return f"cpu:{1 << (size.bit_length() - 1)}GiB{chunk}"
+
+
+def _with_host(served: Served, tier: str) -> AnyEngine | None:
+    """The engine with that tier, None where it cannot have one."""
+    engine = served.engine(LIKELY)
+    try:
+        offload = offload_of(
+            asked_offload(tier), served.result, served.settings, served.speeds.clock(LIKELY), engine.block, []
+        )
+        kept = engine.with_offload(offload)
+        kept.check()
+    except KvplanError:
+        return None
+    return kept
+
+
+def _with_half(served: Served, dealt: Dealt, target: Target) -> Outcome | None:
+    """With a cache of half the width: its own pool, its own step time."""
+    if served.settings.kv_cache_dtype != "auto" or HALF not in kv_dtypes_to_compare(served.model):
+        return None
+    changed = replace(served.settings, kv_cache_dtype=HALF)
+    if served.speeds.source != ESTIMATE:  # how long its steps would take is not known
+        return None
+    try:
+        other = serve(served.model, served.choice, changed, pool=LIKELY, pools=served.pools)
+        return _run(dealt, other, other.engine(LIKELY), target)
+    except KvplanError:
+        return None

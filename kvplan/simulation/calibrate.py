@@ -6,21 +6,27 @@ in one file give the middle one and an interval from the least to the most, whic
 calibrated simulators reach (BLIS: 10 % of times between tokens, 25 % of first tokens). Where requests wait
 longer than they are served, TTFT is a queue: then prompts get the factor of answers.
 
-An engine's own log of its steps (`kvplan.simulation.stepped`) says each step's time and needs no such guess.
+An engine's own log of its steps needs no such guess (`by_steps`): each step's measured time over what the
+profile says of the same step, for steps of answers alone and for steps with prompts. How long the requests of
+a step are the log says only as the share of the cache in use; where it does not, all are taken to be as long
+as a mean prompt. Steps are put together by how many requests they serve (powers of two): the middle one of
+each group, from the least to the most, is the interval. What the server adds before a first token is not in
+the log and stays as estimated.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from statistics import median
 
 from kvplan.errors import KvplanError
 from kvplan.files.benchmarks import Measured, read_benchmark
-from kvplan.files.iterations import read_iterations
+from kvplan.files.iterations import Iteration, read_iterations
 from kvplan.planning.speed.clock import SpeedClock
 from kvplan.planning.speed.estimate import Load, estimate
+from kvplan.record import replace
 from kvplan.simulation.served import FAST, LIKELY, SLOW, Served, Speeds, scaled
-from kvplan.simulation.stepped import DECODE_LEAST, PROMPT_LEAST, by_steps, check_same, interval
 
 
 def calibrated(path: Path, served: Served) -> Speeds:
@@ -52,3 +58,77 @@ def factors(clock: SpeedClock, one: Measured) -> tuple[float, float | None]:
     found = estimate(clock.profile, load)
     waits = one.ttft > one.tpot * one.output
     return one.tpot / found.tpot.value, None if waits else one.ttft / found.ttft.value
+
+
+DECODE_LEAST, PROMPT_LEAST = 0.10, 0.25
+"""How near calibrated simulators come at best (BLIS)."""
+_OTHER = 8
+"""A deployment that is so many times faster or slower than estimated is another one."""
+ENOUGH = 20
+"""Steps of a group that say something."""
+
+
+def by_steps(path: Path, steps: Sequence[Iteration], served: Served, clock: SpeedClock) -> Speeds:
+    """Step times by a log of steps. Raises KvplanError(bad-benchmark) where it says too little."""
+    answers, prompts = groups(steps, served, clock)
+    if not answers:
+        raise KvplanError(
+            "bad-benchmark", f"{path} has fewer than {ENOUGH} alike steps without prompts",
+            help="a log of at least some minutes under load, with --enable-logging-iteration-details",
+        )  # fmt: skip
+    middle = median(answers)
+    check_same(path, middle)
+    first = median(prompts or answers)
+    fast, slow = interval(answers, DECODE_LEAST)
+    early, late = interval(prompts or answers, PROMPT_LEAST)
+    found = scaled(
+        clock.profile,
+        {LIKELY: (middle, first), FAST: (fast, early), SLOW: (slow, late)},
+        f"calibrated by {path.name} ({len(steps):,} logged steps): answers × {middle:.2f},"
+        f" prompts × {first:.2f}",
+    )
+    return replace(found, frontends=served.speeds.frontends)
+
+
+def groups(steps: Sequence[Iteration], served: Served, clock: SpeedClock) -> tuple[list[float], list[float]]:
+    """Measured / estimated, the middle one of each group: of steps of answers, of steps with prompts."""
+    engine = served.engine(LIKELY)
+    tokens = engine.blocks * engine.block
+    chunks = sum(step.prompts for step in steps)
+    usual = sum(step.prompt_tokens for step in steps) // chunks if chunks else engine.block
+    answers: dict[int, list[float]] = {}
+    prompts: dict[int, list[float]] = {}
+    for step in steps:
+        requests = step.prompts + step.answers
+        mean = usual if step.used is None else max(1, round(step.used * tokens) // requests)
+        if step.prompt_tokens:
+            new = max(1, step.prompt_tokens // max(1, step.prompts))
+            parts = [(new, 0)] * max(1, step.prompts)
+            estimated = clock.mixed(
+                step.answers, step.answers * mean, step.prompt_tokens + step.answers, parts
+            )
+            prompts.setdefault(step.prompt_tokens.bit_length(), []).append(step.seconds / estimated)
+        else:
+            estimated = clock.line(step.answers, step.answers * mean)[0] / clock.decode
+            answers.setdefault(step.answers.bit_length(), []).append(step.seconds / estimated)
+    return _middles(answers), _middles(prompts)
+
+
+def _middles(groups: Mapping[int, Sequence[float]]) -> list[float]:
+    return [median(group) for _, group in sorted(groups.items()) if len(group) >= ENOUGH]
+
+
+def check_same(path: Path, middle: float) -> None:
+    """Raise KvplanError(bad-benchmark) where it is another deployment's."""
+    if not 1 / _OTHER < middle < _OTHER:
+        raise KvplanError(
+            "bad-benchmark",
+            f"{path} was measured on another deployment: its tokens take {middle:.2g} times the estimate",
+            help="model, GPU, tensor parallel size and formats must be those of the benchmark",
+        )
+
+
+def interval(factors: Sequence[float], least: float) -> tuple[float, float]:
+    """From the least to the most, at least so far from the middle."""
+    middle = median(factors)
+    return min(*factors, middle / (1 + least)), max(*factors, middle * (1 + least))

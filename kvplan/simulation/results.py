@@ -12,7 +12,6 @@ from kvplan.simulation.disaggregated import Split
 from kvplan.simulation.outcome import Outcome, Target, means, percentile
 from kvplan.units import SECOND
 
-MILLISECOND = 10**6
 BINS = 24
 Share = Annotated[float, ("minimum", 0), ("maximum", 1)]
 Seconds = Annotated[float, ("minimum", 0)]

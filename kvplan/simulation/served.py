@@ -31,7 +31,6 @@ from kvplan.units import SECOND
 LIKELY, SAFE = "likely", "safe"
 FAST, SLOW = "fast", "slow"
 ESTIMATE = "kvplan's speed estimate"
-SPEEDS = (FAST, LIKELY, SLOW)
 
 
 @record(eq=False)

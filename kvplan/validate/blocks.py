@@ -40,12 +40,6 @@ class Request:
     tables: list[Table]
     cached: int = 0
 
-    def content_at(self, position: int) -> int:
-        for end, content in self.contents:
-            if position < end:
-                return content
-        return self.contents[-1][1]
-
 
 @record()
 class Copy:

@@ -132,12 +132,13 @@ class CudaDevice:
         self.synchronize()
         stats = self._stats()
         free, total = self._cuda.mem_get_info(self.index)
+        entry = nvml_entry(self.index)
         return Meters(
             stats.get("requested_bytes.all.current", stats.get("allocated_bytes.all.current", 0)),
             stats.get("allocated_bytes.all.current", 0),
             stats.get("reserved_bytes.all.current", 0),
             int(total) - int(free),
-            self._nvml_used(),
+            None if entry is None else entry.used_bytes,
             host.resident_bytes(),
         )
 
@@ -184,10 +185,6 @@ class CudaDevice:
         """torch.cuda.memory_stats: requested_bytes is there since 2.1."""
         found: Mapping[str, int] = self._cuda.memory_stats(self.index)
         return found
-
-    def _nvml_used(self) -> int | None:
-        entry = nvml_entry(self.index)
-        return None if entry is None else entry.used_bytes
 
 
 def clear_workspaces() -> None:

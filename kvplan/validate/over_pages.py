@@ -16,7 +16,7 @@ from kvplan.validate.blocks import BlockTables
 from kvplan.validate.engine_kernels import OWN, attend_with_engine, kernels_for
 from kvplan.validate.found import findings_of
 from kvplan.validate.in_place import KERNEL, attend_in_place
-from kvplan.validate.memory import Cache, allocate
+from kvplan.validate.memory import allocate
 from kvplan.validate.ranks import World
 from kvplan.validate.reasons import reason_of
 from kvplan.validate.stages.base import COUNT, EXACT, Bench
@@ -59,7 +59,9 @@ def _over_pages(bench: Bench, target: Target, rank: Rank, *, engine: bool) -> tu
         if not bench.device.is_gpu and not runs_on_cpu(layout):
             return ()
         with allocate(layout, bench.device.name) as cache:
-            return _read(cache, engine=engine, gpu=bench.device.is_gpu)
+            by_engine = attend_with_engine(cache, BlockTables(cache.layout)) if engine else ()
+            in_place = attend_in_place(cache, BlockTables(cache.layout)) if bench.device.is_gpu else ()
+            return (*by_engine, *in_place)
     except Exception as error:
         bench.note(f"no kernel read the pages themselves: {reason_of(error)}")
         return ()
@@ -68,11 +70,6 @@ def _over_pages(bench: Bench, target: Target, rank: Rank, *, engine: bool) -> tu
 def runs_on_cpu(layout: Layout) -> bool:
     """Whether the engine's own code over these pages needs no GPU."""
     return bool(getattr(kernels_for(layout), "ON_CPU", False))
-
-
-def _read(cache: Cache, *, engine: bool, gpu: bool) -> tuple[AttentionError, ...]:
-    by_engine = attend_with_engine(cache, BlockTables(cache.layout)) if engine else ()
-    return (*by_engine, *(attend_in_place(cache, BlockTables(cache.layout)) if gpu else ()))
 
 
 def _figures(found: tuple[AttentionError, ...], rank: int) -> list[Figure]:

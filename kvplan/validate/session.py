@@ -85,7 +85,8 @@ def run_session(
     Raises KvplanError; Ctrl-C and SIGTERM pass through, after everything was released.
     """
     device = open_device(
-        CPU if options.device == CPU else f"cuda:{_index(options, world)}", sharers=world.local_size
+        CPU if options.device == CPU else f"cuda:{world.local_rank + (options.gpu or 0)}",
+        sharers=world.local_size,
     )
     world.join(gpus=device.is_gpu)
 
@@ -105,7 +106,9 @@ def run_session(
         if isinstance(device, CudaDevice):
             hardware = probe_cuda(device, shared=options.shared)
         else:
-            hardware = probe_cpu(_torch_version())
+            import torch
+
+            hardware = probe_cpu(str(torch.__version__))
         # The rank with the least memory decides for all, as in the engines.
         smallest = min(world.everyone(hardware), key=lambda one: one.runtime_total or 0)
         target = make_target(smallest)
@@ -167,16 +170,6 @@ def _check_gpu(target: Target, hardware: Hardware) -> None:
     for finding in compared(hardware, target.settings.gpu):
         if finding.severity is Severity.ERROR:
             raise CannotRunHere(finding.code, finding.message, help="run it on a machine with that GPU")
-
-
-def _index(options: Options, world: World) -> int:
-    return world.local_rank + (options.gpu or 0)
-
-
-def _torch_version() -> str:
-    import torch
-
-    return str(torch.__version__)
 
 
 def _on_rank(bench: Bench, target: Target, hardware: Hardware, options: Options, world: World) -> _Part:

@@ -209,7 +209,7 @@ def _resolved(
     if length is not None or settings.max_model_len is not None:
         asked = replace(settings, tokens=length)
         result = ask(model, choice, asked)
-        if result.refusal is None and (rigid or _holds(result)):
+        if result.refusal is None and (rigid or result.pool is None or result.pool.max_requests >= 1):
             said = _said(model, UNSTATED) if unstated else None
             return replace(asked, max_model_len=_started(result, asked)), result, said
         if rigid and result.refusal is not None:
@@ -258,10 +258,6 @@ def _longest(model: Model, choice: Choice, settings: Settings) -> int:
     if refusal.largest_max_model_len is None and refusal.code != "not-enough-memory":
         raise KvplanError("engine-refuses", refusal.message, help=refusal.help)
     return refusal.largest_max_model_len or 0
-
-
-def _holds(result: SizeResult) -> bool:
-    return result.pool is None or result.pool.max_requests >= 1
 
 
 def check_world(target: Target, world: int) -> None:

@@ -22,8 +22,9 @@ from kvplan.engines.vllm.decoders import (
     HIDDEN,
     ONE,
     context_rows,
-    decoders,
+    decoder_of,
     passes_of,
+    traced,
     widths_of,
     workspace_bytes,
 )
@@ -35,7 +36,7 @@ from kvplan.weights.ranks import Parallel
 from tests.budget.test_formula import KNOWN, LOAD, SMALL
 
 RANKS = (1, 2, 4, 8)
-CARDS = tuple(card.slug for card in list_cards() if kvplan.load_model(card.slug).architecture in decoders())
+CARDS = tuple(card.slug for card in list_cards() if kvplan.load_model(card.slug).architecture in traced())
 
 
 def widths(model: Model, tp: int = 1) -> Mapping[str, int]:
@@ -80,9 +81,9 @@ def test_more_ranks_never_take_more_and_more_tokens_never_less(slug: str) -> Non
 
 
 def test_rows_are_named_by_widths_and_nothing_is_given_back() -> None:
-    assert len(decoders()) > 40
-    for name, decoder in decoders().items():
-        for rows in decoder:
+    assert len(traced()) > 40
+    for name in traced():
+        for rows in decoder_of(name) or ():
             assert rows, name
             for row in rows:
                 assert row.widths, name
@@ -91,7 +92,7 @@ def test_rows_are_named_by_widths_and_nothing_is_given_back() -> None:
 
 
 def test_every_class_is_one_that_vllm_serves() -> None:
-    assert set(decoders()) <= set(GENERATING)
+    assert set(traced()) <= set(GENERATING)
 
 
 def test_latents_reserve_a_workspace_that_grows_with_the_requests_up_to_a_limit() -> None:
@@ -180,7 +181,7 @@ def test_the_answer_says_which_was_used(slug: str, said: str) -> None:
 
 
 def test_classes_that_starts_show_the_formula_to_be_closer_of_keep_it() -> None:
-    assert set(decoders()) >= BY_FORMULA
+    assert set(traced()) >= BY_FORMULA
     assert passes(kvplan.load_model("qwen3-30b-a3b")) == ()
 
 

@@ -13,9 +13,9 @@ import kvplan
 from kvplan.architectures.config.activation_shape import Shape
 from kvplan.engines.budget.lines import about, exact, left_over
 from kvplan.engines.vllm.cold_compile import compile_line
+from kvplan.engines.vllm.compressed_pass import reserved
 from kvplan.engines.vllm.graphs import PIECEWISE, captured, graph_line
-from kvplan.engines.vllm.indexer import Reserved, reserved
-from kvplan.engines.vllm.load import Coefficients, Load
+from kvplan.engines.vllm.load import Coefficients, Load, Reserved
 from kvplan.engines.vllm.memory import fusion_workspace, non_torch, non_torch_line, own_line, vllm_budget
 from kvplan.engines.vllm.profile_peak import activation_peak, draft_states
 from kvplan.engines.vllm.splits import SEGMENT, WORKSPACE, FlashInfer

@@ -11,12 +11,11 @@ import pytest
 import kvplan
 from kvplan.engines.supported import classes
 from kvplan.engines.vllm.architectures import PREFIX_WRAPPERS
-from kvplan.engines.vllm.encoder_run import EncoderRun
+from kvplan.engines.vllm.encoder_run import IMAGES_ALONE, EncoderRun, unknown_most
 from kvplan.engines.vllm.multimodal import encoder_run, has_encoder
 from kvplan.engines.vllm.profiled import KINDS, RULES
 from kvplan.engines.vllm.tower_widths import CONFORMERS, FIXED, PUBLISHED
 from kvplan.engines.vllm.towers import traced
-from kvplan.engines.vllm.unknown_encoder import IMAGES_ALONE, unknown_most
 from kvplan.errors import KvplanError
 from kvplan.files.cards.find import list_cards, load_card
 from kvplan.model import Model

@@ -148,6 +148,7 @@ def test_the_deployment_is_in_the_answer() -> None:
         "idle_gpus": 1,
         "requests": 7,
         "chosen": {"max_model_len": f"8192: {FOR_REQUESTS}"},
+        "typed": ["tensor_parallel_size", "gpu", "tokens", "requests"],
     }
     assert sized.request.count == 4  # of the fullest replica
     assert sized.settings["max_model_len"] == 8192

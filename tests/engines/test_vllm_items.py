@@ -10,10 +10,9 @@ from typing import Any
 
 import pytest
 
-from kvplan.engines.vllm.dummy_items import Asked, Item
-from kvplan.engines.vllm.dummy_limits import LIMITS
-from kvplan.engines.vllm.encoder_part import part_of
+from kvplan.engines.vllm.dummy_items import LIMITS, Asked, Item
 from kvplan.engines.vllm.profiled import KINDS, RULES, rule_of
+from kvplan.engines.vllm.tower_widths import part_of
 from tests.engines.vllm_items_cases import CASES
 
 HERE = Path(__file__).parent

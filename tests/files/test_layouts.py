@@ -9,8 +9,8 @@ import pytest
 import kvplan
 from kvplan.architectures.builds import FORMS, build_config
 from kvplan.architectures.inventory import inventory_of
+from kvplan.files.cards.builds import LAYOUTS
 from kvplan.files.cards.index import packaged_index
-from kvplan.files.cards.layouts import LAYOUTS
 from kvplan.units import GIB
 from kvplan.weights.inventory import Role
 

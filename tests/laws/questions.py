@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 import shlex
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from kvplan.results import SizeResult
@@ -71,12 +71,14 @@ class Asked(NamedTuple):
         return self._replace(options={name: value for name, value in changed.items() if value is not None})
 
 
-def question(chance: random.Random) -> Asked:
-    """One question: most can be answered, some are refused."""
+def question(chance: random.Random, others: Sequence[str] = ()) -> Asked:
+    """One question: most can be answered, some are refused. others: models that half of the questions ask of,
+    where there are any."""
     engine = chance.choice(ENGINES)
     name = engine.partition("@")[0]
     llama = name == "llamacpp"
-    model = chance.choice(BUILT if llama else MODELS)
+    known = others if others and chance.random() < 0.5 else BUILT if llama else MODELS
+    model = chance.choice(known)
     kind = chance.choice(SMALL_GPUS if llama else GPUS)
     options: dict[str, Any] = {}
     if llama:
@@ -117,8 +119,8 @@ def at_the_edge(asked: Asked, told: SizeResult, chance: random.Random) -> Asked:
     return asked.asking(requests=max(1, number))
 
 
-def questions(seed: int, count: int) -> Iterator[Asked]:
+def questions(seed: int, count: int, others: Sequence[str] = ()) -> Iterator[Asked]:
     """So many questions; the same ones for the same seed."""
     chance = random.Random(seed)
     for _ in range(count):
-        yield question(chance)
+        yield question(chance, others)

@@ -42,9 +42,11 @@ def by_validate(asked: Asked, told: SizeResult, folder: Path) -> Figures | None:
         if error.code in ("unsupported-setting", "engine-refuses", "unknown-rule"):
             return None
         raise AssertionError(f"{error.code}: {error.message}") from error
-    pool = target.result.pool
+    pool, each = target.result.pool, min(one.requests for one in ranks)
+    staggered = pool is not None and (pool.running_blocks or 0) * pool.max_running > pool.num_blocks
     return {
-        "each": min(one.requests for one in ranks),
+        # Of a burst of which not all are at their longest at once, it holds as many as could be.
+        **({} if staggered else {"each": each}),
         "one request": target.result.per_gpu.kv_bytes_per_request,
         "likely pool": target.pool_bytes,
         "blocks": None if pool is None else pool.num_blocks,

@@ -25,6 +25,7 @@ from kvplan.deployment.resolve import Deployment, resolve
 from kvplan.engines.base import LIKELY
 from kvplan.engines.budget.sharing import usable_bytes
 from kvplan.errors import KvplanError
+from kvplan.files.cards.find import list_cards
 from kvplan.results import SizeResult, Verdict
 from kvplan.settings import started_in
 from tests.laws import doors, searches
@@ -58,10 +59,12 @@ DOORS: dict[str, Door] = {
 
 
 def asked_in(part: int, few: int, many: int) -> Iterator[tuple[Asked, random.Random]]:
-    """The questions of one part of a law: so few in all, or so many in `make laws`."""
+    """The questions of one part of a law: so few in all, or so many in `make laws`, where every second part
+    asks about any model that has a card."""
     count = many // len(PARTS) if WHOLE else few
     chance = random.Random(SEED + part)
-    for asked in questions(SEED + part, count):
+    cards = [card.slug for card in list_cards()] if part % 2 else []
+    for asked in questions(SEED + part, count, cards):
         yield asked, chance
 
 
@@ -318,7 +321,8 @@ def calls_of(deployment: Deployment, monkeypatch: pytest.MonkeyPatch) -> tuple[A
 
 @in_parts
 def test_an_engine_is_asked_once_for_each_pool(part: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Likely and safe, and the most that there may be only where neither holds the load."""
+    """Likely and safe, and the most that there may be only where neither holds the load; besides, the least
+    bytes of the load are looked for: three times as a rule, by doubling and halving where states wait."""
     compared = 0
     for question, chance in asked_in(part, 30, 1000):
         found = edged(question, chance)
@@ -329,5 +333,5 @@ def test_an_engine_is_asked_once_for_each_pool(part: int, monkeypatch: pytest.Mo
         compared += 1
         most = 2 if answer.verdict in (Verdict.YES, Verdict.LIKELY) else 3
         assert calls.answers <= most, f"{calls.answers} answers for {answer.verdict}: {question}"
-        assert calls.bytes <= 60, f"{calls.bytes} for the bytes: {question}"
+        assert calls.bytes <= 80, f"{calls.bytes} for the bytes: {question}"
     assert compared > 20

@@ -28,7 +28,7 @@ from kvplan.simulation.hits import by_identity, hit_rates, most_hits
 from kvplan.simulation.load import Load
 from kvplan.simulation.outcome import Target, means, percentile, saturated
 from kvplan.simulation.results import SimulationResult
-from kvplan.simulation.served import SPEEDS
+from kvplan.simulation.served import FAST, LIKELY, SLOW
 from scripts.scheduler_scenarios import sample_rows
 from tests.conftest import BESIDE
 from tests.report.schemas import answer_errors
@@ -76,7 +76,7 @@ def test_the_pool_is_that_of_size() -> None:
     sized = kvplan.size("llama-3.1-8b", kv_cache_memory="20GiB", **DEPLOYED)
     assert sized.pool is not None
     assert dict(found.pool_blocks) == {"likely": sized.pool.num_blocks - 1}
-    assert len(found.runs) == 1 * len(SPEEDS)
+    assert len(found.runs) == len((FAST, LIKELY, SLOW))
 
 
 def test_a_step_time_of_ones_own_has_no_interval_of_speeds() -> None:

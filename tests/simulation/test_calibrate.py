@@ -12,10 +12,9 @@ import kvplan
 from kvplan.api.simulating import deployment
 from kvplan.errors import KvplanError
 from kvplan.files.benchmarks import read_benchmark
-from kvplan.simulation.calibrate import calibrated
+from kvplan.simulation.calibrate import calibrated, interval
 from kvplan.simulation.generate import Asked, generated
 from kvplan.simulation.served import FAST, LIKELY, SLOW
-from kvplan.simulation.stepped import interval
 
 # 8 requests at once of 1,000 + 101 tokens: 2 requests/s of 0.2 + 100 · 0.038 s each.
 RATE, TTFT, TPOT, PROMPT, OUTPUT = 2.0, 0.2, 0.038, 1000, 101

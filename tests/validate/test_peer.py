@@ -10,7 +10,7 @@ import pytest
 
 from kvplan.files.gpus.nvml import NvmlGpu, Process
 from kvplan.plans.receipt import REPORTED
-from kvplan.validate.stages import peer
+from kvplan.validate.stages import bandwidth
 from kvplan.validate.stages.base import Bench
 
 torch = pytest.importorskip("torch", reason="torch is not installed")
@@ -39,7 +39,7 @@ def run(bench: Bench) -> list[tuple[str, int | None]]:
         done.append(moved)
         return moved * 10
 
-    peer.measure(bench, torch.arange(64), speed)
+    bandwidth.measure_peer(bench, torch.arange(64), speed)
     assert done in ([], [512, 512])
     assert all(one.evidence == REPORTED for one in bench.figures)
     return [(one.name, one.measured) for one in bench.figures]
@@ -50,7 +50,7 @@ def gpu(**more: Any) -> NvmlGpu:
 
 
 def test_both_ways_are_measured_and_the_way_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(peer, "nvml_entry", lambda index: gpu())
+    monkeypatch.setattr(bandwidth, "nvml_entry", lambda index: gpu())
     for direct, said in ((True, "GPU 1 and 0: peer access"), (False, "GPU 1 and 0: copies go through host")):
         bench = bench_on("cuda:1", monkeypatch, direct=direct)
         assert run(bench) == [("to_peer_bytes_per_second", 5120), ("from_peer_bytes_per_second", 5120)]
@@ -68,7 +68,7 @@ def test_both_ways_are_measured_and_the_way_is_said(monkeypatch: pytest.MonkeyPa
 def test_a_gpu_that_somebody_may_be_on_is_left_alone(
     entry: NvmlGpu | None, said: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(peer, "nvml_entry", lambda index: entry)
+    monkeypatch.setattr(bandwidth, "nvml_entry", lambda index: entry)
     bench = bench_on("cuda:0", monkeypatch)
     assert run(bench) == []
     assert "no copy between GPUs was measured" in bench.notes[0]

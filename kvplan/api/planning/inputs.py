@@ -1,4 +1,7 @@
-"""Names, numbers and lists that `kvplan.plan` takes, as the planner's own values; readers are called here."""
+"""Names, numbers and lists that `kvplan.plan` takes, as the planner's own values; readers are called here.
+
+The seam between planner and speed estimate: what one replica does under so many requests.
+"""
 
 from __future__ import annotations
 

@@ -1,8 +1,13 @@
-"""A Hugging Face ``config.json`` becomes a Model: text part found, defaults applied, layers compiled."""
+"""A Hugging Face ``config.json`` becomes a Model: text part found, defaults applied, layers compiled.
+
+Keys that change the layers whatever rule made them: attention sinks, and K and V shared between layers.
+
+What no model can be, and what a config leaves to a class: said before anything is computed from it.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from kvplan.architectures.blocks.custom import states_layers, unknown_decoder
@@ -19,14 +24,13 @@ from kvplan.architectures.config.facts import (
     quant_object,
     quantisation,
 )
-from kvplan.architectures.config.overlays import with_overlays
+from kvplan.architectures.config.plain import HEADS, KV_HEADS, LAYERS
 from kvplan.architectures.config.roles import Role, layer_count, role_of, shaped
-from kvplan.architectures.config.sanity import assumed, check_sizes
 from kvplan.architectures.config.text_part import TextPart, find_text_part, unknown_type
 from kvplan.architectures.config.view import QUANT_KEY, ConfigView, Sourced
 from kvplan.architectures.lineages import lineage_of
 from kvplan.errors import KvplanError
-from kvplan.families import NoCache, Part
+from kvplan.families import FullAttention, NoCache, Part, SharedKv, SlidingWindow
 from kvplan.model import FOREIGN_CLASS, Layer, Model, Provenance, runs_of
 from kvplan.record import fields, replace
 
@@ -173,3 +177,97 @@ def _strip_part(part: Part, keys: dict[str, dict[str, str]]) -> Part:
             keys.setdefault(part.family, {})[entry.name] = value.key
             changed[entry.name] = int(value)
     return replace(part, **changed) if changed else part  # type: ignore[arg-type]
+
+
+def with_overlays(view: ConfigView, layers: list[Layer]) -> list[Layer]:
+    """The layers after every overlay. Raises KvplanError(bad-config) for a value out of range."""
+    return with_attention_sinks(view, with_shared_layers(view, layers))
+
+
+def with_attention_sinks(view: ConfigView, layers: list[Layer]) -> list[Layer]:
+    """StreamingLLM: attention_sink_size first and attention_sink_window_size newest tokens are kept.
+
+    Source: Xiao et al., Efficient Streaming Language Models with Attention Sinks (arXiv 2309.17453);
+    key names of tomaarsen/attention_sinks.
+    """
+    if not (view.given("attention_sink_size") and view.given("attention_sink_window_size")):
+        return layers
+    sinks = view.integer("attention_sink_size", lowest=0)
+    window = view.integer("attention_sink_window_size")
+
+    def streamed(part: FullAttention) -> Part:
+        return SlidingWindow(part.num_kv_heads, part.head_dim, window, part.v_head_dim, sinks)
+
+    return [_changed(layer, streamed) for layer in layers]
+
+
+def with_shared_layers(view: ConfigView, layers: list[Layer]) -> list[Layer]:
+    """Cross-layer attention (Hunyuan): of cla_share_factor neighbours only the first keeps K and V.
+
+    The transformers classes ignore the key and keep K and V in every layer (models/hunyuan_v1_dense,
+    models/hunyuan_v1_moe). Source: Brandon et al. (arXiv 2405.12981); tencent/Tencent-Hunyuan-Large
+    modeling_hunyuan.py.
+    """
+    if not (view.model_type.startswith("hunyuan") and view.flag("use_cla")):
+        return layers
+    share = view.integer("cla_share_factor")
+
+    def shared(part: FullAttention) -> Part:
+        return SharedKv(part.num_kv_heads, part.head_dim)
+
+    return [layer if index % share == 0 else _changed(layer, shared) for index, layer in enumerate(layers)]
+
+
+def _changed(layer: Layer, change: Callable[[FullAttention], Part]) -> Layer:
+    return Layer(tuple(change(part) if isinstance(part, FullAttention) else part for part in layer.parts))
+
+
+_DEFAULT, _OWN_HEADS = "(default of ", "every head has its own"
+
+
+def check_sizes(part: TextPart, layers: Sequence[Layer]) -> None:
+    """Raises KvplanError(bad-config) for a model without layers or vocabulary, and for query heads that
+    are no multiple of the KV heads they share: no class builds these."""
+    view = part.view
+    if not layers:
+        _, origin = view.find(*LAYERS)
+        raise KvplanError("bad-config", f"{origin} is 0", help="a model has at least one layer")
+    vocab, origin = view.find("vocab_size", "padded_vocab_size")
+    if vocab == 0 and not isinstance(vocab, bool):
+        raise KvplanError("bad-config", f"{origin} is 0", help="a model has at least one token")
+    heads, heads_key = view.find(*HEADS)
+    shared, shared_key = view.find(*KV_HEADS)
+    if type(heads) is not int or type(shared) is not int or heads < 1 or shared < 1:
+        return
+    read = {value for layer in layers for one in layer.parts if (value := getattr(one, "num_kv_heads", None))}
+    if shared in read and heads % shared:
+        ways = [str(number) for number in range(1, min(heads, 1 << 16) + 1) if heads % number == 0]
+        raise KvplanError(
+            "bad-config",
+            f"{heads_key} {heads} is no multiple of {shared_key} {shared}: query heads cannot share them",
+            help=f"KV heads that {heads} query heads can share: {', '.join(ways[-8:])}",
+        )
+
+
+def assumed(part: TextPart, count: int, keys: Mapping[str, Mapping[str, str]]) -> tuple[str, ...]:
+    """Not read in the file: the number of layers, and every size of a type with code of its own, which
+    nobody holds beside the file. count: layers; keys: where each parameter came from, by family."""
+    found: list[str] = []
+    value, origin = part.view.find(*LAYERS)
+    if _DEFAULT in origin and value == count:
+        found.append(_words(origin, value))
+    if lineage_of(part.model_type).reads is not None:
+        for family in keys.values():
+            for name, origin in family.items():
+                if _OWN_HEADS in origin:
+                    found.append(
+                        f"{part.model_type}: the config states no KV heads; {_OWN_HEADS} was assumed"
+                    )
+                elif _DEFAULT in origin:
+                    found.append(_words(origin, name))
+    return tuple(dict.fromkeys(found))
+
+
+def _words(origin: str, value: object) -> str:
+    key, _, owner = origin.partition(f" {_DEFAULT}")
+    return f"the config does not state {key}: {value}, the default of {owner.rstrip(')')}, was taken"

@@ -1,4 +1,7 @@
-"""What a request carries beside its text, as options say it, and the settings with its tokens."""
+"""What a request carries beside its text, as options say it, and the settings with its tokens.
+
+From what a request carries to tokens.
+"""
 
 from __future__ import annotations
 
@@ -15,6 +18,14 @@ from kvplan.errors import KvplanError
 from kvplan.model import Model
 from kvplan.record import replace
 from kvplan.settings import Settings
+
+_OTHER_KEYS = (
+    "image_grid_pinpoints",
+    "vision_feature_select_strategy",
+    "vision_config.pixel_shuffle_ratio",
+    "vision_config.model_type",
+)
+
 
 _LONGEST = 10**6
 _PIXELS = re.compile(r"(\d{1,6})\s*[xX×]\s*(\d{1,6})", re.ASCII)

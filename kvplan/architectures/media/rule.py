@@ -22,7 +22,7 @@ class Pixels:
 
 @record()
 class Rule:
-    """How the processor counts. image, video, audio: names of functions in `count`; empty: not taken.
+    """How the processor counts. image, video, audio: names in `counting.COUNTS`; empty: not taken.
 
     patch, merge: keys of the patch's side and of the patches that join to one token. pixels: of an image;
     video_pixels: of a frame, or of all frames. tokens: the key of a fixed number. tile, tiles: the key of a

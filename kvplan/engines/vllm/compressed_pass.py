@@ -13,7 +13,7 @@ with an indexer, per token:
 * the latents of q and of k and v before and after their norms, the compressors' scores in float32, the
   indexer's queries in fp8 and their weights.
 
-The indexer's room for logits (`kvplan.engines.vllm.indexer`) comes on top of it. Until 0.27 the indexer ran
+The indexer's room for logits (`reserved`) comes on top of it. Until 0.27 the indexer ran
 before the queries were projected, on a stream of its own (attention_impl); since 0.28 after
 (_sparse_indexer_and_attn).
 
@@ -21,6 +21,14 @@ As the model is made: tables of angles in float32, one with the compressed layer
 others' (DeepseekV4ScalingRotaryEmbedding; get_rope keeps one for each set of parameters); the entries that
 the indexer chooses, a row a token (topk_indices_buffer); for a draft the streams of the batch on the last
 stage, until 0.26 whether or not there is one (_mtp_hidden_buffer).
+
+What sparse attention reserves while vLLM measures its forward pass.
+
+vllm-project/vllm 0.21 to 0.33: vllm/v1/attention/backends/mla/indexer.py get_max_prefill_buffer_size,
+vllm/model_executor/layers/sparse_attn_indexer.py (the dummy run reserves the gathered keys, and takes room
+for the largest logits), and of DeepSeek-V4 its own gather of latents (deepseek_v4_attention.py,
+PREFILL_CHUNK_SIZE). All of it comes from one workspace, which grows to the largest that was asked for and
+stays.
 """
 
 from __future__ import annotations
@@ -29,9 +37,42 @@ from kvplan.architectures.config.rotary import rotary_table_bytes
 from kvplan.architectures.config.text_part import find_text_part
 from kvplan.architectures.config.view import ConfigView, split_quant
 from kvplan.engines.base import Version
-from kvplan.engines.vllm.indexer import LOGITS
+from kvplan.engines.vllm.load import Reserved
+from kvplan.families import CompressedAttention, SparseIndexer
 from kvplan.model import Model
 from kvplan.units import MIB, ceil_div
+
+_PREFILLS, _PREFILLS_LONG = 40, 16
+"""Entries of gathered keys for each token of max_model_len; above ``_LONG`` tokens since 0.32
+(sparse_mla_prefill_workspace_factor 5 and 2, vllm/config/vllm.py; eight times as many, mla/indexer.py)."""
+_LONG, _LONG_SINCE = 256 * 1024, (0, 32)
+_SCALE = 4
+"""Bytes beside the fp8 numbers of one entry."""
+_CHUNK, _LATENT_BYTES = 4, 2
+"""Prompts whose latents DeepSeek-V4 gathers at once, in bfloat16."""
+LOGITS = 512 * MIB
+"""VLLM_SPARSE_INDEXER_MAXLOGITS_MB."""
+
+
+def reserved(model: Model, max_model_len: int, max_num_batched_tokens: int, release: Version) -> Reserved:
+    """Nothing for a model without an indexer; the largest of its layers' otherwise."""
+    kept = 0
+    prefills = _PREFILLS_LONG if max_model_len > _LONG and release >= _LONG_SINCE else _PREFILLS
+    for run in model.runs:
+        for part in run.layer.parts:
+            if isinstance(part, SparseIndexer):
+                kept = max(kept, prefills * max_model_len * (part.index_head_dim + _SCALE))
+            elif isinstance(part, CompressedAttention) and part.compress_rate and part.index_head_dim:
+                entries = prefills * max_model_len // part.compress_rate
+                latents = ceil_div(max_model_len, part.compress_rate)
+                gathered = latents + part.sliding_window + max_num_batched_tokens
+                kept = max(
+                    kept,
+                    entries * (part.index_head_dim + _SCALE),
+                    _CHUNK * gathered * part.head_dim * _LATENT_BYTES,
+                )
+    return Reserved(kept, LOGITS) if kept else Reserved()
+
 
 _OVERLAP = {"deepseek_v4": 2, "deepseek_v41_text": 1}
 """Types of these classes, and at how many times its tokens a compressor looks."""

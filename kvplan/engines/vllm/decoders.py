@@ -17,7 +17,7 @@ from functools import cache, lru_cache
 from math import ceil
 from pathlib import Path
 from types import MappingProxyType
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from kvplan.architectures.weights import sources_of
 from kvplan.errors import KvplanError
@@ -59,12 +59,17 @@ class Decoder(NamedTuple):
 
 
 @cache
-def decoders() -> Mapping[str, Decoder]:
-    """Class → its rows."""
-    raw = json.loads(FILE.read_text(encoding="utf-8"))["decoders"]
-    return MappingProxyType(
-        {name: Decoder(_rows(entry["alone"]), _rows(entry["several"])) for name, entry in raw.items()}
-    )
+def traced() -> Mapping[str, Any]:
+    """Class → its rows as they stand in the file."""
+    found: dict[str, Any] = json.loads(FILE.read_text(encoding="utf-8"))["decoders"]
+    return MappingProxyType(found)
+
+
+@cache
+def decoder_of(name: str) -> Decoder | None:
+    """The rows of a class, None where it was not traced."""
+    entry = traced().get(name)
+    return None if entry is None else Decoder(_rows(entry["alone"]), _rows(entry["several"]))
 
 
 def _rows(entries: list[dict[str, str]]) -> tuple[Row, ...]:
@@ -147,7 +152,7 @@ def passes_of(
     max_num_seqs and tokens of a block.
     """
     name = model.architecture or ""
-    decoder = None if name in BY_FORMULA else decoders().get(name)
+    decoder = None if name in BY_FORMULA else decoder_of(name)
     if decoder is None:
         return ()
     try:

@@ -255,7 +255,7 @@ class VllmLaw:
 
     def _plan(self, seqs: int, length: int, batch: Batch) -> Plan | Rejection:
         """The plan of the cache. States aside it is the same for every length but for the length itself."""
-        model = self._shared.same(self._model, self._settings.kv_cache_dtype)
+        model = self._shared.same(self._model, automatic=self._settings.kv_cache_dtype == "auto")
         common = (model, self._choice.version, self._kind[0], planned_values(self._settings), batch.tokens)
         found = self._shared.plans.get((common, length))
         if found is not None:

@@ -63,17 +63,16 @@ class Shared:
         self.plans: dict[Hashable, Plan | Rejection] = {}
         self._sames: dict[Hashable, Model] = {}
 
-    def same(self, model: Model, kv_cache_dtype: str) -> Model:
-        """The first model met whose cache is laid out alike: weight formats of one model often are. Its
-        checkpoint's cache scheme counts where the cache's dtype is ``auto``, and its method beside fp8_e5m2,
-        which checkpoints with scales of the cache refuse."""
-        automatic = kv_cache_dtype == "auto"
-        method = model.quantization, model.kv_cache_scheme
+    def same(self, model: Model, *, automatic: bool) -> Model:
+        """The first model met whose cache is laid out alike. Its checkpoint's cache scheme counts where the
+        cache's dtype is ``auto``."""
         facts = (pair for pair in model.facts.items() if automatic or pair[0] != "serving_kv_scheme")
+        # vLLM refuses some divisions and cache formats of a quantised checkpoint: of each it is asked.
+        checkpoint = model.quantization and model.id
         key = (
             model.runs, model.model_type, model.architecture, model.dtype, model.max_model_len,
             model.num_attention_heads, model.hidden_size, model.vocab_size, model.encoder,
             model.draft_layers, tuple(sorted(facts, key=str)), automatic and model.kv_cache_scheme,
-            kv_cache_dtype == "fp8_e5m2" and method,
+            checkpoint,
         )  # fmt: skip
         return self._sames.setdefault(key, model)

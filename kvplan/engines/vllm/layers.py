@@ -39,14 +39,13 @@ from kvplan.units import ceil_div
 
 if TYPE_CHECKING:
     from kvplan.engines.vllm import compressed as compressed_rules
-    from kvplan.engines.vllm import grouped_keys as grouped_rules
     from kvplan.engines.vllm import latent as latents
     from kvplan.engines.vllm import older
     from kvplan.engines.vllm import pooled as pooled_rules
     from kvplan.engines.vllm import states as state_rules
 else:
-    compressed_rules, grouped_rules, latents, older, pooled_rules, state_rules = later(
-        "kvplan.engines.vllm", "compressed grouped_keys latent older pooled states"
+    compressed_rules, latents, older, pooled_rules, state_rules = later(
+        "kvplan.engines.vllm", "compressed latent older pooled states"
     )
 
 Numbered = list[tuple[int, Layer]]
@@ -273,7 +272,7 @@ def _specs_of(served: Served, part: Part, word: str, layer: Layer, sizes: Sizes)
         ask = compressed_rules.V41(resolved.device, word, resolved.spec_tokens, served.rules.v41_whole_rows)
         return compressed_rules.compressed_specs(part, served.store(word), sizes.block, ask)
     if isinstance(part, SparseIndexer) and grouped_keys(layer):
-        return grouped_rules.grouped_specs(part, sizes.block, served.resolved)
+        return pooled_rules.grouped_specs(part, sizes.block, served.resolved)
     if isinstance(part, SparseIndexer) and part.kpool > 1:
         drafts = served.resolved.spec_tokens if served.rules.ring_for_drafts else 0
         return pooled_rules.pooled_specs(

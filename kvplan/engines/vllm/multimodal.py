@@ -30,20 +30,15 @@ from kvplan.units import ceil_div
 from kvplan.weights.parts import Part
 
 if TYPE_CHECKING:
-    from kvplan.engines.vllm import dummy_items, dummy_limits, tower_widths, unknown_encoder
-    from kvplan.engines.vllm import encoder_part as parts
+    from kvplan.engines.vllm import dummy_items, tower_widths
     from kvplan.engines.vllm import encoder_run as runs
     from kvplan.engines.vllm import encoders as towers_divided
     from kvplan.engines.vllm import profiled as profiles
     from kvplan.engines.vllm import towers as tower_costs
 else:
-    dummy_items, dummy_limits, parts, towers_divided, profiles, tower_widths, tower_costs, unknown_encoder = (
-        later(
-            "kvplan.engines.vllm",
-            "dummy_items dummy_limits encoder_part encoders profiled tower_widths towers unknown_encoder",
-        )
+    dummy_items, runs, towers_divided, profiles, tower_costs, tower_widths = later(
+        "kvplan.engines.vllm", "dummy_items encoder_run encoders profiled towers tower_widths"
     )
-    runs = later("kvplan.engines.vllm", "encoder_run")
 
 V2_SINCE = (0, 27)
 _WITHOUT_XFORMERS, _UNMASKED, _ALIGNED = (0, 12), (0, 29), 8
@@ -139,7 +134,7 @@ def encoder_run(
     if v2 and release < V2_SINCE:
         return None
     limits = limits_of(settings)
-    most = unknown_encoder.unknown_most(name, tokens=tokens, length=length) * element // 2
+    most = runs.unknown_most(name, tokens=tokens, length=length) * element // 2
     unknown = runs.EncoderRun(0, 0, f"the encoder of {name or model.id} is not known", False, v2, most)
     if name not in profiles.RULES:
         return unknown
@@ -167,7 +162,7 @@ def encoder_run(
         held = max(held, count * item.tokens * widths.out * 2)
     once = min(run, item.at_once or run)
     beside, most_once = (run - once) * kept // item.patches, run if item.whole else once
-    wide = 2 if name in dummy_limits.ASSUMED else 1
+    wide = 2 if name in dummy_items.ASSUMED else 1
     mask = mask_of(config, settings, release, once) * element
     padded = mask if once % _ALIGNED else 0
     return runs.EncoderRun(
@@ -213,8 +208,8 @@ def _items(
     tokens: int,
     memory: int,
 ) -> dict[str, dummy_items.Item]:
-    vision = parts.part_of(name, config) or (
-        parts.part_of(name, config, "audio") if profiles.KINDS[name] == ("audio",) else None
+    vision = tower_widths.part_of(name, config) or (
+        tower_widths.part_of(name, config, "audio") if profiles.KINDS[name] == ("audio",) else None
     )
     options = limits.get("video")
     frames = options.get("num_frames") if isinstance(options, Mapping) else None
@@ -250,7 +245,7 @@ def _count_of(
 ) -> int:
     """MultiModalBudget.get_max_items: by the encoder's budget, by the requests."""
     budget = max(tokens, item.tokens)
-    if name in dummy_limits.WHOLE_PROMPTS:
+    if name in dummy_items.WHOLE_PROMPTS:
         seqs = min(seqs, tokens // item.tokens)
     if release < (0, 10):
         return max(1, min(ceil_div(budget, item.tokens), seqs * limit))
@@ -261,7 +256,7 @@ def _count_of(
 def _limit(name: str, limits: Mapping[str, Any], kind: str, release: dummy_items.Release) -> int:
     """What is asked, and what the class takes at most."""
     return min(
-        _asked(limits, kind, release), dummy_limits.LIMITS.get(name, {}).get(kind, dummy_items.NO_LIMIT)
+        _asked(limits, kind, release), dummy_items.LIMITS.get(name, {}).get(kind, dummy_items.NO_LIMIT)
     )
 
 

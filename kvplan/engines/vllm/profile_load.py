@@ -44,11 +44,11 @@ from kvplan.weights.ranks import Parallel
 
 if TYPE_CHECKING:
     from kvplan.architectures import heads as borrowing
-    from kvplan.engines.vllm import compressed_pass, indexer
+    from kvplan.engines.vllm import compressed_pass
     from kvplan.weights import formats
 else:
     borrowing = later("kvplan.architectures", "heads")
-    compressed_pass, indexer = later("kvplan.engines.vllm", "compressed_pass indexer")
+    compressed_pass = later("kvplan.engines.vllm", "compressed_pass")
     formats = later("kvplan.weights", "formats")
 
 
@@ -128,7 +128,7 @@ def load_of(
             if has_kind(model, Kind.COMPRESSED)
             else ()
         ),
-        indexer=indexer.reserved(model, length, tokens, release)
+        indexer=compressed_pass.reserved(model, length, tokens, release)
         if release >= _RESERVES and has_kind(model, Kind.INDEXER, Kind.COMPRESSED)
         else Reserved(),
         model_type=model.model_type,

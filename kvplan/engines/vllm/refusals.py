@@ -40,10 +40,10 @@ from kvplan.results import Refusal
 from kvplan.settings import Layout
 
 if TYPE_CHECKING:
-    from kvplan.engines.vllm import divided_blocks, draft_lengths, draft_stages, whole_items
+    from kvplan.engines.vllm import divided_blocks, draft_stages, whole_items
 else:
-    divided_blocks, draft_lengths, draft_stages, whole_items = later(
-        "kvplan.engines.vllm", "divided_blocks draft_lengths draft_stages whole_items"
+    divided_blocks, draft_stages, whole_items = later(
+        "kvplan.engines.vllm", "divided_blocks draft_stages whole_items"
     )
 
 
@@ -74,7 +74,7 @@ def _first(model: Model, settings: Layout, resolved: Resolved, version: str) -> 
         or _length(settings, resolved)
         or (draft_stages.draft_refusal(model, settings, version) if drafts else None)
         or _batch(resolved)
-        or (draft_lengths.shorter_draft(model, settings, resolved, rules_of(version)) if drafts else None)
+        or (draft_stages.shorter_draft(model, settings, resolved, rules_of(version)) if drafts else None)
         or heads_refusal(model, resolved, version)
         or experts_refusal(model, settings)
         or _prefill_context(model, settings, version)

@@ -19,9 +19,9 @@ from kvplan.record import record
 from kvplan.settings import EAGLE_LIKE, Layout
 
 if TYPE_CHECKING:
-    from kvplan.engines.vllm import draft_lengths, multimodal, whole_items
+    from kvplan.engines.vllm import draft_stages, multimodal, whole_items
 else:
-    draft_lengths, whole_items = later("kvplan.engines.vllm", "draft_lengths whole_items")
+    draft_stages, whole_items = later("kvplan.engines.vllm", "draft_stages whole_items")
     multimodal = later("kvplan.engines.vllm", "multimodal")
 
 
@@ -108,7 +108,7 @@ def resolve(model: Model, settings: Layout, rules: Rules) -> Resolved:
         ssm_dtype=state_dtype(model, settings, rules),
         lengths=lengths
         if settings.speculative_model is None
-        else draft_lengths.bounded(lengths, model, settings, rules),
+        else draft_stages.bounded(lengths, model, settings, rules),
         batch=batch,
         in_flight=batch.tokens * _batches_at_once(model, settings, rules, asynchronous=asynchronous),
         async_scheduling=asynchronous,

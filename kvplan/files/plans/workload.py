@@ -1,4 +1,7 @@
-"""The workload of a plan file: lengths, percentiles, histograms and traces as request shapes."""
+"""The workload of a plan file: lengths, percentiles, histograms and traces as request shapes.
+
+What building a plan needs of its file: the complaints that are kept, and the paths in it.
+"""
 
 from __future__ import annotations
 

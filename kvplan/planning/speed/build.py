@@ -15,7 +15,6 @@ from kvplan.planning.speed.profile import Deployment, Experts, Matrices, SpeedPr
 from kvplan.planning.speed.work import Pile, StageWork, rank_work
 from kvplan.record import replace
 from kvplan.settings import Settings
-from kvplan.weights.formats import Format
 from kvplan.weights.inventory import Inventory
 from kvplan.weights.ranks import Parallel
 
@@ -171,7 +170,10 @@ class _Builder:
         fixed = (mixers + plain) * self._take("sublayer_seconds")
         if routed:
             fixed += routed * self._take("moe_seconds")
-        quantised = sum(times for times, forms in work.formats if self._quantises(forms))
+        quantised = sum(
+            times for times, forms in work.formats
+            if any(not peak_for(form, self.dtype.name, self.gpu).weights_only for form in forms)
+        )  # fmt: skip
         if quantised:
             fixed += quantised * self._take("quantise_seconds")
         fixed *= self.kernel_ratio
@@ -201,10 +203,6 @@ class _Builder:
         ways = self.parallel.expert_ways
         sent = message * min(self.experts_per_token, ways) / self.deployment.tensor_parallel_size
         return 2 * (link.all_to_all(sent) - link.latency), 2 * link.latency
-
-    def _quantises(self, forms: frozenset[Format]) -> bool:
-        """Whether a layer's activations are quantised before its matrices."""
-        return any(not peak_for(form, self.dtype.name, self.gpu).weights_only for form in forms)
 
     def _scaled(self, stages: list[Stage]) -> list[Stage]:
         """The stages with the bytes that a rank is known to hold, where somebody knows them."""

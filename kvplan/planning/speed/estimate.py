@@ -178,7 +178,7 @@ def queue(profile: SpeedProfile, load: Load, arrivals_per_second: float) -> Queu
     low, high = 1, load.requests
     while low < high:
         middle = (low + high) // 2
-        if _finished(profile, load, middle) >= arrivals_per_second:
+        if middle / _times(profile, load.with_requests(middle))[3] >= arrivals_per_second:
             high = middle
         else:
             low = middle + 1
@@ -193,7 +193,3 @@ def queue(profile: SpeedProfile, load: Load, arrivals_per_second: float) -> Queu
         Figure(wait, 0.0, 2 * wait, "s", used),
         speed,
     )
-
-
-def _finished(profile: SpeedProfile, load: Load, requests: int) -> float:
-    return requests / _times(profile, load.with_requests(requests))[3]

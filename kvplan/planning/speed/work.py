@@ -1,10 +1,13 @@
 """What each pipeline stage's fullest rank stores and computes: counts only, no rates, the same on every GPU.
 
 Made once for a model, its parallelism and its dtypes; `build` lays a GPU's rates over it.
+
+Which of a model's tensors a step reads, and as what.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from functools import lru_cache
 from typing import TypeVar
@@ -14,10 +17,9 @@ from kvplan.engines.base import named_or_float32
 from kvplan.families import Part, Storage
 from kvplan.model import Layer, Model
 from kvplan.planning.speed.attention import CacheRead, cache_reads, readers_of
-from kvplan.planning.speed.tensors import has_experts, has_mlp, logit_tensors, routed_experts
 from kvplan.record import record, replace
 from kvplan.weights.formats import Format
-from kvplan.weights.inventory import Block, Inventory, Role, Tensor
+from kvplan.weights.inventory import Block, Inventory, Role, Split, Tensor
 from kvplan.weights.parts import TOWER_NAME
 from kvplan.weights.ranks import Parallel, elements_on_rank, lies_on, stage_layers, tensor_bytes
 
@@ -145,3 +147,36 @@ def _piles(tensors: list[tuple[Tensor, int]], parallel: Parallel, dtype: Packing
         before = sums.get(key, (0, 0.0))
         sums[key] = (before[0] + size, before[1] + flops)
     return tuple(Pile(*key, size, flops) for key, (size, flops) in sums.items())
+
+
+_MLP = re.compile(
+    r"mlp|experts|feed_forward|ffn|moe|block_sparse|(^|\.)(fc1|fc2|gate_up_proj|down_proj|w2)\b"
+)
+
+
+def logit_tensors(inventory: Inventory) -> tuple[Tensor, ...]:
+    """What makes logits: the output head, or the embedding where they are one."""
+    ends = [entry.tensor for entry in inventory.ends]
+    heads = tuple(tensor for tensor in ends if tensor.role is Role.HEAD)
+    if heads:
+        return heads
+    return tuple(
+        tensor
+        for tensor in ends
+        if tensor.role is Role.EMBEDDING and any(dim.split is Split.VOCABULARY for dim in tensor.rows)
+    )[:1]
+
+
+def routed_experts(tensor: Tensor) -> int:
+    """How many routed experts the tensor holds, 0 for one that every token uses."""
+    if tensor.role is not Role.EXPERT:
+        return 0
+    return next((dim.value for dim in tensor.stack if dim.split is Split.EXPERTS), 0)
+
+
+def has_experts(tensors: tuple[Tensor, ...]) -> bool:
+    return any(routed_experts(tensor) for tensor in tensors)
+
+
+def has_mlp(tensors: tuple[Tensor, ...]) -> bool:
+    return any(tensor.role is not Role.OTHER and _MLP.search(tensor.name) for tensor in tensors)

@@ -24,7 +24,10 @@ def render(report: CheckReport) -> str:
         for issue in issues_of(one)
         if issue.severity is severity
     ]
-    plain = [one_line(f"{label(one)}: {verdict(one)}{_summary(one)}  {one.path}") for one in report.plans]
+    plain = [
+        one_line(f"{label(one)}: {verdict(one)}{f' ({one.summary})' if one.summary else ''}  {one.path}")
+        for one in report.plans
+    ]
     plain.append(sentence(report))
     token = "kvplan-" + hashlib.sha256("\n".join(plain).encode("utf-8", "replace")).hexdigest()
     group = [command("group", {}, f"kvplan: {sentence(report)}"), command("stop-commands", {}, token)]
@@ -61,7 +64,3 @@ def escape_data(text: str) -> str:
 def escape_property(text: str) -> str:
     """As `escape_data`, and : and , besides."""
     return escape_data(text).replace(":", "%3A").replace(",", "%2C")
-
-
-def _summary(one: CheckedPlan) -> str:
-    return f" ({one.summary})" if one.summary else ""

@@ -42,7 +42,8 @@ def render(report: CheckReport) -> str:
     head = [f"### kvplan: {sentence(report)}"]
     table = _table(report.plans)
     changes = _changes(report) if report.baseline else []
-    blocks = [_details(one) for one in sorted(report.plans, key=lambda one: one.passed) if _said(one)]
+    said = [one for one in report.plans if one.error or one.findings or one.facts]
+    blocks = [_details(one) for one in sorted(said, key=lambda one: one.passed)]
     return _fitted(head, table, changes, blocks)
 
 
@@ -130,10 +131,6 @@ def _moved(old: int | None, new: int | None, unit: str) -> tuple[str, str, str]:
     shown = tuple("–" if value is None else figure(value, unit) for value in (old, new))
     change = "" if old is None or new is None else difference(old, new, unit)
     return shown[0], shown[1], change
-
-
-def _said(one: CheckedPlan) -> bool:
-    return bool(one.error or one.findings or one.facts)
 
 
 def _details(one: CheckedPlan) -> str:

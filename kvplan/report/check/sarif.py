@@ -15,7 +15,7 @@ from urllib.parse import quote
 
 from kvplan.errors import EXIT_NO
 from kvplan.plans.findings import CheckedPlan, CheckReport
-from kvplan.report.check.shown import Issue, Place, is_absolute, issues_of, label, plain_path, printable
+from kvplan.report.check.shown import Issue, is_absolute, issues_of, label, plain_path, printable
 from kvplan.version import __version__
 
 SCHEMA = "https://docs.oasis-open.org/sarif/sarif/v2.1.0/os/schemas/sarif-schema-2.1.0.json"
@@ -83,15 +83,11 @@ def _location(one: CheckedPlan, issue: Issue) -> dict[str, Any]:
     place = issue.place
     physical: dict[str, Any] = {"artifactLocation": artifact(place.path)}
     if place.line is not None:
-        physical["region"] = _region(place)
+        region = {"startLine": place.line, "startColumn": place.column, "endColumn": place.end_column}
+        physical["region"] = {key: value for key, value in region.items() if value is not None}
     whole = label(one) if issue.field is None else f"{label(one)}.{issue.field}"
     logical = {"name": label(one), "fullyQualifiedName": whole}
     return {"physicalLocation": physical, "logicalLocations": [logical]}
-
-
-def _region(place: Place) -> dict[str, int]:
-    region = {"startLine": place.line, "startColumn": place.column, "endColumn": place.end_column}
-    return {key: value for key, value in region.items() if value is not None}
 
 
 def artifact(path: str) -> dict[str, str]:

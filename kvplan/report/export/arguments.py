@@ -54,7 +54,7 @@ def arguments_of(plan: Plan, settings: Settings, table: EngineTable, version: st
         name = flag.lstrip("-").replace("-", "_")
         if name in table.kept:
             made.add(name, table.kept[name], value)
-        elif not (_is_setting(table, name) or _says_what_there_is(name)):
+        elif not (_is_setting(table, name) or (name in OWN_OPTIONS and not OWN_OPTIONS[name].served)):
             raise KvplanError(
                 "no-such-argument",
                 f"{table.engine} has no argument for `{flag}` that kvplan knows",
@@ -87,11 +87,6 @@ def _is_setting(table: EngineTable, name: str) -> bool:
     return name in flags or name in table.settings or name in table.names or name in table.none
 
 
-def _says_what_there_is(name: str) -> bool:
-    """Whether a plan says it and no server is told."""
-    return name in OWN_OPTIONS and not OWN_OPTIONS[name].served
-
-
 def _none(table: EngineTable, name: str, version: str) -> KvplanError:
     why = table.none.get(name, "it has no such setting")
     return KvplanError(
@@ -121,7 +116,11 @@ class _Made:
             argument = replace(argument, flag=argument.before)
         elif not self.asked.since(argument.since):
             if argument.env is None:
-                raise _none_before(self.table, name, argument, self.asked.version)
+                raise KvplanError(
+                    "no-such-argument",
+                    f"{self.table.engine} {self.asked.version} has no {argument.flag} for {name}",
+                    help=f"use {self.table.engine}@{argument.since} or newer",
+                )
             self.env.append((argument.env, word_of(value)))
             return
         if argument.write is not None:
@@ -148,14 +147,6 @@ class _Made:
 
     def done(self) -> Arguments:
         return Arguments(tuple(self.words), tuple(self.env), self.options)
-
-
-def _none_before(table: EngineTable, name: str, argument: Argument, version: str) -> KvplanError:
-    return KvplanError(
-        "no-such-argument",
-        f"{table.engine} {version} has no {argument.flag} for {name}",
-        help=f"use {table.engine}@{argument.since} or newer",
-    )
 
 
 def _written(argument: Argument, value: object) -> list[str]:

@@ -8,9 +8,8 @@ from typing import Any
 from kvplan.errors import KvplanError
 from kvplan.model import Model
 from kvplan.plans.plan import Plan
-from kvplan.report.check.shown import one_line
-from kvplan.report.export.container import HUB_CACHE, OPTIONS_PATH, Container, container_of, slug
-from kvplan.report.export.place import Replica, gpu_of, replicas_of, spare_gpus
+from kvplan.report.export.container import HUB_CACHE, OPTIONS_PATH, Container, container_of, head, slug
+from kvplan.report.export.place import Replica, gpu_of, replicas_of
 from kvplan.report.export.yaml_text import yaml_text
 from kvplan.settings import Settings
 
@@ -36,7 +35,7 @@ def export(plan: Plan, settings: Settings, model: Model | None, image: str | Non
         )
     name = slug(plan.name)
     services = {
-        _service(name, replica, len(replicas)): _described(container, gpu.vendor, replica)
+        name if len(replicas) == 1 else f"{name}-{replica.number}": _described(container, gpu.vendor, replica)
         for replica in replicas
     }
     file: dict[str, Any] = {"name": name, "services": services}
@@ -44,20 +43,7 @@ def export(plan: Plan, settings: Settings, model: Model | None, image: str | Non
         file["volumes"] = {"huggingface": None}
     if container.options is not None:
         file["configs"] = {"options": {"content": _literal(container.options)}}
-    return "".join(f"# {line}\n" for line in _head(plan, container)) + yaml_text(file)
-
-
-def _head(plan: Plan, container: Container) -> list[str]:
-    rows = [f"{one_line(plan.name)}: {plan.engine}, from a kvplan plan"]
-    if spare_gpus(plan):
-        rows.append(f"{spare_gpus(plan)} of {plan.gpus} GPUs make up no whole engine and stay idle")
-    if not container.pinned:
-        rows.append("the image's tag follows no version: pin it by its digest")
-    return rows
-
-
-def _service(name: str, replica: Replica, replicas: int) -> str:
-    return name if replicas == 1 else f"{name}-{replica.number}"
+    return "".join(f"# {line}\n" for line in head(plan, container)) + yaml_text(file)
 
 
 def _described(container: Container, vendor: str, replica: Replica) -> dict[str, Any]:

@@ -10,9 +10,10 @@ from kvplan.errors import KvplanError
 from kvplan.model import Model
 from kvplan.plans.plan import Plan
 from kvplan.record import record
+from kvplan.report.check.shown import one_line
 from kvplan.report.export.arguments import Arguments, arguments_of
 from kvplan.report.export.checkpoint import checkpoint_of
-from kvplan.report.export.place import gpu_of, replicas_of, table_of
+from kvplan.report.export.place import gpu_of, replicas_of, spare_gpus, table_of
 from kvplan.report.export.shell import options_file, port_of, start
 from kvplan.settings import Settings
 
@@ -77,7 +78,7 @@ def container_of(plan: Plan, settings: Settings, model: Model | None, image: str
     return Container(
         image or f"{known.name}:{_tag(known, table, version)}",
         known.entry,
-        (*words[len(table.start) :], *_port(words, port)),
+        (*words[len(table.start) :], *(() if "--port" in words else ("--port", str(port)))),
         port,
         arguments.env,
         options_file(arguments),
@@ -98,10 +99,6 @@ def _listening(arguments: Arguments) -> Arguments:
     return Arguments((*arguments.words, "--host", "0.0.0.0"), arguments.env, arguments.options)
 
 
-def _port(words: list[str], port: int) -> tuple[str, ...]:
-    return () if "--port" in words else ("--port", str(port))
-
-
 def _tag(image: Image, table: EngineTable, version: str) -> str:
     if not _VERSION.fullmatch(version):
         raise KvplanError(
@@ -117,3 +114,13 @@ def slug(name: str, longest: int = 40) -> str:
     if not plain or not plain[0].isalpha():
         plain = f"plan-{plain}".rstrip("-")
     return plain[:longest].rstrip("-")
+
+
+def head(plan: Plan, container: Container) -> list[str]:
+    """What a reader of the file is told first, a line each."""
+    rows = [f"{one_line(plan.name)}: {plan.engine}, from a kvplan plan"]
+    if spare_gpus(plan):
+        rows.append(f"{spare_gpus(plan)} of {plan.gpus} GPUs make up no whole engine and stay idle")
+    if not container.pinned:
+        rows.append("the image's tag follows no version: pin it by its digest")
+    return rows

@@ -15,8 +15,8 @@ from kvplan.gpu import Gpu
 from kvplan.model import Model
 from kvplan.plans.plan import Plan
 from kvplan.report.check.shown import one_line
-from kvplan.report.export.container import HUB_CACHE, OPTIONS_PATH, Container, container_of, slug
-from kvplan.report.export.place import gpu_of, spare_gpus
+from kvplan.report.export.container import HUB_CACHE, OPTIONS_PATH, Container, container_of, head, slug
+from kvplan.report.export.place import gpu_of
 from kvplan.report.export.yaml_text import yaml_text
 from kvplan.settings import Settings
 
@@ -42,11 +42,7 @@ def export(plan: Plan, settings: Settings, model: Model | None, image: str | Non
 
 
 def _head(plan: Plan, container: Container) -> list[str]:
-    rows = [f"{one_line(plan.name)}: {plan.engine}, from a kvplan plan"]
-    if spare_gpus(plan):
-        rows.append(f"{spare_gpus(plan)} of {plan.gpus} GPUs make up no whole engine and stay idle")
-    if not container.pinned:
-        rows.append("the image's tag follows no version: pin it by its digest")
+    rows = head(plan, container)
     if not container.checkpoint.is_path:
         rows.append(f"kubectl create secret generic {SECRET} --from-file={SECRET_KEY}=FILE, for gated models")
     return rows

@@ -87,7 +87,8 @@ def start(
     if options_file(arguments) is not None:
         words += ["--extra_llm_api_options", options]
     if plan.replicas > 1 and "--port" in arguments.words:
-        return [*words, *_without(arguments.words, "--port")]
+        at = arguments.words.index("--port")
+        return [*words, *arguments.words[:at], *arguments.words[at + 2 :]]
     return [*words, *arguments.words]
 
 
@@ -104,11 +105,6 @@ def port_of(plan: Plan, table: EngineTable) -> int:
     if isinstance(port, bool) or not isinstance(port, int) or not 0 < port < 2**16:
         raise KvplanError("bad-argument", f"{port!r} is no port", help="a whole number below 65,536")
     return port
-
-
-def _without(words: tuple[str, ...], flag: str) -> list[str]:
-    at = words.index(flag)
-    return [*words[:at], *words[at + 2 :]]
 
 
 def _variables(plan: Plan, arguments: Arguments, replica: Replica) -> list[str]:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from fractions import Fraction
 
 from kvplan.report.html.markup import Markup, Part, el, markup
-from kvplan.report.html.style import STYLE
 from kvplan.report.sections import Cell, Entry, Section, Table
 
 _POLICY = "default-src 'none'; style-src 'unsafe-inline'"
@@ -87,3 +86,49 @@ def _exact(value: int | float | Fraction) -> str:
     if isinstance(value, Fraction):
         return str(value.numerator) if value.denominator == 1 else f"{value.numerator}/{value.denominator}"
     return repr(value)
+
+
+STYLE = """
+:root{color-scheme:light dark;--ink:#1c2430;--soft:#545f6e;--paper:#fff;--line:#c4ccd6;--raised:#f5f7f9;
+--mark:#0b5fa5;--band:#0b5fa52e;--other:#9a4b00;--good:#0f6b35;--bad:#b3211b}
+@media(prefers-color-scheme:dark){:root{--ink:#e8ecf1;--soft:#a9b3c0;--paper:#12161c;--line:#3d4753;
+--raised:#1a2028;--mark:#6db4f2;--band:#6db4f23d;--other:#f0a35e;--good:#6fce93;--bad:#ff8f87}}
+*{box-sizing:border-box}
+body{font:15px/1.5 system-ui,sans-serif;color:var(--ink);background:var(--paper);
+max-width:60rem;margin:0 auto;padding:1.5rem 1rem 4rem}
+a{color:var(--mark)}a:focus-visible,[tabindex]:focus-visible{outline:3px solid var(--mark);outline-offset:2px}
+.skip{position:absolute;left:-99rem}.skip:focus{left:1rem;top:.5rem;background:var(--paper)}
+h1{font-size:1.5rem;line-height:1.25}h2{font-size:1.25rem;margin:2.5rem 0 .5rem;overflow-wrap:anywhere}
+h3{font-size:1.05rem;margin:2rem 0 .5rem}p{margin:.4rem 0;overflow-wrap:anywhere}
+article{border-top:3px solid var(--line);margin-top:2.5rem}
+.answer{font-size:1.2rem;font-weight:600}.good{color:var(--good)}.bad{color:var(--bad)}.soft{color:var(--soft)}
+figure{margin:.75rem 0}figcaption,caption{color:var(--soft);font-size:.85rem;text-align:left}
+caption{padding-bottom:.3rem;min-width:min(22rem,85vw)}
+.wide{overflow-x:auto}table{border-collapse:collapse;font-variant-numeric:tabular-nums}
+th,td{padding:.25rem .5rem;text-align:left;vertical-align:top;border-bottom:1px solid var(--line)}
+th{font-weight:600}tbody th{font-weight:400;min-width:8rem}.n{text-align:right;white-space:nowrap}
+.from{color:var(--soft);font-size:.85rem;overflow-wrap:break-word;min-width:13rem}td:not([class]){min-width:3rem}
+tr.own td,tr.own th{background:var(--raised);
+font-weight:600}
+pre{white-space:pre-wrap;overflow-wrap:anywhere;background:var(--raised);padding:.6rem .8rem;
+border-radius:4px;font:13px/1.45 ui-monospace,monospace}
+svg{display:block;width:100%;height:auto;overflow:visible}svg text{fill:var(--ink);font-size:12px}
+svg text.soft{fill:var(--soft)}
+.axis{stroke:var(--line)}.mark{stroke:var(--mark);fill:none;stroke-width:2}
+.other{stroke:var(--other);fill:none;stroke-width:2;stroke-dasharray:6 4}
+.dot{fill:var(--mark)}.box{fill:var(--paper);stroke:var(--other);stroke-width:2}
+.area{fill:var(--band);stroke:var(--mark)}.band{fill:var(--band);stroke:none}
+.bar{fill:var(--band);stroke:var(--mark)}.bar.own{fill:var(--mark)}
+.rest{fill:none;stroke:var(--line);stroke-dasharray:3 3}.whisker{stroke:var(--ink);stroke-width:1.5}
+.asked{stroke:var(--ink);stroke-dasharray:2 3}
+@media(max-width:45rem){.wide svg{min-width:36rem}td:not([class]):not(:empty){min-width:8rem}}
+@media print{:root{color-scheme:light;--ink:#000;--soft:#333;--paper:#fff;--line:#999;--raised:#f2f2f2;
+--mark:#0b5fa5;--band:#0b5fa52e;--other:#9a4b00;--good:#0f6b35;--bad:#b3211b}
+body{max-width:none;padding:0;font-size:10pt}.skip,nav{display:none}
+figure,tr,pre,caption{break-inside:avoid}caption{break-after:avoid}
+h2,h3{break-after:avoid}article{break-before:page;border:0}
+article:first-of-type{break-before:auto}table{font-size:8.5pt}
+th,td{padding:.15rem .3rem}.from{min-width:0;font-size:7.5pt}td:nth-child(2):not([class]){min-width:13rem}
+.wide{overflow:visible}
+svg{print-color-adjust:exact;-webkit-print-color-adjust:exact}}
+"""

@@ -34,11 +34,8 @@ class Adder:
         self.admitted: list[tuple[Request, int]] = []
         self.cut: Request | None = None
         self.states: list[tuple[float, int]] | None = None
-        self.promised += sum([self._still_to_come(request) for request in running])
-
-    def _still_to_come(self, request: Request) -> float:
-        ratio = 1.0 if self.engine.fixed else self.ratio
-        return min(request.answer - request.made, CLIP) * ratio
+        share = 1.0 if engine.fixed else ratio
+        self.promised += sum([min(each.answer - each.made, CLIP) * share for each in running])
 
     def verdict(self) -> str:
         """Whether another may join (budget_state)."""

@@ -3,15 +3,16 @@
 sgl-project/sglang 0.5.23 python/sglang/srt/managers/scheduler.py (get_next_batch_to_run,
 _get_new_batch_prefill_raw, update_running_batch), schedule_batch.py (retract_decode, mix_with_running),
 scheduler_components/batch_result_processor.py and new_token_ratio_tracker.py.
+
+What one step of SGLang computes: prompts, or one token for each running request, or (mixed) both.
 """
 
 from __future__ import annotations
 
-from kvplan.simulate.sglang.batch import Batch
 from kvplan.simulate.sglang.memory import Memory
 from kvplan.simulate.sglang.prefill import FULL, GOES_ON, OTHER, Adder
 from kvplan.simulate.sglang.queue import Queue
-from kvplan.simulate.sglang.request import Request
+from kvplan.simulate.sglang.request import Batch, Request
 from kvplan.simulate.sglang.settings import DECAY_STEPS, INITIAL_RATIO, LEAST_SHARE, SglangEngine
 
 AHEAD = 20

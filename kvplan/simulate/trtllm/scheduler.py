@@ -18,8 +18,7 @@ from operator import attrgetter
 from kvplan.errors import KvplanError
 from kvplan.simulate.trtllm.answers import Answers
 from kvplan.simulate.trtllm.blocks import Blocks
-from kvplan.simulate.trtllm.chunks import cut
-from kvplan.simulate.trtllm.request import Batch, Request
+from kvplan.simulate.trtllm.request import Batch, Request, cut
 from kvplan.simulate.trtllm.settings import MAX_UTILIZATION, STATIC, TrtllmEngine
 from kvplan.simulate.trtllm.span import Span
 

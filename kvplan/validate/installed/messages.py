@@ -164,7 +164,10 @@ def measured_of(hello: Hello, events: list[Mapping[str, Any]]) -> Measured:
             tuple(int(one) for one in said.get("available") or ()),
             tuple(_counts(one) for one in said.get("workers") or ()),
             None if cache.get("num_blocks") is None else int(cache["num_blocks"]),
-            tuple(_group(one) for one in cache.get("groups", ())),
+            tuple(
+                Group(str(one["kind"]), int(one["layers"]), int(one["block_size"]), int(one["page_bytes"]))
+                for one in cache.get("groups", ())
+            ),
             dict(said.get("requests") or {}),
             None if running is None else int(running["running"]),
             _counts(said.get("kept") or {}),
@@ -175,12 +178,6 @@ def measured_of(hello: Hello, events: list[Mapping[str, Any]]) -> Measured:
 
 def _counts(values: Mapping[str, Any]) -> dict[str, int | None]:
     return {str(name): None if value is None else int(value) for name, value in values.items()}
-
-
-def _group(values: Mapping[str, Any]) -> Group:
-    return Group(
-        str(values["kind"]), int(values["layers"]), int(values["block_size"]), int(values["page_bytes"])
-    )
 
 
 class _Read:

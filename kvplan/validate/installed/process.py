@@ -118,7 +118,9 @@ class EngineProcess:
         while (event := self._next(self._silent_seconds, until=_ENDS))["event"] == "ready":
             self._send(None if then is None else then(self.measured()))
         if event["event"] == "done":
-            self._wait()
+            assert self._process is not None
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                self._process.wait(_GRACE_SECONDS)
         return self.measured()
 
     def measured(self) -> Measured:
@@ -156,12 +158,6 @@ class EngineProcess:
             process.stdin.flush()
         except OSError as error:
             raise self._crashed() from error
-
-    def _wait(self) -> None:
-        process = self._process
-        assert process is not None
-        with contextlib.suppress(subprocess.TimeoutExpired):
-            process.wait(_GRACE_SECONDS)
 
     def _next(self, seconds: float, *, until: tuple[str, ...]) -> Mapping[str, Any]:
         """Events are kept until one of these comes; seconds: the longest silence before it."""

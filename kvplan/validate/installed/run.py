@@ -193,7 +193,8 @@ def _outcome(
     findings, stopped_at, stopped_by = list(found.findings), None, None
     if failure is not None:
         if failure.stage in REFUSES:
-            findings.append(_refused(measured, failure))
+            said = f"the engine ({measured.hello.version}) refuses to start: {first(failure.message)}"
+            findings.append(Finding("engine-refused", Severity.ERROR, said))
         elif failure.out_of_memory and on_gpu:
             stopped_at, stopped_by = ("weights" if failure.stage in _LOADS else "pool"), OutOfMemory
         else:
@@ -266,14 +267,6 @@ def _notes(target: Target, found: Judged, failure: Failure | None) -> tuple[str,
 def first(text: str) -> str:
     """The first line that says something."""
     return next((line.strip() for line in text.splitlines() if line.strip()), "")[:300]
-
-
-def _refused(measured: Measured, failure: Failure) -> Finding:
-    return Finding(
-        "engine-refused",
-        Severity.ERROR,
-        f"the engine ({measured.hello.version}) refuses to start: {first(failure.message)}",
-    )
 
 
 def _failed(target: Target, measured: Measured, failure: Failure, log: tuple[str, ...]) -> CannotRunHere:

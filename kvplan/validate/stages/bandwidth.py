@@ -3,18 +3,26 @@
 A copy on the device reads and writes every byte once; its figure counts both, as a datasheet's does. Blocks
 are gathered (and written) as whole rows of the pool's first allocation, in the order of a shuffled block
 table. The clock is the device's own where it has one.
+
+What disaggregated prefill hands over to a second GPU is blocks of the pool: a contiguous copy is the most
+that a link gives. Torch takes NVLink or PCIe peer access where the driver allows it, else it goes through
+host memory: the note says which. The other GPU is asked of the driver first, and left alone where anybody is
+on it.
 """
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 from kvplan.engines.tensors import Layout
+from kvplan.errors import CannotRunHere
 from kvplan.units import GIB, KIB, MIB
+from kvplan.validate.devices import nvml_entry
 from kvplan.validate.memory import Cache
-from kvplan.validate.stages import peer
+from kvplan.validate.probe import refuse_others
 from kvplan.validate.stages.base import SPEED, Bench, Held
 
 BUFFER = {True: GIB, False: 16 * MIB}
@@ -43,7 +51,7 @@ def measure(bench: Bench, cache: Cache, layout: Layout, *, requests: int, room: 
         _blocks(bench, held, cache, layout, one, requests)
         if device.is_gpu:
             _to_host(bench, two, size)
-            peer.measure(bench, one, _speed)
+            measure_peer(bench, one, _speed)
 
 
 def _blocks(bench: Bench, held: Held, cache: Cache, layout: Layout, buffer: Any, requests: int) -> None:
@@ -54,7 +62,8 @@ def _blocks(bench: Bench, held: Held, cache: Cache, layout: Layout, buffer: Any,
     if rows is None:
         return
     there, row = int(rows.shape[0]), int(rows.shape[1]) * int(rows.element_size())
-    wanted = max(1, requests) * max(1, _blocks_of_one(layout))
+    of_one = max((group.blocks(layout.tokens, layout.encoder_tokens) for group in layout.groups), default=1)
+    wanted = max(1, requests) * max(1, of_one)
     many = min(int(buffer.numel()) * 8 // row, there, wanted)
     if many < 1:
         return
@@ -83,10 +92,6 @@ def _rows(cache: Cache, layout: Layout) -> Any:
     if row % 8 or view.offset % 8 or not many:
         return None
     return flat[: many * row].view(torch.int64 if row % 16 else torch.complex128).view(many, -1)
-
-
-def _blocks_of_one(layout: Layout) -> int:
-    return max((group.blocks(layout.tokens, layout.encoder_tokens) for group in layout.groups), default=1)
 
 
 def _to_host(bench: Bench, tensor: Any, size: int) -> None:
@@ -123,3 +128,43 @@ def _seconds(bench: Bench, work: Callable[[], Any]) -> float:
     last.record()
     last.synchronize()
     return float(first.elapsed_time(last)) / 1000
+
+
+MOST = 256 * MIB
+"""Bytes that are copied at a time."""
+
+Speed = Callable[[Bench, Callable[[], Any], int], int]
+
+
+def measure_peer(bench: Bench, tensor: Any, speed: Speed) -> None:
+    """Copies to the other GPU and back; a note where there is none to use."""
+    import torch
+
+    mine = int(str(bench.device.name).partition(":")[2] or 0)
+    other = next((one for one in range(torch.cuda.device_count()) if one != mine), None)
+    if other is None:
+        return
+    why_not = in_use(other)
+    if why_not is not None:
+        bench.note(f"no copy between GPUs was measured: {why_not}")
+        return
+    direct = torch.cuda.can_device_access_peer(mine, other)
+    bench.note(f"GPU {mine} and {other}: {'peer access' if direct else 'copies go through host memory'}")
+    part = tensor[: MOST // 8]
+    moved = int(part.numel()) * 8
+    away = torch.empty(part.shape, dtype=part.dtype, device=f"cuda:{other}")
+    for name, target, source in (("to_peer", away, part), ("from_peer", part, away)):
+        found = speed(bench, partial(target.copy_, source), moved)
+        bench.figure(f"{name}_bytes_per_second", None, found, unit=SPEED)
+
+
+def in_use(index: int) -> str | None:
+    """Why another GPU is left alone: others run on it, or nobody can say. None: it is free."""
+    entry = nvml_entry(index)
+    if entry is None:
+        return f"NVML does not say who is on GPU {index}"
+    try:
+        refuse_others(entry, shared=False)
+    except CannotRunHere as error:
+        return error.message
+    return None
