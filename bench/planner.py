@@ -10,7 +10,7 @@ import kvplan
 from kvplan.api.planning import variants_of
 from kvplan.deployment.counts import ask as ask_engine
 from kvplan.engines.budget import choose
-from kvplan.engines.budget.laws import compiled_laws
+from kvplan.engines.budget.law import compiled_laws
 from kvplan.files.gpus.find import list_gpus
 from kvplan.planning.ask import REQUESTS, SEQS, Ask
 from kvplan.planning.asked_law import AskedCapacityModels

@@ -21,7 +21,7 @@ CASES = 100_000
 def estimator() -> Callable[[], object]:
     """One estimate of another load each time, on a profile that is already made."""
     import kvplan
-    from kvplan.files.speed_inputs import speed_inputs
+    from kvplan.files.speed import speed_inputs
     from kvplan.planning.speed import Deployment, Load, estimate, speed_profile
 
     model = kvplan.load_model("llama-3.1-70b")

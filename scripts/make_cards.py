@@ -28,7 +28,7 @@ from kvplan.architectures.config.activation_shape import activation_shape
 from kvplan.architectures.config.read import read_config
 from kvplan.architectures.config.view import QUANT_KEY, split_quant
 from kvplan.architectures.inventory import inventory_of
-from kvplan.architectures.media.request import media_keys
+from kvplan.architectures.lineages import lineage_of
 from kvplan.engines import ENGINES
 from kvplan.engines.vllm.compressed_pass import compressed_passes
 from kvplan.engines.vllm.multimodal import encoder_run
@@ -49,6 +49,12 @@ from scripts.config_subset import size_relevant
 ROOT = Path(__file__).resolve().parents[1]
 FACTS, NUMBERS, EVIDENCE = (
     Path(__file__).with_name(f"card_{name}.yaml") for name in ("facts", "numbers", "evidence")
+)
+MEDIA_KEYS = (
+    "image_grid_pinpoints",
+    "vision_feature_select_strategy",
+    "vision_config.pixel_shuffle_ratio",
+    "vision_config.model_type",
 )
 SCHEMA = "card.schema.json"
 NO_LENGTH, ODD = 4096, 1000
@@ -250,6 +256,20 @@ def card_config(model: Model, *, is_whole: bool) -> Mapping[str, Any] | None:
         ),
     )
     return kept if quant is None else {**kept, QUANT_KEY: quant}
+
+
+def media_keys(config: Mapping[str, Any]) -> None:
+    """Ask a config for every key that its rule reads, so that a card keeps them."""
+    rule = lineage_of(str(config.get("model_type", ""))).media
+    if rule is None:
+        return
+    read = [
+        key for key, _ in (rule.patch, rule.merge, rule.temporal, rule.tokens, rule.audio_tokens, rule.tile)
+    ]
+    for path in (*read, *MEDIA_KEYS):
+        found: Any = config
+        for step in path.split("."):
+            found = found.get(step) if isinstance(found, Mapping) else None
 
 
 def profiled_encoder(model: Model) -> object:

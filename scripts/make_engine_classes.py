@@ -17,11 +17,14 @@ from __future__ import annotations
 
 import argparse
 import ast
+import re
 from collections.abc import Iterable
 from pathlib import Path
 
-from kvplan.engines.supported import CLASSES, IDENTIFIER, Row, classes, read_rows, rows_text
+from kvplan.engines.supported import CLASSES, Row, classes, read_rows, rows_text
 
+IDENTIFIER = re.compile(r"[A-Z][A-Za-z0-9_]*", re.ASCII)
+"""What the name of a class looks like."""
 GENERATING, POOLING, ENCODING = "generates", "pools", "encodes"
 _KINDS = {
     "_TEXT_GENERATION_MODELS": GENERATING,

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 import kvplan
 from kvplan.assumption import Assumptions
-from kvplan.files.speed_inputs import speed_inputs
+from kvplan.files.speed import speed_inputs
 from kvplan.files.yaml.strict import load_yaml_file
 from kvplan.planning.speed import (
     Chunk,

@@ -8,8 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, overload
 
 from kvplan.api.arguments import check_each, check_type, takes
-from kvplan.api.choosing import engine_for
-from kvplan.api.load import MODEL, ModelLike, gpus_of, load_gpu, load_model
+from kvplan.api.load import MODEL, ModelLike, engine_for, gpus_of, load_gpu, load_model
 from kvplan.api.options import (
     OPTION_NAMES,
     SHORT,

@@ -15,7 +15,7 @@ from kvplan.deployment.question import Question
 from kvplan.engines import default_engine
 from kvplan.engines.base import Choice, has_kind
 from kvplan.engines.budget import choose
-from kvplan.engines.budget.laws import check_engine
+from kvplan.engines.budget.law import check_engine
 from kvplan.engines.folders import FOLDERS
 from kvplan.engines.spill import HOST_MEMORY, PLACES, spills
 from kvplan.engines.traits import builds_of, traits_of

@@ -14,7 +14,6 @@ from kvplan.engines.doors import start
 from kvplan.engines.spill import SHORTENED, spill
 from kvplan.errors import KvplanError
 from kvplan.files.gpus.find import parse_gpu_count
-from kvplan.files.launch.drafts import with_known_draft
 from kvplan.files.launch.launch import Launch
 from kvplan.files.launch.manifest import Broken
 from kvplan.files.launch.places import StartSource
@@ -29,6 +28,7 @@ from kvplan.files.launch.read import (
     launches_of_text,
     start_text,
     title_of,
+    with_known_draft,
 )
 from kvplan.files.plans.file import TEXT, Reading, read_documents, together
 from kvplan.files.plans.merge import Files, documents_of

@@ -1,12 +1,15 @@
-"""Models and GPUs by name, path or value: the readers are called here."""
+"""Models and GPUs by name, path or value (the readers are called here); the engine where nobody names one."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from kvplan.api.arguments import takes
+from kvplan.engines import default_engine
+from kvplan.engines.doors import DOORS, door_of
+from kvplan.files.cards.ollama_names import HEADS, is_library_name
 from kvplan.gpu import Gpu
 from kvplan.model import Model
 from kvplan.record import replace
@@ -81,3 +84,23 @@ def _row(kinds: list[tuple[Gpu, int]]) -> tuple[Gpu, int]:
     slug = "+".join(gpu.slug if count == 1 else f"{count}x{gpu.slug}" for gpu, count in kinds)
     name = ", ".join(gpu.name if count == 1 else f"{count} {gpu.name}" for gpu, count in kinds)
     return replace(row[0], slug=slug, name=name, row=row), len(row)
+
+
+def usual_engine(
+    models: Sequence[Model], quantization: str | None = None, gpus: Iterable[Gpu | None] = ()
+) -> str:
+    """The program whose library a model was named after, else what `default_engine` says.
+
+    quantization, gpus: as they are asked for."""
+    if len(models) == 1 and is_library_name(models[0].id.lower()):
+        return next(name for name in DOORS if door_of(name).head == HEADS[0])
+    return default_engine(models, quantization, gpus)
+
+
+def engine_for(models: Sequence[Model], options: Mapping[str, Any]) -> str:
+    """`usual_engine` by the keywords of a question, before they are read."""
+    more = options.get("settings")
+    given = {**(more if isinstance(more, Mapping) else {}), **options}
+    build, gpu = given.get("quantization"), given.get("gpu")
+    kinds = (gpus_of(gpu)[0],) if isinstance(gpu, (Gpu, str)) else ()
+    return usual_engine(models, build if isinstance(build, str) else None, kinds)

@@ -10,7 +10,7 @@ from typing import Any
 
 from kvplan.api import ModelLike, in_our_words, load_model, make_settings
 from kvplan.api.arguments import check_type
-from kvplan.api.choosing import engine_for
+from kvplan.api.load import engine_for
 from kvplan.engines import check_options
 from kvplan.engines.budget import choose
 from kvplan.errors import KvplanError

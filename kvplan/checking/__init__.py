@@ -1,7 +1,184 @@
-"""Plans checked against what the engine would do with them: findings, figures, suggested fixes."""
+"""Plans checked against what the engine would do with them: findings, figures, suggested fixes.
+
+Nothing is raised: what kvplan cannot answer becomes the plan's error.
+"""
 
 from __future__ import annotations
 
-from kvplan.checking.check import check_plan
+from collections.abc import Mapping
+from datetime import date
+
+from kvplan.checking.case import Case
+from kvplan.checking.evidence import Receipts, weighed
+from kvplan.checking.mistakes import mistakes_of
+from kvplan.checking.rules import errors_of
+from kvplan.checking.start import MOST
+from kvplan.checking.ways import with_ways
+from kvplan.errors import KvplanError
+from kvplan.model import Model
+from kvplan.plans.findings import CheckedPlan, Fact, Finding, Severity
+from kvplan.plans.plan import SAFE, Plan
+from kvplan.plans.question import tokens_of
+from kvplan.record import replace
+
+NO_RECEIPTS: Receipts = {}
+
+
+_FIELDS: Mapping[str, str] = {
+    "unknown-model": "model",
+    "no-such-file": "model",
+    "bad-config": "model",
+    "no-pool": "gpu",
+    "no-budget": "engine",
+    "engine-gpu": "gpu",
+}
 
 __all__ = ["check_plan"]
+
+
+def check_plan(
+    plan: Plan, model: Model, *, receipts: Receipts = NO_RECEIPTS, today: date | None = None
+) -> CheckedPlan:
+    """What is wrong with a plan, what it makes of the GPUs, and the figures.
+
+    receipts: those of ``plan.evidence`` by path, read or the error that reading gave. today: against which
+    their age counts; None leaves the age out.
+    """
+    try:
+        case = Case(plan, model)
+        facts = facts_of(case)
+        wrong = errors_of(case)
+        of_receipts, proofs = weighed(case, receipts, facts, today)
+        findings = [
+            *with_ways(case, wrong),
+            *(_simulated(plan, model) if not wrong else ()),
+            *of_receipts,
+            *mistakes_of(case),
+            *_unchecked(plan),
+        ]
+    except KvplanError as error:
+        return CheckedPlan(
+            plan.name, plan.path, plan.environment, error=placed(error, plan), mark=plan.mark(None)
+        )
+    return CheckedPlan(
+        plan.name,
+        plan.path,
+        plan.environment,
+        tuple(replace(finding, mark=plan.mark(finding.field)) for finding in findings),
+        facts,
+        summary_of(case, facts),
+        mark=plan.mark(None),
+        evidence=proofs,
+    )
+
+
+def _simulated(plan: Plan, model: Model) -> list[Finding]:
+    """What a simulation finds, where the plan asks for one: loaded only then."""
+    if not plan.require.simulated:
+        return []
+    from kvplan.checking.simulated import simulated
+
+    return simulated(plan, model)
+
+
+def _unchecked(plan: Plan) -> list[Finding]:
+    """What of the plan was not looked at."""
+    found = []
+    if plan.environment is None and plan.environments:
+        found.append(
+            Finding(
+                "environments-not-checked",
+                Severity.NOTE,
+                f"the plan was checked without its environments ({', '.join(plan.environments)})",
+                "environments",
+                help=("kvplan check --env all",),
+            )
+        )
+    workload = plan.workload
+    if workload is not None and workload.requests_per_second is not None and not workload.requests_in_flight:
+        found.append(
+            Finding(
+                "arrivals-not-checked",
+                Severity.NOTE,
+                "how many requests run at once under this rate is not part of the check",
+                "workload.requests_per_second",
+                help=("workload.requests_in_flight states it",),
+            )
+        )
+    return found
+
+
+def placed(error: KvplanError, plan: Plan) -> KvplanError:
+    """The error with the line of the plan that it is about, beside its own place."""
+    mark = plan.mark(_FIELDS.get(error.code, "model"))
+    if mark is None:
+        return error
+    return KvplanError(
+        error.code,
+        error.message,
+        where=(mark, *error.places),
+        detail=error.detail,
+        help=error.help,
+        exit_code=error.exit_code,
+    )
+
+
+def length_of(case: Case) -> int | None:
+    """The length that requests are counted in: required, the workload's longest, or what is served."""
+    asked = tokens_of(case.plan)
+    return asked if asked is not None or case.result is None else case.max_model_len
+
+
+def facts_of(case: Case) -> tuple[Fact, ...]:
+    """Every figure that is known; those of a pool are of one GPU, requests are of the whole plan.
+
+    Blocks and ``max_requests`` are of the pool that the plan requires.
+    """
+    plan, result = case.plan, case.result
+    found = [Fact("gpus", plan.gpus, "gpus"), Fact("replicas", plan.replicas, "replicas")]
+    if plan.price_per_gpu_hour is not None:
+        cost = plan.price_per_gpu_hour * plan.gpus * 1_000_000
+        found.append(Fact("cost_per_hour", round(cost), "millionths"))
+    if result is None:
+        return tuple(found)
+    served = case.max_model_len
+    if served is not None:
+        found.append(Fact("max_model_len", served, "tokens"))
+    if result.weights is not None:
+        found.append(Fact("weights_bytes_per_gpu", result.weights.bytes_per_gpu, "bytes"))
+    if case.memory is not None and case.safe_memory is not None:
+        likely = result.budget.kv_pool_bytes if result.budget is not None else case.memory
+        found += [
+            Fact("kv_pool_bytes", likely, "bytes"),
+            Fact("kv_pool_low_bytes", case.safe_memory, "bytes"),
+        ]
+    if case.refusal is not None or result.pool is None:
+        return tuple(found)
+    found.append(Fact("num_blocks", result.pool.num_blocks, "blocks"))
+    tokens = length_of(case)
+    if tokens is not None and not case.too_long(tokens):
+        found.append(Fact("tokens", tokens, "tokens"))
+        held = case.answer(tokens).per_gpu.kv_bytes_per_request
+        found.append(Fact("kv_bytes_per_request", held, "bytes"))
+        for name, safe in (("max_requests", None), ("safe_max_requests", True)):
+            most = case.most(tokens, safe=safe, reserve=False)
+            if most < MOST:
+                found.append(Fact(name, most, "requests"))
+    if plan.workload is not None and not case.too_long(plan.workload.longest) and case.most_of_mix < MOST:
+        found.append(Fact("max_requests_in_flight", case.most_of_mix, "requests"))
+    return tuple(found)
+
+
+def summary_of(case: Case, facts: tuple[Fact, ...]) -> str:
+    """``2 × h100-sxm-80gb hold 60 requests of 8,192 tokens``."""
+    plan = case.plan
+    gpu = plan.settings.gpu
+    what = f"{plan.gpus} × {gpu.slug if gpu is not None else 'GPU'}"
+    known = {fact.name: fact.value for fact in facts}
+    verb = "holds" if plan.gpus == 1 else "hold"
+    if case.refusal is not None:
+        return f"{what}: {plan.engine} would refuse to start"
+    count = known.get("safe_max_requests" if plan.require.pool == SAFE else "max_requests")
+    if count is not None:
+        return f"{what} {verb} {count:,} request{'' if count == 1 else 's'} of {known['tokens']:,} tokens"
+    return what

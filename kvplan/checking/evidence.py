@@ -10,9 +10,17 @@ from typing import Any
 from kvplan.checking.case import Case
 from kvplan.errors import KvplanError
 from kvplan.plans.findings import Fact, Finding, MeasuredFact, Proof, Severity
-from kvplan.plans.identity import model_digest, plan_hash
 from kvplan.plans.plan import Evidence
-from kvplan.plans.receipt import CONFIRMED, HOLDS, REHEARSAL, Figure, ReadReceipt, Receipt
+from kvplan.plans.receipt import (
+    CONFIRMED,
+    HOLDS,
+    REHEARSAL,
+    Figure,
+    ReadReceipt,
+    Receipt,
+    model_digest,
+    plan_hash,
+)
 from kvplan.results import Budget
 
 Found = Iterator[Finding]

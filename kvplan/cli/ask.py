@@ -7,7 +7,7 @@ from itertools import product
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from kvplan.api import OF_A_QUESTION, load_model, make_settings, planned
-from kvplan.api.choosing import usual_engine
+from kvplan.api.load import usual_engine
 from kvplan.cli.commands import Given, text_of
 from kvplan.cli.given import gather
 from kvplan.cli.plan_word import is_plan_file, only, plan_of

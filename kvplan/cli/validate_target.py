@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from kvplan.api.choosing import usual_engine
+from kvplan.api.load import usual_engine
 from kvplan.cli.commands import Given
 from kvplan.cli.given import gather
 from kvplan.cli.plan_word import is_plan_file, only, plan_of

@@ -14,8 +14,7 @@ from kvplan.comparison.recognise import Recognised, choose
 from kvplan.comparison.results import ComparedRow
 from kvplan.engines.base import has_kind
 from kvplan.engines.observed import Observation
-from kvplan.engines.observed.guess import Guessing, Hypothesis
-from kvplan.engines.observed.reading import reading_of
+from kvplan.engines.observed.reading import Guessing, Hypothesis, reading_of
 from kvplan.errors import KvplanError
 from kvplan.families import Kind
 from kvplan.model import Model

@@ -5,7 +5,7 @@ from __future__ import annotations
 from fractions import Fraction
 from typing import Any
 
-from kvplan.engines.observed.live import LiveSample
+from kvplan.engines.observed.page import LiveSample
 from kvplan.record import record
 
 USAGE_ABOVE = Fraction(90, 100)

@@ -5,13 +5,17 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Mapping
 from fractions import Fraction
+from pathlib import PurePosixPath
 from typing import Any
 
 from kvplan.engines.base import parse_version
-from kvplan.engines.checkpoint import Checkpoint, loaded
 from kvplan.errors import KvplanError
+from kvplan.model import Model
 from kvplan.record import record
 from kvplan.settings import LONGEST, Settings
+
+INSIDE = (".json", ".safetensors")
+FILES = (*INSIDE, ".gguf")
 
 
 def _by_place(checkpoint: Checkpoint, path: str) -> list[str]:
@@ -187,3 +191,30 @@ def experts(value: Any, asked: Asked) -> object:
 def words(*same: str, **renamed: str) -> dict[str, object]:
     """Our words → the engine's."""
     return {**{word: word for word in same}, **renamed}
+
+
+@record()
+class Checkpoint:
+    """A name on the Hub, perhaps at a revision, or a path (as the plan's reader resolved it)."""
+
+    name: str
+    is_path: bool
+    revision: str | None = None
+
+    @property
+    def is_gguf(self) -> bool:
+        return self.name.lower().endswith(".gguf")
+
+
+def loaded(model: Model) -> Checkpoint:
+    """A card stands for the model that it describes; a config.json for its folder; a GGUF file for itself."""
+    source = model.source.replace("\\", "/")
+    if source.startswith(("card:", "hf:")) or source.lower().endswith((".yaml", ".yml")):
+        return Checkpoint(model.id, False)
+    return path_of(source)
+
+
+def path_of(text: str) -> Checkpoint:
+    """The checkpoint at a path; of a file inside it, its folder."""
+    path = PurePosixPath(text)
+    return Checkpoint(str(path.parent if path.name.lower().endswith(INSIDE) else path), True)

@@ -8,7 +8,6 @@ Engines that go by ``architectures``: no answer by model_type for a class that h
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Mapping
 from functools import cache
 from pathlib import Path
@@ -20,8 +19,6 @@ from kvplan.model import FOREIGN_CLASS, Model
 from kvplan.results import Refusal
 
 CLASSES = Path(__file__).parent / "data" / "classes.tsv"
-IDENTIFIER = re.compile(r"[A-Z][A-Za-z0-9_]*", re.ASCII)
-"""What the name of a class looks like."""
 HEADER = "engine\tkind\tclass\tsince\tuntil"
 
 

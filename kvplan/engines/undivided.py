@@ -4,9 +4,8 @@ Parallel layers divide evenly or stop (``divide``, an assertion): vllm-project/v
 model_executor/layers/linear.py, vocab_parallel_embedding.py; sgl-project/sglang python/sglang/srt/
 distributed/utils.py, layers/linear.py, layers/vocab_parallel_embedding.py, and the classes' own assertions on
 heads (DeepSeek-V4's output groups are divided without one, and none is left). Encoders and drafts are left
-out: classes differ in what they divide.
-
-The refusal of ranks that would divide a block of weights that share a scale.
+out: classes differ in what they divide. Nor may a block of weights that share a scale be divided, where the
+engine's kernels stop at it.
 """
 
 from __future__ import annotations

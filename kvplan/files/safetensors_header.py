@@ -54,13 +54,6 @@ def read_checkpoint(directory: Path) -> Checkpoint | Index | None:
     return Checkpoint(tuple(headers.tensors), str(directory))
 
 
-def read_file_header(path: Path) -> list[Stored]:
-    """The tensors of one file. Raises KvplanError(bad-safetensors | not-a-file | unreadable-file)."""
-    headers = Headers()
-    _read_file(path, headers)
-    return headers.tensors
-
-
 class Headers:
     """The headers of a checkpoint's files, read one after the other and bounded together."""
 

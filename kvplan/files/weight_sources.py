@@ -45,6 +45,6 @@ class InGguf:
     path: Path
 
     def sources(self, model: Model) -> WeightSources:
-        from kvplan.files.gguf.weights import tensor_bytes
+        from kvplan.files.gguf.header import tensor_bytes
 
         return WeightSources(problem=no_source(model.id), named=lambda: tensor_bytes(self.path))

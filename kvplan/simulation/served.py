@@ -12,7 +12,7 @@ from kvplan.engines.base import Choice, parse_version
 from kvplan.engines.folders import having, part_of, title_of
 from kvplan.engines.traits import traits_of
 from kvplan.errors import EXIT_NO, KvplanError, RefusedError
-from kvplan.files.speed_inputs import speed_inputs
+from kvplan.files.speed import speed_inputs
 from kvplan.model import Model
 from kvplan.planning.speed import deployment_of, speed_profile
 from kvplan.planning.speed.clock import SpeedClock

@@ -12,9 +12,9 @@ from kvplan.engines.tensors import Layout, Rank, layout_of
 from kvplan.errors import CannotRunHere, KvplanError
 from kvplan.gpu import Gpu
 from kvplan.model import Model
-from kvplan.plans.identity import model_digest, plan_hash
 from kvplan.plans.plan import SAFE, Plan
 from kvplan.plans.question import requests_of, settings_of
+from kvplan.plans.receipt import model_digest, plan_hash
 from kvplan.record import record, replace
 from kvplan.results import Budget, ModelWeights, SizeResult
 from kvplan.settings import LONGEST, Settings

@@ -11,11 +11,10 @@ from typing import Any
 import pytest
 
 import kvplan
+from kvplan.checking import facts_of
 from kvplan.checking.case import Case
 from kvplan.checking.evidence import hash_of
-from kvplan.checking.facts import facts_of
-from kvplan.plans.identity import model_digest
-from kvplan.plans.receipt import CONSISTENT, FIRST_FORMAT, Figure, Receipt
+from kvplan.plans.receipt import CONSISTENT, FIRST_FORMAT, Figure, Receipt, model_digest
 from tests.plans.helpers import HEAD, plan
 
 TEXT = "model: llama-3.1-8b\nengine: vllm@0.32\ngpu: h100\nserve: {max_model_len: 8192}\n"

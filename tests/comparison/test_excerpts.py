@@ -7,7 +7,7 @@ import pytest
 
 from kvplan.api import compare
 from kvplan.comparison.results import Comparison, Verdict
-from kvplan.engines.observed.ranks import size_of
+from kvplan.engines.observed.reading import size_of
 from kvplan.files.logs import parse_log
 from kvplan.files.servers.sightings import gpu_of
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from fractions import Fraction
 
 from kvplan.comparison.watch import Watcher
-from kvplan.engines.observed.live import LiveSample
+from kvplan.engines.observed.page import LiveSample
 
 
 def test_the_first_sample_counts_from_the_start() -> None:

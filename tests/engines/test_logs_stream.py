@@ -15,8 +15,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from kvplan.engines.observed import ROW_FIGURES, Observation, Pool, Refusal
-from kvplan.engines.observed.dialect import Dialect
-from kvplan.engines.observed.literals import items, value_of
+from kvplan.engines.observed.rules import Dialect
+from kvplan.engines.observed.settings import items, value_of
 from kvplan.engines.observed.stream import CHUNK, LINE_LIMIT
 from kvplan.errors import KvplanError
 from kvplan.files.logs import DIALECTS, parse_log, read_log

@@ -7,9 +7,8 @@ from typing import Any
 import pytest
 
 from kvplan.api import load_gpu, load_model, make_settings
-from kvplan.engines.sglang.devices import Device
+from kvplan.engines.sglang.devices import Device, keeps_experts_together, modelopt_algorithm
 from kvplan.engines.sglang.engine import Sglang, pools_of
-from kvplan.engines.sglang.expert_kernels import keeps_experts_together, modelopt_algorithm
 from kvplan.engines.sglang.prompt_graphs import has_prompt_graphs
 from kvplan.engines.sglang.versions import VERSIONS
 from tests.recorded import model_of

@@ -1,4 +1,4 @@
-"""SGLang 0.4.6 to 0.5.7: what their own code does otherwise (kvplan/engines/sglang/older.py and its like)."""
+"""SGLang 0.4.6 to 0.5.7: what their own code does otherwise (engines/sglang/models.py and its like)."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from kvplan.api.launching import started_readings
 from kvplan.engines import choose_engine
 from kvplan.engines.sglang.capacity import Serving, capacity_for, graph_max_batch
 from kvplan.engines.sglang.engine import Sglang
-from kvplan.engines.sglang.older import had_window_pool, has_fa3, is_in_transformers
+from kvplan.engines.sglang.models import had_window_pool, has_fa3, is_in_transformers
 from kvplan.engines.sglang.shown import older_fraction
 from kvplan.engines.sglang.versions import VERSIONS
 

@@ -10,9 +10,12 @@ from hypothesis import strategies as st
 
 import kvplan
 from kvplan.api import load_model, make_settings
-from kvplan.engines.trtllm.engine import allocated_words
+from kvplan.engines.trtllm.engine import TrtLlm, plan_of
+from kvplan.engines.trtllm.plan import pool_blocks
 from kvplan.errors import KvplanError
+from kvplan.model import Model
 from kvplan.results import SizeResult
+from kvplan.settings import Settings
 from kvplan.units import GIB
 
 SMALL = {"model_type": "qwen2", "num_hidden_layers": 28, "num_attention_heads": 12, "num_key_value_heads": 2,
@@ -27,6 +30,19 @@ HALF = 12 * 2048
 
 def ask(model: Any, **options: Any) -> SizeResult:
     return kvplan.size(model, engine="trtllm", **options)
+
+
+def allocated_words(model: Model, settings: Settings) -> str:
+    """The engine's line: ``Allocated 7.31 GiB for max tokens in paged KV cache (273792).``"""
+    plan = plan_of(model, settings, TrtLlm.versions[-1])
+    assert plan is not None
+    assert settings.kv_cache_memory is not None
+    pools = pool_blocks(plan, settings.kv_cache_memory)
+    amount = sum(pool.blocks * plan.block * pool.token_bytes for pool in pools)
+    hundredths = (amount * 200 + GIB) // (2 * GIB)
+    size = f"{hundredths // 100}.{hundredths % 100:02d}"
+    tokens = max(pools, key=lambda pool: pool.window).blocks * plan.block
+    return f"Allocated {size} GiB for max tokens in paged KV cache ({tokens})."
 
 
 def test_the_printed_pool() -> None:

@@ -15,10 +15,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from kvplan.errors import KvplanError
-from kvplan.files.gguf.file import read_header
-from kvplan.files.gguf.header import read_gguf
-from kvplan.files.gguf.stream import BLOCK, Stream
-from kvplan.files.gguf.weights import tensor_bytes
+from kvplan.files.gguf.file import BLOCK, Stream, read_header
+from kvplan.files.gguf.header import read_gguf, tensor_bytes
 from kvplan.files.sources import open_model
 from tests.files.gguf_files import FULL, GQA, LISTED, parts_of, write
 
@@ -179,7 +177,7 @@ def test_long_texts_of_a_sparse_file_do_not_make_it_read_for_ever(tmp_path: Path
         for index in range(texts):
             stream.seek(start + index * (8 + length))
             stream.write(struct.pack("<Q", length))
-    with patch("kvplan.files.gguf.stream.MOST_READ", 20 * BLOCK), at_most(21 * BLOCK):  # noqa: SIM117
+    with patch("kvplan.files.gguf.file.MOST_READ", 20 * BLOCK), at_most(21 * BLOCK):  # noqa: SIM117
         with pytest.raises(KvplanError, match="its header has more than"):
             read_gguf(path)
 

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from kvplan.architectures.gguf.types import BLOCKS, FILE_TYPES, GUESSED, SCALARS
+from kvplan.architectures.gguf.read import BLOCKS, FILE_TYPES, GUESSED, SCALARS
 from kvplan.files.gguf.file import read_header
 
 gguf = pytest.importorskip("gguf", reason="the gguf package is not installed")

@@ -20,8 +20,8 @@ import pytest
 
 from kvplan.errors import CannotRunHere, KvplanError
 from kvplan.files.hub import model as hub
-from kvplan.files.hub.errors import Repository
 from kvplan.files.hub.model import CONFIG, QUANT, open_hub_model
+from kvplan.files.hub.place import Repository
 from kvplan.files.sources import open_model
 from kvplan.model import Model
 

@@ -10,9 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kvplan.engines.observed import Observation
-from kvplan.engines.observed.live import LiveSample
-from kvplan.engines.observed.page import live_sample, observation_of_metrics
-from kvplan.engines.observed.prometheus import number, samples
+from kvplan.engines.observed.page import LiveSample, live_sample, number, observation_of_metrics, samples
 from kvplan.engines.sglang.info import observation_of_server_info
 from kvplan.errors import KvplanError
 

@@ -17,8 +17,8 @@ import pytest
 
 import kvplan
 from kvplan.api import make_settings, planned
+from kvplan.checking import facts_of
 from kvplan.checking.case import Case
-from kvplan.checking.facts import facts_of
 from kvplan.cli import main
 from kvplan.errors import KvplanError
 from kvplan.plans.plan import LIKELY, SAFE, Plan, Requirements

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from kvplan.api import load_model
 from kvplan.api.planning import variants_of
 from kvplan.engines.budget import choose
-from kvplan.engines.budget.laws import compiled_laws
+from kvplan.engines.budget.law import compiled_laws
 from kvplan.gpu import Gpu
 from kvplan.planning.ask import Ask
 from kvplan.planning.asked_law import AskedCapacityModels

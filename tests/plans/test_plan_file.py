@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from kvplan.plans.identity import plan_hash
 from kvplan.plans.plan import DEFAULT_TOLERANCE
+from kvplan.plans.receipt import plan_hash
 from kvplan.plans.workload import Shape
 from kvplan.settings import LONGEST
 from tests.plans.helpers import HEAD, SMALL, from_file, plan, read, wrong

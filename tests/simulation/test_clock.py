@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from kvplan.api import load_model, make_settings
 from kvplan.errors import KvplanError
-from kvplan.files.speed_inputs import speed_inputs
+from kvplan.files.speed import speed_inputs
 from kvplan.planning.speed import deployment_of, speed_profile, step_seconds
 from kvplan.planning.speed.clock import SpeedClock
 from kvplan.planning.speed.profile import SpeedProfile

@@ -9,7 +9,7 @@ import pytest
 
 import kvplan
 from kvplan.assumption import Assumptions
-from kvplan.files.speed_inputs import speed_inputs
+from kvplan.files.speed import speed_inputs
 from kvplan.gpu import Gpu
 from kvplan.planning.speed import Deployment, SpeedProfile, speed_profile
 

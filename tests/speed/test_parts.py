@@ -11,8 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import kvplan
-from kvplan.files.speed import speed_assumptions
-from kvplan.files.speed_inputs import speed_inputs
+from kvplan.files.speed import speed_assumptions, speed_inputs
 from kvplan.planning.speed import (
     Chunk,
     Deployment,

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from kvplan.api import load_model, make_settings
+from kvplan.checking import facts_of
 from kvplan.checking.case import Case
-from kvplan.checking.facts import facts_of
 from kvplan.engines.budget import choose
 from kvplan.engines.tensors import Rank
 from kvplan.files.plans.file import read_plan_file

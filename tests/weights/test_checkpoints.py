@@ -19,7 +19,6 @@ from kvplan.files.safetensors_header import (
     parse_header,
     parse_index,
     read_checkpoint,
-    read_file_header,
 )
 from kvplan.files.sources import open_model
 from kvplan.weights.facts import Index, WeightSources, weights_per_rank
@@ -156,7 +155,7 @@ def test_files_that_are_no_checkpoints(tmp_path: Path, data: bytes, words: str) 
     file = tmp_path / "model.safetensors"
     file.write_bytes(data)
     with pytest.raises(KvplanError, match=words) as caught:
-        read_file_header(file)
+        read_checkpoint(tmp_path)
     assert caught.value.code == "bad-safetensors"
 
 
@@ -184,7 +183,7 @@ def test_a_cut_file_is_noticed(tmp_path: Path) -> None:
     with file.open("r+b") as stream:
         stream.truncate(len(header_of(tensors)) + 100)
     with pytest.raises(KvplanError, match="cut off"):
-        read_file_header(file)
+        read_checkpoint(tmp_path)
 
 
 @pytest.mark.parametrize("name", ["../other.safetensors", "/etc/passwd", "a/b.safetensors", "model.bin"])

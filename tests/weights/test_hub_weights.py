@@ -14,8 +14,7 @@ from pathlib import Path
 import pytest
 
 from kvplan.errors import CannotRunHere, KvplanError
-from kvplan.files.hub.deadline import each
-from kvplan.files.hub.ranged import read_range
+from kvplan.files.hub.ranged import each, read_range
 from kvplan.files.hub.weights import hub_checkpoint
 from tests.weights.checkpoints import TINY_LLAMA, llama_tensors, write_checkpoint
 
@@ -171,7 +170,7 @@ def test_the_process_ends_before_its_workers() -> None:
     """Eight workers that never come back: the interpreter does not wait for them."""
     script = (
         "import threading\n"
-        "from kvplan.files.hub.deadline import each\n"
+        "from kvplan.files.hub.ranged import each\n"
         "from kvplan.files.hub.model import within\n"
         "for_ever = threading.Event()\n"
         "try: within(0.1, lambda: each(lambda _: for_ever.wait(), range(8), workers=8))\n"

@@ -9,7 +9,7 @@ from datetime import date
 from pathlib import Path
 from typing import NamedTuple
 
-from kvplan.checking.check import check_plan, placed
+from kvplan.checking import check_plan, placed
 from kvplan.errors import KvplanError, Mark, did_you_mean
 from kvplan.files.folders import files_below, is_folder
 from kvplan.files.json_input import regular_size

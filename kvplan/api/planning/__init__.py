@@ -16,16 +16,15 @@ from kvplan.api import (
     parse_number,
 )
 from kvplan.api.arguments import takes
-from kvplan.api.choosing import engine_for, usual_engine
+from kvplan.api.load import engine_for, usual_engine
 from kvplan.api.planning.again import Extra, Given, again_of
-from kvplan.api.planning.disaggregated import answers_of, chosen, with_pools
-from kvplan.api.planning.elsewhere import elsewhere
 from kvplan.api.planning.inputs import (
     ALL,
     GpuLike,
     Sizes,
     asks_of,
     choices_of,
+    elsewhere,
     groups_of,
     in_flight,
     lengths_of,
@@ -38,9 +37,10 @@ from kvplan.api.planning.inputs import (
     variants_of,
     words_of,
 )
+from kvplan.api.planning.levers import answers_of, chosen, levers_of, with_pools
 from kvplan.engines import check_options, own_settings
 from kvplan.engines.base import Choice
-from kvplan.engines.budget.laws import check_engine, compiled_laws
+from kvplan.engines.budget.law import check_engine, compiled_laws
 from kvplan.engines.doors import door_of
 from kvplan.engines.traits import builds_of
 from kvplan.errors import KvplanError
@@ -332,8 +332,6 @@ def _load(model: Model, base: Settings, given: Given) -> Workload:
 
 
 def _with_levers(ask: Ask, result: PlanResult, load: Workload) -> PlanResult:
-    from kvplan.api.planning.levers import levers_of
-
     best = result.options[0]
     model, offer = chosen(ask, best)
     found = levers_of(model, ask.choice, best, offer, load, ask.quality, ask.host_memory)

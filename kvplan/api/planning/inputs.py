@@ -14,19 +14,15 @@ from kvplan.api.arguments import check_each
 from kvplan.dtypes import kv_dtype
 from kvplan.engines.base import Choice, request_tokens
 from kvplan.engines.budget import BUDGETS, choose, divides
-from kvplan.engines.budget.law import Rejection
-from kvplan.engines.budget.laws import check_engine
+from kvplan.engines.budget.law import check_engine
 from kvplan.errors import KvplanError
-from kvplan.files.speed_inputs import speed_inputs
 from kvplan.gpu import Gpu
 from kvplan.model import Model
-from kvplan.planning.ask import TENSOR_WAYS, Ask, Running, Speed, SpeedOf, Variant
+from kvplan.planning.ask import TENSOR_WAYS, Ask, SpeedOf, Variant
 from kvplan.planning.context import request_of
 from kvplan.planning.quality import BUILDS, weight_quality
-from kvplan.planning.speed.build import speed_profile
-from kvplan.planning.speed.estimate import Load, estimate
-from kvplan.planning.speed.figures import Figure
-from kvplan.planning.speed.profile import deployment_of
+from kvplan.planning.reasons import other_engines
+from kvplan.planning.results import PlanResult, SuggestedFix
 from kvplan.plans.fleet import Fleet, Offer
 from kvplan.plans.question import HOST_MEMORY
 from kvplan.plans.workload import Workload
@@ -112,7 +108,7 @@ def own_words(
 
 def speed_for(engine: str) -> SpeedOf:
     """The engine's speed estimate, read when it is wanted."""
-    from kvplan.api.planning.inputs import speed_of
+    from kvplan.api.planning.levers import speed_of
 
     return speed_of(engine)
 
@@ -255,35 +251,15 @@ def seconds_of(name: str, given: Any) -> Fraction | None:
     return None if given is None else parse_number(name, given)
 
 
-SWITCHES = ("enable_dp_attention", "enable_attention_dp")
-GROUPS = "attn_dp_size"
+def elsewhere(
+    result: PlanResult, asked: Callable[[Choice], Ask], choices: Sequence[Choice]
+) -> tuple[SuggestedFix, ...]:
+    """Engines that serve the load there; none where the choices that were asked for run on one of the GPUs.
 
-
-def speed_of(engine: str) -> SpeedOf:
-    """Estimates under an engine; a model or GPU that cannot be estimated is rejected, with the reason."""
-
-    def speed(model: Model, gpu: Gpu, settings: Settings, running: Running) -> Speed | Rejection:
-        shape, node = running.shape, running.node_bytes_per_second
-        own = settings.own
-        if any(own.get(name) for name in SWITCHES) or own.get(GROUPS, 1) != 1:
-            return Rejection("no-speed", "data-parallel attention inside tensor parallelism is not estimated")
-        try:
-            inventory, per_token, table = speed_inputs(model, settings.quantization)
-            served = deployment_of(settings, engine, network=node)
-            profile = speed_profile(model, gpu, inventory, per_token, served, table)
-            load = Load(
-                running.requests * settings.data_parallel_size,
-                max(shape.input_tokens, 1),
-                max(shape.output_tokens, 1),
-                running.cached,
-            )
-            found = estimate(profile, load)
-        except KvplanError as error:
-            return Rejection("no-speed", error.message)
-        return Speed(_three(found.ttft), _three(found.tpot), _three(found.tokens_per_second))
-
-    return speed
-
-
-def _three(figure: Figure) -> tuple[float, float, float]:
-    return figure.low, figure.value, figure.high
+    asked: the question, put to an engine; raises KvplanError where that one has no word for it.
+    """
+    refused = {gpu for one in result.reasons if one.code == "engine-gpu" for gpu in one.gpus}
+    if result.options or refused != {one.gpu for one in result.unserved}:
+        return ()
+    asks, _ = asks_of(asked, [*choices, *choices_of(ALL)], forgiving=True)
+    return other_engines(asks)

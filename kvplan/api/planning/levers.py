@@ -1,26 +1,40 @@
-"""The memory levers of a plan's best option: links from the GPU's file, prefill times from the estimate."""
+"""What estimates and links say of a plan: the speed of one replica under so many requests, the memory
+levers of its best option (links from the GPU's file, prefill times from the estimate), engines
+for prompts alone.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from fractions import Fraction
 
+from kvplan.api.planning.again import Given
 from kvplan.assumption import Assumptions
 from kvplan.deployment.counts import kv_dtypes_to_compare
 from kvplan.engines.base import Choice
+from kvplan.engines.budget.law import Rejection
 from kvplan.errors import KvplanError
-from kvplan.files.speed import speed_assumptions
-from kvplan.files.speed_inputs import speed_inputs
+from kvplan.files.speed import speed_assumptions, speed_inputs
 from kvplan.gpu import Gpu
 from kvplan.model import Model
+from kvplan.planning.ask import Ask, Running, Speed, SpeedOf
 from kvplan.planning.levers import Lever, Link, PrefillTime, Seconds, Situation, levers
+from kvplan.planning.pools import decode_requests, pools_of
 from kvplan.planning.quality import kv_quality
-from kvplan.planning.results import Option
+from kvplan.planning.results import Option, PlanResult
 from kvplan.planning.speed import link_bandwidth, prefill_seconds, speed_profile
-from kvplan.planning.speed.estimate import spread
+from kvplan.planning.speed.estimate import Load, estimate, spread
+from kvplan.planning.speed.figures import Figure
 from kvplan.planning.speed.links import NVLINK, PCIE
 from kvplan.planning.speed.profile import deployment_of
 from kvplan.plans.fleet import Offer
+from kvplan.plans.plan import FleetPlan
 from kvplan.plans.workload import Workload
+from kvplan.record import replace
+from kvplan.settings import Settings
+
+SWITCHES = ("enable_dp_attention", "enable_attention_dp")
+GROUPS = "attn_dp_size"
 
 _C2C = "nvlink-c2c"
 _GRACE = ("gh200", "gb200", "gb300")
@@ -118,3 +132,77 @@ def _prefill(seen: Situation, offer: Offer, table: Assumptions) -> PrefillTime:
         return Seconds(value, value * around.low, value * around.high)
 
     return seconds
+
+
+def answers_of(load: Workload, given: Given) -> int:
+    """Requests in flight where answers are made. Raises KvplanError(bad-usage)."""
+    rate, ttft, tpot = load.requests_per_second, load.ttft_seconds, load.tpot_seconds
+    if given.requests is not None or rate is None or ttft is None or tpot is None:
+        raise KvplanError(
+            "bad-usage",
+            "engines for prompts are sized by how fast requests arrive and how soon their tokens must come",
+            help="--arrival 3/s --ttft 2s --tpot 50ms, without --requests",
+        )
+    return decode_requests(rate, Fraction(load.mean(name="output_tokens")), tpot)
+
+
+def with_pools(ask: Ask, result: PlanResult, load: Workload) -> PlanResult:
+    """The result whose best plan has engines of both kinds; where their number is not known, none is best."""
+    best = result.options[0]
+    model, offer = chosen(ask, best)
+    seen = Situation(model, ask.choice, best.settings, load, best.requests_per_engine)
+    each = best.gpus // best.replicas
+    assert load.ttft_seconds is not None
+    try:
+        pools = pools_of(
+            seen, links_of(offer), prefill_of(seen, offer), ttft=float(load.ttft_seconds),
+            decode=best.replicas, gpus=each,
+        )  # fmt: skip
+    except KvplanError as error:
+        return replace(result, best=None, warnings=(*result.warnings, f"no pools: {error.message}"))
+    if ask.max_gpus is not None and pools.gpus > ask.max_gpus:
+        said = f"engines of both kinds take {pools.gpus:,} GPUs, and {ask.max_gpus:,} may be used"
+        return replace(result, best=None, pools=pools, warnings=(*result.warnings, said))
+    plan = result.best
+    if plan is not None:
+        fleet = FleetPlan(prefill_replicas=pools.prefill_replicas, decode_replicas=pools.decode_replicas)
+        plan = replace(plan, gpus=pools.gpus, fleet=fleet)
+    return replace(result, best=plan, pools=pools)
+
+
+def chosen(ask: Ask, best: Option) -> tuple[Model, Offer]:
+    """The checkpoint and the offer of an option."""
+    model = next(
+        one.model for one in ask.variants if (one.model.id, one.label) == (best.model_id, best.weights)
+    )
+    return model, next(one for one in ask.offers if (one.gpu.slug, one.where) == (best.gpu, best.where))
+
+
+def speed_of(engine: str) -> SpeedOf:
+    """Estimates under an engine; a model or GPU that cannot be estimated is rejected, with the reason."""
+
+    def speed(model: Model, gpu: Gpu, settings: Settings, running: Running) -> Speed | Rejection:
+        shape, node = running.shape, running.node_bytes_per_second
+        own = settings.own
+        if any(own.get(name) for name in SWITCHES) or own.get(GROUPS, 1) != 1:
+            return Rejection("no-speed", "data-parallel attention inside tensor parallelism is not estimated")
+        try:
+            inventory, per_token, table = speed_inputs(model, settings.quantization)
+            served = deployment_of(settings, engine, network=node)
+            profile = speed_profile(model, gpu, inventory, per_token, served, table)
+            load = Load(
+                running.requests * settings.data_parallel_size,
+                max(shape.input_tokens, 1),
+                max(shape.output_tokens, 1),
+                running.cached,
+            )
+            found = estimate(profile, load)
+        except KvplanError as error:
+            return Rejection("no-speed", error.message)
+        return Speed(_three(found.ttft), _three(found.tpot), _three(found.tokens_per_second))
+
+    return speed
+
+
+def _three(figure: Figure) -> tuple[float, float, float]:
+    return figure.low, figure.value, figure.high

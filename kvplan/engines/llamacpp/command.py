@@ -5,8 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from kvplan.dtypes import kv_dtype
-from kvplan.engines.checkpoint import Checkpoint
-from kvplan.engines.command import Argument, Asked, EngineTable, Image, word_of
+from kvplan.engines.command import Argument, Asked, Checkpoint, EngineTable, Image, word_of
 from kvplan.engines.llamacpp.options import BATCH, CACHE_TYPES
 from kvplan.engines.retention import parsed
 from kvplan.errors import KvplanError

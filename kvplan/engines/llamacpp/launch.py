@@ -1,7 +1,7 @@
 """How llama.cpp's server is called: ggml-org/llama.cpp common/arg.cpp and tools/server/README.md.
 
-Which experts ``-ot PATTERN=BUFFER`` leaves in host memory: ggml-org/llama.cpp common/arg.cpp
-(parse_tensor_buffer_overrides), src/llama-model-loader.cpp (std::regex_search over the name of a tensor).
+Which experts ``-ot PATTERN=BUFFER`` leaves in host memory: common/arg.cpp (parse_tensor_buffer_overrides),
+src/llama-model-loader.cpp (std::regex_search over the name of a tensor).
 """
 
 from __future__ import annotations
@@ -13,6 +13,19 @@ from typing import Any
 from kvplan.engines.launch import Serve, Server, ServerFlag
 from kvplan.engines.llamacpp.options import BATCH, KEPT_FREE, LEAST_CONTEXT, MICRO_BATCH, SERVER_SLOTS
 from kvplan.units import MIB
+
+MOST_LAYERS = 512
+"""LLAMA_MAX_LAYERS, src/llama-hparams.h: patterns are asked of so many."""
+_LONGEST = 2000
+_PLAIN = re.compile(r"[\w.\\|()\[\]*+?^$,:-]+")
+_NESTED = re.compile(r"\)[*+?{]")
+"""A group that is repeated: what such patterns cost is not bounded."""
+_EXPERTS = ("ffn_gate_exps", "ffn_up_exps", "ffn_down_exps")
+_OTHERS = (
+    "attn_q", "attn_k", "attn_v", "attn_output", "attn_norm", "ffn_norm", "ffn_gate_inp", "ffn_gate_shexp",
+    "ffn_up_shexp", "ffn_down_shexp", "ffn_gate", "ffn_up", "ffn_down", "ssm_in", "ssm_out",
+)  # fmt: skip
+_ENDS = ("token_embd.weight", "output.weight", "output_norm.weight")
 
 _YES, _NO = ("on", "1", "true", "enabled", None, True), ("off", "0", "false", "disabled")
 ALL_LAYERS = 999
@@ -187,20 +200,6 @@ PROGRAMS = (
     ),
 )
 """Programs that start it by themselves."""
-
-
-MOST_LAYERS = 512
-"""LLAMA_MAX_LAYERS, src/llama-hparams.h: patterns are asked of so many."""
-_LONGEST = 2000
-_PLAIN = re.compile(r"[\w.\\|()\[\]*+?^$,:-]+")
-_NESTED = re.compile(r"\)[*+?{]")
-"""A group that is repeated: what such patterns cost is not bounded."""
-_EXPERTS = ("ffn_gate_exps", "ffn_up_exps", "ffn_down_exps")
-_OTHERS = (
-    "attn_q", "attn_k", "attn_v", "attn_output", "attn_norm", "ffn_norm", "ffn_gate_inp", "ffn_gate_shexp",
-    "ffn_up_shexp", "ffn_down_shexp", "ffn_gate", "ffn_up", "ffn_down", "ssm_in", "ssm_out",
-)  # fmt: skip
-_ENDS = ("token_embd.weight", "output.weight", "output_norm.weight")
 
 
 def experts_in_host(given: str) -> int | None:

@@ -14,8 +14,7 @@ import dataclasses
 from typing import Any
 
 from kvplan.engines.observed import Count, Observation, Pool, Rank, Row, total
-from kvplan.engines.observed.dialect import Dialect, summed
-from kvplan.engines.observed.rules import Rule, Values, rule
+from kvplan.engines.observed.rules import Dialect, Rule, Values, rule, summed
 from kvplan.units import TIB
 
 

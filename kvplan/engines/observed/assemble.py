@@ -22,8 +22,7 @@ from kvplan.engines.observed import (
     Setting,
     total,
 )
-from kvplan.engines.observed.dialect import Dialect
-from kvplan.engines.observed.rules import Values
+from kvplan.engines.observed.rules import Dialect, Values
 from kvplan.engines.observed.settings import from_figure, settings_from
 from kvplan.engines.observed.stream import Hit
 

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING, Any, ClassVar
+from collections.abc import Iterable, Iterator, Mapping
+from itertools import pairwise
+from typing import Any, ClassVar, NamedTuple
 
+from kvplan.engines.base import Choice
 from kvplan.engines.folders import part_of
-from kvplan.engines.observed import Count, Observation
+from kvplan.engines.observed import Count, Observation, Rank
+from kvplan.record import record
 from kvplan.results import Pool
 from kvplan.settings import Settings
 
-if TYPE_CHECKING:
-    from kvplan.engines.base import Choice
-    from kvplan.engines.observed.guess import Build, Hypothesis
+MOST = 1024
+"""Ranks of one kind that are believed."""
+_SIZES = {"tp": "tensor_parallel_size", "pp": "pipeline_parallel_size"}
 
 
 class Reading:
@@ -94,3 +97,77 @@ def reading_of(engine: str) -> Reading:
     """How the engine's output is read."""
     part = part_of(engine, "printed")
     return _PLAIN if part is None else part.READING
+
+
+@record()
+class Hypothesis:
+    """Other rules or settings. names: what it changes; text: what it says where it holds."""
+
+    names: tuple[str, ...]
+    text: str
+    choice: Choice
+    changes: tuple[tuple[str, Any], ...] = ()
+
+
+class Build(NamedTuple):
+    """The releases whose rules a development build has: of the cache, and of the memory; how it was told."""
+
+    rules: str
+    memory: str
+    text: str
+
+
+class Guessing:
+    """Hypotheses about single settings, beside the ones that were recognised."""
+
+    def __init__(self, choice: Choice, settings: Settings) -> None:
+        self.choice, self.settings = choice, settings
+
+    def one(self, name: str, value: Any, text: str | None = None) -> Iterator[Hypothesis]:
+        """The setting with another value; nothing where it has it already."""
+        if getattr(self.settings, name) != value:
+            shown = f"{value:,}" if isinstance(value, int) and not isinstance(value, bool) else _word(value)
+            yield Hypothesis((name,), text or f"{name} {shown}", self.choice, ((name, value),))
+
+
+def _word(value: Any) -> str:
+    return {True: "on", False: "off"}.get(value, str(value)) if isinstance(value, bool) else str(value)
+
+
+def sizes_told(observation: Observation, values: Mapping[str, Any]) -> Iterator[tuple[str, int, str]]:
+    """(setting, value, where it is seen) of the groups whose ranks spoke and whose size no line says.
+
+    An excerpt may lack some of them: their number is taken for the next power of two.
+    """
+    ranks = [row.rank for row in observation.rows]
+    for kind, name in _SIZES.items():
+        places = _places(ranks, kind)
+        if name not in values and places and 0 < max(places) < MOST:
+            size = size_of(places)
+            last = f"{kind.upper()}{max(places)}"
+            yield name, size, f"{size} (ranks in the {observation.source}, up to {last})"
+
+
+def size_of(places: Iterable[int]) -> int:
+    """Of the ranks at these places."""
+    return 1 << max(places).bit_length()
+
+
+def _places(ranks: Iterable[Rank], kind: str) -> set[int]:
+    return {place for rank in ranks if (place := getattr(rank, kind)) is not None}
+
+
+def attention_groups(observation: Observation) -> int | None:
+    """How many data-parallel groups divide the tensor-parallel ranks between them, as attention's do; None
+    where there are none. Replicas each have a rank TP0."""
+    members: dict[int, set[int]] = {}
+    for row in observation.rows:
+        if row.rank.dp is not None and row.rank.tp is not None:
+            members.setdefault(row.rank.dp, set()).add(row.rank.tp)
+    everyone = [place for places in members.values() for place in places]
+    if len(members) < 2 or len(everyone) != len(set(everyone)) or max(members) >= MOST:
+        return None
+    in_order = [sorted(members[group]) for group in sorted(members)]
+    if any(earlier[-1] >= later[0] for earlier, later in pairwise(in_order)):
+        return None
+    return size_of(members)

@@ -10,13 +10,22 @@ All repetitions are bounded, so no line can make a pattern slow.
 
 from __future__ import annotations
 
+import dataclasses
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 
-from kvplan.engines.observed import Count, Figure, Ratio
+from kvplan.engines.observed import Count, Figure, Observation, Pool, Rank, Ratio, Row, total
 from kvplan.engines.observed.printed import BYTE_UNITS, parse_count, parse_decimal, parse_ratio
 from kvplan.record import record
 from kvplan.units import MIB
+
+_COORDINATE = re.compile(r"(?<![A-Z])(DP|PP|TP|EP|DCP)(\d{1,5})")
+
+_LISTED = {
+    "gpu_listed": ("GPU 0:", "GPU 0,1"),
+    "gpu_beside": ("GPU 1:", "GPU 1,2"),
+    "gpu_third": ("GPU 2:", "GPU 2,3"),
+}
 
 WHOLE = r"[+-]?\d(?:[\d,]{0,28}\d)?"
 NUMBER = WHOLE + r"(?:\.\d{1,12})?"
@@ -192,3 +201,54 @@ def positive(name: str) -> Callable[[Values], bool]:
         return isinstance(figure, Count) and figure.value > 0
 
     return holds
+
+
+def machine_rules() -> tuple[Rule, ...]:
+    """Rules of one dialect (a rule belongs to one): the names are settings, and tell no engine."""
+    found = []
+    for name, (one, several) in _LISTED.items():
+        for anchor, shape in ((one, one), (several, f"{several}[[,{{:name}}]]:")):
+            text = f"{shape} {{{name}:rest}}"
+            found.append(rule(text, kind="settings", anchor=anchor, text="machine", weight=0))
+    return tuple(found)
+
+
+@record()
+class Dialect:
+    """How one engine logs: its line shapes, who speaks in a line, the settings it prints, and its last
+    touches.
+
+    finish: what can only be told from all rows together (which of two pools is the draft's, say).
+    first_counts: settings of which the first line tells: a draft model says its own after it.
+    """
+
+    engine: str
+    rules: tuple[Rule, ...]
+    rank_of: Callable[[str], Rank]
+    known_settings: Mapping[str, str]
+    finish: Callable[[Observation], Observation] = lambda observation: observation
+    first_counts: frozenset[str] = frozenset(("architecture",))
+
+
+def at_coordinates(label: str, text: str) -> Rank:
+    """A rank whose place in the parallel groups `text` tells: ``DP0_TP3_EP3``."""
+    places = {kind: int(number) for kind, number in _COORDINATE.findall(text)}
+    return Rank(
+        label,
+        dp=places.get("DP"),
+        pp=places.get("PP"),
+        tp=places.get("TP"),
+        ep=places.get("EP"),
+        dcp=places.get("DCP"),
+    )
+
+
+def with_rows(observation: Observation, change: Callable[[Row], Row]) -> Observation:
+    """The observation with every row changed."""
+    return dataclasses.replace(observation, rows=tuple(change(row) for row in observation.rows))
+
+
+def summed(pools: Sequence[Pool], name: str) -> Count | None:
+    """The sum of one figure over pools; None where a pool lacks it."""
+    counts = [getattr(pool, name) for pool in pools]
+    return total(counts) if counts and all(isinstance(count, Count) for count in counts) else None

@@ -25,22 +25,24 @@ from kvplan.engines.sglang.devices import Device, device_of
 from kvplan.engines.sglang.dtypes import (
     cache_dtype,
     check_format,
+    check_fp4,
     hears_scheme,
     index_dtype,
     is_sparse_latent,
     latent_dtype,
     model_dtype,
+    nvfp4_backends,
 )
-from kvplan.engines.sglang.four_bit import check_fp4, nvfp4_backends
 from kvplan.engines.sglang.models import (
     PURE_STATE,
     RATIO_OVERRIDES,
     class_of,
+    had_window_pool,
     has_window_pool,
+    hears_pool_flag,
     prefills_whole,
     uses_state_radix,
 )
-from kvplan.engines.sglang.older import had_window_pool, hears_pool_flag
 from kvplan.engines.sglang.options import SglangOptions
 from kvplan.engines.sglang.strategies import (
     charges_draft,

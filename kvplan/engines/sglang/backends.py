@@ -12,8 +12,7 @@ from kvplan.engines.base import has_kind
 from kvplan.engines.sglang.config import facts_of
 from kvplan.engines.sglang.devices import Device
 from kvplan.engines.sglang.dtypes import is_sparse_latent
-from kvplan.engines.sglang.models import SINKS, class_of, is_deepseek, is_multimodal
-from kvplan.engines.sglang.older import has_fa3
+from kvplan.engines.sglang.models import SINKS, class_of, has_fa3, is_deepseek, is_multimodal
 from kvplan.engines.sglang.options import SglangOptions
 from kvplan.engines.sglang.versions import VERSIONS, Rules, later_classes, rules_of
 from kvplan.errors import KvplanError

@@ -13,8 +13,7 @@ from kvplan.dtypes import KV_DTYPES, scalar
 from kvplan.engines.base import has_kind, named_or_float32, part_terms
 from kvplan.engines.sglang.arguments import Arguments
 from kvplan.engines.sglang.config import facts_of
-from kvplan.engines.sglang.dtypes import FP4
-from kvplan.engines.sglang.four_bit import NVFP4_ROW, copies_layers, keeps_scales_twice
+from kvplan.engines.sglang.dtypes import FP4, NVFP4_ROW, copies_layers, keeps_scales_twice
 from kvplan.engines.sglang.models import STATES
 from kvplan.errors import KvplanError
 from kvplan.families import (

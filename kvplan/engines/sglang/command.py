@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
-from kvplan.engines.checkpoint import Checkpoint
 from kvplan.engines.command import (
     PYTHON_PROBE,
     SWITCH,
     Argument,
     Asked,
+    Checkpoint,
     EngineTable,
     Image,
     drafting,

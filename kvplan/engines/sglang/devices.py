@@ -1,11 +1,45 @@
-"""What SGLang's rules ask of a GPU."""
+"""What SGLang's rules ask of a GPU.
+
+Which kernel keeps MXFP4 experts, and how; whose experts are divided by all ranks or by none:
+sgl-project/sglang python/sglang/srt/layers/quantization/mxfp4.py (Mxfp4MoEMethod.create_weights,
+process_weights_after_loading) pads and rearranges; for gpt-oss arg_groups/model_overrides/gpt_oss.py
+(_gpt_oss_overrides; before 0.5.19 arg_groups/overrides.py) chooses, read in 0.5.15 and 0.5.17 to 0.5.23: on
+10.x FlashInfer, on 12.x Marlin and since 0.5.17 CUTLASS, elsewhere triton_kernels, which is in the wheel of
+sglang-kernel; there the table of scales as it was loaded stays beside Hopper's rearranged one, and is the
+same below Hopper. With --ep-size nothing is chosen off Blackwell, and the experts are made whole in bfloat16
+(upcast_from_mxfp). Of other models, of older releases and on AMD GPUs several kernels are named.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
+from kvplan.architectures.config.view import split_quant
+from kvplan.engines.base import Version
 from kvplan.engines.traits import not_on
 from kvplan.gpu import Gpu
-from kvplan.record import record
+from kvplan.model import Model
+from kvplan.record import record, replace
 from kvplan.units import MIB
+from kvplan.weights.formats import Kernel
+
+FLASHINFER = Kernel("FlashInfer TRT-LLM", width=128, hidden=128, bias_bytes=4)
+TRITON = Kernel("Triton", width=64, scale_rows=256, scale_columns=2, bias_bytes=4)
+MARLIN = Kernel("Marlin", width=128, hidden=256)
+CUTLASS = Kernel("FlashInfer CUTLASS", width=128, hidden=128)
+BFLOAT16 = Kernel("bfloat16 (no kernel takes MXFP4 with --ep-size)", width=64, unpacked=True)
+_FLASHINFER_WIDE = replace(FLASHINFER, width=256, hidden=256)
+_AS_LOADED = replace(TRITON, scale_rows=1, scale_columns=1)
+_TOO = replace(TRITON, keeps_scales=True)
+_FOURS = replace(_TOO, scale_columns=4)
+_AMD = Kernel("Triton", width=128, bias_bytes=4)
+_READ_SINCE: Version = (0, 5, 15)
+_NARROW_SINCE: Version = (0, 5, 17)
+_FOURS_SINCE: Version = (0, 5, 19)
+
+
+_NEMOTRON = frozenset(("NemotronHForCausalLM", "NemotronHPuzzleForCausalLM", "NemotronH_Omni_Reasoning_V3"))
+_MARLIN = ("NVFP4", "MIXED_PRECISION")
 
 
 @record()
@@ -56,4 +90,60 @@ def _unbuilt(gpu: Gpu) -> str | None:
         )
     if target is not None and target not in _ROCM:
         return f"SGLang's kernels are built for {' and '.join(_ROCM)}: {gpu.name} is {target}"
+    return None
+
+
+def kernels_of(
+    device: Device, release: Version, model_type: str = "", *, expert_parallel: bool = False
+) -> tuple[Kernel, ...]:
+    """The kernels that may keep the experts, the likely one first. expert_parallel: --ep-size is not 1."""
+    if not device.nvidia:
+        return (_AMD, replace(_AMD, hidden=256, width=256, keeps_scales=True))
+    flashinfer = FLASHINFER if release >= _NARROW_SINCE else _FLASHINFER_WIDE
+    if model_type != "gpt_oss" or release < _READ_SINCE:
+        return (flashinfer, TRITON, _TOO) if device.major == 10 else (_TOO, TRITON, MARLIN)
+    if device.major == 10:
+        return (flashinfer,)
+    if device.major == 12:
+        return (CUTLASS if release >= _NARROW_SINCE else MARLIN,)
+    if expert_parallel:
+        return (BFLOAT16,)
+    if device.major == 9:
+        return (_FOURS if release >= _FOURS_SINCE else _TOO,)
+    return (_AS_LOADED,) if device.major < 9 else (_TOO, TRITON, MARLIN)
+
+
+def keeps_experts_together(model: Model, device: Device, a2a: str) -> bool:
+    """Whether the experts run in FlashInfer's CUTLASS kernel, which takes an --ep-size of 1 or of all ranks.
+
+    sgl-project/sglang 0.5.23 arg_groups/model_overrides/nemotron_h.py (_nemotron_h_overrides),
+    arg_groups/overrides.py (_moe_runner_backend_quant_constraints), arg_groups/moe_hook.py
+    (check_moe_runner_backend's assertions).
+    """
+    if not device.nvidia:
+        return False
+    algorithm = modelopt_algorithm(model)
+    if algorithm == "NVFP4" and device.major in (11, 12):
+        return True
+    if model.architecture not in _NEMOTRON or (algorithm is None and model.quantization is not None):
+        return False
+    if device.major == 10 and a2a == "none":
+        return False
+    return not (algorithm in _MARLIN and (8, 0) <= device.capability < (10, 0))
+
+
+def modelopt_algorithm(model: Model) -> str | None:
+    """ModelOpt's quant_algo, of the config or of hf_quant_config.json; None for other formats."""
+    raw, beside = split_quant(model.config or {})
+    inside = raw.get("quantization_config")
+    if isinstance(inside, Mapping) and not str(inside.get("quant_method", "modelopt")).startswith("modelopt"):
+        return None
+    for found in (inside, beside):
+        if isinstance(found, Mapping):
+            nested = found.get("quantization")
+            word = found.get("quant_algo") or (
+                nested.get("quant_algo") if isinstance(nested, Mapping) else None
+            )
+            if isinstance(word, str):
+                return word.upper()
     return None

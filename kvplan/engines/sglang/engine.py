@@ -9,6 +9,7 @@ name: block_size is --page-size, max_num_seqs --max-running-requests, max_model_
 from __future__ import annotations
 
 from collections.abc import Mapping
+from fractions import Fraction
 from functools import lru_cache
 from types import MappingProxyType
 from typing import Any
@@ -28,26 +29,35 @@ from kvplan.engines.base import (
     request_tokens,
 )
 from kvplan.engines.options import EngineOption
-from kvplan.engines.sglang.answer import held_by_requests, pool_of
 from kvplan.engines.sglang.arguments import Arguments, experts_of, resolve_arguments
 from kvplan.engines.sglang.cells import store_of
-from kvplan.engines.sglang.devices import device_of
-from kvplan.engines.sglang.expert_kernels import kernels_of
+from kvplan.engines.sglang.devices import device_of, kernels_of
 from kvplan.engines.sglang.models import refusal_of
 from kvplan.engines.sglang.options import OPTIONS, SglangOptions
-from kvplan.engines.sglang.pools import build_pools, solve
+from kvplan.engines.sglang.pools import EVICTION_INTERVAL, build_pools, solve, trailing
 from kvplan.engines.sglang.refusals import divided_refusal, own_context, refusal_of_settings
 from kvplan.engines.sglang.shown import shown_arguments, shown_sizes, warnings_of
-from kvplan.engines.sglang.stages import PoolError, Pools
+from kvplan.engines.sglang.stages import PoolError, Pools, Sizes, Stage
 from kvplan.engines.sglang.versions import VERSIONS
 from kvplan.engines.supported import check_class
 from kvplan.errors import KvplanError
 from kvplan.families import Kind
 from kvplan.model import Model
 from kvplan.record import record
-from kvplan.results import EngineRef, LayerTerms, ModelRef, Refusal, Request, SizeResult
+from kvplan.results import (
+    EngineRef,
+    LayerTerms,
+    ModelRef,
+    PerGpu,
+    Pool,
+    PoolGroup,
+    Refusal,
+    Request,
+    SizeResult,
+    Total,
+)
 from kvplan.settings import Settings
-from kvplan.units import GIB
+from kvplan.units import GIB, round_up
 from kvplan.weights.formats import Kernel
 
 
@@ -205,3 +215,99 @@ def _gib(amount: int) -> str:
 def asked_context(model: Model, settings: Settings, version: str = VERSIONS[-1]) -> int:
     """--context-length, else the model's own; else as long as the request."""
     return settings.max_model_len or own_context(model, version) or max(1, request_tokens(model, settings))
+
+
+def _pages(tokens: int, page: int) -> int:
+    return round_up(tokens, page)
+
+
+def _window_held(pools: Pools, tokens: int) -> int:
+    """Tokens of the window pool that a running request keeps."""
+    if pools.window is None:
+        return 0
+    page = pools.arguments.page_size
+    return min(_pages(tokens, page), _pages(trailing(pools), page))
+
+
+def _stage_bytes(pools: Pools, stage: Stage, tokens: int) -> tuple[int, Fraction, int]:
+    """(bytes of one request, growth by a token, fixed bytes) on one GPU of the stage."""
+    arguments = pools.arguments
+    page, own = arguments.page_size, -(-tokens // arguments.dcp)
+    if stage.compressed is not None:
+        sizes = stage.compressed
+        window = sizes.window
+        full = sizes.full - arguments.swa_ratio * window
+        held = min(_pages(tokens, page), _pages(sizes.sliding_window + EVICTION_INTERVAL + page, page))
+        state = sizes.ring * sizes.state_row * sizes.layers_128
+        return int(full * _pages(tokens, page) + window * held) + state, full, state
+    window_tokens = _window_held(pools, tokens)
+    growing = stage.window if window_tokens and tokens < trailing(pools) else 0
+    fixed = stage.target.slot * arguments.slots_per_request
+    held_bytes = stage.full * _pages(own, page) + stage.window * window_tokens + fixed
+    return held_bytes, Fraction(stage.full, arguments.dcp) + growing, fixed
+
+
+def held_by_requests(pools: Pools, tokens: int, requests: int) -> tuple[PerGpu, Total]:
+    """Pages of the full pool, the tail that the window pool keeps, and the request's state slots."""
+    stages = [_stage_bytes(pools, stage, tokens) for stage in pools.stages]
+    most, growth, fixed = max(stages, key=lambda stage: stage[0])
+    replica = sum(held for held, _, _ in stages) * pools.arguments.attn_tp
+    return PerGpu(most, most * requests, most * requests, growth, fixed), Total(replica, replica * requests)
+
+
+def pool_of(pools: Pools, sizes: Sizes, tokens: int, memory: int) -> Pool:
+    arguments = pools.arguments
+    page = arguments.page_size
+    stage = max(pools.stages, key=pools.cell)
+    logical = sizes.max_total_num_tokens
+    if pools.window is None and not pools.compressed:
+        logical *= arguments.dcp
+    fitting = logical // max(_pages(tokens, page * arguments.dcp), 1)
+    if sizes.window_tokens and pools.window is not None:
+        fitting = min(fitting, sizes.window_tokens // max(_window_held(pools, tokens), 1))
+    if sizes.state_slots:
+        fitting = min(fitting, sizes.state_slots // arguments.slots_per_request)
+    return Pool(
+        bytes=memory,
+        bytes_per_block=int(pools.cell(stage) * page),
+        num_blocks=sizes.max_total_num_tokens // page,
+        groups=_groups(pools, stage, sizes),
+        kv_tokens=logical,
+        max_concurrency=logical / arguments.context_len,
+        max_requests=min(fitting, sizes.max_running_requests),
+        requests_that_fit=fitting,
+        max_num_seqs=sizes.max_running_requests,
+        max_running=min(fitting, sizes.max_running_requests),
+    )
+
+
+def _groups(pools: Pools, stage: Stage, sizes: Sizes) -> tuple[PoolGroup, ...]:
+    """The pools; blocks_per_request at the context's length."""
+    arguments = pools.arguments
+    page, length = arguments.page_size, arguments.context_len
+    if stage.compressed is not None:
+        found = stage.compressed
+        full = int((found.full - arguments.swa_ratio * found.window) * page)
+        return (
+            PoolGroup("compressed", stage.layers, page, full, -(-length // page)),
+            PoolGroup(
+                "window",
+                stage.layers,
+                page,
+                int(found.window * page),
+                -(-(found.sliding_window + EVICTION_INTERVAL + page) // page),
+            ),
+        )
+    keeping, windows, states = stage.keeping
+    groups = []
+    if stage.full:
+        groups.append(
+            PoolGroup("full", keeping, page, stage.full * page, -(-length // (page * arguments.dcp)))
+        )
+    if stage.window:
+        groups.append(
+            PoolGroup("window", windows, page, stage.window * page, _window_held(pools, length) // page)
+        )
+    if stage.target.slot:
+        groups.append(PoolGroup("state", states, 1, stage.target.slot, arguments.slots_per_request))
+    return tuple(groups)

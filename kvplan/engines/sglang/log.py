@@ -11,9 +11,15 @@ import dataclasses
 import re
 
 from kvplan.engines.observed import Count, Observation, Pool, Rank, Row, total
-from kvplan.engines.observed.dialect import Dialect, at_coordinates, summed, with_rows
-from kvplan.engines.observed.machine import machine_rules
-from kvplan.engines.observed.rules import Rule, rule
+from kvplan.engines.observed.rules import (
+    Dialect,
+    Rule,
+    at_coordinates,
+    machine_rules,
+    rule,
+    summed,
+    with_rows,
+)
 
 SETTINGS = {
     "model_path": "model",

@@ -9,9 +9,8 @@ from types import MappingProxyType
 from typing import Any
 
 from kvplan.engines.observed import Count, Observation, Rank, Row, Setting, exact_count, total
-from kvplan.engines.observed.page import MAX_ENGINES, Found, Live, most, sum_of
+from kvplan.engines.observed.page import MAX_ENGINES, Found, Live, Sample, most, sum_of
 from kvplan.engines.observed.printed import parse_count
-from kvplan.engines.observed.prometheus import Sample
 
 LIVE: Live = {
     "usage": (most, ("sglang:token_usage",)),

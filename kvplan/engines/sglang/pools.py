@@ -5,10 +5,9 @@ HybridSWAPoolConfigurator, SWARequestCapPoolConfigurator) and mem_cache/kv_cache
 (_handle_max_mamba_cache, resolve_max_num_reqs). The engine computes with GiB in floating point; here the same
 in exact numbers.
 
-State slots before 0.5.13, whose budget does not hold what drafts keep of a state.
-
-sgl-project/sglang 0.5.2 model_executor/model_runner.py (__init__, profile_max_num_token), 0.5.3 to 0.5.6
-(handle_max_mamba_cache), 0.5.7 to 0.5.12 model_executor/model_runner_kv_cache_mixin.py.
+Before 0.5.13 the budget does not hold what drafts keep of a state: 0.5.2 model_executor/model_runner.py
+(__init__, profile_max_num_token), 0.5.3 to 0.5.6 (handle_max_mamba_cache), 0.5.7 to 0.5.12
+model_executor/model_runner_kv_cache_mixin.py.
 """
 
 from __future__ import annotations
@@ -24,6 +23,9 @@ from kvplan.engines.sglang.stages import PoolError, Pools, Sizes, Stage, running
 from kvplan.families import Kind, SparseIndexer
 from kvplan.model import Layer, Model
 from kvplan.units import round_up
+
+UNASKED = 512
+"""Slots where prompts are not reused and nobody says how many requests run."""
 
 EVICTION_INTERVAL = 128
 """SGLANG_SWA_EVICTION_INTERVAL: tokens behind a window are given back after so many steps."""
@@ -250,10 +252,6 @@ def _states(pools: Pools, memory: int) -> tuple[int, int]:
     if slots <= 0:
         raise PoolError(f"{memory:,} bytes are too few for the states of one request ({slot:,} bytes a slot)")
     return slots, rest - (slots + padding) * slot
-
-
-UNASKED = 512
-"""Slots where prompts are not reused and nobody says how many requests run."""
 
 
 def older_states(pools: Pools, memory: int) -> tuple[int, int]:

@@ -8,9 +8,7 @@ from typing import Any, ClassVar
 
 from kvplan.engines.base import Choice
 from kvplan.engines.observed import Observation
-from kvplan.engines.observed.guess import Hypothesis
-from kvplan.engines.observed.ranks import attention_groups, sizes_told
-from kvplan.engines.observed.reading import Reading
+from kvplan.engines.observed.reading import Hypothesis, Reading, attention_groups, sizes_told
 from kvplan.settings import Settings
 from kvplan.units import GIB, MIB
 

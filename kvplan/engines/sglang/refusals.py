@@ -14,7 +14,7 @@ from kvplan.engines.sglang.arguments import Arguments
 from kvplan.engines.sglang.backends import NGRAM, overridden_page
 from kvplan.engines.sglang.cells import store_of
 from kvplan.engines.sglang.config import facts_of
-from kvplan.engines.sglang.expert_kernels import keeps_experts_together
+from kvplan.engines.sglang.devices import keeps_experts_together
 from kvplan.engines.sglang.groups import parallel_of
 from kvplan.engines.sglang.models import class_of, has_extra_buffer, uses_state_radix
 from kvplan.engines.sglang.options import SglangOptions

@@ -1,9 +1,8 @@
 """The resolved arguments and the warnings of an answer.
 
-The automatic ``mem_fraction_static`` of SGLang 0.4.6 to 0.5.9.
-
-sgl-project/sglang server_args.py: 0.4.6 to 0.5.2 (__post_init__), 0.5.3 to 0.5.9
-(_handle_gpu_memory_settings); 0.4.6 to 0.4.8 model_executor/model_runner.py (model_specific_adjustment).
+The automatic ``mem_fraction_static`` of 0.4.6 to 0.5.9: sgl-project/sglang server_args.py, 0.4.6 to 0.5.2
+(__post_init__), 0.5.3 to 0.5.9 (_handle_gpu_memory_settings); 0.4.6 to 0.4.8 model_executor/model_runner.py
+(model_specific_adjustment).
 """
 
 from __future__ import annotations
@@ -29,6 +28,14 @@ from kvplan.engines.sglang.stages import Sizes
 from kvplan.families import ChunkedAttention, Kind, SlidingWindow
 from kvplan.model import Model
 from kvplan.units import KIB, MIB
+
+UNKNOWN = Fraction("0.88")
+_BY_RANKS = ((16, "0.79"), (8, "0.81"), (4, "0.85"), (2, "0.87"), (1, "0.88"))
+_RESERVED = ((35 * KIB, "2.8", "0.1"), (90 * KIB, "9.5", "0.5"), (160 * KIB, "12", "0.5"))
+"""(below so many MiB, GiB kept free, GiB more a rank)."""
+_LARGEST = 32 * KIB
+OF_IMAGES = Fraction("0.9")
+"""0.4.6 to 0.4.8: what image models have of the fraction, given or not."""
 
 AITER_CONTEXT = 8192
 ROW_MARGIN = 4
@@ -204,15 +211,6 @@ def warnings_of(model: Model, arguments: Arguments, *, refused: bool) -> list[st
     if not arguments.device.nvidia:
         found.append("AMD GPUs: asked of SGLang 0.5.23 on MI300X and MI355X alone, not of other releases")
     return found
-
-
-UNKNOWN = Fraction("0.88")
-_BY_RANKS = ((16, "0.79"), (8, "0.81"), (4, "0.85"), (2, "0.87"), (1, "0.88"))
-_RESERVED = ((35 * KIB, "2.8", "0.1"), (90 * KIB, "9.5", "0.5"), (160 * KIB, "12", "0.5"))
-"""(below so many MiB, GiB kept free, GiB more a rank)."""
-_LARGEST = 32 * KIB
-OF_IMAGES = Fraction("0.9")
-"""0.4.6 to 0.4.8: what image models have of the fraction, given or not."""
 
 
 def older_fraction(gpu_mem_mib: int | None, asked: Serving, table: str) -> Fraction:

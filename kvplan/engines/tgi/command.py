@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from kvplan.engines.checkpoint import Checkpoint
-from kvplan.engines.command import Argument, EngineTable, Image, longest, words
+from kvplan.engines.command import Argument, Checkpoint, EngineTable, Image, longest, words
 
 
 def _model(checkpoint: Checkpoint, path: str) -> list[str]:

@@ -8,12 +8,9 @@ max_total_tokens, max_num_seqs max_batch_size, max_num_batched_tokens max_batch_
 Windows change nothing here: window_size is None (models/model.py). Block 0 is for health checks. A request is
 admitted with blocks for its prompt and whole answer, less one token.
 
-Which GPUs TGI runs on, and the attention that its images set.
-
-huggingface/text-generation-inference 3.3.5: layers/attention/cuda.py refuses what is older than compute
-capability 7.5; Dockerfile_amd builds for gfx90a and gfx942 and sets ``ATTENTION=paged``. Gaudi, Neuron, TPU
-and Intel GPUs have images with memory rules of their own (backends/gaudi, backends/neuron, Dockerfile_intel),
-which are not read here.
+GPUs, 3.3.5: layers/attention/cuda.py refuses what is older than compute capability 7.5; Dockerfile_amd builds
+for gfx90a and gfx942 and sets ``ATTENTION=paged``. Gaudi, Neuron, TPU and Intel GPUs have images with memory
+rules of their own (backends/gaudi, backends/neuron, Dockerfile_intel), which are not read here.
 """
 
 from __future__ import annotations
@@ -53,30 +50,6 @@ from kvplan.units import ceil_div
 
 _OLDEST = (7, 5)
 _ROCM = ("gfx90a", "gfx942")
-
-
-def check(gpu: Gpu | None) -> None:
-    """Raises KvplanError(engine-gpu)."""
-    if gpu is None or (why := _why_not(gpu)) is None:
-        return
-    raise not_on(gpu, why)
-
-
-def _why_not(gpu: Gpu) -> str | None:
-    capability, target, vendor = gpu.compute_capability, gpu.device_target, gpu.vendor.lower()
-    if vendor not in ("nvidia", "amd"):
-        return f"the memory rules of TGI on {gpu.name} ({gpu.vendor}) are not known"
-    if capability is not None and capability < _OLDEST:
-        return f"TGI needs compute capability 7.5 or newer: {gpu.name} has {'.'.join(map(str, capability))}"
-    if vendor == "amd" and target is not None and target not in _ROCM:
-        return f"TGI's image for AMD is built for {' and '.join(_ROCM)}: {gpu.name} is {target}"
-    return None
-
-
-def attention_of_image(gpu: Gpu | None) -> str | None:
-    """What the image's own ATTENTION says; None where the launcher decides."""
-    return "paged" if gpu is not None and gpu.vendor.lower() == "amd" else None
-
 
 NATIVE = frozenset(
     """llama phi3 granite gemma gemma2 gemma3_text cohere dbrx mistral mixtral gpt_bigcode gpt2 gptj gpt_neox
@@ -271,3 +244,26 @@ def _pool(
         max_num_seqs=most,
         max_running=min(fits, most),
     ), refusal
+
+
+def check(gpu: Gpu | None) -> None:
+    """Raises KvplanError(engine-gpu)."""
+    if gpu is None or (why := _why_not(gpu)) is None:
+        return
+    raise not_on(gpu, why)
+
+
+def _why_not(gpu: Gpu) -> str | None:
+    capability, target, vendor = gpu.compute_capability, gpu.device_target, gpu.vendor.lower()
+    if vendor not in ("nvidia", "amd"):
+        return f"the memory rules of TGI on {gpu.name} ({gpu.vendor}) are not known"
+    if capability is not None and capability < _OLDEST:
+        return f"TGI needs compute capability 7.5 or newer: {gpu.name} has {'.'.join(map(str, capability))}"
+    if vendor == "amd" and target is not None and target not in _ROCM:
+        return f"TGI's image for AMD is built for {' and '.join(_ROCM)}: {gpu.name} is {target}"
+    return None
+
+
+def attention_of_image(gpu: Gpu | None) -> str | None:
+    """What the image's own ATTENTION says; None where the launcher decides."""
+    return "paged" if gpu is not None and gpu.vendor.lower() == "amd" else None

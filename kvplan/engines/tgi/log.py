@@ -4,8 +4,7 @@ launcher/src/main.rs, backends/v3/src/lib.rs."""
 from __future__ import annotations
 
 from kvplan.engines.observed import Rank
-from kvplan.engines.observed.dialect import Dialect
-from kvplan.engines.observed.rules import Rule, rule
+from kvplan.engines.observed.rules import Dialect, Rule, rule
 
 
 def rank_of(head: str) -> Rank:

@@ -7,8 +7,7 @@ PagedAttentionMemoryHandler.get_available_memory): sizes are whole MiB, rounded 
 from __future__ import annotations
 
 from kvplan.engines.observed import Rank
-from kvplan.engines.observed.dialect import Dialect
-from kvplan.engines.observed.rules import Rule, rule
+from kvplan.engines.observed.rules import Dialect, Rule, rule
 
 
 def rank_of(head: str) -> Rank:

@@ -11,7 +11,6 @@ from kvplan.engines.options import EngineOptions, option, options_of
 from kvplan.record import record
 
 ATTENTION = ("sdpa", "eager", "flash_attention_2", "flash_attention_3")
-CONTINUOUS = "continuous_batching"
 
 
 @record()

@@ -10,9 +10,7 @@ is what is used then. Activations are estimated here by the forward pass of kvpl
 with the newest coefficients; one server's log stands behind the rest (Llama-3-8B on an H200, 1.2.0rc4: 17.76
 GiB, of them 14.96 weights, 2.55 outside torch, 0.14 of the run).
 
-Which ranks share which weights under TensorRT-LLM: attention data parallelism and expert parallelism.
-
-NVIDIA/TensorRT-LLM 1.2, tensorrt_llm/_torch: with enable_attention_dp every rank has all of the attention
+Which ranks share which weights: with enable_attention_dp every rank has all of the attention
 (modules/attention.py: tp_size 1), of the head (models/modeling_utils.py, DecoderModelForCausalLM), of the
 embedding (embed_tokens without a mapping), of perceptrons and shared experts (modeling_deepseekv3.py,
 _compute_mlp_tp_size and _compute_shared_expert_tp_size); routed experts stay divided: moe_ep_size ranks have
@@ -52,6 +50,15 @@ from kvplan.weights.facts import WeightSources
 from kvplan.weights.inventory import Tensor
 from kvplan.weights.parts import Part
 from kvplan.weights.ranks import Parallel
+
+CLASSES = frozenset(
+    """
+    DeepseekV3ForCausalLM DeepseekV32ForCausalLM Glm4MoeForCausalLM ExaoneMoEForCausalLM Qwen3MoeForCausalLM
+    """.split()
+)
+"""Classes whose every part but the routed experts is whole under attention data parallelism."""
+_TYPES = frozenset(("deepseek_v3", "deepseek_v32", "glm4_moe", "exaone_moe", "qwen3_moe"))
+_WHOLE = (Part.ATTENTION, Part.DENSE, Part.SHARED, Part.EMBEDDING, Part.HEAD)
 
 _NEWEST = (10**6,)
 _BLACKWELL, _BLOCK = 10, (128, 128)
@@ -171,16 +178,6 @@ def _budget(gpu: str, total: int, lines: tuple[BudgetLine, ...], fraction: Fract
         unused_bytes=max(0, total - taken) - pool(taken),
         calibrated=False,
     )
-
-
-CLASSES = frozenset(
-    """
-    DeepseekV3ForCausalLM DeepseekV32ForCausalLM Glm4MoeForCausalLM ExaoneMoEForCausalLM Qwen3MoeForCausalLM
-    """.split()
-)
-"""Classes whose every part but the routed experts is whole under attention data parallelism."""
-_TYPES = frozenset(("deepseek_v3", "deepseek_v32", "glm4_moe", "exaone_moe", "qwen3_moe"))
-_WHOLE = (Part.ATTENTION, Part.DENSE, Part.SHARED, Part.EMBEDDING, Part.HEAD)
 
 
 def parallel_of(model: Model, settings: Serving, options: TrtllmOptions) -> Parallel:

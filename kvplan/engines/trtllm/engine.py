@@ -5,6 +5,10 @@ get_cache_bytes_per_token, calculate_max_num_blocks, adjust_window_sizes_for_vsw
 calculate_max_num_blocks_for_vswa), mamba_cache_manager.py, model_loader.py (dtypes) and llmapi/llm_args.py
 (defaults). kv_cache_memory is what the fraction leaves for the cache (max_gpu_total_bytes). Other names:
 block_size is tokens_per_block, max_num_seqs max_batch_size, max_model_len max_seq_len.
+
+How its kernels keep MXFP4 experts is not described here: those of tensorrt_llm/_torch/modules/fused_moe/
+(Triton on Hopper, TRTLLM-Gen and CUTLASS on Blackwell) pad by at most 256 in both sizes; the interval reaches
+from none to that.
 """
 
 from __future__ import annotations
@@ -29,7 +33,6 @@ from kvplan.engines.base import (
 from kvplan.engines.options import EngineOption
 from kvplan.engines.supported import check_class, classes
 from kvplan.engines.trtllm import v2
-from kvplan.engines.trtllm.expert_kernels import KERNELS
 from kvplan.engines.trtllm.options import OPTIONS, TrtllmOptions
 from kvplan.engines.trtllm.plan import (
     MAX_BATCH_SIZE,
@@ -63,8 +66,13 @@ from kvplan.results import (
     Total,
 )
 from kvplan.settings import Serving, Settings
-from kvplan.units import GIB
 from kvplan.weights.formats import Kernel
+
+KERNELS = (
+    Kernel("a kernel padding to 128 and 256", width=128, hidden=256),
+    Kernel("one without padding"),
+    Kernel("one padding to 256", width=256, hidden=256, bias_bytes=4),
+)
 
 _STATES = ("mamba2", "gated_delta_net")
 _ATTENTION = (Kind.FULL, Kind.SLIDING, Kind.CHUNKED, Kind.MLA, Kind.INDEXER, Kind.NONE)
@@ -162,21 +170,6 @@ def plan_of(model: Model, settings: Settings, version: str) -> Plan | None:
     """The plan behind the answer; None where the model is refused, and for KVCacheManagerV2."""
     plan = _compile(model, version, _max_seq_len(model, settings), planned_values(settings)).plan
     return plan if isinstance(plan, Plan) else None
-
-
-def allocated_words(model: Model, settings: Settings) -> str:
-    """The engine's line: ``Allocated 7.31 GiB for max tokens in paged KV cache (273792).``"""
-    if settings.kv_cache_memory is None:
-        raise KvplanError("no-memory", "how much memory the cache may take was not given")
-    plan = plan_of(model, settings, TrtLlm.versions[-1])
-    if plan is None:
-        raise KvplanError("unsupported-model", f"TensorRT-LLM has no such line for {model.id}")
-    pools = pool_blocks(plan, settings.kv_cache_memory)
-    amount = sum(pool.blocks * plan.block * pool.token_bytes for pool in pools)
-    hundredths = (amount * 200 + GIB) // (2 * GIB)
-    size = f"{hundredths // 100}.{hundredths % 100:02d}"
-    tokens = max(pools, key=lambda pool: pool.window).blocks * plan.block
-    return f"Allocated {size} GiB for max tokens in paged KV cache ({tokens})."
 
 
 def _max_seq_len(model: Model, settings: Settings) -> int:

@@ -13,8 +13,7 @@ import dataclasses
 import re
 
 from kvplan.engines.observed import Count, Observation, Pool, Rank, Row
-from kvplan.engines.observed.dialect import Dialect, with_rows
-from kvplan.engines.observed.rules import Rule, rule
+from kvplan.engines.observed.rules import Dialect, Rule, rule, with_rows
 
 SETTINGS = {
     "tp_size": "tensor_parallel_size",

@@ -11,9 +11,16 @@ import dataclasses
 import re
 
 from kvplan.engines.observed import Count, Observation, Rank, Row
-from kvplan.engines.observed.dialect import Dialect, at_coordinates, with_rows
-from kvplan.engines.observed.machine import machine_rules
-from kvplan.engines.observed.rules import Rule, Values, positive, rule
+from kvplan.engines.observed.rules import (
+    Dialect,
+    Rule,
+    Values,
+    at_coordinates,
+    machine_rules,
+    positive,
+    rule,
+    with_rows,
+)
 
 _SAME = """
 model dtype quantization revision load_format max_model_len max_num_seqs max_num_batched_tokens block_size

@@ -12,8 +12,7 @@ from types import MappingProxyType
 from typing import Any
 
 from kvplan.engines.observed import Count, Note, Observation, Rank, Ratio, Row, Setting, exact_count
-from kvplan.engines.observed.page import MAX_ENGINES, Found, Live, most, sum_of
-from kvplan.engines.observed.prometheus import number
+from kvplan.engines.observed.page import MAX_ENGINES, Found, Live, most, number, sum_of
 from kvplan.engines.observed.settings import from_text
 from kvplan.engines.vllm.log import SETTINGS
 

@@ -17,9 +17,7 @@ from typing import Any, ClassVar
 from kvplan.engines import choose_engine
 from kvplan.engines.base import Choice
 from kvplan.engines.observed import Count, Observation, Ratio, placed
-from kvplan.engines.observed.guess import Build, Guessing, Hypothesis
-from kvplan.engines.observed.ranks import sizes_told
-from kvplan.engines.observed.reading import Reading
+from kvplan.engines.observed.reading import Build, Guessing, Hypothesis, Reading, sizes_told
 from kvplan.engines.vllm.versions import rules_of
 from kvplan.errors import KvplanError
 from kvplan.record import replace

@@ -1,16 +1,20 @@
-"""The header of a GGUF file (llama.cpp's format) becomes a Model; the weights are not read."""
+"""A GGUF file (llama.cpp's format) becomes a Model by its header, which lists the bytes of its tensors."""
 
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
+from functools import lru_cache
 from pathlib import Path
 
 from kvplan.architectures.gguf.read import read_keys
-from kvplan.errors import KvplanError
+from kvplan.errors import KvplanError, RefusedError
 from kvplan.files.gguf.file import read_header
 from kvplan.files.weight_sources import InGguf
 from kvplan.model import Model
 from kvplan.record import replace
+
+_SHARD = re.compile(r"(.*)-(\d{5})-of-(\d{5})\.gguf", re.IGNORECASE)
 
 _PART = re.compile(r"(.*)-(\d{5})-of-(\d{5})")
 
@@ -42,3 +46,48 @@ def _check_part(path: Path) -> None:
         raise KvplanError(
             "not-first-part", f"{path.name} is part {int(part[2])} of {int(part[3])}", help=f"give {first}"
         )
+
+
+def tensor_bytes(path: Path) -> Mapping[str, int]:
+    """Name → bytes, over every part of a model in several files; read once while the files are the same.
+
+    Raises KvplanError(no-weights) where a part is missing, cut off or has a type that is not known.
+    """
+    found: dict[str, int] = {}
+    for part in _parts(path):
+        try:
+            state = part.stat()
+        except OSError as error:
+            raise _unknown(f"{part} cannot be read: {error.strerror or error}") from error
+        found.update(_of_file(part, state.st_size, state.st_mtime_ns))
+    if not found:
+        raise _unknown(f"{path} lists no tensors")
+    return found
+
+
+def _parts(path: Path) -> list[Path]:
+    part = _SHARD.fullmatch(path.name)
+    if part is None:
+        return [path]
+    count = int(part[3])
+    files = [path.with_name(f"{part[1]}-{index:05d}-of-{part[3]}.gguf") for index in range(1, count + 1)]
+    missing = next((file for file in files if not file.is_file()), None)
+    if missing is not None:
+        raise _unknown(f"{missing.name} is not beside {path.name}")
+    return files
+
+
+@lru_cache(maxsize=256)
+def _of_file(path: Path, size: int, changed: int) -> Mapping[str, int]:
+    """size, changed: of the file, for which the answer is kept."""
+    try:
+        header = read_header(path, tensors=True)
+    except KvplanError as error:
+        raise _unknown(f"the list of tensors in {path} cannot be read: {error.message}") from error
+    if header.tensors is None:
+        raise _unknown(f"{path} ends inside {header.cut_in or 'its keys'}, before its list of tensors does")
+    return header.tensors
+
+
+def _unknown(problem: str) -> KvplanError:
+    return RefusedError("no-weights", problem, help="give the weights of one GPU yourself: --weights 15GiB")

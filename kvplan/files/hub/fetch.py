@@ -12,7 +12,7 @@ import ssl
 from urllib.parse import SplitResult, unquote, urljoin, urlsplit
 
 from kvplan.errors import CannotRunHere, KvplanError
-from kvplan.files.hub.deadline import Deadline
+from kvplan.files.hub.ranged import Deadline
 from kvplan.record import field, record
 from kvplan.units import MIB
 from kvplan.version import __version__

@@ -5,12 +5,11 @@ JSON: code that a repository carries is not run. HF_ENDPOINT, HF_TOKEN, HF_HOME,
 HF_HUB_OFFLINE mean what they mean to huggingface_hub, whose cache is used and filled; nothing that a hub
 sends but a commit of forty hexadecimal digits becomes part of a path.
 
-The hub's cache on disk, laid out as huggingface_hub lays it out, so that each finds what the other kept.
-
+The cache on disk is laid out as huggingface_hub lays it out, so that each finds what the other kept:
 ``models--org--name/refs/<revision>`` holds a commit, ``snapshots/<commit>/<file>`` the files,
 ``.no_exist/<commit>/<file>`` is there where a repository is known to lack a file.
 Source: huggingface/huggingface_hub docs/source/en/guides/manage-cache.md (2.4.0). Only a commit of forty
-hexadecimal digits, a revision that `model.py` has checked and two file names of our own ever become a path.
+hexadecimal digits, a revision that is checked and two file names of our own ever become a path.
 """
 
 from __future__ import annotations
@@ -24,16 +23,17 @@ from typing import Any, TypeVar
 
 from kvplan.architectures.config.read import read_config
 from kvplan.errors import EXIT_CANNOT_RUN, CannotRunHere, KvplanError
-from kvplan.files.hub.deadline import Deadline
-from kvplan.files.hub.errors import Repository, no_hub, no_network, refusal
-from kvplan.files.hub.place import Hub, hub_of
-from kvplan.files.hub.ranged import ask
+from kvplan.files.hub.place import Hub, Repository, hub_of, no_hub, no_network, refusal
+from kvplan.files.hub.ranged import Deadline, ask
 from kvplan.files.json_input import MAX_BYTES, parse_json, read_limited
 from kvplan.files.weight_sources import OnHub
 from kvplan.files.writing import write_whole
 from kvplan.model import Model
 from kvplan.record import record, replace
 from kvplan.units import MIB
+
+_COMMIT = re.compile(r"[0-9a-f]{40}")
+_MAX_REF = 200
 
 CONFIG, QUANT = "config.json", "hf_quant_config.json"
 TOTAL_SECONDS = 60
@@ -225,10 +225,6 @@ def within(seconds: float, call: Callable[[], Answer]) -> Answer:
             "no-network", f"the hub has not answered within {seconds:g} seconds", help="try again later"
         )
     return answers[0]
-
-
-_COMMIT = re.compile(r"[0-9a-f]{40}")
-_MAX_REF = 200
 
 
 def is_commit(text: str | None) -> bool:

@@ -10,11 +10,9 @@ import threading
 from collections.abc import Callable
 
 from kvplan.errors import CannotRunHere, KvplanError
-from kvplan.files.hub.deadline import Deadline, each
-from kvplan.files.hub.errors import Repository
 from kvplan.files.hub.model import TOTAL_SECONDS, _parse, within
-from kvplan.files.hub.place import Hub, hub_of
-from kvplan.files.hub.ranged import read_range
+from kvplan.files.hub.place import Hub, Repository, hub_of
+from kvplan.files.hub.ranged import Deadline, each, read_range
 from kvplan.files.safetensors_header import (
     INDEX_NAME,
     MAX_HEADER,

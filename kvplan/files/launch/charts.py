@@ -2,18 +2,24 @@
 
 Here llm-d's modelservice values (llm-d-incubation/llm-d-modelservice charts/llm-d-modelservice/values.yaml),
 KAITO ``Workspace`` and ``InferenceSet`` with their ConfigMap (kaito-project/kaito
-api/v1beta1/workspace_types.go, examples/inference), and the engines' own options files; KServe and vLLM's
-production stack in files of their own.
+api/v1beta1/workspace_types.go, examples/inference), and the engines' own options files; KServe in a
+file of its own.
+
+vLLM's production stack and its operator's ``VLLMRuntime`` pass the same few keys on to ``vllm serve``
+(vllm-project/production-stack helm/templates/deployment-vllm-multi.yaml and ray-cluster.yaml,
+operator/internal/controller/vllmruntime_controller.go): a switch that is absent is said to be off, LMCache
+becomes ``--kv-transfer-config`` and variables. A key that the template does not read is named as one.
 """
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from kvplan.engines.folders import FOLDERS
 from kvplan.engines.launch import Server, flags_of_server, server_in_charts, servers
-from kvplan.files.launch import kserve, stack
+from kvplan.files.launch import kserve
 from kvplan.files.launch.entries import (
     Extra,
     Found,
@@ -23,14 +29,33 @@ from kvplan.files.launch.entries import (
     mapping,
     pairs,
     started,
+    words_of,
     words_of_keys,
 )
 from kvplan.files.launch.starts import starts_in
 
+_OPTIONS = {
+    "tensorParallelSize": "--tensor-parallel-size",
+    "maxModelLen": "--max-model-len",
+    "maxNumSeqs": "--max-num-seqs",
+    "gpuMemoryUtilization": "--gpu-memory-utilization",
+    "dtype": "--dtype",
+    "maxLoras": "--max-loras",
+    "runner": "--runner",
+    "convert": "--convert",
+}
+_ELSEWHERE = frozenset(
+    ("extraArgs", "enablePrefixCaching", "enableChunkedPrefill", "env", "port", "v0", "v1")
+)
+"""Keys of ``vllmConfig`` that are read by name, or say nothing about memory."""
+_OF_CRD = ("maxModelLen", "dtype", "maxNumSeqs")
+"""Options that a VLLMRuntime has under ``model``."""
+_PREFIX, _CHUNKED = "enablePrefixCaching", "enableChunkedPrefill"
+
 
 def server_in(value: dict[str, Any]) -> Found | None:
     """The servers that a mapping names in keys of its own; None where it is no such mapping."""
-    for reader in (*kserve.READERS, _model_service, *stack.READERS, _kaito, _sky):
+    for reader in (*kserve.READERS, _model_service, production_stack, vllm_runtime, _kaito, _sky):
         found = reader(value)
         if found:
             return found
@@ -85,7 +110,7 @@ def _model_service(value: dict[str, Any]) -> Found | None:
     return found
 
 
-KAITO_KINDS, KAITO_FILE = ("Workspace", "InferenceSet"), "inference_config.yaml"
+KAITO_FILE = "inference_config.yaml"
 _SETTINGS = "kvplan.settings"
 
 
@@ -160,3 +185,77 @@ def own_config(document: Mapping[str, Any]) -> Server | None:
         ):
             return server
     return None
+
+
+def _words(config: Mapping[str, Any]) -> list[str]:
+    """The words that the template writes of ``vllmConfig``; of a key that it does not read, a word that no
+    server knows."""
+    words = ["--enable-prefix-caching" if config.get(_PREFIX) is True else "--no-enable-prefix-caching"]
+    if _CHUNKED in config:
+        words.append("--enable-chunked-prefill" if config[_CHUNKED] else "--no-enable-chunked-prefill")
+    for key, flag in _OPTIONS.items():
+        if config.get(key) not in (None, "", 0):
+            words += [flag, str(config[key])]
+    words += words_of(config.get("extraArgs"))
+    for key in sorted(config.keys() - _OPTIONS.keys() - _ELSEWHERE):
+        words += [f"--vllmConfig-{key}", str(config[key])]
+    return words
+
+
+def _cache(given: object) -> list[str]:
+    """LMCache: its connector, as the template writes it, and its buffers, which are memory of the host."""
+    config = mapping(given)
+    if config.get("enabled") is not True:
+        return []
+    role = str(config.get("kvRole") or "kv_both")
+    connector = json.dumps({"kv_connector": "LMCacheConnectorV1", "kv_role": role})
+    words = ["--kv-transfer-config", connector]
+    for key in ("cpuOffloadingBufferSize", "diskOffloadingBufferSize"):
+        if str(config.get(key, "0")) not in ("0", ""):
+            words += [f"--lmcacheConfig-{key}", str(config[key])]
+    return words
+
+
+def production_stack(value: dict[str, Any]) -> Found | None:
+    """``servingEngineSpec.modelSpec`` of the chart."""
+    specs = mapping(value.get("servingEngineSpec")).get("modelSpec")
+    if not isinstance(specs, list):
+        return None
+    found: Found = []
+    for spec in (one for one in specs if isinstance(one, dict)):
+        config = dict(mapping(spec.get("vllmConfig")))
+        words = ["--enable-lora"] if spec.get("enableLoRA") is True else []
+        if mapping(spec.get("raySpec")).get("enabled") is True and "pipelineParallelSize" in config:
+            words += ["--pipeline-parallel-size", str(config.pop("pipelineParallelSize"))]
+        words += (_words(config) if config else []) + _cache(spec.get("lmcacheConfig"))
+        image = f"{spec.get('repository', '')}:{spec.get('tag', '')}" if spec.get("repository") else None
+        start = started(spec.get("modelURL"), None, words, spec.get("env"), image)
+        if start is not None:
+            gpu = spec.get("requestGPUType")
+            labels = [one for one in mapping(spec.get("nodeSelectorTerms")).values() if isinstance(one, str)]
+            found.append((start, Extra(spec.get("name"), count_of(spec.get("replicaCount")),
+                                       gpu if isinstance(gpu, str) else next(iter(labels), None),
+                                       count_of(spec.get("requestGPU")))))  # fmt: skip
+    return found
+
+
+def vllm_runtime(value: dict[str, Any]) -> Found | None:
+    """A ``VLLMRuntime``; an older form of it has the parts of ``vllmConfig`` and ``deploymentConfig`` under
+    ``spec`` itself."""
+    if value.get("kind") != "VLLMRuntime":
+        return None
+    spec = mapping(value.get("spec"))
+    model, pods = mapping(spec.get("model")), mapping(spec.get("deploymentConfig")) or spec
+    own = {"maxLoras", "tensorParallelSize", "gpuMemoryUtilization", "extraArgs", _PREFIX, _CHUNKED}
+    config = mapping(spec.get("vllmConfig")) or {key: spec[key] for key in own & spec.keys()}
+    chosen = {_CHUNKED: False, **config, **{key: model[key] for key in _OF_CRD if key in model}}
+    words = ["--enable-lora"] if model.get("enableLoRA") is True else []
+    words += _words(chosen) + _cache(spec.get("lmCacheConfig"))
+    image = mapping(pods.get("image")).get("name")
+    env = [*pairs(config.get("env")), *pairs(spec.get("env"))]
+    start = started(model.get("modelURL"), None, words, dict(env), image)
+    if start is None:
+        return None
+    name = mapping(value.get("metadata")).get("name")
+    gpus = count_of(mapping(pods.get("resources")).get("gpu"))
+    return [(start, Extra(name, count_of(pods.get("replicas")), None, gpus))]

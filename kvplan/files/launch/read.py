@@ -1,10 +1,13 @@
-"""The servers behind a word of a command line: a command in one word, or the path of a manifest."""
+"""The servers behind a word of a command line (a command in one word, or the path of a manifest), and their
+drafts, as far as kvplan can read them.
+"""
 
 from __future__ import annotations
 
 import re
 from pathlib import Path
 
+from kvplan.architectures.config.drafts import method_named
 from kvplan.engines.launch import servers
 from kvplan.errors import KvplanError
 from kvplan.files.json_input import SHOWN_STDIN, check_text, read_limited
@@ -12,6 +15,11 @@ from kvplan.files.launch.launch import Launch, launch_of
 from kvplan.files.launch.manifest import Broken, is_manifest, launches_in
 from kvplan.files.launch.programs import MODELFILE, gathered, launch_of_modelfile
 from kvplan.files.launch.starts import starts_in
+from kvplan.files.sources import open_model
+from kvplan.plans.serve import flag_for
+from kvplan.record import replace
+
+_SETTING = "speculative"
 
 SUFFIXES = (".yaml", ".yml")
 SCRIPTS = (".sh", ".bash", ".service", ".bat", ".cmd", ".ps1")
@@ -144,3 +152,27 @@ def _of_text(text: str, name: str, engine: str | None, beside: Path) -> list[Lau
         launch_of(start, name=f"{name}-{place}" if several else name, engine=engine, beside=beside)
         for place, start in enumerate(starts, 1)
     ]
+
+
+def with_known_draft(launch: Launch) -> Launch:
+    """The server without the model of a draft that cannot be read: the draft's method is kept, whose figures
+    are then an estimate, and a note says so."""
+    name = flag_for(launch.engine, _SETTING)
+    entry = launch.serve.get(name) if name is not None else None
+    draft = entry.get("model") if isinstance(entry, dict) else None
+    if name is None or not isinstance(entry, dict) or not isinstance(draft, str) or _is_readable(draft):
+        return launch
+    kept = {"method": method_named(draft), **{key: one for key, one in entry.items() if key != "model"}}
+    note = (
+        f"the draft {draft} is not a model that kvplan knows: its weights and cache are an estimate from"
+        f" its method, {kept['method']}; model: in {name} takes its config.json or hf:{draft}"
+    )
+    return replace(launch, serve={**launch.serve, name: kept}, notes=(*launch.notes, note))
+
+
+def _is_readable(draft: str) -> bool:
+    try:
+        open_model(draft)
+    except KvplanError:
+        return False
+    return True

@@ -17,7 +17,7 @@ from typing import BinaryIO
 from kvplan.engines.folders import having
 from kvplan.engines.observed import Observation
 from kvplan.engines.observed.assemble import Reading
-from kvplan.engines.observed.dialect import Dialect
+from kvplan.engines.observed.rules import Dialect
 from kvplan.engines.observed.stream import CHUNK, Scanner
 from kvplan.errors import KvplanError, did_you_mean
 from kvplan.files.json_input import check_text

@@ -8,8 +8,7 @@ from __future__ import annotations
 
 from kvplan.engines.folders import having, part_of
 from kvplan.engines.observed import Observation
-from kvplan.engines.observed.live import LiveSample
-from kvplan.engines.observed.page import live_sample, observation_of_metrics
+from kvplan.engines.observed.page import LiveSample, live_sample, observation_of_metrics
 from kvplan.errors import KvplanError
 from kvplan.files.hub.fetch import TIMEOUT_SECONDS, Endpoint, get, parse_endpoint
 

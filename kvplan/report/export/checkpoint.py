@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from kvplan.engines.checkpoint import FILES, Checkpoint, loaded, path_of
-from kvplan.engines.command import EngineTable
+from kvplan.engines.command import FILES, Checkpoint, EngineTable, loaded, path_of
 from kvplan.errors import KvplanError
 from kvplan.model import Model
 from kvplan.plans.plan import Plan

@@ -5,8 +5,7 @@ from __future__ import annotations
 import posixpath
 import re
 
-from kvplan.engines.checkpoint import Checkpoint, loaded
-from kvplan.engines.command import EngineTable, Image
+from kvplan.engines.command import Checkpoint, EngineTable, Image, loaded
 from kvplan.errors import KvplanError
 from kvplan.model import Model
 from kvplan.plans.plan import Plan

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import shlex
 
-from kvplan.engines.checkpoint import Checkpoint
-from kvplan.engines.command import EngineTable
+from kvplan.engines.command import Checkpoint, EngineTable
 from kvplan.engines.doors import DOORS, door_of
 from kvplan.errors import KvplanError
 from kvplan.files.cards.ollama_names import is_library_name, run_name

@@ -7,8 +7,8 @@ import json
 from collections.abc import Mapping
 from fractions import Fraction
 
+from kvplan.checking import facts_of
 from kvplan.checking.case import Case
-from kvplan.checking.facts import facts_of
 from kvplan.checking.start import REFUSED
 from kvplan.engines.folders import having, part_of
 from kvplan.engines.monitored import Series, name_of
@@ -27,7 +27,7 @@ class Watched:
     """One plan beside its engine's series.
 
     names: the series of its release. selector: ``{model_name="…"}``, or "". figures: of the whole plan
-    (`kvplan.checking.facts`), empty where no pool is known. full: the share of one pool in use at which one
+    (`kvplan.checking`), empty where no pool is known. full: the share of one pool in use at which one
     more request of ``tokens`` does not fit the safe pool; None where the safe pool holds fewer than two.
     """
 

@@ -12,7 +12,7 @@ from concurrent.futures import ThreadPoolExecutor
 from fractions import Fraction
 from typing import Any
 
-from kvplan.engines.observed.live import LiveSample
+from kvplan.engines.observed.page import LiveSample
 from kvplan.errors import KvplanError
 from kvplan.files.servers.metrics import sample
 from kvplan.record import record

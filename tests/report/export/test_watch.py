@@ -18,8 +18,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kvplan.api import load_model
+from kvplan.checking import facts_of
 from kvplan.checking.case import Case
-from kvplan.checking.facts import facts_of
 from kvplan.errors import KvplanError
 from kvplan.plans.plan import Plan, Requirements
 from kvplan.report.export import export
