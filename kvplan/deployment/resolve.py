@@ -87,13 +87,12 @@ def resolve(question: Question) -> Deployment:
     choice, settings = through(model, choice, replace(settings, requests=ceil_div(requests, pools)))
     # A program in front of the engine may leave GPUs out.
     idle = gpus - replicas * gpus_per_replica(settings)
-    typed = _given(question.settings)
+    typed = (*_given(question.settings), *own_settings(choice.engine, question.settings).own)
     return Deployment(model, choice, settings, gpus, replicas, pools, requests, idle, chosen, typed)
 
 
 def _given(settings: Settings) -> tuple[str, ...]:
-    names = (name for name in given_settings(settings) if name not in ("gpus", "own", "spread", "starts"))
-    return (*names, *settings.own)
+    return tuple(name for name in given_settings(settings) if name not in ("gpus", "own", "spread", "starts"))
 
 
 def _length(model: Model, choice: Choice, settings: Settings, others: tuple[int, ...]) -> int | None:
