@@ -11,19 +11,21 @@ The imports stand once more under ``TYPE_CHECKING``, where type checkers and the
 from __future__ import annotations
 
 from importlib import import_module
+from types import ModuleType
 from typing import Any
 
 
 class _Later:
-    """Stands for a module; every name is looked up in it once."""
+    """Stands for a module. Names are looked up in it each time, as they are in a module."""
 
-    def __init__(self, module: str) -> None:
-        self.__module = module
+    def __init__(self, name: str) -> None:
+        self._name = name
+        self._module: ModuleType | None = None
 
     def __getattr__(self, name: str) -> Any:
-        found = getattr(import_module(self.__module), name)
-        setattr(self, name, found)
-        return found
+        if self._module is None:
+            self._module = import_module(self._name)
+        return getattr(self._module, name)
 
 
 def later(package: str, names: str) -> Any:
