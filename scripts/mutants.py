@@ -40,8 +40,8 @@ _POOLS = tuple(
 _FAMILIES = tuple(f"tests/core/test_{name}.py" for name in ("published", "terms", "beside"))
 _COUNTS = ("tests/deployment/test_counts.py", "tests/deployment/test_counts_by_law.py")
 TESTS = {
-    "kvplan.engines.vllm.grouping": _GROUPING,
-    "kvplan.engines.vllm.side_by_side": (
+    "kvplan.engines.vllm.cache_layout.grouping": _GROUPING,
+    "kvplan.engines.vllm.cache_layout.side_by_side": (
         "tests/engines/test_vllm_side_by_side.py",
         *_GROUPING,
         "tests/engines/test_vllm_own.py",

@@ -16,8 +16,7 @@ from hypothesis import strategies as st
 
 import kvplan
 from kvplan.architectures.weights import sources_of
-from kvplan.engines.vllm.architectures import GENERATING
-from kvplan.engines.vllm.decoders import (
+from kvplan.engines.vllm.memory.decoders import (
     BY_FORMULA,
     HIDDEN,
     ONE,
@@ -28,7 +27,8 @@ from kvplan.engines.vllm.decoders import (
     widths_of,
     workspace_bytes,
 )
-from kvplan.engines.vllm.profile_peak import activation_peak
+from kvplan.engines.vllm.memory.profile_peak import activation_peak
+from kvplan.engines.vllm.start.architectures import GENERATING
 from kvplan.files.cards.find import list_cards
 from kvplan.model import Model
 from kvplan.units import GIB

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from kvplan.engines.flags import PLAIN, HostTier
+from kvplan.engines.folders import PLAIN, HostTier
 from kvplan.units import GB
 
 NAMES: dict[str, str] = {

@@ -3,7 +3,7 @@ ContinuousBatchingConfig, which it hands on."""
 
 from __future__ import annotations
 
-from kvplan.engines.flags import PLAIN
+from kvplan.engines.folders import PLAIN
 
 NAMES: dict[str, str] = {
     **{name: name for name in PLAIN},

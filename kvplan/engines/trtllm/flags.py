@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from kvplan.engines.flags import PLAIN
+from kvplan.engines.folders import PLAIN
 
 NAMES: dict[str, str] = {
     "tensor_parallel_size": "tensor_parallel_size",
