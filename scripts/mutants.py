@@ -46,7 +46,7 @@ TESTS = {
         *_GROUPING,
         "tests/engines/test_vllm_own.py",
     ),
-    "kvplan.engines.sglang.pools": _POOLS,
+    "kvplan.engines.sglang.cache_layout.pools": _POOLS,
     "kvplan.deployment.counts": (*_COUNTS, "tests/laws/test_auto_length.py"),
     "kvplan.deployment.held": ("tests/deployment/test_held.py", "tests/deployment/test_fixes.py"),
     "kvplan.deployment.lengths": ("tests/deployment/test_lengths.py", "tests/laws/test_auto_length.py"),

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 else:
     spilling = later("kvplan.engines", "spill")
 
-_PARTS = {"ollama": "llamacpp.ollama", "lmstudio": "llamacpp.lmstudio"}
+_PARTS = {"ollama": "llamacpp.programs.ollama", "lmstudio": "llamacpp.programs.lmstudio"}
 DOORS = tuple(_PARTS)
 """Their names, as ``--engine`` takes them."""
 
