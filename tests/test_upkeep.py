@@ -192,7 +192,7 @@ def test_the_least_coverage_is_written_for_every_room() -> None:
 def test_every_mutant_is_a_change_of_what_runs(module: str) -> None:
     """Python that can be compiled, each unlike the module and unlike the others of its line."""
     found = mutants.mutants(module)
-    assert len(found) >= 9
+    assert len(found) >= 6
     assert len({one.source for one in found}) == len(found)
     spec = importlib.util.find_spec(module)
     assert spec is not None

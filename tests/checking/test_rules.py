@@ -46,6 +46,12 @@ def test_whole_engines(gpus: int, code: list[str]) -> None:
     assert codes(rules.gpus, SMALL + f"gpus: {gpus}\nserve: {{tensor_parallel_size: 2}}\n") == code
 
 
+def test_gpus_left_over_are_counted_where_they_are_said() -> None:
+    (finding,) = found(rules.gpus, SMALL + "gpus: 11\nserve: {tensor_parallel_size: 4}\n")
+    assert finding.message == "11 GPUs do not make up engines of 4: 3 would be idle"
+    assert finding.field == "gpus"
+
+
 @pytest.mark.parametrize(
     ("samples", "seqs", "pools", "passes"),
     [
@@ -59,7 +65,9 @@ def test_every_sample_is_a_sequence(samples: int, seqs: int | None, pools: int, 
         f"workload: {{input_tokens: 100, output_tokens: 10, requests_in_flight: 10, samples: {samples}}}\n"
     )
     facts = {"pools": pools, "max_num_seqs": seqs, "too_long": never, "fits": always}
-    assert codes(rules.mix, text, **facts) == ([] if passes else ["max-num-seqs-too-small"])
+    findings = found(rules.mix, text, **facts)
+    assert [one.code for one in findings] == ([] if passes else ["max-num-seqs-too-small"])
+    assert all((" samples" in one.detail[0]) is (samples > 1) for one in findings)
 
 
 def test_a_mix_that_does_not_fit_says_its_share_to_a_tenth_of_a_percent() -> None:
@@ -89,20 +97,18 @@ def test_a_pool_in_bytes_fits_beside_the_rest(given: int, passes: bool) -> None:
     )
 
 
-@pytest.mark.parametrize(("served", "passes"), [(8192, True), (8191, False)])
 @pytest.mark.parametrize(
-    "asked",
+    ("asked", "field"),
     [
-        "require: {max_model_len: 8192}\n",
-        "require: {requests: 1, tokens: 8192}\n",
-        "workload: {input_tokens: 8000, output_tokens: 192}\n",
+        ("require: {max_model_len: 8192}\n", "require.max_model_len"),
+        ("require: {requests: 1, tokens: 8192}\n", "require.tokens"),
+        ("workload: {input_tokens: 8000, output_tokens: 192}\n", "workload.input_tokens"),
     ],
-    ids=["length", "request", "workload"],
 )
-def test_what_is_asked_for_is_served(asked: str, served: int, passes: bool) -> None:
-    assert codes(rules.length, SMALL + asked, max_model_len=served) == (
-        [] if passes else ["max-model-len-too-short"]
-    )
+def test_what_is_asked_for_is_served(asked: str, field: str) -> None:
+    assert codes(rules.length, SMALL + asked, max_model_len=8192) == []
+    (finding,) = found(rules.length, SMALL + asked, max_model_len=8191)
+    assert (finding.code, finding.field) == ("max-model-len-too-short", field)
 
 
 REQUIRED = SMALL + "require: {requests: 5, tokens: 4096}\n"
@@ -156,6 +162,9 @@ def test_room_for_prompts() -> None:
     assert codes(rules.room, text, result=on, memory=10 * GIB - 1) == ["prefix-cache-too-large"]
     assert codes(rules.room, text, result=off) == ["prefix-caching-off"]
     assert codes(rules.room, text, result=SimpleNamespace(settings={})) == []
+    assert codes(rules.room, SMALL, result=off, memory=0) == []
+    assert codes(rules.room, text, result=None, memory=0) == []
+    assert codes(rules.room, text, result=off, memory=None) == []
 
 
 @pytest.mark.parametrize(

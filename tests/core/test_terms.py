@@ -242,3 +242,39 @@ def test_ranks_share_the_state_of_rwkv_and_each_keeps_the_newest_token(part: Par
     shift, state = part.terms(Storage())
     assert shift.on_rank(8) == shift
     assert state.on_rank(8).entry_bytes * 8 == state.entry_bytes
+
+
+def test_a_window_over_what_another_term_holds_ends_where_both_are_full() -> None:
+    term = Term("v", (Factor("width", 4),), BFLOAT16, keep_last=8, skip_last=3)
+    assert [term.entries(tokens) for tokens in (2, 3, 10, 11, 12)] == [0, 0, 7, 8, 8]
+    assert [term.growth_at(tokens) for tokens in (2, 3, 10, 11)] == [0, 8, 8, 0]
+
+
+def test_without_an_encoder_s_tokens_none_are_held() -> None:
+    (k, _) = CrossAttention(20, 64).terms(Storage())
+    assert (k.entries(100), k.bytes_at(100), k.bytes_at(100, 7)) == (0, 0, 7 * 20 * 64 * 2)
+
+
+def test_the_token_in_flight_is_not_kept_and_a_window_of_it_alone_keeps_nothing() -> None:
+    less = Storage(window_less=1)
+    for part in (SlidingWindow(8, 128, 1024), ChunkedAttention(8, 128, 1024)):
+        assert held(part, less, 5000) == 1023 * 4096
+    assert held(SlidingWindow(8, 128, 1), less, 5000) == 0
+
+
+def test_pooled_keys_leave_out_gate_and_flag() -> None:
+    """GLM-5.3-Flash: a key of 128, its gate, and a flag."""
+    assert SparseIndexer(257, kpool=4).pooled_width == 128
+    assert SparseIndexer(257, kpool=2).pooled_width == 128
+    assert SparseIndexer(128).pooled_width == 128
+
+
+def test_what_a_config_does_not_have_is_not_there() -> None:
+    """Nothing is shared, pooled, grouped or positioned unless the part says so."""
+    key, latent = SparseIndexer(128), MultiHeadLatentAttention(512, 64)
+    assert library_terms(SharedKv(), Storage()) == library_terms(NoCache(), Storage()) == ()
+    assert library_terms(key, Storage()) == key.terms(Storage())
+    assert key == SparseIndexer(128, float32_key=False, position_rows=0, kpool=1, group=1, axes=0)
+    assert latent == MultiHeadLatentAttention(512, 64, 0, 0, 0)
+    assert SharedKv() == SharedKv(0, 0)
+    assert CompressedAttention(512, 128) == CompressedAttention(512, 128, None, overlapping=False)
