@@ -200,7 +200,7 @@ browser: site
 	KVPLAN_CHROMIUM=$(CHROMIUM) $(BIN)/python -m pytest -m browser tests $(PYTEST_ARGS)
 
 golden: $(VENV)/.test
-	$(BIN)/python -m pytest tests/cli --update-golden
+	$(BIN)/python -m pytest tests/cli tests/report tests/budget/test_decoders.py --update-golden
 
 clean:
 	rm -rf $(VENV) .venv-vllm .venv-sglang .venv-llamacpp .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache dist build site web/node_modules
