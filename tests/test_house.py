@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -19,6 +20,16 @@ ROOT = Path(__file__).resolve().parents[1]
 def test_import_contracts() -> None:
     linter = pytest.importorskip("importlinter.cli", reason="import-linter is not installed")
     assert linter.lint_imports(config_filename=str(ROOT / "pyproject.toml"), no_cache=True) == 0
+
+
+def test_every_module_of_the_package_stands_in_the_layers() -> None:
+    """A module that no layer names may import whatever it likes, unseen."""
+    contracts = (ROOT / "pyproject.toml").read_text(encoding="utf-8").partition("\nlayers = [")[2]
+    named = set(re.findall(r"kvplan\.(\w+)", contracts.partition("\n]")[0]))
+    package = ROOT / "kvplan"
+    rooms = {file.parent.name for file in package.glob("*/__init__.py")}
+    modules = {file.stem for file in package.glob("*.py")} - {"__init__"}
+    assert named == rooms | modules
 
 
 def test_importing_the_library_is_light() -> None:
