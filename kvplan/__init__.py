@@ -10,6 +10,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from kvplan.errors import KvplanError
+from kvplan.later import later
+from kvplan.shown import draw_with
 from kvplan.units import parse_bytes
 from kvplan.version import __version__
 
@@ -28,8 +30,13 @@ if TYPE_CHECKING:
     from kvplan.planning.results import PlanResult
     from kvplan.plans.findings import CheckedPlan, CheckReport, Finding
     from kvplan.plans.plan import Plan
+    from kvplan.report import answers as _answers
     from kvplan.results import Pool, Refusal, SizeResult
     from kvplan.simulation.results import SimulationResult
+else:
+    _answers = later("kvplan.report", "answers")
+
+draw_with(_answers)  # the screens are read when an answer is first printed
 
 # Loaded on first use, so that `import kvplan` costs next to nothing.
 _WHERE = {

@@ -2,27 +2,42 @@
 
 from __future__ import annotations
 
-from importlib import import_module
-from typing import Any
+from typing import Protocol
+
+
+class Screens(Protocol):
+    """What draws answers."""
+
+    def as_text(self, answer: object) -> str: ...
+
+    def as_html(self, answer: object) -> str: ...
+
+
+class _Printer(Protocol):
+    def text(self, text: str) -> None: ...
 
 
 class Shown:
-    """A base of answers. The screens stand above everything that computes, so they are looked up by name, and
-    only when one is asked for."""
+    """A base of answers. What draws them stands above everything that computes and says so by `draw_with`."""
 
     __slots__ = ()
 
     def __str__(self) -> str:
-        return str(_screens().as_text(self))
+        return _screens.as_text(self)
 
-    def _repr_pretty_(self, printer: Any, cycle: bool) -> None:
-        """What a terminal of IPython shows."""
+    def _repr_pretty_(self, printer: _Printer, cycle: bool) -> None:
+        """For a terminal of IPython."""
         printer.text(str(self))
 
     def _repr_html_(self) -> str:
-        """What a notebook shows."""
-        return str(_screens().as_html(self))
+        """For a notebook."""
+        return _screens.as_html(self)
 
 
-def _screens() -> Any:
-    return import_module("kvplan.report.answers")
+_screens: Screens
+
+
+def draw_with(screens: Screens) -> None:
+    """Answers are drawn by these from now on."""
+    global _screens  # noqa: PLW0603 - one process has one way to draw
+    _screens = screens

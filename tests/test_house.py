@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -36,6 +37,16 @@ def test_every_part_that_is_asked_for_by_name_exists() -> None:
     assert {"capacity_model", "log", "tensors"} <= named
     parts = {name for name in named if isinstance(name, str) and name not in ("audio", "lm_head")}
     assert [name for name in sorted(parts) if not any(part_of(engine, name) for engine in FOLDERS)] == []
+
+
+def test_every_module_of_the_package_stands_in_the_layers() -> None:
+    """A module that no layer names may import whatever it likes, unseen."""
+    contracts = (ROOT / "pyproject.toml").read_text(encoding="utf-8").partition("\nlayers = [")[2]
+    named = set(re.findall(r"kvplan\.(\w+)", contracts.partition("\n]")[0]))
+    package = ROOT / "kvplan"
+    rooms = {file.parent.name for file in package.glob("*/__init__.py")}
+    modules = {file.stem for file in package.glob("*.py")} - {"__init__"}
+    assert named == rooms | modules
 
 
 def test_importing_the_library_is_light() -> None:
