@@ -51,16 +51,16 @@ def scratch(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def run(command: str, where: Path) -> str:
-    """One line of the guide, with this Python and the copy's modules."""
+def run(command: str, where: Path, code: int = 0) -> str:
+    """One line of the guide, with this Python and the copy's modules: what it prints, or its error."""
     words = command.replace("SLUG", "zephyria-1b").split()
     head = [sys.executable] if words[0] == "python" else [sys.executable, "-m", "kvplan"]
     environment = {**os.environ, "PYTHONPATH": str(where), "KVPLAN_CONFIG": ""}
     done = subprocess.run(
         [*head, *words[1:]], cwd=where, env=environment, capture_output=True, text=True, check=False
     )
-    assert done.returncode == 0, (command, done.stdout, done.stderr)
-    return done.stdout
+    assert done.returncode == code, (command, done.stdout, done.stderr)
+    return done.stdout or done.stderr
 
 
 def test_the_guide_works_as_written(scratch: Path) -> None:
@@ -99,13 +99,22 @@ def test_a_gpu_is_a_copy_with_another_name(scratch: Path) -> None:
     part = GUIDE.partition("## Add a GPU")[2].partition("\n## ")[0]
     spec = (scratch / "gpu_specs" / "l4-24gb.yaml").read_text(encoding="utf-8")
     ours = spec.replace("l4-24gb", "l44-24gb").replace("NVIDIA L4", "NVIDIA L44")
-    ours = re.sub(r"^aliases: .*$", "aliases: [l44]", ours, flags=re.MULTILINE)
     ours = re.sub(r"^default_for: .*$", "default_for: []", ours, flags=re.MULTILINE)
     (scratch / "gpu_specs" / "l44-24gb.yaml").write_text(ours, encoding="utf-8")
     commands = re.findall(r"`((?:python|kvplan) [^`]*)`", " ".join(part.split()))
     assert len(commands) == 2
-    said = [run(command.replace("gpus SLUG", "gpus l44"), scratch) for command in commands]
-    assert said[-1].startswith("NVIDIA L44   l44-24gb")
+    renew, show = (command.replace("gpus SLUG", "gpus l44") for command in commands)
+    unknown = run(show, scratch, 2)
+    assert renew in unknown
+    assert "did you mean" not in unknown
+    taken = ours.replace("default_for: []", "aliases: [h100]")
+    (scratch / "gpu_specs" / "l44-24gb.yaml").write_text(taken, encoding="utf-8")
+    clash = run(renew, scratch, 2)
+    assert clash.startswith("error[duplicate-gpu-key]: `h100` means both")
+    assert "help:" in clash
+    (scratch / "gpu_specs" / "l44-24gb.yaml").write_text(ours, encoding="utf-8")
+    run(renew, scratch)
+    assert run(show, scratch).startswith("NVIDIA L44   l44-24gb")
 
 
 def test_an_engine_is_one_file_and_a_line(scratch: Path) -> None:
@@ -134,15 +143,15 @@ def test_an_engine_is_one_file_and_a_line(scratch: Path) -> None:
 
 
 def test_an_index_that_is_behind_names_the_command(scratch: Path) -> None:
-    for command in COMMANDS[2:3]:
-        run(command, scratch)
-    environment = {**os.environ, "PYTHONPATH": str(scratch), "KVPLAN_CONFIG": ""}
-    done = subprocess.run(
-        [sys.executable, "-m", "kvplan", "cards", "lint"],
-        cwd=scratch, env=environment, capture_output=True, text=True, check=False,
-    )  # fmt: skip
-    assert done.returncode == 1
-    assert "python -m scripts.make_cards --index" in " ".join(done.stdout.split())
+    new, renew, lint, found = COMMANDS[2:]
+    run(new, scratch)
+    assert renew in " ".join(run(lint, scratch, 1).split())
+    unknown = run(found, scratch, 2)
+    assert renew in unknown
+    assert "did you mean" not in unknown
+    card = (scratch / "model_cards" / "zephyria-1b.yaml").read_text(encoding="utf-8")
+    (scratch / "model_cards" / "zephyria-2b.yaml").write_text(card, encoding="utf-8")
+    assert run(renew, scratch, 2).startswith("error[duplicate-model-name]")
 
 
 @pytest.mark.parametrize("word", ["retention", "mamba3", "hyper_attention"])
