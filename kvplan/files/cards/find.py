@@ -18,7 +18,7 @@ from kvplan.files.cards.card import Card, Expectation, Source, Weights
 from kvplan.files.cards.file import card_from_located, card_of
 from kvplan.files.cards.index import CardSummary, Target, build_index
 from kvplan.files.cards.ollama_names import HEADS, OLLAMA, near_library_name
-from kvplan.files.datafiles import data_dir
+from kvplan.files.datafiles import behind, data_dir
 from kvplan.files.yaml.strict import load_yaml, load_yaml_file
 from kvplan.later import later
 from kvplan.model import Model
@@ -288,7 +288,9 @@ def _unknown(name: str) -> KvplanError:
     key = card_index.key_of(name)
     near = near_library_name(key) if ":" in key and "/" not in key else None
     near = near or guesses.near_card(key, list_names())
-    helps = [f"did you mean {near}?"] if near else []
+    shipped = card_index.shipped_index()["cards"]
+    helps = behind(card_index.FOLDER, shipped, "python -m scripts.make_cards --index")
+    helps = helps or ([f"did you mean {near}?"] if near else [])
     helps.append("a model without a card can be given as the path of its config.json, or as hf:org/name")
     family = re.match(r"[a-z]+", card_index.key_of(name).rpartition("/")[2], re.ASCII)
     known = family is not None and any(family[0] in one for one in list_names())

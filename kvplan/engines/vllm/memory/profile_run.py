@@ -26,85 +26,110 @@ class Reserved(NamedTuple):
 
 @record()
 class Coefficients:
-    """Named constants in force in one release, under one runner, on one kind of board. ``_milli``: in
-    thousandths; margins are half-widths of intervals, ``_low`` and ``_high`` where they differ.
+    """Named constants in force in one release, under one runner, on one kind of board.
 
-    own_copies_milli: (model type, hidden states) of what no line describes. logit_millibytes: the sampler's
-    peak for one logit; logit_unfused_millibytes: where FlashInfer does not sample. sampled_copies: hidden
-    states of what is sampled, beside it. kernel_always, kernel_alone: Triton's kernel samples, in every start
-    or where FlashInfer is not there. rejection_millibytes: of one logit where drafts are rejected in the run.
-    states_counted: what the sampler keeps is taken off; embeds_always,
-    embeds_of_images, first_table: so are buffers of the inputs, see `input_buffers`. hidden_copies_milli:
-    hidden states alive at the forward pass's peak, by the formula. traced_rest: bytes that start-ups show
-    beyond a traced pass. draft_copies_milli: hidden states of a draft that reads them. workspace_milli: of
-    the experts' workspace; workspace_kept: it stays while the sampler runs. multimodal_copies_milli:
-    embeddings of the encoder cache, in hidden states. experts_margin_milli, encoder_margin_milli: of the
-    workspace, of the encoder's outputs. compile_copies_milli: hidden states beside a rank's share of the
-    embedding while Inductor benchmarks combined kernels; negative: it does not. compile_embeds: bytes at most
-    where the compiled part takes embeddings, not tokens; compile_states: and linear attention tunes its
-    kernels, compile_states_likely of them in the middle. compile_kept: what the allocator keeps of the
-    table's copy counts (`kept_copy`). one_low, one_high, several_low, several_high: margins of one rank, of
-    several. non_torch_by_ranks: (ranks, bytes) of context, NCCL and all-reduce buffers; the largest entry not
-    above the rank count counts. fusion:
-    FlashInfer's all-reduce workspace is beside them; fusion_stages: beside pipelines and data parallelism
-    too. non_torch_pipeline: bytes where only a pipeline divides the model. multiprocessor_bytes: for each
-    multiprocessor beyond an H100's 132, or less. graph_layer_bytes: one CUDA graph of one layer, 0 where the
-    estimate is; graph_latent_layer_bytes: of latent attention, 0: as any other; graph_indexed_layer_bytes: of
-    latents with index keys, 0: as other latents; graph_split_layer_bytes:
-    under FlashAttention 3, whose partial sums are beside it then; 0: as any other; graph_ranks_milli: of four
-    ranks or more; draft_graph_bytes: one graph of a draft, 0 where they are not estimated; graphs_wide,
-    graphs_by_request, graphs_apart: of the sizes, see `captured`. graph_low_milli: the margin downwards of
-    multimodal models, whose starts print from a quarter of what others do for a layer.
+    A default is the coefficient's zero, with which its term is as if it were not there: what a release's rows
+    do not say has it, and a coefficient is born here, before the file knows it. ``_milli``: in thousandths.
     """
 
-    calibrated: bool
-    own_copies_milli: tuple[tuple[str, int], ...]
-    logit_millibytes: int
-    logit_unfused_millibytes: int
-    sampled_copies: int
-    kernel_always: bool
-    kernel_alone: bool
-    rejection_millibytes: int
-    hidden_copies_milli: int
-    traced_rest: int
-    draft_copies_milli: int
-    workspace_milli: int
-    workspace_kept: bool
-    multimodal_copies_milli: int
-    states_counted: bool
-    embeds_always: bool
-    embeds_of_images: bool
-    first_table: bool
-    activation_margin: int
-    activation_margin_milli: int
-    experts_margin_milli: int
-    encoder_margin_milli: int
-    compile_copies_milli: int
-    compile_embeds: int
-    compile_states: int
-    compile_states_likely: int
-    compile_kept: bool
-    non_torch_by_ranks: tuple[tuple[int, int], ...]
-    non_torch_pipeline: int
-    multiprocessor_bytes: int
-    one_low: int
-    one_high: int
-    several_low: int
-    several_high: int
-    fusion: bool
-    fusion_stages: bool
-    graph_layer_bytes: int
-    graph_latent_layer_bytes: int
-    graph_indexed_layer_bytes: int
-    graph_split_layer_bytes: int
-    graph_ranks_milli: int
-    draft_graph_bytes: int
-    graph_margin: int
-    graph_margin_milli: int
-    graph_low_milli: int
-    graphs_wide: bool
-    graphs_by_request: bool
-    graphs_apart: bool
+    calibrated: bool = False
+    """Start-ups of the release were read; else the intervals are wide."""
+    own_copies_milli: tuple[tuple[str, int], ...] = ()
+    """(model type, hidden states) of what no line describes."""
+    logit_millibytes: int = 0
+    """The sampler's peak for one logit."""
+    logit_unfused_millibytes: int = 0
+    """The same where FlashInfer does not sample."""
+    sampled_copies: int = 0
+    """Hidden states of what is sampled, beside the logits."""
+    kernel_always: bool = False
+    """Triton's kernel samples in every start."""
+    kernel_alone: bool = False
+    """Triton's kernel samples where FlashInfer is not there."""
+    rejection_millibytes: int = 0
+    """Of one logit where drafts are rejected in the profile run."""
+    hidden_copies_milli: int = 0
+    """Hidden states alive at the forward pass's peak, by the formula."""
+    traced_rest: int = 0
+    """Bytes that start-ups show beyond a traced pass."""
+    draft_copies_milli: int = 0
+    """Hidden states of a draft that reads them."""
+    workspace_milli: int = 1000
+    """Share of the experts' workspace that is there."""
+    workspace_kept: bool = False
+    """The experts' workspace stays while the sampler runs."""
+    multimodal_copies_milli: int = 0
+    """Embeddings of the encoder cache, in hidden states."""
+    states_counted: bool = False
+    """What the sampler keeps is taken off."""
+    embeds_always: bool = False
+    """The buffer of input embeddings is taken off, see `input_buffers`."""
+    embeds_of_images: bool = False
+    """The same for multimodal models alone."""
+    first_table: bool = False
+    """The first block table is taken off."""
+    activation_margin: int = 0
+    """Half-width of the activation's interval, in bytes."""
+    activation_margin_milli: int = 0
+    """The same, of the activation."""
+    experts_margin_milli: int = 0
+    """The same, of the experts' workspace."""
+    encoder_margin_milli: int = 0
+    """The same, of the encoder's outputs."""
+    compile_copies_milli: int = -1
+    """Hidden states beside a rank's share of the embedding while Inductor benchmarks combined kernels;
+    -1: it does not."""
+    compile_embeds: int = 0
+    """Bytes at most where the compiled part takes embeddings, not tokens."""
+    compile_states: int = 0
+    """Bytes at most where linear attention tunes its kernels."""
+    compile_states_likely: int = 0
+    """Those in the middle."""
+    compile_kept: bool = False
+    """What the allocator keeps of the table's copy counts, see `kept_copy`."""
+    non_torch_by_ranks: tuple[tuple[int, int], ...] = ((1, 0),)
+    """(ranks, bytes) of context, NCCL and all-reduce buffers; the largest entry not above the rank count
+    counts."""
+    non_torch_pipeline: int = 0
+    """Those bytes where only a pipeline divides the model."""
+    multiprocessor_bytes: int = 0
+    """For each multiprocessor beyond an H100's 132, or less."""
+    one_low: int = 0
+    """Margin of one rank downwards, in bytes."""
+    one_high: int = 0
+    """The same upwards."""
+    several_low: int = 0
+    """Margin of several ranks downwards, in bytes."""
+    several_high: int = 0
+    """The same upwards."""
+    fusion: bool = False
+    """FlashInfer's all-reduce workspace is beside the buffers."""
+    fusion_stages: bool = False
+    """Beside pipelines and data parallelism too."""
+    graph_layer_bytes: int = 0
+    """One CUDA graph of one layer; 0 where graphs are not estimated."""
+    graph_latent_layer_bytes: int = 0
+    """The same of latent attention; 0: as any other."""
+    graph_indexed_layer_bytes: int = 0
+    """The same of latents with index keys; 0: as other latents."""
+    graph_split_layer_bytes: int = 0
+    """The same under FlashAttention 3, whose partial sums are beside it then; 0: as any other."""
+    graph_ranks_milli: int = 1000
+    """What four ranks or more take of it."""
+    draft_graph_bytes: int = 0
+    """One graph of a draft; 0 where they are not estimated."""
+    graph_margin: int = 0
+    """Half-width of the graphs' interval, in bytes."""
+    graph_margin_milli: int = 0
+    """The same, of the graphs."""
+    graph_low_milli: int = 0
+    """The same downwards for multimodal models, whose starts print from a quarter of what others do."""
+    graphs_wide: bool = False
+    """Of the sizes, see `captured`."""
+    graphs_by_request: bool = False
+    """Of the sizes, see `captured`."""
+    graphs_apart: bool = False
+    """Of the sizes, see `captured`."""
 
 
 @record()
