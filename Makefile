@@ -124,7 +124,7 @@ SGLANG_IMPORTS := torch==2.13.0 transformers==5.19.0 compressed-tensors==0.18.0 
 
 sglang: .venv-sglang/.ready
 	.venv-sglang/bin/python -m pytest -m sglang tests/engines \
-		tests/simulate/test_sglang_scheduler.py $(PYTEST_ARGS)
+		tests/simulation/test_sglang_scheduler.py $(PYTEST_ARGS)
 
 # Fetches the release's wheel, asks its planner beside 0.32's environment, prints what differs and where its rule is.
 RELEASE ?=
