@@ -20,6 +20,7 @@ from kvplan.plans.findings import CheckedPlan, Fact, Finding, Severity
 from kvplan.plans.plan import SAFE, Plan
 from kvplan.plans.question import tokens_of
 from kvplan.record import replace
+from kvplan.wings import wing
 
 NO_RECEIPTS: Receipts = {}
 
@@ -76,9 +77,8 @@ def _simulated(plan: Plan, model: Model) -> list[Finding]:
     """What a simulation finds, where the plan asks for one: loaded only then."""
     if not plan.require.simulated:
         return []
-    from kvplan.checking.simulated import simulated
-
-    return simulated(plan, model)
+    found: list[Finding] = wing("simulation.requirements").simulated(plan, model)
+    return found
 
 
 def _unchecked(plan: Plan) -> list[Finding]:

@@ -49,7 +49,7 @@ def run(words: list[str], given: Given) -> Answer:
     asked = _asked(words[0], plan, given)
     generated = values.pop("generate", None)
     if generated is not None:
-        from kvplan.simulation import generate
+        from kvplan.simulation.load import generate
 
         values["trace"] = generate.generated(generate.asked_of(str(generated)))
     calibration = values.pop("calibrate", None)
@@ -164,7 +164,7 @@ def _asked(name: str, plan: Plan | None, given: Given) -> dict[str, Any]:
 
 def policies_of(text: str) -> tuple[str, ...]:
     """``lru,belady`` as names. Raises KvplanError(bad-eviction)."""
-    from kvplan.simulate.evict import check_policy
+    from kvplan.simulation.cache_only.evict import check_policy
 
     names = tuple(dict.fromkeys(name.strip().lower() for name in text.split(",")))
     for name in names:
@@ -174,7 +174,7 @@ def policies_of(text: str) -> tuple[str, ...]:
 
 def _hits(values: dict[str, Any], evict: tuple[str, ...], json: bool) -> Answer:
     from kvplan.report.hits import flat_screen, hits_screen
-    from kvplan.simulation.hits import flat_rates, hit_rates
+    from kvplan.simulation.cache_only.hits import flat_rates, hit_rates
 
     load = load_of(values.get("trace"), None, **{name: values[name] for name in _LOAD if name in values})
     sizes: list[int | None] = [parse_tokens(word) for word in str(values["hit_rates"]).split(",")]

@@ -12,9 +12,9 @@ from kvplan.engines.traits import traits_of
 from kvplan.errors import CannotRunHere, KvplanError
 from kvplan.gpu import Gpu
 from kvplan.model import Model
+from kvplan.proof.validate.probe import Hardware
+from kvplan.proof.validate.target import Target, bare_plan, target_of
 from kvplan.settings import LONGEST, MEDIA
-from kvplan.validate.probe import Hardware
-from kvplan.validate.target import Target, bare_plan, target_of
 
 _OF_A_RUN = ("kv_cache_memory", "tokens", "encoder_tokens", "requests", "max_model_len")
 """Settings that may be given beside a plan: how it is run, not what it is."""

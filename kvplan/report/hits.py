@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from kvplan.report.layout import BLANK, Piece, Screen, Span, shorten, table, wrapped
 from kvplan.report.simulate import NAME
-from kvplan.simulation.hits import TTL_SHARE, FlatRate, HitRate
+from kvplan.simulation.cache_only.hits import TTL_SHARE, FlatRate, HitRate
 
 
 def hits_screen(rates: Sequence[HitRate], *, trace: str, wide: int, requests: int) -> Screen:

@@ -32,7 +32,7 @@ def simulation_page(result: SimulationResult, *, where: str) -> str:
 def rules_of(result: SimulationResult) -> str:
     """Whose scheduler, and where it stands."""
     known = "read, not asked" if traits_of(result.engine).scheduler_unasked else "step by step"
-    return f"{title_of(result.engine)} {result.release}'s scheduler, {known} (kvplan/simulate/)"
+    return f"{title_of(result.engine)} {result.release}'s scheduler, {known} (kvplan/simulation/)"
 
 
 def simulation_sections(result: SimulationResult) -> Iterator[Section]:

@@ -7,10 +7,10 @@ from collections.abc import Sequence
 from kvplan.engines.folders import title_of
 from kvplan.plans.findings import Severity
 from kvplan.plans.receipt import CONFIRMED, HOLDS, REHEARSAL, REPORTED, STOPPED, Figure, Receipt
+from kvplan.proof.validate.session import Outcome
 from kvplan.report.layout import BLANK, Screen, Span, line, table, wrapped
 from kvplan.report.validate import one_blank
 from kvplan.report.words import command, count
-from kvplan.validate.session import Outcome
 
 MOST_ROWS = 9
 _ALIGN = "lrrrl"

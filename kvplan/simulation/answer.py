@@ -8,17 +8,17 @@ from fractions import Fraction
 from kvplan.deployment.counts import kv_dtypes_to_compare
 from kvplan.errors import KvplanError
 from kvplan.record import replace
-from kvplan.simulate.timeline import AnyEngine
-from kvplan.simulation.closed import ClosedDealt
-from kvplan.simulation.disaggregated import Disaggregated
-from kvplan.simulation.fleet import PREFIX_HASH, ROUND_ROBIN, Dealt
-from kvplan.simulation.hits import most_hits
-from kvplan.simulation.load import Load
-from kvplan.simulation.offloading import asked_offload, offload_of
+from kvplan.simulation.cache_only.hits import most_hits
+from kvplan.simulation.fleet.closed import ClosedDealt
+from kvplan.simulation.fleet.disaggregated import Disaggregated
+from kvplan.simulation.fleet.run import PREFIX_HASH, ROUND_ROBIN, Dealt
+from kvplan.simulation.load.load import Load
+from kvplan.simulation.offload_tiers import asked_offload, offload_of
 from kvplan.simulation.outcome import Outcome, Target, percentile
 from kvplan.simulation.results import Help, ReplicasNeeded, SimulationResult
 from kvplan.simulation.search import alone, on_replicas, replicas_needed, sustainable
 from kvplan.simulation.served import ESTIMATE, LIKELY, Served, serve
+from kvplan.simulation.time.timeline import AnyEngine
 from kvplan.units import GIB, SECOND
 
 AUTO = 0

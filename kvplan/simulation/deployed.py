@@ -11,9 +11,9 @@ from kvplan.files.traces.arrivals import read_arrivals
 from kvplan.model import Model
 from kvplan.plans.plan import SAFE, Plan
 from kvplan.plans.question import start_of
-from kvplan.simulation.disaggregated import AskedSplit
-from kvplan.simulation.load import Load
-from kvplan.simulation.offloading import AskedOffload, asked_offload
+from kvplan.simulation.fleet.disaggregated import AskedSplit
+from kvplan.simulation.load.load import Load
+from kvplan.simulation.offload_tiers import AskedOffload, asked_offload
 from kvplan.simulation.outcome import Target
 from kvplan.simulation.served import Served, Speeds, serve
 from kvplan.units import SECOND

@@ -6,11 +6,11 @@ from bisect import bisect_right
 from collections.abc import Sequence
 from math import ceil
 
+from kvplan.plans.arrival import Arrival
 from kvplan.record import record
-from kvplan.simulate.names import Arrival
-from kvplan.simulate.offload.settings import Offload
-from kvplan.simulate.results import Answer
-from kvplan.simulate.timeline import AnyEngine
+from kvplan.simulation.time.results import Answer
+from kvplan.simulation.time.timeline import AnyEngine
+from kvplan.simulation.vllm.offload.settings import Offload
 from kvplan.units import SECOND
 
 TENTHS = 10

@@ -8,7 +8,7 @@ from typing import Annotated, Any
 from kvplan.record import dumped, field, record
 from kvplan.results import SCHEMA_VERSION
 from kvplan.shown import Shown
-from kvplan.simulation.disaggregated import Split
+from kvplan.simulation.fleet.disaggregated import Split
 from kvplan.simulation.outcome import Outcome, Target, means, percentile
 from kvplan.units import SECOND
 

@@ -15,17 +15,17 @@ from kvplan.errors import EXIT_NO, KvplanError, RefusedError
 from kvplan.files.speed import speed_inputs
 from kvplan.model import Model
 from kvplan.planning.speed import deployment_of, speed_profile
-from kvplan.planning.speed.clock import SpeedClock
 from kvplan.planning.speed.estimate import spread
 from kvplan.planning.speed.profile import SpeedProfile
 from kvplan.record import record, replace
 from kvplan.results import SizeResult
 from kvplan.settings import Settings
-from kvplan.simulate.asked import Facts, engine_from, known_releases
-from kvplan.simulate.clock import Clock
-from kvplan.simulate.timeline import AnyEngine
-from kvplan.simulation.disaggregated import AskedSplit, Split, split_of
-from kvplan.simulation.offloading import AskedOffload, offload_of
+from kvplan.simulation.fleet.disaggregated import AskedSplit, Split, split_of
+from kvplan.simulation.offload_tiers import AskedOffload, offload_of
+from kvplan.simulation.schedulers import Facts, engine_from, known_releases
+from kvplan.simulation.time.clock import Clock
+from kvplan.simulation.time.speed_clock import SpeedClock
+from kvplan.simulation.time.timeline import AnyEngine
 from kvplan.units import SECOND
 
 LIKELY, SAFE = "likely", "safe"

@@ -8,10 +8,10 @@ from kvplan.cli.simulate import run
 from kvplan.errors import KvplanError
 from kvplan.report.hits import flat_screen
 from kvplan.report.layout import plain
-from kvplan.simulate.evict import KNOWN
-from kvplan.simulation.generate import Asked, generated
-from kvplan.simulation.hits import flat_rates, hit_rates
-from kvplan.simulation.load import Load
+from kvplan.simulation.cache_only.evict import KNOWN
+from kvplan.simulation.cache_only.hits import flat_rates, hit_rates
+from kvplan.simulation.load.generate import Asked, generated
+from kvplan.simulation.load.load import Load
 
 LOAD = generated(Asked(requests=120, rate=2.0, input=600, output=40, prefix=320, turns=3, think=9.0))
 

@@ -1,4 +1,4 @@
-"""What SGLang's scheduler is set to: one pool, prompts before answers (`kvplan.simulate.sglang`)."""
+"""What SGLang's scheduler is set to: one pool, prompts before answers (`kvplan.simulation.sglang`)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What TensorRT-LLM's scheduler is set to: one pool of blocks (`kvplan.simulate.trtllm`).
+"""What TensorRT-LLM's scheduler is set to: one pool of blocks (`kvplan.simulation.trtllm`).
 
 NVIDIA/TensorRT-LLM 1.2 tensorrt_llm/llmapi/llm_args.py (SchedulerConfig, KvCacheConfig,
 enable_chunked_prefill, disable_overlap_scheduler).
