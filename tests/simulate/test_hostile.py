@@ -9,6 +9,7 @@ import pytest
 
 from kvplan.errors import KvplanError
 from kvplan.simulate import Arrival, Engine, Group, StepTime, Trace, simulate
+from tests.laws.sampling import for_each
 
 NOT_A_NUMBER: Any = float("nan")
 TINY: dict[str, Any] = {"blocks": 10, "batch": 64, "sequences": 4}
@@ -64,7 +65,7 @@ def test_engines_that_do_not_start() -> None:
         simulate(Trace([Arrival(0, 5, 5, [1])], 0), Engine(**TINY), StepTime())
 
 
-@pytest.mark.parametrize("seed", range(150))
+@for_each("seed", range(150))
 def test_any_trace_ends_or_is_refused(seed: int) -> None:
     chance = random.Random(seed)
     rows = []
