@@ -21,9 +21,7 @@ def test_a_sample_has_every_kind_and_make_laws_has_all(monkeypatch: pytest.Monke
 def test_every_value_that_fails_is_said() -> None:
     tried = []
 
-    @for_each(
-        ("number", "word"), [(1, "x"), (2, "y"), (3, "z"), (4, "w")], ids=["one", "two", "three", "four"]
-    )
+    @for_each(("number", "word"), [(1, "x"), (2, "y"), (3, "z"), (4, "w")], ids=["1st", "2nd", "3rd", "4th"])
     def look_up(number: int, word: str) -> None:
         tried.append(word)
         if number == 1:
@@ -35,6 +33,6 @@ def test_every_value_that_fails_is_said() -> None:
     assert tried == ["x", "y", "z", "w"]
     said = str(caught.value)
     assert said.startswith("2 of 4:")
-    assert "two: 2 is not 3" in said
-    assert "four: 4 is not 3" in said
-    assert "three" not in said
+    assert "2nd: 2 is not 3" in said
+    assert "4th: 4 is not 3" in said
+    assert "3rd" not in said
