@@ -36,6 +36,7 @@ from kvplan.model import Model
 from kvplan.units import GIB
 from kvplan.weights.ranks import Parallel
 from tests.budget.test_formula import KNOWN, LOAD, SMALL
+from tests.laws.sampling import for_each
 
 PEAKS = Path(__file__).parent / "decoder_peaks.json"
 RANKS = (1, 2, 4, 8)
@@ -74,7 +75,7 @@ def test_dense_models_take_gate_up_their_product_and_three_hidden_states(slug: s
     assert f"{peak(model) / GIB:.3f}" == printed
 
 
-@pytest.mark.parametrize("slug", CARDS)
+@for_each("slug", CARDS)
 def test_more_ranks_never_take_more_and_more_tokens_never_less(slug: str) -> None:
     model = kvplan.load_model(slug)
     found = [peak(model, tp) for tp in RANKS[1:]]

@@ -22,6 +22,7 @@ from kvplan.own_options import OwnOptions
 from kvplan.results import Budget, BudgetLine, SizeResult
 from kvplan.settings import Serving
 from kvplan.units import GIB
+from tests.laws.sampling import for_each
 
 LINE = "encoder profile run"
 QWEN = "Qwen2_5_VLForConditionalGeneration"
@@ -108,8 +109,8 @@ def test_fewer_pixels_never_cost(card: str, release: str) -> None:
     assert whole <= small <= text
 
 
-@pytest.mark.parametrize("name", sorted(RULES))
-@pytest.mark.parametrize("release", [(0, 9), (0, 11), (0, 12), (0, 16), (0, 22), (0, 33)])
+@for_each("name", sorted(RULES))
+@for_each("release", [(0, 9), (0, 11), (0, 12), (0, 16), (0, 22), (0, 33)])
 def test_every_rule_gives_every_kind(name: str, release: tuple[int, ...]) -> None:
     """Whatever a config says or leaves out: whole items of at least one token and one patch."""
     hostile: list[Any] = [{}, {"patch_size": 0}, {"patch_size": "x", "image_size": -1}, {"image_size": 10**6}]
@@ -128,7 +129,7 @@ def test_the_largest_rectangle() -> None:
         assert 0 < units - squarest(units) < 8 or squarest(units) == units
 
 
-@pytest.mark.parametrize("name", sorted(towers()))
+@for_each("name", sorted(towers()))
 def test_a_tower_grows_with_its_widths_and_shrinks_with_ranks(name: str) -> None:
     base = Widths(1280, 5120, 4096, 1176)
     for release in ((0, 11), (0, 33)):
@@ -282,7 +283,7 @@ _KEYS = """image_size patch_size hidden_size intermediate_size embed_dim mlp_rat
     max_dynamic_patch image_grid_pinpoints max_source_positions mm_tokens_per_image""".split()
 
 
-@pytest.mark.parametrize("name", sorted(RULES))
+@for_each("name", sorted(RULES))
 def test_whatever_a_config_says_the_run_is_whole(name: str) -> None:
     """Odd values in any key that a rule reads, in any part of the config: numbers in order, or not known."""
     drawn, plain = Random(name), kvplan.load_model("qwen3-8b")

@@ -23,6 +23,7 @@ from kvplan.own_options import OwnOptions
 from kvplan.results import SizeResult
 from kvplan.settings import Serving
 from kvplan.units import GIB
+from tests.laws.sampling import for_each
 
 LINE = "encoder profile run"
 
@@ -36,7 +37,7 @@ def _with_encoder() -> tuple[str, ...]:
     return tuple(card.slug for card in list_cards() if has_encoder(load_card(card.slug)))
 
 
-@pytest.mark.parametrize("slug", _with_encoder())
+@for_each("slug", _with_encoder())
 def test_every_card_with_an_encoder_has_its_line_or_the_warning(slug: str) -> None:
     try:
         result = _asked(load_card(slug))
@@ -57,7 +58,7 @@ def test_every_card_with_an_encoder_has_its_line_or_the_warning(slug: str) -> No
         assert line.bytes or "item" in line.source
 
 
-@pytest.mark.parametrize("name", sorted(classes("vllm", "encodes")))
+@for_each("name", sorted(classes("vllm", "encodes")))
 def test_a_class_is_wide_though_the_config_at_hand_is_the_language_model_s_alone(name: str) -> None:
     """A checkpoint's text config says nothing of the encoder that its class builds."""
     plain = load_card("qwen3-8b")

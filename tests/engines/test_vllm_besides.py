@@ -23,6 +23,7 @@ from kvplan.weights.ranks import Parallel
 from tests.engines.test_vllm_live import RELEASE
 from tests.engines.vllm_besides import LORA, MEMORY, RECORD, ask, questions
 from tests.engines.vllm_compare import figures, gpu_of
+from tests.laws.sampling import for_each
 
 CARDS: dict[str, Any] = json.loads((Path(__file__).parent / "vllm_lora_cards.json").read_text())
 """Card → case → bytes of each pipeline stage: vLLM's manager, for every architecture."""
@@ -87,12 +88,12 @@ def test_the_record_answers_the_cases() -> None:
     assert refused == ["lora/deepseek-v2/half"]  # no kernel for latents in float32
 
 
-@pytest.mark.parametrize("name", QUESTIONS)
+@for_each("name", QUESTIONS)
 def test_recorded(name: str) -> None:
     check(name, RECORDED[name])
 
 
-@pytest.mark.parametrize("card", CARDS)
+@for_each("card", CARDS)
 def test_every_architecture(card: str) -> None:
     """Published models: the buffers of vLLM's own manager, to the byte."""
     for case, expected in CARDS[card].items():

@@ -14,6 +14,7 @@ from kvplan.engines.vllm.encoder_profile.dummy_items import LIMITS, Asked, Item
 from kvplan.engines.vllm.encoder_profile.encoder_widths import part_of
 from kvplan.engines.vllm.encoder_profile.largest_items import KINDS, RULES, rule_of
 from tests.engines.vllm_items_cases import CASES
+from tests.laws.sampling import for_each
 
 HERE = Path(__file__).parent
 RECORD = HERE / "vllm_items.json"
@@ -36,7 +37,7 @@ def items(case: dict[str, Any], length: int, **processor: Any) -> dict[str, Item
     return RULES[name](asked)
 
 
-@pytest.mark.parametrize("place", range(len(_pairs())))
+@for_each("place", range(len(_pairs())))
 def test_the_tokens_are_those_of_the_class(place: int) -> None:
     case, length = _pairs()[place]
     answer = _recorded()[place]

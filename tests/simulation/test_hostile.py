@@ -12,6 +12,7 @@ from kvplan.plans.arrival import Arrival
 from kvplan.simulation.time.clock import StepTime
 from kvplan.simulation.vllm.replica import Trace, simulate
 from kvplan.simulation.vllm.settings import Engine, Group
+from tests.laws.sampling import for_each
 
 NOT_A_NUMBER: Any = float("nan")
 TINY: dict[str, Any] = {"blocks": 10, "batch": 64, "sequences": 4}
@@ -67,7 +68,7 @@ def test_engines_that_do_not_start() -> None:
         simulate(Trace([Arrival(0, 5, 5, [1])], 0), Engine(**TINY), StepTime())
 
 
-@pytest.mark.parametrize("seed", range(150))
+@for_each("seed", range(150))
 def test_any_trace_ends_or_is_refused(seed: int) -> None:
     chance = random.Random(seed)
     rows = []
