@@ -126,7 +126,7 @@ class Running:
         return victim
 
     def _interleaved(self, threshold: int) -> int:
-        """Whether requests that only decode must be visited, for others before them could take their tokens (2),
+        """Whether requests that only decode must be visited, as others could take their tokens first (2),
         or only have their turns in order with these, for their blocks (1)."""
         for last in reversed(self.running):
             if last.decode_only:
