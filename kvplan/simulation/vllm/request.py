@@ -14,7 +14,7 @@ class Request:
     stale: tokens in flight of before a preemption; end: tokens after which it leaves; most: the same without
     max_model_len; junction: tokens up to which some groups have its prefix and others have not; order: of
     admission; path: the one of paths where there is one; own: its block from which on nobody else has names;
-    known: the same in tokens, of all paths; writes: whether it only decodes and writes runs that others
+    known: the same in tokens, of all paths; writes: whether it only decodes and writes runs that others have
     names in; reached, stuck: its tokens when it last ran alone and was preempted, and how often again;
     decode_only, base, joined: as in `DecodeOnly`."""
 
