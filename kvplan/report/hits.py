@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from kvplan.report.layout import BLANK, Piece, Screen, Span, shorten, table, wrapped
 from kvplan.report.simulate import NAME
-from kvplan.simulation.cache_only.hits import TTL_SHARE, FlatRate, HitRate
+from kvplan.simulation.cache_only.hits import FlatRate, HitRate
 
 
 def hits_screen(rates: Sequence[HitRate], *, trace: str, wide: int, requests: int) -> Screen:
@@ -50,8 +50,6 @@ def flat_screen(rates: Sequence[FlatRate], *, trace: str, wide: int, requests: i
         f"{requests:,} requests one after another, blocks of {wide} tokens, partial ones counted; only the"
         " end of a stored prefix can be evicted."
     )
-    if "ttl" in policies:
-        meant += f" ttl: lru, and what {max(1, requests // TTL_SHARE):,} requests did not use is gone."
     if "belady" in policies:
         meant += " belady knows what comes."
     if "radix" in policies:

@@ -31,7 +31,8 @@ def simulation_page(result: SimulationResult, *, where: str) -> str:
 
 def rules_of(result: SimulationResult) -> str:
     """Whose scheduler, and where it stands."""
-    known = "read, not asked" if traits_of(result.engine).scheduler_unasked else "step by step"
+    unasked = traits_of(result.engine).scheduler_unasked
+    known = "experimental: read from the source, not asked of the engine" if unasked else "step by step"
     return f"{title_of(result.engine)} {result.release}'s scheduler, {known} (kvplan/simulation/)"
 
 

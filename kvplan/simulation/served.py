@@ -109,7 +109,7 @@ def serve(
     unasked = traits_of(choice.engine.name).scheduler_unasked
     if unasked is not None:
         title = title_of(choice.engine.name)
-        notes.append(f"warning[scheduler-unasked]: {title}'s own scheduler was not asked: {unasked}")
+        notes.append(f"warning[scheduler-unasked]: experimental: {title}'s scheduler is {unasked}")
     release = release_of(facts.release, known_releases(facts), title_of(choice.engine.name), notes)
     if speeds is None:
         speeds = speeds_of(model, choice, asked, facts)

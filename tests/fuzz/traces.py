@@ -245,7 +245,7 @@ def simulate(random: Random, folder: Path) -> None:
             ["--trace-columns", random.choice(("prompt,answer,arrival", "a", "prompt,answer", ",,"))],
             ["--trace-block", random.choice(("0", "16", "512", "-1", "x"))],
             ["--first", random.choice(("0", "1", "3", "x", "1e9"))],
-            ["--evict", random.choice(("lru", "belady,s3fifo", "x"))],
+            ["--evict", random.choice(("lru", "belady,lfu", "x"))],
         )
         if random.random() < 0.12
         for word in words

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kvplan.errors import KvplanError
-from kvplan.simulation.vllm.block_table import Held
+from kvplan.simulation.vllm.block_table import BlockTable
 from kvplan.simulation.vllm.diverged_groups import beside, front_of, let_go_groups, revive, tell_apart
 from kvplan.simulation.vllm.pool import Piece, Pool, Run
 from kvplan.simulation.vllm.prefix_blocks import apart, found, found_apart
@@ -154,7 +154,7 @@ def test_what_some_groups_have_lost_is_found_by_the_others() -> None:
 
     answers = found_apart(pool, run, THREE, 7, 10)
     assert [reach for _, reach in answers] == [8, 10]
-    held = Held(THREE)
+    held = BlockTable(THREE)
     parts = [(piece, start, reach, start) for (piece, reach), start in zip(answers, (7, 8))]
     held.adopt(pool, parts, 10, 7)
     assert pool.free == 28 - 3 - 4  # of the first group's two blocks the younger piece is held anyway

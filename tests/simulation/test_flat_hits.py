@@ -34,7 +34,7 @@ def test_the_screen_is_narrow_with_all_of_them() -> None:
     assert len(rows) <= 25
 
 
-@pytest.mark.parametrize(("policies", "code"), [("s3fifo", "bad-usage"), ("s3fif", "bad-eviction")])
+@pytest.mark.parametrize(("policies", "code"), [("lfu", "bad-usage"), ("s3fifo", "bad-eviction")])
 def test_vllm_serves_with_its_own_order_only(policies: str, code: str) -> None:
     with pytest.raises(KvplanError) as caught:
         run(["llama-3.1-8b"], {"evict": policies, "gpu": "h100"})

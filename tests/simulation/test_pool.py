@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 
-from kvplan.simulation.vllm.block_table import Held
+from kvplan.simulation.vllm.block_table import BlockTable
 from kvplan.simulation.vllm.pool import Piece, Pool, Run
 from kvplan.simulation.vllm.prefix_blocks import found
 from kvplan.simulation.vllm.settings import Engine, Group
@@ -31,7 +31,7 @@ def test_a_hit_that_comes_back_to_a_piece_between_two_others() -> None:
         for piece, reach in found(run, 0, 0, whole):
             parts.append((piece, place, reach, place))
             place = reach
-        held = Held(table)
+        held = BlockTable(table)
         held.adopt(pool, parts, whole, 0)
         assert pool.free == free - whole
         assert all(piece.start < piece.stop for piece in run.pieces[0])

@@ -33,11 +33,11 @@ def _answer(**asked: Any) -> SimulationResult:
 def test_every_screen_says_that_nothing_was_asked() -> None:
     found = _answer(replicas="auto", ttft=1, search=True, helps=True)
     text = plain(simulation_screen(found, where="1 × h100", rules=rules_of(found)))
-    assert "TensorRT-LLM 1.2's scheduler, read, not asked (kvplan/simulation/" in text
+    assert "TensorRT-LLM 1.2's scheduler, experimental: read from" in text
     assert "warning[scheduler-unasked]" in text
     assert max(map(len, text.splitlines())) <= 80
-    assert "scheduler-unasked" in simulation_page(found, where="1 × h100")
-    assert any("scheduler-unasked" in note for note in found.model_dump()["notes"])
+    assert "experimental" in simulation_page(found, where="1 × h100")
+    assert any("experimental" in note for note in found.model_dump()["notes"])
     assert answer_errors(answer_schema("simulate"), json.loads(json.dumps(found.model_dump()))) == []
 
 

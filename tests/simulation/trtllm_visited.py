@@ -289,7 +289,7 @@ class VisitedReplica(Batched):
         chain = Chain(() if self.names is None else self.names.paths[number], number)
         return Request(number, row.at_ns, row.prompt, self.engine.answered(row.prompt, row.answer), chain)
 
-    def leap(self) -> bool:
+    def fast_forward(self) -> bool:
         return False
 
     @property

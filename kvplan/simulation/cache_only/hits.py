@@ -28,8 +28,6 @@ from kvplan.simulation.vllm.replica import Trace, simulate
 from kvplan.simulation.vllm.settings import Engine, Group
 from kvplan.units import MAX_TOKENS
 
-TTL_SHARE = 10
-"""ttl: a block that so large a part of the requests did not use is gone."""
 _ONE = StepTime(1, 0, 0)
 
 
@@ -104,12 +102,11 @@ def flat_rates(load: Load, sizes: Sequence[int | None], policies: Sequence[str])
     check_identities(load)
     chains = [one.ids for one in load.arrivals]
     total = sum(map(len, chains))
-    window = max(1, len(chains) // TTL_SHARE)
     return tuple(
         FlatRate(
             size,
             tuple(
-                (policy, sum(replay(policy, size, chains, window=window)) / total) for policy in policies
+                (policy, sum(replay(policy, size, chains)) / total) for policy in policies
             ),
         )
         for size in sizes if size is not None

@@ -43,7 +43,7 @@ class _Plain:
         self.replicas = replicas
 
     def timeless(self) -> None:
-        """What it compares means the same without time."""
+        """Marks routers that need no clock."""
 
 
 class RoundRobin(_Plain):

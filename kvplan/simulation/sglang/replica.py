@@ -38,7 +38,7 @@ class SglangReplica(Batched):
         answer = self.engine.answered(row.prompt, row.answer)
         return Request(number, row.at_ns, row.prompt, answer, chain, words)
 
-    def leap(self) -> bool:
+    def fast_forward(self) -> bool:
         scheduler = self.scheduler
         running, last = scheduler.running, scheduler.last
         if not running or last is None or last.prompts or scheduler.cut is not None:

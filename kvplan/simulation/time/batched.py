@@ -2,7 +2,7 @@
 
 With the overlap scheduler a batch is made up while the one before it runs, without its results. Requests that
 have arrived by then are in time. While running requests only make answers and nobody can join, steps are
-taken together (``leap``); ``jump=False`` takes them one by one and gives the same.
+taken together (``fast_forward``); ``jump=False`` takes them one by one and gives the same.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ class Batched(Timeline):
         self.serving.add(self.asked(number, row))
 
     @abstractmethod
-    def leap(self) -> bool:
+    def fast_forward(self) -> bool:
         """Take as many steps as nobody can join, ends or lacks room in; whether there were any."""
 
     def advance(self, until: int = BEYOND) -> None:
@@ -75,7 +75,7 @@ class Batched(Timeline):
                     break
                 self.now = max(self.now, self.arrivals[self.coming].at_ns)
                 continue
-            if self.jump and self.leap():
+            if self.jump and self.fast_forward():
                 continue
             batch = scheduler.schedule(queue[-1] if queue else None)
             if scheduler.aborted:

@@ -38,7 +38,7 @@ class TrtllmReplica(Batched):
             self.fruitless = 0
         super().end(batch)
 
-    def leap(self) -> bool:
+    def fast_forward(self) -> bool:
         scheduler, answers = self.scheduler, self.scheduler.answers
         if not scheduler.steady or len(self.queue) != self.overlap or not answers:
             return False

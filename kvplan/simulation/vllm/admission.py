@@ -24,7 +24,7 @@ class Blocked:
     """Why the first that waits was not admitted: it is not until so many blocks came back as it lacked
     (``out``: of the pool), unless something else has changed. budget: the step's, cut: whether it cut the
     prompt (else any that is as large does the same); stamp: of what was stored in the runs that it has names
-    in; until: the clock of `Steady` at which somebody who writes them fills a block; hit: what it found."""
+    in; until: `DecodeOnly`'s clock at which somebody who writes them fills a block; hit: what it found."""
 
     request: Request
     budget: int
@@ -118,7 +118,7 @@ class Admission:
             scheduler, pool = self.scheduler, self.memory.pool
             wanted = [[part[0] for part in parts] for parts in hit.parts]
             pool.want(wanted, self.memory.whole, self.splits and hit.junction > 0)
-            until = scheduler.steady.next_fill(request) if scheduler.steady.shared else NEVER
+            until = scheduler.decode_only.next_fill(request) if scheduler.decode_only.shared else NEVER
             self.blocked = Blocked(
                 request, budget, cut, not scheduler.running, threshold, self._stamp(request), until,
                 pool.out + pool.free - bar, hit,
@@ -135,7 +135,7 @@ class Admission:
             and not memory.pool.changed
             and not memory.pool.dead
             and not (memory.resumes and was.hit.junction)  # what others have beyond the hit may be evicted
-            and was.until > self.scheduler.steady.clock
+            and was.until > self.scheduler.decode_only.clock
             and was.stamp == self._stamp(request)
         ):
             return memory.found_again(was.hit)
@@ -160,23 +160,23 @@ class Admission:
                 )
             )
             and was.alone == (not self.scheduler.running)
-            and was.until > self.scheduler.steady.clock
+            and was.until > self.scheduler.decode_only.clock
             and was.stamp == self._stamp(request)
         )
 
     def stays_blocked(self) -> int:
         """For how many steps nobody can be admitted while steps only take blocks (`spared`)."""
         scheduler, engine = self.scheduler, self.engine
-        waiting, steady = scheduler.waiting, scheduler.steady
-        if not waiting or len(scheduler.running) >= engine.sequences or steady.count >= engine.batch:
+        waiting, decode_only = scheduler.waiting, scheduler.decode_only
+        if not waiting or len(scheduler.running) >= engine.sequences or decode_only.count >= engine.batch:
             return NEVER
         request = waiting.head()
         if request.stale:
             return 0
-        if not self.still(request, engine.batch - steady.count, scheduler.threshold()):
+        if not self.still(request, engine.batch - decode_only.count, scheduler.threshold()):
             return 0
         assert self.blocked is not None
-        return self.blocked.until - 1 - steady.clock
+        return self.blocked.until - 1 - decode_only.clock
 
     @staticmethod
     def _stamp(request: Request) -> int:

@@ -31,7 +31,7 @@ class Span:
         self.start, self.stop, self.piece = start, stop, piece
 
 
-class Held:
+class BlockTable:
     __slots__ = ("cached", "count", "due", "gone", "spans", "table", "tail")
 
     def __init__(self, table: Table) -> None:

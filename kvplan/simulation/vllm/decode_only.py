@@ -37,7 +37,7 @@ class Sort:
         self.buckets: dict[int, Bucket] = {}
 
 
-class Steady:
+class DecodeOnly:
     """lag: tokens of a request that are in flight when its next step is scheduled; sliding: whether any group
     gives blocks back; count, bases: how many requests, and the sum of their tokens at clock 0."""
 
@@ -81,7 +81,7 @@ class Steady:
     def join(self, request: Request) -> None:
         clock = self.clock
         base = request.base = request.computed - clock
-        request.steady, request.joined = True, clock
+        request.decode_only, request.joined = True, clock
         self.count += 1
         self.bases += base
         for block, (_, buckets) in self.takes.items():
@@ -108,7 +108,7 @@ class Steady:
     def leave(self, request: Request) -> None:
         """The request is to be visited again; its table is as of the clock."""
         self.refresh(request)
-        request.steady = False
+        request.decode_only = False
         base = request.base
         request.computed = base + self.clock
         self.count -= 1
@@ -322,7 +322,7 @@ class Steady:
     def until_end(self) -> int:
         """Steps up to the one that is somebody's last, that one among them."""
         ends = self.ends
-        while ends and (not ends[0][2].steady or ends[0][2].base + ends[0][0] != ends[0][2].end - 1):
+        while ends and (not ends[0][2].decode_only or ends[0][2].base + ends[0][0] != ends[0][2].end - 1):
             heappop(ends)
         return ends[0][0] - self.clock if ends else 1 << 62
 
@@ -332,7 +332,7 @@ class Steady:
         ends, clock = self.ends, self.clock
         while ends and ends[0][0] <= clock:
             request = heappop(ends)[2]
-            if request.steady and request.base + clock == request.end - 1:
+            if request.decode_only and request.base + clock == request.end - 1:
                 self.leave(request)
                 found.append(request)
         return found

@@ -75,7 +75,7 @@ def _again(pool: Pool, piece: Piece, group: int, start: int, stop: int) -> Piece
 
 
 def _columns(pool: Pool, first: Piece) -> tuple[list[list[Piece]], Piece]:
-    """What was given back with a piece, from it on: per group the pieces; and what stands behind them."""
+    """Split a freed run into one list per group; return the lists and the next queue entry."""
     columns: list[list[Piece]] = [[] for _ in range(first.times)]
     piece, bundle = first, first.bundle
     while piece.bundle == bundle and piece is not pool.ends:

@@ -6,7 +6,7 @@ nobody could ask.
 
 from __future__ import annotations
 
-from kvplan.simulation.vllm.block_table import Held, Part, Path, Span, Stored
+from kvplan.simulation.vllm.block_table import BlockTable, Part, Path, Span, Stored
 from kvplan.simulation.vllm.decode_only import LAST
 from kvplan.simulation.vllm.memory import NOTHING, Hit, Memory
 from kvplan.simulation.vllm.pool import Piece
@@ -21,8 +21,8 @@ class FlatMemory(Memory):
         path = request.path
         if len(path) == 1 and not path[0][2].pieces[0]:
             return NOTHING
-        if self.steady.shared:
-            self.steady.look(request, LAST)
+        if self.decode_only.shared:
+            self.decode_only.look(request, LAST)
         block = self.block
         most = (request.tokens - 1) // block
         parts: list[Part] = []
@@ -61,7 +61,7 @@ class FlatMemory(Memory):
         return self.needs(max(tokens, whole), hit, False)
 
     def admit(self, request: Request, hit: Hit, tokens: int) -> None:
-        one = Held(self.table)
+        one = BlockTable(self.table)
         request.held = [one]
         block = self.block
         if hit.tokens:
@@ -93,8 +93,8 @@ class FlatMemory(Memory):
                 if blocks > one.due:
                     one.due = blocks
                 return
-            if self.steady.shared:
-                self.steady.look(request, request.order if request.running else LAST)
+            if self.decode_only.shared:
+                self.decode_only.look(request, request.order if request.running else LAST)
             if blocks > one.cached:
                 one.offer(request.path, blocks, (), self.fresh)
 
@@ -122,7 +122,7 @@ class FlatMemory(Memory):
         one.let_go(self.pool)
 
 
-def _own(one: Held, path: Path) -> None:
+def _own(one: BlockTable, path: Path) -> None:
     """Store what is due of the request's own run."""
     first, _, run = path[-1]
     start, stop = one.cached - first, one.due - first

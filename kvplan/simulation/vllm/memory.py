@@ -6,8 +6,8 @@ vllm-project/vllm 0.32 vllm/v1/core/kv_cache_manager.py (get_computed_blocks, al
 from __future__ import annotations
 
 from kvplan.record import record
-from kvplan.simulation.vllm.block_table import Held, Part, Stored
-from kvplan.simulation.vllm.decode_only import LAST, Steady
+from kvplan.simulation.vllm.block_table import BlockTable, Part, Stored
+from kvplan.simulation.vllm.decode_only import LAST, DecodeOnly
 from kvplan.simulation.vllm.diverged_groups import revive
 from kvplan.simulation.vllm.lookup import longest_hit, parts_of, sorts_of
 from kvplan.simulation.vllm.pool import Pool
@@ -47,12 +47,12 @@ class Memory:
         self.fresh: set[Stored] = set()
         self.states = any(table.state for table in self.tables)
         self.resumes = self.states or self.engine.retention is not None  # junctions matter
-        self.steady = Steady(self)
+        self.decode_only = DecodeOnly(self)
 
     def hit(self, request: Request) -> Hit:
         if not self.caching:
             return Hit(0, 0, ([],) * len(self.tables), (0,) * len(self.tables))
-        self.steady.look(request, LAST)
+        self.decode_only.look(request, LAST)
         if self.pool.dead:
             self._revive(request)
         tokens, longest = longest_hit(self.sorts, request.paths, request.tokens - 1)
@@ -137,7 +137,7 @@ class Memory:
 
     def admit(self, request: Request, hit: Hit, tokens: int) -> None:
         """Give a request a hit and blocks up to ``tokens`` tokens."""
-        request.held = held = [Held(table) for table in self.tables]
+        request.held = held = [BlockTable(table) for table in self.tables]
         if hit.tokens:
             for one, parts in zip(held, hit.parts):
                 table = one.table
@@ -172,12 +172,12 @@ class Memory:
     def offer(self, request: Request, tokens: int) -> None:
         """Identities for the blocks that ``tokens`` tokens fill (cache_blocks)."""
         if self.caching:
-            self.steady.look(request, request.order if request.running else LAST)
+            self.decode_only.look(request, request.order if request.running else LAST)
             self.store(request, tokens, self.fresh)
 
     def store_looked(self, request: Request, tokens: int) -> None:
         """Identities for what a request has written, after what others have written before it."""
-        self.steady.look(request, LAST)
+        self.decode_only.look(request, LAST)
         self.store(request, tokens, self.fresh)
 
     def store(self, request: Request, tokens: int, fresh: set[Stored]) -> None:

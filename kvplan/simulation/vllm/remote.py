@@ -16,8 +16,8 @@ from collections import deque
 from typing import Protocol
 
 from kvplan.simulation.vllm.admission import Admission
-from kvplan.simulation.vllm.block_table import Held
-from kvplan.simulation.vllm.decode_only import Steady
+from kvplan.simulation.vllm.block_table import BlockTable
+from kvplan.simulation.vllm.decode_only import DecodeOnly
 from kvplan.simulation.vllm.memory import NOTHING, Hit, Memory
 from kvplan.simulation.vllm.request import Fifo, Request
 from kvplan.simulation.vllm.scheduler import Scheduler
@@ -62,7 +62,7 @@ class Lines(Fifo):
         return bool(len(self) or self.holding)
 
 
-class _Steady(Steady):
+class _DecodeOnly(DecodeOnly):
     """Requests that a connector has to look at are visited."""
 
     def __init__(self, memory: Memory, connector: Connector) -> None:
@@ -80,7 +80,7 @@ class RemoteScheduler(Scheduler):
         super().__init__(engine, jump)
         self.connector, self.lines = connector, Lines()
         self.waiting = self.lines
-        self.memory.steady = self.steady = _Steady(self.memory, connector)
+        self.memory.decode_only = self.decode_only = _DecodeOnly(self.memory, connector)
         self.remote = RemoteAdmission(self)
         self.admission = self.remote
 
@@ -90,8 +90,8 @@ class RemoteScheduler(Scheduler):
         return 0 if alone else self.engine.threshold
 
     def schedule(self) -> Step:
-        if self.overlap and self.steady.count and self._presses():
-            self.steady.stepping = False
+        if self.overlap and self.decode_only.count and self._presses():
+            self.decode_only.stepping = False
             self._visit_all()
         step = super().schedule()
         prefills = self.remote.prefills
@@ -105,7 +105,7 @@ class RemoteScheduler(Scheduler):
         """Whether blocks might not suffice for all that run."""
         threshold, block = self.threshold(), self.engine.block
         more = sum(1 + max(0, self._wants(request, threshold)) // block for request in self.loose)
-        return self.steady.needed(1) + more > self.memory.pool.free
+        return self.decode_only.needed(1) + more > self.memory.pool.free
 
     def _serve(self, step: Step, budget: int, threshold: int) -> int:
         """With async scheduling a request that a step under way still writes is not preempted, for its blocks
@@ -282,8 +282,8 @@ class RemoteAdmission(Admission):
     def stays_blocked(self) -> int:
         """For how many steps nobody can be admitted while nothing comes, ends or arrives."""
         scheduler, engine = self.scheduler, self.engine
-        steady = scheduler.steady
-        if not self.lines or len(scheduler.running) >= engine.sequences or steady.count >= engine.batch:
+        decode_only = scheduler.decode_only
+        if not self.lines or len(scheduler.running) >= engine.sequences or decode_only.count >= engine.batch:
             return _NEVER
         if self.quiet is None or self.quiet != self._state():
             return 0
@@ -291,15 +291,15 @@ class RemoteAdmission(Admission):
         if was is None:  # all were passed over, and wait for what the connector says
             return _NEVER
         if was.request.stale or not self.still(
-            was.request, engine.batch - steady.count, scheduler.threshold()
+            was.request, engine.batch - decode_only.count, scheduler.threshold()
         ):
             return 0
-        return was.until - 1 - steady.clock
+        return was.until - 1 - decode_only.clock
 
 
 def _adopt(memory: Memory, request: Request, hit: Hit, tokens: int) -> None:
     """Blocks up to ``tokens`` tokens, of which the cache's own are known and the others not yet."""
-    request.held = held = [Held(table) for table in memory.tables]
+    request.held = held = [BlockTable(table) for table in memory.tables]
     for one, parts in zip(held, hit.parts):
         if hit.tokens:
             one.adopt(memory.pool, parts, hit.tokens // one.table.block, 0)

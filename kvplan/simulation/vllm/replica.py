@@ -16,7 +16,7 @@ from kvplan.simulation.time.names import Names
 from kvplan.simulation.time.refusals import never_fits
 from kvplan.simulation.time.results import Answer
 from kvplan.simulation.time.timeline import BEYOND, Timeline, Trace
-from kvplan.simulation.vllm.fast_forward import leap
+from kvplan.simulation.vllm.fast_forward import fast_forward
 from kvplan.simulation.vllm.pool import Run
 from kvplan.simulation.vllm.request import Request
 from kvplan.simulation.vllm.scheduler import Scheduler
@@ -59,7 +59,7 @@ class Replica(Timeline):
         """Serve what has arrived. until: when a further request may come: no step is scheduled at or after
         that time, so that it is in time for the next one."""
         answer, scheduler = self.answer, self.scheduler
-        steady = scheduler.steady
+        decode_only = scheduler.decode_only
         idle, depth, self.until = 0, self.engine.depth, until
         while self.now < until:
             self.arrive()
@@ -69,7 +69,7 @@ class Replica(Timeline):
                 self.now = max(self.now, self.arrivals[self.coming].at_ns)
                 continue
             if len(self.queue) == depth - 1:
-                while steady.count and not scheduler.loose and leap(self):
+                while decode_only.count and not scheduler.loose and fast_forward(self):
                     if self.now >= until:
                         break
                     self.arrive()

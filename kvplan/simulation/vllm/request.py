@@ -5,7 +5,7 @@ from __future__ import annotations
 import heapq
 from collections import deque
 
-from kvplan.simulation.vllm.block_table import Held, Path
+from kvplan.simulation.vllm.block_table import BlockTable, Path
 
 
 class Request:
@@ -14,14 +14,36 @@ class Request:
     stale: tokens in flight of before a preemption; end: tokens after which it leaves; most: the same without
     max_model_len; junction: tokens up to which some groups have its prefix and others have not; order: of
     admission; path: the one of paths where there is one; own: its block from which on nobody else has names;
-    known: the same in tokens, of all paths; writes: whether it is steady and writes runs that others have
+    known: the same in tokens, of all paths; writes: whether it only decodes and writes runs that others have
     names in; reached, stuck: its tokens when it last ran alone and was preempted, and how often again;
-    steady, base, joined: as in `Steady`."""
+    decode_only, base, joined: as in `DecodeOnly`."""
 
     __slots__ = (
-        "ahead", "at_ns", "base", "computed", "end", "flight", "held", "joined", "junction", "known", "most",
-        "number", "order", "own", "path", "paths", "priority", "prompt", "reached",
-        "running", "stale", "steady", "stuck", "tokens", "writes",
+        "ahead",
+        "at_ns",
+        "base",
+        "computed",
+        "decode_only",
+        "end",
+        "flight",
+        "held",
+        "joined",
+        "junction",
+        "known",
+        "most",
+        "number",
+        "order",
+        "own",
+        "path",
+        "paths",
+        "priority",
+        "prompt",
+        "reached",
+        "running",
+        "stale",
+        "stuck",
+        "tokens",
+        "writes",
     )  # fmt: skip
 
     def __init__(self, number: int, at_ns: int, prompt: int, answer: int, limit: int, priority: int) -> None:
@@ -30,10 +52,10 @@ class Request:
         self.end = min(self.most, limit)
         self.computed = self.flight = self.ahead = self.stale = self.junction = self.order = 0
         self.base = self.joined = self.own = self.known = self.reached = self.stuck = 0
-        self.running = self.steady = self.writes = False
+        self.running = self.decode_only = self.writes = False
         self.paths: dict[int, Path] = {}
         self.path: Path = []
-        self.held: list[Held] = []
+        self.held: list[BlockTable] = []
 
     def rank(self) -> tuple[int, int, str]:
         return self.priority, self.at_ns, str(self.number)

@@ -29,13 +29,13 @@ def memory_of(engine: Engine, jump: bool) -> Memory:
 
 class Running:
     """Running requests in the order in which they were admitted, and the waiting ones that they may go back
-    to. loose: those that are visited, the others are `Steady`."""
+    to. loose: those that are visited, the others are `DecodeOnly`."""
 
     admission: Admission
 
     def __init__(self, engine: Engine, jump: bool) -> None:
         self.engine, self.memory, self.jump = engine, memory_of(engine, jump), jump
-        self.steady = self.memory.steady
+        self.decode_only = self.memory.decode_only
         self.running: list[Request] = []
         self.loose: list[Request] = []
         self.waiting: Fifo | Ranked = Ranked() if engine.policy == PRIORITY else Fifo()
@@ -69,11 +69,11 @@ class Running:
 
     def _take_turns(self, step: Step, loose: list[Request], threshold: int) -> bool:
         """Blocks do not suffice, or visited requests stand before others: in the requests' order, preempting
-        where one lacks blocks. The budget suffices for all steady ones, whoever stands before them. Returns
-        whether somebody has preempted itself and so ended the turns."""
-        steady, pool, memory = self.steady, self.memory.pool, self.memory
+        where one lacks blocks. The budget suffices for all that only decode, whoever stands before them.
+        Returns whether somebody has preempted itself and so ended the turns."""
+        decode_only, pool, memory = self.decode_only, self.memory.pool, self.memory
         turns: list[tuple[Request, int, list[Table]]] = [(request, 0, []) for request in loose]
-        turns += steady.turns()
+        turns += decode_only.turns()
         if loose:
             turns.sort(key=lambda turn: turn[0].order)
         for request, needed, groups in turns:
@@ -82,29 +82,29 @@ class Running:
                     continue
                 return True  # it was the last, and was preempted
             fits = True
-            if request.steady:
+            if request.decode_only:
                 for table in groups:
-                    steady.let_go(request, [table])
+                    decode_only.let_go(request, [table])
                 while fits and needed > pool.free:
                     fits = self._preempt_one(step, request.order) is not request
                 if fits:
                     pool.take(needed)
             else:
-                left = self.engine.batch - steady.count - sum(part[1] for part in step.parts)
+                left = self.engine.batch - decode_only.count - sum(part[1] for part in step.parts)
                 tokens = self._share(request, left, threshold)
                 while tokens and fits:
-                    steady.clock += 1  # who stands before it has had its turn
-                    steady.stepping = True
+                    decode_only.clock += 1  # who stands before it has had its turn
+                    decode_only.stepping = True
                     extended = memory.extend(request, request.computed + tokens)
-                    steady.clock -= 1
-                    steady.stepping = False
+                    decode_only.clock -= 1
+                    decode_only.stepping = False
                     if extended:
                         step.parts.append((request, tokens))
                         break
                     fits = self._preempt_one(step, request.order) is not request
             if not fits and not (self.ranked and self.goes_on):
                 for other in self.running:  # it was not the last: those behind it have no turn
-                    if other.steady and other.order > request.order:
+                    if other.decode_only and other.order > request.order:
                         self._visit(other)
                         insort(self.loose, other, key=_order)
                 return True
@@ -115,9 +115,9 @@ class Running:
         before ``turn`` has."""
         victim = self._victim()
         self.running.remove(victim)
-        if victim.steady:
+        if victim.decode_only:
             if victim.order < turn:
-                self.steady.served(victim, turn)
+                self.decode_only.served(victim, turn)
             self._visit(victim)
         else:
             self.loose.remove(victim)
@@ -126,24 +126,24 @@ class Running:
         return victim
 
     def _interleaved(self, threshold: int) -> int:
-        """Whether steady requests must be visited, for others before them could take their tokens (2), or
-        only have their turns in order with these, for their blocks (1)."""
+        """Whether requests that only decode must be visited, as others could take their tokens first (2),
+        or only have their turns in order with these, for their blocks (1)."""
         for last in reversed(self.running):
-            if last.steady:
+            if last.decode_only:
                 break
         if not self.ranked and self.loose[0].order > last.order:
             return 0
         wants = [(request, self._wants(request, threshold)) for request in self.loose]
         wants = [(request, tokens) for request, tokens in wants if tokens > 0]
-        steady = self.steady
+        decode_only = self.decode_only
         before = bool(wants) and wants[0][0].order < last.order
         if not before and not self.ranked:
             return 0
-        if before and steady.count + sum(want[1] for want in wants) > self.engine.batch:
+        if before and decode_only.count + sum(want[1] for want in wants) > self.engine.batch:
             return 2
-        if before and steady.sliding:
+        if before and decode_only.sliding:
             return 1
-        needed = steady.needed(1)
+        needed = decode_only.needed(1)
         for request, tokens in wants:
             for one in request.held:
                 more = -(-(request.computed + tokens) // one.table.block) - one.count
@@ -152,13 +152,13 @@ class Running:
 
     def _visit_all(self) -> None:
         for request in self.running:
-            if request.steady:
+            if request.decode_only:
                 self._visit(request)
         self.loose = list(self.running)
 
     def _visit(self, request: Request) -> None:
-        """A steady request before its turn in a step, with its numbers as they are."""
-        self.steady.leave(request)
+        """A decode_only request before its turn in a step, with its numbers as they are."""
+        self.decode_only.leave(request)
         request.tokens, request.flight, request.ahead = request.computed + 1, 0, 0
         if self.engine.overlap:
             request.tokens, request.flight, request.ahead = request.computed, 1, 1

@@ -4,7 +4,7 @@ vllm-project/vllm 0.32, 0.33 vllm/v1/core/sched/scheduler.py (schedule, _preempt
 update_from_output) and async_scheduler.py. Running requests come first, in the order in which they were
 admitted; what is left of the budget goes to waiting ones, unless one was preempted.
 
-With ``jump``, running requests that only make answers are `Steady` and not visited; the others are ``loose``.
+With ``jump``, requests that only decode are in `DecodeOnly` and not visited; the others are ``loose``.
 Without it all are loose, which is the plain reading of vLLM's rules: both must give the same.
 """
 
@@ -22,32 +22,36 @@ from kvplan.simulation.vllm.step import Step
 
 class Scheduler(Running):
     folds = True
-    """Whether requests that end in a leap are settled by it."""
+    """Whether requests that end in steps taken together are settled there."""
 
     def __init__(self, engine: Engine, jump: bool) -> None:
         super().__init__(engine, jump)
         self.admission = Admission(self)
         self.unfinished = 0
         self.gone = False  # a request has left since the last step was scheduled
-        self.gliding = False  # the steps of the last `horizon` give blocks back: `leap` takes them one by one
-        self.stepped = False  # steady requests have had their turn in the step that is scheduled next
+        self.freeing = (
+            False  # the steps of the last `horizon` give blocks back: `fast_forward` takes them one by one
+        )
+        self.stepped = (
+            False  # requests that only decode have had their turn in the step that is scheduled next
+        )
 
     def add(self, request: Request) -> None:
         self.waiting.add(request)
         self.unfinished += 1
 
     def schedule(self) -> Step:
-        step, engine, steady = Step(), self.engine, self.steady
-        self.gone = steady.stepping = False
+        step, engine, decode_only = Step(), self.engine, self.decode_only
+        self.gone = decode_only.stepping = False
         self.memory.fresh.clear()
         threshold = self.threshold()
         budget = engine.batch
         served = False
         if self.stepped:
             self.stepped = False
-            step.count, step.tokens, step.context = steady.count, steady.count, steady.context
-            budget -= steady.count
-        elif steady.count:
+            step.count, step.tokens, step.context = decode_only.count, decode_only.count, decode_only.context
+            budget -= decode_only.count
+        elif decode_only.count:
             way = self._interleaved(threshold) if self.loose else 0
             if way == 2:
                 self._visit_all()
@@ -58,8 +62,8 @@ class Scheduler(Running):
                 budget -= sum(part[1] for part in step.parts)
             else:
                 served = self._steady_step(step)
-            budget -= steady.count
-        steady.stepping = True
+            budget -= decode_only.count
+        decode_only.stepping = True
         if self.loose and not served:
             budget = self._serve(step, budget, threshold)
         if budget and self.waiting and not step.preempted:
@@ -79,12 +83,12 @@ class Scheduler(Running):
             step.tokens += taken
             step.context += context
             step.count += len(readies)
-        step.clock = steady.clock
-        if steady.count and steady.ends[0][0] <= steady.clock:
+        step.clock = decode_only.clock
+        if decode_only.count and decode_only.ends[0][0] <= decode_only.clock:
             if self.overlap:
-                self.late(steady.ended(), step, self.last.clock)
+                self.late(decode_only.ended(), step, self.last.clock)
             else:
-                step.late = steady.ended()
+                step.late = decode_only.ended()
         self.last = step
         return step
 
@@ -92,20 +96,20 @@ class Scheduler(Running):
 
     def _steady_step(self, step: Step) -> bool:
         """One token for each of them; whether nobody else is served, as in `_take_turns`."""
-        steady, over = self.steady, False
-        needed = steady.needed(1)
+        decode_only, over = self.decode_only, False
+        needed = decode_only.needed(1)
         if needed > self.memory.pool.free:
             over = self._take_turns(step, [], 0)
         else:
-            steady.serve(needed)
+            decode_only.serve(needed)
         self._stepped(step)
         return over
 
     def _stepped(self, step: Step) -> None:
-        steady = self.steady
-        steady.clock += 1
-        steady.fresh = None
-        step.count, step.tokens, step.context = steady.count, steady.count, steady.context
+        decode_only = self.decode_only
+        decode_only.clock += 1
+        decode_only.fresh = None
+        step.count, step.tokens, step.context = decode_only.count, decode_only.count, decode_only.context
 
     def late(self, ended: list[Request], step: Step, before: int) -> None:
         """Requests whose last token this step makes while the next is scheduled. before: the clock of the
@@ -168,7 +172,7 @@ class Scheduler(Running):
         """The step has ended: visited requests that made a token, and whether they leave with it."""
         made: list[tuple[Request, bool]] = []
         ended: list[Request] = []
-        overlap, memory, steady = self.overlap, self.memory, self.steady
+        overlap, memory, decode_only = self.overlap, self.memory, self.decode_only
         parts, readies = step.parts, step.ready
         if step.late:
             if not overlap:
@@ -181,7 +185,7 @@ class Scheduler(Running):
                 parts = [(request, 1) for request in sorted(step.late, key=_order)]
                 readies = [True] * len(parts)
         for (request, tokens), ready in zip(parts, readies):
-            if request.steady:
+            if request.decode_only:
                 continue
             request.flight -= tokens
             stale = request.stale > 0
@@ -197,8 +201,8 @@ class Scheduler(Running):
                     memory.store_looked(request, request.computed - request.ahead)
             if not done:
                 made.append((request, False))
-                if self.jump and steady.may_join(request):
-                    steady.join(request)
+                if self.jump and decode_only.may_join(request):
+                    decode_only.join(request)
                     self.loose.remove(request)
             elif request.running:
                 self.loose.remove(request)

@@ -7,8 +7,8 @@ from kvplan.simulation.vllm.request import Request
 
 class Step:
     """parts: tokens of the requests that were visited; ready: whether they make a
-    token; late: requests that were steady when it was scheduled and have left since; count, tokens,
-    context: of all; clock: `Steady`'s once it is scheduled; admitted: with the tokens that the prefix
+    token; late: requests that were decode_only when it was scheduled and have left since; count, tokens,
+    context: of all; clock: `DecodeOnly`'s once it is scheduled; admitted: with the tokens that the prefix
     cache had."""
 
     __slots__ = (
