@@ -22,7 +22,7 @@ from kvplan.engines.sglang.capacity import (
 )
 from kvplan.engines.sglang.cells import state_words
 from kvplan.engines.sglang.config import facts_of
-from kvplan.engines.sglang.models import SERVED, class_of, has_window_pool, is_multimodal
+from kvplan.engines.sglang.models import SERVED, class_of, has_window_pool, is_multimodal, known_of
 from kvplan.engines.sglang.prompt_graphs import draft_reserve, has_prompt_graphs
 from kvplan.engines.sglang.stages import Sizes
 from kvplan.families import ChunkedAttention, Kind, SlidingWindow
@@ -164,8 +164,8 @@ def _prefill_limit(model: Model, arguments: Arguments) -> int | None:
     limits = []
     if arguments.rules.graphs_in_context and arguments.given_context is not None:
         limits.append(arguments.given_context)
-    if class_of(model).startswith("MuseGlimmerFor"):
-        limits.append(512)
+    if known_of(model).largest_prefill_graph:
+        limits.append(known_of(model).largest_prefill_graph)
     if "llama-2" in model.id.lower():
         limits.append(4096)
     return min(limits, default=None)
