@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import json
 import re
 import subprocess
 import sys
@@ -13,6 +14,7 @@ import pytest
 from bench.cold import MOST_MODULES, modules_of
 from kvplan.engines import ENGINES
 from kvplan.engines.folders import FOLDERS, part_of
+from kvplan.engines.supported import CLASSES, read_rows
 
 ROOT = Path(__file__).resolve().parents[1]
 
@@ -145,3 +147,38 @@ def test_an_engine_s_folder_has_the_same_names_inside(engine: str) -> None:
     for part in ("engine", "budget", "flags", "command", "options", "traits", "log", "printed", "tensors"):
         assert part_of(engine, part) is not None, part
     assert part_of(engine, "no_such_part") is None
+
+
+_TABLES = {engine: f"kvplan/engines/{engine}/data/classes.json" for engine in ("sglang", "vllm")}
+"""The table of an engine's classes."""
+_ELSEWHERE = {"llamacpp": 0, "sglang": 2, "trtllm": 5, "vllm": 0}
+"""Classes that one file of the engine's folder besides the table names: SGLang's are model types too."""
+_REMOTE = {"LLaDAModelLM"}
+"""Classes of repositories' own code."""
+
+
+def _registered(engine: str) -> set[str]:
+    return {row.name for row in read_rows(CLASSES.read_text(encoding="utf-8")) if row.engine == engine}
+
+
+@pytest.mark.parametrize("engine", _ELSEWHERE)
+def test_what_is_known_of_a_class_is_one_row(engine: str) -> None:
+    """No file of the engine's names a class, but for prose and for what scripts write."""
+    registered, places = _registered(engine), dict[str, set[str]]()
+    for file in (ROOT / "kvplan" / "engines" / engine).rglob("*.py"):
+        tree = ast.parse(file.read_text(encoding="utf-8"))
+        prose = {id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Expr)}
+        for node in ast.walk(tree):
+            if isinstance(node, ast.Constant) and isinstance(node.value, str) and id(node) not in prose:
+                for name in registered.intersection(re.findall(r"\w+", node.value)):
+                    places.setdefault(name, set()).add(str(file.relative_to(ROOT)))
+    assert not {name: files for name, files in places.items() if len(files) > 1}
+    assert len(places) <= _ELSEWHERE[engine], places
+
+
+@pytest.mark.parametrize("engine", _TABLES)
+def test_a_row_is_a_class_of_some_release(engine: str) -> None:
+    rows = json.loads((ROOT / _TABLES[engine]).read_text(encoding="utf-8"))
+    assert list(rows) == sorted(rows)
+    named = {row.get("registered_as", row.get("built_as", name)) for name, row in rows.items()}
+    assert named - _registered(engine) <= _REMOTE

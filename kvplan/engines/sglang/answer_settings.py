@@ -24,7 +24,7 @@ from kvplan.engines.sglang.start.memory_defaults import (
     automatic_mem_fraction_static,
     for_images,
 )
-from kvplan.engines.sglang.start.models import SERVED, class_of, has_window_pool, is_multimodal
+from kvplan.engines.sglang.start.models import SERVED, class_of, has_window_pool, is_multimodal, known_of
 from kvplan.families import ChunkedAttention, Kind, SlidingWindow
 from kvplan.model import Model
 from kvplan.units import KIB, MIB
@@ -164,8 +164,8 @@ def _prefill_limit(model: Model, arguments: Arguments) -> int | None:
     limits = []
     if arguments.rules.graphs_in_context and arguments.given_context is not None:
         limits.append(arguments.given_context)
-    if class_of(model).startswith("MuseGlimmerFor"):
-        limits.append(512)
+    if known_of(model).largest_prefill_graph:
+        limits.append(known_of(model).largest_prefill_graph)
     if "llama-2" in model.id.lower():
         limits.append(4096)
     return min(limits, default=None)

@@ -24,6 +24,7 @@ from kvplan.engines.budget.parts import kernels_of, memory_of, of_share
 from kvplan.engines.budget.sharing import Taken, shared_block
 from kvplan.engines.vllm.budget import coefficients_for
 from kvplan.engines.vllm.cache_layout.plan import Plan
+from kvplan.engines.vllm.classes import class_of
 from kvplan.engines.vllm.compiled import compiled, planned_values
 from kvplan.engines.vllm.concurrency.concurrent_requests import max_running, taken_of_blocks
 from kvplan.engines.vllm.encoder_profile.largest_items import BY_MEMORY
@@ -100,7 +101,7 @@ class VllmLaw:
         self, gpu: Gpu, max_num_seqs: int, max_model_len: int, *, safe: bool = False
     ) -> Capacity | Rejection:
         """The pool on a GPU of the kind, and what it holds; or why there is none."""
-        if gpu is not self._gpu and self._model.architecture in BY_MEMORY:
+        if gpu is not self._gpu and class_of(self._model.architecture).largest_item in BY_MEMORY:
             return self._of(gpu).room(gpu, max_num_seqs, max_model_len, safe=safe)
         kept = self._shared.memories.get((id(gpu), self._share.numerator, self._share.denominator))
         memory = self._memory(gpu) if kept is None else kept[1]

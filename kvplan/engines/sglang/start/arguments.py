@@ -35,12 +35,11 @@ from kvplan.engines.sglang.start.dtypes import (
 )
 from kvplan.engines.sglang.start.memory_defaults import MAX_PREFILL_TOKENS, capacity_for, graph_max_batch
 from kvplan.engines.sglang.start.models import (
-    PURE_STATE,
-    RATIO_OVERRIDES,
     class_of,
     had_window_pool,
     has_window_pool,
     hears_pool_flag,
+    known_of,
     prefills_whole,
     uses_state_radix,
 )
@@ -65,8 +64,6 @@ SPECULATIVE_REQUESTS = 48
 """max_running_requests under speculative decoding where it is not given (arg_groups/speculative_hook.py)."""
 COMPRESSED_REQUESTS = 256
 """DeepSeek-V4's, set before speculation's (arg_groups/deepseek_v4_hook.py, apply_deepseek_v4_defaults)."""
-_NO_RADIX = frozenset(("WhisperForConditionalGeneration",))
-"""Classes without reuse of prompts (arg_groups/attention_hook.py)."""
 
 
 @record()
@@ -179,7 +176,7 @@ def resolve_arguments(
         named = named_backend(model, settings, device, kv, asked_strategy, options)
         backend, decode_backend = nvfp4_backends(device, named)
     page_size = page_size_of(model, settings, device, backend, decode_backend)
-    radix = not options.disable_radix_cache and class_of(model) not in _NO_RADIX
+    radix = not options.disable_radix_cache and not known_of(model).no_radix
     role = options.disaggregation_mode
     if role == "decode":
         radix = False  # pd_disaggregation_hook.py (handle_pd_disaggregation)
@@ -198,7 +195,7 @@ def resolve_arguments(
         page_size = 1 if rules.state_pages else page_size
     check_fp4(model, kv, backend, decode_backend, device)
     ratio = options.swa_full_tokens_ratio
-    own_ratio = RATIO_OVERRIDES.get(class_of(model))
+    own_ratio = known_of(model).window_ratio
     if ratio is None and has_kind(model, Kind.COMPRESSED):
         own_ratio = "0.1"
     state_ratio = options.mamba_full_memory_ratio
@@ -214,7 +211,7 @@ def resolve_arguments(
         tp=tp,
         pp=settings.pipeline_parallel_size,
         attn_tp=tp // attn_dp,
-        state_tp=tp if class_of(model) in PURE_STATE else tp // attn_dp,
+        state_tp=tp if known_of(model).pure_state else tp // attn_dp,
         attn_dp=attn_dp,
         dcp=dcp,
         ep=ep,

@@ -11,6 +11,7 @@ from kvplan.engines.base import SINK_TYPES, rank_terms
 from kvplan.engines.vllm.backends.selection import Ask, NoBackendError, attention_backend, flashinfer_sinks
 from kvplan.engines.vllm.backends.table import BACKENDS, GROUPED, GROUPED_HEADS, POOLED, TAIL, Backend
 from kvplan.engines.vllm.cache_layout.specs import state_bytes_of
+from kvplan.engines.vllm.classes import class_of
 from kvplan.engines.vllm.start.architectures import grouped_keys, head_width, keeps_latent, lead_attention
 from kvplan.engines.vllm.start.resolve import Resolved
 from kvplan.engines.vllm.start.versions import Rules
@@ -286,7 +287,7 @@ def check_own_kernels(model: Model, ask: Ask) -> None:
     """Flint's fused kernels write FlashInfer's pages themselves, in bfloat16 (vllm/models/flint/model.py);
     with its sinks FlashInfer is what Blackwell takes, and Hopper where it is asked for. Raises
     NoBackendError."""
-    if model.architecture != "FlintForCausalLM":
+    if not class_of(model.architecture).own_kernels:
         return
     if ask.quantized or ask.dtype != "bfloat16":
         raise NoBackendError("Flint's kernels take a cache in bfloat16 only")

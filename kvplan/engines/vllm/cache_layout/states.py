@@ -8,6 +8,7 @@ from __future__ import annotations
 from kvplan.engines.base import rank_terms
 from kvplan.engines.vllm.cache_layout.built_model import Served, unknown_to_vllm
 from kvplan.engines.vllm.cache_layout.specs import Spec, SpecKind, shape_of, state_bytes_of
+from kvplan.engines.vllm.classes import class_of, is_since
 from kvplan.families import (
     GatedDeltaNet,
     KimiDeltaAttention,
@@ -111,9 +112,8 @@ def _checkpoints(served: Served, part: Part) -> int:
     if isinstance(part, Mamba2):
         return int(served.rules.mamba2_checkpoint)
     if isinstance(part, KimiDeltaAttention):
-        name, rules = served.model.architecture or "", served.rules
-        named = name.startswith("KimiK3") or (name.startswith("Glm5Next") and rules.glm5_checkpoint)
-        return int(rules.kda_checkpoint and named and flash_kda(served, part))
+        since = class_of(served.model.architecture).kda_checkpoint_since
+        return int(is_since(served.version, since) and flash_kda(served, part))
     if isinstance(part, NgramEmbedding):  # all state layers of a model export them, or none
         others = (other for other in served.state_parts() if not isinstance(other, NgramEmbedding))
         return max((_checkpoints(served, other) for other in others), default=0)

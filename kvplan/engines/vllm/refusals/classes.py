@@ -14,6 +14,7 @@ from collections.abc import Mapping
 from kvplan.engines.base import has_kind, parse_version
 from kvplan.engines.kv_support import minor_of, released
 from kvplan.engines.vllm.cache_layout.built_model import stage_bounds
+from kvplan.engines.vllm.classes import class_of
 from kvplan.engines.vllm.start.architectures import (
     GENERATING,
     POOLING,
@@ -38,18 +39,12 @@ NOT_SERVED = {
 }
 """Families that no vLLM class builds."""
 
-OTHER_NAMES = {
-    "MiniMaxM3ForCausalLM": "MiniMaxM3SparseForCausalLM",
-    "Dots3NoteForConditionalGeneration": "Dots3NoteForCausalLM",
-}
-"""Names that a public copy of a config, or transformers, gives a class, and the registry's."""
-
 
 def class_refusal(model: Model, version: str) -> Refusal | None:
     """A class that the release builds, or a transformers class that it runs as it stands."""
     if model.architecture is None:
         return None
-    name = OTHER_NAMES.get(model.architecture, model.architecture)
+    name = class_of(model.architecture).registered_as or model.architecture
     row = GENERATING.get(name) or POOLING.get(name)
     if row is not None and released(row.since, row.until, version):
         return _forgotten(name, version)
@@ -85,14 +80,11 @@ def _check_remote(model: Model, name: str, version: str) -> None:
     )
 
 
-FORGOTTEN = {"ExaoneMoEForCausalLM": ("0.27", "0.32")}
-"""Names that the registry lost and got back: [since, until)."""
-
-
 def _forgotten(name: str, version: str) -> Refusal | None:
-    since, until = FORGOTTEN.get(name, ("99", "99"))
-    if not minor_of(since) <= minor_of(version) < minor_of(until):
+    gone = class_of(name).gone
+    if not gone or not minor_of(gone[0]) <= minor_of(version) < minor_of(gone[1]):
         return None
+    since, until = gone
     return Refusal(
         "unsupported-model",
         f"vLLM {since} to {until} have no class named {name}: {until} has it again",
@@ -133,9 +125,6 @@ OWN_RULES = {
     "qwen4_exp_text": "0.29",
 }
 
-ONE_RANK = frozenset({"DoryForCausalLM"})
-"""Classes that refuse tensor parallelism (vllm/model_executor/models/dory.py)."""
-
 
 def check_own_rules(model: Model, version: str) -> None:
     """Raises KvplanError(unknown-rule)."""
@@ -162,7 +151,7 @@ def own_refusal(model: Model, resolved: Resolved, version: str) -> Refusal | Non
     release = parse_version(version)[:2]
     if model.model_type == "deepseek_v41_text" and resolved.device.major == 10 and release < _V41_ON_10:
         raise _unknown(model, version, "0.31", f" on {resolved.device.name}")
-    if model.architecture in ONE_RANK and resolved.tp > 1:
+    if class_of(model.architecture).one_rank and resolved.tp > 1:
         message = f"{model.architecture} runs on one tensor-parallel rank only, not on {resolved.tp}"
         return Refusal("tensor-parallel", message)
     return (

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable
 from functools import lru_cache
 
 from kvplan.engines.supported import classes
+from kvplan.engines.vllm.classes import class_of
 from kvplan.engines.vllm.options import VllmOptions
 from kvplan.engines.vllm.start.versions import Rules, rules_of
 from kvplan.errors import KvplanError
@@ -118,12 +119,6 @@ POOLING_ENDINGS = (
     "ForTextEncoding", "EmbeddingModel", "ForSequenceClassification", "ForTokenClassification",
     "ClassificationModel", "ForRewardModeling", "RewardModel",
 )  # fmt: skip
-EVERY_STATE = frozenset(
-    "BambaForCausalLM FalconH1ForCausalLM FalconMambaForCausalLM GraniteMoeHybridForCausalLM "
-    "JambaForCausalLM JambaForSequenceClassification Mamba2ForCausalLM MambaForCausalLM NemotronHForCausalLM "
-    "NemotronHPuzzleForCausalLM Zamba2ForCausalLM".split()
-)
-"""Classes with SupportsMambaPrefixCaching (vllm/model_executor/models/interfaces.py)."""
 
 
 _EMBEDS = re.compile(r"(?<![a-z0-9])embed(?:ding|dings|der)?(?![a-z0-9])")
@@ -153,7 +148,7 @@ def is_pooling(model: Model, settings: Layout) -> bool:
 
 def mamba_mode(model: Model, rules: Rules, drafts: int) -> str:
     """What prefix caching keeps: a state of every block, those of the last two, or (before 0.15) none."""
-    every = rules.every_state and (model.architecture or "") in EVERY_STATE
+    every = rules.every_state and class_of(model.architecture).every_state
     if every and (rules.every_state_with_drafts or not drafts):
         return "all"
     return "align" if rules.state_at_end else "none"
