@@ -20,7 +20,7 @@ from kvplan.engines.sglang.cells import Cell, cell_of, dequant_workspace, pool_l
 from kvplan.engines.sglang.compressed import compressed_bytes, solve_compressed
 from kvplan.engines.sglang.models import window_size
 from kvplan.engines.sglang.stages import PoolError, Pools, Sizes, Stage, running
-from kvplan.families import Kind, SparseIndexer
+from kvplan.families import Kind
 from kvplan.model import Layer, Model
 from kvplan.units import round_up
 
@@ -92,7 +92,7 @@ def _draft(model: Model, layers: list[Layer], target: Cell, arguments: Arguments
         return full * (count - windows), window * windows
     index = 0
     for layer in keeping:
-        if any(isinstance(part, SparseIndexer) for part in layer.parts) and target.full:
+        if Kind.INDEXER in layer.kinds and target.full:
             index = cell_of(layer, arguments).index
     if index and has_kind(model, Kind.MLA):
         return target.full * count // len(keeping) * arguments.dcp + index * count, 0

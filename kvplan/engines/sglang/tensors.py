@@ -10,8 +10,9 @@ from __future__ import annotations
 
 from kvplan.engines.base import part_terms
 from kvplan.engines.sglang.arguments import Arguments
-from kvplan.engines.sglang.cells import heads_on_rank, is_window, pool_layers, store_of
+from kvplan.engines.sglang.cells import heads_on_rank, pool_layers, store_of
 from kvplan.engines.sglang.engine import Sglang, pools_of
+from kvplan.engines.sglang.models import is_window
 from kvplan.engines.sglang.pools import solve, split_stages, trailing
 from kvplan.engines.sglang.stages import Pools, Sizes, Stage
 from kvplan.engines.tensors.base import BlockPool, Group, GroupKind, Layout, Rank
