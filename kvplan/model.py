@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from enum import Enum
 from typing import TYPE_CHECKING, Any, Protocol
 
-from kvplan.families import Part
+from kvplan.families import Kind, Part
 from kvplan.record import KeptHash, field, record
 from kvplan.shown import Shown
 
@@ -25,6 +25,10 @@ class Layer(KeptHash):
     """
 
     parts: tuple[Part, ...]
+
+    @property
+    def kinds(self) -> set[Kind]:
+        return {part.kind for part in self.parts}
 
     @property
     def family(self) -> str:

@@ -15,6 +15,8 @@ from bench.cold import MOST_MODULES, modules_of
 from kvplan.engines import ENGINES
 from kvplan.engines.folders import FOLDERS, part_of
 from kvplan.engines.supported import CLASSES, read_rows
+from kvplan.families import FAMILIES
+from kvplan.families.base import Family
 
 ROOT = Path(__file__).resolve().parents[1]
 
@@ -182,3 +184,40 @@ def test_a_row_is_a_class_of_some_release(engine: str) -> None:
     assert list(rows) == sorted(rows)
     named = {row.get("registered_as", row.get("built_as", name)) for name, row in rows.items()}
     assert named - _registered(engine) <= _REMOTE
+
+
+ONE_FAMILY = {
+    "engines/tgi/engine.py FullAttention SlidingWindow": "the only families that its pool has",
+    "engines/vllm/cache_layout/built_model.py WindowedConvolution": "a window to an allocator, no attention",
+    "engines/vllm/memory/state_graphs.py LightningAttention": "its kernel decodes one token at a time",
+    "engines/vllm/refusals/classes.py WindowedConvolution": "kept in one dtype, divided by whole heads",
+    "engines/vllm/refusals/division.py Mamba2": "its groups divide otherwise than its heads",
+    "engines/vllm/start/architectures.py KvConvolution": "Inkling is known by it, and built anew",
+    "engines/vllm/start/architectures.py NgramEmbedding": "its tables have rules of their own",
+    "engines/vllm/start/resolve.py GatedDeltaNet": "a release ignored the dtype asked for its state",
+    "engines/vllm/start/resolve.py KimiDeltaAttention": "its state is fp32 whatever else the model has",
+}
+"""Files outside families and architectures that ask for the class of a part, and why no kind, property or
+table by family (docs/adr/0001-terms.md) says it there. A ratchet: it grows no more."""
+
+
+def test_engines_look_a_family_up_in_a_table() -> None:
+    """A ladder of ``isinstance`` hides what an engine does with a family, and forgets the next one."""
+    package, names = ROOT / "kvplan", {family.__name__ for family in FAMILIES.values()}
+    found = []
+    for file in package.rglob("*.py"):
+        place = file.relative_to(package)
+        if place.parts[0] in ("families", "architectures"):
+            continue
+        for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
+            asks = isinstance(node, ast.Call) and ast.unparse(node.func) == "isinstance"
+            if asks or isinstance(node, ast.Compare):
+                asked = names & {one.id for one in ast.walk(node) if isinstance(one, ast.Name)}
+                found += [" ".join((place.as_posix(), *sorted(asked)))] * bool(asked)
+    assert set(found) == set(ONE_FAMILY)
+    assert len(found) <= 10
+
+
+def test_a_family_is_found_by_its_own_class() -> None:
+    """Tables are keyed by class: a family that inherited from another would miss its rows."""
+    assert {family.__bases__ for family in FAMILIES.values()} == {(Family,)}

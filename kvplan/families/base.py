@@ -55,9 +55,22 @@ class LayerPart(Protocol):
     formula: ClassVar[str]
     source: ClassVar[str]
     library_state: ClassVar[str]
+    borrows: ClassVar[bool]
 
     @property
     def state_dtype(self) -> str | None: ...
+
+    @property
+    def key_width(self) -> int: ...
+
+    @property
+    def value_width(self) -> int: ...
+
+    @property
+    def window(self) -> int | None: ...
+
+    @property
+    def span(self) -> int | None: ...
 
     def terms(self, store: Storage) -> tuple[Term, ...]: ...
 
@@ -71,11 +84,33 @@ class Family(KeptHash):
     formula: ClassVar[str] = ""
     source: ClassVar[str] = ""
     library_state: ClassVar[str] = "float32"
+    borrows: ClassVar[bool] = False
+    """It reads the cache of an earlier layer."""
 
     @property
     def state_dtype(self) -> str | None:
         """The element type that the config names for a recurrent state, if it names one."""
         return None
+
+    @property
+    def key_width(self) -> int:
+        """Numbers of one head's K, of a latent with its rope key; 0 of what is no attention."""
+        return 0
+
+    @property
+    def value_width(self) -> int:
+        """Numbers of one head's V; of a latent, which serves as both, its own."""
+        return self.key_width
+
+    @property
+    def window(self) -> int | None:
+        """The newest tokens that it keeps one by one, of a window or a chunk; None: all."""
+        return None
+
+    @property
+    def span(self) -> int | None:
+        """Keys that one query sees at most; None: all."""
+        return self.window
 
     def terms(self, store: Storage) -> tuple[Term, ...]:
         """The terms of one layer under this storage; every family has its own."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import ClassVar
+from typing import ClassVar, Literal
 
 from kvplan.dtypes import VectorFormat
 from kvplan.families.base import Family, Kind, Storage, kept_tokens
@@ -26,9 +26,17 @@ class MultiHeadLatentAttention(Family):
     library_window: int | None = None
 
     family: ClassVar[str] = "mla"
-    kind: ClassVar[Kind] = Kind.MLA
+    kind: ClassVar[Literal[Kind.MLA]] = Kind.MLA
     formula: ClassVar[str] = "tokens · (kv_lora_rank + qk_rope_head_dim) · element"
     source: ClassVar[str] = "DeepSeek-V2 (arXiv 2405.04434) §2.1"
+
+    @property
+    def key_width(self) -> int:
+        return self.kv_lora_rank + self.qk_rope_head_dim
+
+    @property
+    def window(self) -> int | None:
+        return self.sliding_window
 
     def terms(self, store: Storage) -> tuple[Term, ...]:
         kept = None if self.sliding_window is None else kept_tokens(store, self.sliding_window)
@@ -65,7 +73,7 @@ class CompressedAttention(Family):
     index_of_latent: bool = False
 
     family: ClassVar[str] = "compressed_attention"
-    kind: ClassVar[Kind] = Kind.COMPRESSED
+    kind: ClassVar[Literal[Kind.COMPRESSED]] = Kind.COMPRESSED
     formula: ClassVar[str] = (
         "min(tokens, sliding_window) · head_dim + floor(tokens / compress_rate) · (head_dim + index_head_dim)"
         " + waiting tokens; all · element"
@@ -73,6 +81,14 @@ class CompressedAttention(Family):
     source: ClassVar[str] = (
         "huggingface/transformers models/deepseek_v4; vllm-project/vllm models/deepseek_v4"
     )
+
+    @property
+    def key_width(self) -> int:
+        return self.head_dim
+
+    @property
+    def window(self) -> int | None:
+        return self.sliding_window
 
     def terms(self, store: Storage) -> tuple[Term, ...]:
         kept = kept_tokens(store, self.sliding_window)
@@ -137,7 +153,7 @@ class SparseIndexer(Family):
     axes: int = 0
 
     family: ClassVar[str] = "sparse_indexer"
-    kind: ClassVar[Kind] = Kind.INDEXER
+    kind: ClassVar[Literal[Kind.INDEXER]] = Kind.INDEXER
     formula: ClassVar[str] = "tokens · (index_head_dim · element + scale)"
     source: ClassVar[str] = "DeepSeek-V3.2-Exp report; vllm-project/vllm DeepseekV32IndexerCache"
 

@@ -20,6 +20,7 @@ from kvplan.engines.base import (
     answer_length,
     answer_of,
     encoder_length,
+    has_kind,
     layer_answers,
     planned_settings,
     planned_values,
@@ -37,7 +38,7 @@ from kvplan.engines.options import EngineOption
 from kvplan.engines.retention import parsed
 from kvplan.engines.supported import check_class
 from kvplan.errors import KvplanError
-from kvplan.families import SlidingWindow, Storage
+from kvplan.families import Kind, Storage
 from kvplan.model import Model
 from kvplan.own_options import OwnOptions
 from kvplan.record import changed, record, replace
@@ -320,7 +321,6 @@ def _hosted_experts(model: Model, options: LlamacppOptions) -> dict[str, Any]:
 
 
 def _warnings(model: Model) -> list[str]:
-    windows = any(isinstance(part, SlidingWindow) for run in model.runs for part in run.layer.parts)
-    if windows and not has_window_cache(model):
+    if has_kind(model, Kind.SLIDING) and not has_window_cache(model):
         return [f"llama.cpp keeps all tokens of {model.model_type}'s window layers"]
     return []

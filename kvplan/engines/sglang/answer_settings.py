@@ -25,7 +25,7 @@ from kvplan.engines.sglang.start.memory_defaults import (
     for_images,
 )
 from kvplan.engines.sglang.start.models import SERVED, class_of, has_window_pool, is_multimodal, known_of
-from kvplan.families import ChunkedAttention, Kind, SlidingWindow
+from kvplan.families import Kind
 from kvplan.model import Model
 from kvplan.units import KIB, MIB
 
@@ -197,10 +197,7 @@ def _plain(model: Model, arguments: Arguments) -> bool:
 
 def warnings_of(model: Model, arguments: Arguments, *, refused: bool) -> list[str]:
     found = []
-    windows = any(
-        isinstance(part, (SlidingWindow, ChunkedAttention)) for run in model.runs for part in run.layer.parts
-    )
-    if windows and not arguments.window_pool:
+    if has_kind(model, Kind.SLIDING, Kind.CHUNKED) and not arguments.window_pool:
         found.append(f"SGLang keeps all tokens of {model.model_type}'s window layers")
     if not refused and class_of(model) and class_of(model) not in SERVED:
         found.append(

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from kvplan.families import Kind, MultiHeadLatentAttention
+from kvplan.families import Kind, Part
 from kvplan.model import Model
 from kvplan.proof.numerics.measure import Sample
 from kvplan.record import record
@@ -58,17 +58,16 @@ def shapes_of(model: Model) -> dict[Shape, int]:
     return found
 
 
-def _shape(part: Any, query_heads: int) -> Shape | None:
-    if isinstance(part, MultiHeadLatentAttention):
+def _shape(part: Part, query_heads: int) -> Shape | None:
+    if part.kind is Kind.MLA:
         width = part.qk_nope_head_dim + part.qk_rope_head_dim
         heads = part.num_heads or query_heads or 1
         return Shape("MLA", 1, heads, part.kv_lora_rank, part.kv_lora_rank, part.qk_rope_head_dim, width)
     if part.kind not in (Kind.FULL, Kind.SLIDING, Kind.CHUNKED):
         return None
-    heads, width = int(part.num_kv_heads), int(part.head_dim)
+    heads, width = part.num_kv_heads, part.head_dim
     groups = max(1, query_heads // heads)
-    value = getattr(part, "v_head_dim", None) or width
-    return Shape(part.family, heads, heads * groups, width, int(value), 0, width)
+    return Shape(part.family, heads, heads * groups, width, part.value_width, 0, width)
 
 
 def draw(shape: Shape, inputs: str, tokens: int, queries: int, seed: int, device: str) -> Sample:

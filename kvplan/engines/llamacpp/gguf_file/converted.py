@@ -20,10 +20,11 @@ from math import prod
 from pathlib import Path
 from typing import Any
 
+from kvplan.engines.base import has_kind
 from kvplan.engines.llamacpp.gguf_file.ggml_types import row_bytes
 from kvplan.engines.llamacpp.gguf_file.quantise import GgufTensor, Hyper, types_of
 from kvplan.errors import RefusedError
-from kvplan.families import MultiHeadLatentAttention
+from kvplan.families import Kind
 from kvplan.model import Model
 from kvplan.record import record, replace
 from kvplan.weights.inventory import Inventory, Role, Tensor
@@ -113,10 +114,7 @@ def hyper_of(model: Model, inventory: Inventory, tensors: list[GgufTensor]) -> H
     shared = [
         int(getattr(part, "num_kv_heads", 0) or 0) for layer in model.distinct() for part in layer.parts
     ]
-    latent = any(
-        isinstance(part, MultiHeadLatentAttention) for layer in model.distinct() for part in layer.parts
-    )
-    kv_heads = 1 if latent else max(shared, default=0)
+    kv_heads = 1 if has_kind(model, Kind.MLA) else max(shared, default=0)
     name = model.model_type.replace("_", "-")
     layers = 1 + max((tensor.layer for tensor in tensors if tensor.layer is not None), default=-1)
     full = heads == kv_heads

@@ -24,7 +24,7 @@ from kvplan.engines.budget.parts import memory_of
 from kvplan.engines.doors import Begun, Door, Wish
 from kvplan.engines.llamacpp.start.models import name_of
 from kvplan.errors import KvplanError
-from kvplan.families import FullAttention, SlidingWindow
+from kvplan.families import Kind
 from kvplan.gpu import Gpu
 from kvplan.model import Model
 from kvplan.settings import Settings
@@ -115,7 +115,7 @@ def predicted_bytes(model: Model, settings: Settings, cells: int) -> int:
     if size is None:
         return 0
     parts = (part for layer in model.distinct() for part in layer.parts)
-    heads = [part.num_kv_heads for part in parts if isinstance(part, (FullAttention, SlidingWindow))]
+    heads = [part.num_kv_heads for part in parts if part.kind is Kind.FULL or part.kind is Kind.SLIDING]
     width = model.hidden_size // model.num_attention_heads if model.num_attention_heads else 0
     return size + 4 * model.num_layers * min(heads, default=1) * width * cells
 

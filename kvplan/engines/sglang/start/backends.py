@@ -17,7 +17,7 @@ from kvplan.engines.sglang.start.dtypes import is_sparse_latent
 from kvplan.engines.sglang.start.models import class_of, has_fa3, is_deepseek, is_multimodal, known_of
 from kvplan.engines.sglang.start.versions import VERSIONS, Rules, later_classes, rules_of
 from kvplan.errors import KvplanError
-from kvplan.families import FullAttention, Kind, MultiHeadLatentAttention, SlidingWindow, SparseIndexer
+from kvplan.families import Kind
 from kvplan.model import Model
 from kvplan.settings import Serving
 
@@ -255,11 +255,7 @@ def _refused(who: str, backend: str, ways: tuple[str, ...]) -> KvplanError:
 
 
 def _unequal(model: Model) -> bool:
-    return any(
-        isinstance(part, (FullAttention, SlidingWindow)) and part.v_head_dim not in (None, part.head_dim)
-        for run in model.runs
-        for part in run.layer.parts
-    )
+    return any(part.value_width != part.key_width for run in model.runs for part in run.layer.parts)
 
 
 def _named(model: Model, *stems: str) -> bool:
@@ -285,7 +281,7 @@ def page_size_of(model: Model, settings: Serving, device: Device, backend: str, 
         return 64 if device.nvidia else asked or 1
     sm100 = device.nvidia and device.major == 10
     asked = overridden_page(model, settings, device, backend)
-    if any(isinstance(part, SparseIndexer) for run in model.runs for part in run.layer.parts):
+    if has_kind(model, Kind.INDEXER):
         asked = asked or (128 if device.major in (9, 10) else 1)
     either = (backend, decode)
     if "flashmla" in either:
@@ -296,7 +292,6 @@ def page_size_of(model: Model, settings: Serving, device: Device, backend: str, 
         asked = 64
     if "hpc_ops" in either:
         asked = 64
-    latent = any(isinstance(part, MultiHeadLatentAttention) for run in model.runs for part in run.layer.parts)
-    if "fa4" in either and sm100 and not latent:
+    if "fa4" in either and sm100 and not has_kind(model, Kind.MLA):
         return known_of(model).fa4_page
     return asked or 1

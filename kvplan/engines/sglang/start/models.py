@@ -18,7 +18,7 @@ from kvplan.engines.sglang.start.config_facts import facts_of
 from kvplan.engines.sglang.start.versions import VERSIONS, later_classes
 from kvplan.engines.supported import classes
 from kvplan.errors import KvplanError
-from kvplan.families import ChunkedAttention, Kind, MultiHeadLatentAttention, SlidingWindow
+from kvplan.families import Kind, Part
 from kvplan.model import Model
 from kvplan.results import Refusal
 
@@ -86,19 +86,18 @@ def is_one_of(model: Model, classes: frozenset[str], types: frozenset[str]) -> b
 
 def has_window_pool(model: Model) -> bool:
     """is_hybrid_swa_model, for a model that has window layers."""
-    windows = any(_is_window(part) for run in model.runs for part in run.layer.parts)
+    windows = any(is_window(part) for run in model.runs for part in run.layer.parts)
     return windows and is_one_of(model, HYBRID_SWA, HYBRID_SWA_TYPES)
 
 
 def window_layers(model: Model) -> int:
     """How many layers keep a window."""
-    return sum(run.count for run in model.runs if any(_is_window(part) for part in run.layer.parts))
+    return sum(run.count for run in model.runs if any(is_window(part) for part in run.layer.parts))
 
 
-def _is_window(part: object) -> bool:
-    if isinstance(part, MultiHeadLatentAttention):
-        return part.sliding_window is not None
-    return isinstance(part, (SlidingWindow, ChunkedAttention))
+def is_window(part: Part) -> bool:
+    """Whether a layer keeps a window alone; DeepSeek-V4's keep more beside it."""
+    return part.window is not None and part.kind is not Kind.COMPRESSED
 
 
 def is_deepseek(model: Model) -> bool:

@@ -25,7 +25,7 @@ from kvplan.engines.vllm.encoder_profile.multimodal import text_only
 from kvplan.engines.vllm.memory.profile_peak import served_shape
 from kvplan.engines.vllm.options import EXPANDABLE, VllmOptions
 from kvplan.engines.vllm.start.architectures import keeps_latent
-from kvplan.families import Kind, SparseIndexer
+from kvplan.families import Kind
 from kvplan.later import later
 from kvplan.model import Model
 from kvplan.record import replace
@@ -230,7 +230,7 @@ def chosen_tokens(model: Model, tokens: int, *, drafts: bool = False) -> int:
     if drafts and model.model_type.startswith(_DOTS3):
         return 0
     layers = model.draft_layers if drafts else model.layers()
-    owners = [part for layer in layers for part in layer.parts if isinstance(part, SparseIndexer)]
+    owners = [part for layer in layers for part in layer.parts if part.kind is Kind.INDEXER]
     groups, chosen = model.facts.get("chosen_groups"), model.facts.get("index_topk")
     if isinstance(groups, int):
         return sum(tokens * (groups * part.group + 1) * _INT32 for part in owners)

@@ -37,7 +37,7 @@ from kvplan.engines.vllm.start.resolve import resolve
 from kvplan.engines.vllm.start.runner import V2, runner_of
 from kvplan.engines.vllm.start.versions import rules_of
 from kvplan.errors import KvplanError
-from kvplan.families import Kind, MultiHeadLatentAttention
+from kvplan.families import Kind
 from kvplan.model import Model
 from kvplan.record import record
 from kvplan.settings import Serving
@@ -195,4 +195,4 @@ def latent_block(model: Model, settings: Serving, version: str) -> int:
 
 def _latent_rank(model: Model) -> int:
     parts = (part for layer in model.distinct() for part in layer.parts)
-    return max((part.kv_lora_rank for part in parts if isinstance(part, MultiHeadLatentAttention)), default=0)
+    return max((part.kv_lora_rank for part in parts if part.kind is Kind.MLA), default=0)

@@ -25,7 +25,7 @@ from kvplan.engines.vllm.start.architectures import (
 from kvplan.engines.vllm.start.resolve import Resolved
 from kvplan.engines.vllm.start.versions import rules_of
 from kvplan.errors import KvplanError
-from kvplan.families import CompressedAttention, Kind, SharedKv, WindowedConvolution
+from kvplan.families import Kind, WindowedConvolution
 from kvplan.model import Model
 from kvplan.results import Refusal
 
@@ -238,10 +238,10 @@ def _shared_latents(model: Model, resolved: Resolved) -> Refusal | None:
     firsts = {first for first, _ in stage_bounds(len(layers), resolved.pp)}
     for index, layer in enumerate(layers):
         source = -1 if index in firsts else source
-        parts = [part for part in layer.parts if isinstance(part, CompressedAttention)]
+        parts = [part for part in layer.parts if part.kind is Kind.COMPRESSED]
         if any(part.index_of_latent and part.compress_rate for part in parts):
             source = index
-        if source < 0 and any(isinstance(part, SharedKv) for part in layer.parts):
+        if source < 0 and any(part.borrows for part in layer.parts):
             return Refusal(
                 "pipeline-parallel",
                 f"layer {index} reads latents of a layer that {resolved.pp} pipeline stages put elsewhere",

@@ -14,7 +14,7 @@ from kvplan.engines.vllm.options import VllmOptions
 from kvplan.engines.vllm.start.architectures import NO_PIPELINE, keeps_latent, lead_attention
 from kvplan.engines.vllm.start.resolve import Resolved
 from kvplan.engines.vllm.start.versions import rules_of
-from kvplan.families import Kind, Mamba2, MultiHeadLatentAttention, Part
+from kvplan.families import Kind, Mamba2, Part
 from kvplan.later import later
 from kvplan.model import Model
 from kvplan.results import Refusal
@@ -153,7 +153,7 @@ def context_refusal(model: Model, settings: Layout, resolved: Resolved) -> Refus
     if lead is None:
         return Refusal("context-parallel", "a model without attention has no positions to split")
     unnamed = model.model_type in UNNAMED_LATENTS
-    if isinstance(lead, MultiHeadLatentAttention) and keeps_latent(model) and not unnamed:
+    if lead.kind is Kind.MLA and keeps_latent(model) and not unnamed:
         return None
     heads = getattr(lead, "num_kv_heads", 0) or getattr(lead, "num_heads", 0)
     if unnamed and isinstance(stated := (model.config or {}).get("num_key_value_heads"), int):
