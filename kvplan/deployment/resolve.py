@@ -8,7 +8,7 @@ from kvplan.deployment.parallel import gpus_per_replica, pools_per_replica
 from kvplan.deployment.question import Question
 from kvplan.engines import own_settings
 from kvplan.engines.base import Choice
-from kvplan.engines.doors import through
+from kvplan.engines.door_settings import through
 from kvplan.engines.shared_options import given_settings
 from kvplan.engines.traits import traits_of
 from kvplan.errors import KvplanError

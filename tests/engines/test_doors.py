@@ -13,7 +13,8 @@ from hypothesis import strategies as st
 import kvplan
 from kvplan.api.load import load_gpu
 from kvplan.engines.budget import choose
-from kvplan.engines.doors import DOORS, Wish, door_of, start
+from kvplan.engines.door_settings import start
+from kvplan.engines.doors import DOORS, Wish, door_of
 from kvplan.engines.llamacpp.ollama import automatic_batch, default_context, has_flash, predicted_bytes
 from kvplan.errors import KvplanError
 from kvplan.report.export import export
