@@ -15,7 +15,7 @@ help:
 	@echo "make test         lint, types, import contracts and the whole test suite (no GPU needed)"
 	@echo "make quick        ruff and the tests that break first: under a minute on 2 idle cores"
 	@echo "make coverage     lines and branches of the core; fails where a room has fallen (tests/coverage.json)"
-	@echo "make mutants      would a test notice? seven modules whose arithmetic decides answers"
+	@echo "make mutants      would a test notice? the modules whose arithmetic decides answers"
 	@echo "make laws         the properties that make test samples, with many more examples"
 	@echo "make fuzz         100,000 bent inputs (under 3 minutes on 2 cores); FUZZ_SEED=1 for others"
 	@echo "make conformance  every architecture of transformers, built and measured on the CPU"
@@ -200,7 +200,7 @@ browser: site
 	KVPLAN_CHROMIUM=$(CHROMIUM) $(BIN)/python -m pytest -m browser tests $(PYTEST_ARGS)
 
 golden: $(VENV)/.test
-	$(BIN)/python -m pytest tests/cli --update-golden
+	$(BIN)/python -m pytest tests/cli tests/report tests/budget/test_decoders.py --update-golden
 
 clean:
 	rm -rf $(VENV) .venv-vllm .venv-sglang .venv-llamacpp .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache dist build site web/node_modules

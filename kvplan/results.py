@@ -19,6 +19,8 @@ from kvplan.terms import Term
 from kvplan.units import Bytes, Count, Positive
 
 SCHEMA_VERSION: Final = 1
+NO_POOL: Final = "no pool was computed"
+"""Begins the warning that says why the memory of a GPU was not counted."""
 
 
 @record()

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Sequence
 
-from kvplan.engines.vllm.coefficients import board_of
-from kvplan.engines.vllm.load import COLD, WARM
+from kvplan.engines.vllm.memory.coefficients import board_of
+from kvplan.engines.vllm.memory.profile_run import COLD, WARM
 from kvplan.errors import KvplanError
 from kvplan.units import GIB
 from scripts.field_rows import Row

@@ -24,7 +24,7 @@ ROOMS = ("terms", "units", "dtypes", "families", "engines")
 
 
 def room_of(path: str) -> str:
-    """``kvplan/engines/vllm/plan.py`` → engines; ``kvplan/terms.py`` → terms."""
+    """``kvplan/engines/vllm/cache_layout/plan.py`` → engines; ``kvplan/terms.py`` → terms."""
     parts = Path(path).with_suffix("").parts
     return parts[parts.index("kvplan") + 1]
 

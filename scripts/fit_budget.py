@@ -18,8 +18,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from kvplan.engines.vllm.coefficients import FILE, UNIFIED
-from kvplan.engines.vllm.runner import V1, V2
+from kvplan.engines.vllm.memory.coefficients import FILE, UNIFIED
+from kvplan.engines.vllm.start.runner import V1, V2
 from kvplan.units import GIB, MIB
 from scripts.field_rows import Row, read_rows
 from scripts.fitting.early import EARLY, FUSED, LATE, SORT, Early, early_report, fit_early, usable
@@ -244,7 +244,7 @@ def file_text(fitted: Fitted, starts: int) -> str:
     about = (
         "Coefficients of vLLM's memory budget, line by line, from the release on that a row says: written by"
         f" scripts/fit_budget.py, not by hand. {starts} starts were fitted."
-        " Names: kvplan/engines/vllm/load.py, Coefficients."
+        " Names: kvplan/engines/vllm/memory/profile_run.py, Coefficients."
     )
     return json.dumps({"about": about, "lines": lines_of(fitted)}, indent=1) + "\n"
 

@@ -7,7 +7,7 @@ from statistics import median
 from typing import NamedTuple
 
 from kvplan.architectures.config.activation_shape import shape_of
-from kvplan.engines.vllm.coefficients import board_of, parts
+from kvplan.engines.vllm.memory.coefficients import board_of, parts
 from kvplan.errors import KvplanError
 from kvplan.results import Budget, SizeResult
 from kvplan.units import GIB

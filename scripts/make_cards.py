@@ -30,8 +30,8 @@ from kvplan.architectures.config.view import QUANT_KEY, split_quant
 from kvplan.architectures.inventory import inventory_of
 from kvplan.architectures.lineages import lineage_of
 from kvplan.engines import ENGINES
-from kvplan.engines.vllm.compressed_pass import compressed_passes
-from kvplan.engines.vllm.multimodal import encoder_run
+from kvplan.engines.vllm.encoder_profile.multimodal import encoder_run
+from kvplan.engines.vllm.memory.compressed_pass import compressed_passes
 from kvplan.errors import KvplanError
 from kvplan.files.cards.card import HOW, OVERLAY, Card, Expectation, Source, Variant, Weights
 from kvplan.files.cards.file import card_from_located

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
-from kvplan.engines.llamacpp.converted import HEADER, NAMES
+from kvplan.engines.llamacpp.gguf_file.converted import HEADER, NAMES
 
 Found = Mapping[str, Mapping[str, list[str]]]
 """Module → tensor → the architectures that name it so."""

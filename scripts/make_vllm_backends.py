@@ -18,7 +18,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, ClassVar, NamedTuple
 
-from kvplan.engines.vllm.backend_table import FILE, HEADER, BackendRow, rows_text
+from kvplan.engines.vllm.backends.table import FILE, HEADER, BackendRow, rows_text
 
 GPUS = ((7, 0), (7, 5), (8, 0), (8, 6), (8, 7), (8, 9), (9, 0), (10, 0), (10, 3), (11, 0), (12, 0), (12, 1))
 WIDTHS = tuple(range(8, 584, 8))

@@ -7,7 +7,7 @@ from collections import defaultdict
 from collections.abc import Sequence
 from statistics import median
 
-from kvplan.engines.vllm.load import COLD, WARM
+from kvplan.engines.vllm.memory.profile_run import COLD, WARM
 from kvplan.units import GIB
 from scripts.field_rows import Row
 from scripts.judged import CLOSE, NEAR, Judged, judged

@@ -23,11 +23,10 @@ from typing import Any
 import yaml
 
 import kvplan
-from kvplan.engines.vllm.backend_table import backend_rows, row_of
+from kvplan.engines.vllm.backends.table import backend_rows, row_of
 from kvplan.errors import KvplanError
 from kvplan.files.cards.index import is_name
-from kvplan.plans.flags import parse_flag
-from kvplan.plans.serve import flags_of
+from kvplan.plans.serve import flags_of, parse_flag
 from kvplan.settings import known_method
 from tests.recorded import packed, record
 

@@ -3,7 +3,7 @@
     python -m scripts.record_source_lines RELEASES
 
 RELEASES: a folder with one folder a release (0.8.5 …), each an unpacked vLLM wheel. The lines are those of
-the calls of ``logger`` whose text holds an anchor of `kvplan.engines.vllm.log`: a log prints the file's name
+the calls of ``logger`` whose text holds an anchor of `words.log`: a log prints the file's name
 and that line, so a build without a release number of its own is told by them. Everything is read as text
 (ast).
 """
@@ -15,8 +15,8 @@ import ast
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
-from kvplan.engines.vllm.log import RULES
-from kvplan.engines.vllm.printed import FILE, HEAD
+from kvplan.engines.vllm.words.log import RULES
+from kvplan.engines.vllm.words.printed import FILE, HEAD
 
 LEAST = 12
 """Characters of an anchor: shorter ones stand in texts of other lines too."""

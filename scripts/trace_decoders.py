@@ -45,7 +45,7 @@ def widths(config: Config, tp: int) -> tuple[dict[str, int], int]:
     """The widths of a config on one rank, and its workspace, as kvplan reads them."""
     import kvplan
     from kvplan.architectures.weights import sources_of
-    from kvplan.engines.vllm.decoders import widths_of, workspace_bytes
+    from kvplan.engines.vllm.memory.decoders import widths_of, workspace_bytes
     from kvplan.weights.ranks import Parallel
 
     model = kvplan.load_model(config)
@@ -83,7 +83,7 @@ def law(found: list[Run]) -> list[dict[str, str]]:
     """The rows of one class; none where its runs are not linear in the widths."""
     import numpy as np
 
-    from kvplan.engines.vllm.decoders import ONE, WORKSPACE
+    from kvplan.engines.vllm.memory.decoders import ONE, WORKSPACE
 
     order = sorted(
         found[0].widths, key=lambda name: (name == ONE, name != "hidden_size", name.count("·"), name)
@@ -142,7 +142,7 @@ def _never_less(np: Any, left: Any, column: Any) -> Any:
 
 def _ever_largest(np: Any, rows: Any, points: Any, last: str) -> list[Any]:
     """The rows that are the largest somewhere around the widths that were run."""
-    from kvplan.engines.vllm.decoders import WORKSPACE
+    from kvplan.engines.vllm.memory.decoders import WORKSPACE
 
     rng = random.Random(0)
     best: set[int] = set()

@@ -61,6 +61,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--update-golden", action="store_true", help="write what is answered now")
     parser.addoption(
         "--nothing-else-skipped",
         action="store_true",
@@ -89,3 +90,15 @@ def pytest_runtest_makereport(
     if strict and report.skipped and not ELSEWHERE & {mark.name for mark in item.iter_markers()}:
         report.outcome = "failed"
     return report
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """How many functions the cases are of. pytest's own line stays the last one."""
+    cases = {
+        report.nodeid
+        for reports in terminalreporter.stats.values()
+        for report in reports
+        if isinstance(report, pytest.TestReport)
+    }
+    functions = {case.split("[", 1)[0] for case in cases}
+    terminalreporter.write_line(f"{len(functions):,} test functions, {len(cases):,} cases")

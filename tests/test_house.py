@@ -22,6 +22,23 @@ def test_import_contracts() -> None:
     assert linter.lint_imports(config_filename=str(ROOT / "pyproject.toml"), no_cache=True) == 0
 
 
+def test_every_part_that_is_asked_for_by_name_exists() -> None:
+    """A part that no engine has is None: a misspelt name would change answers in silence."""
+    named = {
+        call.args[-1].value
+        for file in (ROOT / "kvplan").rglob("*.py")
+        for call in ast.walk(ast.parse(file.read_text(encoding="utf-8")))
+        if isinstance(call, ast.Call)
+        and isinstance(call.func, ast.Name)
+        and call.func.id in ("part_of", "having")
+        and call.args
+        and isinstance(call.args[-1], ast.Constant)
+    }
+    assert {"capacity_model", "log", "tensors"} <= named
+    parts = {name for name in named if isinstance(name, str) and name not in ("audio", "lm_head")}
+    assert [name for name in sorted(parts) if not any(part_of(engine, name) for engine in FOLDERS)] == []
+
+
 def test_every_module_of_the_package_stands_in_the_layers() -> None:
     """A module that no layer names may import whatever it likes, unseen."""
     contracts = (ROOT / "pyproject.toml").read_text(encoding="utf-8").partition("\nlayers = [")[2]

@@ -192,7 +192,7 @@ def test_the_least_coverage_is_written_for_every_room() -> None:
 def test_every_mutant_is_a_change_of_what_runs(module: str) -> None:
     """Python that can be compiled, each unlike the module and unlike the others of its line."""
     found = mutants.mutants(module)
-    assert len(found) >= 9
+    assert len(found) >= 6
     assert len({one.source for one in found}) == len(found)
     spec = importlib.util.find_spec(module)
     assert spec is not None
@@ -208,7 +208,8 @@ def test_every_mutant_is_a_change_of_what_runs(module: str) -> None:
 SKIPS = """
 import pytest
 
-def test_that_runs():
+@pytest.mark.parametrize("number", range(3))
+def test_that_runs(number):
     pass
 
 @pytest.mark.gpu
@@ -230,6 +231,9 @@ def test_nothing_is_skipped_without_its_marker(tmp_path: Path, reason: str, code
         cwd=ROOT, capture_output=True, text=True, check=False,
     )  # fmt: skip
     assert done.returncode == code, done.stdout + done.stderr
+    *_, last = lines = done.stdout.splitlines()
+    assert "3 test functions, 5 cases" in lines
+    assert re.match(r"\d (failed|passed), .* in [\d.]+s", last), "pytest's own line is the last"
 
 
 def test_the_security_policy_names_tests_that_exist() -> None:

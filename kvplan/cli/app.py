@@ -9,12 +9,12 @@ import typer
 from typer.core import TyperCommand, TyperGroup
 from typer.main import get_command
 
-from kvplan.cli.answer import Answer
 from kvplan.cli.commands import COMMANDS, GROUPS, HIDDEN, MORE, TOP_LEVEL, Argument, Command
 from kvplan.cli.completion import completer
 from kvplan.cli.engine_words import words_beside
 from kvplan.cli.everyday import EVERYDAY, Everyday
 from kvplan.cli.options import OUTPUT, TASKS, Option
+from kvplan.cli.terminal import Answer
 from kvplan.cli.usage import unknown_command
 from kvplan.engines.folders import title_of
 from kvplan.report.layout import WIDTH, columns

@@ -6,10 +6,10 @@ import shlex
 from itertools import product
 from typing import Any
 
-from kvplan.cli.answer import Answer
 from kvplan.cli.ask import typed as typed_of
 from kvplan.cli.commands import Given, is_given, text_of
 from kvplan.cli.options import OPTIONS
+from kvplan.cli.terminal import Answer
 from kvplan.cli.typed import typed_words
 from kvplan.deployment.machines import Machine, machine
 from kvplan.engines.base import Choice

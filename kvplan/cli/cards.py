@@ -5,9 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 
 from kvplan.api import size
-from kvplan.cli.answer import Answer
 from kvplan.cli.ask import check_color
 from kvplan.cli.commands import Given, is_given, text_of
+from kvplan.cli.terminal import Answer
 from kvplan.errors import EXIT_NO, EXIT_OK, KvplanError
 from kvplan.files.cards.find import card_from_config, lint_cards, list_cards
 from kvplan.files.cards.index import newer_cards

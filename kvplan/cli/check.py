@@ -7,9 +7,9 @@ import os
 from collections.abc import Mapping
 from pathlib import Path
 
-from kvplan.cli.answer import Answer
 from kvplan.cli.ask import check_color
 from kvplan.cli.commands import Given, is_given, text_of
+from kvplan.cli.terminal import Answer
 from kvplan.errors import EXIT_NO, EXIT_OK, KvplanError
 from kvplan.files.json_input import STDIN, read_standard_input
 from kvplan.files.writing import cannot_write, write_whole

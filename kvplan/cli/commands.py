@@ -7,8 +7,8 @@ from functools import cache
 from importlib import import_module
 from typing import Any, NamedTuple
 
-from kvplan.cli.answer import Answer
 from kvplan.cli.options import COMMON, Option
+from kvplan.cli.terminal import Answer
 
 Given = Mapping[str, "str | bool | None"]
 Runner = Callable[[list[str], Given], Answer]

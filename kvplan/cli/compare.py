@@ -10,12 +10,12 @@ from fractions import Fraction
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from kvplan.cli.answer import Answer
 from kvplan.cli.ask import check_color
 from kvplan.cli.commands import Given, is_given, text_of
 from kvplan.cli.given import CONFIG_VARIABLE, gather
 from kvplan.cli.options import share_of_hundred, whole_number
 from kvplan.cli.plan_word import is_plan_file, plan_of
+from kvplan.cli.terminal import Answer
 from kvplan.errors import EXIT_CANNOT_ANSWER, EXIT_NO, EXIT_OK, KvplanError
 from kvplan.files.json_input import STDIN, standard_input
 from kvplan.files.logs import blocks

@@ -8,11 +8,11 @@ import platform
 import sys
 from typing import Any
 
-from kvplan.cli.answer import Answer
 from kvplan.cli.ask import check_color
 from kvplan.cli.commands import Given, is_given
 from kvplan.cli.given import ENV_PREFIX, config_path, read_config_file
 from kvplan.cli.options import BY_NAME
+from kvplan.cli.terminal import Answer
 from kvplan.engines import ENGINES
 from kvplan.errors import KvplanError
 from kvplan.results import SCHEMA_VERSION

@@ -5,10 +5,10 @@ from __future__ import annotations
 import shlex
 
 from kvplan.api.suggestions import with_suggestions
-from kvplan.cli.answer import Answer
 from kvplan.cli.ask import check_color, rules_file, typed
 from kvplan.cli.commands import Given, is_given
 from kvplan.cli.options import OPTIONS
+from kvplan.cli.terminal import Answer
 from kvplan.cli.typed import typed_words
 from kvplan.deployment.answer import answered
 from kvplan.deployment.counts import PLENTY, as_started, ask

@@ -8,13 +8,13 @@ from typing import Any
 
 from kvplan.api import load_model
 from kvplan.checking.start import REFUSED
-from kvplan.cli.answer import Answer
 from kvplan.cli.ask import check_color
 from kvplan.cli.check import today
 from kvplan.cli.commands import Given, is_given, text_of
 from kvplan.cli.export_options import ONLY_REPORTS, ONLY_STARTS
 from kvplan.cli.lists import pieces_of
 from kvplan.cli.plan_word import plan_of
+from kvplan.cli.terminal import Answer
 from kvplan.deployment.counts import ask
 from kvplan.engines.budget import choose
 from kvplan.engines.spill import spill

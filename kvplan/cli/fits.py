@@ -6,11 +6,11 @@ from typing import Any
 
 from kvplan.api.fitting import fits, fits_as_build
 from kvplan.api.load import load_gpu
-from kvplan.cli.answer import Answer
 from kvplan.cli.ask import check_color
 from kvplan.cli.commands import Given, is_given, text_of
 from kvplan.cli.fits_options import FITTED
 from kvplan.cli.options import values_of
+from kvplan.cli.terminal import Answer
 from kvplan.cli.typed import typed_words
 from kvplan.errors import EXIT_NO, EXIT_OK, KvplanError
 from kvplan.files.gpus.find import is_name

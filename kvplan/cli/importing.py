@@ -5,9 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 
 from kvplan.api.launching import import_launches, imported, launched_plans, start_text, title_of
-from kvplan.cli.answer import Answer
 from kvplan.cli.ask import check_color
 from kvplan.cli.commands import Given, is_given, text_of
+from kvplan.cli.terminal import Answer
 from kvplan.errors import KvplanError
 from kvplan.files.json_input import SHOWN_STDIN, STDIN, read_standard_input
 from kvplan.files.writing import write_new, write_whole

@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import Any
 
 from kvplan.api.runs_on import runs_on
-from kvplan.cli.answer import Answer
 from kvplan.cli.ask import check_color
 from kvplan.cli.commands import Given, is_given, text_of
+from kvplan.cli.terminal import Answer
 from kvplan.errors import EXIT_CANNOT_ANSWER, EXIT_NO, EXIT_OK, KvplanError, did_you_mean
 from kvplan.families import FAMILIES
 from kvplan.files.cards.find import list_cards, load_card, load_weights

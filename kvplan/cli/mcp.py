@@ -8,9 +8,9 @@ import sys
 from typing import TYPE_CHECKING, Any
 
 from kvplan.cli.agents import INSTRUCTIONS, TOOLS, answered, input_schema
-from kvplan.cli.answer import Answer
 from kvplan.cli.ask import check_color
 from kvplan.cli.commands import Given
+from kvplan.cli.terminal import Answer
 from kvplan.errors import EXIT_BUG, CannotRunHere, KvplanError
 from kvplan.results import SCHEMA_VERSION
 from kvplan.version import __version__

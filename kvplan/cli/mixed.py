@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import replace
 
 from kvplan.api.suggestions import with_suggestions
-from kvplan.cli.answer import Answer
 from kvplan.cli.ask import typed
 from kvplan.cli.commands import Given, is_given, text_of
 from kvplan.cli.options import whole_number
+from kvplan.cli.terminal import Answer
 from kvplan.deployment.mix import Mix, Part, mixed
 from kvplan.errors import EXIT_NO, EXIT_OK, KvplanError
 from kvplan.results import SCHEMA_VERSION

@@ -11,13 +11,13 @@ from typing import Any
 
 from kvplan.api import planned
 from kvplan.api.planning import plan
-from kvplan.cli.answer import Answer
 from kvplan.cli.ask import check_color
 from kvplan.cli.commands import Given, is_given
 from kvplan.cli.given import gather
 from kvplan.cli.options import PLAN_CHOICE, values_of
 from kvplan.cli.plan_options import PLANNED, SHARED
 from kvplan.cli.plan_word import NO_DEFAULTS, is_plan_file, plan_of
+from kvplan.cli.terminal import Answer
 from kvplan.cli.typed import size_command, typed_words
 from kvplan.deployment.answer import answer
 from kvplan.engines.base import generated

@@ -5,11 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 from kvplan.api.quality import quality
-from kvplan.cli.answer import Answer
 from kvplan.cli.ask import check_color
 from kvplan.cli.commands import Given, is_given, text_of
 from kvplan.cli.options import values_of
 from kvplan.cli.quality_options import MEASURED
+from kvplan.cli.terminal import Answer
 from kvplan.report.quality import quality_screen
 
 _NAMES = {"sample": "sample_tokens"}

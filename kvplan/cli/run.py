@@ -9,10 +9,10 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from kvplan.cli.answer import Answer
 from kvplan.cli.engine_words import in_our_words
 from kvplan.cli.quick import parse
 from kvplan.cli.terminal import (
+    Answer,
     color_choice,
     is_watched,
     render,

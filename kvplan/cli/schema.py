@@ -5,9 +5,9 @@ from __future__ import annotations
 from importlib import import_module
 from typing import Any
 
-from kvplan.cli.answer import Answer
 from kvplan.cli.ask import check_color
 from kvplan.cli.commands import Given
+from kvplan.cli.terminal import Answer
 from kvplan.errors import KvplanError, did_you_mean
 
 FILES = {

@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 from kvplan.api.simulating import deployment, load_of, simulate
-from kvplan.cli.answer import Answer
 from kvplan.cli.ask import check_color
 from kvplan.cli.commands import Given, is_given
 from kvplan.cli.given import gather
@@ -18,6 +17,7 @@ from kvplan.cli.plan import rate as rate_of
 from kvplan.cli.plan import seconds, share
 from kvplan.cli.plan_word import is_plan_file, only, plan_of
 from kvplan.cli.simulate_options import SIMULATED
+from kvplan.cli.terminal import Answer
 from kvplan.errors import EXIT_CANNOT_ANSWER, EXIT_NO, EXIT_OK, KvplanError
 from kvplan.files.writing import write_whole
 from kvplan.plans.plan import SAFE, Plan

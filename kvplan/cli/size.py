@@ -7,7 +7,6 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from kvplan.api.suggestions import with_suggestions
-from kvplan.cli.answer import Answer
 from kvplan.cli.ask import Typed, check_color, rules_file, typed
 from kvplan.cli.commands import Given, is_given, text_of
 from kvplan.cli.options import (
@@ -19,6 +18,7 @@ from kvplan.cli.options import (
     SHOW_LENGTHS,
     values_of,
 )
+from kvplan.cli.terminal import Answer
 from kvplan.cli.typed import typed_words, words_to_plan
 from kvplan.deployment.answer import Answer as Found
 from kvplan.deployment.answer import answer

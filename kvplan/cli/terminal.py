@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Mapping
-from typing import TextIO
+from collections.abc import Iterator, Mapping
+from typing import Any, NamedTuple, TextIO
 
-from kvplan.errors import KvplanError
+from kvplan.errors import EXIT_OK, KvplanError
 from kvplan.report.layout import WIDTH, Screen, plain, printable, to_ascii
 
 COLOR_WORDS = ("auto", "always", "never")
@@ -104,3 +104,13 @@ def color_choice(arguments: list[str]) -> str:
 def is_watched(stream: TextIO | None) -> bool:
     """Whether somebody sees what is drawn over again on this stream."""
     return stream is not None and not stream.closed and stream.isatty() and os.environ.get("TERM") != "dumb"
+
+
+class Answer(NamedTuple):
+    """Exactly one of screen, text, data and stream is written; a stream's pieces as they come."""
+
+    screen: Screen | None = None
+    text: str | None = None
+    data: Any = None
+    code: int = EXIT_OK
+    stream: Iterator[Screen | str] | None = None

@@ -9,12 +9,11 @@ from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
 
-from kvplan.cli.answer import Answer
 from kvplan.cli.ask import check_color
 from kvplan.cli.commands import Given, is_given, text_of
 from kvplan.cli.options import one_of, values_of
 from kvplan.cli.progress import Stages
-from kvplan.cli.terminal import is_watched
+from kvplan.cli.terminal import Answer, is_watched
 from kvplan.cli.typed import typed_words
 from kvplan.cli.validate_options import VALIDATED, device_number, seconds
 from kvplan.cli.validate_target import Asked, named_here

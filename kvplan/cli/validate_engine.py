@@ -6,8 +6,8 @@ from collections.abc import Callable
 from datetime import datetime, timezone
 from pathlib import Path
 
-from kvplan.cli.answer import Answer
 from kvplan.cli.commands import Given, is_given, text_of
+from kvplan.cli.terminal import Answer
 from kvplan.cli.validate_target import Asked
 from kvplan.engines import ENGINES
 from kvplan.engines.budget import choose

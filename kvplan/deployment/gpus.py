@@ -5,11 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 from kvplan.deployment.counts import fits_pool, max_requests
-from kvplan.deployment.parallel import gpus_per_replica, pools_per_replica
 from kvplan.deployment.resolve import Deployment
 from kvplan.engines.base import LIKELY, SAFE
 from kvplan.errors import KvplanError
 from kvplan.record import replace
+from kvplan.settings import gpus_per_replica, pools_per_replica
 from kvplan.units import ceil_div
 
 WIDTHS = (1, 2, 4, 8, 16)

@@ -12,6 +12,7 @@ from kvplan.deployment.resolve import resolve
 from kvplan.engines.traits import traits_of
 from kvplan.errors import KvplanError
 from kvplan.gpu import Gpu
+from kvplan.results import NO_POOL
 from kvplan.settings import stated_length
 
 
@@ -63,7 +64,7 @@ def machine(question: Question, lengths: Sequence[int]) -> Machine:
     first = answers[0]
     if first.likely is None:
         refused = None if first.result.refusal is None else first.result.refusal.message
-        return line._replace(why=refused or next(iter(first.result.warnings), "no pool was computed"))
+        return line._replace(why=refused or next(iter(first.result.warnings), NO_POOL))
     cells = dict(zip(taken, map(rung_of, answers)))
     return line._replace(
         answers=tuple(answers), cells=tuple(cells.get(length) for length in lengths), alone=alone

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from kvplan.deployment.parallel import gpus_per_replica, pools_per_replica
 from kvplan.deployment.question import Question
 from kvplan.engines import own_settings
 from kvplan.engines.base import Choice
@@ -14,7 +13,7 @@ from kvplan.engines.traits import traits_of
 from kvplan.errors import KvplanError
 from kvplan.model import Model
 from kvplan.record import record, replace
-from kvplan.settings import Settings
+from kvplan.settings import Settings, gpus_per_replica, pools_per_replica
 from kvplan.units import ceil_div
 
 

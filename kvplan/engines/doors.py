@@ -17,7 +17,7 @@ from kvplan.model import Model
 from kvplan.record import record
 from kvplan.settings import Settings
 
-_PARTS = {"ollama": "llamacpp.ollama", "lmstudio": "llamacpp.lmstudio"}
+_PARTS = {"ollama": "llamacpp.programs.ollama", "lmstudio": "llamacpp.programs.lmstudio"}
 DOORS = tuple(_PARTS)
 """Their names, as ``--engine`` takes them."""
 

@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from fractions import Fraction
 
-from kvplan.deployment.parallel import attention_ranks, gpus_per_replica, pools_per_replica
 from kvplan.errors import Mark
 from kvplan.plans.workload import Workload
 from kvplan.record import field, record
-from kvplan.settings import Settings
+from kvplan.settings import Settings, attention_ranks, gpus_per_replica, pools_per_replica
 from kvplan.shown import Shown
 
 PLAN_FORMAT = "plan/v1"

@@ -38,7 +38,7 @@ from kvplan.report.size_tables import (
     pool_lines,
 )
 from kvplan.report.words import command, count
-from kvplan.results import SizeResult
+from kvplan.results import NO_POOL, SizeResult
 
 if TYPE_CHECKING:
     from kvplan.plans.plan import Plan
@@ -105,14 +105,15 @@ def answer_sections(shown: Shown, *, plan: Plan | None = None) -> list[Section]:
         sections.append(Section([host_line(result)], close=True))
     sections.append(Section(own_length_line(found, shown.longest), 4))
     sections.append(Section(_basis(result, counted=counted)))
-    # What no figure has comes before what is said of figures.
+    # What no figure has comes before what is said of figures, and why nothing was counted before all.
     first = left_out(plan)
     notes = remarks(plan)[len(first) :] if plan is not None else ()
-    warnings = (*_idle(found), *first, *but_unverified(result.warnings), *notes)
-    # Where nothing was counted a warning says why, and what would do.
+    own = but_unverified(result.warnings)
+    why = () if counted else tuple(text for text in own if text.startswith(NO_POOL))
+    said = (*why, *_idle(found), *first)
+    warnings = tuple(dict.fromkeys((*said, *own, *notes)))
     most = _MOST_WARNINGS if counted else len(warnings)
-    said = len(_idle(found)) + len(first)
-    return [*sections, warning_section(warnings, most, 6, close=True, least=said)]
+    return [*sections, warning_section(warnings, most, 6, close=True, least=len(said))]
 
 
 def _idle(found: Answer) -> tuple[str, ...]:

@@ -9,13 +9,12 @@ from statistics import mean, median
 from typing import Any, NamedTuple
 
 from kvplan.architectures.config.activation_shape import Shape, shape_of
-from kvplan.engines.vllm.coefficients import board_of, parts, vllm_coefficients
-from kvplan.engines.vllm.decoders import passes_of
-from kvplan.engines.vllm.load import Coefficients, Load
-from kvplan.engines.vllm.memory import non_torch
-from kvplan.engines.vllm.profile_peak import activation_peak
-from kvplan.engines.vllm.runner import V1
-from kvplan.engines.vllm.sampler import sampled, sampler_peak
+from kvplan.engines.vllm.memory.coefficients import board_of, parts, vllm_coefficients
+from kvplan.engines.vllm.memory.decoders import passes_of
+from kvplan.engines.vllm.memory.profile_peak import activation_peak, sampled, sampler_peak
+from kvplan.engines.vllm.memory.profile_run import Coefficients, Load
+from kvplan.engines.vllm.memory.rank_budget import non_torch
+from kvplan.engines.vllm.start.runner import V1
 from kvplan.units import GIB, MIB
 from kvplan.weights.ranks import Parallel
 from scripts.field_rows import Row

@@ -18,13 +18,13 @@ from dataclasses import replace
 from itertools import combinations
 from statistics import median
 
-from kvplan.engines.vllm.coefficients import (
+from kvplan.engines.vllm.memory.coefficients import (
     UNIFIED,
 )
-from kvplan.engines.vllm.cold_compile import compile_line
-from kvplan.engines.vllm.graphs import graph_line, graph_sums
-from kvplan.engines.vllm.profile_peak import activation_peak
-from kvplan.engines.vllm.runner import V1, V2
+from kvplan.engines.vllm.memory.cold_compile import compile_line
+from kvplan.engines.vllm.memory.cuda_graphs import graph_line, graph_sums
+from kvplan.engines.vllm.memory.profile_peak import activation_peak
+from kvplan.engines.vllm.start.runner import V1, V2
 from kvplan.units import GIB
 from scripts.fitting.late_classes import (
     BLACKWELLS,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
-from kvplan.engines.vllm.coefficients import (
+from kvplan.engines.vllm.memory.coefficients import (
     BLACKWELL,
     GEFORCE,
     NVSWITCH,
@@ -16,7 +16,7 @@ from kvplan.engines.vllm.coefficients import (
     UNIFIED,
     parts,
 )
-from kvplan.engines.vllm.runner import V1, V2
+from kvplan.engines.vllm.start.runner import V1, V2
 from kvplan.units import MIB
 
 SINCE, CONSUMED, MEASURED = (0, 20), (0, 27), (0, 29)

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
-from kvplan.engines.vllm.coefficients import (
+from kvplan.engines.vllm.memory.coefficients import (
     OTHER,
     UNIFIED,
     parts,
 )
-from kvplan.engines.vllm.runner import V1, V2
+from kvplan.engines.vllm.start.runner import V1, V2
 from kvplan.units import GIB, MIB
 from scripts.fitting.late_classes import (
     BLACKWELLS,

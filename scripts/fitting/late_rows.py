@@ -12,19 +12,23 @@ import yaml
 from kvplan.architectures.config.activation_shape import shape_of
 from kvplan.engines.budget import choose
 from kvplan.engines.budget.parts import KEPT_BY_DRIVER
-from kvplan.engines.vllm.coefficients import (
+from kvplan.engines.vllm.memory.coefficients import (
     UNIFIED,
     board_of,
     parts,
     vllm_coefficients,
 )
-from kvplan.engines.vllm.cold_compile import compile_line
-from kvplan.engines.vllm.graphs import Captured, captured, graph_line
-from kvplan.engines.vllm.memory import fusion_workspace, input_buffers, kept_by_sampler, of_multiprocessors
-from kvplan.engines.vllm.profile_load import load_of
-from kvplan.engines.vllm.profile_peak import activation_peak
-from kvplan.engines.vllm.runner import V2, runner_of
-from kvplan.engines.vllm.sampler import H100_MULTIPROCESSORS, kernel_buffer
+from kvplan.engines.vllm.memory.cold_compile import compile_line
+from kvplan.engines.vllm.memory.cuda_graphs import Captured, captured, graph_line
+from kvplan.engines.vllm.memory.profile_peak import H100_MULTIPROCESSORS, activation_peak, kernel_buffer
+from kvplan.engines.vllm.memory.profile_settings import load_of
+from kvplan.engines.vllm.memory.rank_budget import (
+    fusion_workspace,
+    input_buffers,
+    kept_by_sampler,
+    of_multiprocessors,
+)
+from kvplan.engines.vllm.start.runner import V2, runner_of
 from kvplan.errors import KvplanError
 from kvplan.own_options import OwnOptions
 from kvplan.results import SizeResult

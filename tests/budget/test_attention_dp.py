@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 import kvplan
-from kvplan.engines.sglang.groups import CLASSES
-from kvplan.engines.sglang.models import SERVED
+from kvplan.engines.sglang.memory.groups import CLASSES
+from kvplan.engines.sglang.start.models import SERVED
 from kvplan.errors import KvplanError
 from kvplan.results import Budget, SizeResult
 from kvplan.units import GIB

@@ -6,11 +6,11 @@ import json
 
 import pytest
 
-from kvplan.engines.vllm import coefficients as boards
-from kvplan.engines.vllm.coefficients import FILE, parts, vllm_coefficients
-from kvplan.engines.vllm.load import Coefficients
-from kvplan.engines.vllm.runner import V1, V2
-from kvplan.engines.vllm.sampler import H100_MULTIPROCESSORS
+from kvplan.engines.vllm.memory import coefficients as boards
+from kvplan.engines.vllm.memory.coefficients import FILE, parts, vllm_coefficients
+from kvplan.engines.vllm.memory.profile_peak import H100_MULTIPROCESSORS
+from kvplan.engines.vllm.memory.profile_run import Coefficients
+from kvplan.engines.vllm.start.runner import V1, V2
 from kvplan.files.gpus.find import load_gpu
 from kvplan.record import field_names
 from kvplan.units import GIB, MIB

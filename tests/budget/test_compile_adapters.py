@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 import kvplan
-from kvplan.engines.vllm.cold_compile import COMPILE
+from kvplan.engines.vllm.memory.cold_compile import COMPILE
 from kvplan.units import GIB
 
 START: dict[str, Any] = {

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 import kvplan
-from kvplan.engines.vllm.cold_compile import COMPILE, spared, workspace
+from kvplan.engines.vllm.memory.cold_compile import COMPILE, spared, workspace
 from kvplan.units import GIB, MIB
 
 

@@ -8,6 +8,7 @@ import sys
 from collections.abc import Mapping
 from dataclasses import replace
 from fractions import Fraction
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -16,8 +17,8 @@ from hypothesis import strategies as st
 
 import kvplan
 from kvplan.architectures.weights import sources_of
-from kvplan.engines.vllm.architectures import GENERATING
-from kvplan.engines.vllm.decoders import (
+from kvplan.engines.vllm.memory import decoders
+from kvplan.engines.vllm.memory.decoders import (
     BY_FORMULA,
     HIDDEN,
     ONE,
@@ -28,13 +29,15 @@ from kvplan.engines.vllm.decoders import (
     widths_of,
     workspace_bytes,
 )
-from kvplan.engines.vllm.profile_peak import activation_peak
+from kvplan.engines.vllm.memory.profile_peak import activation_peak
+from kvplan.engines.vllm.start.architectures import GENERATING
 from kvplan.files.cards.find import list_cards
 from kvplan.model import Model
 from kvplan.units import GIB
 from kvplan.weights.ranks import Parallel
 from tests.budget.test_formula import KNOWN, LOAD, SMALL
 
+PEAKS = Path(__file__).parent / "decoder_peaks.json"
 RANKS = (1, 2, 4, 8)
 CARDS = tuple(card.slug for card in list_cards() if kvplan.load_model(card.slug).architecture in traced())
 
@@ -78,6 +81,39 @@ def test_more_ranks_never_take_more_and_more_tokens_never_less(slug: str) -> Non
     known = [amount for amount in found if amount]
     assert known == sorted(known, reverse=True)
     assert peak(model, tokens=4096) <= peak(model, tokens=8192)
+
+
+def places(slug: str) -> dict[str, Any]:
+    """Bytes of 8,192 tokens at each place of the class's pass, on one rank alone and on one of two."""
+    model = kvplan.load_model(slug)
+    found = (
+        decoders.passes_of.__wrapped__(
+            model, Parallel(tensor_parallel_size=tp), length=8192, seqs=256, element=2
+        )
+        for tp in (1, 2)
+    )
+    alone, several = ([8192 * each + besides for each, besides in rows] for rows in found)
+    return {"card": slug, "alone": alone, "several": several}
+
+
+def test_every_class_takes_what_it_took(
+    request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Every place counts, not the peak alone, and of classes by the formula too: no factor can be another
+    unnoticed. ``make golden`` writes the file, of the first card of each class that has the rows' widths."""
+    monkeypatch.setattr(decoders, "BY_FORMULA", frozenset())
+    if request.config.getoption("--update-golden"):
+        made: dict[str, Any] = {}
+        for slug in CARDS:
+            name = kvplan.load_model(slug).architecture or ""
+            if name not in made and all(places(slug).values()):
+                made[name] = places(slug)
+        rows = ",\n".join(f" {json.dumps(name)}: {json.dumps(made[name])}" for name in sorted(made))
+        PEAKS.write_text(f"{{\n{rows}\n}}\n", encoding="utf-8", newline="\n")
+    known = json.loads(PEAKS.read_text(encoding="utf-8"))
+    assert set(known) == set(traced())
+    wrong = {name: (row, places(row["card"])) for name, row in known.items() if row != places(row["card"])}
+    assert wrong == {}
 
 
 def test_rows_are_named_by_widths_and_nothing_is_given_back() -> None:

@@ -10,7 +10,7 @@ import pytest
 
 import kvplan
 from kvplan.api import make_settings
-from kvplan.engines.vllm.runner import runner_of
+from kvplan.engines.vllm.start.runner import runner_of
 from kvplan.errors import KvplanError
 from kvplan.results import BudgetLine, SizeResult
 from kvplan.units import GIB, MIB

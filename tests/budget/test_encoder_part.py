@@ -10,10 +10,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kvplan.engines.vllm.encoder_run import EncoderRun
-from kvplan.engines.vllm.multimodal import encoder_run
-from kvplan.engines.vllm.tower_widths import _PATCHES, Patch, part_of, stated_part, widths_of
-from kvplan.engines.vllm.towers import Widths
+from kvplan.engines.vllm.encoder_profile.encoder_widths import (
+    _PATCHES,
+    Patch,
+    part_of,
+    stated_part,
+    widths_of,
+)
+from kvplan.engines.vllm.encoder_profile.estimate import EncoderRun
+from kvplan.engines.vllm.encoder_profile.multimodal import encoder_run
+from kvplan.engines.vllm.encoder_profile.patch_bytes import Widths
 from kvplan.files.cards.find import load_card
 from kvplan.model import Model
 from kvplan.settings import Serving

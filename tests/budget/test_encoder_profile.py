@@ -12,10 +12,10 @@ from typing import Any
 import pytest
 
 import kvplan
-from kvplan.engines.vllm.dummy_items import Asked, Item, squarest
-from kvplan.engines.vllm.multimodal import encoder_run
-from kvplan.engines.vllm.profiled import KINDS, RULES, rule_of
-from kvplan.engines.vllm.towers import Widths, patch_bytes, towers
+from kvplan.engines.vllm.encoder_profile.dummy_items import Asked, Item, squarest
+from kvplan.engines.vllm.encoder_profile.largest_items import KINDS, RULES, rule_of
+from kvplan.engines.vllm.encoder_profile.multimodal import encoder_run
+from kvplan.engines.vllm.encoder_profile.patch_bytes import Widths, patch_bytes, towers
 from kvplan.errors import KvplanError
 from kvplan.files.gpus.find import load_gpu
 from kvplan.own_options import OwnOptions

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import kvplan
-from kvplan.engines.vllm.expert_kernels import MARLIN, kernels_of
+from kvplan.engines.vllm.backends.expert_kernels import MARLIN, kernels_of
 from kvplan.engines.vllm.options import MOE_BACKENDS
 from kvplan.results import BudgetLine
 from kvplan.units import GIB

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 
 import kvplan
 from kvplan.architectures.config.activation_shape import Shape
-from kvplan.engines.vllm.expert_run import expert_bytes, expert_run
-from kvplan.engines.vllm.forward import served_shape
+from kvplan.engines.vllm.memory.expert_workspaces import expert_bytes, expert_run
+from kvplan.engines.vllm.memory.profile_peak import served_shape
 from kvplan.errors import KvplanError
 from kvplan.units import GIB
 

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 
 import kvplan
 from kvplan.api.options import make_settings
-from kvplan.engines.vllm.graphs import captured
-from kvplan.engines.vllm.splits import NONE, WORKSPACE, FlashInfer, flashinfer_of
+from kvplan.engines.vllm.memory.attention_buffers import NONE, WORKSPACE, FlashInfer, flashinfer_of
+from kvplan.engines.vllm.memory.cuda_graphs import captured
 from kvplan.units import GIB, MIB
 
 

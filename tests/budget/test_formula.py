@@ -12,13 +12,19 @@ from hypothesis import strategies as st
 import kvplan
 from kvplan.architectures.config.activation_shape import Shape
 from kvplan.engines.budget.lines import about, exact, left_over
-from kvplan.engines.vllm.cold_compile import compile_line
-from kvplan.engines.vllm.compressed_pass import reserved
-from kvplan.engines.vllm.graphs import PIECEWISE, captured, graph_line
-from kvplan.engines.vllm.load import Coefficients, Load, Reserved
-from kvplan.engines.vllm.memory import fusion_workspace, non_torch, non_torch_line, own_line, vllm_budget
-from kvplan.engines.vllm.profile_peak import activation_peak, draft_states
-from kvplan.engines.vllm.splits import SEGMENT, WORKSPACE, FlashInfer
+from kvplan.engines.vllm.memory.attention_buffers import SEGMENT, WORKSPACE, FlashInfer
+from kvplan.engines.vllm.memory.cold_compile import compile_line
+from kvplan.engines.vllm.memory.compressed_pass import reserved
+from kvplan.engines.vllm.memory.cuda_graphs import PIECEWISE, captured, graph_line
+from kvplan.engines.vllm.memory.profile_peak import activation_peak, draft_states
+from kvplan.engines.vllm.memory.profile_run import Coefficients, Load, Reserved
+from kvplan.engines.vllm.memory.rank_budget import (
+    fusion_workspace,
+    non_torch,
+    non_torch_line,
+    own_line,
+    vllm_budget,
+)
 
 KNOWN = Coefficients(
     calibrated=True,
@@ -402,7 +408,7 @@ def test_the_lines_the_pool_and_what_is_unused_make_the_total(
 @given(st.integers(1, 16), st.integers(1, 16), st.integers(1, 16), st.booleans())
 def test_ranks_that_talk_have_no_less_than_a_lone_gpu(tp: int, pp: int, dp: int, calibrated: bool) -> None:
     """Over tensor, pipeline or expert parallelism; more of one never takes less."""
-    from kvplan.engines.vllm.coefficients import vllm_coefficients
+    from kvplan.engines.vllm.memory.coefficients import vllm_coefficients
 
     for release in ((0, 9), (0, 11), (0, 14), (0, 17), (0, 19), (0, 24), (0, 33)):
         known = replace(vllm_coefficients(release), calibrated=calibrated)

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 import kvplan
 from kvplan.engines.observed import Observation
-from kvplan.engines.vllm.graphs import (
+from kvplan.engines.vllm.memory.cuda_graphs import (
     FULL,
     FULL_AND_PIECEWISE,
     FULL_DECODE_ONLY,

@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 
 import kvplan
 from kvplan.architectures.config.activation_shape import Shape
-from kvplan.engines.vllm.cold_compile import COMPILE, kept_copy
-from kvplan.engines.vllm.expert_run import ExpertRun
-from kvplan.engines.vllm.load import Load
+from kvplan.engines.vllm.memory.cold_compile import COMPILE, kept_copy
+from kvplan.engines.vllm.memory.expert_workspaces import ExpertRun
+from kvplan.engines.vllm.memory.profile_run import Load
 from kvplan.units import GIB, MIB
 from tests.budget.test_formula import LOAD
 

@@ -9,8 +9,8 @@ import pytest
 
 import kvplan
 from kvplan.architectures.config.activation_shape import shape_of
-from kvplan.engines.llamacpp.graph import reserve
-from kvplan.engines.llamacpp.memory import Context
+from kvplan.engines.llamacpp.cache_layout.caches import Context
+from kvplan.engines.llamacpp.memory.graph import reserve
 from kvplan.results import SizeResult
 from kvplan.units import GIB, MIB
 

@@ -11,8 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import kvplan
-from kvplan.engines.vllm.coefficients import vllm_coefficients
-from kvplan.engines.vllm.sampler import H100_MULTIPROCESSORS
+from kvplan.engines.vllm.memory.coefficients import vllm_coefficients
+from kvplan.engines.vllm.memory.profile_peak import H100_MULTIPROCESSORS
 from kvplan.files.gpus.find import list_gpus, load_gpu
 from kvplan.gpu import Gpu
 from kvplan.results import SizeResult

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 import kvplan
-from kvplan.engines.vllm.padded_experts import PADDED
+from kvplan.engines.vllm.memory.padded_experts import PADDED
 from kvplan.results import BudgetLine
 from kvplan.units import GIB, MIB
 

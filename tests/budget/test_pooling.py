@@ -10,7 +10,7 @@ import pytest
 
 import kvplan
 from kvplan.api.launching import started_readings
-from kvplan.engines.vllm.architectures import GENERATING, is_pooling
+from kvplan.engines.vllm.start.architectures import GENERATING, is_pooling
 from kvplan.own_options import OwnOptions
 from kvplan.settings import Settings
 

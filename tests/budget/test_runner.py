@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 import kvplan
-from kvplan.engines.vllm import coefficients as boards
-from kvplan.engines.vllm.coefficients import board_of
-from kvplan.engines.vllm.runner import V1, V2, row_of, rows, runner_of
+from kvplan.engines.vllm.memory import coefficients as boards
+from kvplan.engines.vllm.memory.coefficients import board_of
+from kvplan.engines.vllm.start.runner import V1, V2, row_of, rows, runner_of
 from kvplan.files.gpus.find import load_gpu
 from kvplan.own_options import OwnOptions
 from kvplan.settings import Settings

@@ -15,13 +15,18 @@ from hypothesis import strategies as st
 
 import kvplan
 from kvplan.architectures.config.activation_shape import Shape
-from kvplan.engines.vllm.coefficients import vllm_coefficients
-from kvplan.engines.vllm.cold_compile import compile_line
-from kvplan.engines.vllm.load import Load
-from kvplan.engines.vllm.memory import input_buffers
-from kvplan.engines.vllm.profile_peak import activation_peak
-from kvplan.engines.vllm.runner import V1, V2
-from kvplan.engines.vllm.sampler import flashinfer_samples, kernel_buffer, sampled, sampler_peak
+from kvplan.engines.vllm.memory.coefficients import vllm_coefficients
+from kvplan.engines.vllm.memory.cold_compile import compile_line
+from kvplan.engines.vllm.memory.profile_peak import (
+    activation_peak,
+    flashinfer_samples,
+    kernel_buffer,
+    sampled,
+    sampler_peak,
+)
+from kvplan.engines.vllm.memory.profile_run import Load
+from kvplan.engines.vllm.memory.rank_budget import input_buffers
+from kvplan.engines.vllm.start.runner import V1, V2
 from kvplan.files.gpus.find import list_gpus, load_gpu
 from kvplan.results import SizeResult
 from kvplan.units import MIB

@@ -17,10 +17,10 @@ from hypothesis import strategies as st
 import kvplan
 from kvplan.api.options import make_settings
 from kvplan.architectures.config.activation_shape import Shape
-from kvplan.engines.vllm.graphs import graph_line, graph_sums
-from kvplan.engines.vllm.memory import kept_by_sampler
-from kvplan.engines.vllm.sampler import sampler_states
-from kvplan.engines.vllm.splits import buffers_of, split_bytes
+from kvplan.engines.vllm.memory.attention_buffers import buffers_of, split_bytes
+from kvplan.engines.vllm.memory.cuda_graphs import graph_line, graph_sums
+from kvplan.engines.vllm.memory.profile_peak import sampler_states
+from kvplan.engines.vllm.memory.rank_budget import kept_by_sampler
 from kvplan.files.gpus.find import load_gpu
 from kvplan.model import Model
 from kvplan.results import Budget

@@ -10,12 +10,12 @@ import pytest
 
 import kvplan
 from kvplan.engines.supported import classes
-from kvplan.engines.vllm.architectures import PREFIX_WRAPPERS
-from kvplan.engines.vllm.encoder_run import IMAGES_ALONE, EncoderRun, unknown_most
-from kvplan.engines.vllm.multimodal import encoder_run, has_encoder
-from kvplan.engines.vllm.profiled import KINDS, RULES
-from kvplan.engines.vllm.tower_widths import CONFORMERS, FIXED, PUBLISHED
-from kvplan.engines.vllm.towers import traced
+from kvplan.engines.vllm.encoder_profile.encoder_widths import CONFORMERS, FIXED, PUBLISHED
+from kvplan.engines.vllm.encoder_profile.estimate import IMAGES_ALONE, EncoderRun, unknown_most
+from kvplan.engines.vllm.encoder_profile.largest_items import KINDS, RULES
+from kvplan.engines.vllm.encoder_profile.multimodal import encoder_run, has_encoder
+from kvplan.engines.vllm.encoder_profile.patch_bytes import traced
+from kvplan.engines.vllm.start.architectures import PREFIX_WRAPPERS
 from kvplan.errors import KvplanError
 from kvplan.files.cards.find import list_cards, load_card
 from kvplan.model import Model

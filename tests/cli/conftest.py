@@ -44,10 +44,6 @@ class Stream(io.TextIOWrapper):
 Run = Callable[..., Ran]
 
 
-def pytest_addoption(parser: pytest.Parser) -> None:
-    parser.addoption("--update-golden", action="store_true", help="write what the commands print now")
-
-
 @pytest.fixture
 def run(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Run:
     """A function of the arguments: runs ``kvplan`` in the folder of golden inputs."""

@@ -31,7 +31,7 @@ def test_golden(case: Path, run: Run, request: pytest.FixtureRequest) -> None:
     stdin = case / "stdin"
     ran = run(*arguments, environment=environment, stdin=stdin.read_bytes() if stdin.exists() else b"")
     found = {"stdout.txt": ran.out, "stderr.txt": ran.err, "exit": f"{ran.code}\n"}
-    if request.config.getoption("--update-golden", default=False):
+    if request.config.getoption("--update-golden"):
         for name, text in found.items():
             (case / name).write_text(text, encoding="utf-8", newline="\n")
         return

@@ -9,9 +9,9 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from kvplan.cli import quick
-from kvplan.cli.answer import Answer
 from kvplan.cli.app import root_command
 from kvplan.cli.commands import COMMANDS, Command
+from kvplan.cli.terminal import Answer
 from kvplan.errors import KvplanError
 
 ROOT = root_command()

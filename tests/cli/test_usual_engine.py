@@ -11,7 +11,7 @@ import pytest
 import kvplan
 from kvplan.architectures.builds import FORMS
 from kvplan.engines import DEFAULT_ENGINE, GGUF_ENGINE
-from kvplan.engines.llamacpp.ggml_types import ALIASES, MIXTURES
+from kvplan.engines.llamacpp.gguf_file.ggml_types import ALIASES, MIXTURES
 from kvplan.files.cards.find import list_names
 from kvplan.files.cards.ollama_names import OLLAMA, library_name
 from kvplan.model import is_gguf_build

@@ -140,11 +140,11 @@ ROWS = {
         "RecurrentGemma (arXiv 2404.07839) table 1: width 2,560; Griffin (arXiv 2402.19427): 4 columns",
     ),
     "rwkv-4-7b": Row(
-        Rwkv4(4096, 4096), 32, 0, 32 * 4096 * (2 * 2 + 3 * 4), 1, 32 * 4096 * (2 * 2 + 3 * 4),
+        Rwkv4(4096, 4096), 32, 0, 32 * 4096 * (2 * 2 + 3 * 4), 4, 32 * (4096 * 2 * 2 + 1024 * 3 * 4),
         "RWKV (arXiv 2305.13048) table 2: 32 layers of 4,096; five numbers a channel, three of them fp32",
     ),
     "rwkv-5-3b": Row(
-        Rwkv5(2560, 40, 64), 32, 0, 32 * 2560 * (2 * 2 + 64 * 4), 1, 32 * 2560 * (2 * 2 + 64 * 4),
+        Rwkv5(2560, 40, 64), 32, 0, 32 * 2560 * (2 * 2 + 64 * 4), 8, 32 * (2560 * 2 * 2 + 320 * 64 * 4),
         "Eagle and Finch (arXiv 2404.05892): a state of 66 D numbers a layer",
     ),
     "xlstm-7b": Row(

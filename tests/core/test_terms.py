@@ -203,3 +203,78 @@ def test_a_term_by_hand() -> None:
     assert term.entry_bytes == 2048
     assert term.on_rank(16).entry_bytes == 256
     assert term.bytes_at(131072) == 268435456
+
+
+def test_sinks_are_kept_beside_the_window() -> None:
+    """1,024 newest tokens and 4 first ones, of 2 · 8 · 128 numbers of two bytes."""
+    part = SlidingWindow(8, 128, 1024, sink_tokens=4)
+    assert [held(part, Storage(), tokens) for tokens in (1027, 1028, 5000)] == [
+        1027 * 4096, 1028 * 4096, 1028 * 4096
+    ]  # fmt: skip
+
+
+def test_a_full_window_has_stopped_growing_and_one_token_less_has_not() -> None:
+    (k, _) = SlidingWindow(8, 128, 1024).terms(Storage())
+    assert [k.growth_at(tokens) for tokens in (1023, 1024, 1025)] == [2048, 0, 0]
+
+
+def test_what_another_term_skips_grows_from_there_on() -> None:
+    """KIVI: V lies apart until 128 tokens are newer; K is packed 128 tokens at a time."""
+    packed, _, older, newest = FullAttention(8, 128).terms(Storage(kv=kv_dtype("kivi2_g32")))
+    assert [older.entries(tokens) for tokens in (127, 128, 129)] == [0, 0, 1]
+    assert [older.growth_at(tokens) > 0 for tokens in (127, 128)] == [False, True]
+    assert [newest.growth_at(tokens) > 0 for tokens in (127, 128)] == [True, False]
+    assert packed.growth_at(0) == Fraction(packed.entry_bytes, 128)
+
+
+def test_the_group_that_is_kept_is_there_with_its_first_entry() -> None:
+    (kept,) = (
+        term
+        for term in CompressedAttention(512, 128, 4, overlapping=True).terms(Storage())
+        if term.part is TermPart.FILLED
+    )
+    assert [kept.entries(tokens) for tokens in (0, 3, 4, 5, 8)] == [0, 0, 1, 1, 1]
+    assert kept.growth_at(4) == 0
+
+
+@pytest.mark.parametrize("part", [Rwkv4(4096, 2048), Rwkv5(4096, 32, 64)], ids=lambda part: part.family)
+def test_ranks_share_the_state_of_rwkv_and_each_keeps_the_newest_token(part: Part) -> None:
+    shift, state = part.terms(Storage())
+    assert shift.on_rank(8) == shift
+    assert state.on_rank(8).entry_bytes * 8 == state.entry_bytes
+
+
+def test_a_window_over_what_another_term_holds_ends_where_both_are_full() -> None:
+    term = Term("v", (Factor("width", 4),), BFLOAT16, keep_last=8, skip_last=3)
+    assert [term.entries(tokens) for tokens in (2, 3, 10, 11, 12)] == [0, 0, 7, 8, 8]
+    assert [term.growth_at(tokens) for tokens in (2, 3, 10, 11)] == [0, 8, 8, 0]
+
+
+def test_without_an_encoder_s_tokens_none_are_held() -> None:
+    (k, _) = CrossAttention(20, 64).terms(Storage())
+    assert (k.entries(100), k.bytes_at(100), k.bytes_at(100, 7)) == (0, 0, 7 * 20 * 64 * 2)
+
+
+def test_the_token_in_flight_is_not_kept_and_a_window_of_it_alone_keeps_nothing() -> None:
+    less = Storage(window_less=1)
+    for part in (SlidingWindow(8, 128, 1024), ChunkedAttention(8, 128, 1024)):
+        assert held(part, less, 5000) == 1023 * 4096
+    assert held(SlidingWindow(8, 128, 1), less, 5000) == 0
+
+
+def test_pooled_keys_leave_out_gate_and_flag() -> None:
+    """GLM-5.3-Flash: a key of 128, its gate, and a flag."""
+    assert SparseIndexer(257, kpool=4).pooled_width == 128
+    assert SparseIndexer(257, kpool=2).pooled_width == 128
+    assert SparseIndexer(128).pooled_width == 128
+
+
+def test_what_a_config_does_not_have_is_not_there() -> None:
+    """Nothing is shared, pooled, grouped or positioned unless the part says so."""
+    key, latent = SparseIndexer(128), MultiHeadLatentAttention(512, 64)
+    assert library_terms(SharedKv(), Storage()) == library_terms(NoCache(), Storage()) == ()
+    assert library_terms(key, Storage()) == key.terms(Storage())
+    assert key == SparseIndexer(128, float32_key=False, position_rows=0, kpool=1, group=1, axes=0)
+    assert latent == MultiHeadLatentAttention(512, 64, 0, 0, 0)
+    assert SharedKv() == SharedKv(0, 0)
+    assert CompressedAttention(512, 128) == CompressedAttention(512, 128, None, overlapping=False)

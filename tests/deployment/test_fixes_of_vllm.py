@@ -15,7 +15,7 @@ from kvplan.deployment.fixes import Fix, least_trials, suggested_fixes
 from kvplan.deployment.question import Question
 from kvplan.engines.base import Choice
 from kvplan.engines.budget import choose
-from kvplan.engines.vllm.trials import smaller_runs
+from kvplan.engines.vllm.words.trials import smaller_runs
 from kvplan.model import Model
 from kvplan.settings import Settings, with_setting
 

@@ -7,9 +7,9 @@ from typing import Any, NamedTuple
 
 from kvplan.api import make_settings
 from kvplan.architectures.config.activation_shape import shape_of
-from kvplan.engines.llamacpp.compute import graph_interval
 from kvplan.engines.llamacpp.engine import caches_for
-from kvplan.engines.llamacpp.models import refusal_of
+from kvplan.engines.llamacpp.memory.compute_buffer import graph_interval
+from kvplan.engines.llamacpp.start.models import refusal_of
 from kvplan.errors import KvplanError
 from kvplan.model import Model
 from kvplan.settings import Settings

@@ -15,7 +15,12 @@ from kvplan.api.load import load_gpu
 from kvplan.engines.budget import choose
 from kvplan.engines.door_settings import start
 from kvplan.engines.doors import DOORS, Wish, door_of
-from kvplan.engines.llamacpp.ollama import automatic_batch, default_context, has_flash, predicted_bytes
+from kvplan.engines.llamacpp.programs.ollama import (
+    automatic_batch,
+    default_context,
+    has_flash,
+    predicted_bytes,
+)
 from kvplan.errors import KvplanError
 from kvplan.report.export import export
 from kvplan.settings import Settings

@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 
 import kvplan
 from kvplan.api import load_model, make_settings
+from kvplan.engines.llamacpp.cache_layout.caches import place
 from kvplan.engines.llamacpp.engine import log_lines
-from kvplan.engines.llamacpp.memory import place
 from kvplan.errors import KvplanError
 from kvplan.units import MIB
 

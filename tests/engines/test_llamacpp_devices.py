@@ -17,7 +17,7 @@ from kvplan.deployment.answer import answer as answered
 from kvplan.deployment.counts import ask, max_requests
 from kvplan.deployment.question import Question
 from kvplan.engines.budget import choose
-from kvplan.engines.llamacpp.memory import place
+from kvplan.engines.llamacpp.cache_layout.caches import place
 from kvplan.errors import KvplanError
 from kvplan.units import GIB
 from tests.files.gguf_plain import huge, large, small, write_model

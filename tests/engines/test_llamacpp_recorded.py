@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from kvplan.architectures.gguf.read import read_keys
-from kvplan.engines.llamacpp.models import refusal_of
+from kvplan.engines.llamacpp.start.models import refusal_of
 from kvplan.errors import KvplanError
 from kvplan.model import Model
 from tests.engines.llamacpp_cases import TURNS, cases

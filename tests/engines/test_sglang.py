@@ -11,15 +11,15 @@ from hypothesis import strategies as st
 
 import kvplan
 from kvplan.api import load_model, make_settings
-from kvplan.engines.sglang.capacity import (
+from kvplan.engines.sglang.cache_layout.pools import split_stages
+from kvplan.engines.sglang.engine import allocations
+from kvplan.engines.sglang.start.memory_defaults import (
     Serving,
     automatic_mem_fraction_static,
     capacity_for,
     graph_max_batch,
     prefill_graph_sizes,
 )
-from kvplan.engines.sglang.engine import allocations
-from kvplan.engines.sglang.pools import split_stages
 from kvplan.errors import KvplanError
 from kvplan.results import SizeResult
 from kvplan.units import GIB, KIB

@@ -1,4 +1,4 @@
-"""SGLang 0.4.6 to 0.5.7: what their own code does otherwise (engines/sglang/models.py and its like)."""
+"""SGLang 0.4.6 to 0.5.7: what their own code does otherwise (engines/sglang/start/models.py and its like)."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ import kvplan
 from kvplan.api import load_model, make_settings
 from kvplan.api.launching import started_readings
 from kvplan.engines import choose_engine
-from kvplan.engines.sglang.capacity import Serving, capacity_for, graph_max_batch
+from kvplan.engines.sglang.answer_settings import older_fraction
 from kvplan.engines.sglang.engine import Sglang
-from kvplan.engines.sglang.models import had_window_pool, has_fa3, is_in_transformers
-from kvplan.engines.sglang.shown import older_fraction
-from kvplan.engines.sglang.versions import VERSIONS
+from kvplan.engines.sglang.start.memory_defaults import Serving, capacity_for, graph_max_batch
+from kvplan.engines.sglang.start.models import had_window_pool, has_fa3, is_in_transformers
+from kvplan.engines.sglang.start.versions import VERSIONS
 
 GIB = 2**30
 OLDER = VERSIONS[: VERSIONS.index("0.5.8")]

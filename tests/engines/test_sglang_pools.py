@@ -1,7 +1,7 @@
 """SGLang's pools worked out by hand, with round numbers: what a page, a cap, a draft and a state take.
 
 sgl-project/sglang 0.5.23 model_executor/pool_configurator.py and mem_cache/kv_cache_configurator.py, by the
-functions that `kvplan.engines.sglang.pools` names.
+functions that `kvplan.engines.sglang.cache_layout.pools` names.
 """
 
 from __future__ import annotations
@@ -13,10 +13,10 @@ from typing import Any
 import pytest
 
 from kvplan.dtypes import BFLOAT16, kv_dtype
-from kvplan.engines.sglang.arguments import Arguments
-from kvplan.engines.sglang.cells import Cell
-from kvplan.engines.sglang.pools import build_pools, solve, split_stages, trailing
-from kvplan.engines.sglang.stages import PoolError, Pools, Sizes, Stage
+from kvplan.engines.sglang.cache_layout.cells import Cell
+from kvplan.engines.sglang.cache_layout.pools import build_pools, solve, split_stages, trailing
+from kvplan.engines.sglang.cache_layout.stages import PoolError, Pools, Sizes, Stage
+from kvplan.engines.sglang.start.arguments import Arguments
 from kvplan.families import (
     FullAttention,
     GatedDeltaNet,

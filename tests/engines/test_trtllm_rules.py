@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import kvplan
-from kvplan.engines.trtllm.command import TABLE
+from kvplan.engines.trtllm.words.command import TABLE
 from kvplan.errors import KvplanError
 from kvplan.files.launch.launch import Launch, launch_of
 from kvplan.files.launch.starts import starts_in

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 import kvplan
 from kvplan.api import gpus_of
-from kvplan.engines.llamacpp.memory import place
+from kvplan.engines.llamacpp.cache_layout.caches import place
 from kvplan.errors import KvplanError
 from kvplan.results import SizeResult
 from kvplan.units import GIB, human_bytes

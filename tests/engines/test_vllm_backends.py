@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 import kvplan
-from kvplan.engines.vllm.backend_table import backend_rows, read_rows, row_of, rows_text
+from kvplan.engines.vllm.backends.table import backend_rows, read_rows, row_of, rows_text
 from kvplan.errors import KvplanError
 from tests.engines.vllm_backend_cases import RELEASES, backend_cases
 from tests.engines.vllm_cases import GIB

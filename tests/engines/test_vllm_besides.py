@@ -16,7 +16,7 @@ import kvplan
 from kvplan.api import load_model, make_settings
 from kvplan.architectures.inventory import inventory_of
 from kvplan.dtypes import scalar
-from kvplan.engines.vllm.adapters import WRAPPED, slots_of, wrapped_of
+from kvplan.engines.vllm.start.adapters import WRAPPED, slots_of, wrapped_of
 from kvplan.errors import KvplanError
 from kvplan.weights.adapters import vllm_bytes
 from kvplan.weights.ranks import Parallel

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 import kvplan
 from kvplan.api import load_model
-from kvplan.engines.vllm.compressed_pass import compressed_passes, made_beside, padded_heads
+from kvplan.engines.vllm.memory.compressed_pass import compressed_passes, made_beside, padded_heads
 from kvplan.units import GIB, MIB
 
 FLASH, PRO = "deepseek-ai/DeepSeek-V4-Flash-0731", "deepseek-ai/DeepSeek-V4-Pro"

@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 import kvplan
-from kvplan.engines.vllm.architectures import GENERATING
-from kvplan.engines.vllm.encoders import encoder_heads, encoders
+from kvplan.engines.vllm.encoder_profile.divided_encoders import encoder_heads, encoders
+from kvplan.engines.vllm.start.architectures import GENERATING
 from kvplan.errors import KvplanError
 from kvplan.files.cards.find import list_cards
 from kvplan.model import Model

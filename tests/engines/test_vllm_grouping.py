@@ -10,9 +10,9 @@ from dataclasses import replace
 
 import pytest
 
-from kvplan.engines.vllm.grouping import CannotGroupError, Group, block_bytes, make_groups
-from kvplan.engines.vllm.specs import Spec, SpecKind
-from kvplan.engines.vllm.versions import rules_of
+from kvplan.engines.vllm.cache_layout.grouping import CannotGroupError, Group, block_bytes, make_groups
+from kvplan.engines.vllm.cache_layout.specs import Spec, SpecKind
+from kvplan.engines.vllm.start.versions import rules_of
 
 FULL, MLA, SLIDING, CHUNKED, MAMBA = (
     SpecKind.FULL, SpecKind.MLA, SpecKind.SLIDING, SpecKind.CHUNKED, SpecKind.MAMBA,
@@ -233,6 +233,17 @@ def test_only_windows_stay_what_they_are() -> None:
 def test_windows_over_latents_are_not_promoted() -> None:
     with pytest.raises(CannotGroupError, match="windows over latents"):
         groups(layer(MLA, 64), layer(SLIDING_MLA, 64), disable_hybrid=True)
+
+
+@pytest.mark.parametrize("release", ["0.24", "0.27", "0.30"])
+def test_windows_over_latents_were_promoted_to_latents(release: str) -> None:
+    """Until 0.30: MLAAttentionSpec of the full layers' blocks, which keeps no window; one of K and V keeps
+    its own blocks until 0.27."""
+    specs = dict(enumerate([layer(MLA, 128, block=32), layer(SLIDING_MLA, 64)]))
+    (group,) = make_groups(specs, rules_of(release), disable_hybrid=True, block_outermost=False)
+    promoted = group.specs[1]
+    assert (promoted.kind, promoted.block_size) == (MLA, 32)
+    assert (promoted.window, promoted.kept_window) == (None, None)
 
 
 def test_replicated_layers_are_promoted_apart() -> None:

@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 
 import kvplan
 from kvplan.architectures.config.activation_shape import Shape
-from kvplan.engines.vllm.expert_kernels import HUMMING, MARLIN, kernels_of
-from kvplan.engines.vllm.expert_run import expert_bytes, expert_run
+from kvplan.engines.vllm.backends.expert_kernels import HUMMING, MARLIN, kernels_of
+from kvplan.engines.vllm.memory.expert_workspaces import expert_bytes, expert_run
 from tests.budget.test_expert_run import SHAPES
 
 HOPPER = (9, 0)

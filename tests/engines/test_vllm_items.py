@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
-from kvplan.engines.vllm.dummy_items import LIMITS, Asked, Item
-from kvplan.engines.vllm.profiled import KINDS, RULES, rule_of
-from kvplan.engines.vllm.tower_widths import part_of
+from kvplan.engines.vllm.encoder_profile.dummy_items import LIMITS, Asked, Item
+from kvplan.engines.vllm.encoder_profile.encoder_widths import part_of
+from kvplan.engines.vllm.encoder_profile.largest_items import KINDS, RULES, rule_of
 from tests.engines.vllm_items_cases import CASES
 
 HERE = Path(__file__).parent

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 import kvplan
-from kvplan.engines.vllm.class_refusals import OWN_RULES
+from kvplan.engines.vllm.refusals.classes import OWN_RULES
 from tests.engines.vllm_cases import Config
 from tests.engines.vllm_own_cases import own_cases
 from tests.engines.vllm_release_compare import verdict

@@ -6,8 +6,8 @@ import pytest
 
 import kvplan
 from kvplan.engines.launch import flags_of_server
-from kvplan.engines.vllm.log import SETTINGS
 from kvplan.engines.vllm.options import OPTIONS
+from kvplan.engines.vllm.words.log import SETTINGS
 
 LOG = """\
 (APIServer pid=1) INFO 10-01 10:00:00 [utils.py:300] vLLM API server version 0.30.0

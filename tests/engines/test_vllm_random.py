@@ -9,7 +9,7 @@ import pytest
 
 import kvplan
 from kvplan.engines import ENGINES
-from kvplan.engines.vllm.draft_stages import DRAFTED_SINCE
+from kvplan.engines.vllm.start.draft_stages import DRAFTED_SINCE
 from kvplan.errors import KvplanError
 from kvplan.settings import Settings
 from tests.engines.vllm_cases import CONFIGS

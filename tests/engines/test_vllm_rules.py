@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 import kvplan
-from kvplan.engines.vllm.served import stage_bounds
+from kvplan.engines.vllm.cache_layout.built_model import stage_bounds
 from kvplan.errors import KvplanError
 from tests.engines.vllm_cases import CONFIGS
 from tests.engines.vllm_compare import gpu_of

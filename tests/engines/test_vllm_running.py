@@ -14,10 +14,19 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import kvplan
-from kvplan.engines.vllm.burst import MOST_WORK
-from kvplan.engines.vllm.holding import CHUNK, FIXED, FULL, STATE, WINDOW, Holding, Steps, Table
-from kvplan.engines.vllm.needs import MOST_SEARCHED, Run, most_running
-from kvplan.engines.vllm.running import more_in_flight, most_settled
+from kvplan.engines.vllm.cache_layout.specs import Steps
+from kvplan.engines.vllm.concurrency.blocks_over_time import (
+    CHUNK,
+    FIXED,
+    FULL,
+    STATE,
+    WINDOW,
+    Holding,
+    Table,
+)
+from kvplan.engines.vllm.concurrency.burst import MOST_WORK
+from kvplan.engines.vllm.concurrency.concurrent_requests import more_in_flight, most_settled
+from kvplan.engines.vllm.concurrency.peak_demand import MOST_SEARCHED, Run, most_running
 from scripts.record_vllm_running import answered, asked_of
 from tests.engines.vllm_running_cases import Setting, answer_of
 from tests.engines.vllm_running_cases import settings as cases
@@ -212,7 +221,7 @@ def test_a_replay_that_stops_short_never_says_more(
 ) -> None:
     whole = most(*burst, limit)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("kvplan.engines.vllm.burst.MOST_WORK", work)
+        patch.setattr("kvplan.engines.vllm.concurrency.burst.MOST_WORK", work)
         assert most(*burst, limit) <= whole
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from kvplan.comparison.recognise import choose
-from kvplan.engines.vllm.printed import _releases, _table, nearest_release
+from kvplan.engines.vllm.words.printed import _releases, _table, nearest_release
 from tests.comparison.logs import observed
 
 LINE = "INFO 05-05 12:00:00 [{place}] {text}\n"

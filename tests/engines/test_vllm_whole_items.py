@@ -1,4 +1,4 @@
-"""Items that vLLM schedules whole must fit into a batch (`kvplan.engines.vllm.whole_items`)."""
+"""Items that vLLM schedules whole must fit into a batch (`encoder_profile.whole_items`)."""
 
 from __future__ import annotations
 

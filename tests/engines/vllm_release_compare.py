@@ -40,18 +40,18 @@ NOT_READ = (
     "not exist,please check config",
 )
 PLACES = {
-    "groups": "kvplan/engines/vllm/grouping.py, side_by_side.py, states.py",
-    "block_size": "kvplan/engines/vllm/layers.py, backends.py",
-    "bytes_per_block": "kvplan/engines/vllm/plan.py, grouping.py",
-    "num_blocks": "kvplan/engines/vllm/plan.py",
-    "kv_tokens": "kvplan/engines/vllm/plan.py",
-    "max_concurrency": "kvplan/engines/vllm/plan.py, specs.py",
-    "max_model_len": "kvplan/engines/vllm/defaults.py, kvplan/architectures/config/engine_facts.py",
-    "max_num_seqs": "kvplan/engines/vllm/defaults.py",
-    "max_num_batched_tokens": "kvplan/engines/vllm/defaults.py",
-    "refused": "kvplan/engines/vllm/refusals.py, kvplan/engines/data/classes.tsv",
+    "groups": "kvplan/engines/vllm/cache_layout/grouping.py, side_by_side.py, states.py",
+    "block_size": "kvplan/engines/vllm/cache_layout/layers.py, backends.py",
+    "bytes_per_block": "kvplan/engines/vllm/cache_layout/plan.py, grouping.py",
+    "num_blocks": "kvplan/engines/vllm/cache_layout/plan.py",
+    "kv_tokens": "kvplan/engines/vllm/cache_layout/plan.py",
+    "max_concurrency": "kvplan/engines/vllm/cache_layout/plan.py, specs.py",
+    "max_model_len": "kvplan/engines/vllm/start/defaults.py, kvplan/architectures/config/engine_facts.py",
+    "max_num_seqs": "kvplan/engines/vllm/start/defaults.py",
+    "max_num_batched_tokens": "kvplan/engines/vllm/start/defaults.py",
+    "refused": "kvplan/engines/vllm/refusals/checks.py, kvplan/engines/data/classes.tsv",
 }
-"""Figure → where its rule stands; what changes with a release stands in kvplan/engines/vllm/versions.py."""
+"""Figure → where its rule stands; what changes with a release: kvplan/engines/vllm/start/versions.py."""
 
 STOPS_LATER = re.compile(
     r"prefill context parallelism does not run|backend for prefill context parallelism"

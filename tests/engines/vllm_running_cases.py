@@ -14,10 +14,10 @@ from typing import Any
 import kvplan
 from kvplan.api import make_settings
 from kvplan.engines.budget.sharing import Sharing, Taken, block_of, dropped_of, share_of, taken_of
-from kvplan.engines.vllm.engine import compiled
-from kvplan.engines.vllm.holding import CHUNK, FULL, STATE, WINDOW
-from kvplan.engines.vllm.plan import Plan, PlanGroup
-from kvplan.engines.vllm.running import tables_of
+from kvplan.engines.vllm.cache_layout.plan import Plan, PlanGroup
+from kvplan.engines.vllm.compiled import compiled
+from kvplan.engines.vllm.concurrency.blocks_over_time import CHUNK, FULL, STATE, WINDOW
+from kvplan.engines.vllm.concurrency.concurrent_requests import tables_of
 from kvplan.plans.workload import Shape, Workload
 
 VERSION = "0.32"

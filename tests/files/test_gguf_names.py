@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 import kvplan
-from kvplan.engines.llamacpp.ggml_types import known_mixture
+from kvplan.engines.llamacpp.gguf_file.ggml_types import known_mixture
 from kvplan.errors import KvplanError
 from kvplan.files.cards.index import packaged_index
 from kvplan.files.cards.ollama_names import OLLAMA

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from kvplan.engines.observed import Observation
 from kvplan.engines.observed.page import LiveSample, live_sample, number, observation_of_metrics, samples
-from kvplan.engines.sglang.info import observation_of_server_info
+from kvplan.engines.sglang.words.info import observation_of_server_info
 from kvplan.errors import KvplanError
 
 VLLM = b"""\

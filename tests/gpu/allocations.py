@@ -5,7 +5,7 @@
 FOLDER holds a config.json. It needs a CUDA GPU, vLLM, and nothing else on the GPU; nothing is fetched.
 The file has what the worker found (consumed, peak, graphs, pool), the allocator's state at each step, and
 for loading and for determine_available_memory the tensors that were alive at the peak, by the line that
-made them. tests/data/measured.yaml and the rules of `kvplan.engines.vllm.sampler` and `…splits`
+made them. tests/data/measured.yaml and the rules of `kvplan.engines.vllm.memory.profile_peak` and `…splits`
 come from such records. VLLM_CACHE_ROOT, TORCHINDUCTOR_CACHE_DIR and TRITON_CACHE_DIR in an empty folder
 make a start cold; the same folders again, a warm one. With --until-available the start ends where the pool is
 known, before it is allocated: a half of the time.

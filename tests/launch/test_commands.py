@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from kvplan.api.launching import import_launches, launched_plans
 from kvplan.engines.folders import part_of
 from kvplan.engines.launch import flags_of_server, paths_of_options, servers
-from kvplan.engines.vllm.launch import count
+from kvplan.engines.vllm.words.launch import count
 from kvplan.errors import KvplanError
 from kvplan.files.launch.launch import Launch, launch_of
 from kvplan.files.launch.read import is_launch, launches_of

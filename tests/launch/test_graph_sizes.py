@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 import kvplan
 from kvplan.api.launching import started_readings
-from kvplan.engines.vllm.graphs import captured
+from kvplan.engines.vllm.memory.cuda_graphs import captured
 
 SIZES = (1, 2, 4, 8)
 

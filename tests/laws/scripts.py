@@ -11,9 +11,8 @@ from typing import Any
 import yaml
 
 from kvplan.own_options import OwnOptions
-from kvplan.plans.flags import parse_flag
 from kvplan.plans.plan import Plan
-from kvplan.plans.serve import flags_of
+from kvplan.plans.serve import flags_of, parse_flag
 from kvplan.settings import Settings
 
 _NOT_MEMORY = ("extra_llm_api_options", "port", "model", "model_path", "split_mode")

@@ -14,8 +14,8 @@ import pytest
 
 from kvplan.api import load_model
 from kvplan.architectures.config.activation_shape import shape_of
-from kvplan.engines.llamacpp.graph import reserve
-from kvplan.engines.llamacpp.memory import Context
+from kvplan.engines.llamacpp.cache_layout.caches import Context
+from kvplan.engines.llamacpp.memory.graph import reserve
 from kvplan.units import MIB
 from tests.live.tiny_gguf import write
 

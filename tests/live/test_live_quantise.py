@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from kvplan.engines.llamacpp.quantise import GgufTensor, Hyper, types_of
+from kvplan.engines.llamacpp.gguf_file.quantise import GgufTensor, Hyper, types_of
 from tests.live import tiny_gguf
 
 pytestmark = pytest.mark.llamacpp

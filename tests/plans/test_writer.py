@@ -18,10 +18,9 @@ from kvplan.errors import KvplanError
 from kvplan.files.plans.fleet import read_fleet
 from kvplan.files.plans.receipts import read_receipt
 from kvplan.own_options import OwnOptions
-from kvplan.plans.flags import parse_flag
 from kvplan.plans.plan import QUALITIES, Evidence, Plan, Requirements
 from kvplan.plans.receipt import Figure, Receipt
-from kvplan.plans.serve import flags_of, serve_of
+from kvplan.plans.serve import flags_of, parse_flag, serve_of
 from kvplan.plans.workload import Shape, Workload
 from kvplan.report.plan_file import plan_text
 from kvplan.settings import Settings

@@ -15,8 +15,8 @@ from typing import Any
 import pytest
 import torch
 
-from kvplan.engines.vllm import kernels
-from kvplan.engines.vllm.kernels import LATENT, NAME
+from kvplan.engines.vllm.backends import kernels
+from kvplan.engines.vllm.backends.kernels import LATENT, NAME
 from kvplan.plans.findings import Severity
 from kvplan.plans.receipt import CONFIRMED, REFUTED
 from kvplan.validate.engine_kernels import OWN, attend_with_engine

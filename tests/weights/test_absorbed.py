@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 import kvplan
-from kvplan.engines.vllm.rounded import chosen_tokens
+from kvplan.engines.vllm.memory.allocator_rounding import chosen_tokens
 from kvplan.units import GIB
 
 HEADS, RANK, NOPE, VALUE, LAYERS = 128, 512, 128, 128, 61

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 import kvplan
 from kvplan.api import load_model
 from kvplan.architectures.weights import sources_of
-from kvplan.engines.vllm.rounded import layer_embeddings, with_shared_keys
+from kvplan.engines.vllm.memory.allocator_rounding import layer_embeddings, with_shared_keys
 from kvplan.units import GIB, MIB
 
 E4B, E2B = "google/gemma-4-E4B-it", "google/gemma-4-E2B-it"

@@ -9,9 +9,9 @@ import pytest
 import kvplan
 from kvplan.api import load_model
 from kvplan.architectures.weights import sources_of
-from kvplan.engines.llamacpp.converted import converted, hyper_of, tensors_of
-from kvplan.engines.llamacpp.ggml_types import BLOCKS, MIXTURES, known_mixture, row_bytes
-from kvplan.engines.llamacpp.quantise import GgufTensor, Hyper, more_bits, types_of
+from kvplan.engines.llamacpp.gguf_file.converted import converted, hyper_of, tensors_of
+from kvplan.engines.llamacpp.gguf_file.ggml_types import BLOCKS, MIXTURES, known_mixture, row_bytes
+from kvplan.engines.llamacpp.gguf_file.quantise import GgufTensor, Hyper, more_bits, types_of
 from kvplan.errors import KvplanError, RefusedError
 from kvplan.files.cards.find import list_cards
 from kvplan.units import GIB, MIB

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kvplan.dtypes import BFLOAT16, FLOAT32
-from kvplan.engines.vllm.expert_kernels import MARLIN, TRITON
+from kvplan.engines.vllm.backends.expert_kernels import MARLIN, TRITON
 from kvplan.errors import KvplanError
 from kvplan.weights.formats import MXFP4, NVFP4, fp8_block, grouped
 from kvplan.weights.inventory import Block, Dim, Inventory, Place, Placed, Role, Split, Tensor

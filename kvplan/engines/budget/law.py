@@ -96,5 +96,5 @@ def check_engine(choice: Choice, settings: Settings | None = None) -> None:
 def compiled_laws(choice: Choice, base: Settings) -> CapacityModels | None:
     """Capacity models as arithmetic; None where the engine must be asked: another engine, or settings with
     lines in the budget that only the engine's own way knows (adapters, drafts)."""
-    own = part_of(choice.engine.name, "law")
+    own = part_of(choice.engine.name, "capacity_model")
     return None if own is None else own.laws_for(base)

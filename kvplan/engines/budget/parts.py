@@ -18,7 +18,7 @@ from kvplan.engines.traits import traits_of
 from kvplan.errors import KvplanError, RefusedError
 from kvplan.gpu import APPLE, Gpu
 from kvplan.model import Model
-from kvplan.results import BudgetLine, SizeResult
+from kvplan.results import NO_POOL, BudgetLine, SizeResult
 from kvplan.settings import Serving, Settings, asked_of
 from kvplan.units import GIB, MIB, ceil_div
 from kvplan.weights.facts import WeightFacts, WeightSources, weights_by_kernel
@@ -76,7 +76,7 @@ def once_a_start(
 def no_pool(error: KvplanError) -> str:
     """Why there is no pool, and the ways out, as one sentence."""
     ways = "; ".join(error.help) or "--weights 15GiB"
-    return f"no pool was computed: {error.message}. Ways out: {ways}"
+    return f"{NO_POOL}: {error.message}. Ways out: {ways}"
 
 
 AMD, NVIDIA = "amd", "nvidia"
@@ -155,7 +155,7 @@ def memory_of(gpu: Gpu) -> tuple[int | None, tuple[BudgetLine, ...], tuple[str, 
         return shown
     if total is None:
         return None, (), (
-            f"no pool was computed: the memory of {gpu.slug} as its runtime reports it is not published."
+            f"{NO_POOL}: the memory of {gpu.slug} as its runtime reports it is not published."
             " Ways out: --gpu 79.2GiB (its size); --kv-cache-memory 16GiB",
         )  # fmt: skip
     warnings.append(f"the runtime's total of {gpu.slug} is not published: nvidia-smi's was taken")

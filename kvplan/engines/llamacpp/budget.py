@@ -2,7 +2,7 @@
 
 ggml-org/llama.cpp at 0c1e57098: src/llama-model.cpp (load_tensors: layers dealt to the devices, the output
 with the last of them, the token embedding in host memory), common/fit.cpp (what stays free on each device).
-The compute buffer is that of the graph which it reserves (`kvplan.engines.llamacpp.graph`).
+The compute buffer is that of the graph which it reserves (`kvplan.engines.llamacpp.memory.graph`).
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ from kvplan.engines.base import Choice
 from kvplan.engines.budget import Fit, Shortens
 from kvplan.engines.budget.lines import exact, left_over
 from kvplan.engines.budget.parts import Start, context_line, memory_of, no_pool, once_a_start
-from kvplan.engines.llamacpp.asked import options_of
-from kvplan.engines.llamacpp.compute import compute_line, stated_context
-from kvplan.engines.llamacpp.converted import converted, tensors_of
-from kvplan.engines.llamacpp.ggml_types import known_mixture
-from kvplan.engines.llamacpp.memory import place
-from kvplan.engines.llamacpp.models import uses_flash
+from kvplan.engines.llamacpp.cache_layout.caches import place
+from kvplan.engines.llamacpp.cache_layout.pool import split_of
+from kvplan.engines.llamacpp.context import options_of
+from kvplan.engines.llamacpp.gguf_file.converted import converted, tensors_of
+from kvplan.engines.llamacpp.gguf_file.ggml_types import known_mixture
+from kvplan.engines.llamacpp.memory.compute_buffer import compute_line, stated_context
 from kvplan.engines.llamacpp.options import LEAST_CONTEXT, LlamacppOptions, keeps_free, not_counted
-from kvplan.engines.llamacpp.pool import split_of
+from kvplan.engines.llamacpp.start.models import uses_flash
 from kvplan.engines.traits import usual_build
 from kvplan.errors import KvplanError, RefusedError
 from kvplan.gpu import Gpu

@@ -1,6 +1,6 @@
 """llama.cpp 0.5.0 (at 0c1e57098): the whole cache is allocated at start, so a request holds its slot.
 
-Rules: `kvplan.engines.llamacpp.memory` and `kvplan.engines.llamacpp.models`. Devices are those of
+Rules: `cache_layout.caches` and `start.models`. Devices are those of
 ``--split-mode layer``: pipeline_parallel_size says how many, and each gets an equal share, as the default
 split by free memory gives equal GPUs that nothing else uses; unequal ones (``rtx-3090+rtx-3060``) get theirs.
 The default of ``-c`` here is max_model_len, or else the request's length, times the requests; llama-server's
@@ -26,13 +26,13 @@ from kvplan.engines.base import (
     request_tokens,
     too_many_stages,
 )
-from kvplan.engines.llamacpp.asked import options_of, served_context
-from kvplan.engines.llamacpp.memory import PAD, Cache, Context, caches_of, layout_of
-from kvplan.engines.llamacpp.models import has_window_cache, refusal_of, uses_flash
+from kvplan.engines.llamacpp.cache_layout.caches import PAD, Cache, Context, caches_of, layout_of
+from kvplan.engines.llamacpp.cache_layout.pool import Machine, answer, context_for, longest_slot, machine_of
+from kvplan.engines.llamacpp.cache_layout.shift import check_retention, shifted
+from kvplan.engines.llamacpp.context import options_of, served_context
 from kvplan.engines.llamacpp.options import OPTIONS, LlamacppOptions, not_counted
-from kvplan.engines.llamacpp.pool import Machine, answer, context_for, longest_slot, machine_of
-from kvplan.engines.llamacpp.shift import check_retention, shifted
-from kvplan.engines.llamacpp.store import ggml_word, store_for
+from kvplan.engines.llamacpp.start.cache_types import ggml_word, store_for
+from kvplan.engines.llamacpp.start.models import has_window_cache, refusal_of, uses_flash
 from kvplan.engines.options import EngineOption
 from kvplan.engines.retention import parsed
 from kvplan.engines.supported import check_class

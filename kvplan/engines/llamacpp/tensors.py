@@ -12,12 +12,12 @@ from collections.abc import Iterator
 
 from kvplan.dtypes import SCALARS
 from kvplan.engines.base import part_terms, request_tokens
-from kvplan.engines.llamacpp.asked import options_of, served_context
+from kvplan.engines.llamacpp.cache_layout.caches import Context, Tensor, layer_tensors, layout_of
+from kvplan.engines.llamacpp.cache_layout.caches import Layout as Rules
+from kvplan.engines.llamacpp.cache_layout.pool import context_for, devices_of, machine_of
+from kvplan.engines.llamacpp.context import options_of, served_context
 from kvplan.engines.llamacpp.engine import LlamaCpp
-from kvplan.engines.llamacpp.memory import Context, Tensor, layer_tensors, layout_of
-from kvplan.engines.llamacpp.memory import Layout as Rules
-from kvplan.engines.llamacpp.pool import context_for, devices_of, machine_of
-from kvplan.engines.llamacpp.store import store_for
+from kvplan.engines.llamacpp.start.cache_types import store_for
 from kvplan.engines.tensors.base import BlockPool, Group, GroupKind, Layout, Rank
 from kvplan.engines.tensors.building import Building
 from kvplan.engines.tensors.parts import PACKED, Stored, element_bytes, stored

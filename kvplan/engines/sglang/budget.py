@@ -25,10 +25,10 @@ from kvplan.engines.budget.parts import (
     sources_for,
     weight_lines,
 )
-from kvplan.engines.sglang.arguments import resolve_arguments
-from kvplan.engines.sglang.groups import parallel_of
+from kvplan.engines.sglang.answer_settings import fraction_of, image_reserve
+from kvplan.engines.sglang.memory.groups import parallel_of
 from kvplan.engines.sglang.options import SglangOptions
-from kvplan.engines.sglang.shown import fraction_of, image_reserve
+from kvplan.engines.sglang.start.arguments import resolve_arguments
 from kvplan.errors import KvplanError, RefusedError
 from kvplan.gpu import Gpu
 from kvplan.model import Model
@@ -182,7 +182,7 @@ def _adapter_lines(
     """The pool of LoRA adapters; none without --enable-lora. Raises KvplanError(bad-setting | lora)."""
     if not options.enable_lora:
         return ()
-    from kvplan.engines.sglang.adapters import pool_bytes, slots_of
+    from kvplan.engines.sglang.memory.adapters import pool_bytes, slots_of
 
     slots = slots_of(options, dtype)
     if slots is None:

@@ -1,9 +1,9 @@
 """SGLang 0.5.23: a pool of tokens (pages of page_size), one more for windows, slots for states.
 
-Rules: `kvplan.engines.sglang.arguments` (defaults), `.cells` (bytes of a token), `.pools` (from bytes to
-tokens), `.budget` (the automatic memory fraction), `.models` (which classes). kv_cache_memory is what SGLang
-has for KV and states on one GPU after weights and slack (its "rest memory"). Of options that map to another
-name: block_size is --page-size, max_num_seqs --max-running-requests, max_model_len --context-length.
+Rules: `start.arguments` (defaults), `cache_layout.cells` (bytes of a token), `cache_layout.pools` (from bytes
+to tokens), `budget` (the automatic memory fraction), `start.models` (which classes). kv_cache_memory is what
+SGLang has for KV and states on one GPU after weights and slack (its "rest memory"). Of options that map to
+another name: block_size is --page-size, max_num_seqs --max-running-requests, max_model_len --context-length.
 """
 
 from __future__ import annotations
@@ -29,16 +29,16 @@ from kvplan.engines.base import (
     request_tokens,
 )
 from kvplan.engines.options import EngineOption
-from kvplan.engines.sglang.arguments import Arguments, experts_of, resolve_arguments
-from kvplan.engines.sglang.cells import store_of
-from kvplan.engines.sglang.devices import device_of, kernels_of
-from kvplan.engines.sglang.models import refusal_of
+from kvplan.engines.sglang.answer_settings import shown_arguments, shown_sizes, warnings_of
+from kvplan.engines.sglang.cache_layout.cells import store_of
+from kvplan.engines.sglang.cache_layout.pools import EVICTION_INTERVAL, build_pools, solve, trailing
+from kvplan.engines.sglang.cache_layout.stages import PoolError, Pools, Sizes, Stage
 from kvplan.engines.sglang.options import OPTIONS, SglangOptions
-from kvplan.engines.sglang.pools import EVICTION_INTERVAL, build_pools, solve, trailing
 from kvplan.engines.sglang.refusals import divided_refusal, own_context, refusal_of_settings
-from kvplan.engines.sglang.shown import shown_arguments, shown_sizes, warnings_of
-from kvplan.engines.sglang.stages import PoolError, Pools, Sizes, Stage
-from kvplan.engines.sglang.versions import VERSIONS
+from kvplan.engines.sglang.start.arguments import Arguments, experts_of, resolve_arguments
+from kvplan.engines.sglang.start.devices import device_of, kernels_of
+from kvplan.engines.sglang.start.models import refusal_of
+from kvplan.engines.sglang.start.versions import VERSIONS
 from kvplan.engines.supported import check_class
 from kvplan.errors import KvplanError
 from kvplan.families import Kind

@@ -10,15 +10,15 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from kvplan.engines.base import has_kind, is_assumed, part_terms, too_many_stages
-from kvplan.engines.sglang.arguments import Arguments
-from kvplan.engines.sglang.backends import NGRAM, overridden_page
-from kvplan.engines.sglang.cells import store_of
-from kvplan.engines.sglang.config import facts_of
-from kvplan.engines.sglang.devices import keeps_experts_together
-from kvplan.engines.sglang.groups import parallel_of
-from kvplan.engines.sglang.models import class_of, has_extra_buffer, uses_state_radix
+from kvplan.engines.sglang.cache_layout.cells import store_of
+from kvplan.engines.sglang.memory.groups import parallel_of
 from kvplan.engines.sglang.options import SglangOptions
-from kvplan.engines.sglang.versions import VERSIONS, Rules, rules_of
+from kvplan.engines.sglang.start.arguments import Arguments
+from kvplan.engines.sglang.start.backends import NGRAM, overridden_page
+from kvplan.engines.sglang.start.config_facts import facts_of
+from kvplan.engines.sglang.start.devices import keeps_experts_together
+from kvplan.engines.sglang.start.models import class_of, has_extra_buffer, uses_state_radix
+from kvplan.engines.sglang.start.versions import VERSIONS, Rules, rules_of
 from kvplan.engines.undivided import block_refusal, undivided_refusal
 from kvplan.families import Kind
 from kvplan.model import Model

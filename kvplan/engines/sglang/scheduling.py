@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from kvplan.engines.base import has_kind, planned_values
 from kvplan.engines.scheduling import PromptsFirst, not_simulated
-from kvplan.engines.sglang.backends import is_large_hopper_vl
 from kvplan.engines.sglang.engine import asked_context, compiled
 from kvplan.engines.sglang.options import SglangOptions
+from kvplan.engines.sglang.start.backends import is_large_hopper_vl
 from kvplan.errors import RefusedError
 from kvplan.families import Kind
 from kvplan.model import Model

@@ -4,7 +4,7 @@ huggingface/text-generation-inference 3.3 server models/flash_causal_lm.py (warm
 max_batch_prefill_tokens runs over a small cache; what is free then beyond the share that is left alone
 (TGI_WIGGLE_ROOM 0.90, models/globals.py) makes blocks, and those of the batch are added: its cache cancels.
 CUDA graphs are captured afterwards, in the tenth that is left. Activations are estimated by the forward pass
-of kvplan.engines.vllm.profile_peak; no TGI server's log stands behind them.
+of kvplan.engines.vllm.memory.profile_peak; no TGI server's log stands behind them.
 """
 
 from __future__ import annotations
@@ -28,9 +28,9 @@ from kvplan.engines.budget.parts import (
     weight_lines,
 )
 from kvplan.engines.tgi.options import ONLINE, UNKNOWN_WORDS, TgiOptions
-from kvplan.engines.vllm.coefficients import vllm_coefficients
-from kvplan.engines.vllm.load import Load
-from kvplan.engines.vllm.profile_peak import activation_peak
+from kvplan.engines.vllm.memory.coefficients import vllm_coefficients
+from kvplan.engines.vllm.memory.profile_peak import activation_peak
+from kvplan.engines.vllm.memory.profile_run import Load
 from kvplan.errors import KvplanError
 from kvplan.model import Model
 from kvplan.record import replace

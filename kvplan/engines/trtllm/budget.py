@@ -6,7 +6,7 @@ temporary cache is given back. States are allocated before the run and again bef
 (mamba_cache_manager.py, MambaHybridCacheManager): the fraction is of what they leave. The rest is what the
 driver says is used less what torch has allocated: the CUDA context, the kernels' libraries, workspaces, NCCL
 and the graphs, which are captured before the measured run. Where a later release leaves the run out, the peak
-is what is used then. Activations are estimated here by the forward pass of kvplan.engines.vllm.profile_peak
+is what is used then. Activations are estimated here by vLLM's forward pass (`vllm.memory.profile_peak`)
 with the newest coefficients; one server's log stands behind the rest (Llama-3-8B on an H200, 1.2.0rc4: 17.76
 GiB, of them 14.96 weights, 2.55 outside torch, 0.14 of the run).
 
@@ -36,9 +36,9 @@ from kvplan.engines.budget.parts import (
     weight_lines,
 )
 from kvplan.engines.trtllm.options import TrtllmOptions
-from kvplan.engines.vllm.coefficients import vllm_coefficients
-from kvplan.engines.vllm.load import Load
-from kvplan.engines.vllm.profile_peak import activation_peak
+from kvplan.engines.vllm.memory.coefficients import vllm_coefficients
+from kvplan.engines.vllm.memory.profile_peak import activation_peak
+from kvplan.engines.vllm.memory.profile_run import Load
 from kvplan.errors import KvplanError, RefusedError
 from kvplan.gpu import Gpu
 from kvplan.model import Model

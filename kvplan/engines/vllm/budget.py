@@ -10,13 +10,17 @@ from kvplan.dtypes import scalar
 from kvplan.engines.base import Choice, parse_version
 from kvplan.engines.budget import Fit
 from kvplan.engines.budget.parts import kernels_of, memory_of, no_pool, of_share, sources_for
-from kvplan.engines.vllm.coefficients import board_of, vllm_coefficients
-from kvplan.engines.vllm.cold_compile import COMPILE
-from kvplan.engines.vllm.decoders import CAPPED, MOST_ROWS
-from kvplan.engines.vllm.forward import served_shape
-from kvplan.engines.vllm.graphs import graph_line
-from kvplan.engines.vllm.load import UNKNOWN, Coefficients, Load
-from kvplan.engines.vllm.loaded import (
+from kvplan.engines.vllm.memory.allocator_rounding import beside_weights
+from kvplan.engines.vllm.memory.attention_buffers import latent_block
+from kvplan.engines.vllm.memory.coefficients import board_of, vllm_coefficients
+from kvplan.engines.vllm.memory.cold_compile import COMPILE
+from kvplan.engines.vllm.memory.cuda_graphs import graph_line
+from kvplan.engines.vllm.memory.decoders import CAPPED, MOST_ROWS
+from kvplan.engines.vllm.memory.profile_peak import served_shape
+from kvplan.engines.vllm.memory.profile_run import UNKNOWN, Coefficients, Load
+from kvplan.engines.vllm.memory.profile_settings import load_of, of_stage, utilization
+from kvplan.engines.vllm.memory.rank_budget import vllm_budget
+from kvplan.engines.vllm.memory.weight_lines import (
     adapter_lines,
     drafts_of,
     on_gpu,
@@ -26,11 +30,7 @@ from kvplan.engines.vllm.loaded import (
     repacked_share,
     weights_line,
 )
-from kvplan.engines.vllm.memory import vllm_budget
-from kvplan.engines.vllm.profile_load import load_of, of_stage, utilization
-from kvplan.engines.vllm.rounded import beside_weights
-from kvplan.engines.vllm.runner import runner_of
-from kvplan.engines.vllm.splits import latent_block
+from kvplan.engines.vllm.start.runner import runner_of
 from kvplan.errors import KvplanError
 from kvplan.gpu import Gpu
 from kvplan.model import Model
@@ -82,7 +82,7 @@ def _fit(model: Model, choice: Choice, values: tuple[Any, ...]) -> Fit:
     if started.refusal is not None:
         return Fit(None, None)
     if further_ranks(settings) > 1:
-        from kvplan.engines.vllm.prefill_context import UNCOUNTED
+        from kvplan.engines.vllm.start.prefill_context import UNCOUNTED
 
         return Fit(None, None, (UNCOUNTED,))
     memory, reserved, warnings = memory_of(gpu)

@@ -24,15 +24,15 @@ from kvplan.engines.tensors.base import (
     View,
 )
 from kvplan.engines.tensors.parts import PACKED, pooled, side_by_side, stored
-from kvplan.engines.vllm.architectures import as_run
+from kvplan.engines.vllm.cache_layout.built_model import Served
+from kvplan.engines.vllm.cache_layout.grouping import Group as Planned
+from kvplan.engines.vllm.cache_layout.layers import Built, build
+from kvplan.engines.vllm.cache_layout.plan import Plan, groups_of, make_plan, stages_of
+from kvplan.engines.vllm.cache_layout.specs import Spec, SpecKind
 from kvplan.engines.vllm.engine import Vllm
-from kvplan.engines.vllm.grouping import Group as Planned
-from kvplan.engines.vllm.layers import Built, build
-from kvplan.engines.vllm.plan import Plan, groups_of, make_plan, stages_of
-from kvplan.engines.vllm.resolve import resolve
-from kvplan.engines.vllm.served import Served
-from kvplan.engines.vllm.specs import Spec, SpecKind
-from kvplan.engines.vllm.versions import rules_of
+from kvplan.engines.vllm.start.architectures import as_run
+from kvplan.engines.vllm.start.resolve import resolve
+from kvplan.engines.vllm.start.versions import rules_of
 from kvplan.errors import KvplanError
 from kvplan.model import Model
 from kvplan.record import record

@@ -23,9 +23,8 @@ from kvplan.files.cards.gguf_names import gguf_file
 from kvplan.files.folders import exists
 from kvplan.files.launch.starts import Start, version_of
 from kvplan.files.launch.words import Option, take_apart
-from kvplan.plans.flags import EngineFlags, Flag
 from kvplan.plans.plan import PLAN_FORMAT
-from kvplan.plans.serve import flags_of
+from kvplan.plans.serve import EngineFlags, Flag, flags_of
 from kvplan.record import record
 
 _OPEN = re.compile(r"\$[{(]*\w", re.ASCII)

@@ -21,7 +21,6 @@ from kvplan.files.sources import open_model
 from kvplan.files.yaml.marks import Path as Place
 from kvplan.gpu import Gpu
 from kvplan.own_options import OwnOptions
-from kvplan.plans.flags import EngineFlags, kept, parse_flag
 from kvplan.plans.plan import (
     DEFAULT_MAX_AGE_DAYS,
     DEFAULT_TOLERANCE,
@@ -30,6 +29,7 @@ from kvplan.plans.plan import (
     Plan,
     Requirements,
 )
+from kvplan.plans.serve import EngineFlags, kept, parse_flag
 from kvplan.plans.workload import Workload
 from kvplan.record import replace
 from kvplan.settings import Settings

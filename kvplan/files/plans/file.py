@@ -17,8 +17,8 @@ from kvplan.files.plans.schema import PlanFile
 from kvplan.files.yaml.manifests import is_manifest_shape, nothing_starts
 from kvplan.files.yaml.marks import Located, Node
 from kvplan.files.yaml.validation import explain_validation
-from kvplan.plans.flags import EngineFlags
 from kvplan.plans.plan import PLAN_FORMAT, Plan
+from kvplan.plans.serve import EngineFlags
 from kvplan.record import replace
 
 ALL = "all"

@@ -16,8 +16,8 @@ from kvplan.files.plans.values import some_tokens, whole
 from kvplan.files.traces.lengths import read_lengths
 from kvplan.files.yaml.marks import Located
 from kvplan.files.yaml.marks import Path as Place
-from kvplan.plans.flags import EngineFlags
 from kvplan.plans.joint import combined, from_percentiles
+from kvplan.plans.serve import EngineFlags
 from kvplan.plans.workload import Shape, Workload
 
 

@@ -29,7 +29,7 @@ from tests.report.check.reports import (
 def test_golden(name: str, request: pytest.FixtureRequest) -> None:
     path = Path(__file__).parent / "golden" / f"{name}.md"
     text = render(REPORTS[name])
-    if request.config.getoption("--update-golden", default=False):
+    if request.config.getoption("--update-golden"):
         path.parent.mkdir(exist_ok=True)
         path.write_bytes(text.encode())
     assert path.read_bytes().decode() == text

@@ -119,9 +119,9 @@ def test_golden_commands(request: pytest.FixtureRequest) -> None:
 
 
 def golden(request: pytest.FixtureRequest, name: str, text: str) -> None:
-    """Compare with a file of ``golden/``; ``--update-golden`` (beside tests/cli) writes it."""
+    """Compare with a file of ``golden/``; ``--update-golden`` writes it."""
     path = Path(__file__).parent / "golden" / name
-    if request.config.getoption("--update-golden", default=False):
+    if request.config.getoption("--update-golden"):
         path.parent.mkdir(exist_ok=True)
         path.write_bytes(text.encode())
     assert path.read_bytes().decode() == text

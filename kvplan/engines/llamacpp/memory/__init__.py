@@ -1,0 +1,1 @@
+"""llama.cpp's compute buffer: the graph that it reserves for a micro-batch."""

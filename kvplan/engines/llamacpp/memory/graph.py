@@ -1,0 +1,171 @@
+"""llama.cpp's compute buffer: the largest step of the graph that it reserves for a micro-batch.
+
+ggml-org/llama.cpp at 0c1e57098: src/llama-context.cpp (sched_reserve: a graph of n_ubatch tokens with logits
+for each), src/llama-graph.cpp (build_attn, build_ffn, build_moe_ffn), ggml/src/ggml-alloc.c (tensors of a
+graph share one buffer; the largest sum of those alive is reserved). Every activation is f32; a mask has a row
+of cells for each token, f16 with flash attention and f32 without. Alive at once, in numbers for each token:
+
+    output     vocabulary + 2 hidden                           the logits, their norm and the last layer, of
+                                                               tokens that have logits alone
+    dense      3 mlp + 4 hidden + mask                         gate, up and their product, residual and norm
+      no gate  2 mlp + the more of 3 hidden and hidden + mask  up and its activation
+      beside   2 mlp + hidden + mask                           where it runs beside attention
+    experts    3 used · expert + 4 hidden + mask; where hidden > 2 expert: 3 used · expert + (used + 3.5)
+               hidden; no gate: used · expert + 9 hidden + mask
+    attention  2 queries + 2 keys and values + 3 hidden + mask [+ heads · cells without flash attention]
+      latent   heads · (rank + latent + K + V) + 4 hidden + mask: the query before and behind the absorbed
+               matrix, as it came, and what attention gives
+      index    the latent's + 1.5 cells + 64 · the chosen
+      ratios   3 queries + 6.5 hidden + 1.5 cells              DeepSeek-V4: four streams of hidden
+    Mamba-2    what in_proj gives (2 inner + 2 groups · state + heads) + 2 (inner + 2 groups · state) + 2
+               inner + hidden
+    T5         3 heads · cells + 4 cells                       its bias by distance, for every head and cell
+
+GPUs that take turns (`compute.is_pipelined`) keep what a split begins with, the masks and the hidden states
+of a micro-batch, for four micro-batches at a time beside all of it (ggml/src/ggml-backend.cpp,
+GGML_SCHED_MAX_COPIES; unslothai/unsloth#7637 measured it).
+
+Beside them lie copies of what is in host memory and computed on the GPU (a micro-batch has 32 tokens or more:
+ggml/src/ggml-backend.cpp, op_offload): one matrix at a time, and keys and values of one layer.
+
+Held against what llama-cpp-python 0.3.36 reserved for every published config (tests/data/llamacpp.json.gz).
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from kvplan.architectures.config.activation_shape import Shape
+from kvplan.engines.base import has_kind
+from kvplan.engines.llamacpp.cache_layout.caches import Context
+from kvplan.engines.llamacpp.start.models import CHUNK, has_window_cache, name_of
+from kvplan.families import (
+    ChunkedAttention,
+    CompressedAttention,
+    FullAttention,
+    Kind,
+    Mamba2,
+    MultiHeadLatentAttention,
+    Part,
+    SlidingWindow,
+)
+from kvplan.model import Model
+
+F32, F16 = 4, 2
+
+
+CHOSEN = 2048
+"""Tokens that an index chooses (``index_topk`` of every published model)."""
+BESIDE = frozenset("falcon gpt_neox gptneox phi phi2 phi_msft refinedweb refinedwebmodel".split())
+"""Types whose MLP has no gate and runs beside attention."""
+UNGATED = BESIDE | frozenset(
+    """
+    bloom codeshell gpt2 gpt_bigcode jais mpt nemotron nemotron_h nemotron_h_moe starcoder starcoder2
+    """.split()
+)
+"""Types whose MLP has no gate."""
+BIASED = frozenset({"t5", "mt5", "umt5"})
+
+
+class Copied(NamedTuple):
+    """Bytes from host memory: the largest matrix, and keys and values of a layer."""
+
+    matrix: int = 0
+    cache: int = 0
+
+
+NOTHING_COPIED = Copied()
+COPIES = 4
+"""GGML_SCHED_MAX_COPIES."""
+
+
+def reserve(
+    model: Model,
+    shape: Shape,
+    context: Context,
+    *,
+    flash_attn: bool,
+    outputs: int | None = None,
+    copied: Copied = NOTHING_COPIED,
+    copies: int = 1,
+) -> int:
+    """Bytes of the compute buffer of a device that has layers and the output. outputs: tokens of a
+    micro-batch that have logits (``n_outputs_max``); None, or a model with an encoder: all. copies: of what a
+    split begins with."""
+    tokens = min(context.ubatch, context.n_ctx)
+    mask = mask_bytes(model, context, tokens, flash_attn=flash_attn)
+    step = _step(name_of(model), shape, mask // (tokens * F32))
+    attention = max(
+        (
+            _attention(model, part, shape.hidden_size, context, flash_attn=flash_attn)
+            for part in _parts(model)
+        ),
+        default=3 * shape.hidden_size,
+    )
+    inner = max(step * tokens * F32, attention * tokens * F32 + mask + copied.cache) + copied.matrix
+    logits = tokens if outputs is None or name_of(model) in BIASED else min(outputs, tokens)
+    taken = max((shape.vocab_size + 2 * shape.hidden_size) * logits * F32, inner)
+    return taken + (copies - 1) * (mask + shape.hidden_size * tokens * F32)
+
+
+def _step(name: str, shape: Shape, mask: int) -> int:
+    """Numbers of a token in an MLP, or in the experts, and the mask that is alive beside them."""
+    hidden, width, used = shape.hidden_size, shape.mlp_width, shape.experts_per_token
+    if not used and name in UNGATED:
+        return 2 * width + (hidden + mask if name in BESIDE else max(3 * hidden, hidden + mask))
+    if not used:
+        return 3 * width + 4 * hidden + mask
+    width = shape.expert_width
+    if name in UNGATED:
+        return used * width + 9 * hidden + mask
+    # What goes back to the hidden width takes the room of gate and up where it fits there.
+    wider = hidden > 2 * width
+    return 3 * used * width + (used * hidden + 7 * hidden // 2 if wider else 4 * hidden) + mask
+
+
+def _attention(model: Model, part: Part, hidden: int, context: Context, *, flash_attn: bool) -> int:
+    """Numbers of a token in a layer that mixes tokens, beside the mask."""
+    heads, cells = model.num_attention_heads, context.cells
+    if isinstance(part, Mamba2):
+        groups = 2 * part.n_groups * part.state_size
+        inner = part.num_heads * part.head_dim
+        return 6 * inner + 3 * groups + part.num_heads + hidden
+    if isinstance(part, CompressedAttention):
+        return 3 * heads * part.head_dim + 13 * hidden // 2 + 3 * cells // 2
+    scores = 0 if flash_attn else heads * cells
+    if name_of(model) in BIASED:
+        scores = 3 * heads * cells + 4 * cells
+    if isinstance(part, MultiHeadLatentAttention):
+        rope = part.qk_rope_head_dim
+        each = 2 * part.kv_lora_rank + 2 * rope + (part.qk_nope_head_dim or 0) + (part.v_head_dim or 0)
+        index = 3 * cells // 2 + 64 * min(CHOSEN, cells) if has_kind(model, Kind.INDEXER) else 0
+        return (part.num_heads or heads) * each + 4 * hidden + index + scores
+    assert isinstance(part, (FullAttention, SlidingWindow, ChunkedAttention))
+    queries = (heads or part.num_kv_heads) * part.head_dim
+    return 2 * queries + 2 * part.num_kv_heads * part.head_dim + 3 * hidden + scores
+
+
+def mask_bytes(model: Model, context: Context, tokens: int, *, flash_attn: bool) -> int:
+    """The masks of the full layers and of the windows', a cell for each token and cell of a cache."""
+    cells: set[tuple[bool, int]] = set()
+    for part in _parts(model):
+        if isinstance(part, Mamba2):
+            continue
+        window = _window(part) if has_window_cache(model) else None
+        cells.add((window is not None, context.cells if window is None else context.window_cells(window)))
+    return sum(count for _, count in cells) * tokens * (F16 if flash_attn else F32)
+
+
+def _parts(model: Model) -> tuple[Part, ...]:
+    mixers = (
+        *(FullAttention, SlidingWindow, ChunkedAttention, MultiHeadLatentAttention, CompressedAttention),
+        Mamba2,
+    )
+    return tuple(part for layer in model.distinct() for part in layer.parts if isinstance(part, mixers))
+
+
+def _window(part: Part) -> int | None:
+    if isinstance(part, ChunkedAttention):
+        return CHUNK
+    windows = (SlidingWindow, MultiHeadLatentAttention, CompressedAttention)
+    return part.sliding_window if isinstance(part, windows) else None

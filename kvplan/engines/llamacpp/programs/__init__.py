@@ -1,0 +1,1 @@
+"""Programs in front of llama.cpp, which choose its options: Ollama and LM Studio."""

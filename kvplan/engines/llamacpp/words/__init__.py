@@ -1,0 +1,1 @@
+"""What llama.cpp reads and prints: arguments, flags, log lines, metrics."""

@@ -1,0 +1,125 @@
+"""Which ranks share which weights: attention data parallelism and expert parallelism.
+
+sgl-project/sglang 0.5.23, python/sglang/srt: runtime_context.py (attn_tp_size = tp_size / attn_dp_size,
+moe_tp_size = tp_size / ep_size), layers/linear.py (parallel_group), layers/vocab_parallel_embedding.py, and
+the classes in models/: attention is divided in its own group of ranks; the input embedding in that group
+too, or kept whole (enable_tp=not is_dp_attention_enabled()); the head among all ranks, but with
+--enable-dp-lm-head in the attention group; perceptrons among all ranks, but whole with
+--moe-dense-tp-size 1 where the class asks is_dense_ffn_fully_dp(); shared experts among all ranks (fused with
+the routed ones or not), but whole under the all-to-all backends that the class names.
+"""
+
+from __future__ import annotations
+
+from kvplan.engines.sglang.options import SglangOptions
+from kvplan.engines.sglang.start.arguments import Arguments
+from kvplan.engines.sglang.start.models import SERVED
+from kvplan.errors import RefusedError
+from kvplan.model import Model
+from kvplan.record import record
+from kvplan.settings import Serving
+from kvplan.weights.parts import Part
+from kvplan.weights.ranks import Parallel
+
+
+@record()
+class Class:
+    """What a model class does with each part.
+
+    embedding_whole: under attention data parallelism the embedding is not divided at all. dense_alone:
+    --moe-dense-tp-size is heard. head_alone: --enable-dp-lm-head is heard. shared_alone: the all-to-all
+    backends with which the shared experts are whole.
+    """
+
+    embedding_whole: bool = False
+    dense_alone: bool = False
+    head_alone: bool = True
+    shared_alone: frozenset[str] = frozenset()
+
+
+_DEEPEP = frozenset({"deepep"})
+_MOST = frozenset({"deepep", "mooncake", "nixl", "mori", "flashinfer"})
+_QWEN = frozenset({"deepep", "mori", "flashinfer"})
+_PLAIN = Class()
+_DEEPSEEK = Class(dense_alone=True, shared_alone=_MOST)
+_BAILING = Class(dense_alone=True, shared_alone=_DEEPEP)
+CLASSES = {
+    "DeepseekV2ForCausalLM": _DEEPSEEK,
+    "DeepseekV3ForCausalLM": _DEEPSEEK,
+    "DeepseekV32ForCausalLM": _DEEPSEEK,
+    "GlmMoeDsaForCausalLM": _DEEPSEEK,
+    "Glm4MoeForCausalLM": _DEEPSEEK,
+    "Glm4MoeLiteForCausalLM": Class(dense_alone=True, shared_alone=frozenset({"deepep", "mooncake"})),
+    "BailingMoeForCausalLM": _BAILING,
+    "BailingMoeV2ForCausalLM": _BAILING,
+    "MiMoV2FlashForCausalLM": Class(dense_alone=True),
+    "Qwen2MoeForCausalLM": Class(shared_alone=_QWEN),
+    "Qwen3MoeForCausalLM": _PLAIN,
+    "Qwen3NextForCausalLM": Class(shared_alone=_QWEN),
+    "Qwen3ForCausalLM": _PLAIN,
+    "GptOssForCausalLM": _PLAIN,
+    "Llama4ForCausalLM": _PLAIN,
+    "LagunaForCausalLM": _PLAIN,
+    "MiniMaxM2ForCausalLM": Class(head_alone=False),
+    "ExaoneMoEForCausalLM": Class(embedding_whole=True, shared_alone=_DEEPEP),
+    "Step3p5ForCausalLM": Class(embedding_whole=True, shared_alone=_MOST),
+}
+"""Text models whose attention has its own group of ranks. The wrappers of images are not described."""
+_TYPES = {
+    "deepseek_v2": "DeepseekV2ForCausalLM",
+    "deepseek_v3": "DeepseekV3ForCausalLM",
+    "deepseek_v32": "DeepseekV32ForCausalLM",
+    "kimi_k2": "DeepseekV3ForCausalLM",
+    "glm4_moe": "Glm4MoeForCausalLM",
+    "qwen2_moe": "Qwen2MoeForCausalLM",
+    "qwen3_moe": "Qwen3MoeForCausalLM",
+    "qwen3": "Qwen3ForCausalLM",
+    "gpt_oss": "GptOssForCausalLM",
+    "minimax_m2": "MiniMaxM2ForCausalLM",
+}
+"""The same by model type, for a config that names no class."""
+
+
+def parallel_of(model: Model, arguments: Arguments, settings: Serving, options: SglangOptions) -> Parallel:
+    """How the weights are divided. Raises RefusedError(no-weights) for a class that is not described."""
+    tp, attention = arguments.tp, arguments.attn_tp
+    apart = arguments.attn_dp > 1
+    backend = arguments.moe_a2a_backend
+    name = model.architecture or _TYPES.get(model.model_type, "")
+    known = CLASSES.get(name)
+    if known is None and apart:
+        raise _refused(model, name, "attention data parallelism")
+    if known is None and backend != "none":
+        raise _refused(model, name, f"the all-to-all backend {backend}")
+    groups: dict[Part, int] = {}
+    if known is not None:
+        if apart:
+            groups[Part.ATTENTION] = attention
+            groups[Part.EMBEDDING] = 1 if known.embedding_whole else attention
+            if known.head_alone and options.enable_dp_lm_head:
+                groups[Part.HEAD] = attention
+        if known.dense_alone and options.moe_dense_tp_size == 1:
+            groups[Part.DENSE] = 1
+        if backend in known.shared_alone:
+            groups[Part.SHARED] = 1
+    gpu = settings.gpu
+    return Parallel(
+        tensor_parallel_size=tp,
+        pipeline_parallel_size=arguments.pp,
+        compute_capability=gpu.compute_capability if gpu is not None else None,
+        groups=tuple(sorted(groups.items())),
+        expert_parallel_size=arguments.ep,
+        redundant_experts=options.ep_num_redundant_experts or 0,
+        group_indices=False,  # srt/layers/quantization/gptq.py, process_weights_after_loading
+    )
+
+
+def _refused(model: Model, name: str, what: str) -> RefusedError:
+    why = f"SGLang's {name} is not described here"
+    if name not in SERVED:
+        why = f"SGLang 0.5.23 has no class of its own for {name or model.model_type}"
+    return RefusedError(
+        "no-weights",
+        f"how {what} divides the weights of {model.id} is not known: {why}",
+        help="give the weights of one GPU yourself: --weights 15GiB",
+    )

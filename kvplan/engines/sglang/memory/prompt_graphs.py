@@ -1,0 +1,108 @@
+"""Whether graphs of prompts keep memory free, in the releases from 0.5.10 to 0.5.21, and what drafts keep.
+
+sgl-project/sglang server_args.py: 0.5.10 to 0.5.13 (_handle_piecewise_cuda_graph), 0.5.14 to 0.5.18
+(_disable_tc_piecewise_cudagraph_if_incompatible, _disable_breakable_cudagraph_if_incompatible), from 0.5.19
+on arg_groups/cuda_graph_hook.py, and _handle_gpu_memory_settings; configs/model_config.py
+(piecewise_cuda_graph_disabled_model_archs, multimodal_breakable_cuda_graph_supported_model_archs). Later
+releases: `.models.has_prefill_graphs`.
+"""
+
+from __future__ import annotations
+
+from kvplan.engines.base import has_kind
+from kvplan.engines.sglang.start.arguments import Arguments
+from kvplan.engines.sglang.start.dtypes import is_sparse_latent
+from kvplan.engines.sglang.start.models import class_of, has_prefill_graphs, is_multimodal
+from kvplan.families import Kind
+from kvplan.model import Model
+from kvplan.units import KIB
+
+_NOT_PIECEWISE = frozenset(
+    "DeepseekV4ForCausalLM Qwen3NextForCausalLM BailingMoeV2_5ForCausalLM LLaDAModelLM".split()
+)
+_COHERE = frozenset(("Cohere2VisionForConditionalGeneration",))
+_MINIMAX = frozenset(("MiniMaxM3SparseForCausalLM", "MiniMaxM3SparseForConditionalGeneration"))
+_KIMI = frozenset(("KimiK25ForConditionalGeneration",))
+_PIECEWISE_IMAGES = {
+    "0.5.14": _COHERE,
+    "0.5.16": _COHERE | _MINIMAX | _KIMI,
+    "0.5.18": _COHERE | _MINIMAX,
+    "0.5.19": _MINIMAX,
+    "0.5.20": _MINIMAX,
+}
+"""Since when → image models whose prompts have graphs all the same."""
+_QWEN = frozenset(("Qwen3_5ForConditionalGeneration", "Qwen3_5MoeForConditionalGeneration"))
+_SINCE_18 = (
+    _QWEN
+    | _KIMI
+    | frozenset(
+        """InternS2MobiusForConditionalGeneration MuseGlimmerForConditionalGeneration
+    KimiK3ForConditionalGeneration""".split()
+    )
+)
+_SINCE_19 = _SINCE_18 | _COHERE | frozenset(("PaddleOCRVLForConditionalGeneration",))
+_BREAKABLE_IMAGES = {"0.5.16": _QWEN, "0.5.18": _SINCE_18, "0.5.19": _SINCE_19, "0.5.20": _SINCE_19}
+"""The same for graphs that break."""
+_STANDALONE, _EAGLE = 6 * KIB, 4 * KIB
+_USUAL = ("none", "deepep", "megamoe", "flashinfer")
+
+
+def has_prompt_graphs(model: Model, arguments: Arguments) -> bool:
+    """Whether memory is kept for them: on NVIDIA GPUs alone."""
+    if not arguments.device.nvidia:
+        return False
+    era, a2a = arguments.rules.prompt_graphs, arguments.moe_a2a_backend
+    images = _PIECEWISE_IMAGES.get(arguments.rules.image_graphs, frozenset())
+    if era.startswith("piecewise"):
+        return _piecewise(model, arguments, images)
+    if not arguments.graphs or arguments.dcp > 1:
+        return False
+    if era.startswith("breakable") and arguments.rules.image_graphs != "0.5.14" and class_of(model) in images:
+        return _piecewise(model, arguments, images)
+    if era == "breakable":
+        mla = has_kind(model, Kind.MLA) or has_kind(model, Kind.COMPRESSED)
+        shut = mla or arguments.attn_dp > 1 or a2a != "none"
+        return arguments.pp == 1 and not shut and _plain_or_breaks(model, arguments)
+    if era == "breakable, DSA":
+        dense = has_kind(model, Kind.MLA) and not is_sparse_latent(model)
+        if dense or has_kind(model, Kind.COMPRESSED) or class_of(model).startswith("NemotronH"):
+            return False
+        return a2a in _USUAL and _plain_or_breaks(model, arguments)
+    if era == "breakable, images":
+        if has_kind(model, Kind.COMPRESSED) or (_is_kda(model) and arguments.rules.image_graphs == "0.5.20"):
+            return False
+        whole = arguments.pp == 1 or arguments.rules.image_graphs == "0.5.18"
+        return whole and a2a in _USUAL and _plain_or_breaks(model, arguments)
+    # Not with pipeline stages or unusual backends (apply_cuda_graph_compatibility).
+    return arguments.pp == 1 and a2a in _USUAL and has_prefill_graphs(model)
+
+
+def _plain_or_breaks(model: Model, arguments: Arguments) -> bool:
+    if class_of(model) == "InklingForConditionalGeneration":
+        return True  # asked for by the class (apply_inkling_prefill_cuda_graph_default)
+    able = _BREAKABLE_IMAGES.get(arguments.rules.image_graphs, frozenset())
+    return not is_multimodal(model) or class_of(model) in able
+
+
+def _is_kda(model: Model) -> bool:
+    return any(part.family == "kda" for run in model.runs for part in run.layer.parts)
+
+
+def _piecewise(model: Model, arguments: Arguments, images: frozenset[str]) -> bool:
+    era = arguments.rules.prompt_graphs
+    if class_of(model) in _NOT_PIECEWISE or (is_multimodal(model) and class_of(model) not in images):
+        return False
+    if era == "piecewise" and arguments.draft_tokens:
+        return False
+    if era in ("piecewise", "piecewise, drafts") and is_sparse_latent(model):
+        return False
+    if not arguments.graphs and arguments.rules.image_graphs:  # heard from 0.5.14 on
+        return False
+    return arguments.pp == 1 and arguments.attn_dp == 1 and arguments.moe_a2a_backend == "none"
+
+
+def draft_reserve(arguments: Arguments) -> int:
+    """MiB that stay free for a draft model and its graphs, above the least, from 0.5.10 to 0.5.13."""
+    if not arguments.rules.drafts_kept or not arguments.draft_tokens or arguments.looked_up:
+        return 0
+    return _STANDALONE if arguments.standalone else _EAGLE

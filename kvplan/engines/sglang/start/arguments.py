@@ -1,0 +1,322 @@
+"""SGLang's server arguments, resolved: dtype of the cache, attention backend, page size, slots of a state.
+
+sgl-project/sglang 0.5.23 arg_groups/overrides.py, arg_groups/model_override_base.py
+(get_default_attn_backend), arg_groups/kv_cache_hook.py, arg_groups/model_overrides/*.py,
+mem_cache/kv_cache_dtype.py.
+"""
+
+from __future__ import annotations
+
+from fractions import Fraction
+
+from kvplan.dtypes import KvDtype, Packing, kv_dtype, scalar
+from kvplan.engines.base import has_kind
+from kvplan.engines.sglang.options import SglangOptions
+from kvplan.engines.sglang.start.backends import (
+    NGRAM,
+    backend_of,
+    decode_backend_of,
+    is_large_hopper_vl,
+    named_backend,
+    overridden_page,
+    page_size_of,
+)
+from kvplan.engines.sglang.start.devices import Device, device_of
+from kvplan.engines.sglang.start.dtypes import (
+    cache_dtype,
+    check_format,
+    check_fp4,
+    hears_scheme,
+    index_dtype,
+    is_sparse_latent,
+    latent_dtype,
+    model_dtype,
+    nvfp4_backends,
+)
+from kvplan.engines.sglang.start.memory_defaults import MAX_PREFILL_TOKENS, capacity_for, graph_max_batch
+from kvplan.engines.sglang.start.models import (
+    PURE_STATE,
+    RATIO_OVERRIDES,
+    class_of,
+    had_window_pool,
+    has_window_pool,
+    hears_pool_flag,
+    prefills_whole,
+    uses_state_radix,
+)
+from kvplan.engines.sglang.start.state_slots import (
+    charges_draft,
+    draft_windows,
+    slots_of_request,
+    speculation,
+    strategy_of,
+)
+from kvplan.engines.sglang.start.versions import VERSIONS, Rules, has_buffers, rules_of
+from kvplan.errors import KvplanError
+from kvplan.families import Kind
+from kvplan.model import Model
+from kvplan.record import KeptHash, record
+from kvplan.settings import Serving
+
+_BFLOAT16 = (8, 0)
+"""Older GPUs compute in float16 (sgl-project/sglang model_executor/model_runner.py, load_model)."""
+
+SPECULATIVE_REQUESTS = 48
+"""max_running_requests under speculative decoding where it is not given (arg_groups/speculative_hook.py)."""
+COMPRESSED_REQUESTS = 256
+"""DeepSeek-V4's, set before speculation's (arg_groups/deepseek_v4_hook.py, apply_deepseek_v4_defaults)."""
+_NO_RADIX = frozenset(("WhisperForConditionalGeneration",))
+"""Classes without reuse of prompts (arg_groups/attention_hook.py)."""
+
+
+@record()
+class Arguments(KeptHash):
+    """Everything that decides the pools.
+
+    attn_tp: ranks that share a request's heads; attn_dp: groups of them; state_tp: ranks that share a state.
+    ep: ranks among which whole experts are divided. chunked_prefill_size: as given or by the GPU, before
+    attention groups divide it; whole_prefill: prompts are not divided (the class cannot), which is resolved
+    after the memory fraction. radix: prompts are reused. max_running_requests: as given or set by the class
+    or by speculation; given_requests: as given. draft_windows: window layers of the draft. divided_slots:
+    before 0.5.7 attention groups divide the slots of gated delta nets alone. standalone: a draft model of
+    its own; looked_up: drafts without a model. given_context: --context-length.
+    told_groups: attention groups as asked for, where the release makes others. role: null, prefill or decode
+    (--disaggregation-mode).
+    """
+
+    device: Device
+    dtype: Packing
+    kv: KvDtype
+    latent: KvDtype
+    index: KvDtype
+    backend: str
+    decode_backend: str
+    page_size: int
+    tp: int
+    pp: int
+    attn_tp: int
+    state_tp: int
+    attn_dp: int
+    dcp: int
+    ep: int
+    moe_a2a_backend: str
+    context_len: int
+    chunked_prefill_size: int
+    whole_prefill: bool
+    graph_max_batch: int
+    window_pool: bool
+    swa_ratio: Fraction
+    radix: bool
+    overlap: bool
+    strategy: str
+    slots_per_request: int
+    state_ratio: Fraction
+    padding_slot: int
+    max_slots: int | None
+    max_total_tokens: int | None
+    max_running_requests: int | None
+    given_requests: int | None
+    draft_tokens: int
+    draft_layers: int
+    draft_windows: int
+    conv_dtype: Packing
+    ssm_dtype: Packing | None
+    mem_fraction_static: Fraction | None = None
+    graphs: bool = True
+    divided_slots: bool = True
+    standalone: bool = False
+    looked_up: bool = False
+    given_context: int | None = None
+    max_prefill_tokens: int = 16_384
+    told_groups: int = 1
+    role: str = "null"
+    rules: Rules = rules_of(VERSIONS[-1])
+
+    @property
+    def rank_prefill_size(self) -> int:
+        """chunked_prefill_size of one attention group (arg_groups/parallel_hook.py); -1: not divided."""
+        return -1 if self.whole_prefill else self.chunked_prefill_size // self.attn_dp
+
+
+def resolve_arguments(
+    model: Model, settings: Serving, options: SglangOptions, context_len: int, version: str = VERSIONS[-1]
+) -> Arguments:
+    """Every argument with its value. Raises KvplanError(unsupported-dtype | unsupported-setting)."""
+    rules = rules_of(version)
+    device = device_of(settings.gpu)
+    tp, attn_dp = settings.tensor_parallel_size, _attention_groups(settings, options)
+    told_groups = attn_dp
+    if rules.nsa and rules.sparse_groups and is_sparse_latent(model):
+        attn_dp = tp  # dp_size = tp_size, whatever is asked (server_args.py 0.5.3 to 0.5.5)
+    dcp = settings.decode_context_parallel_size
+    if (tp // attn_dp) % dcp:
+        raise KvplanError(
+            "bad-setting", f"{tp // attn_dp} attention ranks are no multiple of {dcp} (context parallel)"
+        )
+    ep, backend_of_experts = experts_of(settings, options)
+    dtype = model_dtype(model, settings)
+    if device.nvidia and device.capability < _BFLOAT16 and dtype.name == "bfloat16":
+        dtype = scalar("float16")
+    draft_tokens, draft_layers = speculation(model, settings, options)
+    capacity = capacity_for(device.memory_mib, table=rules.memory)
+    chunk = options.chunked_prefill_size
+    running = settings.max_num_seqs
+    if running is None and has_kind(model, Kind.COMPRESSED):
+        running = COMPRESSED_REQUESTS
+    if running is None and draft_tokens:
+        running = SPECULATIVE_REQUESTS
+    kv = cache_dtype(model, settings, device, dtype)
+    unsaid = settings.kv_cache_dtype == "auto" and not hears_scheme(model, rules)
+    if unsaid and not is_sparse_latent(model) and not has_kind(model, Kind.COMPRESSED):
+        kv = kv_dtype(dtype.name)
+    check_format(kv, rules, version)
+    asked_strategy = options.mamba_radix_cache_strategy
+    backend = backend_of(
+        model, settings, device, kv, strategy=asked_strategy, options=options, version=version
+    )
+    decode_backend = decode_backend_of(model, settings, device, backend) if rules.hopper_vl else backend
+    if kv.name == "nvfp4" and rules.nvfp4_pairs:
+        named = named_backend(model, settings, device, kv, asked_strategy, options)
+        backend, decode_backend = nvfp4_backends(device, named)
+    page_size = page_size_of(model, settings, device, backend, decode_backend)
+    radix = not options.disable_radix_cache and class_of(model) not in _NO_RADIX
+    role = options.disaggregation_mode
+    if role == "decode":
+        radix = False  # pd_disaggregation_hook.py (handle_pd_disaggregation)
+    if model.model_type == "kimi_linear" and not rules.kimi_radix:
+        radix = False
+    nets = any(part.family == "gated_delta_net" for run in model.runs for part in run.layer.parts)
+    if has_kind(model, Kind.STATE) and not (rules.mamba_radix or (nets and rules.states_by_ratio)):
+        radix = False  # model_runner.py 0.5.2 to 0.5.5 ("model detected, disable radix cache")
+    paged = (overridden_page(model, settings, device, backend) or 1) > 1
+    strategy, overlap = strategy_of(model, settings, options, radix=radix, paged=paged)
+    if strategy == "extra_buffer" and asked_strategy == "auto" and not has_buffers(class_of(model), version):
+        strategy, overlap = "no_buffer", False
+    buffered = asked_strategy == "extra_buffer" and rules.drafts_or_states  # heard since 0.5.10
+    if radix and uses_state_radix(model) and not rules.extra_buffer and not buffered:
+        strategy, overlap = "no_buffer", False
+        page_size = 1 if rules.state_pages else page_size
+    check_fp4(model, kv, backend, decode_backend, device)
+    ratio = options.swa_full_tokens_ratio
+    own_ratio = RATIO_OVERRIDES.get(class_of(model))
+    if ratio is None and has_kind(model, Kind.COMPRESSED):
+        own_ratio = "0.1"
+    state_ratio = options.mamba_full_memory_ratio
+    return Arguments(
+        device=device,
+        dtype=dtype,
+        kv=kv,
+        latent=latent_dtype(model, kv, device, options),
+        index=index_dtype(model, kv, device, backend, dtype),
+        backend=backend,
+        decode_backend=decode_backend,
+        page_size=page_size,
+        tp=tp,
+        pp=settings.pipeline_parallel_size,
+        attn_tp=tp // attn_dp,
+        state_tp=tp if class_of(model) in PURE_STATE else tp // attn_dp,
+        attn_dp=attn_dp,
+        dcp=dcp,
+        ep=ep,
+        moe_a2a_backend=backend_of_experts,
+        context_len=context_len,
+        chunked_prefill_size=capacity.chunked_prefill_size if chunk is None else chunk,
+        whole_prefill=prefills_whole(model),
+        graph_max_batch=options.cuda_graph_max_bs or _graph_batch(model, settings, device, rules),
+        window_pool=(
+            has_window_pool(model) if rules.window_pools else had_window_pool(class_of(model), version)
+        )
+        and not (options.disable_hybrid_swa_memory and hears_pool_flag(class_of(model), version)),
+        swa_ratio=Fraction(own_ratio or "0.8") if ratio is None else ratio,
+        radix=radix,
+        overlap=overlap,
+        strategy=strategy,
+        slots_per_request=slots_of_request(strategy, rules, radix=radix, overlap=overlap),
+        state_ratio=Fraction("0.9") if state_ratio is None else state_ratio,
+        padding_slot=int(options.mamba_padding_slot and rules.padding_slot),
+        max_slots=options.max_mamba_cache_size,
+        max_total_tokens=options.max_total_tokens,
+        max_running_requests=running,
+        given_requests=settings.max_num_seqs,
+        draft_tokens=draft_tokens,
+        draft_layers=draft_layers if charges_draft(model, settings, options, rules) else 0,
+        graphs=not settings.enforce_eager,
+        draft_windows=draft_windows(model, settings, options),
+        conv_dtype=scalar("bfloat16" if settings.mamba_cache_dtype == "auto" else settings.mamba_cache_dtype),
+        ssm_dtype=None
+        if settings.mamba_ssm_cache_dtype == "auto"
+        else scalar(settings.mamba_ssm_cache_dtype),
+        mem_fraction_static=_fraction(options),
+        divided_slots=nets,
+        standalone=settings.speculative_method == "draft_model",
+        looked_up=settings.speculative_method == NGRAM,
+        given_context=settings.max_model_len,
+        max_prefill_tokens=options.max_prefill_tokens or MAX_PREFILL_TOKENS,
+        told_groups=told_groups,
+        role=role,
+        rules=rules,
+    )
+
+
+def _attention_groups(settings: Serving, options: SglangOptions) -> int:
+    """attn_dp_size, or data_parallel_size under the older --enable-dp-attention.
+
+    Source: arg_groups/parallel_hook.py (handle_deprecated_dp_attention, handle_data_parallelism). Raises
+    KvplanError(bad-setting).
+    """
+    tp, dp = settings.tensor_parallel_size, settings.data_parallel_size
+    groups = options.attn_dp_size or 1
+    if groups == 1:
+        groups = dp if options.enable_dp_attention else 1
+    elif dp > 1:
+        raise KvplanError(
+            "bad-setting",
+            f"SGLang has no {dp} data-parallel replicas with {groups} attention groups each",
+            help="leave data_parallel_size at 1: --attn-dp-size alone divides the attention",
+        )
+    if tp % groups:
+        raise KvplanError(
+            "bad-setting", f"tensor_parallel_size {tp} is no multiple of {groups} attention groups"
+        )
+    return groups
+
+
+def experts_of(settings: Serving, options: SglangOptions) -> tuple[int, str]:
+    """(ep_size, moe_a2a_backend): a backend spans all ranks (arg_groups/overrides.py, _a2a_ep_size).
+
+    --enable-expert-parallel, which SGLang has not, stands for --ep-size of all ranks. Raises
+    KvplanError(bad-setting).
+    """
+    tp = settings.tensor_parallel_size
+    backend = options.moe_a2a_backend or "none"
+    given = options.ep_size
+    ep = given if given is not None else tp if settings.enable_expert_parallel else 1
+    if backend != "none":
+        ep = tp
+    if tp % ep:
+        raise KvplanError("bad-setting", f"ep_size {ep} does not divide tensor_parallel_size {tp}")
+    dense = options.moe_dense_tp_size
+    if dense not in (None, 1, tp):
+        raise KvplanError(
+            "bad-setting", f"moe_dense_tp_size is {dense}", help=f"SGLang takes 1 or tp_size ({tp})"
+        )
+    return ep, backend
+
+
+def _fraction(options: SglangOptions) -> Fraction | None:
+    given = options.mem_fraction_static
+    if given is not None and not 0 < given < 1:
+        raise KvplanError(
+            "bad-setting", f"mem_fraction_static is {float(given):g}", help="it lies between 0 and 1"
+        )
+    return given
+
+
+def _graph_batch(model: Model, settings: Serving, device: Device, rules: Rules) -> int:
+    """The largest decode graph; Qwen3-VL on Hopper follows --max-running-requests up to 512
+    (expand_multimodal_decode_graph_to_running_limit)."""
+    given = settings.max_num_seqs if rules.graphs_bounded else None
+    found = graph_max_batch(device.memory_mib, settings.tensor_parallel_size, given, table=rules.memory)
+    if given is not None and found < given <= 512 and is_large_hopper_vl(model, device):
+        return given
+    return found

@@ -1,0 +1,329 @@
+"""Which attention backend a model gets on a GPU, and the pages that it needs.
+
+sgl-project/sglang 0.5.23 arg_groups/model_override_base.py (get_default_attn_backend),
+arg_groups/overrides.py (_mla_backend_page_constraints, _attention_backend_fa3_fp8_fallback,
+_fa4_page_constraint, _page_size_default), arg_groups/model_hook.py, arg_groups/model_overrides/*.py.
+"""
+
+from __future__ import annotations
+
+from kvplan.dtypes import KvDtype
+from kvplan.engines.base import has_kind
+from kvplan.engines.sglang.options import SglangOptions
+from kvplan.engines.sglang.start.config_facts import facts_of
+from kvplan.engines.sglang.start.devices import Device
+from kvplan.engines.sglang.start.dtypes import is_sparse_latent
+from kvplan.engines.sglang.start.models import SINKS, class_of, has_fa3, is_deepseek, is_multimodal
+from kvplan.engines.sglang.start.versions import VERSIONS, Rules, later_classes, rules_of
+from kvplan.errors import KvplanError
+from kvplan.families import FullAttention, Kind, MultiHeadLatentAttention, SlidingWindow, SparseIndexer
+from kvplan.model import Model
+from kvplan.settings import Serving
+
+NGRAM = "ngram"
+"""Drafts are looked up in the tokens that are there: no layers."""
+FROM_GIB = 60
+"""Qwen3-VL on Hopper has defaults of its own from this memory on (model_overrides/qwen3_vl.py)."""
+_HOPPER_VL = frozenset(("qwen3_vl", "qwen3_vl_moe"))
+_HYBRID_QWEN = frozenset(
+    """Qwen3NextForCausalLM Qwen3_5MoeForConditionalGeneration InternS2PreviewForConditionalGeneration
+    InternS2MobiusForConditionalGeneration Qwen3_5ForConditionalGeneration
+    Qwen4ExpForConditionalGeneration""".split()
+)
+"""model_overrides/qwen3_5.py and qwen4_exp.py: on SM100 they set the page size too."""
+_TRITON_SM100 = frozenset(
+    """FalconH1ForCausalLM JetNemotronForCausalLM JetVLMForConditionalGeneration
+    MiniCPMV4_6ForConditionalGeneration MiniCPMV4_7ForConditionalGeneration""".split()
+)
+_FLASHINFER_SM100 = frozenset("GraniteMoeHybridForCausalLM Lfm2ForCausalLM Lfm2MoeForCausalLM".split())
+_GEMMA4 = frozenset(
+    "Gemma4ForConditionalGeneration Gemma4ForCausalLM Gemma4UnifiedForConditionalGeneration".split()
+)
+_EXAONE = frozenset("Exaone4ForCausalLM ExaoneMoEForCausalLM ExaoneMoeForCausalLM".split())
+_LLAMA4 = frozenset(("Llama4ForConditionalGeneration", "Llama4ForCausalLM"))
+_LFM2 = frozenset(("Lfm2ForCausalLM", "Lfm2MoeForCausalLM"))
+_ACCEPTED: tuple[tuple[frozenset[str], frozenset[str]], ...] = (
+    (frozenset(("GptOssForCausalLM",)), frozenset("triton trtllm_mha fa3 fa4 aiter".split())),
+    (_LLAMA4, frozenset("fa3 aiter triton trtllm_mha".split())),
+    (_GEMMA4, frozenset("trtllm_mha triton fa4 aiter".split())),
+    (_EXAONE, frozenset("fa3 triton trtllm_mha".split())),
+    (frozenset(("IQuestQ1ForCausalLM",)), frozenset(("fa3",))),
+)
+"""Classes that take some backends only (handle_model_specific_adjustments)."""
+
+
+def backend_of(
+    model: Model,
+    settings: Serving,
+    device: Device,
+    kv: KvDtype,
+    *,
+    strategy: str,
+    options: SglangOptions,
+    version: str = VERSIONS[-1],
+) -> str:
+    """As given, else the model's own override, else the default by architecture and GPU.
+
+    strategy: of the states, as given. Raises KvplanError(unsupported-setting) for a backend that the class
+    or the GPU does not take.
+    """
+    if has_kind(model, Kind.COMPRESSED):
+        return "dsv4"
+    found = settings.attention_backend.lower() if settings.attention_backend is not None else None
+    if found is None:
+        older = not rules_of(version).hopper_fa3
+        found = _older(model, settings, device, version) if older else None
+        if class_of(model).startswith("NemotronH") and not rules_of(version).nemotron_backends:
+            found = found or ("flashinfer" if device.nvidia and device.major == 10 else None)
+        else:
+            found = found or named_backend(model, settings, device, kv, strategy, options)
+        found = found or _default(model, settings, device, kv)
+        if found == "dsa" and rules_of(version).nsa:
+            return "nsa"
+    if class_of(model) not in later_classes(version):  # such a class is refused for itself
+        _check(model, device, kv, found, rules_of(version))
+    return "triton" if found == "fa3" and kv.name == "fp8_e5m2" else found
+
+
+def _older(model: Model, settings: Serving, device: Device, version: str) -> str | None:
+    """The default before 0.5.8; None where it is today's."""
+    rules, name = rules_of(version), class_of(model)
+    hopper, sm100 = device.nvidia and device.major == 9, device.nvidia and device.major == 10
+    if is_sparse_latent(model) or (_named(model, "gpt_oss", "llama4") and rules.gpt_oss_trtllm):
+        return None
+    if has_kind(model, Kind.STATE):
+        if not rules.states_by_ratio:
+            return "hybrid_linear_attn"
+        if sm100 and (not rules.hybrid_backends or name not in _TRITON_SM100):
+            return _older_hybrid(name, settings, rules)
+    if not device.nvidia:
+        return None
+    if has_kind(model, Kind.MLA):
+        if hopper:
+            return "fa3"
+        if sm100 and rules.deepseek_trtllm and name == "DeepseekV3ForCausalLM":
+            return "trtllm_mla"
+        return "flashinfer" if sm100 and rules.latent_flashinfer else "triton"
+    if hopper and has_fa3(name, version) and _is_plain_chain(settings):
+        return "fa3"
+    if name == "Olmo2ForCausalLM" and rules.olmo_backends:
+        return None
+    return "trtllm_mha" if sm100 and rules.sm100_trtllm and _is_linear(settings) else "flashinfer"
+
+
+def _older_hybrid(name: str, settings: Serving, rules: Rules) -> str:
+    """Classes with states on SM100."""
+    if not rules.sm100_trtllm:
+        return "flashinfer"
+    if name == "Qwen3NextForCausalLM":
+        return "triton"
+    return "flashinfer" if name.startswith("NemotronH") and rules.hybrid_backends else "trtllm_mha"
+
+
+def decode_backend_of(model: Model, settings: Serving, device: Device, backend: str) -> str:
+    """The backend of decoding, where it is not that of prefill."""
+    if settings.attention_backend is None:
+        if is_large_hopper_vl(model, device):
+            return "flashinfer"
+        if class_of(model) == "KimiK3ForConditionalGeneration" and settings.decode_context_parallel_size > 1:
+            return "cutedsl_mla"
+    return backend
+
+
+def is_large_hopper_vl(model: Model, device: Device) -> bool:
+    """large_hopper_qwen3_vl_model_type."""
+    enough = device.memory_mib is not None and device.memory_mib >= FROM_GIB * 1024
+    return (
+        device.nvidia
+        and device.major == 9
+        and enough
+        and is_multimodal(model)
+        and str(model.facts.get("top_model_type")) in _HOPPER_VL
+    )
+
+
+def named_backend(
+    model: Model, settings: Serving, device: Device, kv: KvDtype, strategy: str, options: SglangOptions
+) -> str | None:
+    """As given, else what the class's own override says (arg_groups/model_overrides); None: nothing."""
+    if settings.attention_backend is not None:
+        return settings.attention_backend.lower()
+    name = class_of(model)
+    hopper, sm100 = device.nvidia and device.major == 9, device.nvidia and device.major == 10
+    blackwell = device.nvidia and device.major in (10, 11, 12)
+    if is_sparse_latent(model):
+        return "dsa"
+    if has_kind(model, Kind.INDEXER):
+        if sm100:
+            return "trtllm_mha" if kv.name == "fp8_e4m3" else "fa4"
+        return "fa3" if hopper else None
+    if sm100:
+        return _own_sm100(model, settings, strategy, options)
+    if is_large_hopper_vl(model, device):
+        return None
+    if name in _GEMMA4 or _named(model, "gemma4", "diffusion_gemma"):
+        return "triton"
+    if _named(model, "inkling"):
+        return "fa4" if hopper else "triton"
+    if _named(model, "beam") and (hopper or blackwell):
+        return "trtllm_mha"
+    if _named(model, "iquest_q1"):
+        return "fa3"
+    if _named(model, "kimi_k3") and settings.decode_context_parallel_size > 1:
+        return "trtllm_mla"
+    if _named(model, "step3p5", "step3p7"):
+        return "fa3" if hopper else "fa4" if blackwell else None
+    if _named(model, "gpt_oss", "llama4"):
+        return "fa3" if hopper else "triton" if device.nvidia else "aiter"
+    ampere = device.nvidia and device.capability >= (8, 0)
+    if name == "Olmo2ForCausalLM" or _windowed_exaone(model):
+        return "fa3" if ampere else "triton"
+    return "triton" if blackwell and _named(model, "nemotron_h") and settings.speculative_method else None
+
+
+def _windowed_exaone(model: Model) -> bool:
+    return class_of(model) in _EXAONE and facts_of(model).windowed
+
+
+def _own_sm100(model: Model, settings: Serving, strategy: str, options: SglangOptions) -> str | None:
+    """The overrides on SM100 and SM103."""
+    name = class_of(model)
+    if is_deepseek(model) or _named(model, "kimi_k3"):
+        return "trtllm_mla"
+    if _named(model, "iquest_q1"):
+        return "fa3"
+    if name in _TRITON_SM100 or _named(model, "falcon_h1", "diffusion_gemma") or "DiffusionGemma" in name:
+        return "triton"
+    if has_kind(model, Kind.STATE) and (
+        name in _FLASHINFER_SM100 or (not name and _named(model, "lfm2", "granitemoehybrid"))
+    ):
+        return "flashinfer"
+    if _named(model, "mimo_v2", "inkling", "step3p5", "step3p7"):
+        return "fa4"
+    if name in _HYBRID_QWEN or (not name and _named(model, "qwen3_next", "qwen3_5", "qwen4_exp")):
+        kept = strategy in ("extra_buffer", "extra_buffer_lazy") or options.disable_radix_cache
+        kept = kept or settings.speculative_method is not None
+        return "trtllm_mha" if kept and _is_linear(settings) else "triton"
+    known = ("gpt_oss", "llama4", "gemma4", "beam", "nemotron_h")
+    return (
+        "trtllm_mha"
+        if _named(model, *known) or name == "Olmo2ForCausalLM" or _windowed_exaone(model)
+        else None
+    )
+
+
+def _default(model: Model, settings: Serving, device: Device, kv: KvDtype) -> str:
+    """get_default_attn_backend, for chains of drafts (top-k 1)."""
+    if kv.name == "mxfp8":
+        return "fa4"
+    hopper, sm100 = device.nvidia and device.major == 9, device.nvidia and device.major == 10
+    if class_of(model) == "WhisperForConditionalGeneration":
+        return "flashinfer"
+    if has_kind(model, Kind.MLA):
+        if not device.nvidia:
+            heads = max(1, model.num_attention_heads // settings.tensor_parallel_size)
+            return "aiter" if heads in (16, 128) else "triton"
+        return "fa3" if hopper else "flashinfer" if sm100 else "triton"
+    if hopper and _is_plain_chain(settings):
+        return "fa3"
+    if sm100 and _is_linear(settings):
+        return "fa4" if _unequal(model) else "trtllm_mha"
+    if not device.nvidia:
+        return "aiter"
+    return "triton" if has_sinks(model) else "flashinfer"
+
+
+def _is_plain_chain(settings: Serving) -> bool:
+    """is_no_spec_infer_or_topk_one: no drafts, or a chain of them with pages of one token; breadth of drafts
+    that are looked up is decided later."""
+    return settings.speculative_method in (None, NGRAM) or settings.block_size in (None, 1)
+
+
+def _is_linear(settings: Serving) -> bool:
+    """No drafts, or a plain chain that is not looked up, whose breadth is not one."""
+    return _is_plain_chain(settings) and settings.speculative_method != NGRAM
+
+
+def has_sinks(model: Model) -> bool:
+    """ModelConfig._detect_attention_sinks: FlashInfer has no attention with sinks."""
+    return class_of(model) in SINKS or facts_of(model).sinks
+
+
+def _check(model: Model, device: Device, kv: KvDtype, backend: str, rules: Rules) -> None:
+    name = class_of(model)
+    if name == "Olmo2ForCausalLM" and not rules.olmo_backends:
+        return
+    if name == "Exaone4ForCausalLM" and not rules.exaone_class:
+        return
+    for names, accepted in _ACCEPTED:
+        if name in names and backend not in accepted and (names is not _EXAONE or _windowed_exaone(model)):
+            raise _refused(name, backend, tuple(sorted(accepted)))
+    if (backend == "triton" and name in _LFM2) or (backend == "flashinfer" and name == "Olmo2ForCausalLM"):
+        raise _refused(name, backend, ("fa3",))
+    if backend in ("trtllm_mla", "cutedsl_mla"):
+        if device.major not in (10, 11, 12):
+            raise _refused(device.name, backend, ("fa3",))
+        if kv.name not in ("fp8_e4m3", "bfloat16", "float16"):
+            raise KvplanError(
+                "unsupported-dtype",
+                f"SGLang's backend {backend} keeps its cache in bfloat16 or fp8_e4m3, not in {kv.name}",
+                help="use fp8_e4m3",
+            )
+    if backend == "trtllm_mha" and device.major not in (9, 10, 12):
+        raise _refused(device.name, backend, ("flashinfer",))
+
+
+def _refused(who: str, backend: str, ways: tuple[str, ...]) -> KvplanError:
+    return KvplanError(
+        "unsupported-setting",
+        f"SGLang does not run {who} with the attention backend {backend}",
+        help=tuple(f"--attention-backend {way}" for way in ways),
+    )
+
+
+def _unequal(model: Model) -> bool:
+    return any(
+        isinstance(part, (FullAttention, SlidingWindow)) and part.v_head_dim not in (None, part.head_dim)
+        for run in model.runs
+        for part in run.layer.parts
+    )
+
+
+def _named(model: Model, *stems: str) -> bool:
+    """By the start of the model type, or of the class's name without underscores."""
+    own = (model.model_type.replace("-", "_"), class_of(model).lower())
+    return any(own[0].startswith(stem) or own[1].startswith(stem.replace("_", "")) for stem in stems)
+
+
+def overridden_page(model: Model, settings: Serving, device: Device, backend: str) -> int | None:
+    """--page-size as the states' strategy sees it: Qwen3.5's hybrids set it on SM100 (qwen3_5.py)."""
+    sm100 = device.nvidia and device.major == 10
+    if sm100 and settings.attention_backend is None and class_of(model) in _HYBRID_QWEN:
+        return 64 if backend == "trtllm_mha" else 1
+    return settings.block_size
+
+
+def page_size_of(model: Model, settings: Serving, device: Device, backend: str, decode: str) -> int:
+    """--page-size (here block_size), made what the model or the backend needs; 1 by default."""
+    asked = settings.block_size
+    if has_kind(model, Kind.COMPRESSED):
+        return 256
+    if is_sparse_latent(model):
+        return 64 if device.nvidia else asked or 1
+    sm100 = device.nvidia and device.major == 10
+    asked = overridden_page(model, settings, device, backend)
+    if any(isinstance(part, SparseIndexer) for run in model.runs for part in run.layer.parts):
+        asked = asked or (128 if device.major in (9, 10) else 1)
+    either = (backend, decode)
+    if "flashmla" in either:
+        asked = 64
+    if ("trtllm_mla" in either or "cutedsl_mla" in either) and asked not in (32, 64):
+        asked = 64
+    if "trtllm_mha" in either and asked not in (16, 32, 64, 128):
+        asked = 64
+    if "hpc_ops" in either:
+        asked = 64
+    latent = any(isinstance(part, MultiHeadLatentAttention) for run in model.runs for part in run.layer.parts)
+    if "fa4" in either and sm100 and not latent:
+        return 1 if class_of(model) == "DiffusionGemmaForBlockDiffusion" else 128
+    return asked or 1

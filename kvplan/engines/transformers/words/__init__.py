@@ -1,0 +1,1 @@
+"""What transformers' server reads and prints: arguments, flags, log lines."""

@@ -1,0 +1,1 @@
+"""What TensorRT-LLM reads and prints: arguments, flags, log lines."""

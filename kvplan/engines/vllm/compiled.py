@@ -1,0 +1,209 @@
+"""Everything that vLLM works out at start-up: a refusal, or layers, groups and the plan of the cache."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import lru_cache
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any
+
+from kvplan.engines.base import doubt, has_kind, is_assumed, layer_answers, parse_version
+from kvplan.engines.vllm.backends.selection import NoBackendError
+from kvplan.engines.vllm.backends.table import BACKENDS
+from kvplan.engines.vllm.cache_layout.built_model import Served
+from kvplan.engines.vllm.cache_layout.grouping import CannotGroupError
+from kvplan.engines.vllm.cache_layout.layers import Built, build
+from kvplan.engines.vllm.cache_layout.plan import Plan, make_plan
+from kvplan.engines.vllm.refusals.checks import refusal_of
+from kvplan.engines.vllm.start.architectures import as_run
+from kvplan.engines.vllm.start.defaults import lengths_of
+from kvplan.engines.vllm.start.resolve import Resolved, resolve
+from kvplan.engines.vllm.start.versions import NOT_ASKED, rules_of
+from kvplan.errors import KvplanError
+from kvplan.families import Kind
+from kvplan.later import later
+from kvplan.model import Model
+from kvplan.record import record
+from kvplan.results import EngineRef, LayerTerms, ModelRef, Refusal
+from kvplan.settings import HEAD_METHODS, Key, Layout, further_ranks
+
+if TYPE_CHECKING:
+    from kvplan.engines.vllm.backends import rocm
+    from kvplan.engines.vllm.refusals import divided_blocks
+else:
+    rocm = later("kvplan.engines.vllm.backends", "rocm")
+    divided_blocks = later("kvplan.engines.vllm.refusals", "divided_blocks")
+
+OWN_DRAFTERS = ("eagle", "eagle3", "draft_model", "medusa", "mlp_speculator", "dflash", "dspark")
+"""Methods whose drafter is a checkpoint of its own."""
+PLUGIN = ("bitsandbytes", (0, 28), "vllm-bnb-plugin")
+"""A method of quantisation, the release that moved it out, and where to (vllm-project/vllm#43529)."""
+NEWER_CUDA, KERNELS_FROM = (0, 20), (7, 5)
+"""Since when wheels and images are built by CUDA 13, and the oldest GPUs that it compiles for
+(vllm-project/vllm#39878)."""
+_PLANNED = Key(Layout)
+planned_values = _PLANNED.values
+
+
+@record()
+class Compiled:
+    """Everything about (model, settings, version) that does not depend on the request."""
+
+    model: ModelRef
+    engine: EngineRef
+    plan: Plan | None
+    refusal: Refusal | None
+    settings: Mapping[str, Any]
+    layers: tuple[LayerTerms, ...]
+    warnings: tuple[str, ...]
+    max_model_len: int
+    ranks: int
+
+
+def compiled(model: Model, version: str, settings: Layout) -> Compiled:
+    """What the engine works out at start, whatever is asked of it later. Raises KvplanError."""
+    return compile_start(as_run(model, version), version, planned_values(settings))
+
+
+@lru_cache(maxsize=256)
+def compile_start(model: Model, version: str, values: tuple[Any, ...]) -> Compiled:
+    settings = _PLANNED.settings(values)
+    rules = rules_of(version)
+    resolved = resolve(model, settings, rules)
+    refusal = refusal_of(model, settings, resolved, version)
+    served = Served(model, resolved, rules, version)
+    built: Built | None = None
+    plan: Plan | None = None
+    if refusal is None or refusal.code == "max-model-len":
+        try:
+            built = build(served)
+            plan = make_plan(resolved, rules, built)
+        except (NoBackendError, CannotGroupError) as error:
+            refusal = refusal or Refusal("cannot-start", str(error))
+        if plan is not None and not all(plan.bytes_per_block) and plan.groups:
+            refusal, plan = Refusal("cannot-start", "a pipeline stage has no layer with a cache"), None
+    return Compiled(
+        ModelRef(model.id, model.source),
+        EngineRef("vllm", version),
+        plan,
+        refusal,
+        MappingProxyType(_shown(resolved, built, settings)),
+        layer_answers(
+            model, lambda part: served.store(built.kv if built else resolved.kv), settings.speculative_model
+        ),
+        _warnings(model, settings, resolved, built, version),
+        resolved.lengths.max_model_len,
+        resolved.tp * further_ranks(settings),
+    )
+
+
+def _shown(resolved: Resolved, built: Built | None, settings: Layout) -> dict[str, Any]:
+    """Every resolved setting that influenced the answer."""
+    shown: dict[str, Any] = {
+        "dtype": resolved.dtype.name,
+        "kv_cache_dtype": resolved.kv_format.name if built is None or built.kv == "auto" else built.kv,
+        "max_model_len": resolved.lengths.max_model_len,
+        "max_num_seqs": resolved.batch.seqs,
+        "max_num_batched_tokens": resolved.batch.tokens,
+        "max_in_flight_tokens": resolved.in_flight,
+        "async_scheduling": resolved.async_scheduling,
+        "enable_prefix_caching": resolved.prefix_caching,
+        "tensor_parallel_size": resolved.tp,
+        "pipeline_parallel_size": resolved.pp,
+        "data_parallel_size": settings.data_parallel_size,
+        "decode_context_parallel_size": resolved.dcp,
+        "disable_hybrid_kv_cache_manager": resolved.disable_hybrid,
+        "gpu": resolved.device.name + (" (assumed)" if resolved.device.assumed else ""),
+        "usage": settings.usage,
+    }
+    if built is not None:
+        shown["block_size"] = built.sizes.block
+        shown["attention_backend"] = "+".join(built.backends)
+        shown["kv_cache_layout"] = "BLHNC" if built.block_outermost else "LBNHC"
+        if built.sizes.state_block is not None:
+            shown["mamba_cache_mode"] = resolved.mamba_mode
+            shown["mamba_block_size"] = built.sizes.state_block
+            shown["mamba_cache_dtype"] = resolved.conv_dtype.name
+            shown["mamba_ssm_cache_dtype"] = (resolved.ssm_dtype or resolved.conv_dtype).name
+    if resolved.spec_tokens:
+        shown["speculative_method"] = settings.speculative_method
+        shown["num_speculative_tokens"] = resolved.spec_tokens
+        if settings.speculative_model is not None:
+            shown["speculative_model"] = settings.speculative_model.id
+    if settings.own:
+        from kvplan.engines.vllm.start.adapters import shown_options
+
+        shown.update(shown_options(settings))
+    return shown
+
+
+def _warnings(
+    model: Model, settings: Layout, resolved: Resolved, built: Built | None, version: str
+) -> tuple[str, ...]:
+    found = list(model.warnings)
+    if ".".join(version.split(".")[:2]) in NOT_ASKED:
+        found.append(f"the rules of vLLM {version} were read, not checked against its own planner")
+    size = resolved.block_size
+    if built is not None and size is not None:
+        found += [
+            f"the planner takes blocks of {size} tokens, but the kernels of {name} do not"
+            for name in built.backends
+            if name in BACKENDS and not BACKENDS[name].accepts(size)
+        ]
+    if resolved.device.vendor == "amd":
+        if resolved.device.target not in rocm.AITER_TARGETS:
+            found.append("AMD GPUs other than gfx942 and gfx950: the rules were read, not asked of an engine")
+        elif parse_version(version)[:2] < (0, 20):
+            found.append(f"AMD GPUs: the rules of vLLM {version} were read, not asked of an engine")
+    older = resolved.flashinfer and not rules_of(version).flashinfer_first
+    if resolved.device.major == 10 and resolved.attention_backend is None and older:
+        found.append(
+            "Blackwell: without FlashInfer; an installation that has it takes FLASHINFER (blocks of 16) or"
+            " FLASHINFER_MLA (blocks of 32): --attention-backend"
+        )
+    if PLUGIN[0] in (settings.quantization, model.quantization) and parse_version(version)[:2] >= PLUGIN[1]:
+        found.append(f"bitsandbytes: vLLM {version} has it with the package {PLUGIN[2]} alone")
+    if is_assumed(model, settings):
+        found += doubt(divided_blocks.divided_refusal(model, settings, resolved, version))
+    device = resolved.device
+    old = device.vendor == "nvidia" and device.capability < KERNELS_FROM
+    if old and parse_version(version)[:2] >= NEWER_CUDA:
+        found.append(
+            f"the wheels and images of vLLM {version} have no kernels for compute capability"
+            f" {device.major}.{device.capability[1]}: it takes a build of CUDA 12, or vllm@0.19"
+        )
+    unnamed = settings.speculative_model is None
+    if resolved.spec_tokens and unnamed and settings.speculative_method in OWN_DRAFTERS:
+        method = settings.speculative_method
+        taken = "is taken to be one like the model's" if method in HEAD_METHODS else "is not counted"
+        if method == "dflash":
+            taken = "is taken to be that of five layers without windows"
+        found.append(f"{method}: the cache of the draft {taken}: name it with --speculative-model")
+    asked = lengths_of(model, settings, rules_of(version)).max_model_len
+    if resolved.lengths.max_model_len < asked:
+        found.append(
+            f"max_model_len is {resolved.lengths.max_model_len:,}, the draft's, not {asked:,}: vLLM"
+            f" {version} runs no longer requests beside it"
+        )
+    outside = _outside_the_pool(model, resolved, version)
+    if outside is not None:
+        raise KvplanError(
+            "unknown-rule",
+            f"vLLM {version} {outside}; that layout is not known",
+            help="use vllm@0.10 or newer",
+        )
+    return tuple(found)
+
+
+def _outside_the_pool(model: Model, resolved: Resolved, version: str) -> str | None:
+    """What the paged pool of the V1 engine did not have before 0.10 (v1/worker/gpu_model_runner.py,
+    get_kv_cache_spec; engine/arg_utils.py, _is_v1_supported_oracle)."""
+    if rules_of(version).mamba_blocks:
+        return None
+    if resolved.hybrid or resolved.state_only:
+        return "kept state-space layers outside the paged pool"
+    if has_kind(model, Kind.CROSS):
+        return "served cross attention with its first engine"
+    if resolved.pp > 1 and not rules_of(version).hybrid_groups:
+        return "served pipeline stages with its first engine"
+    return None

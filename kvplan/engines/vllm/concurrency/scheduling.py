@@ -1,0 +1,79 @@
+"""What vLLM's scheduler and block managers are set to: the compiled plan as a simulation takes it.
+
+vllm-project/vllm 0.32 vllm/config/cache.py: prefix_cache_retention_interval is 0 by default, so of windows
+and states only what a later request can resume at is kept (`kvplan.simulate.tables`).
+"""
+
+from __future__ import annotations
+
+from kvplan.engines.scheduling import ScheduledGroup, Scheduling, not_simulated
+from kvplan.engines.vllm.cache_layout.plan import Plan, PlanGroup
+from kvplan.engines.vllm.cache_layout.specs import FULL_KINDS, SLIDING_KINDS, SpecKind
+from kvplan.engines.vllm.compiled import compiled
+from kvplan.errors import RefusedError
+from kvplan.model import Model
+from kvplan.settings import Settings
+
+DEFAULT_RETENTION = 0
+_MODES = ("none", "align")
+
+
+def scheduling(model: Model, settings: Settings, version: str) -> Scheduling:
+    """What the scheduler is set to. Raises RefusedError(not-simulated)."""
+    known = compiled(model, version, settings)
+    if known.plan is None:
+        raise RefusedError("not-simulated", "vLLM would not start with these settings")
+    return scheduling_of(known.plan, dict(known.settings), version, settings.pipeline_parallel_size)
+
+
+def scheduling_of(plan: Plan, shown: dict[str, object], version: str, stages: int) -> Scheduling:
+    """shown: the resolved settings of the answer; stages: pipeline stages. Raises RefusedError."""
+    if stages > 1:
+        raise not_simulated("a pipeline, whose stages work on batches of their own,", "--pp 1")
+    if plan.steps.drafts:
+        raise not_simulated(
+            "speculative decoding", "leave out --speculative: without drafts steps are longer, not fewer"
+        )
+    mode = str(shown.get("mamba_cache_mode", "none"))
+    caching = shown["enable_prefix_caching"] is True
+    if mode not in _MODES:
+        raise not_simulated(f"mamba_cache_mode {mode}", "--mamba-cache-mode align")
+    groups = tuple(_group(group) for group in plan.groups)
+    if not groups:
+        raise not_simulated("a model without a cache", "kvplan simulate llama-3.1-8b --trace FILE")
+    return Scheduling(
+        release=version,
+        groups=groups,
+        block_size=groups[0].block
+        if len(groups) == 1
+        else int(str(shown.get("block_size", groups[0].block))),
+        max_num_batched_tokens=int(str(shown["max_num_batched_tokens"])),
+        max_num_seqs=plan.max_num_seqs,
+        max_model_len=plan.max_model_len,
+        enable_prefix_caching=caching,
+        chunked=plan.steps.chunked,
+        overlap=shown["async_scheduling"] is True,
+        states=mode if caching else "none",
+        retention=DEFAULT_RETENTION if any(group.kind in ("window", "state") for group in groups) else None,
+    )
+
+
+def _group(group: PlanGroup) -> ScheduledGroup:
+    kind, block = SpecKind(group.kind), group.block_size * group.charge.shards
+    if kind is SpecKind.CROSS:
+        raise not_simulated("cross attention", "a decoder-only model")
+    if kind is SpecKind.MIXED:
+        raise not_simulated("a group whose layers differ in kind", "--disable-hybrid-kv-cache-manager")
+    if kind is SpecKind.MAMBA:
+        kept = (group.charge.fixed or 0) - group.drafts
+        if group.aligned and kept > 2:
+            raise not_simulated("states with checkpoints inside a prompt", "--no-enable-prefix-caching")
+        return ScheduledGroup("state", block)
+    if kind in FULL_KINDS:
+        return ScheduledGroup("full", block)
+    span = group.window or 0
+    return (
+        ScheduledGroup("window", block, span + 1)
+        if kind in SLIDING_KINDS
+        else ScheduledGroup("chunk", block, span)
+    )

@@ -1,0 +1,221 @@
+"""How wide the encoder of a class is: where its config says so, and what its class has where it does not.
+
+The encoder's part of a config: where it stands, and what its class has where it does not say.
+
+A published config may leave out what equals the default of its class (HuggingFaceTB/SmolVLM2-2.2B-Instruct
+config.json has no width of its encoder), and a whole part too: vLLM reads it with transformers' class
+(vllm-project/vllm vllm/transformers_utils/config.py, get_config, 0.32), whose defaults are those of the table
+in architectures/data.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import Any, NamedTuple
+
+from kvplan.architectures.config.class_names import class_facts
+from kvplan.engines.vllm.encoder_profile.dummy_items import whole
+from kvplan.engines.vllm.encoder_profile.patch_bytes import Widths
+from kvplan.model import Model
+
+FIXED: Mapping[str, tuple[int, int, int]] = {
+    "Phi3VForCausalLM": (1024, 4096, 14),  # CLIP_VIT_LARGE_PATCH14_336_CONFIG of phi3v.py
+    "Phi4MMForCausalLM": (1152, 4304, 14),  # siglip-so400m-patch14-448, the only one of phi4mm.py
+    "Phi4MultimodalForCausalLM": (1152, 4304, 14),
+    "DeepseekOCRForCausalLM": (1024, 4096, 14),  # CLIP-L behind SAM-B: deepseek_ocr.py
+    "UnlimitedOCRForCausalLM": (1024, 4096, 14),
+    "DeepseekOCR2ForCausalLM": (896, 4864, 14),  # Qwen2's layers behind SAM-B: deepencoder2.py
+    "MolmoForCausalLM": (1024, 4096, 14),  # VisionBackboneConfig of molmo.py
+    "DeepseekVLV2ForCausalLM": (1152, 4304, 14),  # vit_so400m_patch14_siglip_384
+    "Moondream3ForCausalLM": (1152, 4304, 14),  # Moondream3VisionConfig
+    "HfMoondream": (1152, 4304, 14),
+    "Gemma3nForConditionalGeneration": (2048, 2048, 768),  # mobilenetv5_300m_enc: a patch is an image
+}
+"""Hidden size, MLP and side of a patch that the class has whatever its config says."""
+_DEFAULTS: Mapping[str, tuple[int, int]] = {
+    "Glm5NextForConditionalGeneration": (1024, 4096),  # Glm5NextVisionConfig, transformers 5.19
+    "DeepseekV41ForCausalLM": (1024, 2816),  # vllm/transformers_utils/configs/deepseek_v41.py
+    "Phi4ForCausalLMV": (1152, 4304),  # siglip2-so400m-patch16-naflex
+    "KimiK3ForConditionalGeneration": (1152, 4304),
+    "AriaForConditionalGeneration": (1152, 4304),  # rhymes-ai/Aria config.json
+    "KimiVLForConditionalGeneration": (1152, 4304),  # vllm/transformers_utils/configs/moonvit.py
+    "DotsOCRForCausalLM": (1536, 4224),  # vllm/transformers_utils/configs/dotsocr.py
+    "Ernie4_5_VLMoeForConditionalGeneration": (1280, 5120),  # Ernie4_5_VLMoeVisionConfig, transformers 5.23
+    "NemotronH_Nano_VL_V2": (1280, 5120),  # vit_huge_patch16_224: vllm/transformers_utils/configs/radio.py
+    "NemotronH_Nano_Omni_Reasoning_V3": (1280, 5120),
+    "NemotronH_Super_Omni_Reasoning_V3": (1280, 5120),
+    "NemotronH_Omni_Reasoning_V3": (1280, 5120),
+}
+"""Hidden size and MLP of a class's own defaults, for an encoder whose part of the config leaves them out."""
+PUBLISHED: Mapping[str, tuple[int, int, int]] = {
+    "Qwen2VLForConditionalGeneration": (1280, 5120, 1176),
+    "Qwen2_5_VLForConditionalGeneration": (1280, 3456, 1176),
+    "Qwen3_5ForConditionalGeneration": (1152, 4304, 1536),
+    "Qwen3_5MoeForConditionalGeneration": (1152, 4304, 1536),
+    "LlavaForConditionalGeneration": (1024, 4096, 588),
+}
+"""Hidden size, MLP and inputs of a patch that the published checkpoints of a class have, the widest of them,
+for a config that has the language model alone (Qwen2-VL-2B and -7B, Qwen2.5-VL-7B and -72B, whose MLPs are
+3,420 and 3,456 wide, Qwen3.5-27B to -397B, LLaVA-1.5-7B; their config.json)."""
+_MELS = 128
+_PHI4_SOUND = (1024, 1536, 1504 * 80)
+SOUNDS: Mapping[str, tuple[int, int, int]] = {
+    "Phi4MMForCausalLM": _PHI4_SOUND,  # audio_processor of microsoft/Phi-4-multimodal-instruct config.json
+    "Phi4MultimodalForCausalLM": _PHI4_SOUND,
+}
+"""Hidden size, MLP and inputs of one sound of an encoder of one size, run a sound at a time."""
+CONFORMERS = ("GraniteSpeechForConditionalGeneration", "GraniteSpeechPlusForConditionalGeneration")
+"""Classes whose encoder of sound is described by `encoder_config`: 1,024 wide, MLPs four times that, 160
+inputs of a position, in every published checkpoint (ibm-granite/granite-speech-3.3-2b … 4.1-2b config.json)
+and by default (transformers, GraniteSpeechEncoderConfig)."""
+
+
+def widths_of(model: Model, config: Mapping[str, Any], tower: str = "") -> Widths | None:
+    """The tower's widths; None where they are not known."""
+    name = model.architecture or ""
+    if name in CONFORMERS:
+        return _conformer(model, config)
+    if tower and name in SOUNDS:
+        hidden, mlp, inputs = SOUNDS[name]
+        return Widths(hidden, mlp, model.hidden_size, inputs)
+    if tower:
+        return _audio(model, part_of(name, config, tower))
+    if name in FIXED:
+        hidden, mlp, patch = FIXED[name]
+        return Widths(hidden, mlp, model.hidden_size, 3 * patch * patch)
+    if stated_part(name, config) is None and name in PUBLISHED:
+        hidden, mlp, pixels = PUBLISHED[name]
+        return Widths(hidden, mlp, model.hidden_size, pixels)
+    part = (stated_part if name in _DEFAULTS else part_of)(name, config)
+    if part is None:
+        return None
+
+    def first(*keys: str) -> int:
+        for key in keys:
+            value = whole(part.get(key), 0)
+            if 0 < value <= 10**6:
+                return value
+        return 0
+
+    projected = first("mm_embed_dim")
+    if projected:
+        side = (first("patch_size") or 16) * (first("pooling_kernel_size") or 3)
+        return Widths(projected, projected, model.hidden_size, 3 * side * side)
+    known = _DEFAULTS.get(name, (0, 0))
+    hidden = first("embed_dim", "vt_hidden_size", "width", "hidden_size", "d_model") or known[0]
+    ratio = part.get("mlp_ratio")
+    scaled = int(hidden * ratio) if isinstance(ratio, (int, float)) and 0 < ratio < 100 else 0
+    mlp = first("intermediate_size", "vt_intermediate_size") or scaled or known[1]
+    patch = first("patch_size", "image_patch_size") or 14
+    frames = first("temporal_patch_size") or 1
+    if not hidden or not mlp:
+        return None
+    return Widths(hidden, mlp, model.hidden_size, 3 * patch * patch * frames)
+
+
+def _conformer(model: Model, config: Mapping[str, Any]) -> Widths | None:
+    part = config.get("encoder_config")
+    part = part if isinstance(part, Mapping) else {}
+    hidden = whole(part.get("hidden_dim"), 1024)
+    times, mels = whole(part.get("feedforward_mult"), 4), whole(part.get("input_dim"), 160)
+    if max(hidden, times * hidden, mels) > 10**6:
+        return None
+    return Widths(hidden, times * hidden, model.hidden_size, mels)
+
+
+def _audio(model: Model, part: Mapping[str, Any] | None) -> Widths | None:
+    """Two columns of the spectrogram to a position."""
+    if part is None:
+        return None
+    looked_up = whole(part.get("n_mel_bins"), 0)
+    if 0 < looked_up <= 10**6:  # a table for each bin, added up
+        return Widths(model.hidden_size, model.hidden_size, model.hidden_size, 2 * looked_up)
+    whisper = (model.architecture or "").startswith("Whisper")
+    plain = 0 if whisper else whole(part.get("hidden_size"), 0)
+    hidden = whole(part.get("d_model"), model.hidden_size if model.model_type == "whisper" else plain)
+    ffn = whole(part.get("encoder_ffn_dim"), whole(part.get("intermediate_size"), 4 * hidden))
+    mels = whole(part.get("num_mel_bins"), _MELS)
+    if not 0 < hidden <= 10**6 or not 0 < ffn <= 10**6 or mels > 10**6:
+        return None
+    return Widths(hidden, ffn, model.hidden_size, 2 * mels)
+
+
+Part = Mapping[str, Any]
+_PLACES = {
+    "Qwen2_5Omni": "thinker_config.vision_config",
+    "Qwen3Omni": "thinker_config.vision_config",
+    "Molmo2": "vit_config",
+    "Ovis2": "vit_config",
+    "Ovis": "visual_tokenizer_config.backbone_config",
+}
+"""Start of a class's name → the part of its config that its encoder of images reads; else `vision_config`."""
+_AUDIO_PLACES = {
+    "Qwen2_5Omni": "thinker_config.audio_config",
+    "Qwen3Omni": "thinker_config.audio_config",
+    "Qwen3ASR": "thinker_config.audio_config",
+    "Whisper": "",
+}
+
+
+class Patch(NamedTuple):
+    """Pixels of its side, and the frames of a video that are one patch."""
+
+    side: int
+    frames: int = 1
+
+
+_PATCHES: Mapping[str, Patch] = {
+    **dict.fromkeys(("glm4v_vision", "glm4v_moe_vision", "glm_ocr_vision"), Patch(14, 2)),
+    **dict.fromkeys(("qwen3_vl_vision", "qwen3_vl_moe_vision"), Patch(16, 2)),
+    **dict.fromkeys(("qwen3_5_vision", "qwen3_5_moe_vision", "qwen4_exp_vision"), Patch(16, 2)),
+    "qwen3_omni_moe_vision_encoder": Patch(16, 2),
+}
+"""Of types whose class has other patches than 14 × 14 pixels of one frame; the table has no patches."""
+
+
+def stated_part(name: str, config: Part, tower: str = "") -> Part | None:
+    """The encoder's part as the config states it; None where it has none."""
+    found: Any = config
+    for key in _path(name, tower):
+        found = found.get(key) if isinstance(found, Mapping) else None
+    return found if isinstance(found, Mapping) else None
+
+
+def part_of(name: str, config: Part, tower: str = "") -> Part | None:
+    """The encoder's part with what its class has besides; None where neither config nor class has one."""
+    kind = config.get("model_type")
+    for key in _path(name, tower):
+        kind = _kind_below(kind, key)
+    part = stated_part(name, config, tower)
+    own = part.get("model_type") if part is not None else None
+    facts = class_facts(own) if isinstance(own, str) else None
+    if facts is None and isinstance(kind, str):
+        own, facts = kind, class_facts(kind)
+    if facts is None or not _path(name, tower):
+        return part
+    return _completed(part or {}, facts, _PATCHES.get(str(own)))
+
+
+def _path(name: str, tower: str) -> tuple[str, ...]:
+    places, plain = (_AUDIO_PLACES, "audio_config") if tower else (_PLACES, "vision_config")
+    path = next((path for start, path in places.items() if name.startswith(start)), plain)
+    return tuple(path.split(".")) if path else ()
+
+
+def _kind_below(kind: object, key: str) -> object:
+    """The model type of the part at a key, as the class of the whole names it."""
+    facts = class_facts(kind) if isinstance(kind, str) else None
+    below = (facts or {}).get("sub_configs", {}).get(key)
+    return below.get("type") if isinstance(below, Mapping) else below
+
+
+def _completed(part: Part, facts: Part, patch: Patch | None) -> Part:
+    """A width that the part states under another of its names, or as a ratio, is stated."""
+    aliases = facts.get("aliases", {})
+    stated = {*part, *(real for alias, real in aliases.items() if alias in part)}
+    if "mlp_ratio" in part:
+        stated.add("intermediate_size")
+    patches = {} if patch is None else {"patch_size": patch.side, "temporal_patch_size": patch.frames}
+    more = {key: value for key, value in facts.get("defaults", {}).items() if key not in stated}
+    return MappingProxyType({**patches, **more, **part})

@@ -1,0 +1,290 @@
+"""vLLM's profile run of an encoder: how many of the largest items it runs, and what that takes.
+
+vllm-project/vllm vllm/v1/worker/gpu_model_runner.py profile_run (V2: vllm/v1/worker/gpu/model_runner.py,
+which runs the encoder from 0.27 on, on the first stage of a pipeline), vllm/v1/worker/utils.py
+MultiModalBudget (since 0.16 vllm/multimodal/encoder_budget.py): the modality with the most tokens; as many
+of its largest items as the budget of max(max_num_batched_tokens, tokens of one) holds. Their inputs and
+outputs stay while the language model is profiled (V2: the outputs alone), so that
+
+    activation = max(encoder, kept + language model).
+
+``--limit-mm-per-prompt`` of 0 for all, ``--language-model-only`` and ``--skip-mm-profiling`` leave nothing
+of it.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from kvplan.architectures.config.view import split_quant
+from kvplan.engines.base import parse_version
+from kvplan.engines.budget.parts import memory_of
+from kvplan.engines.supported import classes
+from kvplan.engines.vllm.options import VllmOptions
+from kvplan.later import later
+from kvplan.model import Model
+from kvplan.settings import Layout, Serving
+from kvplan.units import ceil_div
+from kvplan.weights.parts import Part
+
+if TYPE_CHECKING:
+    from kvplan.engines.vllm.encoder_profile import divided_encoders as towers_divided
+    from kvplan.engines.vllm.encoder_profile import dummy_items, encoder_widths
+    from kvplan.engines.vllm.encoder_profile import estimate as runs
+    from kvplan.engines.vllm.encoder_profile import largest_items as profiles
+    from kvplan.engines.vllm.encoder_profile import patch_bytes as tower_costs
+else:
+    dummy_items, runs, towers_divided, profiles, tower_costs, encoder_widths = later(
+        "kvplan.engines.vllm.encoder_profile",
+        "dummy_items estimate divided_encoders largest_items patch_bytes encoder_widths",
+    )
+
+V2_SINCE = (0, 27)
+_WITHOUT_XFORMERS, _UNMASKED, _ALIGNED = (0, 12), (0, 29), 8
+_BLACKWELL = (10, 0)
+
+
+def text_only(model: Model, settings: Layout) -> bool:
+    """Whether nothing but text is served: --language-model-only, or a limit of 0 for all that the class takes
+    (image and video where its rule is not known, audio where its config has such an encoder)."""
+    if VllmOptions.of(settings).language_model_only:
+        return True
+    limits = limits_of(settings)
+    if not limits:
+        return False
+    heard = ("audio",) if isinstance((model.config or {}).get("audio_config"), Mapping) else ()
+    kinds = profiles.KINDS.get(model.architecture or "", ("image", "video", *heard))
+    return all(kind in limits and _count(limits[kind]) == 0 for kind in kinds)
+
+
+def tower_parts(model: Model, settings: Serving) -> tuple[tuple[Part, int], ...]:
+    """`Parallel.groups` of the encoder: one rank has all of it where every rank does."""
+    return ((Part.TOWER, 1),) if whole_on_each_rank(model, settings) else ()
+
+
+def limits_of(settings: Layout) -> Mapping[str, Any]:
+    """--limit-mm-per-prompt: modality → a number, or the options of its dummy items."""
+    return _json(VllmOptions.of(settings).limit_mm_per_prompt)
+
+
+def _json(text: object) -> Mapping[str, Any]:
+    found = json.loads(text) if isinstance(text, str) else {}
+    return found if isinstance(found, Mapping) else {}
+
+
+def whole_on_each_rank(model: Model, settings: Serving) -> bool:
+    """Whether every tensor-parallel rank has the whole encoder: --mm-encoder-tp-mode data where the class
+    heeds it; heads that do not divide in classes that then keep it whole; towers that never divide."""
+    tp = settings.tensor_parallel_size
+    if tp == 1:
+        return False
+    name = model.architecture or ""
+    asked = VllmOptions.of(settings).mm_encoder_tp_mode == "data"
+    encoder = towers_divided.encoders().get(name)
+    if encoder is not None:
+        return asked and encoder.data
+    if name in _IN_PARTS:
+        return False
+    return (
+        (asked and name in towers_divided.HEEDS_DATA)
+        or _heads(model) % tp != 0
+        or name.startswith(_NEVER_DIVIDED)
+    )
+
+
+_IN_PARTS = ("InternS1ForConditionalGeneration", "InternVLForConditionalGeneration")
+"""interns1_vit.py: the perceptrons are divided and the attention never is, as their tensors say."""
+_NEVER_DIVIDED = ("Gemma3n", "Gemma4", "DiffusionGemma", "Qwen2Audio", "DeepseekVL", "Dots3Note")
+"""Towers of transformers and others that vLLM does not divide (see `encoders`)."""
+
+
+def _heads(model: Model) -> int:
+    vision = model.config.get("vision_config") if model.config else None
+    if not isinstance(vision, Mapping):
+        return 0
+    for key in ("num_heads", "num_attention_heads", "vt_num_attention_heads"):
+        value = vision.get(key)
+        if isinstance(value, int) and not isinstance(value, bool) and value > 0:
+            return value
+    return 0
+
+
+def encoder_run(
+    model: Model,
+    settings: Serving,
+    version: str,
+    *,
+    seqs: int,
+    tokens: int,
+    length: int,
+    element: int,
+    v2: bool = False,
+) -> runs.EncoderRun | None:
+    """The profile run of the model's encoder; None where there is none.
+
+    seqs, tokens, length: max_num_seqs, max_num_batched_tokens and max_model_len in force; element: bytes; v2:
+    the second model runner serves.
+    """
+    config = _config_of(model)
+    own = VllmOptions.of(settings)
+    name, release = model.architecture or "", parse_version(version)
+    if not has_encoder(model) or text_only(model, settings) or own.skip_mm_profiling:
+        return None
+    if v2 and release < V2_SINCE:
+        return None
+    limits = limits_of(settings)
+    most = runs.unknown_most(name, tokens=tokens, length=length) * element // 2
+    unknown = runs.EncoderRun(0, 0, f"the encoder of {name or model.id} is not known", False, v2, most)
+    if name not in profiles.RULES:
+        return unknown
+    memory = 0 if settings.gpu is None else memory_of(settings.gpu)[0] or 0
+    items = _items(name, config, release, limits, own, length, tokens, memory)
+    served = {kind: item for kind, item in items.items() if _limit(name, limits, kind, release) > 0}
+    if not served:
+        return None
+    kind, item = max(served.items(), key=lambda pair: (pair[1].tokens, pair[0]))
+    widths = encoder_widths.widths_of(model, config, item.tower)
+    if widths is None:
+        return unknown
+    count = _count_of(
+        item, _limit(name, limits, kind, release), release, name, seqs=seqs, tokens=tokens, length=length
+    )
+    whole = whole_on_each_rank(model, settings)
+    tp = 1 if whole else settings.tensor_parallel_size
+    cost = tower_costs.cost_of(_tower_of(name, item), widths, tp, release)
+    shared = own.mm_encoder_tp_mode == "data" and whole
+    run = (ceil_div(count, settings.tensor_parallel_size) if shared else count) * item.patches
+    given = item.patches * widths.pixels * 2
+    kept = item.patches * cost.kept if cost.kept is not None else given + item.tokens * widths.out * 2
+    held = count * (max(0, kept - given) if v2 else kept)
+    if (0, 11) <= release < (0, 13):
+        held = max(held, count * item.tokens * widths.out * 2)
+    once = min(run, item.at_once or run)
+    beside, most_once = (run - once) * kept // item.patches, run if item.whole else once
+    wide = 2 if name in dummy_items.ASSUMED else 1
+    mask = mask_of(config, settings, release, once) * element
+    padded = mask if once % _ALIGNED else 0
+    return runs.EncoderRun(
+        (once * cost.peak + beside) * element // 2 + mask + padded,
+        held * element // 2,
+        f"{count} {kind.replace('_', ' ')} item{'s' if count > 1 else ''} of {item.tokens:,} tokens",
+        first_stage=v2,
+        least_bytes=(once * cost.least + beside) // wide * element // 2 + mask,
+        most_bytes=(most_once * cost.most + (run - most_once) * kept // item.patches) * wide * element // 2
+        + mask
+        + padded,
+    )
+
+
+def mask_of(config: Mapping[str, Any], settings: Serving, release: dummy_items.Release, patches: int) -> int:
+    """Numbers of the mask of a Pixtral tower that runs so many patches at once: one for each pair of them.
+
+    vllm/model_executor/models/pixtral.py until 0.28: torch's attention takes a mask of all images together
+    (transformers' generate_block_attention_mask) where xFormers is not installed, which vLLM asked for until
+    0.11, or is not used (compute capability 10.0 and later: a B200, an RTX 5090). Its kernel copies a mask
+    whose rows are no multiple of 8.
+    """
+    vision = config.get("vision_config")
+    if not isinstance(vision, Mapping) or vision.get("model_type") != "pixtral" or release >= _UNMASKED:
+        return 0
+    newer = settings.gpu is not None and (settings.gpu.compute_capability or (0, 0)) >= _BLACKWELL
+    return patches * patches if release >= _WITHOUT_XFORMERS or newer else 0
+
+
+def _tower_of(name: str, item: dummy_items.Item) -> str:
+    """The name of the tower that the item goes through, as `towers` knows it."""
+    beside = item.tower and set(profiles.KINDS[name]) != {item.tower}
+    return f"{name}/{item.tower}" if beside else name
+
+
+def _items(
+    name: str,
+    config: Mapping[str, Any],
+    release: dummy_items.Release,
+    limits: Mapping[str, Any],
+    own: VllmOptions,
+    length: int,
+    tokens: int,
+    memory: int,
+) -> dict[str, dummy_items.Item]:
+    vision = encoder_widths.part_of(name, config) or (
+        encoder_widths.part_of(name, config, "audio") if profiles.KINDS[name] == ("audio",) else None
+    )
+    options = limits.get("video")
+    frames = options.get("num_frames") if isinstance(options, Mapping) else None
+    asked = dummy_items.Asked(
+        config=config,
+        vision=vision or {},
+        rule=profiles.rule_of(config),
+        release=release,
+        length=length,
+        longest=length if release >= (0, 11) else tokens,  # _get_mm_dummy_batch: max_num_tokens before 0.11
+        processor=_json(own.mm_processor_kwargs),
+        frames=frames if isinstance(frames, int) and frames > 0 else None,
+        has_image=_limit(name, limits, "image", release) > 0,
+        memory=memory,
+        images=_asked(limits, "image", release),
+        videos=_asked(limits, "video", release),
+    )
+    return {
+        kind: item._replace(tokens=max(1, item.tokens), patches=max(1, item.patches))
+        for kind, item in profiles.RULES[name](asked).items()
+    }
+
+
+def _count_of(
+    item: dummy_items.Item,
+    limit: int,
+    release: dummy_items.Release,
+    name: str,
+    *,
+    seqs: int,
+    tokens: int,
+    length: int,
+) -> int:
+    """MultiModalBudget.get_max_items: by the encoder's budget, by the requests."""
+    budget = max(tokens, item.tokens)
+    if name in dummy_items.WHOLE_PROMPTS:
+        seqs = min(seqs, tokens // item.tokens)
+    if release < (0, 10):
+        return max(1, min(ceil_div(budget, item.tokens), seqs * limit))
+    a_prompt = max(1, min(limit, length // item.tokens))
+    return max(1, min(budget // item.tokens, seqs * a_prompt))
+
+
+def _limit(name: str, limits: Mapping[str, Any], kind: str, release: dummy_items.Release) -> int:
+    """What is asked, and what the class takes at most."""
+    return min(
+        _asked(limits, kind, release), dummy_items.LIMITS.get(name, {}).get(kind, dummy_items.NO_LIMIT)
+    )
+
+
+def _asked(limits: Mapping[str, Any], kind: str, release: dummy_items.Release) -> int:
+    return _count(limits[kind]) if kind in limits else dummy_items.NO_LIMIT if release >= (0, 11) else 1
+
+
+def _count(limit: object) -> int:
+    if isinstance(limit, Mapping):
+        limit = limit.get("count", dummy_items.NO_LIMIT)
+    return (
+        limit
+        if isinstance(limit, int) and not isinstance(limit, bool) and limit >= 0
+        else dummy_items.NO_LIMIT
+    )
+
+
+def _config_of(model: Model) -> Mapping[str, Any]:
+    """Of a card without its config the model type alone, whose class has defaults."""
+    if not model.config:
+        return {"model_type": model.facts.get("top_model_type")}
+    return split_quant(model.config)[0]
+
+
+def has_encoder(model: Model) -> bool:
+    """By its class, as vLLM's registry lists it, or by a config that has one: the config that is at hand may
+    be the language model's alone."""
+    config = split_quant(model.config)[0] if model.config else {}
+    stated = any(isinstance(config.get(key), Mapping) for key in ("vision_config", "audio_config", "visual"))
+    return stated or (model.architecture or "") in classes("vllm", "encodes")

@@ -1,0 +1,53 @@
+"""Images and videos that vLLM schedules whole: one must fit into a batch.
+
+Where image tokens see each other, prompts are not cut inside an item (vllm-project/vllm
+vllm/platforms/cuda.py, check_and_update_config: "Forcing --disable_chunked_mm_input"; platforms/rocm.py since
+0.31). Gemma 4 is such a model since 0.20 (vllm/transformers_utils/model_arch_config_convertor.py,
+Gemma4ModelArchConfigConvertor). A start whose max_num_batched_tokens is less than the largest item that is
+served stops (vllm/v1/core/encoder_cache_manager.py, compute_mm_encoder_budget). Since 0.22 the default is
+raised to the largest item that the class knows, served or not (vllm/engine/arg_utils.py,
+_get_min_mm_batched_tokens); in 0.20 and 0.21 the default of GPUs below 70 GiB, 2,048, is too few for its
+videos (vllm-project/vllm#42687).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from kvplan.engines.vllm.encoder_profile.multimodal import has_encoder, limits_of
+from kvplan.model import Model
+from kvplan.settings import Layout
+
+CLASSES = frozenset({"Gemma4ForConditionalGeneration", "Gemma4UnifiedForConditionalGeneration"})
+_FRAMES, _OF_A_FRAME = 32, 70 + 2 + 6
+"""Frames of a video, and their tokens: soft ones, two that mark a frame and a timestamp (gemma4_mm.py)."""
+_IMAGE = 280
+_OPTIONS_SINCE = (0, 21)
+
+
+def floor_of(model: Model, settings: Layout) -> int:
+    """Tokens to which the default of a batch is raised (since 0.22); 0 for models that cut their items."""
+    items = items_of(model, settings, _OPTIONS_SINCE)
+    return max(items.values(), default=0)
+
+
+def items_of(model: Model, settings: Layout, release: tuple[int, ...]) -> Mapping[str, int]:
+    """Modality → tokens of its largest item, sound aside (gemma4_mm.py, get_mm_max_tokens_per_item)."""
+    if model.architecture not in CLASSES or not has_encoder(model):
+        return {}
+    config: Mapping[str, Any] = model.config or {}
+    vision = config.get("vision_config")
+    image = _number(config.get("vision_soft_tokens_per_image"))
+    if image is None and isinstance(vision, Mapping):
+        image = _number(vision.get("default_output_length"))
+    frames = _FRAMES
+    if release >= _OPTIONS_SINCE:
+        asked = limits_of(settings).get("video")
+        own = _number(asked.get("num_frames")) if isinstance(asked, Mapping) else None
+        frames = min(frames, own or frames)
+    return {"image": image or _IMAGE, "video": frames * _OF_A_FRAME}
+
+
+def _number(value: object) -> int | None:
+    return value if isinstance(value, int) and not isinstance(value, bool) and value > 0 else None

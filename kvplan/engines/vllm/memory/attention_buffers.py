@@ -1,0 +1,198 @@
+"""What attention's kernels keep once graphs are captured: FlashInfer's buffers, FlashAttention 3's sums.
+
+vllm-project/vllm vllm/v1/attention/backends/flash_attn.py, FlashAttentionMetadataBuilder: where full graphs
+are captured the kernel may divide a request's tokens in up to 32 pieces
+(flash_attn_max_num_splits_for_cuda_graph, vllm/config/attention.py), and makes float32 sums of each for every
+token of the graph: [pieces, heads, tokens, head_dim] and [pieces, heads, tokens]. The largest graph's lie in
+the graphs' pool. FlashAttention 3 alone is scheduled so (get_flash_attn_version): compute capability 9.0. Of
+latent attention (backends/mla/flashattn_mla.py, _build_decode: the same bound) a head's sums are as wide as
+the latent. Allocations of vLLM 0.33 on an H200 are these to the byte (tests/budget/test_splits.py).
+
+What FlashInfer keeps once attention runs with its metadata, which is first in the estimate of the graphs.
+
+The profile run's forward pass has no attention metadata, so FlashInfer's buffers are made while full graphs
+are profiled, and the difference counts as graphs (vllm-project/vllm vllm/v1/worker/gpu_model_runner.py,
+profile_cudagraph_memory; vllm/v1/attention/backends/flashinfer.py). Where TRT-LLM's or XQA's kernels decode
+there is one workspace for all layers (_get_trtllm_gen_workspace_buffer): data-centre Blackwell, Hopper since
+0.25, capability 12 since 0.29 (vllm/utils/flashinfer.py, supports_trtllm_attention). FlashInfer's own kernels
+have one for each group of the cache, and of every captured decode batch a wrapper with 8 MiB of its own
+(_get_decode_wrapper; flashinfer/decode.py), of which torch's allocator puts two in a segment of 20 MiB
+(c10/cuda/CUDACachingAllocator.h, kLargeBuffer). Two graphs are captured to estimate: what the first takes,
+and what the second takes for each further one. So one group's wrappers are 20 MiB altogether. The V2 runner
+shares the workspace between groups (vllm/v1/worker/gpu/attn_utils.py). FlashInfer's own kernels capture no
+graph of several tokens a request, so speculation leaves piecewise graphs alone (get_cudagraph_support).
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from kvplan.engines.base import parse_version
+from kvplan.engines.vllm.backends.selection import flashinfer_serves
+from kvplan.engines.vllm.cache_layout.built_model import Served
+from kvplan.engines.vllm.compiled import compiled
+from kvplan.engines.vllm.options import VllmOptions
+from kvplan.engines.vllm.start.architectures import as_run
+from kvplan.engines.vllm.start.resolve import resolve
+from kvplan.engines.vllm.start.runner import V2, runner_of
+from kvplan.engines.vllm.start.versions import rules_of
+from kvplan.errors import KvplanError
+from kvplan.families import Kind, MultiHeadLatentAttention
+from kvplan.model import Model
+from kvplan.record import record
+from kvplan.settings import Serving
+from kvplan.units import MIB, ceil_div
+
+WORKSPACE = 394 * MIB
+"""VLLM_FLASHINFER_WORKSPACE_BUFFER_SIZE, vllm/envs.py."""
+SEGMENT, TOGETHER = 20 * MIB, 2
+"""What torch's allocator takes for a wrapper's _int_workspace_buffer, and how many lie in it."""
+_SIZED = (0, 26)
+"""Since then the workspace is at least 16 bytes for each element of the batch's queries."""
+_SIZED_BYTES = 16
+_ONE_SINCE = {10: (0, 0), 9: (0, 25), 12: (0, 29)}
+"""Major of the compute capability → the first release whose decode kernels share one workspace."""
+_BLACKWELL = 10
+_PLAIN = frozenset({"FLASH_ATTN", "TRITON_ATTN", "FLASHINFER"})
+
+
+@record()
+class FlashInfer:
+    """groups: workspaces; 0: FlashInfer does not run. wrappers: of each captured decode batch. query_width:
+    elements of a token's queries on a rank. uniform: full graphs of several tokens a request are captured."""
+
+    groups: int = 0
+    wrappers: int = 0
+    query_width: int = 0
+    uniform: bool = True
+    sized: bool = False
+
+    def kept(self, tokens: int, full: int) -> int:
+        """Bytes, once ``full`` graphs were captured. tokens: max_num_batched_tokens."""
+        if not self.groups or not full:
+            return 0
+        workspace = max(WORKSPACE, tokens * self.query_width * _SIZED_BYTES) if self.sized else WORKSPACE
+        return self.groups * workspace + self._segments(full) * SEGMENT
+
+    def _segments(self, full: int) -> int:
+        """Of all wrappers as they are estimated: those of the first graph, and those of the second for each
+        further one."""
+        first = ceil_div(self.wrappers, TOGETHER)
+        second = ceil_div(max(0, 2 * self.wrappers - first * TOGETHER), TOGETHER)
+        return first + second * (full - 1)
+
+
+NONE = FlashInfer()
+
+
+def flashinfer_of(model: Model, settings: Serving, version: str) -> FlashInfer:
+    """Of one model with its settings, in an installation that has FlashInfer, as vLLM's wheels and images do:
+    it comes first on data-centre Blackwell, and elsewhere before Triton."""
+    gpu = settings.gpu
+    if gpu is None or settings.enforce_eager or gpu.compute_capability is None:
+        return NONE
+    if VllmOptions.of(settings).flashinfer == "absent":
+        return NONE
+    try:
+        found = compiled(model, version, settings)
+    except KvplanError:
+        return NONE
+    if found.plan is None:
+        return NONE
+    major, backends = gpu.compute_capability[0], set(str(found.settings["attention_backend"]).split("+"))
+    unasked = settings.attention_backend is None
+    if backends == {"TRITON_ATTN"} and major != _BLACKWELL:
+        assumed = unasked and _before_triton(model, settings, version)
+    else:
+        assumed = unasked and major == _BLACKWELL and backends <= _PLAIN
+    groups = sum(not group.state and not group.cross for group in found.plan.groups)
+    if not groups or not (assumed or "FLASHINFER" in backends):
+        return NONE
+    release = parse_version(version)
+    if major in _ONE_SINCE and release >= _ONE_SINCE[major]:
+        return FlashInfer(groups=1)
+    return FlashInfer(
+        groups=1 if runner_of(model, settings, version) == V2 else groups,
+        wrappers=groups,
+        query_width=query_width(model, settings.tensor_parallel_size),
+        uniform=False,
+        sized=release >= _SIZED,
+    )
+
+
+def _before_triton(model: Model, settings: Serving, version: str) -> bool:
+    """Whether FLASHINFER, which stands before TRITON_ATTN, takes every layer: quantised caches outside
+    data-centre Blackwell, which FlashAttention refuses (vllm/platforms/cuda.py, _get_backend_priorities)."""
+    rules, run = rules_of(version), as_run(model, version)
+    served = Served(run, resolve(run, settings, rules), rules, version)
+    asks = [
+        served.ask(part, served.kv_word(number))
+        for number, layer in served.layers
+        for part in served.parts(layer)
+        if part.kind is not Kind.STATE
+    ]
+    return bool(asks) and all(ask.quantized and flashinfer_serves(ask) for ask in asks)
+
+
+def query_width(model: Model, tp: int) -> int:
+    """num_attention_heads / tp · head_dim of the widest layer."""
+    dims: list[Any] = [getattr(part, "head_dim", 0) for run in model.runs for part in run.layer.parts]
+    widest = max((dim for dim in dims if isinstance(dim, int)), default=0)
+    return -(-model.num_attention_heads // tp) * widest
+
+
+PIECES = 32
+FLOAT32 = 4
+_HOPPER = (9, 0)
+_LATENT_BLOCK = 64
+
+
+@record()
+class AttentionBuffers:
+    """flashinfer: what it keeps. split_bytes: of FlashAttention 3, for a token of the largest full graph.
+    latent_block: tokens of a block where attention keeps latents."""
+
+    flashinfer: FlashInfer = NONE
+    split_bytes: int = 0
+    latent_block: int = _LATENT_BLOCK
+
+
+def buffers_of(model: Model, settings: Serving, version: str) -> AttentionBuffers:
+    """Of one model with its settings in a release."""
+    return AttentionBuffers(
+        flashinfer_of(model, settings, version),
+        split_bytes(model, settings, version),
+        latent_block(model, settings, version),
+    )
+
+
+def split_bytes(model: Model, settings: Serving, version: str) -> int:
+    """32 · heads · (head_dim + 1) · 4, of a rank; latent attention with kv_lora_rank; 0 where the kernel
+    does not serve all layers."""
+    gpu, tp = settings.gpu, settings.tensor_parallel_size
+    if gpu is None or settings.enforce_eager or gpu.compute_capability != _HOPPER:
+        return 0
+    try:
+        found = compiled(model, version, settings)
+    except KvplanError:
+        return 0
+    heads = ceil_div(model.num_attention_heads, tp)
+    served = "" if found.plan is None else str(found.settings["attention_backend"])
+    if served == "FLASH_ATTN_MLA":
+        return PIECES * FLOAT32 * heads * (_latent_rank(model) + 1)
+    return PIECES * FLOAT32 * (query_width(model, tp) + heads) if served == "FLASH_ATTN" else 0
+
+
+def latent_block(model: Model, settings: Serving, version: str) -> int:
+    """The block size in force, of latent attention; of a hybrid as large as its states."""
+    if not _latent_rank(model):
+        return _LATENT_BLOCK
+    try:
+        return int(compiled(model, version, settings).settings.get("block_size") or _LATENT_BLOCK)
+    except KvplanError:
+        return _LATENT_BLOCK
+
+
+def _latent_rank(model: Model) -> int:
+    parts = (part for layer in model.distinct() for part in layer.parts)
+    return max((part.kv_lora_rank for part in parts if isinstance(part, MultiHeadLatentAttention)), default=0)

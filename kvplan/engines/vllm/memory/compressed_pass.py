@@ -1,0 +1,166 @@
+"""What DeepSeek-V4's class takes in vLLM beside its weights: in the measured pass, and as the model is made.
+
+vllm-project/vllm vllm/models/deepseek_v4/{attention,compressor}.py, nvidia/{model,flashmla,
+flashinfer_sparse}.py, read in 0.23 to 0.33, and deepseek_v41, which is built alike, in 0.30 to 0.33. The
+class is not compiled since 0.23, so what is alive follows from its Python. The pass is at its peak in a layer
+with an indexer, per token:
+
+* the streams of hidden states (hc_mult · hidden) twice and the layer's input twice: the loop over the layers
+  holds the last layer's until this one returns (DeepseekV4Model.forward);
+* the attention's result and its queries, both as wide as the kernel wants them and not as the rank has them:
+  FlashMLA takes 64 or 128 heads (get_padded_num_q_heads, F.pad), FlashInfer's on GPUs of 12.x 8 (16 before
+  0.27) to 128. On eight ranks of a model with 64 heads that is eight times the rank's own;
+* the latents of q and of k and v before and after their norms, the compressors' scores in float32, the
+  indexer's queries in fp8 and their weights.
+
+The indexer's room for logits (`reserved`) comes on top of it. Until 0.27 the indexer ran
+before the queries were projected, on a stream of its own (attention_impl); since 0.28 after
+(_sparse_indexer_and_attn).
+
+As the model is made: tables of angles in float32, one with the compressed layers' base and one with the
+others' (DeepseekV4ScalingRotaryEmbedding; get_rope keeps one for each set of parameters); the entries that
+the indexer chooses, a row a token (topk_indices_buffer); for a draft the streams of the batch on the last
+stage, until 0.26 whether or not there is one (_mtp_hidden_buffer).
+
+What sparse attention reserves while vLLM measures its forward pass.
+
+vllm-project/vllm 0.21 to 0.33: vllm/v1/attention/backends/mla/indexer.py get_max_prefill_buffer_size,
+vllm/model_executor/layers/sparse_attn_indexer.py (the dummy run reserves the gathered keys, and takes room
+for the largest logits), and of DeepSeek-V4 its own gather of latents (deepseek_v4_attention.py,
+PREFILL_CHUNK_SIZE). All of it comes from one workspace, which grows to the largest that was asked for and
+stays.
+"""
+
+from __future__ import annotations
+
+from kvplan.architectures.config.rotary import rotary_table_bytes
+from kvplan.architectures.config.text_part import find_text_part
+from kvplan.architectures.config.view import ConfigView, split_quant
+from kvplan.engines.base import Version
+from kvplan.engines.vllm.memory.profile_run import Reserved
+from kvplan.families import CompressedAttention, SparseIndexer
+from kvplan.model import Model
+from kvplan.units import MIB, ceil_div
+
+_PREFILLS, _PREFILLS_LONG = 40, 16
+"""Entries of gathered keys for each token of max_model_len; above ``_LONG`` tokens since 0.32
+(sparse_mla_prefill_workspace_factor 5 and 2, vllm/config/vllm.py; eight times as many, mla/indexer.py)."""
+_LONG, _LONG_SINCE = 256 * 1024, (0, 32)
+_SCALE = 4
+"""Bytes beside the fp8 numbers of one entry."""
+_CHUNK, _LATENT_BYTES = 4, 2
+"""Prompts whose latents DeepSeek-V4 gathers at once, in bfloat16."""
+LOGITS = 512 * MIB
+"""VLLM_SPARSE_INDEXER_MAXLOGITS_MB."""
+
+
+def reserved(model: Model, max_model_len: int, max_num_batched_tokens: int, release: Version) -> Reserved:
+    """Nothing for a model without an indexer; the largest of its layers' otherwise."""
+    kept = 0
+    prefills = _PREFILLS_LONG if max_model_len > _LONG and release >= _LONG_SINCE else _PREFILLS
+    for run in model.runs:
+        for part in run.layer.parts:
+            if isinstance(part, SparseIndexer):
+                kept = max(kept, prefills * max_model_len * (part.index_head_dim + _SCALE))
+            elif isinstance(part, CompressedAttention) and part.compress_rate and part.index_head_dim:
+                entries = prefills * max_model_len // part.compress_rate
+                latents = ceil_div(max_model_len, part.compress_rate)
+                gathered = latents + part.sliding_window + max_num_batched_tokens
+                kept = max(
+                    kept,
+                    entries * (part.index_head_dim + _SCALE),
+                    _CHUNK * gathered * part.head_dim * _LATENT_BYTES,
+                )
+    return Reserved(kept, LOGITS) if kept else Reserved()
+
+
+_OVERLAP = {"deepseek_v4": 2, "deepseek_v41_text": 1}
+"""Types of these classes, and at how many times its tokens a compressor looks."""
+_NOT_COMPILED: Version = (0, 23)
+_INDEXED_LAST: Version = (0, 28)
+_BUFFER_FOR_DRAFTS: Version = (0, 27)
+_FLASHMLA = (64, 128)
+_FLASHINFER = (16, 32, 64, 128)
+_FLASHINFER_EIGHT: Version = (0, 27)
+"""Since then the kernel of GPUs of 12.x takes eight heads too."""
+_SM12X = 12
+_FLASHINFER_WORKSPACE = 128 * MIB
+"""_FLASHINFER_DSV4_WORKSPACE_BUFFER_SIZE, made in the measured pass."""
+_FLOAT32, _FP8 = 4, 1
+
+
+def padded_heads(heads: int, capability: tuple[int, int], release: Version) -> int:
+    """Query heads of a rank as the attention's kernel takes them; its own where no kernel takes so many."""
+    sizes: tuple[int, ...] = _FLASHMLA
+    if capability[0] == _SM12X:
+        sizes = _FLASHINFER if release[:2] < _FLASHINFER_EIGHT else (8, *_FLASHINFER)
+    return next((size for size in sizes if heads <= size), heads)
+
+
+def compressed_passes(
+    model: Model,
+    *,
+    ranks: int,
+    capability: tuple[int, int] | None,
+    release: Version,
+    element: int,
+    read: bool = False,
+) -> tuple[tuple[int, int], ...]:
+    """(bytes a token, bytes besides) of each place where the pass may be at its peak, without the indexer's
+    logits; none for other classes, other vendors' GPUs and releases that compile it.
+
+    ranks: among which heads are divided. capability: of NVIDIA's GPU. read: a draft reads states of layers,
+    and the streams of the last of them are held until the pass is over (final_aux_recon).
+    """
+    view = _view(model)
+    if view is None or capability is None or release[:2] < _NOT_COMPILED:
+        return ()
+    hidden, width = int(model.hidden_size), int(view.integer("head_dim"))
+    streams, rank = int(view.integer("hc_mult")), int(view.integer("q_lora_rank"))
+    own = ceil_div(int(model.num_attention_heads), ranks)
+    heads = padded_heads(own, capability, release)
+    held = (2 * (streams + 1) + (streams if read else 0)) * hidden * element + 2 * (
+        streams + streams * streams
+    ) * _FLOAT32
+    latents = 2 * (rank + width) * element
+    number, narrow = int(view.integer("index_n_heads")), int(view.integer("index_head_dim"))
+    scores = 2 * _OVERLAP[model.model_type] * (width + narrow) * _FLOAT32 + number * element
+    chosen = number * narrow * _FP8 + number * _FLOAT32
+    out = heads * width * element
+    besides = _FLASHINFER_WORKSPACE if capability[0] == _SM12X else 0
+    before = held + out + latents + scores
+    if release[:2] >= _INDEXED_LAST:
+        return ((before + out + chosen, besides),)
+    # Until 0.27 the indexer's logits are gone where the queries are alive.
+    queries = out + (own * width * element if own < heads else 0)
+    return ((before + chosen, besides), (before + queries, besides - LOGITS))
+
+
+def made_beside(
+    model: Model, tokens: int, *, drafts: bool, release: Version, element: int
+) -> tuple[int, int]:
+    """Bytes that the model makes on every rank beyond the config's one table of angles, and on those of the
+    last stage besides. drafts: a draft model reads its hidden states, and has a buffer of its own for the
+    tokens that it chooses (models/deepseek_v4/nvidia/mtp.py, topk_indices_buffer)."""
+    view = _view(model)
+    if view is None or not model.config:
+        return 0, 0
+    one = rotary_table_bytes(split_quant(model.config)[0], element)
+    more = 2 * one * _FLOAT32 // element - one
+    chosen = model.facts.get("index_topk")
+    picked = tokens * (chosen if isinstance(chosen, int) else 0) * _FLOAT32
+    if not drafts and release[:2] >= _BUFFER_FOR_DRAFTS:
+        return more + picked, 0
+    hidden = tokens * int(view.integer("hc_mult")) * int(model.hidden_size) * element
+    return more + picked, hidden + (picked if drafts else 0)
+
+
+def _view(model: Model) -> ConfigView | None:
+    """The config of a model of the class; None for others, and where it does not say what is read."""
+    if model.model_type not in _OVERLAP or not model.config:
+        return None
+    view = find_text_part(split_quant(model.config)[0]).view
+    return view if all(view.get(key) is not None for key in _READ) else None
+
+
+_READ = ("head_dim", "hc_mult", "q_lora_rank", "index_n_heads", "index_head_dim")

@@ -1,0 +1,195 @@
+"""vLLM's memory budget of one rank: requested − weights − activation peak − non-torch − graphs.
+
+Mirrors vllm-project/vllm vllm/v1/worker/gpu_worker.py determine_available_memory: what is requested is
+ceil(total · gpu_memory_utilization); the profile run's forward pass at max_num_batched_tokens and its
+sampler at max_num_seqs × vocabulary set the activation peak (v1/worker/gpu_model_runner.py, and
+v1/worker/gpu/model_runner.py of the V2 runner: profile_run and _dummy_sampler_run); since 0.20 the estimated
+CUDA graphs are taken off too. Bytes per logit, copies of the hidden states and the constants are coefficients
+by release, runner and board (memory.coefficients); their intervals are what is left over of
+start-ups that the fit has not seen (scripts/fit_budget.py).
+
+Since 0.27 the engine takes mem_get_info's difference for everything that stays, and adds the peak above what
+torch still holds: lines move between each other, their sum does not but for what the allocator cannot give
+back, which is in that row's non-torch figure.
+
+What vLLM's ranks hold outside torch: the CUDA context, NCCL, buffers of all-reduce.
+
+What vLLM's runners keep for the inputs of a batch, made once the model is loaded.
+
+vllm-project/vllm v1/worker/gpu_model_runner.py: embeddings of the batch (inputs_embeds, for every model) and,
+until the cache's own is made, a block table of blocks of 16 tokens for every request (InputBatch,
+placeholder_block_size; v1/worker/block_table.py). The V2 runner has the embeddings where a model takes images
+(v1/worker/gpu/mm/encoder_runner.py), hidden states for a draft that reads them
+(v1/worker/gpu/spec_decode/speculator.py), and makes its table with the cache. The first runner's proposer has
+buffers of its own for what a draft reads: hidden states and embeddings (v1/spec_decode/llm_base_proposer.py).
+Until 0.26 none of it is taken off: see `profile_peak`. Seen so on an H100 with 0.33, to
+the MiB.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from kvplan.architectures.config.activation_shape import Shape
+from kvplan.engines.budget.lines import about, exact, left_over
+from kvplan.engines.vllm.memory.cold_compile import compile_line
+from kvplan.engines.vllm.memory.cuda_graphs import graph_line
+from kvplan.engines.vllm.memory.profile_peak import H100_MULTIPROCESSORS, activation_line, states_line
+from kvplan.engines.vllm.memory.profile_run import Coefficients, Load
+from kvplan.later import later
+from kvplan.results import Budget, BudgetLine
+from kvplan.units import ceil_div
+
+if TYPE_CHECKING:
+    from kvplan.engines.vllm.encoder_profile import estimate
+else:
+    estimate = later("kvplan.engines.vllm.encoder_profile", "estimate")
+
+
+def own_line(shape: Shape, load: Load, known: Coefficients) -> BudgetLine | None:
+    """Buffers of an architecture that no formula here describes, as its start-ups left them, half of that
+    either way; in hidden states of the batch."""
+    copies = dict(known.own_copies_milli).get(load.model_type, 0)
+    amount = load.max_num_batched_tokens * shape.hidden_size * shape.element_bytes * copies // 1000
+    source = f"what starts of {load.model_type} keep; no formula"
+    return about("buffers of its own", amount, amount // 2, source) if amount else None
+
+
+def kept_by_sampler(shape: Shape, load: Load, known: Coefficients) -> BudgetLine | None:
+    """The sampler's tables, where the release takes them off and this stage samples."""
+    if not known.states_counted or not load.samples:
+        return None
+    return states_line(load.max_num_seqs, shape.vocab_size, load.drafts)
+
+
+def vllm_budget(
+    *,
+    gpu: str,
+    total_bytes: int,
+    weights: BudgetLine,
+    shape: Shape,
+    load: Load,
+    known: Coefficients,
+    extra: tuple[BudgetLine, ...] = (),
+    rotary: bool = True,
+) -> Budget:
+    """The budget of one rank, line by line. rotary: the tables are not in the weights."""
+    share = load.gpu_memory_utilization
+    usable = ceil_div(total_bytes * share.numerator, share.denominator)
+    how = "fitted on published start-up logs" if known.calibrated else "estimate"
+    lines: list[BudgetLine | None] = [weights, *extra]
+    if shape.rotary_bytes and rotary:
+        lines.append(
+            exact("rotary tables", shape.rotary_bytes, "positions · rotary_dim · element, of the config")
+        )
+    activation, compiling = activation_line(shape, load, known, how), compile_line(shape, load, known)
+    before = activation.bytes + (0 if compiling is None else compiling.bytes)
+    lines += [
+        own_line(shape, load, known),
+        kept_by_sampler(shape, load, known),
+        input_line(shape, load, known),
+        activation,
+        compiling,
+        None if load.encoder is None else estimate.encoder_line(load.encoder, before),
+        non_torch_line(shape, load, known, how),
+        graph_line(shape, load, known, how),
+    ]
+    shown = tuple(line for line in lines if line is not None)
+    return left_over(gpu, total_bytes, usable, shown, calibrated=known.calibrated)
+
+
+_KIB = 1024
+
+
+def non_torch(shape: Shape, load: Load, known: Coefficients) -> int:
+    """CUDA context, NCCL and all-reduce buffers: by the number of ranks, never less than one lone GPU has."""
+    ways = load.tensor_parallel_size * load.data_parallel_size
+    beside = of_multiprocessors(load, known)
+    if ways == 1 and load.pipeline_parallel_size > 1:
+        return max(0, max(known.non_torch_pipeline, _by_ranks(1, known)) + beside)
+    amount = max(_by_ranks(ways, known), _by_ranks(1, known)) + beside
+    return max(0, amount) + fusion_workspace(shape, load, known)
+
+
+def of_multiprocessors(load: Load, known: Coefficients) -> int:
+    """What a GPU keeps beyond one with 132 multiprocessors; below 0 where it has fewer.
+
+    A kernel that spills registers has local memory for every thread that can be resident, and the driver
+    keeps the largest such area from the first launch on (CUDA C++ programming guide, "Local memory"):
+    multiprocessors · resident threads · bytes a thread. It is nowhere in torch.
+    """
+    count = load.multiprocessors or H100_MULTIPROCESSORS
+    return known.multiprocessor_bytes * (count - H100_MULTIPROCESSORS)
+
+
+_FUSED_KIB = {
+    (9, 0): {2: 64 * _KIB, 4: 2 * _KIB, 8: 512},
+    (10, 0): {2: 64 * _KIB, 4: 32 * _KIB, 8: _KIB},
+    (10, 3): {2: 64 * _KIB, 4: 64 * _KIB, 8: 2 * _KIB},
+}
+"""Largest fused tensor by capability and ranks, KiB: vllm/compilation/passes/fusion/allreduce_rms_fusion.py,
+FI_ALLREDUCE_FUSION_MAX_SIZE_MB."""
+
+
+def fusion_workspace(shape: Shape, load: Load, known: Coefficients) -> int:
+    """FlashInfer's workspace for all-reduce fused with the norm: 4 · ranks · the largest fused tensor.
+
+    One buffer of ranks · tokens · hidden, and three for its Lamport protocol (flashinfer/comm/trtllm_ar.py,
+    trtllm_create_ipc_workspace_for_all_reduce_fusion). On by default with several tensor-parallel ranks on
+    Hopper and data-centre Blackwell (vllm/config/vllm.py, enable_allreduce_rms_fusion).
+    """
+    tp = load.tensor_parallel_size
+    alone = load.data_parallel_size == load.pipeline_parallel_size == 1
+    largest = _FUSED_KIB.get(load.capability or (0, 0), {}).get(tp)
+    if not known.fusion or largest is None or load.enforce_eager or not (alone or known.fusion_stages):
+        return 0
+    batch = load.max_num_batched_tokens * shape.hidden_size * shape.element_bytes
+    return 4 * tp * min(largest * _KIB, batch)
+
+
+def non_torch_line(shape: Shape, load: Load, known: Coefficients, how: str) -> BudgetLine:
+    """The fitted figure and its interval; ranks that talk over a pipeline or divide experts alone were
+    measured seldom or never: from a lone GPU's to what as many tensor-parallel ranks have."""
+    amount = non_torch(shape, load, known)
+    low = high = amount
+    ranks = load.tensor_parallel_size * load.data_parallel_size * load.pipeline_parallel_size
+    if load.tensor_parallel_size == 1:
+        beside = of_multiprocessors(load, known)
+        low = min(amount, _by_ranks(1, known) + beside)
+        high = max(amount, _by_ranks(ranks, known) + beside)
+        if load.pipeline_parallel_size > 1:
+            low = min(low, known.non_torch_pipeline + beside)
+    below, above = (known.several_low, known.several_high) if ranks > 1 else (known.one_low, known.one_high)
+    source = f"CUDA context, NCCL; {how}"
+    return BudgetLine("non-torch memory", amount, max(0, low - below), high + above, source)
+
+
+def _by_ranks(ranks: int, known: Coefficients) -> int:
+    return max(amount for ways, amount in known.non_torch_by_ranks if ways <= ranks)
+
+
+_ENTRY = 4
+"""Bytes of a block's number, int32."""
+_OF_A_PROPOSER = 2
+"""Buffers of the first runner's proposer."""
+
+
+def input_buffers(shape: Shape, load: Load, known: Coefficients) -> int:
+    """max_num_batched_tokens · hidden · element for each buffer + max_num_seqs · ceil(max_model_len / block)
+    · 4, bytes."""
+    states = load.max_num_batched_tokens * shape.hidden_size * shape.element_bytes
+    kept = 0
+    if known.embeds_always or (known.embeds_of_images and not load.takes_tokens):
+        kept += states
+    if load.reads_hidden:
+        kept += states * (known.states_counted + _OF_A_PROPOSER * known.embeds_always)
+    if known.first_table:
+        kept += load.max_num_seqs * ceil_div(load.max_model_len, load.block_size) * _ENTRY
+    return kept
+
+
+def input_line(shape: Shape, load: Load, known: Coefficients) -> BudgetLine | None:
+    """The line of the budget; None where the release does not take it off, or there is nothing."""
+    kept = input_buffers(shape, load, known)
+    source = f"embeddings and block table of a batch: {load.max_num_batched_tokens:,} tokens"
+    return exact("input buffers", kept, source) if kept else None

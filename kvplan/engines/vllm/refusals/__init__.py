@@ -1,0 +1,1 @@
+"""Starts that vLLM refuses, with its reason."""

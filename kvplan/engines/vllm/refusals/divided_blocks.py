@@ -1,0 +1,105 @@
+"""Weights with a scale for each block of numbers, of which a rank would have a part.
+
+vllm-project/vllm vllm/model_executor/layers/quantization/: utils/fp8_utils.py (validate_fp8_block_shape,
+validate_fp8_block_shape_moe; in fp8.py until 0.10), auto_awq.py (create_weights; awq.py until 0.23),
+compressed_tensors/schemes/compressed_tensors_wNa16.py and compressed_tensors_moe/; since 0.29
+vllm/model_executor/layers/fused_moe/oracle/fp8.py (refine_fp8_moe_block_shape), and since 0.31 there
+pad_tp_shard_to_weight_blocks for kernels that are asked for by name. Read in 0.8.5, 0.11, 0.19,
+0.20, 0.22, 0.24, 0.25 and 0.27 to 0.33.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from math import gcd
+from typing import TYPE_CHECKING
+
+from kvplan.engines.base import Version, parse_version
+from kvplan.engines.vllm.options import VllmOptions
+from kvplan.engines.vllm.start.resolve import Resolved
+from kvplan.later import later
+from kvplan.model import Model
+from kvplan.results import Refusal
+from kvplan.settings import Layout
+
+if TYPE_CHECKING:
+    from kvplan.engines import undivided
+    from kvplan.weights import ranks, shares
+else:
+    undivided = later("kvplan.engines", "undivided")
+    ranks, shares = later("kvplan.weights", "ranks shares")
+
+_REFINES, _PADS = (0, 29), (0, 31)
+"""Since when scales of experts are repeated over smaller blocks; since when kernels asked for by name pad."""
+_TRITON = ("auto", "triton")
+"""--moe-backend whose kernel takes smaller blocks."""
+_REFINED_ON = (8, 9)
+"""The oldest NVIDIA GPUs on which Triton's kernels run FP8: no other kernel takes such blocks."""
+_GROUPS_OF_EXPERTS = (0, 24)
+"""Since when compressed-tensors' experts are held to whole groups."""
+_GROUPED = ("awq", "compressed-tensors")
+"""Methods whose other matrices are held to whole groups; GPTQ's kernels differ."""
+
+
+def divided_refusal(model: Model, settings: Layout, resolved: Resolved, version: str) -> Refusal | None:
+    """The first matrix of which a rank would have a part of a block, where vLLM stops at it."""
+    release = parse_version(version)[:2]
+
+    def stops(cut: shares.Cut, method: str) -> bool:
+        if cut.in_groups:
+            known = method in _GROUPED and cut.side is shares.Side.INPUTS
+            return known and (not cut.is_expert or (method != "awq" and release >= _GROUPS_OF_EXPERTS))
+        if not cut.in_blocks:
+            return False
+        if not cut.is_expert:  # outputs: fused matrices keep a whole scale for a part of a block
+            return cut.side is shares.Side.INPUTS
+        return not (method == "fp8" and _runs(cut, settings, resolved, release))
+
+    whole_experts = "" if settings.enable_expert_parallel else "--enable-expert-parallel"
+    return undivided.block_refusal(model, settings, resolved.tp, _divided(settings), stops, whole_experts)
+
+
+def part_refusal(model: Model, settings: Layout, resolved: Resolved) -> Refusal | None:
+    """A matrix of the decoder of which the ranks would have unequal parts (`kvplan.engines.undivided`), in
+    every release."""
+    return undivided.undivided_refusal(model, settings, resolved.tp, _divided(settings))
+
+
+def _divided(settings: Layout) -> Callable[[int], ranks.Parallel]:
+    """How the weights lie over so many tensor-parallel ranks."""
+
+    def over(tp: int) -> ranks.Parallel:
+        return ranks.Parallel(
+            tensor_parallel_size=tp,
+            data_parallel_size=settings.data_parallel_size,
+            enable_expert_parallel=settings.enable_expert_parallel,
+        )
+
+    return over
+
+
+def expert_blocks(settings: Layout, version: str) -> ranks.ExpertBlocks:
+    """How experts are kept of which a rank has a part of a block, where the engine starts with it."""
+    release = parse_version(version)[:2]
+    if VllmOptions.of(settings).moe_backend in _TRITON:
+        return ranks.ExpertBlocks.SMALLER if release >= _REFINES else ranks.ExpertBlocks.AS_STORED
+    return ranks.ExpertBlocks.PADDED if release >= _PADS else ranks.ExpertBlocks.AS_STORED
+
+
+def _runs(cut: shares.Cut, settings: Layout, resolved: Resolved, release: Version) -> bool:
+    """Whether a smaller block divides everything and a kernel that takes it runs; kernels that are asked for
+    by name pad a part of whole blocks instead."""
+    own = VllmOptions.of(settings)
+    if own.moe_backend not in _TRITON:
+        ways = resolved.tp * settings.data_parallel_size
+        whole = cut.size * ways % cut.step == 0 and cut.other % cut.step == 0
+        return (
+            release >= _PADS
+            and ways > 1
+            and not settings.enable_expert_parallel
+            and whole
+            and not own.enable_lora
+        )
+    device = resolved.device
+    runs = device.vendor != "nvidia" or device.assumed or device.capability >= _REFINED_ON
+    return release >= _REFINES and runs and gcd(*cut.form.block, cut.size, cut.other) >= ranks.SMALLEST_BLOCK

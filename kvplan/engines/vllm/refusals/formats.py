@@ -1,0 +1,195 @@
+"""Formats that vLLM refuses: of the weights on a GPU, of the model, its cache and its states.
+
+vllm-project/vllm vllm/model_executor/layers/quantization/, vllm/config/{vllm,cache,model}.py.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from kvplan.engines.base import Version, has_kind, parse_version
+from kvplan.engines.kv_support import rows_of, unsupported
+from kvplan.engines.vllm.start.defaults import NO_FLOAT16, Device
+from kvplan.engines.vllm.start.resolve import Resolved, asked_word
+from kvplan.engines.vllm.start.versions import rules_of
+from kvplan.families import Kind
+from kvplan.later import later
+from kvplan.model import Model
+from kvplan.results import Refusal
+from kvplan.settings import Layout
+
+if TYPE_CHECKING:
+    from kvplan.architectures import weights as stored
+    from kvplan.weights import formats
+else:
+    stored = later("kvplan.architectures", "weights")
+    formats = later("kvplan.weights", "formats")
+
+LEAST_CAPABILITY: dict[str, tuple[tuple[Version, tuple[int, int]], ...]] = {
+    **dict.fromkeys(("mxfp4", "fbgemm_fp8", "experts_int8"), (((0,), (8, 0)),)),
+    **dict.fromkeys(("fp8", "modelopt_fp4"), (((0,), (8, 0)), ((0, 14), (7, 5)))),
+    "modelopt": (((0,), (8, 9)), ((0, 27), (8, 0))),
+    "modelopt_mixed": (((0,), (8, 9)), ((0, 24), (7, 5))),
+    "modelopt_mxfp8": (((0,), (10, 0)), ((0, 20), (8, 0))),
+    **dict.fromkeys(("awq", "torchao"), (((0,), (7, 5)),)),
+    **dict.fromkeys(("compressed-tensors", "bitsandbytes", "quark"), (((0,), (7, 0)),)),
+    **dict.fromkeys(("gptq", "inc"), (((0,), (6, 0)),)),
+    "fp_quant": (((0,), (10, 0)),),
+}
+"""Method of quantisation → since which release → the oldest NVIDIA GPUs that it runs on: get_min_capability
+in vllm/model_executor/layers/quantization/ of 0.8.5 to 0.33, held against the GPU in vllm/config/vllm.py."""
+
+
+def _method(model: Model, settings: Layout, capability: tuple[int, int]) -> str:
+    """vLLM's name of the method: ModelOpt's formats have one each (override_quantization_method)."""
+    method = settings.quantization or model.quantization or ""
+    method = "inc" if method == "auto-round" else method
+    if method != "modelopt" or capability >= (10, 0):
+        return method
+    inventory = stored.sources_of(model).inventory
+    tensors = () if inventory is None else inventory.tensors()
+    forms = {tensor.form for _, tensor in tensors if tensor.form is not None}
+    if formats.MXFP8 in forms:
+        return "modelopt_mxfp8"
+    bits = {form.bits for form in forms}
+    return "modelopt" if bits == {8} else "modelopt_mixed" if bits == {4, 8} else "modelopt_fp4"
+
+
+HALF = ("float16", "bfloat16")
+RUNS_IN: dict[str, tuple[str, ...]] = {
+    **dict.fromkeys(
+        """fp8 fbgemm_fp8 experts_int8 modelopt modelopt_fp4 modelopt_mixed awq gptq inc quark
+        moe_wna16""".split(),
+        HALF,
+    ),
+    **dict.fromkeys(("mxfp4", "fp_quant"), ("bfloat16",)),
+}
+"""Method → the model's element types (get_supported_act_dtypes, the same in 0.20 to 0.33); others are not
+bounded."""
+
+
+def quantisation_refusal(model: Model, settings: Layout, resolved: Resolved, version: str) -> Refusal | None:
+    """The method that the weights are stored in, or quantised by while loading: newer kernels, 16 bit."""
+    device, release = resolved.device, parse_version(version)
+    method = _method(model, settings, device.capability)
+    steps = LEAST_CAPABILITY.get(method, ())
+    least = next((needed for since, needed in reversed(steps) if release >= since), None)
+    if least is not None and device.vendor == "nvidia" and device.capability < least:
+        had, needed = (".".join(map(str, pair)) for pair in (device.capability, least))
+        return Refusal(
+            "quantization",
+            f"vLLM's {method} kernels need compute capability {needed} or newer: {device.name} has {had}",
+            help=(f"choose a GPU of compute capability {needed} or newer", *_newer(steps, release, device)),
+        )
+    dtypes = RUNS_IN.get(method)
+    if dtypes is None or resolved.dtype.name in dtypes:
+        return None
+    return Refusal(
+        "quantization",
+        f"vLLM's {method} runs in {' or '.join(dtypes)}, not in {resolved.dtype.name}",
+        help=(f"--dtype {dtypes[-1]}",),
+    )
+
+
+def _newer(
+    steps: tuple[tuple[Version, tuple[int, int]], ...], release: Version, device: Device
+) -> tuple[str, ...]:
+    """The first later release whose kernels run there."""
+    later = (since for since, needed in steps if since > release and device.capability >= needed)
+    return tuple(f"use engine vllm@{'.'.join(map(str, since))}" for since in later)[:1]
+
+
+KEEP_SCALES = frozenset({"fp8", "modelopt", "modelopt_fp4", "modelopt_mixed", "quark", "compressed-tensors"})
+"""Methods whose checkpoints have scales of an fp8 cache in e4m3 (BaseKVCacheMethod and its classes)."""
+
+
+def _other_fp8(model: Model, kv: str, version: str) -> Refusal | None:
+    """No fp8_e5m2 beside such scales (vllm/model_executor/layers/attention/attention.py); since 0.24
+    compressed-tensors has them only where its config declares a scheme of the cache."""
+    method = model.quantization
+    if kv != "fp8_e5m2" or method not in KEEP_SCALES:
+        return None
+    undeclared = method == "compressed-tensors" and not model.kv_cache_scheme
+    if undeclared and rules_of(version).undeclared_e5m2:
+        return None
+    return Refusal(
+        "kv-cache-dtype",
+        f"vLLM {version} keeps no fp8_e5m2 cache of {method} checkpoints",
+        help=("--kv-cache-dtype fp8",),
+    )
+
+
+STATE_DTYPES = ("auto", "float32", "float16")
+"""vllm/config/cache.py, MambaDType; bfloat16 since 0.22."""
+
+
+def _attends_alone(model: Model) -> bool:
+    """Whether some layer attends and keeps no state: of the others layer_types says "hybrid"
+    (quantization/turboquant/config.py, _get_full_attention_layer_indices)."""
+    kinds = ({part.kind for part in run.layer.parts} for run in model.runs)
+    return any(found - {Kind.NONE} and Kind.STATE not in found for found in kinds)
+
+
+def dtype_refusal(model: Model, settings: Layout, resolved: Resolved, version: str) -> Refusal | None:
+    device = resolved.device
+    asked = asked_word(settings)
+    if (
+        has_kind(model, Kind.COMPRESSED)
+        and asked in ("auto", "bfloat16")
+        and not rules_of(version).latent_words
+    ):
+        return Refusal(
+            "kv-cache-dtype",
+            f"before 0.30 vLLM's DeepSeek-V4 has to be asked for an fp8 cache, got {asked}",
+            help=("--kv-cache-dtype fp8",),
+        )
+    own_dtype = resolved.dtype.name
+    beside = resolved.state_only or has_kind(model, Kind.INDEXER)
+    if asked in ("bfloat16", "float16") and not (rules_of(version).float_words or beside):
+        return Refusal(
+            "kv-cache-dtype",
+            f"before 0.15 no attention backend of vLLM takes a cache asked for as {asked}",
+            help=("--kv-cache-dtype auto",),
+        )
+    if rules_of(version).one_float and asked in ("bfloat16", "float16") and asked != own_dtype:
+        return Refusal(
+            "kv-cache-dtype",
+            f"vLLM {version} keeps no {asked} cache of a model that runs in {own_dtype}",
+            help=("--kv-cache-dtype auto",),
+        )
+    if resolved.hybrid and asked.startswith("turboquant_") and not rules_of(version).hybrid_turboquant:
+        return Refusal(
+            "kv-cache-dtype",
+            f"vLLM {version} does not quantise a cache beside states by TurboQuant: 0.21 is the first",
+            help=("--kv-cache-dtype fp8", "use engine vllm@0.21"),
+        )
+    if resolved.hybrid and asked.startswith("turboquant_") and not _attends_alone(model):
+        return Refusal(
+            "kv-cache-dtype",
+            f"TurboQuant beside states wants layers of attention alone, and the config of"
+            f" {model.model_type} names none",
+            help=("--kv-cache-dtype fp8",),
+        )
+    other = _other_fp8(model, resolved.kv, version)
+    if other is not None:
+        return other
+    none = unsupported("vllm", "vLLM", version, resolved.kv, device.name, device.vendor, device.capability)
+    # DeepSeek-V4's records are what its class keeps, not what was asked for.
+    own = resolved.kv == "fp8_ds_mla" and has_kind(model, Kind.COMPRESSED)
+    # Where no GPU is named, and where no layer keeps K and V, the release alone decides.
+    anywhere = device.assumed or resolved.state_only
+    somewhere = anywhere and any(row.in_release(version) for row in rows_of("vllm", resolved.kv))
+    if none is not None and not own and not somewhere:
+        return Refusal("kv-cache-dtype", none.message, help=none.help)
+    words = (*STATE_DTYPES, "bfloat16") if rules_of(version).bfloat16_states else STATE_DTYPES
+    for word in (settings.mamba_cache_dtype, settings.mamba_ssm_cache_dtype):
+        if word not in words:
+            return Refusal("mamba-cache-dtype", f"vLLM {version} keeps no states in {word}")
+    kda = any(part.family == "kda" for run in model.runs for part in run.layer.parts)
+    if kda and settings.mamba_ssm_cache_dtype == "float16":
+        return Refusal("mamba-cache-dtype", "KDA's recurrent state is float32 or bfloat16")
+    if resolved.dtype.name == "float16" and model.model_type in NO_FLOAT16:
+        return Refusal(
+            "dtype", f"{model.model_type} is numerically unstable in float16", help=("--dtype bfloat16",)
+        )
+    return None

@@ -1,0 +1,1 @@
+"""What vLLM reads and prints: arguments, flags, log lines, metrics."""
