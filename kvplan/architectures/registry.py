@@ -14,7 +14,6 @@ from kvplan.record import record
 from kvplan.weights.inventory import Block, Placed
 
 if TYPE_CHECKING:
-    from kvplan.architectures.config.text_part import TextPart
     from kvplan.architectures.media.rule import Rule as MediaRule
     from kvplan.architectures.prediction import Prediction
 
@@ -34,7 +33,7 @@ DecoderRule = Callable[[ConfigView], Decoder]
 TowerRule = Callable[[Mapping[str, Any], ConfigView], list[Placed]]
 """What a wrapper has beside its text decoder; the wrapper's raw config and the text part's view."""
 Whole = tuple[Sequence[Placed], tuple[Block, ...]]
-WholeRule = Callable[["TextPart"], Whole]
+WholeRule = Callable[[ConfigView], Whole]
 """A model that is no decoder with things around it (an encoder and a decoder)."""
 
 

@@ -4,31 +4,22 @@ leaves in host memory what its GPUs do not hold."""
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING
 
 from kvplan.engines import own_settings
 from kvplan.engines.base import Choice
 from kvplan.engines.doors import Begun, Door, Wish, door_of
-from kvplan.engines.traits import traits_of
-from kvplan.later import later
+from kvplan.engines.spill import spill
 from kvplan.model import Model
 from kvplan.own_options import OwnOptions
 from kvplan.record import replace
 from kvplan.settings import Settings, stated_length
-
-if TYPE_CHECKING:
-    from kvplan.engines import spill as spilling
-else:
-    spilling = later("kvplan.engines", "spill")
 
 
 def through(model: Model, choice: Choice, settings: Settings) -> tuple[Choice, Settings]:
     """The question as the engine is asked it, with what the program hands to it where nobody said, and what
     the engine leaves in host memory by itself. Raises KvplanError(bad-setting)."""
     if choice.door is None:
-        if not traits_of(choice.engine.name).spills:
-            return choice, settings
-        settings, spilled = spilling.spill(model, choice, settings)
+        settings, spilled = spill(model, choice, settings)
         return replace(choice, notes=(*choice.notes, *spilled)), settings
     door = door_of(choice.door)
     settings, begun, notes = _begin(model, choice, settings)
@@ -124,4 +115,4 @@ def _with_options(
 ) -> tuple[Settings, tuple[str, ...]]:
     """The settings with the engine's own options, and what it leaves in host memory with them."""
     settings = replace(settings, own=OwnOptions.of(options))
-    return spilling.spill(model, choice, settings)
+    return spill(model, choice, settings)

@@ -13,9 +13,7 @@ peak_bytes.
 
 from __future__ import annotations
 
-from functools import lru_cache
-
-from kvplan.dtypes import FLOAT32, INT64, Packing, kv_dtype, scalar
+from kvplan.dtypes import kv_dtype, scalar
 from kvplan.engines.base import (
     NOTHING,
     Held,
@@ -28,24 +26,20 @@ from kvplan.engines.base import (
     request_tokens,
 )
 from kvplan.engines.options import EngineOption
+from kvplan.engines.transformers.library import element_of, library_terms, part_store
 from kvplan.engines.transformers.options import OPTIONS, TransformersOptions
+from kvplan.engines.transformers.paged import sized
 from kvplan.errors import KvplanError
 from kvplan.families import (
-    CompressedAttention,
-    FullAttention,
     Kind,
-    MultiHeadLatentAttention,
     Part,
-    SharedKv,
-    SlidingWindow,
-    SparseIndexer,
     Storage,
 )
 from kvplan.model import Model
 from kvplan.record import replace
 from kvplan.results import EngineRef, ModelRef, PerGpu, Request, SizeResult, Total
-from kvplan.settings import Serving, Settings
-from kvplan.terms import Factor, Grows, Term
+from kvplan.settings import Settings
+from kvplan.terms import Grows, Term
 from kvplan.terms import Part as Waiting
 
 LATENT_SINCE = (5, 15)
@@ -82,8 +76,6 @@ class Transformers:
         own = TransformersOptions.of(settings)
         check(settings, own)
         if own.continuous_batching:
-            from kvplan.engines.transformers.paged import sized
-
             return sized(model, settings, own, version)
         element, warnings = element_of(model, settings)
         static = settings.cache_implementation == "static"
@@ -138,57 +130,6 @@ class Transformers:
         )
 
 
-@lru_cache(maxsize=8192)
-def library_terms(part: Part, store: Storage, *, expanded: bool = False) -> tuple[Term, ...]:
-    """The terms of a part as the transformers class keeps them, which is not always what the architecture
-    needs. expanded: every head's K and V instead of MLA's latent (before 5.15).
-
-    cache_utils.py slices a window as ``[-(window - 1):]``, which keeps everything for a window of one token.
-    """
-    terms = _as_built(part, store, expanded=expanded)
-    return tuple(replace(term, keep_last=None) if term.keep_last == 0 else term for term in terms)
-
-
-def _as_built(part: Part, store: Storage, *, expanded: bool) -> tuple[Term, ...]:
-    if isinstance(part, (FullAttention, SlidingWindow, MultiHeadLatentAttention)) and part.library_window:
-        part = _windowed(part, part.library_window)
-    if isinstance(part, FullAttention) and part.broadcast_heads:
-        # K and V are repeated to all heads before they are cached (models/falcon).
-        part = replace(part, num_kv_heads=part.broadcast_heads)
-    if isinstance(part, SharedKv) and part.library_kv_heads:
-        # The class ignores the sharing (models/hunyuan_v1_dense, models/hunyuan_v1_moe).
-        part = FullAttention(part.library_kv_heads, part.library_head_dim)
-    terms = part.terms(store)
-    if isinstance(part, MultiHeadLatentAttention) and expanded:
-        kept, heads = terms[0].keep_last, Factor("num_heads", part.num_heads, sharded=True)
-        qk, width = part.qk_nope_head_dim + part.qk_rope_head_dim, part.v_head_dim
-        return (
-            Term("k", (heads, Factor("qk_head_dim", qk)), store.kv.key_packing(qk), keep_last=kept),
-            Term("v", (heads, Factor("v_head_dim", width)), store.kv.value_packing(width), keep_last=kept),
-        )
-    if isinstance(part, CompressedAttention) and part.compress_rate is None:
-        # Plain windows have an ordinary cache: the latent lies in it twice.
-        return tuple(replace(term, factors=(Factor("k_and_v", 2), *term.factors)) for term in terms)
-    if isinstance(part, SparseIndexer):
-        key = replace(terms[0], packing=FLOAT32) if part.float32_key else terms[0]
-        rows = Factor("position_rows", part.position_rows)
-        return (key, Term("index_positions", (rows,), INT64)) if part.position_rows else (key,)
-    return terms
-
-
-def _windowed(part: FullAttention | SlidingWindow | MultiHeadLatentAttention, window: int) -> Part:
-    """The part with the window that the cache keeps, whatever the model reads."""
-    if isinstance(part, FullAttention):
-        heads = part.broadcast_heads or part.num_kv_heads
-        return SlidingWindow(heads, part.head_dim, window, part.v_head_dim)
-    return replace(part, sliding_window=window)
-
-
-@lru_cache(maxsize=4096)
-def part_store(part: Part, base: Storage) -> Storage:
-    return replace(base, recurrent_state=FLOAT32 if part.library_state == "float32" else base.dtype)
-
-
 def _held(terms: tuple[Term, ...], tokens: int, allocated: int, encoder_tokens: int, static: bool) -> Held:
     """A static cache is allocated for its full length: only what lies beside it still grows."""
     if not static:
@@ -212,15 +153,6 @@ def _pinned_bytes(terms: tuple[Term, ...], tokens: int, encoder_tokens: int) -> 
         else:
             pinned += term.bytes_at(tokens, encoder_tokens)
     return pinned
-
-
-def element_of(model: Model, settings: Serving) -> tuple[Packing, list[str]]:
-    """The cache's element type: as asked, else the checkpoint's, else float32 (torch's default)."""
-    if settings.dtype != "auto":
-        return scalar(settings.dtype), []
-    if model.dtype:
-        return scalar(model.dtype), []
-    return FLOAT32, ["the config states no dtype: float32, as transformers builds it; give --dtype"]
 
 
 def check(settings: Settings, own: TransformersOptions) -> None:
