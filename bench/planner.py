@@ -11,7 +11,7 @@ from kvplan.api.planning import variants_of
 from kvplan.deployment.counts import ask as ask_engine
 from kvplan.engines.budget import choose
 from kvplan.engines.budget.law import compiled_laws
-from kvplan.files.gpus.find import list_gpus
+from kvplan.files.gpus.listed import list_gpus
 from kvplan.planning.ask import REQUESTS, SEQS, Ask
 from kvplan.planning.asked_law import AskedCapacityModels
 from kvplan.planning.found import Searched

@@ -14,7 +14,8 @@ import yaml
 
 import kvplan
 from kvplan.errors import KvplanError
-from kvplan.files.gpus.find import find_slugs, load_gpu
+from kvplan.files.gpus.find import load_gpu
+from kvplan.files.gpus.listed import find_slugs
 from kvplan.gpu import Gpu
 from kvplan.model import Model
 from kvplan.results import SizeResult

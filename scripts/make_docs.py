@@ -126,7 +126,7 @@ def versions_table() -> str:
 
 def counts_table() -> str:
     from kvplan.files.cards.find import list_cards
-    from kvplan.files.gpus.find import list_slugs
+    from kvplan.files.gpus.listed import list_slugs
 
     cards = list_cards()
     families = {family for card in cards for family in card.families}

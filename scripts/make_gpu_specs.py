@@ -21,7 +21,7 @@ from typing import Any
 import yaml
 
 from kvplan.errors import KvplanError
-from kvplan.files.gpus.find import INDEX, build_index, index_text
+from kvplan.files.gpus.listed import INDEX, build_index, index_text
 from kvplan.files.yaml.scalars import read_plain
 from kvplan.units import GB, GIB, MIB
 from scripts.gpu_spec_tables import (

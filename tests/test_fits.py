@@ -11,7 +11,7 @@ from kvplan.api.fitting import FitResult
 from kvplan.engines import ENGINES
 from kvplan.engines.budget import divides
 from kvplan.errors import KvplanError
-from kvplan.files.gpus.find import list_gpus
+from kvplan.files.gpus.listed import list_gpus
 from kvplan.results import Verdict
 from kvplan.settings import Settings
 

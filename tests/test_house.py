@@ -7,6 +7,7 @@ import json
 import re
 import subprocess
 import sys
+from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 
 import pytest
@@ -51,6 +52,64 @@ def test_every_module_of_the_package_stands_in_the_layers() -> None:
     rooms = {file.parent.name for file in package.glob("*/__init__.py")}
     modules = {file.stem for file in package.glob("*.py")} - {"__init__"}
     assert named == rooms | modules
+
+
+CIRCLES = {
+    # An engine's folder: a function reads the record of the file that calls it.
+    ("kvplan.engines.vllm.start.draft_stages", "kvplan.engines.vllm.start.resolve"),
+    ("kvplan.engines.vllm.cache_layout.older_block_sizes", "kvplan.engines.vllm.cache_layout.built_model"),
+    ("kvplan.engines.vllm.cache_layout.side_by_side", "kvplan.engines.vllm.cache_layout.grouping"),
+    ("kvplan.engines.vllm.memory.cuda_graphs", "kvplan.engines.vllm.memory.profile_run"),
+    # The simulator's states know each other.
+    ("kvplan.simulate.admission", "kvplan.simulate.scheduler"),
+    ("kvplan.simulate.leap", "kvplan.simulate.replica"),
+    ("kvplan.simulate.replica", "kvplan.simulate.offload.replica"),
+    ("kvplan.simulate.pool", "kvplan.simulate.request"),
+    ("kvplan.simulate.steady", "kvplan.simulate.memory"),
+    ("kvplan.simulate.trtllm.span", "kvplan.simulate.trtllm.request"),
+    ("kvplan.simulation.results", "kvplan.simulation.shown"),
+}
+"""Imports, put off until they are used or for types alone, without which no two modules need each other."""
+
+
+def _imports() -> dict[str, set[str]]:
+    """Module → the modules that it imports, at its top, inside functions and for types."""
+    files = {_module(file): file for file in (ROOT / "kvplan").rglob("*.py")}
+    found: dict[str, set[str]] = {name: set() for name in files}
+    for name, file in files.items():
+        for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.ImportFrom):
+                named = [f"{node.module}.{one.name}" for one in node.names]
+                found[name] |= {one if one in files else str(node.module) for one in named} & files.keys()
+            elif isinstance(node, ast.Import):
+                found[name] |= {one.name for one in node.names} & files.keys()
+    return found
+
+
+def _module(file: Path) -> str:
+    parts = file.relative_to(ROOT).with_suffix("").parts
+    return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
+
+
+def test_no_two_modules_need_each_other() -> None:
+    """An import inside a function, or for types alone, hides no circle but those that are named."""
+    graph = _imports()
+    for name, other in CIRCLES:
+        graph[name].discard(other)
+    try:
+        TopologicalSorter(graph).prepare()
+    except CycleError as error:
+        pytest.fail(" → ".join(error.args[1]))
+
+
+@pytest.mark.parametrize(("name", "other"), sorted(CIRCLES))
+def test_a_circle_that_is_named_is_there(name: str, other: str) -> None:
+    graph = _imports()
+    assert other in graph[name]
+    for one, another in CIRCLES - {(name, other)}:
+        graph[one].discard(another)
+    with pytest.raises(CycleError):
+        TopologicalSorter(graph).prepare()
 
 
 def test_importing_the_library_is_light() -> None:

@@ -10,7 +10,7 @@ from kvplan.api.arguments import check_type
 from kvplan.api.load import load_model
 from kvplan.api.options import make_settings
 from kvplan.engines.budget import choose
-from kvplan.engines.doors import start
+from kvplan.engines.door_settings import start
 from kvplan.engines.spill import SHORTENED, spill
 from kvplan.errors import KvplanError
 from kvplan.files.gpus.find import parse_gpu_count

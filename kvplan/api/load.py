@@ -63,8 +63,9 @@ def gpus_of(gpu: Gpu | str) -> tuple[Gpu, int]:
     ``rtx-3090+rtx-3060``."""
     if isinstance(gpu, Gpu):
         return gpu, max(len(gpu.row), 1)
-    from kvplan.files.gpus.find import find_slugs, gpu_of_size, parse_gpu_count
+    from kvplan.files.gpus.find import gpu_of_size, parse_gpu_count
     from kvplan.files.gpus.find import load_gpu as find
+    from kvplan.files.gpus.listed import find_slugs
 
     if "+" in gpu and not find_slugs(gpu):
         return _row([gpus_of(part) for part in gpu.split("+")])

@@ -22,9 +22,8 @@ import re
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from kvplan.architectures.config.view import split_quant
-from kvplan.architectures.inventory import inventory_of
-from kvplan.architectures.weights import NO_INVENTORY, unquantised
+from kvplan.architectures.config.view import split_quant, unquantised
+from kvplan.architectures.inventory import NO_INVENTORY, inventory_of
 from kvplan.errors import KvplanError
 from kvplan.families import Kind
 from kvplan.model import GGUF_MIXTURE, Model

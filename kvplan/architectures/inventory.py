@@ -26,6 +26,11 @@ else:
     drafts_rules, read = later("kvplan.architectures.config", "drafts read")
     stored = later("kvplan.weights", "quantisation")
 
+NO_INVENTORY = frozenset(
+    "no-weights unknown-model-type missing-key bad-config unknown-quantization unknown-layer-type".split()
+)
+"""Errors of `inventory_of` that say that nobody knows the tensors."""
+
 
 def known_decoders() -> list[str]:
     """Every model type whose tensors are known."""
@@ -42,7 +47,7 @@ def inventory_of(raw: Mapping[str, Any], *, hf_quant_config: Mapping[str, Any] |
     quantisation = _quantisation(part, hf_quant_config)
     whole = lineage_of(part.top.model_type).whole
     if whole is not None:
-        ends, layers = whole(part)
+        ends, layers = whole(part.view)
         return _stored(Inventory(tuple(ends), layers, dtype=part.stated_dtype), quantisation)
     made = _rule(part)(part.view)
     ends = made.frame.ends(part.view, _wrapper_ties(part))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol, TypedDict
 
 from kvplan.architectures.blocks.frame import Frame
 from kvplan.architectures.blocks.parts import Tensors
@@ -14,7 +14,8 @@ from kvplan.record import record
 from kvplan.weights.inventory import Block, Placed
 
 if TYPE_CHECKING:
-    from kvplan.architectures.config.text_part import TextPart
+    from typing_extensions import Unpack
+
     from kvplan.architectures.media.rule import Rule as MediaRule
     from kvplan.architectures.prediction import Prediction
 
@@ -34,7 +35,7 @@ DecoderRule = Callable[[ConfigView], Decoder]
 TowerRule = Callable[[Mapping[str, Any], ConfigView], list[Placed]]
 """What a wrapper has beside its text decoder; the wrapper's raw config and the text part's view."""
 Whole = tuple[Sequence[Placed], tuple[Block, ...]]
-WholeRule = Callable[["TextPart"], Whole]
+WholeRule = Callable[[ConfigView], Whole]
 """A model that is no decoder with things around it (an encoder and a decoder)."""
 
 
@@ -76,11 +77,25 @@ class Lineage:
     no_cache: str = ""
 
 
+class Known(TypedDict, total=False):
+    """The fields of `Lineage`, as `lineage` takes them."""
+
+    reads: CustomType
+    layers: LayersRule
+    tensors: DecoderRule
+    whole: WholeRule
+    tower: TowerRule
+    encoder: EncoderRule
+    prediction: Prediction
+    media: MediaRule
+    no_cache: str
+
+
 LINEAGES: dict[str, Lineage] = {}
 """Model type → what is known of it, of the files of ``lineages/`` that were imported."""
 
 
-def lineage(*model_types: str, like: str = "", block: BlockRow | None = None, **known: Any) -> None:
+def lineage(*model_types: str, like: str = "", block: BlockRow | None = None, **known: Unpack[Known]) -> None:
     """Say what these model types (transformers' words) have: the fields of ``Lineage``.
 
     block: layers and tensors from one description (``blocks.plain``); ``layers=`` beside it replaces its own.
@@ -88,7 +103,8 @@ def lineage(*model_types: str, like: str = "", block: BlockRow | None = None, **
     Raises ValueError for a type of which something was said before.
     """
     if block is not None:
-        known = {"layers": block.layers, "tensors": block, **known}
+        described: Known = {"layers": block.layers, "tensors": block}
+        known = {**described, **known}
     if like:
         known["reads"] = CustomType(f"built like {like}", like=like, inherits=True)
     for model_type in model_types:

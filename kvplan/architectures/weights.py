@@ -7,8 +7,8 @@ from collections.abc import Mapping
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
-from kvplan.architectures.config.view import split_quant
-from kvplan.architectures.inventory import inventory_of
+from kvplan.architectures.config.view import split_quant, unquantised
+from kvplan.architectures.inventory import NO_INVENTORY, inventory_of
 from kvplan.errors import KvplanError, RefusedError
 from kvplan.later import later
 from kvplan.model import Model, is_gguf_build
@@ -18,16 +18,12 @@ from kvplan.weights.inventory import Inventory
 from kvplan.weights.stored import Checkpoint
 
 if TYPE_CHECKING:
-    from kvplan.architectures import while_loading
+    from kvplan.architectures import builds, while_loading
     from kvplan.weights import by_name, quantisation
 else:
     by_name = later("kvplan.weights", "by_name")
-    while_loading = later("kvplan.architectures", "while_loading")
+    builds, while_loading = later("kvplan.architectures", "builds while_loading")
     quantisation = later("kvplan.weights", "quantisation")
-
-NO_INVENTORY = frozenset(
-    "no-weights unknown-model-type missing-key bad-config unknown-quantization unknown-layer-type".split()
-)
 
 
 @lru_cache(maxsize=512)
@@ -45,9 +41,7 @@ def sources_of(model: Model) -> WeightSources:
     found = sources_of_model(model)
     if not model.is_by_name:
         return found
-    from kvplan.architectures.builds import attention_more  # it asks this module for the tensors
-
-    return replace(found, more=attention_more(model))
+    return replace(found, more=builds.attention_more(model))
 
 
 def sources_of_model(model: Model, found: Checkpoint | Index | None = None) -> WeightSources:
@@ -82,15 +76,6 @@ def sources_of_config(
         shape=_shape(raw, model) if inventory is None and model is not None else None,
         problem=problem,
     )
-
-
-def unquantised(raw: Mapping[str, Any]) -> dict[str, Any]:
-    """The config without its quantisation, on the top and in the parts."""
-    return {
-        key: unquantised(value) if isinstance(value, Mapping) else value
-        for key, value in raw.items()
-        if key not in ("quantization_config", "compression_config")
-    }
 
 
 def _shape(raw: Mapping[str, Any], model: Model) -> by_name.Shape:
@@ -137,21 +122,22 @@ def served_sources(model: Model, quantization: str | None) -> WeightSources:
 
 def _as_build(model: Model, form: str) -> WeightSources:
     """The weights of a build of that format. Raises KvplanError(bad-setting) for a word that names none."""
-    from kvplan.architectures.builds import FORMS, as_build  # it asks this module for the tensors
-
     if is_gguf_build(form):
         raise KvplanError(
             "bad-setting", f"{form} is a build of GGUF files, which this engine does not load",
             help=(f"--engine llamacpp: {model.id} as {form}", "--quantization fp8: while loading"),
         )  # fmt: skip
-    if form not in FORMS:
+    if form not in builds.FORMS:
         raise KvplanError(
             "bad-setting",
             f"{model.id} is not quantised, and {form!r} is no method that quantises while loading"
             " and no format of builds",
-            help=("--quantization fp8 or bitsandbytes: while loading", "of builds: " + ", ".join(FORMS)),
+            help=(
+                "--quantization fp8 or bitsandbytes: while loading",
+                "of builds: " + ", ".join(builds.FORMS),
+            ),
         )
-    return sources_of(as_build(model, form, model.id))
+    return sources_of(builds.as_build(model, form, model.id))
 
 
 def _only_llamacpp(model: Model) -> KvplanError:

@@ -9,8 +9,9 @@ from kvplan.cli.ask import check_color
 from kvplan.cli.commands import Given, is_given, text_of
 from kvplan.cli.terminal import Answer
 from kvplan.errors import EXIT_NO, EXIT_OK, KvplanError
-from kvplan.files.cards.find import card_from_config, lint_cards, list_cards
+from kvplan.files.cards.find import lint_cards, list_cards
 from kvplan.files.cards.index import newer_cards
+from kvplan.files.cards.new import card_from_config
 from kvplan.files.plans.receipts import read_receipt
 from kvplan.files.writing import write_new
 from kvplan.report.layout import BLANK, Piece, Screen, Span, line, table, wrapped

@@ -7,7 +7,7 @@ from importlib import import_module
 
 _SOURCES = {
     "models": "kvplan.files.cards.find:list_names",
-    "gpus": "kvplan.files.gpus.find:list_keys",
+    "gpus": "kvplan.files.gpus.listed:list_keys",
     "engines": "kvplan.engines:ENGINES",
     "dtypes": "kvplan.dtypes:KV_DTYPES",
     "families": "kvplan.families:FAMILIES",

@@ -88,7 +88,7 @@ def _gpus() -> dict[str, Any]:
 def _data() -> dict[str, Any]:
     """Cards and GPU specs: how many, and a fingerprint that changes when any of them does."""
     from kvplan.files.cards.index import summaries
-    from kvplan.files.gpus.find import list_slugs
+    from kvplan.files.gpus.listed import list_slugs
 
     return {
         "model_cards": {"count": len(summaries()), "fingerprint": _fingerprint("model_cards")},

@@ -15,7 +15,8 @@ from kvplan.families import FAMILIES
 from kvplan.files.cards.find import list_cards, load_card, load_weights
 from kvplan.files.cards.index import CardSummary, key_of
 from kvplan.files.folders import files_below, is_folder
-from kvplan.files.gpus.find import find_slugs, list_gpus, load_gpu
+from kvplan.files.gpus.find import load_gpu
+from kvplan.files.gpus.listed import find_slugs, list_gpus
 from kvplan.files.plans.receipts import counts_against, read_receipt
 from kvplan.gpu import Gpu
 from kvplan.plans.receipt import ReadReceipt

@@ -15,10 +15,11 @@ from kvplan.cli.options import one_of, values_of
 from kvplan.cli.progress import Stages
 from kvplan.cli.terminal import Answer, is_watched
 from kvplan.cli.typed import typed_words
+from kvplan.cli.validate_answer import code_of, receipt_data
 from kvplan.cli.validate_options import VALIDATED, device_number, seconds
 from kvplan.cli.validate_target import Asked, named_here
-from kvplan.errors import EXIT_CANNOT_RUN, EXIT_NO, EXIT_OK, KvplanError
-from kvplan.plans.receipt import CONFIRMED, HOLDS, PROOF, STOPPED, Receipt
+from kvplan.errors import KvplanError
+from kvplan.plans.receipt import Receipt
 from kvplan.proof.validate.dry import dry_run
 from kvplan.proof.validate.guard import INTERRUPTED, TERMINATED, Guard, Terminated
 from kvplan.proof.validate.rank_run import Options
@@ -133,44 +134,11 @@ def _receipt(outcome: Outcome) -> Receipt:
     return receipt_of(outcome, created=datetime.now(timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ"))
 
 
-def findings_data(outcome: Outcome) -> list[dict[str, Any]]:
-    """The findings as JSON has them."""
-    return [
-        {
-            "code": one.code,
-            "severity": one.severity.value,
-            "message": one.message,
-            "detail": list(one.detail),
-        }
-        for one in outcome.findings
-    ]
-
-
-def code_of(receipt: Receipt, outcome: Outcome) -> int:
-    """Exit 0 confirmed, 1 refuted, 3 nothing proved."""
-    if receipt.verdict == STOPPED:
-        return EXIT_CANNOT_RUN
-    if receipt.verdict not in HOLDS:
-        return EXIT_NO
-    proved = receipt.verdict == CONFIRMED if receipt.kind == PROOF else not outcome.target.asks_proof
-    return EXIT_OK if proved else EXIT_CANNOT_RUN
-
-
 def _answer(
     asked: Asked, outcome: Outcome, receipt: Receipt, path: Path | None, code: int, given: Given
 ) -> Answer:
     if is_given(given, "json"):
-        data = {
-            "schema_version": SCHEMA_VERSION,
-            "verdict": receipt.verdict,
-            "kind": receipt.kind,
-            "confirmed_by": list(receipt.confirmed_by),
-            "stopped_by": outcome.stopped_by,
-            "findings": findings_data(outcome),
-            "path": None if path is None else str(path),
-            "receipt": receipt.model_dump(),
-        }
-        return Answer(data=data, code=code)
+        return Answer(data=receipt_data(outcome, receipt, path), code=code)
     from kvplan.report.validate import outcome_screen
 
     screen = outcome_screen(

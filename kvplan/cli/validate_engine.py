@@ -8,6 +8,7 @@ from pathlib import Path
 
 from kvplan.cli.commands import Given, is_given, text_of
 from kvplan.cli.terminal import Answer
+from kvplan.cli.validate_answer import code_of, receipt_data
 from kvplan.cli.validate_target import Asked
 from kvplan.engines import ENGINES
 from kvplan.engines.budget import choose
@@ -24,7 +25,6 @@ from kvplan.proof.validate.probe import Hardware
 from kvplan.proof.validate.receipts import default_path, receipt_of, write_receipt
 from kvplan.proof.validate.target import Target
 from kvplan.record import replace
-from kvplan.results import SCHEMA_VERSION
 
 _WORKER_ONLY = ("--skip-tokenizer-init",)
 
@@ -195,24 +195,10 @@ def keep(found: EngineOutcome, given: Given) -> Path | None:
 
 def answer_of(found: EngineOutcome, path: Path | None, asked: Asked, given: Given) -> Answer:
     """Screen or JSON, and the exit code."""
-    from kvplan.cli.validate import code_of
-
     receipt = receipt_made(found)
     code = code_of(receipt, found.outcome)
     if is_given(given, "json"):
-        from kvplan.cli.validate import findings_data
-
-        data = {
-            "schema_version": SCHEMA_VERSION,
-            "verdict": receipt.verdict,
-            "kind": receipt.kind,
-            "confirmed_by": list(receipt.confirmed_by),
-            "stopped_by": found.outcome.stopped_by,
-            "findings": findings_data(found.outcome),
-            "path": None if path is None else str(path),
-            "receipt": receipt.model_dump(),
-        }
-        return Answer(data=data, code=code)
+        return Answer(data=receipt_data(found.outcome, receipt, path), code=code)
     from kvplan.report.validate_engine import engine_screen
 
     screen = engine_screen(

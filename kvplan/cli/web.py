@@ -196,7 +196,7 @@ def choices() -> dict[str, Any]:
     """What the boxes offer while somebody types, and whose answers these are."""
     from kvplan.dtypes import KV_DTYPES
     from kvplan.files.cards.find import list_cards
-    from kvplan.files.gpus.find import list_slugs
+    from kvplan.files.gpus.listed import list_slugs
 
     return {
         MODEL: [card.slug for card in list_cards()],

@@ -12,6 +12,7 @@ from kvplan.bisection import most_up_to
 from kvplan.dtypes import KV_DTYPES
 from kvplan.engines import own_settings
 from kvplan.engines.base import Choice, has_kind, request_tokens
+from kvplan.engines.budget import answered
 from kvplan.engines.shared_options import idle_settings
 from kvplan.errors import KvplanError
 from kvplan.families import Kind
@@ -28,7 +29,7 @@ PLENTY = 10**17
 
 def ask(model: Model, choice: Choice, settings: Settings) -> SizeResult:
     """The engine's answer, with the warning that goes with the choice of its version."""
-    result = choice.size(model, own_settings(choice.engine, settings))
+    result = answered(model, choice, own_settings(choice.engine, settings))
     if settings.media:
         result = replace(result, settings={**result.settings, **dict(settings.media)})
     said = (

@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from kvplan.deployment.question import Question
 from kvplan.engines import own_settings
 from kvplan.engines.base import Choice
-from kvplan.engines.doors import through
 from kvplan.engines.shared_options import given_settings
 from kvplan.engines.traits import traits_of
 from kvplan.errors import KvplanError
+from kvplan.later import later
 from kvplan.model import Model
 from kvplan.record import record, replace
 from kvplan.settings import Settings, gpus_per_replica, pools_per_replica
 from kvplan.units import ceil_div
+
+if TYPE_CHECKING:
+    from kvplan.engines import door_settings
+else:
+    door_settings = later("kvplan.engines", "door_settings")
 
 
 class Chosen(NamedTuple):
@@ -83,7 +88,9 @@ def resolve(question: Question) -> Deployment:
         settings = replace(settings, max_model_len=length)
         chosen = (Chosen("max_model_len", length, FOR_REQUESTS),)
     requests = settings.requests
-    choice, settings = through(model, choice, replace(settings, requests=ceil_div(requests, pools)))
+    settings = replace(settings, requests=ceil_div(requests, pools))
+    if choice.door is not None or traits_of(choice.engine.name).spills:
+        choice, settings = door_settings.through(model, choice, settings)
     # A program in front of the engine may leave GPUs out.
     idle = gpus - replicas * gpus_per_replica(settings)
     typed = (*_given(question.settings), *own_settings(choice.engine, question.settings).own)

@@ -25,7 +25,7 @@ from kvplan.results import (
     SizeResult,
     Total,
 )
-from kvplan.settings import LONGEST, Key, Layout, Serving, Settings, stated_length
+from kvplan.settings import Key, Layout, Serving, Settings, stated_length
 from kvplan.terms import Grows, Term
 
 Version = tuple[int, ...]
@@ -68,18 +68,6 @@ class Choice:
     door: str | None = None
     notes: tuple[str, ...] = ()
     advice: bool = True
-
-    def size(self, model: Model, settings: Settings) -> SizeResult:
-        """The engine's answer, fitted to a GPU where it can be."""
-        if self.pool is not None:
-            from kvplan.engines.budget import with_pool
-
-            return with_pool(model, self, settings)
-        if settings.max_model_len == LONGEST:
-            from kvplan.engines.budget import with_longest
-
-            settings = with_longest(model, self, settings)
-        return self.engine.size(model, settings, self.version)
 
 
 @lru_cache(maxsize=1024)

@@ -7,7 +7,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from kvplan.architectures.config.activation_shape import shape_of
+from kvplan.engines import own_settings
 from kvplan.engines.base import Choice
+from kvplan.engines.budget import fitted_safely
 from kvplan.engines.folders import FOLDERS
 from kvplan.engines.traits import traits_of
 from kvplan.model import Model
@@ -38,8 +41,6 @@ def spill(model: Model, choice: Choice, settings: Settings) -> tuple[Settings, t
     (ggml-org/llama.cpp common/fit.cpp). It does not look at how much host memory there is: where that was
     said and is too little, the engine's answer with these settings is the refusal.
     """
-    from kvplan.engines import own_settings
-
     least = spills(choice)
     if not least or settings.gpu is None:
         return settings, ()
@@ -82,15 +83,11 @@ def spill(model: Model, choice: Choice, settings: Settings) -> tuple[Settings, t
 
 
 def _has_experts(model: Model) -> bool:
-    from kvplan.architectures.config.activation_shape import shape_of
-
     return bool(shape_of(model, 2).experts_per_token)
 
 
 def _starts(model: Model, choice: Choice, settings: Settings) -> bool:
     """With the safe figure of the pool, as what would not start is worse than a layer too few."""
-    from kvplan.engines.budget import fitted_safely
-
     found = fitted_safely(model, replace(choice, door=None), settings)
     if found.refusal is not None:
         return found.refusal.code not in _MEMORY

@@ -6,17 +6,33 @@ import os
 import re
 import stat
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from kvplan.errors import KvplanError
 from kvplan.model import SENTENCES, Model
-from kvplan.record import replace
+from kvplan.record import record, replace
+
+if TYPE_CHECKING:
+    from kvplan.weights.facts import WeightSources
 
 _CONFIG, _QUANT, _MODULES = "config.json", "hf_quant_config.json", "modules.json"
 _HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*/[\w.-]*[A-Za-z0-9]", re.ASCII)
 _HUB_URL = re.compile(r"https?://(?:www\.)?(?:huggingface\.co|hf\.co)/([\w.-]+/[\w.-]+)(?:/.*)?", re.ASCII)
 _CACHED = re.compile(r"models--(.+?)--(.+)")
 _WEIGHTS = (".safetensors", ".bin", ".pt", ".pth", ".h5", ".onnx", ".msgpack")
+
+
+@record()
+class Beside:
+    """The weights of a config.json: headers or index in its directory, read when somebody asks for them."""
+
+    directory: Path
+
+    def sources(self, model: Model) -> WeightSources:
+        from kvplan.architectures.weights import sources_of_model
+        from kvplan.files.safetensors_header import read_checkpoint
+
+        return sources_of_model(model, read_checkpoint(self.directory))
 
 
 def open_model(name: str, *, revision: str | None = None) -> Model:
@@ -118,7 +134,6 @@ def _starts_as_gguf(path: Path) -> bool:
 def _from_config(file: Path) -> Model:
     from kvplan.architectures.config.read import read_config
     from kvplan.files.json_input import parse_json, read_limited
-    from kvplan.files.weight_sources import Beside
 
     raw = parse_json(read_limited(file), name=str(file))
     _check_native(raw, str(file))

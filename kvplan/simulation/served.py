@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from kvplan.engines.base import Choice, parse_version
+from kvplan.engines.budget import answered
 from kvplan.engines.folders import having, part_of, title_of
 from kvplan.engines.traits import traits_of
 from kvplan.errors import EXIT_NO, KvplanError, RefusedError
@@ -151,7 +152,7 @@ def serve(
 
 def _sized(model: Model, choice: Choice, settings: Settings, *, required: bool) -> SizeResult | None:
     """The answer with a pool. Raises KvplanError(no-pool) where one is required and there is none."""
-    result = choice.size(model, settings)
+    result = answered(model, choice, settings)
     if result.refusal is None and result.pool is not None and result.pool.num_blocks > 1:
         return result
     if not required:

@@ -13,7 +13,8 @@ from hypothesis import strategies as st
 import kvplan
 from kvplan.engines.vllm.memory.coefficients import vllm_coefficients
 from kvplan.engines.vllm.memory.profile_peak import H100_MULTIPROCESSORS
-from kvplan.files.gpus.find import list_gpus, load_gpu
+from kvplan.files.gpus.find import load_gpu
+from kvplan.files.gpus.listed import list_gpus
 from kvplan.gpu import Gpu
 from kvplan.results import SizeResult
 from scripts.field_rows import read_rows

@@ -27,7 +27,8 @@ from kvplan.engines.vllm.memory.profile_peak import (
 from kvplan.engines.vllm.memory.profile_run import Load
 from kvplan.engines.vllm.memory.rank_budget import input_buffers
 from kvplan.engines.vllm.start.runner import V1, V2
-from kvplan.files.gpus.find import list_gpus, load_gpu
+from kvplan.files.gpus.find import load_gpu
+from kvplan.files.gpus.listed import list_gpus
 from kvplan.results import SizeResult
 from kvplan.units import MIB
 from tests.budget.test_formula import LOAD, SMALL

@@ -10,7 +10,8 @@ import pytest
 
 import kvplan
 from kvplan.engines.budget.parts import KEPT_BY_DRIVER, kept_by_driver, memory_of, of_share, wired_by_macos
-from kvplan.files.gpus.find import list_gpus, load_gpu
+from kvplan.files.gpus.find import load_gpu
+from kvplan.files.gpus.listed import list_gpus
 from kvplan.gpu import Gpu
 from kvplan.units import GIB, MIB
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 import kvplan
-from kvplan.files.gpus.find import list_gpus
+from kvplan.files.gpus.listed import list_gpus
 from kvplan.gpu import Gpu
 from kvplan.results import SizeResult
 

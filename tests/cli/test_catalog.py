@@ -10,7 +10,7 @@ import pytest
 from kvplan.cli.completion import completer
 from kvplan.cli.schema import names
 from kvplan.files.cards.find import list_cards, list_names
-from kvplan.files.gpus.find import list_gpus
+from kvplan.files.gpus.listed import list_gpus
 from tests.cli.conftest import Run
 
 
@@ -117,7 +117,7 @@ def test_names_are_completed() -> None:
 
 
 def test_completion_keeps_quiet_where_data_is_broken(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("kvplan.files.gpus.find._index", lambda: 1 / 0)
+    monkeypatch.setattr("kvplan.files.gpus.listed._index", lambda: 1 / 0)
     assert completer("gpus")("h") == []
 
 

@@ -12,7 +12,7 @@ from typing import NamedTuple
 import pytest
 
 from kvplan.dtypes import kv_dtype
-from kvplan.engines.transformers.engine import library_terms
+from kvplan.engines.transformers.library import library_terms
 from kvplan.families import (
     FAMILIES,
     ChunkedAttention,

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kvplan.dtypes import BFLOAT16, kv_dtype
-from kvplan.engines.transformers.engine import library_terms
+from kvplan.engines.transformers.library import library_terms
 from kvplan.families import (
     FAMILIES,
     ChunkedAttention,

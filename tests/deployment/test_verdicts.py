@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -14,10 +15,9 @@ from kvplan.api import make_settings
 from kvplan.deployment.answer import Answer, answer
 from kvplan.deployment.question import Question
 from kvplan.engines.base import LIKELY, SAFE, Choice
-from kvplan.engines.budget import TOO_LITTLE, choose
+from kvplan.engines.budget import TOO_LITTLE, answered, choose
 from kvplan.engines.options import EngineOption
 from kvplan.model import Model
-from kvplan.record import record
 from kvplan.results import Budget, Capacity, Pool, PoolGroup, Refusal, SizeResult, Verdict
 from kvplan.settings import Settings
 from tests.deployment.by_hand import FULL, GENERIC, model
@@ -59,24 +59,27 @@ class ByHand:
         return replace(result, pool=None if refusal else pool, refusal=refusal)
 
 
-@record()
-class OnGpu(Choice):
-    """A choice of it whose answers have the budget: what `kvplan.engines.budget.with_pool` is to others."""
+def answered_by_hand(asked_of: Model, choice: Choice, asked: Settings) -> SizeResult:
+    """`kvplan.engines.budget.answered`, with the budget of an engine by hand."""
+    engine = choice.engine
+    if not isinstance(engine, ByHand) or asked.kv_cache_memory is not None or choice.pool is None:
+        return answered(asked_of, choice, asked)
+    own = engine.memory
+    pool = own.kv_pool_low_bytes if choice.pool == SAFE else own.kv_pool_bytes
+    found = engine.size(asked_of, replace(asked, kv_cache_memory=pool), choice.version)
+    return replace(found, budget=own)
 
-    def size(self, asked_of: Model, asked: Settings) -> SizeResult:
-        engine = self.engine
-        assert isinstance(engine, ByHand)
-        if asked.kv_cache_memory is not None or self.pool is None:
-            return engine.size(asked_of, asked, self.version)
-        own = engine.memory
-        pool = own.kv_pool_low_bytes if self.pool == SAFE else own.kv_pool_bytes
-        found = engine.size(asked_of, replace(asked, kv_cache_memory=pool), self.version)
-        return replace(found, budget=own)
+
+@pytest.fixture(autouse=True, scope="module")
+def budget_by_hand() -> Iterator[None]:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("kvplan.deployment.counts.answered", answered_by_hand)
+        yield
 
 
 def asked(requests: int, *, pool: str = LIKELY, **engine: Any) -> Answer:
     """Requests of ten tokens: 640 bytes each, so that the pools by hand hold 1, 2 and 3 of them."""
-    choice = OnGpu(ByHand(**engine), "1", pool=pool)
+    choice = Choice(ByHand(**engine), "1", pool=pool)
     return answer(Question(model(FULL), choice, Settings(tokens=10, requests=requests)))
 
 

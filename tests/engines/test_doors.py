@@ -13,7 +13,8 @@ from hypothesis import strategies as st
 import kvplan
 from kvplan.api.load import load_gpu
 from kvplan.engines.budget import choose
-from kvplan.engines.doors import DOORS, Wish, door_of, start
+from kvplan.engines.door_settings import start
+from kvplan.engines.doors import DOORS, Wish, door_of
 from kvplan.engines.llamacpp.programs.ollama import (
     automatic_batch,
     default_context,

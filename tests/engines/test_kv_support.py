@@ -9,7 +9,7 @@ from kvplan.dtypes import KV_DTYPES, kv_dtype
 from kvplan.engines import ENGINES
 from kvplan.engines.kv_support import ROWS, rows_of, unsupported, words_on
 from kvplan.errors import KvplanError
-from kvplan.files.gpus.find import list_gpus
+from kvplan.files.gpus.listed import list_gpus
 from kvplan.gpu import Gpu
 from tests.laws.sampling import for_each
 

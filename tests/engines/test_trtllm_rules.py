@@ -13,7 +13,8 @@ from hypothesis import strategies as st
 import kvplan
 from kvplan.engines.trtllm.words.command import TABLE
 from kvplan.errors import KvplanError
-from kvplan.files.launch.launch import Launch, launch_of
+from kvplan.files.launch.command import launch_of
+from kvplan.files.launch.launch import Launch
 from kvplan.files.launch.starts import starts_in
 from kvplan.results import SizeResult
 

@@ -19,9 +19,9 @@ from hypothesis import strategies as st
 import kvplan
 from kvplan.api import load_model
 from kvplan.architectures.config.read import read_config
+from kvplan.architectures.config.view import unquantised
 from kvplan.architectures.inventory import inventory_of, known_decoders
 from kvplan.architectures.lineages import lineages
-from kvplan.architectures.weights import unquantised
 from kvplan.dtypes import BFLOAT16
 from kvplan.model import Model
 from kvplan.weights.inventory import Inventory

@@ -11,8 +11,7 @@ import zlib
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from kvplan.architectures.config.view import split_quant
-from kvplan.architectures.weights import unquantised
+from kvplan.architectures.config.view import split_quant, unquantised
 from kvplan.model import Model
 from tests.engines.vllm_cases import GIB, Case, Options
 from tests.packaged import packaged_cards

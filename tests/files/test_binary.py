@@ -13,7 +13,7 @@ import pytest
 
 from kvplan.errors import KvplanError, Mark, escaped
 from kvplan.files.benchmarks import read_benchmark
-from kvplan.files.gpus.find import load_gpu_file
+from kvplan.files.gpus.listed import load_gpu_file
 from kvplan.files.launch.read import launches_of
 from kvplan.files.logs import read_log
 from kvplan.files.plans.fleet import read_fleet

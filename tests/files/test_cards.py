@@ -14,7 +14,6 @@ from kvplan.files.cards import find as cards
 from kvplan.files.cards import index as card_index
 from kvplan.files.cards.find import (
     build_index,
-    card_from_config,
     lint_cards,
     list_cards,
     list_names,
@@ -23,6 +22,7 @@ from kvplan.files.cards.find import (
     read_card_file,
 )
 from kvplan.files.cards.index import key_of, names_of, squeezed
+from kvplan.files.cards.new import card_from_config
 from kvplan.files.datafiles import data_dir
 from kvplan.files.yaml.strict import load_yaml_file
 

@@ -8,13 +8,8 @@ import pytest
 
 from kvplan.errors import KvplanError
 from kvplan.files.gpus.file import gpu_from_located
-from kvplan.files.gpus.find import (
-    build_index,
-    index_text,
-    list_gpus,
-    load_gpu,
-    load_gpu_file,
-)
+from kvplan.files.gpus.find import load_gpu
+from kvplan.files.gpus.listed import build_index, index_text, list_gpus, load_gpu_file
 from kvplan.files.gpus.schema import gpu_spec_schema, lint_gpu_spec
 from kvplan.files.yaml.strict import load_yaml, load_yaml_file
 from kvplan.gpu import UNVERIFIED, Gpu

@@ -9,15 +9,8 @@ from hypothesis import strategies as st
 from kvplan.errors import CannotRunHere, KvplanError
 from kvplan.files.datafiles import data_dir
 from kvplan.files.gpus import find as gpus
-from kvplan.files.gpus.find import (
-    find_slugs,
-    key_of,
-    list_keys,
-    list_slugs,
-    load_gpu,
-    parse_gpu_count,
-    squeezed,
-)
+from kvplan.files.gpus.find import load_gpu, parse_gpu_count
+from kvplan.files.gpus.listed import find_slugs, key_of, list_gpus, list_keys, list_slugs, squeezed
 from kvplan.gpu import Gpu, under_wsl
 from kvplan.units import GIB
 from tests.laws.sampling import for_each
@@ -248,7 +241,7 @@ def test_a_modified_card_is_its_class_with_another_memory(name: str, slug: str, 
     assert load_gpu(slug) == found
 
 
-CARDS = [gpu for gpu in gpus.list_gpus() if gpu.vendor == "nvidia"]
+CARDS = [gpu for gpu in list_gpus() if gpu.vendor == "nvidia"]
 
 
 @for_each("card", CARDS, ids=lambda gpu: gpu.slug)

@@ -324,7 +324,7 @@ def test_code_in_a_repository_is_neither_fetched_nor_run(stand_in: StandIn) -> N
 
 def test_the_prefix_leads_here(stand_in: StandIn, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(
-        hub, "_parse", lambda name, revision, _: Repository(name, revision, stand_in.endpoint)
+        hub, "repository_of", lambda name, revision, _: Repository(name, revision, stand_in.endpoint)
     )
     assert open_model("hf:org/small").id == "org/small"
 

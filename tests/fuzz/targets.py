@@ -16,7 +16,7 @@ import kvplan
 from kvplan.engines import ENGINES, OWN_OPTIONS
 from kvplan.files.cards.find import list_cards
 from kvplan.files.gguf.file import read_header
-from kvplan.files.gpus.find import list_slugs
+from kvplan.files.gpus.listed import list_slugs
 from kvplan.files.logs import parse_log
 from kvplan.files.plans.file import read_plan_text
 from kvplan.files.plans.fleet import read_fleet

@@ -16,7 +16,8 @@ from kvplan.engines.folders import part_of
 from kvplan.engines.launch import flags_of_server, paths_of_options, servers
 from kvplan.engines.vllm.words.launch import count
 from kvplan.errors import KvplanError
-from kvplan.files.launch.launch import Launch, launch_of
+from kvplan.files.launch.command import launch_of
+from kvplan.files.launch.launch import Launch
 from kvplan.files.launch.read import is_launch, launches_of
 from kvplan.files.launch.starts import starts_in, version_of
 from kvplan.plans.serve import flags_of

@@ -20,7 +20,7 @@ from kvplan.deployment.lengths import ladder, rungs, usual_lengths
 from kvplan.deployment.machines import machine
 from kvplan.deployment.question import Question
 from kvplan.engines import choose_engine
-from kvplan.engines.budget import choose, in_safe_pool
+from kvplan.engines.budget import answered, choose, in_safe_pool
 from kvplan.engines.traits import traits_of
 from kvplan.errors import KvplanError
 from kvplan.settings import LONGEST, started_in
@@ -132,14 +132,14 @@ def test_no_engine_is_handed_the_word_itself(engine: str) -> None:
     """Without a pool, `auto` is a length in the memory that was given, or an error that says what lacks."""
     model, choice = load_model("qwen3-8b"), choose_engine(engine)
     with pytest.raises(KvplanError, match="max-model-len auto"):
-        choice.size(model, make_settings(max_model_len="auto"))
+        answered(model, choice, make_settings(max_model_len="auto"))
     settings = make_settings(max_model_len="auto", kv_cache_memory="4GiB")
     assert settings.max_model_len == LONGEST
     if traits_of(engine).auto_length:
-        assert 0 < choice.size(model, settings).request.tokens <= (model.max_model_len or 0)
+        assert 0 < answered(model, choice, settings).request.tokens <= (model.max_model_len or 0)
         return
     with pytest.raises(KvplanError, match="max-model-len auto"):
-        choice.size(model, settings)
+        answered(model, choice, settings)
 
 
 def test_more_than_fit_is_a_no_with_ways_out(screen: Any) -> None:

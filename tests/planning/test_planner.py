@@ -14,7 +14,7 @@ from kvplan.cli import main
 from kvplan.engines.budget import divides
 from kvplan.engines.budget.law import Rejection
 from kvplan.errors import KvplanError
-from kvplan.files.gpus.find import list_gpus
+from kvplan.files.gpus.listed import list_gpus
 from kvplan.gpu import Gpu
 from kvplan.planning.confirm import holds
 from kvplan.planning.planner import make_plan

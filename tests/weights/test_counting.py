@@ -10,7 +10,8 @@ import pytest
 
 from kvplan import KvplanError, load_model, plan, size
 from kvplan.cli import main
-from kvplan.files.cards.find import card_from_config, lint_cards
+from kvplan.files.cards.find import lint_cards
+from kvplan.files.cards.new import card_from_config
 from kvplan.files.cards.tensors import checkpoint_of, tensor_lines
 from kvplan.weights.stored import Stored
 

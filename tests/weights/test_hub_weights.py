@@ -171,7 +171,7 @@ def test_the_process_ends_before_its_workers() -> None:
     script = (
         "import threading\n"
         "from kvplan.files.hub.ranged import each\n"
-        "from kvplan.files.hub.model import within\n"
+        "from kvplan.files.hub.place import within\n"
         "for_ever = threading.Event()\n"
         "try: within(0.1, lambda: each(lambda _: for_ever.wait(), range(8), workers=8))\n"
         "except Exception as error: print(error.code)\n"

@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
+from kvplan.architectures.config.view import unquantised
 from kvplan.architectures.inventory import inventory_of
-from kvplan.architectures.weights import unquantised
 from kvplan.dtypes import scalar
 from kvplan.weights.inventory import Inventory
 from kvplan.weights.ranks import Parallel, bytes_by_stage, parameters_by_stage

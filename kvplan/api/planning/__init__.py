@@ -33,11 +33,10 @@ from kvplan.api.planning.inputs import (
     own_words,
     seconds_of,
     sizes_of,
-    speed_for,
     variants_of,
     words_of,
 )
-from kvplan.api.planning.levers import answers_of, chosen, levers_of, with_pools
+from kvplan.api.planning.levers import answers_of, chosen, levers_of, speed_of, with_pools
 from kvplan.engines import check_options, own_settings
 from kvplan.engines.base import Choice
 from kvplan.engines.budget.law import check_engine, compiled_laws
@@ -258,7 +257,7 @@ def _answer(
             headroom=parse_number("headroom", given.headroom or 0),
             tpot=load.tpot_seconds,
             ttft=None if given.disaggregated else load.ttft_seconds,
-            speed=given.speed or speed_for(choice.engine.name),
+            speed=given.speed or speed_of(choice.engine.name),
             prefix=load.shared_prefix_tokens,
             samples=load.samples,
             host_memory=tier,

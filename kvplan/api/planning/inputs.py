@@ -1,7 +1,4 @@
-"""Names, numbers and lists that `kvplan.plan` takes, as the planner's own values; readers are called here.
-
-The seam between planner and speed estimate: what one replica does under so many requests.
-"""
+"""Names, numbers and lists that `kvplan.plan` takes, as the planner's own values; readers are called here."""
 
 from __future__ import annotations
 
@@ -18,7 +15,7 @@ from kvplan.engines.budget.law import check_engine
 from kvplan.errors import KvplanError
 from kvplan.gpu import Gpu
 from kvplan.model import Model
-from kvplan.planning.ask import TENSOR_WAYS, Ask, SpeedOf, Variant
+from kvplan.planning.ask import TENSOR_WAYS, Ask, Variant
 from kvplan.planning.context import request_of
 from kvplan.planning.quality import BUILDS, weight_quality
 from kvplan.planning.reasons import other_engines
@@ -104,13 +101,6 @@ def own_words(
     if host_memory and any(option.name == HOST_MEMORY for option in choice.engine.options):
         own, host_memory = own | {HOST_MEMORY: host_memory}, 0
     return replace(base, own=own), types, host_memory
-
-
-def speed_for(engine: str) -> SpeedOf:
-    """The engine's speed estimate, read when it is wanted."""
-    from kvplan.api.planning.levers import speed_of
-
-    return speed_of(engine)
 
 
 def variants_of(
@@ -204,7 +194,7 @@ def offers_of(gpu: GpuLike | None, fleet: Fleet | None) -> tuple[Offer, ...]:
     if asked:
         counts = [count if _is_counted(one) else None for one, (_, count) in zip(named, asked, strict=True)]
         return tuple(Offer(found, available=count) for (found, _), count in zip(asked, counts, strict=True))
-    from kvplan.files.gpus.find import list_gpus
+    from kvplan.files.gpus.listed import list_gpus
 
     return tuple(Offer(one) for one in list_gpus() if not one.is_mig_slice)
 

@@ -246,3 +246,12 @@ def split_quant(config: Mapping[str, Any]) -> tuple[Mapping[str, Any], Mapping[s
     if not isinstance(quant, Mapping):
         return config, None
     return {key: value for key, value in config.items() if key != QUANT_KEY}, quant
+
+
+def unquantised(raw: Mapping[str, Any]) -> dict[str, Any]:
+    """The config without its quantisation, on the top and in the parts."""
+    return {
+        key: unquantised(value) if isinstance(value, Mapping) else value
+        for key, value in raw.items()
+        if key not in ("quantization_config", "compression_config")
+    }

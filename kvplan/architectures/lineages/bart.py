@@ -11,7 +11,6 @@ from kvplan.architectures.blocks.frame import blocks
 from kvplan.architectures.blocks.parts import LAYER, Tensors, embedding, even, linear, norm, vector, whole
 from kvplan.architectures.blocks.plain import FAIRSEQ_NORMS
 from kvplan.architectures.blocks.tower import encoder_layer, placed, repeated
-from kvplan.architectures.config.text_part import TextPart
 from kvplan.architectures.config.view import ConfigView
 from kvplan.architectures.registry import EncoderRule, Whole, lineage
 from kvplan.families import FullAttention
@@ -49,8 +48,7 @@ class Bart:
     embed_norm: bool = False
     final_norm: bool = True
 
-    def __call__(self, part: TextPart) -> Whole:
-        view = part.view
+    def __call__(self, view: ConfigView) -> Whole:
         hidden = int(view.integer("d_model", "hidden_size"))
         model = whole("d_model", hidden)
         made: Tensors = self.tables(view, hidden)

@@ -14,7 +14,6 @@ from kvplan.architectures.blocks.frame import blocks
 from kvplan.architectures.blocks.parts import Tensors, embedding, even, linear, norm, vector, whole
 from kvplan.architectures.blocks.recipe import FULL, SLIDING, Recipe, every, every_key
 from kvplan.architectures.blocks.tower import placed, repeated
-from kvplan.architectures.config.text_part import TextPart
 from kvplan.architectures.config.view import MAX_LAYERS, ConfigView
 from kvplan.architectures.registry import EncoderRule, Whole, lineage
 from kvplan.families import FullAttention
@@ -28,12 +27,11 @@ def t5_like_layers(view: ConfigView) -> list[Layer]:
     return stack(view.num_layers("num_decoder_layers", "num_layers"), part)
 
 
-def _t5(part: TextPart, *, everywhere: bool = False) -> Whole:
+def _t5(view: ConfigView, *, everywhere: bool = False) -> Whole:
     """Relative positions in the first layer of both halves (everywhere: in each); a head unless it is tied.
 
     Published checkpoints of T5 1.1 and Flan-T5 store that head.
     """
-    view = part.view
     hidden = int(view.integer("d_model", "hidden_size"))
     heads = int(view.integer("num_heads", "num_attention_heads"))
     width = int(view.integer("d_kv", "head_dim"))
@@ -75,11 +73,11 @@ def _t5(part: TextPart, *, everywhere: bool = False) -> Whole:
     return placed(made), blocks("decoder.block", [layer] * int(count))
 
 
-def _longt5(part: TextPart) -> Whole:
+def _longt5(view: ConfigView) -> Whole:
     """T5 with local attention in the encoder. Raises KvplanError for the one with global tokens."""
-    if part.view.get("encoder_attention_type", default="local") != "local":
-        raise part.view.refuse("encoder_attention_type", "the tensors of global tokens are not known")
-    return _t5(part)
+    if view.get("encoder_attention_type", default="local") != "local":
+        raise view.refuse("encoder_attention_type", "the tensors of global tokens are not known")
+    return _t5(view)
 
 
 lineage("t5", "mt5", layers=t5_like_layers, whole=_t5, encoder=EncoderRule(TEXT))

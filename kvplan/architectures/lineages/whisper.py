@@ -11,7 +11,7 @@ from kvplan.architectures.blocks.cross import AUDIO, bart_like_layers
 from kvplan.architectures.blocks.frame import blocks
 from kvplan.architectures.blocks.parts import LAYER, Tensors, even, keyed, linear, norm, vector, whole
 from kvplan.architectures.blocks.tower import encoder_layer, placed, repeated, tower_layers
-from kvplan.architectures.config.text_part import TextPart
+from kvplan.architectures.config.view import ConfigView
 from kvplan.architectures.media.rule import Rule
 from kvplan.architectures.registry import EncoderRule, lineage
 from kvplan.weights.inventory import Block, Placed, Role, Tensor
@@ -26,8 +26,7 @@ def _attention(path: str, hidden: int, heads: int) -> Tensors:
     return made + linear(f"{path}.out_proj", model, both, bias=True)
 
 
-def _whisper(part: TextPart) -> tuple[Sequence[Placed], tuple[Block, ...]]:
-    view = part.view
+def _whisper(view: ConfigView) -> tuple[Sequence[Placed], tuple[Block, ...]]:
     hidden, model = (
         int(view.integer("d_model", "hidden_size")),
         whole("d_model", int(view.integer("d_model", "hidden_size"))),

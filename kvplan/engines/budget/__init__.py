@@ -71,8 +71,13 @@ def choose(spec: str) -> Choice:
     return replace(choose_engine(spec), pool=LIKELY)
 
 
-def with_pool(model: Model, choice: Choice, settings: Settings) -> SizeResult:
-    """The engine's answer with the pool that the choice asks for, and what it takes of the host."""
+def answered(model: Model, choice: Choice, settings: Settings) -> SizeResult:
+    """The engine's answer: with the pool that the choice asks for and what it takes of the host, or, where it
+    asks for none, as the settings alone say."""
+    if choice.pool is None:
+        if settings.max_model_len == LONGEST:
+            settings = with_longest(model, choice, settings)
+        return choice.engine.size(model, settings, choice.version)
     result = (fitted_safely if choice.pool == SAFE else fitted)(model, choice, settings)
     host = None if result.refusal is not None or settings.gpu is None else part_of(choice.engine.name, "host")
     found = () if host is None else host.lines(model, settings, choice.version, result)

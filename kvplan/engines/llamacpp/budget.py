@@ -20,10 +20,10 @@ from kvplan.engines.budget.lines import exact, left_over
 from kvplan.engines.budget.parts import Start, context_line, memory_of, no_pool, once_a_start
 from kvplan.engines.llamacpp.cache_layout.caches import place
 from kvplan.engines.llamacpp.cache_layout.pool import split_of
-from kvplan.engines.llamacpp.context import options_of
 from kvplan.engines.llamacpp.gguf_file.converted import converted, tensors_of
 from kvplan.engines.llamacpp.gguf_file.ggml_types import known_mixture
 from kvplan.engines.llamacpp.memory.compute_buffer import compute_line, stated_context
+from kvplan.engines.llamacpp.model_options import options_of
 from kvplan.engines.llamacpp.options import LEAST_CONTEXT, LlamacppOptions, keeps_free, not_counted
 from kvplan.engines.llamacpp.start.models import uses_flash
 from kvplan.engines.traits import usual_build

@@ -1,36 +1,17 @@
-"""llama.cpp's options as a model makes them: the context that nobody gave, or gave as 0.
+"""llama.cpp's context where nobody gave one.
 
-ggml-org/llama.cpp at 0c1e57098: ``-c 0`` is the model's own length and stays so (common/arg.cpp:
-fit_params_min_ctx); without ``-c`` llama-server begins with the same, once for each cache of its own, and
-``--fit`` cuts it to what the memory holds (common/fit.cpp: n_ctx_max, n_ctx_min_total).
+ggml-org/llama.cpp at 0c1e57098: without ``-c`` llama-server begins with the model's own length, once for each
+cache of its own, and ``--fit`` cuts it to what the memory holds (common/fit.cpp: n_ctx_max, n_ctx_min_total).
 """
 
 from __future__ import annotations
 
-from kvplan.engines.llamacpp.cache_layout.pool import Machine, cells_that_fit, context_for, streams_of
+from kvplan.engines.llamacpp.budget import spare_bytes
+from kvplan.engines.llamacpp.cache_layout.pool import Machine, cells_that_fit, context_for
 from kvplan.engines.llamacpp.options import LlamacppOptions
-from kvplan.errors import KvplanError
 from kvplan.model import Model
 from kvplan.record import replace
-from kvplan.settings import Serving, Settings
-
-
-def options_of(model: Model, settings: Serving) -> LlamacppOptions:
-    """Every option with its value, ``ctx_size: 0`` as the model's own length.
-
-    Raises KvplanError(bad-setting).
-    """
-    options = LlamacppOptions.of(settings)
-    if options.ctx_size != 0:
-        return options
-    own = model.max_model_len
-    if own is None:
-        raise KvplanError(
-            "bad-setting",
-            "--ctx-size 0 is the model's own length, which is not known",
-            help="--ctx-size 32768",
-        )
-    return _with_context(options, own * (1 if options.fit is False else streams_of(options)))
+from kvplan.settings import Settings
 
 
 def served_context(
@@ -49,16 +30,10 @@ def served_context(
             left = max(settings.kv_cache_memory - _spare(model, settings), 0)
             less = replace(settings, kv_cache_memory=left)
             cells = max(cells_that_fit(machine, context, options, less, own), min(least, own))
-    return _with_context(options, cells * context.streams)
+    return replace(options, ctx_size=cells * context.streams)
 
 
 def _spare(model: Model, settings: Settings) -> int:
     if settings.pipeline_parallel_size == 1:
         return 0
-    from kvplan.engines.llamacpp.budget import spare_bytes
-
     return spare_bytes(model, settings)
-
-
-def _with_context(options: LlamacppOptions, cells: int) -> LlamacppOptions:
-    return replace(options, ctx_size=cells)

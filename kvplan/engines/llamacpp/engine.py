@@ -30,7 +30,8 @@ from kvplan.engines.base import (
 from kvplan.engines.llamacpp.cache_layout.caches import PAD, Cache, Context, caches_of, layout_of
 from kvplan.engines.llamacpp.cache_layout.pool import Machine, answer, context_for, longest_slot, machine_of
 from kvplan.engines.llamacpp.cache_layout.shift import check_retention, shifted
-from kvplan.engines.llamacpp.context import options_of, served_context
+from kvplan.engines.llamacpp.context import served_context
+from kvplan.engines.llamacpp.model_options import options_of
 from kvplan.engines.llamacpp.options import OPTIONS, LlamacppOptions, not_counted
 from kvplan.engines.llamacpp.start.cache_types import ggml_word, store_for
 from kvplan.engines.llamacpp.start.models import has_window_cache, refusal_of, uses_flash

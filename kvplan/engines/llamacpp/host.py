@@ -7,7 +7,7 @@ file; the embedding always does), common/common.h (cache_ram_mib 8192: states of
 from __future__ import annotations
 
 from kvplan.engines.llamacpp.budget import host_weights
-from kvplan.engines.llamacpp.context import options_of
+from kvplan.engines.llamacpp.model_options import options_of
 from kvplan.model import Model
 from kvplan.results import HOST, MEMORY, HostLine, SizeResult
 from kvplan.settings import Settings

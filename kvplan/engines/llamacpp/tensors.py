@@ -15,8 +15,9 @@ from kvplan.engines.base import part_terms, request_tokens
 from kvplan.engines.llamacpp.cache_layout.caches import Context, Tensor, layer_tensors, layout_of
 from kvplan.engines.llamacpp.cache_layout.caches import Layout as Rules
 from kvplan.engines.llamacpp.cache_layout.pool import context_for, devices_of, machine_of
-from kvplan.engines.llamacpp.context import options_of, served_context
+from kvplan.engines.llamacpp.context import served_context
 from kvplan.engines.llamacpp.engine import LlamaCpp
+from kvplan.engines.llamacpp.model_options import options_of
 from kvplan.engines.llamacpp.start.cache_types import store_for
 from kvplan.engines.tensors.base import BlockPool, Group, GroupKind, Layout, Rank
 from kvplan.engines.tensors.building import Building

@@ -51,78 +51,121 @@ def refusal_of_settings(
     model: Model, settings: Serving, options: SglangOptions, arguments: Arguments, version: str = VERSIONS[-1]
 ) -> Refusal | None:
     """The first reason that speaks against the settings; None where there is none."""
-    name, longest = model.architecture or model.model_type, own_context(model, version)
-    longest = options.config_length or longest
-    longest = None if options.any_length else longest
-    if settings.max_model_len is not None and longest is not None and settings.max_model_len > longest:
-        return Refusal(
-            "max-model-len",
-            f"--context-length {settings.max_model_len:,} is longer than the {longest:,} of the config",
-            largest_max_model_len=longest,
-            help=(f"--max-model-len {longest}", _ANY_LENGTH),
-        )
-    if arguments.attn_dp > 1 and known_of(model).no_attention_groups:
-        return Refusal(
-            "unsupported-setting",
-            f"SGLang does not divide the attention of {name} into data-parallel groups",
-            help=("leave out --enable-dp-attention",),
-        )
-    if arguments.attn_dp > 1 and settings.speculative_method in (NGRAM, "draft_model"):
-        return Refusal(
-            "unsupported-setting",
-            f"SGLang does not speculate by {settings.speculative_method} with data-parallel attention",
-            help=("leave out --enable-dp-attention", "--speculative mtp:1"),
-        )
-    if settings.speculative_method == NGRAM and arguments.page_size > 1 and arguments.backend != "flashinfer":
-        return Refusal(
-            "unsupported-setting",
-            f"SGLang looks up ten branches of drafts, which takes pages of 1 or the backend flashinfer:"
-            f" {name} has pages of {arguments.page_size} and {arguments.backend}",
-            help=("--page-size 1", "--attention-backend flashinfer"),
-        )
-    draft = settings.speculative_model
-    draft_longest = None if draft is None else own_context(draft, version)
-    if settings.max_model_len is not None and draft_longest and settings.max_model_len > draft_longest:
-        return Refusal(
-            "max-model-len",
-            f"--context-length {settings.max_model_len:,} is longer than the {draft_longest:,} of the draft",
-            largest_max_model_len=draft_longest,
-            help=(f"--max-model-len {draft_longest}",),
-        )
-    if has_kind(model, Kind.COMPRESSED) and options.disable_hybrid_swa_memory:
-        return Refusal(
-            "unsupported-setting",
-            f"SGLang does not start {name} with --disable-hybrid-swa-memory",
-            help=("leave out --disable-hybrid-swa-memory",),
-        )
-    method = model.quantization or ""
-    if not arguments.device.nvidia and method.startswith(_NOT_ON_ROCM):
-        return Refusal(
-            "unsupported-model",
-            f"SGLang does not run {method} checkpoints on AMD GPUs",
-            help=("choose a checkpoint in fp8, mxfp4, awq or quark", "choose an NVIDIA GPU"),
-        )
-    asked = settings.kv_cache_dtype
-    if has_kind(model, Kind.INDEXER) and facts_of(model).sinks and asked not in ("auto", "bfloat16"):
-        return Refusal(
-            "kv-cache-dtype",
-            f"SGLang keeps the cache of sparse attention with learnable sinks in bfloat16, not in {asked}",
-            help=("--kv-cache-dtype bfloat16",),
-        )
-    if settings.attention_backend is None and _must_be_named(model, arguments.rules):
-        return Refusal(
-            "unsupported-setting",
-            f"this SGLang does not start {name} unless its attention backend is named",
-            help=("--attention-backend fa3", "--attention-backend triton"),
-        )
     return (
-        _experts_refusal(model, arguments)
+        _length_refusal(model, settings, options, version)
+        or _groups_refusal(model, settings, arguments)
+        or _lookup_refusal(model, settings, arguments)
+        or _draft_refusal(settings, version)
+        or _pool_refusal(model, options)
+        or _format_refusal(model, settings, arguments)
+        or _backend_refusal(model, settings, arguments)
+        or _experts_refusal(model, arguments)
         or _states_refusal(model, arguments)
         or undivided_refusal(model, settings, arguments.tp, _divided(model, settings, options, arguments))
         or (None if is_assumed(model, settings) else divided_refusal(model, settings, options, arguments))
         or _strategy_refusal(model, settings, options, arguments)
         or too_many_stages(model, settings)
     )
+
+
+def _named(model: Model) -> str:
+    return model.architecture or model.model_type
+
+
+def _unsupported(message: str, *help: str) -> Refusal:  # noqa: A002 - as a Refusal calls it
+    return Refusal("unsupported-setting", message, help=help)
+
+
+def _length_refusal(model: Model, settings: Serving, options: SglangOptions, version: str) -> Refusal | None:
+    """A context longer than the config's (configs/model_config.py), unless the engine is told to bear it."""
+    longest = None if options.any_length else options.config_length or own_context(model, version)
+    if settings.max_model_len is None or longest is None or settings.max_model_len <= longest:
+        return None
+    return Refusal(
+        "max-model-len",
+        f"--context-length {settings.max_model_len:,} is longer than the {longest:,} of the config",
+        largest_max_model_len=longest,
+        help=(f"--max-model-len {longest}", _ANY_LENGTH),
+    )
+
+
+def _groups_refusal(model: Model, settings: Serving, arguments: Arguments) -> Refusal | None:
+    """What attention in data-parallel groups does not go with."""
+    if arguments.attn_dp == 1:
+        return None
+    if known_of(model).no_attention_groups:
+        return _unsupported(
+            f"SGLang does not divide the attention of {_named(model)} into data-parallel groups",
+            "leave out --enable-dp-attention",
+        )
+    if settings.speculative_method in (NGRAM, "draft_model"):
+        return _unsupported(
+            f"SGLang does not speculate by {settings.speculative_method} with data-parallel attention",
+            "leave out --enable-dp-attention", "--speculative mtp:1",
+        )  # fmt: skip
+    return None
+
+
+def _lookup_refusal(model: Model, settings: Serving, arguments: Arguments) -> Refusal | None:
+    """Drafts that are looked up in the prompt branch, which pages of several tokens cannot hold."""
+    if settings.speculative_method != NGRAM or arguments.page_size == 1 or arguments.backend == "flashinfer":
+        return None
+    return _unsupported(
+        f"SGLang looks up ten branches of drafts, which takes pages of 1 or the backend flashinfer:"
+        f" {_named(model)} has pages of {arguments.page_size} and {arguments.backend}",
+        "--page-size 1", "--attention-backend flashinfer",
+    )  # fmt: skip
+
+
+def _draft_refusal(settings: Serving, version: str) -> Refusal | None:
+    """A context longer than the draft model's."""
+    draft = settings.speculative_model
+    longest = None if draft is None else own_context(draft, version)
+    if settings.max_model_len is None or not longest or settings.max_model_len <= longest:
+        return None
+    return Refusal(
+        "max-model-len",
+        f"--context-length {settings.max_model_len:,} is longer than the {longest:,} of the draft",
+        largest_max_model_len=longest,
+        help=(f"--max-model-len {longest}",),
+    )
+
+
+def _pool_refusal(model: Model, options: SglangOptions) -> Refusal | None:
+    """Compressed attention lives in the window pool."""
+    if not has_kind(model, Kind.COMPRESSED) or not options.disable_hybrid_swa_memory:
+        return None
+    return _unsupported(
+        f"SGLang does not start {_named(model)} with --disable-hybrid-swa-memory",
+        "leave out --disable-hybrid-swa-memory",
+    )
+
+
+def _format_refusal(model: Model, settings: Serving, arguments: Arguments) -> Refusal | None:
+    """Formats of weights that AMD GPUs do not run; formats of the cache that sinks do not go with."""
+    method, asked = model.quantization or "", settings.kv_cache_dtype
+    if not arguments.device.nvidia and method.startswith(_NOT_ON_ROCM):
+        return Refusal(
+            "unsupported-model",
+            f"SGLang does not run {method} checkpoints on AMD GPUs",
+            help=("choose a checkpoint in fp8, mxfp4, awq or quark", "choose an NVIDIA GPU"),
+        )
+    if has_kind(model, Kind.INDEXER) and facts_of(model).sinks and asked not in ("auto", "bfloat16"):
+        return Refusal(
+            "kv-cache-dtype",
+            f"SGLang keeps the cache of sparse attention with learnable sinks in bfloat16, not in {asked}",
+            help=("--kv-cache-dtype bfloat16",),
+        )
+    return None
+
+
+def _backend_refusal(model: Model, settings: Serving, arguments: Arguments) -> Refusal | None:
+    if settings.attention_backend is not None or not _must_be_named(model, arguments.rules):
+        return None
+    return _unsupported(
+        f"this SGLang does not start {_named(model)} unless its attention backend is named",
+        "--attention-backend fa3", "--attention-backend triton",
+    )  # fmt: skip
 
 
 def _must_be_named(model: Model, rules: Rules) -> bool:

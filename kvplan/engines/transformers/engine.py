@@ -13,10 +13,7 @@ peak_bytes.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from functools import lru_cache
-
-from kvplan.dtypes import FLOAT32, INT64, Packing, kv_dtype, scalar
+from kvplan.dtypes import kv_dtype, scalar
 from kvplan.engines.base import (
     NOTHING,
     Held,
@@ -29,25 +26,20 @@ from kvplan.engines.base import (
     request_tokens,
 )
 from kvplan.engines.options import EngineOption
+from kvplan.engines.transformers.library import element_of, library_terms, part_store
 from kvplan.engines.transformers.options import OPTIONS, TransformersOptions
+from kvplan.engines.transformers.paged import sized
 from kvplan.errors import KvplanError
 from kvplan.families import (
-    CompressedAttention,
-    FullAttention,
     Kind,
-    MultiHeadLatentAttention,
     Part,
-    SharedKv,
-    SlidingWindow,
-    SparseIndexer,
     Storage,
-    in_window,
 )
 from kvplan.model import Model
 from kvplan.record import replace
 from kvplan.results import EngineRef, ModelRef, PerGpu, Request, SizeResult, Total
-from kvplan.settings import Serving, Settings
-from kvplan.terms import Factor, Grows, Term
+from kvplan.settings import Settings
+from kvplan.terms import Grows, Term
 from kvplan.terms import Part as Waiting
 
 LATENT_SINCE = (5, 15)
@@ -84,8 +76,6 @@ class Transformers:
         own = TransformersOptions.of(settings)
         check(settings, own)
         if own.continuous_batching:
-            from kvplan.engines.transformers.paged import sized
-
             return sized(model, settings, own, version)
         element, warnings = element_of(model, settings)
         static = settings.cache_implementation == "static"
@@ -140,79 +130,6 @@ class Transformers:
         )
 
 
-@lru_cache(maxsize=8192)
-def library_terms(part: Part, store: Storage, *, expanded: bool = False) -> tuple[Term, ...]:
-    """The terms of a part as the transformers class keeps them, which is not always what the architecture
-    needs. expanded: every head's K and V instead of MLA's latent (before 5.15).
-
-    cache_utils.py slices a window as ``[-(window - 1):]``, which keeps everything for a window of one token.
-    """
-    rule = TERMS_OF.get(type(part))
-    terms = part.terms(store) if rule is None else rule(part, store, expanded=expanded)
-    return tuple(replace(term, keep_last=None) if term.keep_last == 0 else term for term in terms)
-
-
-def _heads(part: FullAttention, store: Storage, *, expanded: bool) -> tuple[Term, ...]:
-    if part.broadcast_heads:
-        # K and V are repeated to all heads before they are cached (models/falcon).
-        part = replace(part, num_kv_heads=part.broadcast_heads)
-    window = part.library_window
-    return (in_window(part, window) if window else part).terms(store)
-
-
-def _window(part: SlidingWindow, store: Storage, *, expanded: bool) -> tuple[Term, ...]:
-    return replace(part, sliding_window=part.library_window or part.sliding_window).terms(store)
-
-
-def _latent(part: MultiHeadLatentAttention, store: Storage, *, expanded: bool) -> tuple[Term, ...]:
-    terms = replace(part, sliding_window=part.library_window or part.sliding_window).terms(store)
-    if not expanded:
-        return terms
-    kept, heads = terms[0].keep_last, Factor("num_heads", part.num_heads, sharded=True)
-    qk, width = part.qk_nope_head_dim + part.qk_rope_head_dim, part.v_head_dim
-    return (
-        Term("k", (heads, Factor("qk_head_dim", qk)), store.kv.key_packing(qk), keep_last=kept),
-        Term("v", (heads, Factor("v_head_dim", width)), store.kv.value_packing(width), keep_last=kept),
-    )
-
-
-def _shared(part: SharedKv, store: Storage, *, expanded: bool) -> tuple[Term, ...]:
-    """Some classes ignore the sharing (models/hunyuan_v1_dense, models/hunyuan_v1_moe)."""
-    heads = part.library_kv_heads
-    return FullAttention(heads, part.library_head_dim).terms(store) if heads else ()
-
-
-def _compressed(part: CompressedAttention, store: Storage, *, expanded: bool) -> tuple[Term, ...]:
-    """Plain windows have an ordinary cache: the latent lies in it twice."""
-    terms = part.terms(store)
-    if part.compress_rate is not None:
-        return terms
-    return tuple(replace(term, factors=(Factor("k_and_v", 2), *term.factors)) for term in terms)
-
-
-def _index_keys(part: SparseIndexer, store: Storage, *, expanded: bool) -> tuple[Term, ...]:
-    (key,) = part.terms(store)
-    key = replace(key, packing=FLOAT32) if part.float32_key else key
-    rows = Factor("position_rows", part.position_rows)
-    return (key, Term("index_positions", (rows,), INT64)) if part.position_rows else (key,)
-
-
-TERMS_OF: dict[type[Part], Callable[..., tuple[Term, ...]]] = {
-    FullAttention: _heads,
-    SlidingWindow: _window,
-    MultiHeadLatentAttention: _latent,
-    SharedKv: _shared,
-    CompressedAttention: _compressed,
-    SparseIndexer: _index_keys,
-}
-"""Families that a class of the library may keep otherwise than the architecture needs."""
-
-
-@lru_cache(maxsize=4096)
-def part_store(part: Part, base: Storage) -> Storage:
-    return replace(base, recurrent_state=FLOAT32 if part.library_state == "float32" else base.dtype)
-
-
 def _held(terms: tuple[Term, ...], tokens: int, allocated: int, encoder_tokens: int, static: bool) -> Held:
     """A static cache is allocated for its full length: only what lies beside it still grows."""
     if not static:
@@ -236,15 +153,6 @@ def _pinned_bytes(terms: tuple[Term, ...], tokens: int, encoder_tokens: int) -> 
         else:
             pinned += term.bytes_at(tokens, encoder_tokens)
     return pinned
-
-
-def element_of(model: Model, settings: Serving) -> tuple[Packing, list[str]]:
-    """The cache's element type: as asked, else the checkpoint's, else float32 (torch's default)."""
-    if settings.dtype != "auto":
-        return scalar(settings.dtype), []
-    if model.dtype:
-        return scalar(model.dtype), []
-    return FLOAT32, ["the config states no dtype: float32, as transformers builds it; give --dtype"]
 
 
 def check(settings: Settings, own: TransformersOptions) -> None:

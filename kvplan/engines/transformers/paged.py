@@ -23,7 +23,7 @@ from kvplan.engines.base import (
     parse_version,
     request_tokens,
 )
-from kvplan.engines.transformers.engine import element_of, library_terms, part_store
+from kvplan.engines.transformers.library import element_of, library_terms, part_store
 from kvplan.engines.transformers.options import TransformersOptions
 from kvplan.engines.transformers.sectors import (
     BATCH_TOKENS,

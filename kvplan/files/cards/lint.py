@@ -7,8 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from kvplan.architectures.config.view import split_quant
-from kvplan.architectures.inventory import inventory_of
-from kvplan.architectures.weights import NO_INVENTORY
+from kvplan.architectures.inventory import NO_INVENTORY, inventory_of
 from kvplan.errors import KvplanError
 from kvplan.files.cards.card import Card, Expectation, Weights
 from kvplan.files.cards.file import card_of

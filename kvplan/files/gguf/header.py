@@ -10,13 +10,23 @@ from pathlib import Path
 from kvplan.architectures.gguf.read import read_keys
 from kvplan.errors import KvplanError, RefusedError
 from kvplan.files.gguf.file import read_header
-from kvplan.files.weight_sources import InGguf
 from kvplan.model import Model
-from kvplan.record import replace
+from kvplan.record import record, replace
+from kvplan.weights.facts import WeightSources, no_source
 
 _SHARD = re.compile(r"(.*)-(\d{5})-of-(\d{5})\.gguf", re.IGNORECASE)
 
 _PART = re.compile(r"(.*)-(\d{5})-of-(\d{5})")
+
+
+@record()
+class InGguf:
+    """The tensors that a GGUF file lists, read when somebody asks for them."""
+
+    path: Path
+
+    def sources(self, model: Model) -> WeightSources:
+        return WeightSources(problem=no_source(model.id), named=lambda: tensor_bytes(self.path))
 
 
 def read_gguf(path: Path) -> Model:

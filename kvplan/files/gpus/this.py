@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from kvplan.errors import CannotRunHere
-from kvplan.files.gpus.find import UNLISTED, find_slugs, load_gpu, memories_of, with_memory
+from kvplan.files.gpus.find import UNLISTED, load_gpu
+from kvplan.files.gpus.listed import find_slugs, memories_of, with_memory
 from kvplan.files.gpus.machine import APPLE, NVIDIA, SeenGpu, in_wsl, seen_gpus
 from kvplan.gpu import Gpu, under_wsl
 from kvplan.record import replace

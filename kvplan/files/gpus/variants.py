@@ -5,8 +5,7 @@ from __future__ import annotations
 
 import re
 
-from kvplan.errors import KvplanError
-from kvplan.files.gpus.find import find_slugs, load_gpu, squeezed, with_memory
+from kvplan.files.gpus.listed import find_slugs, load_listed, squeezed, with_memory
 from kvplan.gpu import Gpu, under_wsl
 from kvplan.record import replace
 from kvplan.units import GIB
@@ -36,12 +35,8 @@ def variant_of(query: str) -> Gpu | None:
 
 
 def _one(name: str) -> Gpu | None:
-    if len(find_slugs(name)) != 1:
-        return None
-    try:
-        return load_gpu(name)
-    except KvplanError:  # pragma: no cover - one slug is always a file
-        return None
+    slugs = find_slugs(name)
+    return load_listed(slugs[0]) if len(slugs) == 1 else None
 
 
 def _wsl(query: str) -> Gpu | None:

@@ -16,32 +16,34 @@ from __future__ import annotations
 
 import os
 import re
-import threading
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 from kvplan.architectures.config.read import read_config
 from kvplan.errors import EXIT_CANNOT_RUN, CannotRunHere, KvplanError
-from kvplan.files.hub.place import Hub, Repository, hub_of, no_hub, no_network, refusal
+from kvplan.files.hub.place import (
+    TOTAL_SECONDS,
+    Hub,
+    Repository,
+    hub_of,
+    no_hub,
+    no_network,
+    refusal,
+    repository_of,
+    within,
+)
 from kvplan.files.hub.ranged import Deadline, ask
 from kvplan.files.json_input import MAX_BYTES, parse_json, read_limited
-from kvplan.files.weight_sources import OnHub
 from kvplan.files.writing import write_whole
 from kvplan.model import Model
 from kvplan.record import record, replace
 from kvplan.units import MIB
+from kvplan.weights.facts import WeightSources
 
 _COMMIT = re.compile(r"[0-9a-f]{40}")
 _MAX_REF = 200
 
 CONFIG, QUANT = "config.json", "hf_quant_config.json"
-TOTAL_SECONDS = 60
-_ID = re.compile(r"(?:[A-Za-z0-9][\w.-]*/)?[A-Za-z0-9][\w.-]*", re.ASCII)
-_REVISION = re.compile(r"\w[\w.-]*(?:/\w[\w.-]*)*", re.ASCII)
-_LONGEST_REVISION = 200
-
-Answer = TypeVar("Answer")
 
 
 def open_hub_model(name: str, revision: str | None = None, *, endpoint: str | None = None) -> Model:
@@ -74,10 +76,25 @@ def open_hub_config(
     return raw, quant, fetched.commit
 
 
+@record()
+class OnHub:
+    """The weights of the commit on the hub: its headers; without headers the config alone."""
+
+    name: str
+
+    def sources(self, model: Model) -> WeightSources:
+        from kvplan.architectures.weights import sources_of_config
+        from kvplan.files.hub.weights import hub_checkpoint
+
+        raw, quant, commit = open_hub_config(self.name, None)
+        found = hub_checkpoint(self.name.partition("@")[0], commit)
+        return sources_of_config(raw, hf_quant_config=quant, found=found, model=model)
+
+
 def _open(
     name: str, revision: str | None, endpoint: str | None
 ) -> tuple[Repository, dict[str, Any], dict[str, Any] | None, _Fetched]:
-    repository = _parse(name, revision, endpoint)
+    repository = repository_of(name, revision, endpoint)
     hub = hub_of(os.environ, endpoint=repository.endpoint)
     fetched = within(TOTAL_SECONDS, lambda: _fetch(hub, repository))
     raw = parse_json(fetched.config, name=f"{repository.id}/{CONFIG}")
@@ -85,26 +102,6 @@ def _open(
     if fetched.quant is not None:
         quant = parse_json(fetched.quant, name=f"{repository.id}/{QUANT}")
     return repository, raw, quant, fetched
-
-
-def _parse(name: str, revision: str | None, endpoint: str | None) -> Repository:
-    repository, at, written = name.partition("@")
-    if at and revision is not None and revision != written:
-        raise KvplanError("bad-model-id", f"two revisions are given: {written!r} and {revision!r}")
-    revision = written if at else revision
-    if len(repository) > 96 or not _ID.fullmatch(repository) or "--" in repository or ".." in repository:
-        raise KvplanError(
-            "bad-model-id",
-            f"{repository[:120]!r} is not the id of a model on the hub",
-            help="write hf:org/name, for example hf:Qwen/Qwen3-8B",
-        )
-    if revision is not None and (
-        len(revision) > _LONGEST_REVISION or not _REVISION.fullmatch(revision) or ".." in revision
-    ):
-        raise KvplanError(
-            "bad-model-id", f"{revision[:120]!r} is not a revision: a branch, a tag or a commit"
-        )
-    return Repository(repository, revision, endpoint)
 
 
 @record()
@@ -198,33 +195,6 @@ def _get(hub: Hub, repository: Repository, file: str, deadline: Deadline) -> tup
             f"{repository.id}/{file} is larger than {MAX_BYTES // MIB} MiB: it is not a config",
         )
     return str(reply.commit), reply.body
-
-
-def within(seconds: float, call: Callable[[], Answer]) -> Answer:
-    """The call's answer, or CannotRunHere(no-network) when it takes longer.
-
-    Requests have a deadline of their own; a name that nobody resolves has none. The thread is left behind,
-    which ends with the process.
-    """
-    answers: list[Answer] = []
-    errors: list[BaseException] = []
-
-    def work() -> None:
-        try:
-            answers.append(call())
-        except BaseException as error:  # handed to the caller's thread
-            errors.append(error)
-
-    thread = threading.Thread(target=work, daemon=True, name="kvplan-hub")
-    thread.start()
-    thread.join(seconds)
-    if errors:
-        raise errors[0]
-    if not answers:
-        raise CannotRunHere(
-            "no-network", f"the hub has not answered within {seconds:g} seconds", help="try again later"
-        )
-    return answers[0]
 
 
 def is_commit(text: str | None) -> bool:

@@ -6,18 +6,28 @@ Source: huggingface/huggingface_hub src/huggingface_hub/constants.py and utils/_
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+import re
+import threading
+from collections.abc import Callable, Mapping
 from http.client import BAD_REQUEST
 from pathlib import Path
+from typing import TypeVar
 from urllib.parse import quote, urlsplit
 
 from kvplan.errors import CannotRunHere, KvplanError, did_you_mean
+from kvplan.files.cards.index import packaged_index
 from kvplan.files.hub.ranged import Reply
 from kvplan.record import field, record
 
 DEFAULT_ENDPOINT = "https://huggingface.co"
 _TRUE = frozenset({"1", "ON", "YES", "TRUE"})
 _MAX_TOKEN = 10_000
+_ID = re.compile(r"(?:[A-Za-z0-9][\w.-]*/)?[A-Za-z0-9][\w.-]*", re.ASCII)
+_REVISION = re.compile(r"\w[\w.-]*(?:/\w[\w.-]*)*", re.ASCII)
+_LONGEST_REVISION = 200
+TOTAL_SECONDS = 60
+
+Answer = TypeVar("Answer")
 
 
 @record()
@@ -106,6 +116,54 @@ class Repository:
     endpoint: str | None
 
 
+def repository_of(name: str, revision: str | None, endpoint: str | None) -> Repository:
+    """``org/name`` or ``org/name@revision``. Raises KvplanError(bad-model-id)."""
+    repository, at, written = name.partition("@")
+    if at and revision is not None and revision != written:
+        raise KvplanError("bad-model-id", f"two revisions are given: {written!r} and {revision!r}")
+    revision = written if at else revision
+    if len(repository) > 96 or not _ID.fullmatch(repository) or "--" in repository or ".." in repository:
+        raise KvplanError(
+            "bad-model-id",
+            f"{repository[:120]!r} is not the id of a model on the hub",
+            help="write hf:org/name, for example hf:Qwen/Qwen3-8B",
+        )
+    if revision is not None and (
+        len(revision) > _LONGEST_REVISION or not _REVISION.fullmatch(revision) or ".." in revision
+    ):
+        raise KvplanError(
+            "bad-model-id", f"{revision[:120]!r} is not a revision: a branch, a tag or a commit"
+        )
+    return Repository(repository, revision, endpoint)
+
+
+def within(seconds: float, call: Callable[[], Answer]) -> Answer:
+    """The call's answer, or CannotRunHere(no-network) when it takes longer.
+
+    Requests have a deadline of their own; a name that nobody resolves has none. The thread is left behind,
+    which ends with the process.
+    """
+    answers: list[Answer] = []
+    errors: list[BaseException] = []
+
+    def work() -> None:
+        try:
+            answers.append(call())
+        except BaseException as error:  # handed to the caller's thread
+            errors.append(error)
+
+    thread = threading.Thread(target=work, daemon=True, name="kvplan-hub")
+    thread.start()
+    thread.join(seconds)
+    if errors:
+        raise errors[0]
+    if not answers:
+        raise CannotRunHere(
+            "no-network", f"the hub has not answered within {seconds:g} seconds", help="try again later"
+        )
+    return answers[0]
+
+
 def refusal(hub: Hub, repository: Repository, file: str, reply: Reply) -> KvplanError | None:
     """Why the hub does not hand out a file, or None where it does.
 
@@ -175,10 +233,8 @@ def no_hub(hub: Hub, repository: Repository) -> CannotRunHere:
 
 def _near(name: str) -> str | None:
     """The card most like the name."""
-    from kvplan.files.cards.find import list_names
-
     try:
-        names = [entry for entry in list_names() if "/" in entry]
+        names = [entry for entry in packaged_index()["names"] if "/" in entry]
     except KvplanError:
         return None
     return did_you_mean(name, names)

@@ -10,8 +10,7 @@ import threading
 from collections.abc import Callable
 
 from kvplan.errors import CannotRunHere, KvplanError
-from kvplan.files.hub.model import TOTAL_SECONDS, _parse, within
-from kvplan.files.hub.place import Hub, Repository, hub_of
+from kvplan.files.hub.place import TOTAL_SECONDS, Hub, Repository, hub_of, repository_of, within
 from kvplan.files.hub.ranged import Deadline, each, read_range
 from kvplan.files.safetensors_header import (
     INDEX_NAME,
@@ -37,7 +36,7 @@ def hub_checkpoint(
     Raises KvplanError(bad-model-id | bad-url | bad-token | bad-safetensors), CannotRunHere(offline |
     no-network | hub-refused | hub-unavailable).
     """
-    repository = _parse(name, revision, endpoint)
+    repository = repository_of(name, revision, endpoint)
     hub = hub_of(os.environ, endpoint=repository.endpoint)
     if hub.offline:
         raise CannotRunHere(

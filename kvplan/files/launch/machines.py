@@ -10,8 +10,7 @@ from __future__ import annotations
 
 import re
 
-from kvplan.errors import KvplanError
-from kvplan.files.gpus.find import find_slugs, load_gpu
+from kvplan.files.gpus.listed import find_slugs
 
 ACCELERATORS = {
     "nvidia-tesla-t4": "t4",
@@ -80,14 +79,11 @@ def gpu_of_label(text: str) -> str | None:
             return _slug(gpu)
     shared = re.sub(r"-shared$", "", text.strip(), flags=re.IGNORECASE)
     for name in (shared, shared.replace("-", " ")):
-        slugs = find_slugs(name)
-        if len(slugs) == 1:
-            return slugs[0]
+        if (slug := _slug(name)) is not None:
+            return slug
     return None
 
 
 def _slug(name: str) -> str | None:
-    try:
-        return load_gpu(name).slug
-    except KvplanError:
-        return None
+    slugs = find_slugs(name)
+    return slugs[0] if len(slugs) == 1 else None

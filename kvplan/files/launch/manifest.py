@@ -14,8 +14,9 @@ from typing import Any, NamedTuple
 from kvplan.engines.launch import servers
 from kvplan.errors import KvplanError
 from kvplan.files.launch import charts
+from kvplan.files.launch.command import launch_of
 from kvplan.files.launch.entries import mapping, words_of_keys
-from kvplan.files.launch.launch import Launch, launch_of
+from kvplan.files.launch.launch import Launch
 from kvplan.files.launch.loose import load_loose
 from kvplan.files.launch.machines import gpu_of_label
 from kvplan.files.launch.rendered import helm_template, source_of_manifests

@@ -11,7 +11,8 @@ from kvplan.architectures.config.drafts import method_named
 from kvplan.engines.launch import servers
 from kvplan.errors import KvplanError
 from kvplan.files.json_input import SHOWN_STDIN, check_text, read_limited
-from kvplan.files.launch.launch import Launch, launch_of
+from kvplan.files.launch.command import launch_of
+from kvplan.files.launch.launch import Launch
 from kvplan.files.launch.manifest import Broken, is_manifest, launches_in
 from kvplan.files.launch.programs import MODELFILE, gathered, launch_of_modelfile
 from kvplan.files.launch.starts import starts_in

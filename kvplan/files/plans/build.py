@@ -9,7 +9,8 @@ from typing import Any
 from kvplan.architectures.config.drafts import method_of
 from kvplan.engines import default_engine
 from kvplan.errors import KvplanError, Mark
-from kvplan.files.gpus.find import find_slugs, gpu_of_size, load_gpu, load_gpu_file, parse_gpu_count
+from kvplan.files.gpus.find import gpu_of_size, load_gpu, parse_gpu_count
+from kvplan.files.gpus.listed import find_slugs, load_gpu_file
 from kvplan.files.plans.schema import (
     EvidenceEntry,
     FleetEntry,

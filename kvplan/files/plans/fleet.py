@@ -10,7 +10,8 @@ from typing import Annotated, Any, Literal
 from pydantic import Field, ValidationError, WithJsonSchema
 
 from kvplan.errors import KvplanError
-from kvplan.files.gpus.find import gpu_of_size, load_gpu, load_gpu_file
+from kvplan.files.gpus.find import gpu_of_size, load_gpu
+from kvplan.files.gpus.listed import load_gpu_file
 from kvplan.files.json_input import read_limited
 from kvplan.files.plans.file import together
 from kvplan.files.plans.schema import Strict

@@ -10,7 +10,8 @@ from kvplan.engines.observed.reading import reading_of
 from kvplan.errors import KvplanError
 from kvplan.files.cards.find import load_card
 from kvplan.files.cards.index import find_targets
-from kvplan.files.gpus.find import find_slugs, key_of, list_gpus, list_keys, load_gpu
+from kvplan.files.gpus.find import load_gpu
+from kvplan.files.gpus.listed import find_slugs, key_of, list_gpus, list_keys
 from kvplan.gpu import Gpu
 from kvplan.model import Model
 from kvplan.record import record

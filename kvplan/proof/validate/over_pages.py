@@ -6,50 +6,22 @@ addressing nor their arithmetic is kvplan's. A kernel that does not run says so 
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from kvplan.engines.tensors import Layout, Rank
 from kvplan.plans.receipt import Figure
 from kvplan.proof.validate.attention import AttentionError
 from kvplan.proof.validate.blocks import BlockTables
 from kvplan.proof.validate.engine_kernels import OWN, attend_with_engine, kernels_for
-from kvplan.proof.validate.found import findings_of
 from kvplan.proof.validate.in_place import KERNEL, attend_in_place
 from kvplan.proof.validate.memory import allocate
-from kvplan.proof.validate.ranks import World
 from kvplan.proof.validate.reasons import reason_of
 from kvplan.proof.validate.stages.base import COUNT, EXACT, Bench
 from kvplan.proof.validate.target import Target
-from kvplan.record import replace
-
-if TYPE_CHECKING:
-    from kvplan.proof.validate.session import Outcome
 
 STAGE = "attention in place"
 
 
-def with_readings(bench: Bench, outcome: Outcome, world: World, *, engine: bool) -> Outcome:
-    """The outcome with what every rank's kernels read; nothing that they meet ends the run."""
-    target = outcome.target
-    mine = _over_pages(bench, target, target.ranks[world.rank], engine=engine)
-    found = world.everyone(mine)
-    workload_tests = tuple(
-        replace(done, attention=(*done.attention, *more))
-        for done, more in zip(outcome.workload_tests, found, strict=True)
-    )
-    findings = [one for one in outcome.findings if one.code != "attention-differs"]
-    findings += [one for one in findings_of(target, workload_tests) if one.code == "attention-differs"]
-    figures = [figure for rank, more in enumerate(found) for figure in _figures(more, rank)]
-    return replace(
-        outcome,
-        figures=(*outcome.figures, *figures),
-        workload_tests=workload_tests,
-        findings=tuple(findings),
-        notes=tuple(dict.fromkeys([*outcome.notes, *bench.notes])),
-    )
-
-
-def _over_pages(bench: Bench, target: Target, rank: Rank, *, engine: bool) -> tuple[AttentionError, ...]:
+def over_pages(bench: Bench, target: Target, rank: Rank, *, engine: bool) -> tuple[AttentionError, ...]:
+    """What this rank's kernels read; nothing that they meet ends the run."""
     bench.stage = STAGE
     if bench.stopped():
         bench.note("no kernel read the pages themselves: the time was up")
@@ -72,7 +44,7 @@ def runs_on_cpu(layout: Layout) -> bool:
     return bool(getattr(kernels_for(layout), "ON_CPU", False))
 
 
-def _figures(found: tuple[AttentionError, ...], rank: int) -> list[Figure]:
+def figures_of(found: tuple[AttentionError, ...], rank: int) -> list[Figure]:
     """How many kinds of layer the engine's own kernels find elsewhere, of those that they read."""
     read = [one for one in found if one.ran and one.kernel not in (OWN, KERNEL)]
     if not read:

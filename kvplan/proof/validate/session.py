@@ -14,13 +14,13 @@ from kvplan.proof.validate.devices import CPU, CudaDevice, is_out_of_memory, ope
 from kvplan.proof.validate.findings import WorkloadTest
 from kvplan.proof.validate.found import findings_of
 from kvplan.proof.validate.guard import Terminated
-from kvplan.proof.validate.over_pages import with_readings
+from kvplan.proof.validate.over_pages import figures_of, over_pages
 from kvplan.proof.validate.probe import Hardware, compared, probe_cpu, probe_cuda
 from kvplan.proof.validate.rank_run import Options, run_stages
 from kvplan.proof.validate.ranks import OtherRankStopped, World
 from kvplan.proof.validate.stages.base import EXACT, Bench, Progress, StageStopped, Stop, first_line
 from kvplan.proof.validate.target import Target, check_world
-from kvplan.record import record
+from kvplan.record import record, replace
 
 TimeUp, OutOfMemory, Signal, Fault = "time", "memory", "signal", "fault"
 PREDICTED = ("weights", "pool")
@@ -120,7 +120,7 @@ def run_session(
         if (device.is_gpu or options.kernels) and outcome.stopped_by is None:
             settle(outcome)
             begun = None  # what is kept stands, whatever happens from here on
-            outcome = with_readings(bench, outcome, world, engine=options.kernels)
+            outcome = _with_readings(bench, outcome, world, engine=options.kernels)
     except BaseException as ended:
         if begun is not None and not isinstance(ended, (KvplanError, SaidByRankZero)):
             by = Signal if isinstance(ended, (KeyboardInterrupt, Terminated)) else Fault
@@ -133,6 +133,27 @@ def run_session(
         # Whatever ended the run: the tensors of this frame's callees are gone, the cache of torch goes too.
         gc.collect()
         device.release()
+
+
+def _with_readings(bench: Bench, outcome: Outcome, world: World, *, engine: bool) -> Outcome:
+    """The outcome with what every rank's kernels read; nothing that they meet ends the run."""
+    target = outcome.target
+    mine = over_pages(bench, target, target.ranks[world.rank], engine=engine)
+    found = world.everyone(mine)
+    workload_tests = tuple(
+        replace(done, attention=(*done.attention, *more))
+        for done, more in zip(outcome.workload_tests, found, strict=True)
+    )
+    findings = [one for one in outcome.findings if one.code != "attention-differs"]
+    findings += [one for one in findings_of(target, workload_tests) if one.code == "attention-differs"]
+    figures = [figure for rank, more in enumerate(found) for figure in figures_of(more, rank)]
+    return replace(
+        outcome,
+        figures=(*outcome.figures, *figures),
+        workload_tests=workload_tests,
+        findings=tuple(findings),
+        notes=tuple(dict.fromkeys([*outcome.notes, *bench.notes])),
+    )
 
 
 def _of_all(target: Target, parts: list[_Part], world: World) -> Outcome:

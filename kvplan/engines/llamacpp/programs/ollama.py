@@ -11,7 +11,7 @@ build of 0.33 is b10488): ``-c num_ctx·num_parallel -np num_parallel``, both ca
   llm.PredictServerVRAM);
 - one GPU of several where its estimate takes no more than 80 % of it (selectLlamaServerPlacement);
 - the encoder of images, which the library's files have, on the first GPU;
-- layers that do not fit stay in host memory (`kvplan.engines.doors.spill`): -ngl is left to llama.cpp.
+- layers that do not fit stay in host memory (`kvplan.engines.spill`): -ngl is left to llama.cpp.
 
 Not followed, and said: drafts that some models ship, adapters, models on Ollama's MLX runner.
 """

@@ -139,120 +139,146 @@ def resolve_arguments(
     model: Model, settings: Serving, options: SglangOptions, context_len: int, version: str = VERSIONS[-1]
 ) -> Arguments:
     """Every argument with its value. Raises KvplanError(unsupported-dtype | unsupported-setting)."""
-    rules = rules_of(version)
-    device = device_of(settings.gpu)
-    tp, attn_dp = settings.tensor_parallel_size, _attention_groups(settings, options)
-    told_groups = attn_dp
+    rules, device = rules_of(version), device_of(settings.gpu)
+    tp, dcp = settings.tensor_parallel_size, settings.decode_context_parallel_size
+    told_groups = attn_dp = _attention_groups(settings, options)
     if rules.nsa and rules.sparse_groups and is_sparse_latent(model):
         attn_dp = tp  # dp_size = tp_size, whatever is asked (server_args.py 0.5.3 to 0.5.5)
-    dcp = settings.decode_context_parallel_size
     if (tp // attn_dp) % dcp:
         raise KvplanError(
             "bad-setting", f"{tp // attn_dp} attention ranks are no multiple of {dcp} (context parallel)"
         )
-    ep, backend_of_experts = experts_of(settings, options)
+    ep, moe_a2a_backend = experts_of(settings, options)
     dtype = model_dtype(model, settings)
     if device.nvidia and device.capability < _BFLOAT16 and dtype.name == "bfloat16":
         dtype = scalar("float16")
     draft_tokens, draft_layers = speculation(model, settings, options)
-    capacity = capacity_for(device.memory_mib, table=rules.memory)
     chunk = options.chunked_prefill_size
-    running = settings.max_num_seqs
-    if running is None and has_kind(model, Kind.COMPRESSED):
-        running = COMPRESSED_REQUESTS
-    if running is None and draft_tokens:
-        running = SPECULATIVE_REQUESTS
+    if chunk is None:
+        chunk = capacity_for(device.memory_mib, table=rules.memory).chunked_prefill_size
+    kv = _cache_format(model, settings, device, dtype, version)
+    backend, decode_backend = _backends(model, settings, options, device, kv, version)
+    page_size = page_size_of(model, settings, device, backend, decode_backend)
+    radix = _has_radix(model, options, rules)
+    strategy, overlap, page_size = _states(
+        model, settings, options, device, backend, page_size, version, radix=radix
+    )
+    check_fp4(model, kv, backend, decode_backend, device)
+    return Arguments(
+        device=device, dtype=dtype, kv=kv, latent=latent_dtype(model, kv, device, options),
+        index=index_dtype(model, kv, device, backend, dtype), backend=backend, decode_backend=decode_backend,
+        page_size=page_size, tp=tp, pp=settings.pipeline_parallel_size, attn_tp=tp // attn_dp,
+        state_tp=tp if known_of(model).pure_state else tp // attn_dp, attn_dp=attn_dp, dcp=dcp, ep=ep,
+        moe_a2a_backend=moe_a2a_backend, context_len=context_len, chunked_prefill_size=chunk,
+        whole_prefill=prefills_whole(model),
+        graph_max_batch=options.cuda_graph_max_bs or _graph_batch(model, settings, device, rules),
+        window_pool=_pools_windows(model, options, version), swa_ratio=_window_ratio(model, options),
+        radix=radix, overlap=overlap, strategy=strategy,
+        slots_per_request=slots_of_request(strategy, rules, radix=radix, overlap=overlap),
+        state_ratio=_state_ratio(options),
+        padding_slot=int(options.mamba_padding_slot and rules.padding_slot),
+        max_slots=options.max_mamba_cache_size, max_total_tokens=options.max_total_tokens,
+        max_running_requests=_running_requests(model, settings, draft_tokens),
+        given_requests=settings.max_num_seqs, draft_tokens=draft_tokens,
+        draft_layers=draft_layers if charges_draft(model, settings, options, rules) else 0,
+        graphs=not settings.enforce_eager, draft_windows=draft_windows(model, settings, options),
+        conv_dtype=_scalar(settings.mamba_cache_dtype) or scalar("bfloat16"),
+        ssm_dtype=_scalar(settings.mamba_ssm_cache_dtype), mem_fraction_static=_fraction(options),
+        divided_slots=_has_delta_nets(model), standalone=settings.speculative_method == "draft_model",
+        looked_up=settings.speculative_method == NGRAM, given_context=settings.max_model_len,
+        max_prefill_tokens=options.max_prefill_tokens or MAX_PREFILL_TOKENS, told_groups=told_groups,
+        role=options.disaggregation_mode, rules=rules,
+    )  # fmt: skip
+
+
+def _scalar(word: str) -> Packing | None:
+    return None if word == "auto" else scalar(word)
+
+
+def _running_requests(model: Model, settings: Serving, draft_tokens: int) -> int | None:
+    """max_running_requests: as given, else what some models and every draft are started with."""
+    if settings.max_num_seqs is not None:
+        return settings.max_num_seqs
+    if has_kind(model, Kind.COMPRESSED):
+        return COMPRESSED_REQUESTS
+    return SPECULATIVE_REQUESTS if draft_tokens else None
+
+
+def _cache_format(model: Model, settings: Serving, device: Device, dtype: Packing, version: str) -> KvDtype:
+    """The element type of the cache; the model's where the release does not hear the checkpoint's scheme."""
+    rules = rules_of(version)
     kv = cache_dtype(model, settings, device, dtype)
     unsaid = settings.kv_cache_dtype == "auto" and not hears_scheme(model, rules)
     if unsaid and not is_sparse_latent(model) and not has_kind(model, Kind.COMPRESSED):
         kv = kv_dtype(dtype.name)
     check_format(kv, rules, version)
-    asked_strategy = options.mamba_radix_cache_strategy
-    backend = backend_of(
-        model, settings, device, kv, strategy=asked_strategy, options=options, version=version
-    )
-    decode_backend = decode_backend_of(model, settings, device, backend) if rules.hopper_vl else backend
+    return kv
+
+
+def _backends(
+    model: Model, settings: Serving, options: SglangOptions, device: Device, kv: KvDtype, version: str
+) -> tuple[str, str]:
+    """The attention backends of prompts and of answers."""
+    rules, strategy = rules_of(version), options.mamba_radix_cache_strategy
+    backend = backend_of(model, settings, device, kv, strategy=strategy, options=options, version=version)
     if kv.name == "nvfp4" and rules.nvfp4_pairs:
-        named = named_backend(model, settings, device, kv, asked_strategy, options)
-        backend, decode_backend = nvfp4_backends(device, named)
-    page_size = page_size_of(model, settings, device, backend, decode_backend)
-    radix = not options.disable_radix_cache and not known_of(model).no_radix
-    role = options.disaggregation_mode
-    if role == "decode":
-        radix = False  # pd_disaggregation_hook.py (handle_pd_disaggregation)
+        return nvfp4_backends(device, named_backend(model, settings, device, kv, strategy, options))
+    return backend, decode_backend_of(model, settings, device, backend) if rules.hopper_vl else backend
+
+
+def _has_delta_nets(model: Model) -> bool:
+    return any(part.family == "gated_delta_net" for run in model.runs for part in run.layer.parts)
+
+
+def _has_radix(model: Model, options: SglangOptions, rules: Rules) -> bool:
+    """Whether prompts are kept in the radix tree, of models with states by what the release can."""
+    if options.disable_radix_cache or known_of(model).no_radix:
+        return False
+    if options.disaggregation_mode == "decode":
+        return False  # pd_disaggregation_hook.py (handle_pd_disaggregation)
     if model.model_type == "kimi_linear" and not rules.kimi_radix:
-        radix = False
-    nets = any(part.family == "gated_delta_net" for run in model.runs for part in run.layer.parts)
-    if has_kind(model, Kind.STATE) and not (rules.mamba_radix or (nets and rules.states_by_ratio)):
-        radix = False  # model_runner.py 0.5.2 to 0.5.5 ("model detected, disable radix cache")
+        return False
+    if not has_kind(model, Kind.STATE) or rules.mamba_radix:
+        return True
+    # model_runner.py 0.5.2 to 0.5.5 ("model detected, disable radix cache")
+    return bool(rules.states_by_ratio) and _has_delta_nets(model)
+
+
+def _states(
+    model: Model, settings: Serving, options: SglangOptions, device: Device, backend: str, page_size: int,
+    version: str, *, radix: bool,
+) -> tuple[str, bool, int]:  # fmt: skip
+    """(how states are kept for the radix tree, whether batches overlap, the page size that this leaves)."""
+    rules, asked = rules_of(version), options.mamba_radix_cache_strategy
     paged = (overridden_page(model, settings, device, backend) or 1) > 1
     strategy, overlap = strategy_of(model, settings, options, radix=radix, paged=paged)
-    if strategy == "extra_buffer" and asked_strategy == "auto" and not has_buffers(class_of(model), version):
+    if strategy == "extra_buffer" and asked == "auto" and not has_buffers(class_of(model), version):
         strategy, overlap = "no_buffer", False
-    buffered = asked_strategy == "extra_buffer" and rules.drafts_or_states  # heard since 0.5.10
+    buffered = asked == "extra_buffer" and rules.drafts_or_states  # heard since 0.5.10
     if radix and uses_state_radix(model) and not rules.extra_buffer and not buffered:
-        strategy, overlap = "no_buffer", False
-        page_size = 1 if rules.state_pages else page_size
-    check_fp4(model, kv, backend, decode_backend, device)
-    ratio = options.swa_full_tokens_ratio
-    own_ratio = known_of(model).window_ratio
-    if ratio is None and has_kind(model, Kind.COMPRESSED):
-        own_ratio = "0.1"
-    state_ratio = options.mamba_full_memory_ratio
-    return Arguments(
-        device=device,
-        dtype=dtype,
-        kv=kv,
-        latent=latent_dtype(model, kv, device, options),
-        index=index_dtype(model, kv, device, backend, dtype),
-        backend=backend,
-        decode_backend=decode_backend,
-        page_size=page_size,
-        tp=tp,
-        pp=settings.pipeline_parallel_size,
-        attn_tp=tp // attn_dp,
-        state_tp=tp if known_of(model).pure_state else tp // attn_dp,
-        attn_dp=attn_dp,
-        dcp=dcp,
-        ep=ep,
-        moe_a2a_backend=backend_of_experts,
-        context_len=context_len,
-        chunked_prefill_size=capacity.chunked_prefill_size if chunk is None else chunk,
-        whole_prefill=prefills_whole(model),
-        graph_max_batch=options.cuda_graph_max_bs or _graph_batch(model, settings, device, rules),
-        window_pool=(
-            has_window_pool(model) if rules.window_pools else had_window_pool(class_of(model), version)
-        )
-        and not (options.disable_hybrid_swa_memory and hears_pool_flag(class_of(model), version)),
-        swa_ratio=Fraction(own_ratio or "0.8") if ratio is None else ratio,
-        radix=radix,
-        overlap=overlap,
-        strategy=strategy,
-        slots_per_request=slots_of_request(strategy, rules, radix=radix, overlap=overlap),
-        state_ratio=Fraction("0.9") if state_ratio is None else state_ratio,
-        padding_slot=int(options.mamba_padding_slot and rules.padding_slot),
-        max_slots=options.max_mamba_cache_size,
-        max_total_tokens=options.max_total_tokens,
-        max_running_requests=running,
-        given_requests=settings.max_num_seqs,
-        draft_tokens=draft_tokens,
-        draft_layers=draft_layers if charges_draft(model, settings, options, rules) else 0,
-        graphs=not settings.enforce_eager,
-        draft_windows=draft_windows(model, settings, options),
-        conv_dtype=scalar("bfloat16" if settings.mamba_cache_dtype == "auto" else settings.mamba_cache_dtype),
-        ssm_dtype=None
-        if settings.mamba_ssm_cache_dtype == "auto"
-        else scalar(settings.mamba_ssm_cache_dtype),
-        mem_fraction_static=_fraction(options),
-        divided_slots=nets,
-        standalone=settings.speculative_method == "draft_model",
-        looked_up=settings.speculative_method == NGRAM,
-        given_context=settings.max_model_len,
-        max_prefill_tokens=options.max_prefill_tokens or MAX_PREFILL_TOKENS,
-        told_groups=told_groups,
-        role=role,
-        rules=rules,
-    )
+        return "no_buffer", False, 1 if rules.state_pages else page_size
+    return strategy, overlap, page_size
+
+
+def _pools_windows(model: Model, options: SglangOptions, version: str) -> bool:
+    name = class_of(model)
+    if options.disable_hybrid_swa_memory and hears_pool_flag(name, version):
+        return False
+    return has_window_pool(model) if rules_of(version).window_pools else had_window_pool(name, version)
+
+
+def _window_ratio(model: Model, options: SglangOptions) -> Fraction:
+    """Tokens of the window pool for one of full attention."""
+    if options.swa_full_tokens_ratio is not None:
+        return Fraction(options.swa_full_tokens_ratio)
+    if has_kind(model, Kind.COMPRESSED):
+        return Fraction("0.1")
+    return Fraction(known_of(model).window_ratio or "0.8")
+
+
+def _state_ratio(options: SglangOptions) -> Fraction:
+    asked = options.mamba_full_memory_ratio
+    return Fraction("0.9") if asked is None else asked
 
 
 def _attention_groups(settings: Serving, options: SglangOptions) -> int:

@@ -1,0 +1,350 @@
+"""The server that a command starts, in the words of a plan."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from pathlib import Path, PurePosixPath
+from typing import Any
+
+from kvplan.engines.folders import title_of
+from kvplan.engines.launch import (
+    VISIBLE,
+    Serve,
+    Server,
+    as_object,
+    flags_of_server,
+    paths_of_options,
+    table_of,
+)
+from kvplan.errors import KvplanError
+from kvplan.files.cards.gguf_names import gguf_file
+from kvplan.files.folders import exists
+from kvplan.files.launch.launch import Launch, gpus_seen
+from kvplan.files.launch.programs import launch_of_program
+from kvplan.files.launch.starts import Start, version_of
+from kvplan.files.launch.words import Option, take_apart
+from kvplan.plans.serve import EngineFlags, Flag, flags_of
+
+_OPEN = re.compile(r"\$[{(]*\w", re.ASCII)
+_ANY_MODEL = ("hf://", "huggingface.co/", "https://huggingface.co/", "hf.co/", "https://hf.co/")
+_NEARLY = 0.9
+"""How alike two names are, of 1: no option that a release has dropped is so near to one that there is."""
+_SECRET = re.compile(r"key|token(?!s)|secret|password|credential", re.IGNORECASE)
+"""Of what is called so, the value is never shown."""
+
+
+def launch_of(
+    start: Start,
+    *,
+    name: str,
+    engine: str | None = None,
+    beside: Path = Path(),
+    held: Mapping[str, str] | None = None,
+) -> Launch:
+    """The server that a command starts.
+
+    engine: ``vllm@0.32``, before what the image says. beside: the folder from which its files are meant.
+    held: the files that its manifest brings with it, by name (ConfigMaps).
+    Raises KvplanError(no-model-named | unresolved-variable | bad-flag).
+    """
+    server = start.server
+    if server.door is not None:
+        return launch_of_program(start, name=name, engine=engine)
+    version = start.version
+    spec = engine or (f"{server.engine}@{version}" if version else server.engine)
+    notes: list[str] = []
+    try:
+        flags = flags_of(spec)
+    except KvplanError:
+        if engine is not None:
+            raise
+        notes.append(f"{spec} is not a release that kvplan knows: the newest one that it knows is taken")
+        spec, flags = server.engine, flags_of(server.engine)
+    if engine is None and version is None and start.image is not None and version_of(start.image):
+        notes.append(
+            f"the tag of {start.image} says no release of {server.engine}: the newest one that kvplan knows"
+            f" is taken (-e {server.engine}@… says another)"
+        )
+    reader = _Reader(server, flags, dict(start.environment), beside, held or {})
+    words = take_apart(server, [_own_name(server, word) for word in start.words])
+    for option in words.options:
+        reader.take(option)
+    reader.late = True
+    for path in reader.files:
+        reader.file(path)
+    for variable, flag in server.environment:
+        if variable in reader.environment:
+            reader.variable(variable, flag)
+    rest = list(words.rest)
+    model = reader.model or (rest.pop(0) if server.positional and rest else None) or reader.model_of_file
+    if model is None:
+        raise KvplanError(
+            "no-model-named",
+            f"{'the command' if name == 'command' else name} names no model",
+            help=f"{' or '.join(server.model)} names it",
+        )
+    seen = start.gpus or gpus_seen(reader.environment)
+    if seen is not None:
+        reader.options[VISIBLE] = seen
+    reader.finish()
+    notes += reader.notes
+    text, read_as = _model_word(reader.resolved(model, server.model[0]), beside)
+    if read_as is not None:
+        notes.append(read_as)
+    variables = [
+        name if _SECRET.search(name) else f"{name}={value}" for name, value in start.environment
+        if name.startswith(server.variables) and name not in dict(server.environment)
+    ]  # fmt: skip
+    return Launch(
+        name, spec, text, reader.serve, gpus=seen,
+        unread=tuple(dict.fromkeys((*reader.unread, *rest, *variables))), notes=tuple(notes),
+    )  # fmt: skip
+
+
+def _own_name(server: Server, word: str) -> str:
+    """A wrapper's option by the server's own name."""
+    name, equals, value = word.partition("=")
+    return dict(server.renamed).get(name, name) + equals + value
+
+
+class _Reader:
+    """Collects the plan's ``serve:`` from options."""
+
+    def __init__(
+        self,
+        server: Server,
+        flags: EngineFlags,
+        environment: Mapping[str, str],
+        beside: Path,
+        held: Mapping[str, str],
+    ) -> None:
+        self.held = held
+        self.server, self.flags, self.environment, self.beside = server, flags, environment, beside
+        self.serve: Serve = {}
+        self.options: dict[str, Any] = {}
+        self.unread: list[str] = []
+        self.notes: list[str] = []
+        self.model: str | None = None
+        self.model_of_file: str | None = None
+        self.files: list[str] = []
+        self.late = False  # what is said now counts only where nothing was said before
+
+    def take(self, option: Option) -> None:
+        flag = option.flag
+        if flag is None:
+            name, equals, given = option.spelled.partition("=")
+            if name in self.server.model:  # a server that takes it without an option, through a wrapper
+                self.model = given or next(iter(option.value), None)
+                return
+            self.check_spelling(name)
+            whole = option.spelled if equals else " ".join((name, *option.value))
+            self.unread.append(name if _SECRET.search(name) else whole)
+            return
+        named = next((one for one in flag.names if one in self.server.translated), None)
+        ignored = next((why for one, why in self.server.ignored if one in flag.names), None)
+        if ignored is not None:
+            self.notes.append(f"{option.spelled}: {ignored}")
+            return
+        known = next((one for one in map(self._flag, flag.names) if one is not None), None)
+        if any(one in self.server.model for one in flag.names):
+            self.model = None if option.value is None else str(option.value)
+            if named is not None:
+                self.options[named] = option.value
+        elif self.server.options_file in flag.names:
+            self.files.append(str(option.value))
+        elif named is not None:
+            if not (self.late and named in self.options):
+                self.options[named] = self.resolved(option.value, option.spelled)
+        elif known is not None:
+            self.put(known, option.value, option.spelled)
+        elif not flag.memoryless:
+            self.unread.append(_shown(option))
+
+    def check_spelling(self, name: str) -> None:
+        """An option that the server has not and whose name is nearly that of one: its parser stops there.
+
+        Raises KvplanError(unknown-flag).
+        """
+        from difflib import get_close_matches
+
+        near = get_close_matches(name, table_of(self.server), 1, _NEARLY)
+        # A wrapper's own option has its prefix before the server's: --dyn-reasoning-parser.
+        if name.startswith("--") and near and not name.endswith(near[0].lstrip("-")):
+            raise KvplanError(
+                "unknown-flag",
+                f"{title_of(self.server.engine)} has no option {name}",
+                help=f"did you mean {near[0]}?",
+            )
+
+    def _flag(self, name: str) -> Flag | None:
+        """The plan's flag of a long option."""
+        plain = name.lstrip("-").replace("-", "_")
+        plain = plain if plain in self.flags.flags else self.flags.short.get(plain, plain)
+        return self.flags.flags.get(plain) if name.startswith("--") else None
+
+    def put(self, flag: Flag, value: Any, spelled: str) -> None:
+        """Raises KvplanError(bad-flag) for a value that the server would not take."""
+        if not (self.late and flag.name in self.serve):
+            self.serve[flag.name] = _typed(flag, self.resolved(value, spelled), self.server, spelled)
+
+    def resolved(self, value: Any, spelled: str) -> Any:
+        """Raises KvplanError(unresolved-variable)."""
+        if isinstance(value, str) and _OPEN.search(value):
+            raise KvplanError(
+                "unresolved-variable", f"{spelled} is {value}, and nothing says what that variable is",
+                help="write its value, or set it before the command: NAME=value vllm serve …",
+            )  # fmt: skip
+        return value
+
+    def variable(self, variable: str, name: str) -> None:
+        """A variable that sets a flag; an option on the command line counts before it."""
+        value = self.environment[variable]
+        long = f"--{name.replace('_', '-')}"
+        ignored = dict(self.server.ignored).get(long)
+        if ignored is not None:
+            self.notes.append(f"{variable}: {ignored}")
+        elif f"--{name.replace('_', '-')}" in self.server.model or name == "hf_repo":
+            self.model = self.model or value
+            if long in self.server.translated:
+                self.options.setdefault(long, value)
+        elif name in self.server_names():
+            if name not in self.serve:
+                flag = self.flags.flags.get(name)
+                if flag is not None and f"--{name.replace('_', '-')}" not in self.server.translated:
+                    self.put(flag, value, variable)
+                else:
+                    self.options.setdefault(f"--{name.replace('_', '-')}", value)
+        else:
+            self.unread.append(f"{variable}={value}")
+
+    def server_names(self) -> set[str]:
+        """The plan's flags and those that are translated."""
+        return set(self.flags.flags) | {one.lstrip("-").replace("-", "_") for one in self.server.translated}
+
+    def file(self, path: str) -> None:
+        """More options from a YAML file: an options file of key paths, or the command's own options."""
+        from kvplan.files.launch.loose import load_loose, load_loose_file
+
+        place = Path(path)
+        place = place if place.is_absolute() else self.beside / place
+        if not exists(place) and (text := self.held.get(PurePosixPath(path).name)) is not None:
+            for document in load_loose(text, name=path):
+                self.keys(document)
+            return
+        if not exists(place):
+            self.unread.append(f"{self.server.options_file} {path} (no such file here)")
+            return
+        for document in load_loose_file(place):
+            self.keys(document)
+
+    def keys(self, document: Any) -> None:
+        """The keys of an options file: those of the command line, or paths below one another."""
+        if not isinstance(document, dict):
+            self.unread.append(f"{self.server.options_file} (no keys in it)")
+            return
+        paths = paths_of_options(self.server.engine)
+        table = flags_of_server(self.server.engine)
+        for path, value in _flat(document, paths):
+            plan = paths.get(path)
+            known = self.flags.flags.get(plan or path.replace("-", "_"))
+            long = "--" + path.replace("_", "-")
+            row = table.get(long, table.get("--" + path))
+            if path in ("model", "model_tag", "model-path", "model_path"):
+                self.model_of_file = str(value)
+            elif plan is not None and known is not None:
+                self.put(known, value, path)
+            elif row is not None:
+                text = value if isinstance(value, (dict, bool, list)) or value is None else str(value)
+                self.take(Option(long if long in table else "--" + path, row, text))
+            elif long in self.server.translated:
+                self.options.setdefault(long, value)
+            elif known is not None:
+                self.put(known, value, path)
+            else:
+                self.unread.append(f"{path}: {value}")
+
+    def finish(self) -> None:
+        self.unread += self.server.translate(self.serve, self.options)
+
+
+def _flat(document: dict[str, Any], known: Mapping[str, str]) -> list[tuple[str, Any]]:
+    """(path, value): a mapping goes in one piece unless keys below it are known."""
+    found: list[tuple[str, Any]] = []
+    for key, value in document.items():
+        name = str(key)
+        if isinstance(value, dict) and any(path.startswith(name + ".") for path in known):
+            found += [(f"{name}.{inner}", entry) for inner, entry in value.items()]
+        else:
+            found.append((name, value))
+    return found
+
+
+def _shown(option: Option) -> str:
+    value = option.value
+    if value is None or isinstance(value, bool):
+        return option.spelled
+    return f"{option.spelled} {' '.join(map(str, value)) if isinstance(value, list) else value}"
+
+
+def _typed(flag: Flag, value: Any, server: Server, spelled: str) -> object:
+    """A word of a command as a plan writes the flag's value. Raises KvplanError(bad-flag)."""
+    if isinstance(value, list) and flag.kind != "list":
+        value = value[0] if len(value) == 1 else " ".join(map(str, value))
+    wrong = KvplanError("bad-flag", f"{spelled} takes another value than {value!r}")
+    if flag.kind == "switch":
+        words = {"true": True, "false": False, "1": True, "0": False}
+        said = value if isinstance(value, bool) else words.get(str(value).lower())
+        if said is None:
+            raise wrong
+        return said
+    if flag.kind == "kept":
+        return int(value) if isinstance(value, str) and value.isdigit() and len(value) < 10 else value
+    if isinstance(value, bool) or value is None:
+        raise wrong
+    if flag.kind in ("count", "length", "longest", "size"):
+        if flag.kind == "longest" and str(value) == "auto":
+            return "auto"
+        number = server.count(str(value))
+        if number is None:
+            raise wrong
+        return number
+    if flag.kind == "number":
+        try:
+            return float(str(value)) if not str(value).isdigit() else int(str(value))
+        except ValueError:
+            raise wrong from None
+    if flag.kind == "list":
+        return value if isinstance(value, list) else str(value).split(",")
+    if flag.kind in ("speculative", "map"):
+        entry = as_object(value)
+        if entry is None:
+            raise wrong
+        return entry
+    return str(value)
+
+
+def _model_word(text: str, beside: Path) -> tuple[str, str | None]:
+    """(the model as a plan names it, a note where it was read as something else): a hub address without its
+    scheme; a path that does not exist here by its last part, or its folder's in a cache of the hub."""
+    for head in _ANY_MODEL:
+        if text.startswith(head):
+            return text.removeprefix(head).rstrip("/"), None
+    clean = text.rstrip("/")
+    bare = clean.endswith(".gguf") and "/" not in clean and not exists(beside / clean)
+    if bare and not exists(Path(clean)) and (named := gguf_file(clean)) is not None:
+        return named, f"{text} is not on this machine: read by its name, {named}"
+    if (
+        not clean.startswith(("/", "~", "./", "../"))
+        or exists(Path(clean).expanduser())
+        or exists(beside / clean)
+    ):
+        return clean, None
+    cached = re.search(r"models--([\w.-]+?)--([\w.-]+)", clean, re.ASCII)
+    if cached is not None:
+        return f"{cached[1]}/{cached[2]}", None
+    last = PurePosixPath(clean).name
+    named = gguf_file(last)
+    if named is not None:
+        return named, f"{text} is not on this machine: read by its name, {named}"
+    return last, f"{text} is not on this machine: read as the model {last}"
