@@ -136,7 +136,10 @@ def documents(*paths: Path, held_out: Path) -> dict[Path, str]:
         "fitted, 0.11 to 0.19": inner,
         "older": older,
     }
-    sglang = {"fitted": served("sglang", *paths), "held out": served("sglang", held_out)}
+    sglang = {
+        "SGLang, fitted": served("sglang", *paths),
+        "SGLang, held out": served("sglang", held_out),
+    }
     wrong = sorted(
         (entry for entry in answers if abs(entry.error) > NEAR or not entry.inside),
         key=lambda entry: -abs(entry.error),
@@ -225,11 +228,7 @@ def documents(*paths: Path, held_out: Path) -> dict[Path, str]:
         "",
         *table(older),
         "",
-        *(
-            line
-            for name, found in sglang.items()
-            for line in (f"## SGLang, {name}", "", *served_table(found), "")
-        ),
+        *(line for name, found in sglang.items() for line in (f"## {name}", "", *served_table(found), "")),
         "## Fits that have not seen a row",
         "",
         "Up to 0.19 by halves of the models, from 0.20 on by families of rows (one repository or page each).",
