@@ -34,7 +34,7 @@ help:
 	@echo "make accuracy     fit the memory budget to start-up logs; writes docs/accuracy.md"
 	@echo "make speed        fit the speed estimate to published measurements; writes docs/speed.md"
 	@echo "make data         regenerate schemas, indexes, documentation figures"
-	@echo "make architectures  every class of vLLM asked of every engine; writes docs/architectures.md"
+	@echo "make architectures  every class of vLLM asked of every engine; writes docs/data/architectures.md"
 
 $(BIN)/kvplan: pyproject.toml
 	$(PYTHON) -m venv $(VENV)
@@ -184,7 +184,7 @@ speed: $(VENV)/.test
 data: $(VENV)/.test
 	$(BIN)/python -m scripts.make_data
 
-# docs/architectures.md: every class of vLLM, asked of every engine.
+# docs/data/architectures.md: every class of vLLM, asked of every engine.
 architectures: $(VENV)/.test
 	$(BIN)/python -m scripts.record_architectures
 
