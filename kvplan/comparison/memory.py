@@ -101,13 +101,7 @@ def budget_of(
     if card is None:
         text = f"no memory budget: the {observation.source} does not tell the GPU (--gpu h100, --gpu 80GiB)"
         return Measure(why=text)
-    printed = observation.count("total_memory_bytes")
-    seen: tuple[str, ...] = ()
-    if printed is not None and printed.value > 0 and GIVEN not in recognised.shown.get("gpu", ""):
-        card = replace(card, memory_total_bytes=printed.value)
-    elif observation.setting("wsl") is not None and (whole := under_wsl(card)) is not card:
-        card = whole
-        seen = (f"WSL: its runtime reports all {gib(card.memory_total_bytes or 0)} of the card",)
+    card, seen = _as_logged(card, recognised, observation)
     offload = observation.setting("cpu_offload_gb")
     if not settings.cpu_offload_gb and isinstance(offload, (int, Fraction)):
         recognised = replace(recognised, settings=replace(settings, cpu_offload_gb=Fraction(offload)))
@@ -136,6 +130,16 @@ def budget_of(
         refused = None if result.refusal is None else f"no memory budget: {result.refusal.message}"
         return Measure(said=result.warnings, why=refused)
     return Measure(budget, (*seen, *filled, *result.warnings), shared=bool(filled))
+
+
+def _as_logged(card: Gpu, recognised: Recognised, observation: Observation) -> tuple[Gpu, tuple[str, ...]]:
+    """The GPU with the memory that the log tells, unless somebody said which it is; under WSL all of it."""
+    printed = observation.count("total_memory_bytes")
+    if printed is not None and printed.value > 0 and GIVEN not in recognised.shown.get("gpu", ""):
+        return replace(card, memory_total_bytes=printed.value), ()
+    if observation.setting("wsl") is not None and (whole := under_wsl(card)) is not card:
+        return whole, (f"WSL: its runtime reports all {gib(whole.memory_total_bytes or 0)} of the card",)
+    return card, ()
 
 
 def _placed(recognised: Recognised, observation: Observation) -> Recognised:

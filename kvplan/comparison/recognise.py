@@ -8,7 +8,7 @@ from typing import Any
 
 from kvplan.engines import ENGINES, choose_engine
 from kvplan.engines.base import Choice, parse_version
-from kvplan.engines.observed import Observation, SettingValue, placed
+from kvplan.engines.observed import Observation, Setting, SettingValue, placed
 from kvplan.engines.observed.reading import reading_of
 from kvplan.errors import KvplanError
 from kvplan.gpu import Gpu
@@ -79,28 +79,17 @@ def recognise(
         name = reading.names.get(printed, printed)
         if name in unchosen:
             continue
-        value: Any = None
+        value, kept = None, values
         if name in _SETTINGS:
-            value = _typed(name, setting.value)
-            if value is not None:
-                values[name] = value
+            value, kept = _typed(name, setting.value), values
         elif name in options:
-            value = _own(options[name], setting.value)
-            if value is not None:
-                own[name] = value
+            value, kept = _own(options[name], setting.value), own
         if value is not None:
-            where = setting.source or observation.source
-            text = f"{float(value):g}" if isinstance(value, Fraction) else str(value)
-            shown[name] = f"{text} ({where}, line {setting.line})" if setting.line else f"{text} ({where})"
+            kept[name], shown[name] = value, _as_printed(value, setting, observation.source)
     for name, value in reading.own_options(observation).items():
         if name in options:
             own[name], shown[name] = options[name].parse(value), f"{value} ({observation.source})"
-    if not values.get("speculative_method") or not values.get("num_speculative_tokens"):
-        if values.get("num_speculative_tokens"):
-            notes.append("speculative decoding without a method in the log: give --speculative METHOD:TOKENS")
-        for name in ("speculative_method", "num_speculative_tokens"):
-            values.pop(name, None)
-            shown.pop(name, None)
+    notes += _without_half_a_draft(values, shown)
     refused = None if observation.refusal is None else observation.refusal.max_num_seqs
     if refused is not None:
         values["max_num_seqs"] = refused.value
@@ -124,6 +113,25 @@ def recognise(
     if any(setting.source == "args" for setting in observation.settings.values()):
         stated |= _DEFAULTED
     return Recognised(choice, Settings(**values), frozenset(stated), shown, tuple(notes))
+
+
+def _as_printed(value: object, setting: Setting, source: str) -> str:
+    """The value with the place where it was read."""
+    line = f", line {setting.line}" if setting.line else ""
+    return f"{_as_given(value)} ({setting.source or source}{line})"
+
+
+def _without_half_a_draft(values: dict[str, Any], shown: dict[str, str]) -> list[str]:
+    """Takes out a speculative method without its tokens, or the reverse; what is to be said of it."""
+    method, tokens = values.get("speculative_method"), values.get("num_speculative_tokens")
+    if method and tokens:
+        return []
+    for name in ("speculative_method", "num_speculative_tokens"):
+        values.pop(name, None)
+        shown.pop(name, None)
+    if not tokens:
+        return []
+    return ["speculative decoding without a method in the log: give --speculative METHOD:TOKENS"]
 
 
 def _as_given(value: object) -> str:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from kvplan.planning.ask import CONTEXT, Ask
 from kvplan.planning.confirm import holds
-from kvplan.planning.found import Found
+from kvplan.planning.found import Found, Searched
 from kvplan.planning.options import host_tier, option_of
 from kvplan.planning.pareto import measures, pareto_front
 from kvplan.planning.reasons import reasons_of, sensitivity_of, steps_of, suggested_fixes
@@ -53,11 +53,7 @@ def make_plan(
     )
     shown = tuple(option_of(one.ask, one.found) for one in pareto_front(whole)) if pareto else ()
     model = ask.variants[0].model
-    considered = sum(one.considered for one in table.searched)
-    static = sum(
-        rejected.candidates for one in table.searched for rejected in one.rejected if rejected.offer is None
-    )
-    dominated = sum(one.dominated for one in table.searched)
+    considered, judged = _counts(table.searched)
     return PlanResult(
         model=ModelRef(model.id, model.source),
         engine=EngineRef(ask.choice.engine.name, ask.choice.version),
@@ -78,10 +74,18 @@ def make_plan(
         steps=steps_of(ask, found) if depth and found is not None else (),
         sensitivity=sensitivity_of(ask, found) if depth and found is not None else (),
         considered=considered,
-        judged=considered - static - dominated,
+        judged=judged,
         currency=currency,
         warnings=warnings,
     )
+
+
+def _counts(searched: Sequence[Searched]) -> tuple[int, int]:
+    """(candidates that were considered, those of them that the engine's rules judged)."""
+    considered = sum(one.considered for one in searched)
+    rejected = (entry for one in searched for entry in one.rejected)
+    static = sum(entry.candidates for entry in rejected if entry.offer is None)
+    return considered, considered - static - sum(one.dominated for one in searched)
 
 
 def _unserved(one: Without) -> Unserved:

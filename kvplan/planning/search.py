@@ -186,32 +186,11 @@ class _Search:
             if isinstance(paced, Rejection):
                 return paced
             capacity = paced
-        if ask.objective == REQUESTS:
-            replicas = limit // layout.gpus
-            while (
-                capacity
-                and replicas >= least
-                and not self._dealt(law, offer, length, capacity, one, replicas)
-            ):
-                capacity -= 1
-            together = replicas * layout.pools * capacity
-            if together < ask.requests or replicas < least:
-                needed = (
-                    ceil_div(ceil_div(ask.requests, capacity), layout.pools) if capacity else replicas + 1
-                )
-                return self._too_few(together, max(least, needed) * layout.gpus, limit)
-            per_engine = capacity
-        else:
-            replicas = max(least, ceil_div(ceil_div(ask.requests, capacity), layout.pools))
-            most_gpus = max(limit, MOST_GPUS)
-            while replicas * layout.gpus <= most_gpus and not self._dealt(
-                law, offer, length, ceil_div(ask.requests, replicas * layout.pools), one, replicas
-            ):
-                replicas += 1
-            if replicas * layout.gpus > limit:
-                held_now = limit // layout.gpus * layout.pools * capacity
-                return self._too_few(held_now, replicas * layout.gpus, limit)
-            per_engine = ceil_div(ask.requests, replicas * layout.pools)
+        deal = self._most_requests if ask.objective == REQUESTS else self._fewest_gpus
+        dealt = deal(law, offer, length, one, capacity, least, limit)
+        if isinstance(dealt, Rejection):
+            return dealt
+        replicas, per_engine = dealt
         seqs = self._seqs(per_engine, replicas * layout.pools)
         room = law.room(offer.gpu, seqs * one.limit_ways, length, safe=ask.safe)
         assert isinstance(room, Capacity)
@@ -223,6 +202,36 @@ class _Search:
             capacity = min(seqs // ask.samples, fitting(ask, room))
         made = Found((), one, offer, length, seqs, replicas, replicas * layout.gpus, capacity, per_engine)
         return made._replace(key=key_of(ask.objective, made, rank))
+
+    def _most_requests(
+        self, law: CapacityModel, offer: Offer, length: int, one: Class, capacity: int, least: int, limit: int
+    ) -> tuple[int, int] | Rejection:
+        """(Replicas, requests of one engine) on all GPUs that may be used, the shapes dealt evenly."""
+        requests, layout = self.ask.requests, one.layout
+        replicas = limit // layout.gpus
+        while capacity and replicas >= least and not self._dealt(law, offer, length, capacity, one, replicas):
+            capacity -= 1
+        together = replicas * layout.pools * capacity
+        if together >= requests and replicas >= least:
+            return replicas, capacity
+        needed = ceil_div(ceil_div(requests, capacity), layout.pools) if capacity else replicas + 1
+        return self._too_few(together, max(least, needed) * layout.gpus, limit)
+
+    def _fewest_gpus(
+        self, law: CapacityModel, offer: Offer, length: int, one: Class, capacity: int, least: int, limit: int
+    ) -> tuple[int, int] | Rejection:
+        """(Replicas, requests of one engine) for the requests that are asked for."""
+        requests, layout = self.ask.requests, one.layout
+        replicas = max(least, ceil_div(ceil_div(requests, capacity), layout.pools))
+        most_gpus = max(limit, MOST_GPUS)
+        while replicas * layout.gpus <= most_gpus and not self._dealt(
+            law, offer, length, ceil_div(requests, replicas * layout.pools), one, replicas
+        ):
+            replicas += 1
+        if replicas * layout.gpus > limit:
+            held_now = limit // layout.gpus * layout.pools * capacity
+            return self._too_few(held_now, replicas * layout.gpus, limit)
+        return replicas, ceil_div(requests, replicas * layout.pools)
 
     def _dealt(
         self, law: CapacityModel, offer: Offer, length: int, requests: int, one: Class, replicas: int

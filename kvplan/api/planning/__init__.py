@@ -51,7 +51,7 @@ from kvplan.planning.context import longest
 from kvplan.planning.hosted import placed
 from kvplan.planning.planner import ALTERNATIVES, make_plan
 from kvplan.planning.results import PlanResult
-from kvplan.plans.fleet import Fleet
+from kvplan.plans.fleet import Fleet, Offer
 from kvplan.plans.plan import LIKELY, SAFE, Plan
 from kvplan.plans.serve import unsaid
 from kvplan.plans.workload import Workload
@@ -197,52 +197,51 @@ def _no_media(name: str) -> KvplanError:
     )
 
 
-def _answer(
-    model: Model, given: Given, base: Settings, extra: Extra, typed: Mapping[str, Any] | None = None
-) -> PlanResult:
-    """typed: of the settings those that were given beside a plan; None: all were."""
-    offers = extra.priced(offers_of(given.gpu, given.fleet))
-    kinds = [offer.gpu for offer in offers]
-    choices = choices_of(given.engine or usual_engine([model], base.quantization, kinds))
-    asked_for = base if typed is None else make_settings(**typed)
-    check_options((choice.engine for choice in choices), asked_for)
-    load = _load(model, base, given)
-    count = answers_of(load, given) if given.disaggregated else load.requests_in_flight or in_flight(load)
-    pool = given.pool or SAFE
-    if pool not in (LIKELY, SAFE):
-        raise KvplanError("bad-setting", f"pool is {pool!r}", help="likely or safe")
-    if given.objective == COST and all(offer.price_per_gpu_hour is None for offer in offers):
-        raise KvplanError(
-            "no-prices",
-            "the objective cost needs prices, and none is known",
-            help="--fleet fleet.yaml: GPUs with price_per_gpu_hour (kvplan schema fleet); kvplan keeps none",
-        )
-    host = parse_bytes(given.host_memory or 0)
-    seqs = sizes_of(given.max_num_seqs)
-    least = max(load.longest, extra.least)
-    left_out: dict[str, None] = {}
+class _Question:
+    """The keywords of a plan, read once, and what each engine is asked with them."""
 
-    def asked(choice: Choice) -> Ask:
-        settings, notes = extra.settings(choice, base, typed)
-        left_out.update(dict.fromkeys(notes))
-        own, types, tier = own_words(own_settings(choice.engine, settings), choice, host)
+    def __init__(
+        self, model: Model, given: Given, base: Settings, extra: Extra, typed: Mapping[str, Any] | None
+    ) -> None:
+        """typed: of the settings those that were given beside a plan; None: all were."""
+        self.model, self.given, self.base, self.extra, self.typed = model, given, base, extra, typed
+        self.offers = extra.priced(offers_of(given.gpu, given.fleet))
+        kinds = [offer.gpu for offer in self.offers]
+        self.choices = choices_of(given.engine or usual_engine([model], base.quantization, kinds))
+        asked_for = base if typed is None else make_settings(**typed)
+        check_options((choice.engine for choice in self.choices), asked_for)
+        self.load = load = _load(model, base, given)
+        if given.disaggregated:
+            self.requests = answers_of(load, given)
+        else:
+            self.requests = load.requests_in_flight or in_flight(load)
+        self.pool = _pool(given)
+        _check_prices(given, self.offers)
+        self.host_memory = parse_bytes(given.host_memory or 0)
+        self.seqs = sizes_of(given.max_num_seqs)
+        self.left_out: dict[str, None] = {}
+
+    def ask_of(self, choice: Choice) -> Ask:
+        """The question in the engine's words. Raises KvplanError where it has none for it."""
+        given, load, extra = self.given, self.load, self.extra
+        settings, notes = extra.settings(choice, self.base, self.typed)
+        self.left_out.update(dict.fromkeys(notes))
+        own, types, tier = own_words(own_settings(choice.engine, settings), choice, self.host_memory)
         check_engine(choice, own)
-        if missing := unsaid(own, choice.engine.name):
-            raise KvplanError(
-                "bad-setting",
-                f"{choice.engine.name} has no flag for {', '.join(missing)}: no plan could say it",
-                help="leave " + " and ".join("--" + name.replace("_", "-") for name in missing) + " out",
-            )
+        _check_flags(choice, own)
+        least = max(load.longest, extra.least)
         return Ask(
-            variants=variants_of(model, own, own_only=extra.own_only, builds=_builds(choice, model)),
+            variants=variants_of(
+                self.model, own, own_only=extra.own_only, builds=_builds(choice, self.model)
+            ),
             choice=choice,
-            offers=offers,
+            offers=self.offers,
             shapes=load.shapes,
             lengths=(least,) if given.max_model_len is None else lengths_of(given.max_model_len),
             laws=compiled_laws(choice, own) or AskedCapacityModels(),
-            requests=count,
+            requests=self.requests,
             base=own,
-            seqs=SEQS if seqs is None else seqs,
+            seqs=SEQS if self.seqs is None else self.seqs,
             tp=sizes_of(given.tp),
             pp=sizes_of(given.pp),
             dp=sizes_of(given.dp),
@@ -253,7 +252,7 @@ def _answer(
             quality=given.quality or "safe",
             objective=given.objective,
             max_gpus=given.max_gpus,
-            safe=pool == SAFE,
+            safe=self.pool == SAFE,
             headroom=parse_number("headroom", given.headroom or 0),
             tpot=load.tpot_seconds,
             ttft=None if given.disaggregated else load.ttft_seconds,
@@ -266,35 +265,72 @@ def _answer(
             max_cost=extra.max_cost,
         )
 
-    asks, unable = asks_of(asked, choices, forgiving=given.engine == ALL)
+
+def _pool(given: Given) -> str:
+    pool = given.pool or SAFE
+    if pool not in (LIKELY, SAFE):
+        raise KvplanError("bad-setting", f"pool is {pool!r}", help="likely or safe")
+    return pool
+
+
+def _check_prices(given: Given, offers: Sequence[Offer]) -> None:
+    if given.objective == COST and all(offer.price_per_gpu_hour is None for offer in offers):
+        raise KvplanError(
+            "no-prices",
+            "the objective cost needs prices, and none is known",
+            help="--fleet fleet.yaml: GPUs with price_per_gpu_hour (kvplan schema fleet); kvplan keeps none",
+        )
+
+
+def _check_flags(choice: Choice, own: Settings) -> None:
+    if missing := unsaid(own, choice.engine.name):
+        raise KvplanError(
+            "bad-setting",
+            f"{choice.engine.name} has no flag for {', '.join(missing)}: no plan could say it",
+            help="leave " + " and ".join("--" + name.replace("_", "-") for name in missing) + " out",
+        )
+
+
+def _answer(
+    model: Model, given: Given, base: Settings, extra: Extra, typed: Mapping[str, Any] | None = None
+) -> PlanResult:
+    """typed: of the settings those that were given beside a plan; None: all were."""
+    question = _Question(model, given, base, extra, typed)
+    asks, unable = asks_of(question.ask_of, question.choices, forgiving=given.engine == ALL)
+    warned = (choice.warning for choice in question.choices if choice.warning)
+    asks, result = _planned(question, asks, (*warned, *unable, *question.left_out))
+    load = replace(question.load, shapes=result.shapes)
+    best = next((ask for ask in asks if result.options and ask.engine == result.options[0].engine), None)
+    if best is None:
+        others = elsewhere(result, question.ask_of, question.choices) if given.depth else ()
+        return replace(result, ways_out=(*result.ways_out, *others))
+    result = replace(result, start=_started(best.choice, given.named or model.id, result))
+    if given.disaggregated:
+        result = with_pools(best, result, load)
+    return _with_levers(best, result, load) if given.levers else result
+
+
+def _planned(question: _Question, asks: list[Ask], said: tuple[str, ...]) -> tuple[list[Ask], PlanResult]:
+    """The plan, with layers left in host memory where nothing else serves the load or fewer GPUs then do."""
+    given, load = question.given, question.load
     stretch = given.tokens is None and given.workload is None
     own_length = given.objective == CONTEXT and given.max_model_len is None
     planned = partial(
         make_plan,
-        named=given.named or model.id,
+        named=given.named or question.model.id,
         top=given.top,
         pareto=given.pareto,
         workload=load if load.requests_per_second else replace(load, ttft_seconds=None, tpot_seconds=None),
         currency="" if given.fleet is None else given.fleet.currency,
         each=partial(longest, stretch=stretch) if own_length else None,
     )
-    said = (*(choice.warning for choice in choices if choice.warning), *unable, *left_out)
     result = planned(asks, depth=given.depth, warnings=said)
     whole = result.options[0].gpus if result.options else None
     for hosted, notes in placed(asks, whole) if whole is None or given.objective == FEWEST else ():
         found = planned([one.ask for one in hosted], depth=False, warnings=(*said, *notes))
         if found.best is not None or whole is None:
-            asks, result = [one.ask for one in hosted], found
-            break
-    load = replace(load, shapes=result.shapes)
-    best = next((ask for ask in asks if result.options and ask.engine == result.options[0].engine), None)
-    if best is None:
-        others = elsewhere(result, asked, choices) if given.depth else ()
-        return replace(result, ways_out=(*result.ways_out, *others))
-    result = replace(result, start=_started(best.choice, given.named or model.id, result))
-    if given.disaggregated:
-        result = with_pools(best, result, load)
-    return _with_levers(best, result, load) if given.levers else result
+            return [one.ask for one in hosted], found
+    return asks, result
 
 
 def _builds(choice: Choice, model: Model) -> tuple[str, ...]:

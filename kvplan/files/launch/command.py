@@ -51,21 +51,7 @@ def launch_of(
     server = start.server
     if server.door is not None:
         return launch_of_program(start, name=name, engine=engine)
-    version = start.version
-    spec = engine or (f"{server.engine}@{version}" if version else server.engine)
-    notes: list[str] = []
-    try:
-        flags = flags_of(spec)
-    except KvplanError:
-        if engine is not None:
-            raise
-        notes.append(f"{spec} is not a release that kvplan knows: the newest one that it knows is taken")
-        spec, flags = server.engine, flags_of(server.engine)
-    if engine is None and version is None and start.image is not None and version_of(start.image):
-        notes.append(
-            f"the tag of {start.image} says no release of {server.engine}: the newest one that kvplan knows"
-            f" is taken (-e {server.engine}@… says another)"
-        )
+    spec, flags, notes = _release_of(start, engine)
     reader = _Reader(server, flags, dict(start.environment), beside, held or {})
     words = take_apart(server, [_own_name(server, word) for word in start.words])
     for option in words.options:
@@ -100,6 +86,26 @@ def launch_of(
         name, spec, text, reader.serve, gpus=seen,
         unread=tuple(dict.fromkeys((*reader.unread, *rest, *variables))), notes=tuple(notes),
     )  # fmt: skip
+
+
+def _release_of(start: Start, engine: str | None) -> tuple[str, EngineFlags, list[str]]:
+    """(Engine and release, its flags, which release was taken where none that is known was named)."""
+    server, version = start.server, start.version
+    spec = engine or (f"{server.engine}@{version}" if version else server.engine)
+    notes: list[str] = []
+    try:
+        flags = flags_of(spec)
+    except KvplanError:
+        if engine is not None:
+            raise
+        notes.append(f"{spec} is not a release that kvplan knows: the newest one that it knows is taken")
+        spec, flags = server.engine, flags_of(server.engine)
+    if engine is None and version is None and start.image is not None and version_of(start.image):
+        notes.append(
+            f"the tag of {start.image} says no release of {server.engine}: the newest one that kvplan knows"
+            f" is taken (-e {server.engine}@… says another)"
+        )
+    return spec, flags, notes
 
 
 def _own_name(server: Server, word: str) -> str:

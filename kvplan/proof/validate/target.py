@@ -143,18 +143,8 @@ def target_of(
     budget = None if answer is None else answer.budget
     if wanted is None and asks_proof and on_gpu:
         wanted = requests_of(plan) or None
-    pool = given.get("kv_cache_memory") or plan.settings.kv_cache_memory
-    if on_gpu:
-        pool = pool or _left(budget, plan)
-        if not pool:
-            raise KvplanError(
-                "no-memory",
-                f"how much memory the cache of {model.id} may take is not known",
-                help=("--kv-cache-memory 60GiB", "give the weights of one GPU: --weights 15GiB"),
-            )
-    elif given.get("kv_cache_memory") is None:
-        notes.append(f"rehearsal with a pool of {human_bytes(REHEARSAL_POOL)} (--kv-cache-memory changes it)")
-        pool = REHEARSAL_POOL
+    pool, told = _pool(plan, model, budget, given, on_gpu=on_gpu)
+    notes += told
     length = base.tokens
     if length is None and base.max_model_len != LONGEST:
         length = base.max_model_len
@@ -177,6 +167,24 @@ def target_of(
         wanted,
         tuple(notes),
     )
+
+
+def _pool(
+    plan: Plan, model: Model, budget: Budget | None, given: Mapping[str, Any], *, on_gpu: bool
+) -> tuple[int, list[str]]:
+    """(Bytes of the pool, what is to be said of them). Raises KvplanError(no-memory)."""
+    stated: int | None = given.get("kv_cache_memory")
+    if not on_gpu and stated is None:
+        size = human_bytes(REHEARSAL_POOL)
+        return REHEARSAL_POOL, [f"rehearsal with a pool of {size} (--kv-cache-memory changes it)"]
+    pool = stated or plan.settings.kv_cache_memory or (_left(budget, plan) if on_gpu else 0)
+    if on_gpu and not pool:
+        raise KvplanError(
+            "no-memory",
+            f"how much memory the cache of {model.id} may take is not known",
+            help=("--kv-cache-memory 60GiB", "give the weights of one GPU: --weights 15GiB"),
+        )
+    return pool or 0, []
 
 
 def _answer(model: Model, choice: Choice, settings: Settings) -> SizeResult | None:
