@@ -10,7 +10,7 @@ from kvplan.engines.tensors import Layout
 from kvplan.errors import CannotRunHere, KvplanError
 from kvplan.plans.findings import Finding, Severity
 from kvplan.plans.receipt import Figure
-from kvplan.proof.validate.devices import CPU, CudaDevice, is_out_of_memory, open_device
+from kvplan.proof.validate.devices import CPU, CudaDevice, Device, is_out_of_memory, open_device
 from kvplan.proof.validate.findings import WorkloadTest
 from kvplan.proof.validate.found import findings_of
 from kvplan.proof.validate.guard import Terminated
@@ -103,12 +103,7 @@ def run_session(
     bench = Bench(device, rank=world.rank, progress=tell, stop=stop)
     begun: tuple[Target, Hardware] | None = None
     try:
-        if isinstance(device, CudaDevice):
-            hardware = probe_cuda(device, shared=options.shared)
-        else:
-            import torch
-
-            hardware = probe_cpu(str(torch.__version__))
+        hardware = _hardware(device, options)
         # The rank with the least memory decides for all, as in the engines.
         smallest = min(world.everyone(hardware), key=lambda one: one.runtime_total or 0)
         target = make_target(smallest)
@@ -133,6 +128,14 @@ def run_session(
         # Whatever ended the run: the tensors of this frame's callees are gone, the cache of torch goes too.
         gc.collect()
         device.release()
+
+
+def _hardware(device: Device, options: Options) -> Hardware:
+    if isinstance(device, CudaDevice):
+        return probe_cuda(device, shared=options.shared)
+    import torch
+
+    return probe_cpu(str(torch.__version__))
 
 
 def _of_all(target: Target, parts: list[_Part], world: World) -> Outcome:

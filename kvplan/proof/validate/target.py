@@ -16,7 +16,7 @@ from kvplan.plans.plan import SAFE, Plan
 from kvplan.plans.question import requests_of, settings_of
 from kvplan.plans.receipt import model_digest, plan_hash
 from kvplan.record import record, replace
-from kvplan.results import Budget, ModelWeights, SizeResult
+from kvplan.results import Budget, ModelWeights, Refusal, SizeResult
 from kvplan.settings import LONGEST, Settings
 from kvplan.units import MIB, human_bytes
 
@@ -143,16 +143,10 @@ def target_of(
     budget = None if answer is None else answer.budget
     if wanted is None and asks_proof and on_gpu:
         wanted = requests_of(plan) or None
-    pool = given.get("kv_cache_memory") or plan.settings.kv_cache_memory
+    pool = given.get("kv_cache_memory")
     if on_gpu:
-        pool = pool or _left(budget, plan)
-        if not pool:
-            raise KvplanError(
-                "no-memory",
-                f"how much memory the cache of {model.id} may take is not known",
-                help=("--kv-cache-memory 60GiB", "give the weights of one GPU: --weights 15GiB"),
-            )
-    elif given.get("kv_cache_memory") is None:
+        pool = pool or _proved_pool(plan, model, budget)
+    elif pool is None:
         notes.append(f"rehearsal with a pool of {human_bytes(REHEARSAL_POOL)} (--kv-cache-memory changes it)")
         pool = REHEARSAL_POOL
     length = base.tokens
@@ -162,21 +156,11 @@ def target_of(
     settings, result, shorter = _resolved(model, choice, settings, length, rigid=on_gpu or "tokens" in given)
     if shorter is not None:
         notes.append(shorter)
+    digest = model_digest(model, result.layers)
     return Target(
-        plan,
-        model,
-        choice,
-        settings,
-        result,
-        budget,
-        plan_hash(plan, model_digest(model, result.layers)),
-        model_digest(model, result.layers),
-        asks_proof,
-        None if answer is None else answer.weights,
-        plan.settings.gpu or spec,
-        wanted,
-        tuple(notes),
-    )
+        plan, model, choice, settings, result, budget, plan_hash(plan, digest), digest, asks_proof,
+        None if answer is None else answer.weights, plan.settings.gpu or spec, wanted, tuple(notes),
+    )  # fmt: skip
 
 
 def _answer(model: Model, choice: Choice, settings: Settings) -> SizeResult | None:
@@ -189,11 +173,18 @@ def _answer(model: Model, choice: Choice, settings: Settings) -> SizeResult | No
     return ask(model, choice, asked)
 
 
-def _left(budget: Budget | None, plan: Plan) -> int | None:
-    """The pool that the budget leaves: the safe figure where the plan stands on it."""
-    if budget is None:
-        return None
-    return budget.kv_pool_low_bytes if plan.require.pool == SAFE else budget.kv_pool_bytes
+def _proved_pool(plan: Plan, model: Model, budget: Budget | None) -> int:
+    """The plan's own pool, else what the budget leaves: the safe figure where the plan stands on it."""
+    pool = plan.settings.kv_cache_memory
+    if not pool and budget is not None:
+        pool = budget.kv_pool_low_bytes if plan.require.pool == SAFE else budget.kv_pool_bytes
+    if not pool:
+        raise KvplanError(
+            "no-memory",
+            f"how much memory the cache of {model.id} may take is not known",
+            help=("--kv-cache-memory 60GiB", "give the weights of one GPU: --weights 15GiB"),
+        )
+    return pool
 
 
 def _resolved(
@@ -213,7 +204,22 @@ def _resolved(
             said = _said(model, UNSTATED) if unstated else None
             return replace(asked, max_model_len=_started(result, asked)), result, said
         if rigid and result.refusal is not None:
-            raise KvplanError("engine-refuses", result.refusal.message, help=result.refusal.help)
+            raise _refused(result.refusal)
+    chosen, result, fits = _fitting(model, choice, settings, length, unstated)
+    if unstated:
+        return chosen, result, _said(model, fits)
+    longer = max(
+        (one for one in (length, settings.max_model_len) if one is not None), default=model.max_model_len or 0
+    )
+    shorter = None if longer <= fits else f"requests of {fits:,} tokens: {longer:,} do not fit the pool"
+    return chosen, result, shorter
+
+
+def _fitting(
+    model: Model, choice: Choice, settings: Settings, length: int | None, unstated: bool
+) -> tuple[Settings, SizeResult, int]:
+    """Settings with the longest requests that the pool holds, no longer than ``length``, and how long those
+    are."""
     fits = _longest(
         model, choice, replace(settings, tokens=None, max_model_len=UNSTATED if unstated else None)
     )
@@ -223,19 +229,16 @@ def _resolved(
             f"a pool of {human_bytes(settings.kv_cache_memory or 0)} does not hold one token of {model.id}",
             help="give more: --kv-cache-memory 1GiB",
         )
-    if length is not None and length <= fits:
-        fits = length
+    fits = fits if length is None else min(length, fits)
     chosen = replace(settings, tokens=fits, max_model_len=fits)
     result = ask(model, choice, chosen)
     if result.refusal is not None:
-        raise KvplanError("engine-refuses", result.refusal.message, help=result.refusal.help)
-    longer = max(
-        (one for one in (length, settings.max_model_len) if one is not None), default=model.max_model_len or 0
-    )
-    shorter = None if longer <= fits else f"requests of {fits:,} tokens: {longer:,} do not fit the pool"
-    if unstated:
-        shorter = _said(model, fits)
-    return chosen, result, shorter
+        raise _refused(result.refusal)
+    return chosen, result, fits
+
+
+def _refused(refusal: Refusal) -> KvplanError:
+    return KvplanError("engine-refuses", refusal.message, help=refusal.help)
 
 
 def _said(model: Model, tokens: int) -> str:
@@ -256,7 +259,7 @@ def _longest(model: Model, choice: Choice, settings: Settings) -> int:
     if refusal is None:
         return largest_tokens(model, choice, settings)
     if refusal.largest_max_model_len is None and refusal.code != "not-enough-memory":
-        raise KvplanError("engine-refuses", refusal.message, help=refusal.help)
+        raise _refused(refusal)
     return refusal.largest_max_model_len or 0
 
 
