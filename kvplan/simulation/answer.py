@@ -41,10 +41,8 @@ def simulate_load(
     if concurrency:
         _check_closed(served, router, rate)
         replicas, search, helps = replicas or 1, False, False
-    elif not load.seconds and len(load.arrivals) > 1:
-        raise KvplanError(
-            "no-times", f"{load.name} does not say when requests come", help="--rate 4: requests a second"
-        )
+    else:
+        _check_times(load)
     check_served(load, served.engine(LIKELY))
     auto = replicas == AUTO and served.split is None
     rates, sampled = sustainable(served, load, target, router) if search or auto else (None, 0)
@@ -68,12 +66,11 @@ def simulate_load(
     if rates is not None and not rates.value:
         share = alone(served, load, target) * 100
         notes.append(f"even one at a time only {share:.1f} % of requests keep the target")
+    came, seconds = _came(load, first, closed=concurrency > 0)
     result = SimulationResult(
         model=served.result.model.id, engine=served.result.engine.name, version=served.result.engine.version,
         release=engine.release, trace=load.name, form=load.form, wide=load.wide,
-        rate=_rate(first, load) if concurrency else load.rate,
-        seconds=first.end_ns / SECOND if concurrency else load.seconds,
-        replicas=count, pools=served.pools, router=router, target=target,
+        rate=came, seconds=seconds, replicas=count, pools=served.pools, router=router, target=target,
         step_time=served.speeds.source,
         pool_blocks=tuple((name, one.blocks) for name, one in served.engines), runs=runs, needed=needed,
         sustainable=rates, sampled=sampled, split=served.split, concurrency=concurrency,
@@ -83,6 +80,13 @@ def simulate_load(
     if not helps or served.split is not None:
         return result
     return replace(result, helps=tuple(helps_of(served, load, result)))
+
+
+def _check_times(load: Load) -> None:
+    if not load.seconds and len(load.arrivals) > 1:
+        raise KvplanError(
+            "no-times", f"{load.name} does not say when requests come", help="--rate 4: requests a second"
+        )
 
 
 def _check_closed(served: Served, router: str, rate: Fraction | None) -> None:
@@ -95,9 +99,11 @@ def _check_closed(served: Served, router: str, rate: Fraction | None) -> None:
         )
 
 
-def _rate(run: Outcome, load: Load) -> float:
-    """Requests/s that a closed load comes to."""
-    return len(load.arrivals) * SECOND / run.end_ns if run.end_ns else 0.0
+def _came(load: Load, run: Outcome, *, closed: bool) -> tuple[float, float]:
+    """Requests/s and seconds of a load: the trace's own, or what a closed one comes to."""
+    if not closed:
+        return load.rate, load.seconds
+    return len(load.arrivals) * SECOND / run.end_ns if run.end_ns else 0.0, run.end_ns / SECOND
 
 
 def _run(

@@ -5,6 +5,7 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections.abc import Sequence
 from math import ceil
+from typing import TYPE_CHECKING
 
 from kvplan.plans.arrival import Arrival
 from kvplan.record import record
@@ -12,6 +13,9 @@ from kvplan.simulation.time.results import Answer
 from kvplan.simulation.time.timeline import AnyEngine
 from kvplan.simulation.vllm.offload.settings import Offload
 from kvplan.units import SECOND
+
+if TYPE_CHECKING:
+    from kvplan.simulation.vllm.offload.connector import Counts
 
 TENTHS = 10
 SATURATED_SHARE = 50
@@ -31,6 +35,12 @@ class Target:
     @property
     def asked(self) -> bool:
         return self.ttft_ns is not None or self.tpot_ns is not None
+
+    def kept_by(self, ttft_ns: int, tpot_ns: float) -> bool:
+        """Whether one request keeps it."""
+        return (self.ttft_ns is None or ttft_ns <= self.ttft_ns) and (
+            self.tpot_ns is None or tpot_ns <= self.tpot_ns
+        )
 
 
 @record()
@@ -122,7 +132,6 @@ def counted(
     pools: int, target: Target, frontend_ns: int, used: Sequence[Sequence[Point]],
 ) -> Outcome:  # fmt: skip
     """What a run says. answers: of each pool, with the places in the trace of its requests."""
-    offload: Offload | None = engine.offload
     ttft, tpot, latency, waits = [], [], [], []
     refused = hits = served = made = good = preempted = preemptions = 0
     for answer, places in answers:
@@ -146,23 +155,9 @@ def counted(
             waits.append((row.at_ns, columns["admitted_ns"][number] - row.at_ns))
             if tokens > 1:
                 tpot.append(round(each))
-            good += (target.ttft_ns is None or first <= target.ttft_ns) and (
-                target.tpot_ns is None or each <= target.tpot_ns
-            )
+            good += target.kept_by(first, each)
     counts = [answer.offloaded for answer, _ in answers if answer.offloaded is not None]
-    tiers = (
-        tuple(
-            TierUse(
-                tier.name,
-                sum(one.loaded[place] for one in counts),
-                sum(one.stored_blocks[place] for one in counts) * offload.block_bytes,
-                sum(one.loaded_blocks[place] for one in counts) * offload.block_bytes,
-            )
-            for place, tier in enumerate(offload.tiers)
-        )
-        if offload is not None
-        else ()
-    )
+    tiers = () if engine.offload is None else _tiers(engine.offload, counts)
     hits += sum(tier.hits for tier in tiers)
     waits.sort()
     span = waits[-1][0] - waits[0][0] if waits else 0
@@ -177,6 +172,19 @@ def counted(
         waits=tuple(sorted(wait for _, wait in waits)), tiers=tiers,
         loads=sum(one.loads for one in counts), load_ns=sum(one.load_ns for one in counts),
     )  # fmt: skip
+
+
+def _tiers(offload: Offload, counts: Sequence[Counts]) -> tuple[TierUse, ...]:
+    """What the tiers of all pools together did."""
+    return tuple(
+        TierUse(
+            tier.name,
+            sum(one.loaded[place] for one in counts),
+            sum(one.stored_blocks[place] for one in counts) * offload.block_bytes,
+            sum(one.loaded_blocks[place] for one in counts) * offload.block_bytes,
+        )
+        for place, tier in enumerate(offload.tiers)
+    )
 
 
 def saturated(waits: Sequence[int], span: int) -> bool:

@@ -140,7 +140,7 @@ def target_of(
     base, spilled = spill(model, choice, base)
     notes += spilled
     answer = _answer(model, choice, base)
-    budget = None if answer is None else answer.budget
+    budget, weights = (None, None) if answer is None else (answer.budget, answer.weights)
     if wanted is None and asks_proof and on_gpu:
         wanted = requests_of(plan) or None
     pool = given.get("kv_cache_memory")
@@ -159,7 +159,7 @@ def target_of(
     digest = model_digest(model, result.layers)
     return Target(
         plan, model, choice, settings, result, budget, plan_hash(plan, digest), digest, asks_proof,
-        None if answer is None else answer.weights, plan.settings.gpu or spec, wanted, tuple(notes),
+        weights, plan.settings.gpu or spec, wanted, tuple(notes),
     )  # fmt: skip
 
 

@@ -100,6 +100,10 @@ class Held:
                 if not piece.refs:
                     pool.give_back(piece)
                 return
+        self._let_go_many(pool, limit)
+
+    def _let_go_many(self, pool: Pool, limit: int) -> None:
+        """The same of any number of blocks, of as many spans as they are in."""
         blank = max(0, limit - max(self.tail, self.gone))
         freed: list[Piece] = []
         spans, apart = self.spans, False

@@ -71,9 +71,8 @@ class Running:
         """Blocks do not suffice, or visited requests stand before others: in the requests' order, preempting
         where one lacks blocks. The budget suffices for all steady ones, whoever stands before them. Returns
         whether somebody has preempted itself and so ended the turns."""
-        steady, pool, memory = self.steady, self.memory.pool, self.memory
         turns: list[tuple[Request, int, list[Table]]] = [(request, 0, []) for request in loose]
-        turns += steady.turns()
+        turns += self.steady.turns()
         if loose:
             turns.sort(key=lambda turn: turn[0].order)
         for request, needed, groups in turns:
@@ -81,27 +80,10 @@ class Running:
                 if self.ranked:
                     continue
                 return True  # it was the last, and was preempted
-            fits = True
             if request.steady:
-                for table in groups:
-                    steady.let_go(request, [table])
-                while fits and needed > pool.free:
-                    fits = self._preempt_one(step, request.order) is not request
-                if fits:
-                    pool.take(needed)
+                fits = self._steady_turn(step, request, needed, groups)
             else:
-                left = self.engine.batch - steady.count - sum(part[1] for part in step.parts)
-                tokens = self._share(request, left, threshold)
-                while tokens and fits:
-                    steady.clock += 1  # who stands before it has had its turn
-                    steady.stepping = True
-                    extended = memory.extend(request, request.computed + tokens)
-                    steady.clock -= 1
-                    steady.stepping = False
-                    if extended:
-                        step.parts.append((request, tokens))
-                        break
-                    fits = self._preempt_one(step, request.order) is not request
+                fits = self._loose_turn(step, request, threshold)
             if not fits and not (self.ranked and self.goes_on):
                 for other in self.running:  # it was not the last: those behind it have no turn
                     if other.steady and other.order > request.order:
@@ -109,6 +91,35 @@ class Running:
                         insort(self.loose, other, key=_order)
                 return True
         return False
+
+    def _steady_turn(self, step: Step, request: Request, needed: int, groups: list[Table]) -> bool:
+        """The blocks of its next token; whether it has them and was not preempted itself."""
+        pool = self.memory.pool
+        for table in groups:
+            self.steady.let_go(request, [table])
+        while needed > pool.free:
+            if self._preempt_one(step, request.order) is request:
+                return False
+        pool.take(needed)
+        return True
+
+    def _loose_turn(self, step: Step, request: Request, threshold: int) -> bool:
+        """What it may compute; whether it was not preempted itself."""
+        steady = self.steady
+        left = self.engine.batch - steady.count - sum(part[1] for part in step.parts)
+        tokens = self._share(request, left, threshold)
+        while tokens:
+            steady.clock += 1  # who stands before it has had its turn
+            steady.stepping = True
+            extended = self.memory.extend(request, request.computed + tokens)
+            steady.clock -= 1
+            steady.stepping = False
+            if extended:
+                step.parts.append((request, tokens))
+                break
+            if self._preempt_one(step, request.order) is request:
+                return False
+        return True
 
     def _preempt_one(self, step: Step, turn: int) -> Request:
         """Preempt whom the policy says, though it may have had its turn in this step: who is of an order

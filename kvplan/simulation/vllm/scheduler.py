@@ -11,6 +11,7 @@ Without it all are loose, which is the plain reading of vLLM's rules: both must 
 from __future__ import annotations
 
 from bisect import insort
+from collections.abc import Iterable
 from operator import attrgetter
 
 from kvplan.simulation.vllm.admission import Admission
@@ -31,6 +32,11 @@ class Scheduler(Running):
         self.gone = False  # a request has left since the last step was scheduled
         self.gliding = False  # the steps of the last `horizon` give blocks back: `leap` takes them one by one
         self.stepped = False  # steady requests have had their turn in the step that is scheduled next
+
+    @property
+    def busy(self) -> bool:
+        """Whether a step is to be scheduled."""
+        return self.unfinished > 0 or self.gone
 
     def add(self, request: Request) -> None:
         self.waiting.add(request)
@@ -169,18 +175,12 @@ class Scheduler(Running):
         made: list[tuple[Request, bool]] = []
         ended: list[Request] = []
         overlap, memory, steady = self.overlap, self.memory, self.steady
-        parts, readies = step.parts, step.ready
-        if step.late:
-            if not overlap:
-                ended = step.late
-            elif parts:
-                merged = [*zip(parts, readies), *(((request, 1), True) for request in step.late)]
-                merged.sort(key=lambda each: each[0][0].order)
-                parts, readies = [part for part, _ in merged], [ready for _, ready in merged]
-            else:
-                parts = [(request, 1) for request in sorted(step.late, key=_order)]
-                readies = [True] * len(parts)
-        for (request, tokens), ready in zip(parts, readies):
+        parts: Iterable[tuple[tuple[Request, int], bool]] = zip(step.parts, step.ready)
+        if step.late and overlap:
+            parts = _with_late(step)
+        elif step.late:
+            ended = step.late
+        for (request, tokens), ready in parts:
             if request.steady:
                 continue
             request.flight -= tokens
@@ -221,6 +221,12 @@ class Scheduler(Running):
     def leave(self, request: Request) -> None:
         """It has made its last token: its blocks are free."""
         self.memory.let_go(request)
+
+
+def _with_late(step: Step) -> list[tuple[tuple[Request, int], bool]]:
+    """The step's parts, and those of its late requests among them in the requests' order."""
+    late = [((request, 1), True) for request in step.late]
+    return sorted([*zip(step.parts, step.ready), *late], key=lambda each: each[0][0].order)
 
 
 _order = attrgetter("order")
