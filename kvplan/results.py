@@ -313,7 +313,7 @@ class Capacity:
 
 @record()
 class DeploymentRef:
-    """What would be started."""
+    """The servers to be started."""
 
     gpus: Positive
     gpus_per_replica: Positive

@@ -1,4 +1,4 @@
-"""What a KV format costs: measured error beside the bytes that it saves."""
+"""The error of a KV format, measured, next to the bytes that it saves."""
 
 from __future__ import annotations
 

@@ -115,7 +115,7 @@ def deployment(
     model: ModelLike | Plan, *, pool: str | None = None, step_time: str | StepTime | Speeds | None = None,
     engine: str | None = None, offload: str | None = None, split: AskedSplit | None = None, **options: Any,
 ) -> tuple[Served, Plan | None]:  # fmt: skip
-    """What is simulated, and the plan that says so."""
+    """The deployment to simulate, and the plan that describes it."""
     speeds = speeds_given(step_time)
     tiers = None if offload is None else asked_offload(offload)
     if isinstance(model, Plan):
@@ -211,7 +211,7 @@ def replicas_of(replicas: int | str | None, plan: Plan | None) -> int:
 
 
 def target(plan: Plan | None, ttft: Any, tpot: Any, goodput: Any) -> Target:
-    """What was asked for, else what the plan says. Raises KvplanError(bad-time, bad-setting)."""
+    """Targets as given, else the plan's. Raises KvplanError(bad-time, bad-setting)."""
     own = Target(goodput=float(DEFAULT_GOODPUT)) if plan is None else target_of(plan)
     for name, value in (("ttft", ttft), ("tpot", tpot)):
         if value is not None:

@@ -1,4 +1,4 @@
-"""What the shell offers for a half-typed word. Nothing is offered where the data cannot be read."""
+"""Shell completion for a half-typed word. Nothing is offered where the data cannot be read."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What both ways to validate answer: the receipt as JSON, and the exit code."""
+"""The answer of both ways to validate: the receipt as JSON, and the exit code."""
 
 from __future__ import annotations
 

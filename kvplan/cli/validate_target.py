@@ -1,4 +1,4 @@
-"""What a command line of ``validate`` asks for: a plan, or a bare model as one, and the device's spec."""
+"""The target of a ``validate`` command: a plan, or a bare model as one, and the device's spec."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _OF_A_RUN = ("kv_cache_memory", "tokens", "encoder_tokens", "requests", "max_mod
 
 
 class Asked:
-    """What one command line asks for: the plan (or a bare model as one), its model, and the changes."""
+    """The target of one command line: the plan (or a bare model as one), its model, and the changes."""
 
     def __init__(self, words: list[str], given: Given) -> None:
         from kvplan.api import load_model, make_settings

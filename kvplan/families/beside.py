@@ -160,7 +160,7 @@ class HiddenMemory(Family):
 
 @record()
 class NgramEmbedding(Family):
-    """What a hashed n-gram embedding needs of the past (Qwen4-exp): conv columns and token ids."""
+    """The past that a hashed n-gram embedding needs (Qwen4-exp): conv columns and token ids."""
 
     width: int
     conv_columns: int

@@ -57,11 +57,8 @@ RECORD_NOPE = VectorFormat(8, 64, 1, align=8)
 class CompressedAttention(Family):
     """One latent that serves as K and V: the window's, and one per ``compress_rate`` tokens.
 
-    compress_rate None: window only. ``overlapping`` (sparse layers): two gated streams wait, and the
-    last finished group is kept for the overlap. index_head_dim: the layer has an indexer, compressed
-    in the same way. transformers models/deepseek_v4: window min(T, W-1) * head_dim, floor(T / m) *
-    width entries, (T mod m) * 2 * width waiting (doubled when overlapping), 2 * m * width once T >= m.
-    index_of_latent (DeepSeek-V4.1): index keys are made of the compressed latents, nothing waits for them.
+    compress_rate None: window only. ``overlapping`` (sparse layers): two gated streams wait, and the last
+    finished group is kept for the overlap.
     """
 
     head_dim: int
@@ -69,6 +66,10 @@ class CompressedAttention(Family):
     compress_rate: int | None = None
     overlapping: bool = False
     index_head_dim: int | None = None
+    """the layer has an indexer, compressed in the same way. transformers models/deepseek_v4: window min(T,
+    W-1) * head_dim, floor(T / m) * width entries, (T mod m) * 2 * width waiting (doubled when
+    overlapping), 2 * m * width once T >= m. index_of_latent (DeepSeek-V4.1): index keys are made of the
+    compressed latents, nothing waits for them."""
     qk_rope_head_dim: int = 64
     index_of_latent: bool = False
 

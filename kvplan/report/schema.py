@@ -113,7 +113,7 @@ def _source(kind: type[Any]) -> ast.ClassDef:
 
 
 def _lines(kind: type[Any]) -> dict[str, str]:
-    """What stands under each field."""
+    """The documentation under each field."""
     body = _source(kind).body
     return {
         field.target.id: " ".join(said.value.value.split())

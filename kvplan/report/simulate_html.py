@@ -37,7 +37,7 @@ def rules_of(result: SimulationResult) -> str:
 
 
 def simulation_sections(result: SimulationResult) -> Iterator[Section]:
-    """What a simulation says, in the order in which it is read."""
+    """A simulation's results, in the order in which they are read."""
     used = result.likely
     yield _figures(result)
     yield Section(

@@ -245,7 +245,7 @@ def _next(target: Target, receipt: Receipt, typed: str, path: str | None, *, who
 
 
 def dry_screen(planned: DryRun, *, typed: Sequence[str]) -> Screen:
-    """What would be allocated, rank by rank. typed: the command's words without --dry-run."""
+    """The planned allocation, rank by rank. typed: the command's words without --dry-run."""
     target, request = planned.target, planned.target.result.request
     where = "on the GPU" if planned.on_gpu else "in host memory (a rehearsal)"
     screen: Screen = wrapped(

@@ -46,7 +46,7 @@ def engine_screen(
 
 
 def _place(figure: Figure) -> tuple[bool, bool, int]:
-    """What differs comes first, then what decides, and of that what a plan is about."""
+    """Sort key: differences first, then deciding figures, of those a plan's subject first."""
     last = len(_FIRST)
     at = _FIRST.index(figure.name) if figure.name in _FIRST else last
     return figure.agrees, figure.evidence == REPORTED, at

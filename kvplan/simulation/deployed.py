@@ -1,4 +1,4 @@
-"""What a plan says of its own simulation: deployment, trace, targets, rate."""
+"""The simulation that a plan describes: deployment, trace, targets, rate."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ def own_load(plan: Plan) -> Load:
 
 
 def target_of(plan: Plan) -> Target:
-    """What a request of the plan must keep, and the share that must."""
+    """The target of the plan's requests, and the share that must meet it."""
     workload, goodput = plan.workload, plan.require.goodput or DEFAULT_GOODPUT
     ttft = None if workload is None else workload.ttft_seconds
     tpot = None if workload is None else workload.tpot_seconds

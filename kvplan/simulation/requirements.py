@@ -1,4 +1,4 @@
-"""What only a simulation of the plan's trace says: goodput, hits, preemptions, times.
+"""Findings that only a simulation of the plan's trace gives: goodput, hits, preemptions, times.
 
 With ``pool: likely`` the likely pool and speed decide; with ``pool: safe`` the safe pool and slow steps. Ways
 out are more replicas, each simulated before it is proposed.
@@ -76,7 +76,7 @@ def deciding(plan: Plan) -> tuple[str, str]:
 
 
 def missed(plan: Plan, run: Outcome) -> Iterator[Finding]:
-    """What of ``require`` a run does not keep."""
+    """Targets of ``require`` that a run misses."""
     require = plan.require
     if require.goodput is not None and run.goodput < require.goodput:
         yield _finding(

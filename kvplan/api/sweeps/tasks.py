@@ -32,7 +32,7 @@ Found = dict[str, Any]
 
 
 class State(NamedTuple):
-    """What every run has in common; sent once to each worker."""
+    """State shared by all runs; sent once to each worker."""
 
     model: Any
     load: Load

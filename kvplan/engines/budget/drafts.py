@@ -34,7 +34,7 @@ _UNEVEN = 4
 
 @record()
 class Guess:
-    """What a method loads, counted in the target's parts.
+    """The weights that a method loads, counted in the target's parts.
 
     layers: as large as the largest, or those of a dense decoder. squares: hidden × hidden matrices.
     rows: of a table as wide as the hidden state, None for the whole vocabulary.
@@ -94,7 +94,7 @@ def draft_lines(
     *,
     own: bool,
 ) -> tuple[tuple[BudgetLine, ...], tuple[str, ...]]:
-    """What speculation adds to the weights of the last stage, and what is to be said of it.
+    """Weights that speculation adds to the last stage, and the notes on them.
 
     own: the method runs the model's own prediction layers, where no draft is named.
     Raises KvplanError(no-weights | cannot-shard) for a draft that was named.

@@ -41,7 +41,7 @@ _EMBEDDING, _OUTPUT = "token_embd.weight", "output"
 
 
 class Weights(NamedTuple):
-    """What is loaded, where the figure comes from, and the bytes of each GPU, then of the host."""
+    """The loaded weights, the source of the figure, and the bytes of each GPU, then of the host."""
 
     found: ModelWeights
     source: str
@@ -123,7 +123,7 @@ def _spare(model: Model, settings: Serving, weights: ModelWeights) -> int:
 
 
 def memory_in_row(gpu: Gpu) -> tuple[int, tuple[BudgetLine, ...], tuple[str, ...]]:
-    """What of a GPU among others there is. Raises KvplanError(no-memory) where nobody knows."""
+    """The usable memory of a GPU among others. Raises KvplanError(no-memory) where nobody knows."""
     total, reserved, warnings = memory_of(gpu)
     if total is None:
         raise KvplanError(
@@ -245,7 +245,7 @@ def _build_words(model: Model, settings: Serving) -> tuple[str, ...]:
 
 
 def _encoder_words(model: Model, options: LlamacppOptions, shape: Shape) -> tuple[str, ...]:
-    """What is to be known of the encoder of images, where the model has one."""
+    """Notes on the image encoder, where the model has one."""
     if not shape.is_multimodal:
         return ()
     amount = encoder_bytes(model)

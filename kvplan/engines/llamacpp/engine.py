@@ -247,7 +247,7 @@ def _mib(amount: int) -> str:
 
 
 def _in_host(machine: Machine, host: int, options: LlamacppOptions) -> str:
-    """What lies in host memory, and whether anybody said that there is so much."""
+    """The part in host memory, and whether its size was stated."""
     layers = f" of {machine.on_host:,} layers" if machine.on_gpu else ""
     said = "" if options.host_memory is not None else not_counted(host)
     return f"{human_bytes(host)} of the cache{layers} lie in host memory{said}"

@@ -63,8 +63,7 @@ for 79.55 of tensors (DeepSeek-R1), 63.38 for 62.75 (MiniMax-M2.5 in NVFP4), 3.2
 
 
 def context_of(gpu: Gpu, ranks: int) -> BudgetLine:
-    """What is taken before the weights are loaded: the CUDA context, and NCCL's buffers between several
-    ranks.
+    """Memory taken before the weights are loaded: the CUDA context, and NCCL's buffers between several ranks.
 
     sgl-project/sglang 0.5.23 model_executor/model_runner.py (init_torch_distributed): free memory is looked
     at before and after the process groups; the pool is divided of what is free after them.
@@ -148,7 +147,7 @@ def divided(model: Model, settings: Settings, started: SizeResult) -> Parallel:
 
 
 def _beside(weights: int, settings: Serving) -> tuple[BudgetLine, ...]:
-    """What loading takes beside the tensors; weights that were stated have it."""
+    """Memory that loading takes beyond the tensors; stated weights include it."""
     if settings.weights is not None:
         return ()
     likely, most = (weights * share // 1000 for share in _EXTRA)

@@ -20,7 +20,7 @@ FILE = Path(__file__).parent / "data" / "classes.json"
 
 @record()
 class Groups:
-    """What a class does with each part of its weights under attention data parallelism."""
+    """The treatment of each part of a class's weights under attention data parallelism."""
 
     embedding_whole: bool = False
     """The embedding is not divided at all."""
@@ -34,7 +34,7 @@ class Groups:
 
 @record()
 class ModelClass:
-    """What SGLang does with a class."""
+    """SGLang's knowledge of a class."""
 
     built_as: str = ""
     """The class that SGLang builds for it (configs/olmo3.py, configs/deepseek_v41.py,
@@ -48,7 +48,7 @@ class ModelClass:
     once_through_transformers: bool = False
     """Run through transformers before SGLang had a class of its own."""
     not_described: str = ""
-    """What 0.5.23's planner, when asked, said that its layers do not."""
+    """An answer of 0.5.23's planner that its layers do not give."""
     types: tuple[str, ...] = ()
     """Model types that have its groups of ranks, for a config that names no class."""
     override: str = ""

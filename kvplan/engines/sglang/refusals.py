@@ -90,7 +90,7 @@ def _length_refusal(model: Model, settings: Serving, options: SglangOptions, ver
 
 
 def _groups_refusal(model: Model, settings: Serving, arguments: Arguments) -> Refusal | None:
-    """What attention in data-parallel groups does not go with."""
+    """Settings that exclude attention in data-parallel groups."""
     if arguments.attn_dp == 1:
         return None
     if known_of(model).no_attention_groups:

@@ -224,7 +224,7 @@ class _Stage:
             )
 
     def _beside(self) -> None:
-        """What the draft's layers and workspaces take: rows without a meaning of their own here."""
+        """The draft's layers and workspaces: rows without a meaning of their own here."""
         rows = {
             "draft": self.stage.draft_full * self._row_count(self.full),
             "dequantized": self.stage.extra * self._row_count(self.full),

@@ -65,7 +65,7 @@ _AMPERE = (8, 0)
 
 @record()
 class Plan:
-    """What is fixed before a memory is known. block_bytes: one block of all layers on one shard."""
+    """Everything fixed before a memory is known. block_bytes: one block of all layers on one shard."""
 
     attention: str
     block: int
@@ -260,5 +260,5 @@ def _why_not(gpu: Gpu) -> str | None:
 
 
 def attention_of_image(gpu: Gpu | None) -> str | None:
-    """What the image's own ATTENTION says; None where the launcher decides."""
+    """The image's own ATTENTION; None where the launcher decides."""
     return "paged" if gpu is not None and gpu.vendor.lower() == "amd" else None

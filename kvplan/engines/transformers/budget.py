@@ -86,7 +86,7 @@ def divided(model: Model, settings: Settings, started: SizeResult) -> Parallel:
 
 
 def _words(paged: Paged, settings: Serving, *, given: bool) -> tuple[str, ...]:
-    """What decides the pool and nobody said."""
+    """Unstated settings that decide the pool."""
     said = ["transformers' memory beside the cache is its own estimate: mind the interval of the pool"]
     if not given:
         said.append("max_memory_percent: 0.8 was taken, as with a sampling generation config; 0.9 without")

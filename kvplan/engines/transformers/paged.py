@@ -74,7 +74,7 @@ class NotPagedError(Exception):
 
 @record()
 class Paged:
-    """What is fixed before a memory is known."""
+    """Everything fixed before a memory is known."""
 
     geometry: Geometry
     batch: Batch
@@ -179,7 +179,7 @@ def _batch(
 
 
 def refusal_of(model: Model, settings: Settings, own: TransformersOptions, version: str) -> Refusal | Paged:
-    """What continuous batching has of the model, or why it does not start."""
+    """The model as continuous batching sees it, or the reason why it does not start."""
     if parse_version(version) < SECTORS_SINCE:
         return Refusal(
             "unknown-rule",

@@ -63,7 +63,7 @@ _WHOLE = (Part.ATTENTION, Part.DENSE, Part.SHARED, Part.EMBEDDING, Part.HEAD)
 _NEWEST = (10**6,)
 _BLACKWELL, _BLOCK = 10, (128, 128)
 OUTSIDE = (GIB * 255 // 100, GIB * 8 // 10)
-"""What is used outside torch on one GPU, and the half-width of the estimate."""
+"""Memory used outside torch on one GPU, and the half-width of the estimate."""
 BETWEEN = (GIB * 125 // 100, GIB * 3 // 4)
 """NCCL's buffers and the all-reduce workspaces between several."""
 
@@ -146,7 +146,7 @@ def _absorbed_lines(
 
 
 def outside(ranks: int) -> BudgetLine:
-    """What is used outside torch: context, libraries, workspaces and graphs; between ranks NCCL as well."""
+    """Memory used outside torch: context, libraries, workspaces and graphs; between ranks NCCL as well."""
     amount, margin = OUTSIDE
     how = "CUDA context, libraries, workspaces, graphs"
     if ranks > 1:

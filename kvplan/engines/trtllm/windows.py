@@ -48,7 +48,7 @@ def check_retention(model: Model, options: TrtllmOptions) -> None:
 
 
 def warnings_of(model: Model, options: TrtllmOptions) -> list[str]:
-    """What a reader must know of windows."""
+    """Notes on windows for the reader."""
     windows = [
         (part.window or 0) if part.kind is Kind.SLIDING else 0
         for layer in model.layers()

@@ -71,7 +71,7 @@ class VllmLaws:
         return known, row
 
     def law(self, model: Model, choice: Choice, settings: Settings, gpu: Gpu, kind: Hashable) -> VllmLaw:
-        """What the class takes. gpu: any of the kind."""
+        """The capacity model of the class. gpu: any of the kind."""
         key = (model, choice.version, choice.asked, settings, kind)
         found = self._laws.get(key)
         if found is None:
@@ -220,7 +220,7 @@ class VllmLaw:
         return Start(plan, self._taken[key], facts.bytes_per_gpu, block)
 
     def _takes(self, facts: WeightFacts, seqs: int, batch: Batch, length: int) -> tuple[int, int]:
-        """What the stage takes that takes most: likely, and at most."""
+        """The memory of the fullest stage: likely, and at most."""
         settings, taken = self._settings, []
         share = repacked_share(self._model, settings)
         own = replace(settings, gpu=self._gpu)

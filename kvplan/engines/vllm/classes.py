@@ -55,7 +55,7 @@ class Encoder:
 
 @record()
 class ModelClass:
-    """What vLLM does with a class."""
+    """vLLM's knowledge of a class."""
 
     registered_as: str = ""
     """The registry's name, where a public copy of a config, or transformers, gives it another."""
@@ -77,7 +77,7 @@ class ModelClass:
     encoder: Encoder = Encoder()
     audio: Encoder = Encoder()
     lora: Mapping[str, Any] | None = None
-    """What adapters wrap, as `weights.adapters.Wrapped` has it; None: not known."""
+    """Modules that adapters wrap, as `weights.adapters.Wrapped` has it; None: not known."""
     lora_since: str = "0.30"
     """The first release in which that was read."""
     no_lora: bool = False

@@ -65,7 +65,7 @@ def load_card(name: str) -> Model:
 
 
 def load_weights(name: str) -> Weights:
-    """What is known about the checkpoint of the model that a name means. Raises as `load_card`."""
+    """Sources for the weights of the model that a name means. Raises as `load_card`."""
     name = _meant(name)
     if _named_build(name) is not None:
         return Weights()
@@ -154,8 +154,8 @@ def _meant(name: str) -> str:
 
 
 def _named_build(name: str) -> NamedBuild | None:
-    """What no card is called by may be the name of a build; looked at only then, as it takes time to load. A
-    colon is how Ollama's library writes (``llama3.1:8b``)."""
+    """Read as a build the name that no card has; done only then, as it takes time to load. A colon is how
+    Ollama's library writes (``llama3.1:8b``)."""
     if ":" not in name and card_index.is_name(name):
         return None
     from kvplan.files.cards.builds import named_build
@@ -196,7 +196,7 @@ def _find(name: str) -> Target:
 
 
 def _in_library(key: str) -> list[str]:
-    """What Ollama calls so."""
+    """Cards that Ollama calls by this name."""
     return [f"{key}:{OLLAMA[key].usual}: what Ollama's {key} is"] if key in OLLAMA else []
 
 

@@ -44,7 +44,7 @@ class Run:
 
 
 class Tally:
-    """What a replay counted. tokens: computed in all; again: of these, computed before."""
+    """Counts of a replay. tokens: computed in all; again: of these, computed before."""
 
     def __init__(self) -> None:
         self.finished = self.preempted = self.preemptions = self.tokens = self.again = 0

@@ -1,4 +1,4 @@
-"""What attention, or a state, reads and computes: bytes from the terms, operations from the shapes.
+"""Reads and operations of attention, or of a state: bytes from the terms, operations from the shapes.
 
 Bytes are those of the terms (kvplan/terms.py) on one rank; a state is read and written. Operations of one
 query against one key: 2 · heads · (width of the scores + width of the values). MLA decodes in the latent
@@ -47,27 +47,28 @@ class Flops:
 
 @record()
 class CacheRead:
-    """What one kind of part reads on one rank, for all ``count`` layers of a stage together.
-
-    fixed_bytes: per request, read and written once a step. slopes: (bytes of a token, tokens kept or None).
-    terms: what follows no straight line. span: keys that a query sees at most (None: all). encoder: the
-    keys are the encoder's. context_ways: ranks that decode context parallelism deals tokens over.
-    """
+    """Reads of one kind of part on one rank, for all ``count`` layers of a stage together."""
 
     fixed_bytes: int
+    """per request, read and written once a step"""
     slopes: tuple[tuple[int, int | None], ...]
+    """(bytes of a token, tokens kept or None)"""
     terms: tuple[tuple[Term, int], ...]
+    """what follows no straight line"""
     flops: Flops
     span: int | None
+    """keys that a query sees at most (None: all)"""
     encoder: bool = False
+    """the keys are the encoder's"""
     context_ways: int = 1
+    """ranks that decode context parallelism deals tokens over"""
 
     def held_bytes(self, tokens: int, encoder_tokens: int = 0) -> int:
-        """What the terms say that one request of this length holds."""
+        """Bytes that one request of this length holds, by the terms."""
         return self.fixed_bytes + self._grown(tokens, encoder_tokens)
 
     def step_bytes(self, tokens: int, encoder_tokens: int = 0) -> int:
-        """What one decode step moves for one request: its cache, and its states twice."""
+        """Bytes that one decode step moves for one request: its cache, and its states twice."""
         return 2 * self.fixed_bytes + self._grown(tokens, encoder_tokens)
 
     def _grown(self, tokens: int, encoder_tokens: int) -> int:

@@ -13,19 +13,19 @@ from kvplan.record import record
 
 @record()
 class Sample:
-    """What one layer's attention reads, as float32.
-
-    queries: [query heads, n, key width], those of the newest n tokens; keys: [heads, tokens, key width];
-    values: [heads, tokens, value width], or None for an MLA latent: then keys are [1, tokens, rank], rope is
-    [1, tokens, rope width] and the latent itself is the value. window: only the newest tokens are seen.
-    """
+    """The input of one layer's attention, as float32."""
 
     queries: Any
+    """[query heads, n, key width], those of the newest n tokens"""
     keys: Any
+    """[heads, tokens, key width]"""
     values: Any
+    """[heads, tokens, value width], or None for an MLA latent: then keys are [1, tokens, rank], rope is
+    [1, tokens, rope width] and the latent itself is the value"""
     rope: Any = None
     scale: float = 1.0
     window: int | None = None
+    """only the newest tokens are seen"""
 
 
 def errors(sample: Sample, formats: Sequence[KvDtype], *, calibrated: bool) -> tuple[FormatError, ...]:

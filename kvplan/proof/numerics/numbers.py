@@ -65,7 +65,7 @@ def grouped(values: Any, size: int) -> Any:
 
 
 def joined(values: Any, width: int) -> Any:
-    """What `grouped` took apart."""
+    """Join the pieces that `grouped` made."""
     return values.flatten(-2)[..., :width]
 
 

@@ -59,7 +59,7 @@ class InputErrors:
 
 @record()
 class FormatCost:
-    """What a format takes."""
+    """The size of a format."""
 
     format: str
     kv_bytes_per_request: int | None
@@ -70,7 +70,7 @@ class FormatCost:
 
 @record()
 class QualityResult(Shown):
-    """What KV quantisation costs a model."""
+    """The error of KV quantisation for a model."""
 
     model: str
     engine: str

@@ -23,7 +23,7 @@ Stored = Callable[[Any, bool], Any]
 
 @record()
 class Scheme:
-    """What becomes of keys, values and a latent. scales: whether calibration makes a difference."""
+    """The treatment of keys, values and a latent. scales: whether calibration makes a difference."""
 
     key: Stored
     value: Stored

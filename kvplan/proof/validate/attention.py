@@ -152,7 +152,7 @@ class Probe:
 
     @property
     def dtype(self) -> Any:
-        """What attention computes in: bfloat16 for an fp8 cache."""
+        """The dtype in which attention computes: bfloat16 for an fp8 cache."""
         name = self.heads.key[1].dtype
         return getattr(self.torch, "bfloat16" if name in LARGEST else name)
 

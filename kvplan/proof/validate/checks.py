@@ -1,4 +1,4 @@
-"""What must hold of block tables at any time, and what is counted of them."""
+"""Invariants of block tables, and counts of them."""
 
 from __future__ import annotations
 

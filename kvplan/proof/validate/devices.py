@@ -17,7 +17,7 @@ from kvplan.record import record
 
 CPU = "cpu"
 _SHORTAGE = ("out of memory", "alloc_failed", "erroroutofmemory", "defaultcpuallocator")
-"""What a RuntimeError says where memory ran out, in small letters."""
+"""Words of a RuntimeError where memory ran out, in small letters."""
 
 
 @record()
@@ -38,7 +38,7 @@ class Meters:
 
 
 class Device(Protocol):
-    """What the stages ask of the place that they run on."""
+    """The interface of the place where the stages run."""
 
     name: str
     is_gpu: bool
@@ -65,7 +65,7 @@ class Device(Protocol):
         """Give what the allocator keeps back to the device."""
 
     def segments(self) -> Sequence[Mapping[str, Any]]:
-        """What torch's allocator holds of the device now."""
+        """Memory that torch's allocator holds of the device now."""
 
 
 class CpuDevice:
@@ -177,7 +177,7 @@ class CudaDevice:
             self._cuda.empty_cache()
 
     def segments(self) -> Sequence[Mapping[str, Any]]:
-        """What torch's allocator holds now, segment by segment (torch.cuda.memory_snapshot)."""
+        """Memory that torch's allocator holds now, segment by segment (torch.cuda.memory_snapshot)."""
         found: Sequence[Mapping[str, Any]] = self._cuda.memory_snapshot()
         return [one for one in found if one.get("device", self.index) == self.index]
 
@@ -246,7 +246,7 @@ def need_torch() -> Any:
 
 
 def nvml_entry(index: int) -> NvmlGpu | None:
-    """What NVML says of torch's device ``index``, matched by UUID, else by name and place; None without NVML.
+    """NVML's entry of torch's device ``index``, matched by UUID, else by name and place; None without NVML.
 
     CUDA_VISIBLE_DEVICES and CUDA's own order make torch's numbers differ from NVML's.
     """

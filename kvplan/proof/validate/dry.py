@@ -31,7 +31,7 @@ class DryRank:
 
 @record()
 class DryRun:
-    """What a run of the target would allocate. on_gpu: weights and the whole probe are held there."""
+    """The allocation of a run of the target. on_gpu: weights and the whole probe are held there."""
 
     target: Target
     on_gpu: bool

@@ -159,7 +159,7 @@ def _selected(probe: Probe, bound: Any, queries: Any) -> Any:
 
 
 def _scale(probe: Probe, part: Component) -> Any:
-    """What a number of the part is multiplied by, as kernels take it."""
+    """The factor of a number of the part, as kernels take it."""
     return probe.torch.tensor(scale_of(part), dtype=probe.torch.float32, device=probe.cache.device)
 
 

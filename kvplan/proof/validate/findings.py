@@ -1,4 +1,4 @@
-"""What a workload test found on one rank, as values."""
+"""Results of a workload test on one rank, as values."""
 
 from __future__ import annotations
 
@@ -19,15 +19,7 @@ class Fragmentation:
 
 @record()
 class WorkloadTest:
-    """What was predicted and what was found on one rank.
-
-    undisturbed: the refused request moved no counter; refilled: requests that took the place of those that
-    ended; shared_tokens: found by prefix hits; blocks_copied: by copy-on-write and forks; states_wrong: read
-    back differently (the first are in ``mismatches``); states_missing: visible tokens without a block;
-    reserved_untouched: null blocks and padding pages were never written; tensors_wrong: shape, dtype or bytes
-    other than the layout's; table_error: a block freed twice, or none where one was promised; stopped_at: the
-    stage at which the caller ended it.
-    """
+    """The prediction and the measurement on one rank."""
 
     device: str
     bytes_predicted: int
@@ -37,22 +29,32 @@ class WorkloadTest:
     requests_admitted: int
     extra_refused: bool
     undisturbed: bool
+    """the refused request moved no counter"""
     refilled: int
+    """requests that took the place of those that ended"""
     shared_tokens: int
+    """found by prefix hits"""
     blocks_copied: int
+    """by copy-on-write and forks"""
     all_freed: bool
     states_written: int
     bytes_written: int
     states_verified: int
     states_wrong: int
+    """read back differently (the first are in ``mismatches``)"""
     states_missing: int
+    """visible tokens without a block"""
     reserved_untouched: bool
+    """null blocks and padding pages were never written"""
     tensors_wrong: tuple[str, ...]
+    """shape, dtype or bytes other than the layout's"""
     mismatches: tuple[Mismatch, ...]
     fragmentation: Fragmentation
     attention: tuple[AttentionError, ...]
     table_error: str | None = None
+    """a block freed twice, or none where one was promised"""
     stopped_at: str | None = None
+    """the stage at which the caller ended it"""
 
     @property
     def ok(self) -> bool:

@@ -46,7 +46,7 @@ def workload_figures(bench: Bench, done: WorkloadTest) -> None:
 
 
 def findings_of(target: Target, workload_tests: tuple[WorkloadTest, ...]) -> tuple[Finding, ...]:
-    """What is wrong beyond a figure: where bytes differ, which attention is off, requests that do not fit."""
+    """Faults beyond a figure: differing bytes, wrong attention, requests that do not fit."""
     findings: list[Finding] = []
     for rank, done in enumerate(workload_tests):
         findings += _of_tables(rank, done)
@@ -67,7 +67,7 @@ def findings_of(target: Target, workload_tests: tuple[WorkloadTest, ...]) -> tup
 
 
 def _of_tables(rank: int, done: WorkloadTest) -> list[Finding]:
-    """What of one rank's tensors and block tables is not as it should be."""
+    """Faults of one rank's tensors and block tables."""
     rows = [
         f"rank {rank}: request {one.request}, layer {one.layer}, head {one.head}, position"
         f" {one.position}, {one.component}: block {one.block}, byte {one.byte} is {one.found},"

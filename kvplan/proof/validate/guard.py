@@ -1,4 +1,4 @@
-"""What may end a run early: Ctrl-C, SIGTERM, the time limit, the loss of the process that started it."""
+"""Events that end a run early: Ctrl-C, SIGTERM, the time limit, the loss of the process that started it."""
 
 from __future__ import annotations
 

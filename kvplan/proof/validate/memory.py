@@ -34,7 +34,7 @@ class Cache:
         return sum(int(tensor.untyped_storage().nbytes()) for tensor in self.raw)
 
     def differences(self) -> tuple[str, ...]:
-        """What of the tensors is not as the layout has it: shape, dtype or bytes, views that end beyond."""
+        """Differences of the tensors from the layout: shape, dtype or bytes, views that end beyond."""
         import torch
 
         found = []

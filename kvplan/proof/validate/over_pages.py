@@ -21,7 +21,7 @@ STAGE = "attention in place"
 
 
 def over_pages(bench: Bench, target: Target, rank: Rank, *, engine: bool) -> tuple[AttentionError, ...]:
-    """What this rank's kernels read; nothing that they meet ends the run."""
+    """This rank's kernels, reading the pages; no error in them ends the run."""
     bench.stage = STAGE
     if bench.stopped():
         bench.note("no kernel read the pages themselves: the time was up")

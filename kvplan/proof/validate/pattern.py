@@ -1,4 +1,4 @@
-"""What is written: 64-bit words that follow from content, position, layer, component, head and place.
+"""The written pattern: 64-bit words that follow from content, position, layer, component, head and place.
 
     word = (row(content, position) ^ column(layer, component, head, word)) & MASK
 

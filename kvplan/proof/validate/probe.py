@@ -1,4 +1,4 @@
-"""What this machine has: the device, who else is on it, and how it differs from the GPU of the plan."""
+"""This machine: the device, other processes on it, and its differences from the GPU of the plan."""
 
 from __future__ import annotations
 
@@ -26,22 +26,22 @@ _SAME = MIB
 
 @record()
 class Hardware:
-    """One device as found. Sizes are bytes; None = not told.
-
-    runtime_total: as torch.cuda.mem_get_info says. used: by everyone before this run, by NVML, which counts
-    what the driver reserves for itself (its total less the runtime's). context: what this process then added
-    beside what torch's allocator holds (context, handles and kernels of the matrix library). slug: the spec
-    file that has its name.
-    """
+    """One device as found. Sizes are bytes; None = not told."""
 
     name: str
     kind: str
     runtime_total: int | None = None
+    """as torch.cuda.mem_get_info says"""
     nvml_total: int | None = None
     used: int | None = None
+    """by everyone before this run, by NVML, which counts what the driver reserves for itself (its total
+    less the runtime's)"""
     context: int | None = None
+    """what this process then added beside what torch's allocator holds (context, handles and kernels of
+    the matrix library)"""
     processes: tuple[Process, ...] = ()
     slug: str | None = None
+    """the spec file that has its name"""
     driver: str | None = None
     runtime: str | None = None
     torch: str | None = None
@@ -144,7 +144,7 @@ def _driver() -> str | None:
 
 
 def compared(hardware: Hardware, spec: Gpu | None) -> tuple[Finding, ...]:
-    """What differs between the device and the spec file that the budget was made from."""
+    """Differences between the device and the spec file that the budget was made from."""
     findings: list[Finding] = []
 
     def say(code: str, message: str, severity: Severity = Severity.WARNING, *detail: str) -> None:
@@ -209,7 +209,8 @@ def refuse_others(gpu: NvmlGpu, *, shared: bool) -> None:
 
 
 def _reserved(gpu: NvmlGpu) -> int:
-    """What the driver keeps of the device: NVML's total less the runtime's, by the spec file of that name."""
+    """Bytes that the driver keeps of the device: NVML's total less the runtime's, by the spec file of that
+    name."""
     try:
         spec = load_gpu(gpu.name)
     except KvplanError:

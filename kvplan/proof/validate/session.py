@@ -37,7 +37,7 @@ class SaidByRankZero(Exception):  # noqa: N818 - the error itself is another
 
 @record()
 class Outcome:
-    """What one run found. stopped_by: ``time``, ``memory``, ``signal`` or ``fault``, with the stage."""
+    """The outcome of one run. stopped_by: ``time``, ``memory``, ``signal`` or ``fault``, with the stage."""
 
     target: Target
     hardware: Hardware
@@ -56,7 +56,7 @@ class Outcome:
 
 @record()
 class _Part:
-    """What one rank sends to the others after its stages."""
+    """The message of one rank to the others after its stages."""
 
     hardware: Hardware
     figures: tuple[Figure, ...]
@@ -171,7 +171,7 @@ def _of_all(target: Target, parts: list[_Part], world: World) -> Outcome:
 def _cut_short(
     bench: Bench, target: Target, hardware: Hardware, stopped_by: str, ended: BaseException
 ) -> Outcome:
-    """What this rank knew when a signal or a fault ended it."""
+    """The outcome as this rank knew it when a signal or a fault ended it."""
     notes = [*target.notes, *bench.notes]
     if stopped_by == Fault:
         notes.append(f"{type(ended).__name__}: {first_line(ended)}")
@@ -276,7 +276,7 @@ def _together(target: Target, parts: list[_Part]) -> Outcome:
 
 
 def _requests(target: Target, first: _Part, workload_tests: tuple[WorkloadTest, ...]) -> Figure:
-    """What the engine's answer says, beside what the blocks of the smallest rank held of it."""
+    """The engine's answer for requests, next to those that the blocks of the smallest rank held."""
     pool = target.result.pool
     predicted = first.layout[1] if pool is None else pool.max_running
     held = target.at_once(min(one.requests_admitted for one in workload_tests))

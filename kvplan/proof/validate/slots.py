@@ -87,14 +87,14 @@ class Slots:
     """Spans as tensors: full blocks [n] with their rows [n, states], and single states [m].
 
     owner: request and position, of a full block's first state and of a single state, to name what differs.
-    runs: where in ``blocks`` a run of blocks that follow each other begins (on the host), and the end;
-    single_runs: (block, first place, count) of single states that follow each other.
     """
 
     states: int
     step: int
     runs: Any
+    """where in ``blocks`` a run of blocks that follow each other begins (on the host), and the end"""
     single_runs: list[tuple[int, int, int]]
+    """(block, first place, count) of single states that follow each other"""
     blocks: Any
     block_rows: Any
     block_owner: Any

@@ -1,4 +1,4 @@
-"""What is to be proved: a plan (or a bare model) with its settings resolved, its budget and its pool."""
+"""The subject of a proof: a plan (or a bare model) with its settings resolved, its budget and its pool."""
 
 from __future__ import annotations
 
@@ -28,26 +28,26 @@ _SHOWN = ("tensor_parallel_size", "pipeline_parallel_size", "decode_context_para
 
 @record()
 class Target:
-    """One thing to prove. settings: with pool memory, length and number of requests as they will be run.
-
-    asks_proof: a plan that names a GPU is proved on a GPU only. budget and weights: of the answer that
-    divides the GPU's memory itself, as ``size`` and ``check`` give it; None where no GPU is named or nothing
-    is known of the weights. spec: the GPU as its spec file has it. wanted: requests that must fit, None = as
-    many as fit.
-    """
+    """One thing to prove."""
 
     plan: Plan
     model: Model
     choice: Choice
     settings: Settings
+    """with pool memory, length and number of requests as they will be run"""
     result: SizeResult
     budget: Budget | None
+    """budget, weights: of the answer that divides the GPU's memory itself, as ``size`` and ``check`` give
+    it; None where no GPU is named or nothing is known of the weights"""
     hash: str
     digest: str
     asks_proof: bool
+    """a plan that names a GPU is proved on a GPU only"""
     weights: ModelWeights | None = None
     spec: Gpu | None = None
+    """the GPU as its spec file has it"""
     wanted: int | None = None
+    """requests that must fit, None = as many as fit"""
     notes: tuple[str, ...] = ()
 
     @property
@@ -73,7 +73,7 @@ class Target:
         return held if pool is None else min(held, pool.max_running)
 
     def layout(self, rank: Rank) -> Layout:
-        """What the rank allocates. Raises KvplanError(engine-refuses | unsupported-setting …)."""
+        """The rank's allocation. Raises KvplanError(engine-refuses | unsupported-setting …)."""
         return layout_of(self.model, self.choice.engine.name, self.choice.version, self.settings, rank)
 
     def with_pool(self, pool: int) -> Target:
@@ -188,7 +188,7 @@ def _pool(
 
 
 def _answer(model: Model, choice: Choice, settings: Settings) -> SizeResult | None:
-    """What the engine makes of the GPU when it is left to divide the memory itself."""
+    """The engine's own division of the GPU's memory."""
     if settings.gpu is None:
         return None
     asked = replace(settings, kv_cache_memory=None, tokens=None, requests=1)

@@ -82,7 +82,7 @@ def attend_with_own(probe: Probe, request: Request, queries: Any) -> Any:
 
 
 def _rope_scale(rope: tuple[View, Component] | None, key: tuple[View, Component]) -> float:
-    """What a product with the rope key is multiplied by, beside the key's own scale."""
+    """The factor of a product with the rope key, besides the key's own scale."""
     return 1.0 if rope is None else scale_of(rope[1]) / scale_of(key[1])
 
 

@@ -1,4 +1,4 @@
-"""What a prefix cache of a size has of a trace, requests one after another: no time, no concurrency.
+"""Hits of a prefix cache of a given size on a trace, requests one after another: no time, no concurrency.
 
 Two shares are told apart, and which is meant is said:
 

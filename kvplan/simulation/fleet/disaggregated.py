@@ -127,7 +127,7 @@ class _Sided(Joined, Replica):
     @property
     def busy(self) -> bool:
         scheduler = self.scheduler
-        return bool(scheduler.unfinished or scheduler.gone or self.queue or self.coming < len(self.given))
+        return bool(scheduler.busy or self.queue or self.coming < len(self.given))
 
     @property
     def at(self) -> int:

@@ -89,7 +89,7 @@ class Session(_Plain):
 
 
 class CacheAware(_Plain):
-    """What was sent to each replica is kept without limit (SGLang: 2^26 characters a replica)."""
+    """Prompts sent to each replica are kept without limit (SGLang: 2^26 characters a replica)."""
 
     def __init__(self, replicas: int, share: float = 0.3) -> None:
         super().__init__(replicas)

@@ -58,7 +58,7 @@ class Joined(Watched):
         return self.under_way
 
     def state(self) -> State:
-        """What a router sees of it now."""
+        """The replica's state as a router sees it now."""
         made, unmade = self.answer.columns["first_token_ns"], self.unmade
         while unmade and made[unmade[0][0]] >= 0:
             self.prompts -= unmade.popleft()[1]

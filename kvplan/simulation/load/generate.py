@@ -32,7 +32,7 @@ ARRIVALS = ("poisson", "gamma", "weibull", "even")
 
 @record()
 class Asked:
-    """What is generated. requests: in all; rate: sessions that begin a second; input, output: mean tokens;
+    """The load to generate. requests: in all; rate: sessions that begin a second; input, output: mean tokens;
     input_cv, output_cv: their spread (lognormal; 0: all alike); prefix: what all prompts begin with."""
 
     requests: int = 1000
@@ -131,9 +131,9 @@ def generated(asked: Asked) -> Load:
 
 
 def of_clients(clients: Sequence[Client], asked: Asked) -> Load:
-    """What ServeGen's clients send in ``seconds`` from ``start`` on, each with its own rate, spread and
-    lengths; ``rate`` is a factor on all rates. Raises KvplanError(bad-load) where none sends anything then.
-    """
+    """Requests that ServeGen's clients send in ``seconds`` from ``start`` on, each with its own rate, spread
+    and lengths; ``rate`` is a factor on all rates. Raises KvplanError(bad-load) where none sends anything
+    then."""
     rows: list[Arrival] = []
     end = asked.start + asked.seconds
     for number, client in enumerate(clients):

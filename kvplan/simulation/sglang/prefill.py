@@ -129,7 +129,7 @@ class Adder:
         return self.verdict()
 
     def _states(self, request: Request) -> None:
-        """What each has still to make and holds, by what it has to make."""
+        """Tokens that each has still to make, and blocks that it holds, sorted by the former."""
         if self.states is None:
             known = [request, *self.running, *self.chosen]
             self.states = [(one.answer - one.made, one.tokens) for one in known if one.answer > one.made]

@@ -36,10 +36,11 @@ class Request:
 
 
 class Batch:
-    """What one step computes: prompts, or one token for each running request, or (mixed) both.
+    """The work of one step: prompts, or one token for each running request, or (mixed) both.
 
     requests: in its rows' order; prompts: whether it computes any; cut: whose prompt goes on after it;
-    beside: of a mixed one, those that only make an answer; admitted: with the tokens that the cache had."""
+    beside: of a mixed one, those that only make an answer; admitted: with the tokens that the cache had.
+    """
 
     __slots__ = (
         "admitted", "beside", "context", "count", "cut", "ends_ns", "parts", "preempted", "prompts",

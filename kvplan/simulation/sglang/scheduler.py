@@ -87,8 +87,7 @@ class Scheduler:
     def _prefill(self, queued: Batch | None) -> Batch | None:
         if not self.running:
             self.full = False
-        waiting = self.queue.waiting
-        if (self.full or not waiting) and self.cut is None:
+        if (self.full or not self.waiting) and self.cut is None:
             return None
         if self._allowed() <= 0 and self.cut is None:
             self.full = True
@@ -100,24 +99,9 @@ class Scheduler:
         if self.cut is not None:
             self.cut.filled = self.cut.tokens
             self.cut = adder.go_on(self.cut)
-        for request in waiting:
-            if adder.verdict() is OTHER:
-                break
-            if len(adder.chosen) >= self._allowed(sum(one.rows for one in adder.chosen)):
-                self.full = True
-            if self.full:
-                break
-            request.filled = request.tokens
-            self.memory.match(request, request.filled - 1)
-            said = adder.add(request)
-            if said is not GOES_ON:
-                if said is FULL:
-                    self.full = bool(adder.chosen) or bool(running)
-                break
+        self._join(adder)
         if not adder.chosen:
             return None
-        joined = {request for request, _ in adder.admitted}
-        waiting[:] = [request for request in waiting if request not in joined]
         if adder.cut is not None:
             assert self.cut is None
             self.cut = adder.cut
@@ -129,6 +113,26 @@ class Scheduler:
         if mixed and running:
             self._mix(batch, queued)
         return batch
+
+    def _join(self, adder: Adder) -> None:
+        """Waiting requests join in their order until one may not."""
+        waiting = self.waiting
+        for request in waiting:
+            if adder.verdict() is OTHER:
+                break
+            if len(adder.chosen) >= self._allowed(sum(one.rows for one in adder.chosen)):
+                self.full = True
+            if self.full:
+                break
+            request.filled = request.tokens
+            self.memory.match(request, request.filled - 1)
+            said = adder.add(request)
+            if said is FULL:
+                self.full = bool(adder.chosen or self.running)
+            if said is not GOES_ON:
+                break
+        joined = {request for request, _ in adder.admitted}
+        waiting[:] = [request for request in waiting if request not in joined]
 
     def _compute(self, batch: Batch, chosen: list[Request]) -> None:
         self.memory.extend(chosen)

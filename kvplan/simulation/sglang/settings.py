@@ -1,4 +1,4 @@
-"""What SGLang's scheduler is set to; checked once."""
+"""SGLang's scheduler settings; checked once."""
 
 from __future__ import annotations
 
@@ -26,24 +26,32 @@ INITIAL_RATIO, LEAST_SHARE, DECAY_STEPS = 0.7, 0.14, 600
 
 @record()
 class SglangEngine:
-    """blocks: pages of its pool; block: tokens of one (page_size); chunk: chunked_prefill_size, None: prompts
-    are not cut; batch: max_prefill_tokens; sequences: max_running_requests; length: context_length; caching:
-    the radix cache; order: radix_eviction_policy; overlap: the overlap scheduler; mixed: enable_mixed_chunk;
-    fixed: clients ask for answers of exactly their length (ignore_eos)."""
+    """"""
 
     blocks: int
+    """pages of its pool"""
     block: int = 1
+    """tokens of one (page_size)"""
     chunk: int | None = 8192
+    """chunked_prefill_size, None: prompts are not cut"""
     batch: int = 16_384
+    """max_prefill_tokens"""
     sequences: int = 256
+    """max_running_requests"""
     length: int = 131_072
+    """context_length"""
     caching: bool = True
+    """the radix cache"""
     policy: str = FCFS
     order: str = "lru"
+    """radix_eviction_policy"""
     overlap: bool = True
+    """the overlap scheduler"""
     mixed: bool = False
+    """enable_mixed_chunk"""
     conservativeness: float = 1.0
     fixed: bool = False
+    """clients ask for answers of exactly their length (ignore_eos)"""
     release: str = KNOWN[-1]
 
     @property
@@ -92,7 +100,7 @@ class SglangEngine:
 
     @property
     def caching_word(self) -> str:
-        """What switches it on."""
+        """The option that turns it on."""
         return "the radix cache"
 
     def with_caching(self) -> SglangEngine | None:

@@ -1,4 +1,4 @@
-"""What a request's prompt and answer are to a prefix cache: runs of pages, the last of which is its own."""
+"""A request's prompt and answer as a prefix cache sees them: runs of pages, the last of which is its own."""
 
 from __future__ import annotations
 

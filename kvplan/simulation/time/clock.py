@@ -25,7 +25,7 @@ class Part(Protocol):
 
 
 class Computed(Protocol):
-    """What a step computes: for ``count`` requests; parts: at least of those with prompt tokens how many."""
+    """The work of a step for ``count`` requests; parts: at least that many of those with prompt tokens."""
 
     @property
     def tokens(self) -> int: ...

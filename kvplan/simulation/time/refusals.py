@@ -1,4 +1,4 @@
-"""What is refused: workloads that no scheduler could serve, with the request's number, and unknown names."""
+"""Refusals: workloads that no scheduler could serve, with the request's number, and unknown names."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a simulation says: columns of requests, steps in runs, totals."""
+"""Results of a simulation: columns of requests, steps in runs, totals."""
 
 from __future__ import annotations
 

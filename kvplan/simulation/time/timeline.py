@@ -20,10 +20,10 @@ that preempt each other in turn do so for ever."""
 
 
 class AnyEngine(Protocol):
-    """What a scheduler is set to, as far as all have it: blocks of its pool and their tokens, the longest
-    request, which prompts it refuses, in words, whether prefixes are kept, tokens of one identity of them,
-    and of what all its blocks end at, whose rules. with_caching: the same with prefixes kept, None where they
-    are, or cannot be."""
+    """A scheduler's settings as far as all have them: blocks of its pool and their tokens, the longest
+    request, the prompts it refuses, in words, whether prefixes are kept, tokens of one identity of them, and
+    the multiple at which all its blocks end, by its rules. with_caching: the same with prefixes kept, None
+    where they are, or cannot be."""
 
     @property
     def blocks(self) -> int: ...

@@ -55,7 +55,7 @@ class Request:
         return found
 
     def pause(self) -> None:
-        """What it has made becomes prompt."""
+        """Turn the tokens made so far into prompt."""
         more = self.made - self.starts
         self.prompt, self.asked, self.starts = self.prompt + more, self.asked - more, self.made
         self.coming = self.position = self.reused = self.written = self.known = 0

@@ -1,4 +1,4 @@
-"""What TensorRT-LLM's scheduler is set to; checked once."""
+"""TensorRT-LLM's scheduler settings; checked once."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ class TrtllmEngine:
 
     @property
     def caching_word(self) -> str:
-        """What switches it on."""
+        """The option that turns it on."""
         return "enable_block_reuse"
 
     def takes(self, prompt: int) -> bool:

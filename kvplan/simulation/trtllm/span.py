@@ -60,7 +60,7 @@ class Span:
         self.behead()
 
     def behead(self) -> None:
-        """What follows it can no longer be found."""
+        """Blocks after it can no longer be found."""
         going = [self]
         for one in going:
             if one.children:

@@ -22,19 +22,22 @@ NEVER = 1 << 62
 @record(eq=False)
 class Blocked:
     """Why the first that waits was not admitted: it is not until so many blocks came back as it lacked
-    (``out``: of the pool), unless something else has changed. budget: the step's, cut: whether it cut the
-    prompt (else any that is as large does the same); stamp: of what was stored in the runs that it has names
-    in; until: `DecodeOnly`'s clock at which somebody who writes them fills a block; hit: what it found."""
+    (``out``: of the pool), unless something else has changed.
+    """
 
     request: Request
     budget: int
+    """the step's, cut: whether it cut the prompt (else any that is as large does the same)"""
     cut: bool
     alone: bool
     threshold: int
     stamp: int
+    """of what was stored in the runs that it has names in"""
     until: int
+    """`DecodeOnly`'s clock at which somebody who writes them fills a block"""
     out: int
     hit: Hit
+    """what it found"""
 
 
 class Admission:
@@ -125,8 +128,8 @@ class Admission:
             )  # fmt: skip
 
     def _look(self, request: Request) -> Hit:
-        """What the cache has of a request; of one that has looked before, as it was, where nothing was stored
-        or evicted of it."""
+        """The cache's hit for a request; of one that has looked before, the earlier hit, where nothing was
+        stored or evicted of it."""
         was, memory = self.blocked, self.memory
         if (
             was is not None
@@ -180,7 +183,7 @@ class Admission:
 
     @staticmethod
     def _stamp(request: Request) -> int:
-        """What was stored in its runs so far."""
+        """The count of blocks stored in its runs so far."""
         found = 0
         for path in request.paths.values():
             for _, _, run in path:

@@ -1,4 +1,4 @@
-"""What one request holds of one group of caches: its block table as spans of pieces.
+"""The blocks that one request holds in one group of caches: its block table as spans of pieces.
 
 vllm-project/vllm 0.32 vllm/v1/core/single_type_kv_cache_manager.py. Blocks [gone, count) of the table are
 held (before ``gone`` stands the null block; state groups have gaps as well): those of ``spans``, and from
@@ -100,6 +100,10 @@ class BlockTable:
                 if not piece.refs:
                     pool.give_back(piece)
                 return
+        self._let_go_many(pool, limit)
+
+    def _let_go_many(self, pool: Pool, limit: int) -> None:
+        """The same of any number of blocks, of as many spans as they are in."""
         blank = max(0, limit - max(self.tail, self.gone))
         freed: list[Piece] = []
         spans, apart = self.spans, False

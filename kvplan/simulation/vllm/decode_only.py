@@ -291,7 +291,7 @@ class DecodeOnly:
                 self.let_go(request, tables)
 
     def let_go(self, request: Request, tables: list[Table]) -> None:
-        """What the request no longer looks at in tables of equal rules."""
+        """Free the blocks that the request no longer reads, in tables of equal rules."""
         table, processed, pool = tables[0], request.base + self.clock - self.slack, self.pool
         limit = table.behind(processed) if table.chunk else (processed - table.span) // table.block
         for table in tables:

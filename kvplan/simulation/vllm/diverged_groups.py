@@ -64,7 +64,7 @@ def revive(pool: Pool) -> None:
 
 
 def _again(pool: Pool, piece: Piece, group: int, start: int, stop: int) -> Piece:
-    """What one group has of a piece of which the first has lost it."""
+    """The remainder of a piece in one group whose first block is lost."""
     run, pieces = piece.run, piece.pieces
     made = Piece(run, pieces, start, stop, 0)
     made.group, made.birth, made.bundle = group, piece.birth, pool.bundle

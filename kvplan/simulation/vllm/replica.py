@@ -47,6 +47,7 @@ class Replica(Timeline):
         self.engine = engine
         self.scheduler = Scheduler(engine, jump)
         self.queue: deque[Step] = deque()
+        self.idle = 0  # steps without a token, one after the other
         self.blocks = sorted({group.block for group in engine.groups})
         self.names: dict[int, Names] = {}
         self.runs: dict[int, list[Run | None]] = {}
@@ -58,39 +59,39 @@ class Replica(Timeline):
     def advance(self, until: int = BEYOND) -> None:
         """Serve what has arrived. until: when a further request may come: no step is scheduled at or after
         that time, so that it is in time for the next one."""
-        answer, scheduler = self.answer, self.scheduler
-        decode_only = scheduler.decode_only
-        idle, depth, self.until = 0, self.engine.depth, until
+        scheduler, decode_only = self.scheduler, self.scheduler.decode_only
+        self.idle, self.until = 0, until
         while self.now < until:
             self.arrive()
-            if not scheduler.unfinished and not scheduler.gone and not self.queue:
+            if not scheduler.busy and not self.queue:
                 if self.coming >= len(self.arrivals):
                     break
                 self.now = max(self.now, self.arrivals[self.coming].at_ns)
                 continue
-            if len(self.queue) == depth - 1:
-                while decode_only.count and not scheduler.loose and fast_forward(self):
-                    if self.now >= until:
-                        break
+            if len(self.queue) == self.engine.depth - 1:
+                while decode_only.count and not scheduler.loose and fast_forward(self) and self.now < until:
                     self.arrive()
                 if self.now >= until:
                     break
-            if scheduler.unfinished or scheduler.gone:
-                step = scheduler.schedule()
-                self.note(step)
-                if not step.tokens and depth == 1:
-                    if not step.preempted and scheduler.unfinished:
-                        self.wait()
-                    continue
-                idle = 0 if step.tokens or any(other.tokens for other in self.queue) else idle + 1
-                if idle > 3 and scheduler.unfinished:
-                    self.wait()
-                    idle = 0
-                self.queue.append(step)
-                if len(self.queue) < depth and (step.tokens or scheduler.unfinished or scheduler.gone):
-                    continue
-            self.end(self.queue.popleft())
-        answer.end_ns = self.now
+            if not scheduler.busy or self._schedule():
+                self.end(self.queue.popleft())
+        self.answer.end_ns = self.now
+
+    def _schedule(self) -> bool:
+        """Schedule a step; whether one is to end before the next is scheduled."""
+        scheduler, queue, depth = self.scheduler, self.queue, self.engine.depth
+        step = scheduler.schedule()
+        self.note(step)
+        if not step.tokens and depth == 1:
+            if not step.preempted and scheduler.unfinished:
+                self.wait()
+            return False
+        self.idle = 0 if step.tokens or any(other.tokens for other in queue) else self.idle + 1
+        if self.idle > 3 and scheduler.unfinished:
+            self.wait()
+            self.idle = 0
+        queue.append(step)
+        return len(queue) == depth or not (step.tokens or scheduler.busy)
 
     def come(self, number: int, row: Arrival) -> None:
         self.scheduler.add(self.asked(number, row))

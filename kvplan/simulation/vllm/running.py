@@ -71,9 +71,8 @@ class Running:
         """Blocks do not suffice, or visited requests stand before others: in the requests' order, preempting
         where one lacks blocks. The budget suffices for all that only decode, whoever stands before them.
         Returns whether somebody has preempted itself and so ended the turns."""
-        decode_only, pool, memory = self.decode_only, self.memory.pool, self.memory
         turns: list[tuple[Request, int, list[Table]]] = [(request, 0, []) for request in loose]
-        turns += decode_only.turns()
+        turns += self.decode_only.turns()
         if loose:
             turns.sort(key=lambda turn: turn[0].order)
         for request, needed, groups in turns:
@@ -81,27 +80,10 @@ class Running:
                 if self.ranked:
                     continue
                 return True  # it was the last, and was preempted
-            fits = True
             if request.decode_only:
-                for table in groups:
-                    decode_only.let_go(request, [table])
-                while fits and needed > pool.free:
-                    fits = self._preempt_one(step, request.order) is not request
-                if fits:
-                    pool.take(needed)
+                fits = self._decode_turn(step, request, needed, groups)
             else:
-                left = self.engine.batch - decode_only.count - sum(part[1] for part in step.parts)
-                tokens = self._share(request, left, threshold)
-                while tokens and fits:
-                    decode_only.clock += 1  # who stands before it has had its turn
-                    decode_only.stepping = True
-                    extended = memory.extend(request, request.computed + tokens)
-                    decode_only.clock -= 1
-                    decode_only.stepping = False
-                    if extended:
-                        step.parts.append((request, tokens))
-                        break
-                    fits = self._preempt_one(step, request.order) is not request
+                fits = self._loose_turn(step, request, threshold)
             if not fits and not (self.ranked and self.goes_on):
                 for other in self.running:  # it was not the last: those behind it have no turn
                     if other.decode_only and other.order > request.order:
@@ -109,6 +91,35 @@ class Running:
                         insort(self.loose, other, key=_order)
                 return True
         return False
+
+    def _decode_turn(self, step: Step, request: Request, needed: int, groups: list[Table]) -> bool:
+        """The blocks of its next token; whether it has them and was not preempted itself."""
+        pool = self.memory.pool
+        for table in groups:
+            self.decode_only.let_go(request, [table])
+        while needed > pool.free:
+            if self._preempt_one(step, request.order) is request:
+                return False
+        pool.take(needed)
+        return True
+
+    def _loose_turn(self, step: Step, request: Request, threshold: int) -> bool:
+        """Give it the tokens that it may compute; whether it was not preempted itself."""
+        decode_only = self.decode_only
+        left = self.engine.batch - decode_only.count - sum(part[1] for part in step.parts)
+        tokens = self._share(request, left, threshold)
+        while tokens:
+            decode_only.clock += 1  # who stands before it has had its turn
+            decode_only.stepping = True
+            extended = self.memory.extend(request, request.computed + tokens)
+            decode_only.clock -= 1
+            decode_only.stepping = False
+            if extended:
+                step.parts.append((request, tokens))
+                break
+            if self._preempt_one(step, request.order) is request:
+                return False
+        return True
 
     def _preempt_one(self, step: Step, turn: int) -> Request:
         """Preempt whom the policy says, though it may have had its turn in this step: who is of an order

@@ -11,6 +11,7 @@ Without it all are loose, which is the plain reading of vLLM's rules: both must 
 from __future__ import annotations
 
 from bisect import insort
+from collections.abc import Iterable
 from operator import attrgetter
 
 from kvplan.simulation.vllm.admission import Admission
@@ -35,6 +36,11 @@ class Scheduler(Running):
         self.stepped = (
             False  # requests that only decode have had their turn in the step that is scheduled next
         )
+
+    @property
+    def busy(self) -> bool:
+        """Whether a step is to be scheduled."""
+        return self.unfinished > 0 or self.gone
 
     def add(self, request: Request) -> None:
         self.waiting.add(request)
@@ -61,7 +67,7 @@ class Scheduler(Running):
                 served = True
                 budget -= sum(part[1] for part in step.parts)
             else:
-                served = self._steady_step(step)
+                served = self._decode_step(step)
             budget -= decode_only.count
         decode_only.stepping = True
         if self.loose and not served:
@@ -94,7 +100,7 @@ class Scheduler(Running):
 
     # --- requests that only make answers ---
 
-    def _steady_step(self, step: Step) -> bool:
+    def _decode_step(self, step: Step) -> bool:
         """One token for each of them; whether nobody else is served, as in `_take_turns`."""
         decode_only, over = self.decode_only, False
         needed = decode_only.needed(1)
@@ -173,18 +179,12 @@ class Scheduler(Running):
         made: list[tuple[Request, bool]] = []
         ended: list[Request] = []
         overlap, memory, decode_only = self.overlap, self.memory, self.decode_only
-        parts, readies = step.parts, step.ready
-        if step.late:
-            if not overlap:
-                ended = step.late
-            elif parts:
-                merged = [*zip(parts, readies), *(((request, 1), True) for request in step.late)]
-                merged.sort(key=lambda each: each[0][0].order)
-                parts, readies = [part for part, _ in merged], [ready for _, ready in merged]
-            else:
-                parts = [(request, 1) for request in sorted(step.late, key=_order)]
-                readies = [True] * len(parts)
-        for (request, tokens), ready in zip(parts, readies):
+        parts: Iterable[tuple[tuple[Request, int], bool]] = zip(step.parts, step.ready)
+        if step.late and overlap:
+            parts = _with_late(step)
+        elif step.late:
+            ended = step.late
+        for (request, tokens), ready in parts:
             if request.decode_only:
                 continue
             request.flight -= tokens
@@ -225,6 +225,12 @@ class Scheduler(Running):
     def leave(self, request: Request) -> None:
         """It has made its last token: its blocks are free."""
         self.memory.let_go(request)
+
+
+def _with_late(step: Step) -> list[tuple[tuple[Request, int], bool]]:
+    """The step's parts, and those of its late requests among them in the requests' order."""
+    late = [((request, 1), True) for request in step.late]
+    return sorted([*zip(step.parts, step.ready), *late], key=lambda each: each[0][0].order)
 
 
 _order = attrgetter("order")

@@ -1,4 +1,4 @@
-"""What the scheduler is set to, and the groups of caches that share its pool; checked once."""
+"""The scheduler's settings, and the groups of caches that share its pool; checked once."""
 
 from __future__ import annotations
 
@@ -29,29 +29,35 @@ class Group:
 
 @record()
 class Engine:
-    """vLLM's scheduler. blocks: usable ones (its null block is one more); batch: max_num_batched_tokens;
-    sequences: max_num_seqs; length: max_model_len; threshold: long_prefill_token_threshold; reserve:
-    scheduler_reserve_full_isl; overlap: async scheduling; states: mamba_cache_mode; retention:
-    prefix_cache_retention_interval (None: every block of windows and states is kept); offload: caches outside
-    the GPU."""
+    """vLLM's scheduler."""
 
     blocks: int
+    """usable ones (its null block is one more)"""
     groups: tuple[Group, ...] = (Group(),)
     block: int = 16
     batch: int = 8192
+    """max_num_batched_tokens"""
     sequences: int = 256
+    """max_num_seqs"""
     length: int = 131_072
+    """max_model_len"""
     caching: bool = True
     chunked: bool = True
     threshold: int = 0
+    """long_prefill_token_threshold"""
     watermark: float = 0.0
     reserve: bool = True
+    """scheduler_reserve_full_isl"""
     policy: str = FCFS
     overlap: bool = False
+    """async scheduling"""
     states: str = "none"
+    """mamba_cache_mode"""
     retention: int | None = None
+    """prefix_cache_retention_interval (None: every block of windows and states is kept)"""
     release: str = "0.32"
     offload: Offload | None = None
+    """caches outside the GPU"""
 
     @property
     def depth(self) -> int:
@@ -100,7 +106,7 @@ class Engine:
 
     @property
     def caching_word(self) -> str:
-        """What switches it on."""
+        """The option that turns it on."""
         return "enable-prefix-caching"
 
     def with_caching(self) -> Engine | None:
@@ -123,6 +129,29 @@ class Engine:
 
 def check(engine: Engine) -> None:
     """Refuse what vLLM's scheduler would not start with, or what is not described here."""
+    _check_numbers(engine)
+    if not engine.groups:
+        raise KvplanError("bad-simulation", "there is no group of caches", help="give one group, kind full")
+    for group in engine.groups:
+        _check_group(engine, group)
+    if engine.policy not in (FCFS, PRIORITY):
+        raise KvplanError(
+            "bad-simulation", f"policy {engine.policy!r} is unknown", help=f"use {FCFS} or {PRIORITY}"
+        )
+    _check_lengths(engine)
+    if engine.caching:
+        _check_prefixes(engine)
+    if engine.retention is not None and not engine.rules.retention:
+        raise KvplanError(
+            "bad-simulation", f"vLLM {engine.release} has no prefix_cache_retention_interval",
+            help="leave it out, or use 0.29 or later",
+        )  # fmt: skip
+    if engine.offload is not None:
+        check_offload(engine.offload, engine.block)
+        check_remote(engine, "offloading")
+
+
+def _check_numbers(engine: Engine) -> None:
     least = {
         "blocks": engine.blocks, "max_num_batched_tokens": engine.batch, "max_num_seqs": engine.sequences,
         "max_model_len": engine.length, "block_size": engine.block,
@@ -140,14 +169,10 @@ def check(engine: Engine) -> None:
     ):
         if not _whole(number) or number < 0:
             raise KvplanError("bad-simulation", f"{name} is {number}", help="give a whole number, 0 or more")
-    if not engine.groups:
-        raise KvplanError("bad-simulation", "there is no group of caches", help="give one group, kind full")
-    for group in engine.groups:
-        _check_group(engine, group)
-    if engine.policy not in (FCFS, PRIORITY):
-        raise KvplanError(
-            "bad-simulation", f"policy {engine.policy!r} is unknown", help=f"use {FCFS} or {PRIORITY}"
-        )
+
+
+def _check_lengths(engine: Engine) -> None:
+    """A step's tokens, its sequences and the longest request, beside one another."""
     if engine.batch < engine.sequences:
         raise KvplanError(
             "bad-simulation",
@@ -168,33 +193,29 @@ def check(engine: Engine) -> None:
             f" {engine.length}: vLLM refuses it",
             help=f"lower max_model_len to {engine.batch}, or let prompts be cut",
         )
-    if engine.caching and engine.states == ALIGN and len(engine.groups) > 1 and _finer_states(engine):
+
+
+def _check_prefixes(engine: Engine) -> None:
+    """Prefix caching's requirements of states and blocks."""
+    if engine.states == ALIGN and len(engine.groups) > 1 and _finer_states(engine):
         raise KvplanError(
             "not-simulated",
             "state blocks wider than the finest hash (partial prefix hits) are not simulated",
             help=f"give every group blocks of {engine.unit} tokens",
         )
-    if engine.caching and not engine.rules.states_cached and engine.states != ALIGN and _has_states(engine):
+    if not engine.rules.states_cached and engine.states != ALIGN and _has_states(engine):
         raise KvplanError(
             "bad-simulation",
             f"vLLM {engine.release} has no prefix cache beside states that are kept in mode {engine.states}",
             help=f"give states {ALIGN}, or switch prefix caching off",
         )
-    if engine.caching and any(group.block % engine.hashed for group in engine.groups):
+    if any(group.block % engine.hashed for group in engine.groups):
         raise KvplanError(
             "bad-simulation",
             f"prefixes are known in units of {engine.hashed} tokens, and a group has smaller blocks: vLLM"
             " refuses it",
             help=f"give every group blocks of {engine.hashed} tokens, or switch prefix caching off",
         )
-    if engine.retention is not None and not engine.rules.retention:
-        raise KvplanError(
-            "bad-simulation", f"vLLM {engine.release} has no prefix_cache_retention_interval",
-            help="leave it out, or use 0.29 or later",
-        )  # fmt: skip
-    if engine.offload is not None:
-        check_offload(engine.offload, engine.block)
-        check_remote(engine, "offloading")
 
 
 def check_remote(engine: Engine, what: str) -> None:

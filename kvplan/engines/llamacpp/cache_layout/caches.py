@@ -101,7 +101,7 @@ class Cache:
 
 @record()
 class Layout:
-    """What decides a layer's tensors. widest_v: bytes of the widest V, 0 with flash attention."""
+    """The inputs that decide a layer's tensors. widest_v: bytes of the widest V, 0 with flash attention."""
 
     name: str
     windows: bool

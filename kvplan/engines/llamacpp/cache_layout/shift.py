@@ -79,7 +79,7 @@ def never_admitted(context: Context, settings: Settings, tokens: int) -> Refusal
 
 
 def shifted(options: LlamacppOptions, context: Context, tokens: int) -> tuple[str, ...]:
-    """What a reader must know of requests that grow beyond their slot."""
+    """Notes on requests that grow beyond their slot."""
     retention = retention_of(options)
     if retention is None or tokens <= context.cells:
         return ()

@@ -55,7 +55,8 @@ _PREDICTION = {
     "pre_fc_norm_hidden": "hnorm",
     "norm": "shared_head.norm",
 }
-"""What Qwen's prediction layers have outside a layer → where the converter puts it (``_Qwen35MtpMixin``)."""
+"""Tensors of Qwen's prediction layers outside a layer → their place after the converter
+(``_Qwen35MtpMixin``)."""
 
 _LAYER = re.compile(r"\.(\d{1,5})\.")
 _LATENT = "kv_b_proj"
@@ -109,7 +110,7 @@ def converted(model: Model, inventory: Inventory, mixture: str, *, with_mtp: boo
 
 
 def hyper_of(model: Model, inventory: Inventory, tensors: list[GgufTensor]) -> Hyper:
-    """What of the model decides types."""
+    """The model's hyperparameters that decide types."""
     heads = model.num_attention_heads
     shared = [
         int(getattr(part, "num_kv_heads", 0) or 0) for layer in model.distinct() for part in layer.parts

@@ -122,7 +122,7 @@ def _step(name: str, shape: Shape, mask: int) -> int:
 
 
 class _Graph(NamedTuple):
-    """What a layer that mixes tokens is computed in."""
+    """The compute rule of a layer that mixes tokens."""
 
     model: Model
     hidden: int

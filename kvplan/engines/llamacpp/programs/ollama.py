@@ -1,4 +1,4 @@
-"""What Ollama starts llama-server with: ollama/ollama 0.33 (snapshot fb307609).
+"""The options with which Ollama starts llama-server: ollama/ollama 0.33 (snapshot fb307609).
 
 Since 0.30 every GGUF model runs in a llama-server of its own (llm/llama_server.go, startLlamaServer; the
 build of 0.33 is b10488): ``-c num_ctx·num_parallel -np num_parallel``, both cache types, flash attention,
@@ -168,7 +168,7 @@ def cache_type(word: str) -> str:
 
 
 def command(name: str, serve: Mapping[str, object]) -> tuple[str, ...]:
-    """What starts it so: the server's variables (envconfig/config.go), then the model.
+    """The commands that start it so: the server's variables (envconfig/config.go), then the model.
 
     serve: llama-server's flags, of which it has the context, the requests at once, the cache's type and flash
     attention; ``num_gpu`` and ``num_batch`` are parameters of a Modelfile.

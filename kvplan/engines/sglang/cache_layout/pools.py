@@ -74,7 +74,7 @@ def _stage(model: Model, layers: list[Layer], arguments: Arguments) -> Stage:
 
 
 def _draft(model: Model, layers: list[Layer], target: Cell, arguments: Arguments) -> tuple[int, int]:
-    """What the draft's layers add to the cell: the target's mean layer, times their number.
+    """The draft's layers in the cell: the target's mean layer, times their number.
 
     Sparse MLA: the latent by layers, and an index key for every draft layer. Window pools: as many draft
     layers are window layers as the config that is read for them has (spec_aux_hidden_state.py).

@@ -68,18 +68,7 @@ COMPRESSED_REQUESTS = 256
 
 @record()
 class Arguments(KeptHash):
-    """Everything that decides the pools.
-
-    attn_tp: ranks that share a request's heads; attn_dp: groups of them; state_tp: ranks that share a state.
-    ep: ranks among which whole experts are divided. chunked_prefill_size: as given or by the GPU, before
-    attention groups divide it; whole_prefill: prompts are not divided (the class cannot), which is resolved
-    after the memory fraction. radix: prompts are reused. max_running_requests: as given or set by the class
-    or by speculation; given_requests: as given. draft_windows: window layers of the draft. divided_slots:
-    before 0.5.7 attention groups divide the slots of gated delta nets alone. standalone: a draft model of
-    its own; looked_up: drafts without a model. given_context: --context-length.
-    told_groups: attention groups as asked for, where the release makes others. role: null, prefill or decode
-    (--disaggregation-mode).
-    """
+    """Everything that decides the pools."""
 
     device: Device
     dtype: Packing
@@ -92,18 +81,25 @@ class Arguments(KeptHash):
     tp: int
     pp: int
     attn_tp: int
+    """ranks that share a request's heads"""
     state_tp: int
+    """ranks that share a state"""
     attn_dp: int
+    """groups of them"""
     dcp: int
     ep: int
+    """ranks among which whole experts are divided"""
     moe_a2a_backend: str
     context_len: int
     chunked_prefill_size: int
+    """as given or by the GPU, before attention groups divide it"""
     whole_prefill: bool
+    """prompts are not divided (the class cannot), which is resolved after the memory fraction"""
     graph_max_batch: int
     window_pool: bool
     swa_ratio: Fraction
     radix: bool
+    """prompts are reused"""
     overlap: bool
     strategy: str
     slots_per_request: int
@@ -112,21 +108,30 @@ class Arguments(KeptHash):
     max_slots: int | None
     max_total_tokens: int | None
     max_running_requests: int | None
+    """as given or set by the class or by speculation"""
     given_requests: int | None
+    """as given"""
     draft_tokens: int
     draft_layers: int
     draft_windows: int
+    """window layers of the draft"""
     conv_dtype: Packing
     ssm_dtype: Packing | None
     mem_fraction_static: Fraction | None = None
     graphs: bool = True
     divided_slots: bool = True
+    """before 0.5.7 attention groups divide the slots of gated delta nets alone"""
     standalone: bool = False
+    """a draft model of its own"""
     looked_up: bool = False
+    """drafts without a model"""
     given_context: int | None = None
+    """--context-length"""
     max_prefill_tokens: int = 16_384
     told_groups: int = 1
+    """attention groups as asked for, where the release makes others"""
     role: str = "null"
+    """null, prefill or decode (--disaggregation-mode)"""
     rules: Rules = rules_of(VERSIONS[-1])
 
     @property

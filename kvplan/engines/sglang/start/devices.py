@@ -1,4 +1,4 @@
-"""What SGLang's rules ask of a GPU.
+"""Facts of a GPU that SGLang's rules need.
 
 Which kernel keeps MXFP4 experts, and how; whose experts are divided by all ranks or by none:
 sgl-project/sglang python/sglang/srt/layers/quantization/mxfp4.py (Mxfp4MoEMethod.create_weights,

@@ -1,4 +1,4 @@
-"""What SGLang 0.5.23 knows of model classes.
+"""SGLang 0.5.23's knowledge of model classes.
 
 sgl-project/sglang python/sglang/srt: EntryClass in models/*.py, is_hybrid_swa_model, multimodal_model_archs
 and the other lists of configs/model_config.py, _MAMBA_EXTRA_BUFFER_ARCHS in arg_groups/overrides.py,
@@ -110,7 +110,7 @@ def has_extra_buffer(model: Model) -> bool:
 
 
 def window_size(model: Model, window: int) -> int:
-    """What the class says of the config's window (get_attention_sliding_window_size)."""
+    """The class's reading of the config's window (get_attention_sliding_window_size)."""
     return window - is_one_of(model, LESS_ONE, _LESS_ONE_TYPES)
 
 

@@ -1,4 +1,4 @@
-"""What changed between SGLang's releases, as one table of rules.
+"""Changes between SGLang's releases, as one table of rules.
 
 sgl-project/sglang 0.4.6 to 0.5.6 model_executor/model_runner.py, 0.5.7 to 0.5.15
 model_executor/model_runner_kv_cache_mixin.py, pool_configurator.py, server_args.py and models/*.py

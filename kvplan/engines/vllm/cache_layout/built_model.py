@@ -294,7 +294,7 @@ _OWN_BACKENDS: dict[type[Part], Callable[[Served, Any, Layer], Backend | None]] 
 
 
 def _chosen_by_platform(ask: Ask, *, latent: bool, sparse: bool) -> Backend:
-    """What the platform's class selects (vllm/platforms/cuda.py, rocm.py)."""
+    """The backend that the platform's class selects (vllm/platforms/cuda.py, rocm.py)."""
     if ask.device.vendor == "amd":
         return rocm.rocm_latent(ask, sparse=sparse) if latent else rocm.rocm_backend(ask)
     return latents.latent_backend(ask, sparse=sparse) if latent else attention_backend(ask)

@@ -28,7 +28,7 @@ from kvplan.terms import Term
 
 
 def state_terms(served: Served, part: Part) -> tuple[Term, ...]:
-    """What a state is made of on one rank."""
+    """The parts of a state on one rank."""
     store = replace(served.store("auto"), dtype=served.resolved.conv_dtype)
     return rank_terms(_rule(part).built(served, part), store, served.resolved.tp)
 
@@ -133,7 +133,7 @@ def _ngrams(served: Served, part: NgramEmbedding) -> Part:
 
 
 class StateRule(NamedTuple):
-    """What vLLM does with the states of one family.
+    """The treatment of one family's states.
 
     built: the state as a rank allocates it; checkpoints: whether it exports one at the end of a prefill, for
     which a request reserves a state (MambaMixer2, KDA, GDN); step: `checkpoint_step`.

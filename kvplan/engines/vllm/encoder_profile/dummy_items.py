@@ -1,4 +1,4 @@
-"""What the rules of `profiled` read and give: one dummy item of a modality."""
+"""Input and output of the rules of `largest_items`: one dummy item of a modality."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class Item(NamedTuple):
 
 
 class Asked(NamedTuple):
-    """What the rules read. longest: the seq_len of the dummy items. memory: the GPU's bytes; 0: not known.
+    """Inputs of the rules. longest: the seq_len of the dummy items. memory: the GPU's bytes; 0: not known.
     images, videos: --limit-mm-per-prompt, the class's own limits aside."""
 
     config: Mapping[str, Any]

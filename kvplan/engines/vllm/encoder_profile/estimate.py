@@ -1,4 +1,4 @@
-"""What the profile run of an encoder takes, as a value and as a line of the budget.
+"""The profile run of an encoder, as a value and as a line of the budget.
 
 What the profile run of an encoder takes at most whose rule is not known.
 
@@ -47,7 +47,7 @@ class EncoderRun:
 
 
 def encoder_line(run: EncoderRun, activation: int) -> BudgetLine:
-    """What the encoder adds, with the allocator's share, between its least and its most."""
+    """The encoder's line, with the allocator's share, between its least and its most."""
     if not run.known:
         return BudgetLine(LINE, 0, 0, run.most_bytes, run.source)
     added = run.added(run.peak_bytes, activation)

@@ -251,7 +251,7 @@ RULES: dict[str, Callable[[Asked], dict[str, Item]]] = {
     **CROPS,
     **AUDIO,
 }
-"""What `ModelClass.largest_item` names."""
+"""Rules that `ModelClass.largest_item` names."""
 BY_MEMORY = frozenset({"gemma4"})
 """Rules whose items depend on the GPU's memory."""
 

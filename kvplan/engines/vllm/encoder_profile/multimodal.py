@@ -244,7 +244,7 @@ def _count_of(
 
 
 def _limit(name: str, limits: Mapping[str, Any], kind: str, release: dummy_items.Release) -> int:
-    """What is asked, and what the class takes at most."""
+    """The number given, at most the class's own limit."""
     return min(_asked(limits, kind, release), class_of(name).limits.get(kind, dummy_items.NO_LIMIT))
 
 

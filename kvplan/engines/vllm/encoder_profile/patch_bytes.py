@@ -1,4 +1,4 @@
-"""What one more patch takes of memory in each class's encoder: ``data/towers.json``.
+"""Memory of one more patch in each class's encoder: ``data/towers.json``.
 
 A class that was not run answers by one that was and has the same tower (`Encoder.like`), within a quarter;
 one whose tower is its own by all that were run at its widths, from the least to the most.
@@ -95,7 +95,7 @@ class Cost(NamedTuple):
 
 
 def cost_of(name: str, widths: Widths, tp: int, release: tuple[int, ...]) -> Cost:
-    """What one patch takes on a rank of ``tp``, as well as it is known. name: a class, with `/audio` for its
+    """Memory of one patch on a rank of ``tp``, as well as it is known. name: a class, with `/audio` for its
     encoder of sound beside one of images."""
     encoder = encoder_of(name)
     if encoder.item_bytes:

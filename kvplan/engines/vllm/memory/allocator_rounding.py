@@ -1,4 +1,4 @@
-"""What the weights take beyond their own bytes under vLLM: blocks are rounded up, rows padded.
+"""Memory of the weights beyond their own bytes under vLLM: blocks are rounded up, rows padded.
 
 What vLLM makes with the weights that no checkpoint holds; the log's ``Model loading took`` has it.
 
@@ -67,10 +67,10 @@ def beside_weights(
     dtype: Packing,
     tokens: int,
 ) -> tuple[tuple[BudgetLine, ...], ...]:
-    """What torch's allocator gives beyond the tensors, and what is made beside them for a batch of so many
-    tokens (`memory.allocator_rounding`, of DeepSeek-V4 `compressed_pass.made_beside`), with the padding of
-    experts (`kvplan.engines.vllm.memory.padded_experts`), the lines of each stage; none where
-    somebody read the figure, or where some of the weights lie in the CPU's memory.
+    """Memory that torch's allocator adds to the tensors, and buffers made next to them for a batch of
+    ``tokens`` tokens (of DeepSeek-V4 `compressed_pass.made_beside`), with the padding of experts
+    (`padded_experts`), the lines of each stage; none where somebody read the figure, or where some of the
+    weights lie in the CPU's memory.
 
     Latent attention keeps a quantised kv_b_proj a second time in the model's dtype, whatever format it is
     stored in; of one that is not quantised W_UV and W_UK_T are views (model_executor/layers/attention/

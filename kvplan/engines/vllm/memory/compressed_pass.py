@@ -1,4 +1,4 @@
-"""What DeepSeek-V4's class takes in vLLM beside its weights: in the measured pass, and as the model is made.
+"""Memory of DeepSeek-V4's class in vLLM next to its weights: in the measured pass, and as the model is made.
 
 vllm-project/vllm vllm/models/deepseek_v4/{attention,compressor}.py, nvidia/{model,flashmla,
 flashinfer_sparse}.py, read in 0.23 to 0.33, and deepseek_v41, which is built alike, in 0.30 to 0.33. The

@@ -1,4 +1,4 @@
-"""What one more token takes while vLLM profiles a forward pass, by class: ``data/decoders.json``.
+"""Memory of one more token while vLLM profiles a forward pass, by class: ``data/decoders.json``.
 
 The file is written by scripts/trace_decoders.py: vLLM's own classes (0.32) on the meta device, every
 operation recorded, pointwise chains fused as Inductor fuses them, what is alive followed. Each row is one

@@ -81,15 +81,15 @@ def _draft_logits(shape: Shape, load: Load) -> int:
 
 
 def read_states(shape: Shape, load: Load, known: Coefficients) -> int:
-    """What of it lies beside the model's own pass: the layers' states that the draft will read, three of them
-    under EAGLE-3 (eagle3_utils.py, auxiliary layers). Before anything is sampled they are free again: the
-    allocations of an EAGLE-3 start on an H100 show none of them at the sampler's peak."""
+    """The part of it that lies next to the model's own pass: the layers' states that the draft will read,
+    three of them under EAGLE-3 (eagle3_utils.py, auxiliary layers). Before anything is sampled they are free
+    again: the allocations of an EAGLE-3 start on an H100 show none of them at the sampler's peak."""
     copies = min(1000 * load.states_read, known.draft_copies_milli)
     return _hidden_of_draft(shape, load) * (_PREDICTION_COPIES if load.predicts else copies) // 1000
 
 
 _BESIDE_LOGITS = 4
-"""What the draft's own pass holds beside its logits is not read, and taken for up to a fourth of them."""
+"""The memory of the draft's own pass besides its logits is not read, and taken for up to a fourth of them."""
 _PREDICTION_COPIES = 1000
 _AUXILIARY = 3
 """Hidden states that the drafts read which draft_copies_milli was fitted on (EAGLE-3)."""

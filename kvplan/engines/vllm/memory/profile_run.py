@@ -1,4 +1,4 @@
-"""What the lines of vLLM's memory budget are computed from: a release's coefficients, a start's settings."""
+"""Inputs of vLLM's memory budget: a release's coefficients, a start's settings."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ COLD, WARM, UNKNOWN = "cold", "warm", "unknown"
 
 
 class Reserved(NamedTuple):
-    """What sparse attention reserves. kept: the workspace. passing: beside the layer's activations,
+    """Memory that sparse attention reserves. kept: the workspace. passing: beside the layer's activations,
     given back."""
 
     kept: int = 0
@@ -61,7 +61,7 @@ class Coefficients:
     multimodal_copies_milli: int = 0
     """Embeddings of the encoder cache, in hidden states."""
     states_counted: bool = False
-    """What the sampler keeps is taken off."""
+    """Memory that the sampler keeps is taken off."""
     embeds_always: bool = False
     """The buffer of input embeddings is taken off, see `input_buffers`."""
     embeds_of_images: bool = False
@@ -86,7 +86,7 @@ class Coefficients:
     compile_states_likely: int = 0
     """Those in the middle."""
     compile_kept: bool = False
-    """What the allocator keeps of the table's copy counts, see `kept_copy`."""
+    """The part of the table's copy that the allocator keeps counts, see `kept_copy`."""
     non_torch_by_ranks: tuple[tuple[int, int], ...] = ((1, 0),)
     """(ranks, bytes) of context, NCCL and all-reduce buffers; the largest entry not above the rank count
     counts."""
@@ -115,7 +115,7 @@ class Coefficients:
     graph_split_layer_bytes: int = 0
     """The same under FlashAttention 3, whose partial sums are beside it then; 0: as any other."""
     graph_ranks_milli: int = 1000
-    """What four ranks or more take of it."""
+    """The part of it that four ranks or more take."""
     draft_graph_bytes: int = 0
     """One graph of a draft; 0 where they are not estimated."""
     graph_margin: int = 0
@@ -134,30 +134,7 @@ class Coefficients:
 
 @record()
 class Load:
-    """The settings of the profile run, resolved. block_size: tokens of a block, as asked for. samples: this
-    pipeline stage is the last, and the model generates: those that pool have no sampler.
-
-    data_parallel_size: ranks that experts are divided over; 1 where the model has none. has_adapters: graphs
-    are captured with LoRA adapters and without (cudagraph_specialize_lora). adapter_table: bytes of the
-    embedding's adapters, which Inductor's benchmarks copy as they copy its table. drafts: tokens proposed for
-    each request; reads_hidden: by a draft that reads hidden states; predicts: by prediction layers of the
-    model; own_head: by a head with a vocabulary of its own; drafts_at_once: all tokens in one pass;
-    draft_rows: logits of one request that the profile run's proposal has (the V2 runner); states_read: hidden
-    states of so many of the target's layers. largest_graph: tokens, 0 by default;
-    fine_graphs: every size up to 32; graph_sizes: of each, where they are asked for; graphs_estimated: they
-    are taken off before the cache.
-    compile_cache: "cold", "warm" or "unknown". capability, multiprocessors: of the GPU. passes: (bytes a
-    token, bytes besides) of each place where a traced class's pass may be at its peak; none where the formula
-    counts. fused_sampler: FlashInfer is there to sample. split_bytes: see `memory.attention_buffers`.
-    pages: torch's allocator has expandable segments. spared: see `kvplan.engines.vllm.memory.cold_compile`.
-    indexer: what sparse attention reserves, from 0.20 on. encoder: the profile run of the model's encoder on
-    this stage; encoder_known: it stands for all that the encoder takes (else so many copies of the hidden
-    states do). experts: how the release runs them. takes_tokens: the compiled part takes token ids: text
-    models, and multimodal ones that serve text alone. has_states: layers keep recurrent states. eight_bits:
-    matrices are multiplied in FP8; packed: they are AWQ's or GPTQ's. latent: attention keeps latents;
-    indexed: and chooses among them by keys of their own.
-    flashinfer: what it keeps beside the graphs.
-    """
+    """The settings of the profile run, resolved."""
 
     max_num_seqs: int
     max_num_batched_tokens: int
@@ -166,41 +143,76 @@ class Load:
     gpu_memory_utilization: Fraction
     max_model_len: int = 0
     block_size: int = 16
+    """tokens of a block, as asked for"""
     enforce_eager: bool = False
     enable_expert_parallel: bool = False
     samples: bool = True
+    """this pipeline stage is the last, and the model generates: those that pool have no sampler"""
     has_adapters: bool = False
+    """graphs are captured with LoRA adapters and without (cudagraph_specialize_lora)"""
     adapter_table: int = 0
+    """bytes of the embedding's adapters, which Inductor's benchmarks copy as they copy its table"""
     data_parallel_size: int = 1
+    """ranks that experts are divided over; 1 where the model has none"""
     drafts: int = 0
+    """tokens proposed for each request"""
     reads_hidden: bool = False
+    """by a draft that reads hidden states"""
     predicts: bool = False
+    """by prediction layers of the model"""
     own_head: bool = False
+    """by a head with a vocabulary of its own"""
     drafts_at_once: bool = False
+    """all tokens in one pass"""
     draft_rows: int = 0
+    """logits of one request that the profile run's proposal has (the V2 runner)"""
     states_read: int = 3
+    """hidden states of so many of the target's layers"""
     largest_graph: int = 0
+    """tokens, 0 by default"""
     cudagraph_mode: str = FULL_AND_PIECEWISE
     fine_graphs: bool = False
+    """every size up to 32"""
     graphs_estimated: bool = True
+    """they are taken off before the cache"""
     graph_sizes: tuple[int, ...] = ()
+    """of each, where they are asked for"""
     compile_cache: str = UNKNOWN
+    """one of "cold", "warm" or "unknown"."""
     capability: tuple[int, int] | None = None
+    """capability, multiprocessors: of the GPU"""
     multiprocessors: int | None = None
     fused_sampler: bool = True
+    """FlashInfer is there to sample"""
     pages: bool = False
+    """torch's allocator has expandable segments"""
     spared: int = 0
+    """see `kvplan.engines.vllm.memory.cold_compile`"""
     split_bytes: int = 0
+    """see `memory.attention_buffers`"""
     indexer: Reserved = Reserved()
+    """what sparse attention reserves, from 0.20 on"""
     model_type: str = ""
     encoder: EncoderRun | None = None
+    """the profile run of the model's encoder on this stage"""
     encoder_known: bool = False
+    """it stands for all that the encoder takes (else so many copies of the hidden states do)"""
     experts: ExpertRun = ExpertRun()
+    """how the release runs them"""
     takes_tokens: bool = True
+    """the compiled part takes token ids: text models, and multimodal ones that serve text alone"""
     has_states: bool = False
+    """layers keep recurrent states"""
     eight_bits: bool = False
+    """matrices are multiplied in FP8"""
     packed: bool = False
+    """they are AWQ's or GPTQ's"""
     latent: bool = False
+    """attention keeps latents"""
     indexed: bool = False
+    """and chooses among them by keys of their own"""
     flashinfer: FlashInfer = FlashInfer()
+    """what it keeps beside the graphs"""
     passes: tuple[tuple[int, int], ...] = ()
+    """(bytes a token, bytes besides) of each place where a traced class's pass may be at its peak; none
+    where the formula counts"""

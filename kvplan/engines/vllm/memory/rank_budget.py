@@ -112,7 +112,7 @@ def non_torch(shape: Shape, load: Load, known: Coefficients) -> int:
 
 
 def of_multiprocessors(load: Load, known: Coefficients) -> int:
-    """What a GPU keeps beyond one with 132 multiprocessors; below 0 where it has fewer.
+    """Memory that a GPU keeps beyond one with 132 multiprocessors; below 0 where it has fewer.
 
     A kernel that spills registers has local memory for every thread that can be resident, and the driver
     keeps the largest such area from the first launch on (CUDA C++ programming guide, "Local memory"):

@@ -84,7 +84,7 @@ def divides(model: Model, tp: int, version: str) -> bool:
 
 
 def _whole_part(model: Model, tp: int) -> str | None:
-    """What the first layer has that cannot be divided."""
+    """The first layer's dimension that cannot be divided."""
     parts = (part for run in model.runs for part in run.layer.parts)
     return next(
         (why for part in parts if (why := _undivided(part, tp) or _unreplicated(model, part, tp))), None

@@ -138,7 +138,7 @@ def is_pooling(model: Model, settings: Layout) -> bool:
 
 
 def mamba_mode(model: Model, rules: Rules, drafts: int) -> str:
-    """What prefix caching keeps: a state of every block, those of the last two, or (before 0.15) none."""
+    """States that prefix caching keeps: one of every block, those of the last two, or (before 0.15) none."""
     every = rules.every_state and class_of(model.architecture).every_state
     if every and (rules.every_state_with_drafts or not drafts):
         return "all"

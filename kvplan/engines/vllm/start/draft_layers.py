@@ -1,4 +1,4 @@
-"""What speculation adds: layers to the cache, places beyond the target's tokens, tokens of a step."""
+"""Additions of speculation: layers of the cache, places beyond the target's tokens, tokens of a step."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""What may draft beside a model: draft models that fit it, and whose own layers draft beside pipeline stages.
+"""Drafters that a model may have: draft models that fit it, and models whose own layers draft next to
+pipeline stages.
 
 vllm/config/model.py (verify_with_parallel_config): a drafter's class must be SupportsPP, as the target's.
 Read in the classes of vllm-project/vllm 0.10.2 to 0.33.0, vllm/model_executor/models/*mtp*.py and
@@ -67,7 +68,7 @@ def drafts_in_stages(model_type: str, version: str) -> bool | None:
 
 
 def draft_refusal(model: Model, settings: Layout, version: str) -> Refusal | None:
-    """What vLLM's SpeculativeConfig refuses of drafts that it would have to run."""
+    """Drafts that vLLM's SpeculativeConfig refuses to run."""
     draft = settings.speculative_model
     same = draft is None or settings.speculative_method != "draft_model"
     if not same and draft is not None and draft.vocab_size != model.vocab_size:

@@ -36,7 +36,7 @@ else:
 
 @record()
 class Resolved:
-    """What the planner works with. kv: the cache dtype's word in force; kv_format: how it stores."""
+    """The planner's inputs. kv: the cache dtype's word in force; kv_format: how it stores."""
 
     device: Device
     dtype: Packing

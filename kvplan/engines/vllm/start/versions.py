@@ -1,4 +1,4 @@
-"""What changed between vLLM releases, as one table of rules.
+"""Changes between vLLM releases, as one table of rules.
 
 Read in the wheels of vllm-project/vllm 0.8.5 to 0.33.0 (every minor release), and held to what their own
 planners answer (docs/engines.md); a rule is dated to the first release in which it was seen.

@@ -1,4 +1,4 @@
-"""What an engine reads of a config beyond the keys that decide sizes, which are all that a card keeps.
+"""Keys that an engine reads of a config beyond those that decide sizes, which are all that a card keeps.
 
 No tensor and no cache depends on these: bases of rotary angles, epsilons, how a router chooses. Values are
 those of published configs of the class, or of its config class where checkpoints differ. A config that the

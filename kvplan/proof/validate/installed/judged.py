@@ -1,4 +1,4 @@
-"""What an engine measured of itself beside what the plan predicts.
+"""An engine's own measurement next to the plan's prediction.
 
 Blocks, groups, bytes and requests are asked of kvplan with the engine's own memory and settings, so that each
 differs only where the rules differ; the pool itself is held against the interval of the plan's budget. The

@@ -1,4 +1,4 @@
-"""What a child said, as values: read strictly, because a process of another project wrote it."""
+"""A child's messages, as values: read strictly, because a process of another project wrote them."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ class Group:
 
 @record()
 class Failure:
-    """What ended the engine. traceback: its last lines."""
+    """The error that ended the engine. traceback: its last lines."""
 
     stage: str
     type: str
@@ -75,20 +75,24 @@ class Failure:
 
 @record()
 class Measured:
-    """All that was measured. settings: as the engine resolved them; available: bytes for the cache on each
-    rank; workers: each rank's own figures (None: the platform has none); requests: what its block manager
-    admitted; running: how many its scheduler ran together; kept: bytes of the cache that it
-    keeps without a pool, after requests of so many tokens. What was not reached is None or empty."""
+    """All that was measured."""
 
     hello: Hello
     settings: Mapping[str, Any] = field(default_factory=dict, hash=False)
+    """as the engine resolved them"""
     available: tuple[int, ...] = ()
+    """bytes for the cache on each rank"""
     workers: tuple[Mapping[str, int | None], ...] = field(default=(), hash=False)
+    """each rank's own figures (None: the platform has none)"""
     num_blocks: int | None = None
     groups: tuple[Group, ...] = ()
     requests: Mapping[str, Any] = field(default_factory=dict, hash=False)
+    """what its block manager admitted"""
     running: int | None = None
+    """how many its scheduler ran together"""
     kept: Mapping[str, int | None] = field(default_factory=dict, hash=False)
+    """bytes of the cache that it keeps without a pool, after requests of so many tokens. What was not
+    reached is None or empty."""
     failure: Failure | None = None
     stages: tuple[str, ...] = ()
 

@@ -96,7 +96,7 @@ class EngineProcess:
         self.end()
 
     def greet(self) -> Hello:
-        """What is installed. Raises CannotRunHere(no-engine) where it cannot be imported."""
+        """The installed release. Raises CannotRunHere(no-engine) where it cannot be imported."""
         event = self._next(self._start_seconds, until=("hello", "failed"))
         if event["event"] == "failed":
             raise self._no_engine(failure_of(event))
@@ -124,7 +124,7 @@ class EngineProcess:
         return self.measured()
 
     def measured(self) -> Measured:
-        """What was said so far."""
+        """The measurements received so far."""
         assert self.hello is not None
         return measured_of(self.hello, self.events)
 

@@ -1,4 +1,4 @@
-"""What a child is given: the model as a folder, the arguments that the plan comes to, and where it runs."""
+"""The input of a child: the model as a folder, the plan's arguments, and the place to run."""
 
 from __future__ import annotations
 
@@ -20,7 +20,8 @@ from kvplan.settings import Settings
 
 
 class Start(NamedTuple):
-    """What the engine is started with. variables: of its environment, beside those of every child."""
+    """The command and environment that start the engine. variables: of its environment, beside those of every
+    child."""
 
     words: tuple[str, ...] = ()
     variables: Mapping[str, str] = MappingProxyType({})

@@ -60,7 +60,7 @@ class EngineOptions:
 
 @record()
 class EngineOutcome:
-    """What one run found, and what ran (as a receipt's ``engine_run`` has it)."""
+    """Results of one run, and the engine that ran (as a receipt's ``engine_run`` has it)."""
 
     outcome: Outcome
     engine_run: dict[str, Any] = field(default_factory=dict, hash=False)
@@ -247,7 +247,7 @@ def _shared(hardware: Hardware) -> list[Finding]:
 
 
 def engine_run(target: Target, measured: Measured, options: EngineOptions, found: Judged) -> dict[str, Any]:
-    """What ran, as a receipt has it."""
+    """The engine that ran, as a receipt has it."""
     hello = measured.hello
     return {
         "name": target.choice.engine.name,

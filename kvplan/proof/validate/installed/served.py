@@ -34,7 +34,7 @@ def serve(
     stop: Callable[[], bool] | None = None,
     on_stage: Callable[[str], None] | None = None,
 ) -> EngineOutcome:
-    """What was found, with the server's figures beside it.
+    """The outcome, with the server's figures added.
 
     The requests are those of the plan with the settings of the engine's platform. Raises
     CannotRunHere(server-ended | server-silent …), TimeUp.
@@ -88,8 +88,8 @@ def _figure(
 
 
 def log_figures(compared: Comparison) -> list[Figure]:
-    """What the server's log says beside the rules, by the comparison's own verdict: exactly where the pool is
-    given, within its tolerance where the engine divides the memory."""
+    """Figures of the server's log against the rules, by the comparison's own verdict: exactly where the pool
+    is given, within its tolerance where the engine divides the memory."""
     rows = [row for row in compared.rows if row.predicted is not None]
     wrong = sum(not row.agrees for row in rows) if compared.verdict is Verdict.DIFFERS else 0
     decides = compared.verdict is not Verdict.CANNOT_COMPARE

@@ -18,7 +18,7 @@ from kvplan.files.hub.fetch import get, parse_endpoint
 from kvplan.proof.validate.installed.process import TimeUp, tail_of
 
 NAME = "kvplan"
-"""What the served model is called."""
+"""The name of the served model."""
 READY_SECONDS = 1800.0
 _LOOK_SECONDS = 0.5
 _STOP_SECONDS = 60.0

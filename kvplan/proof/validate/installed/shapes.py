@@ -18,7 +18,8 @@ TAKEN = ("block_size", "max_num_seqs", "max_num_batched_tokens", "async_scheduli
 
 
 def taken_of(target: Target, measured: Measured, *, on_gpu: bool) -> dict[str, Any]:
-    """What a rehearsal takes over from the engine's platform. On a GPU nothing is: there it is compared."""
+    """Settings that a rehearsal takes over from the engine's platform. On a GPU nothing is: there it is
+    compared."""
     if on_gpu:
         return {}
     mine = target.result.settings

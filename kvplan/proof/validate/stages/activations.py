@@ -54,7 +54,7 @@ def probe(bench: Bench, widths: Widths, *, scaled: bool, budget: Budget | None, 
 
 
 def _workspace(bench: Bench, held: Held, widths: Widths, before: int) -> int:
-    """What the matrix library keeps after its first product, bytes; nothing on host memory."""
+    """Bytes that the matrix library keeps after its first product; nothing on host memory."""
     if not bench.device.is_gpu:
         return 0
     import torch

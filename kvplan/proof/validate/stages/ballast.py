@@ -67,7 +67,7 @@ def ballast_of(target: Target, rank: Rank) -> Ballast:
 
 
 def _beside(target: Target) -> int:
-    """What the budget of the stage that decides has beside the weights, and what stays as they do."""
+    """Bytes of the deciding stage's budget besides the weights, and those that stay as they do."""
     lines = () if target.budget is None else target.budget.lines
     return sum(line.bytes for line in lines if line.name.startswith(LOADED))
 
@@ -154,7 +154,7 @@ def hold(bench: Bench, held: Held, ballast: Ballast, *, reserved: bool) -> None:
 
 
 def hold_beside(bench: Bench, held: Held, ballast: Ballast) -> None:
-    """What is loaded beside the weights, in pieces: only its sum is known."""
+    """Hold the other loaded memory, in pieces: only its sum is known."""
     place, before = None if bench.device.is_gpu else "meta", bench.device.read()
     import torch
 

@@ -1,4 +1,4 @@
-"""What the stages share: where they run, what they found, and how they are told to stop."""
+"""Shared by the stages: the place to run, the findings, and the signal to stop."""
 
 from __future__ import annotations
 
@@ -136,7 +136,7 @@ class Held:
 
 
 def first_line(error: BaseException) -> str:
-    """What an error says, without its trace."""
+    """The first line of an error, without its trace."""
     return (str(error).splitlines() or [type(error).__name__])[0]
 
 

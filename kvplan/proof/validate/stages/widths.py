@@ -18,16 +18,17 @@ TILE_BYTES = 16 * MIB
 """A matrix of the probe's own is at most so large: wider layers are multiplied tile by tile."""
 DEFAULT_TOKENS, DEFAULT_SEQS = 8192, 256
 IN_PLACE, COPIED, MASKED, SORTED = "in place", "copied", "masked", "sorted"
-"""What a sampler makes of the logits: nothing; a copy in float32; that, a masked copy and probabilities; the
+"""A sampler's copies of the logits: nothing; a copy in float32; that, a masked copy and probabilities; the
 copy, and the vocabulary sorted."""
 _LARGEST_INT = 2**31 - 1
 _ALIGNED = 256
 MATRIX_WORKSPACE = 32 * MIB
-"""What the matrix library keeps at most of a GPU of today (compute capability 9.0 and later)."""
+"""The most that the matrix library keeps on a GPU of today (compute capability 9.0 and later)."""
 
 
 def sort_bytes(rows: int, vocab: int) -> int:
-    """What torch.sort takes of a GPU for float32 [rows, vocab] with int64 places, beside input and outputs.
+    """Bytes that torch.sort takes on a GPU for float32 [rows, vocab] with int64 places, besides input and
+    outputs.
 
     pytorch/pytorch 2.11 aten/src/ATen/native/cuda/SortStable.cu, in parts of at most 2^31 - 1 numbers. From
     128 rows on: an order in int64 and CUB's second keys and places, each rounded up to 256 B, and 255 B to
@@ -135,7 +136,7 @@ class Widths:
 
 
 def sampled_by(target: Target) -> str:
-    """What the engine's profile run makes of the logits, by the bytes for one that its budget counts with
+    """The sampler of the engine's profile run, by the bytes for one logit that its budget counts with
     (``coefficients_for`` of its part ``budget``: by release, runner and board). An engine that says nothing
     is taken to sort, which takes most."""
     rules = getattr(part_of(target.choice.engine.name, "budget"), "coefficients_for", None)

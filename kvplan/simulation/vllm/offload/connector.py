@@ -1,4 +1,4 @@
-"""What an offloading connector decides: which prefix a request loads, which chunks are stored, and when.
+"""Decisions of an offloading connector: the prefix that a request loads, the chunks stored, and when.
 
 vllm-project/vllm 0.32, 0.33
 vllm/distributed/kv_transfer/kv_connector/v1/offloading/{scheduler,worker}.py (one group of full

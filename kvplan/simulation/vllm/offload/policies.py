@@ -1,4 +1,4 @@
-"""What the first tier evicts: the two policies of vLLM's offloading connector.
+"""Eviction of the first tier: the two policies of vLLM's offloading connector.
 
 vllm-project/vllm 0.32, 0.33 vllm/v1/kv_offload/cpu/policies/{lru,arc}.py. A chunk's references: -1 while it
 is being written, else transfers that read it; only a chunk with none can be evicted.

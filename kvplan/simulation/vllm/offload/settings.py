@@ -25,20 +25,24 @@ class Tier:
 
 @record()
 class Offload:
-    """chunk: tokens that are kept and found together, a multiple of the engine's blocks; policy: what the
-    first tier evicts; within: whether a step waits for its loads (LMCache), else requests wait for them
-    between steps (vLLM's own); answers: whether answers are kept too; compute_ns: time to compute a token of
-    a prompt where loads that would take longer are left out (0: every hit is loaded); spared: tokens of a
-    prompt that are never loaded; block_bytes: of one block, on all GPUs of the engine."""
+    """"""
 
     chunk: int
+    """tokens that are kept and found together, a multiple of the engine's blocks"""
     tiers: tuple[Tier, ...]
     policy: str = LRU
+    """what the first tier evicts"""
     within: bool = False
+    """whether a step waits for its loads (LMCache), else requests wait for them between steps (vLLM's own)"""
     answers: bool = False
+    """whether answers are kept too"""
     compute_ns: int = 0
+    """time to compute a token of a prompt where loads that would take longer are left out (0: every hit is
+    loaded)"""
     spared: int = 0
+    """tokens of a prompt that are never loaded"""
     block_bytes: int = 0
+    """of one block, on all GPUs of the engine"""
 
 
 def check_offload(offload: Offload, block: int) -> None:

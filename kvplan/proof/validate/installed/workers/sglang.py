@@ -37,7 +37,7 @@ _BUFFERS = (
 
 
 def hello() -> dict[str, Any]:
-    """What is installed, and the device that it will run on."""
+    """The installed release, and the device that it will run on."""
     os.environ["HF_HUB_OFFLINE"] = "1"
     import sglang
     import torch
@@ -101,7 +101,7 @@ def configured(words: list[str]) -> Any:
 
 
 def settings_of(arguments: Any) -> dict[str, Any]:
-    """What the release made of the arguments."""
+    """The release's resolved settings."""
     names = ("dtype", "kv_cache_dtype", "page_size", "mem_fraction_static", "max_running_requests",
              "chunked_prefill_size", "attention_backend", "context_length")  # fmt: skip
     found = {name: getattr(arguments, name, None) for name in names}

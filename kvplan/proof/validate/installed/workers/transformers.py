@@ -20,7 +20,7 @@ _FIELDS = ("past_key_values", "cache_params", "state", "mems", "past_buckets_sta
 
 
 def hello() -> dict[str, Any]:
-    """What is installed, and the device that it will run on. Nothing is put on the device."""
+    """The installed release, and the device that it will run on. Nothing is put on the device."""
     os.environ["HF_HUB_OFFLINE"] = "1"
     import torch
     import transformers

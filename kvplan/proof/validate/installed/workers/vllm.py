@@ -24,7 +24,7 @@ _OF_WORKERS = (
 
 
 def hello() -> dict[str, Any]:
-    """What is installed, and the device that it will run on. Nothing is put on the device."""
+    """The installed release, and the device that it will run on. Nothing is put on the device."""
     os.environ.update(_QUIET)
     import torch
     import vllm
@@ -57,7 +57,7 @@ def runtime_of(torch: Any) -> str | None:
 
 
 def of_the_driver(platform: Any) -> dict[str, Any]:
-    """What NVML says of the device before anything runs on it; asking makes no context, as the runtime would.
+    """NVML's view of the device before anything runs on it; asking makes no context, as the runtime would.
 
     NVML's package is nvidia-ml-py's or the copy that vLLM brings. Empty where nothing is told.
     """
@@ -139,7 +139,7 @@ def configured(words: list[str]) -> Any:
 
 
 def settings_of(config: Any) -> dict[str, Any]:
-    """What the release made of the arguments on this platform, by kvplan's names."""
+    """The release's resolved settings on this platform, by kvplan's names."""
     cache, model, batch = config.cache_config, config.model_config, config.scheduler_config
     return {
         "dtype": str(model.dtype).removeprefix("torch."),
@@ -239,7 +239,7 @@ def look(worker: Any) -> dict[str, Any]:
 
 
 def _applied(estimate: int | None) -> int | None:
-    """What the budget takes off for graphs: the estimate, or nothing where it only says it."""
+    """Bytes that the budget takes off for graphs: the estimate, or nothing where it is only printed."""
     import vllm.envs
 
     return estimate if getattr(vllm.envs, "VLLM_MEMORY_PROFILER_ESTIMATE_CUDAGRAPHS", False) else 0
