@@ -12,7 +12,7 @@ from __future__ import annotations
 from kvplan.architectures.heads import ASSISTED, DFLASH, assistant_tensors, head_tensors
 from kvplan.architectures.weights import sources_of
 from kvplan.dtypes import Packing
-from kvplan.engines.budget.lines import exact
+from kvplan.engines.budget.parts import exact
 from kvplan.errors import KvplanError
 from kvplan.model import Model
 from kvplan.record import record

@@ -16,8 +16,15 @@ from kvplan.architectures.config.activation_shape import Shape, shape_of
 from kvplan.architectures.weights import sources_of
 from kvplan.engines.base import Choice
 from kvplan.engines.budget import Fit, Shortens
-from kvplan.engines.budget.lines import exact, left_over
-from kvplan.engines.budget.parts import Start, context_line, memory_of, no_pool, once_a_start
+from kvplan.engines.budget.parts import (
+    Start,
+    context_line,
+    exact,
+    left_over,
+    memory_of,
+    no_pool,
+    once_a_start,
+)
 from kvplan.engines.llamacpp.cache_layout.caches import place
 from kvplan.engines.llamacpp.cache_layout.pool import split_of
 from kvplan.engines.llamacpp.gguf_file.converted import converted, tensors_of

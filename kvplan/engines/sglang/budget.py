@@ -15,11 +15,13 @@ from kvplan.architectures.weights import sources_of
 from kvplan.dtypes import Packing, scalar
 from kvplan.engines.base import Choice
 from kvplan.engines.budget import Fit
-from kvplan.engines.budget.lines import about, exact, left_over
 from kvplan.engines.budget.parts import (
     REPACKED,
     Start,
+    about,
+    exact,
     kernels_of,
+    left_over,
     no_pool,
     once_a_start,
     sources_for,

@@ -15,12 +15,13 @@ from kvplan.architectures.config.activation_shape import shape_of
 from kvplan.dtypes import scalar
 from kvplan.engines.base import Choice
 from kvplan.engines.budget import Fit, Shortens
-from kvplan.engines.budget.lines import about, left_over
 from kvplan.engines.budget.parts import (
     UNCALIBRATED,
     Start,
+    about,
     context_line,
     kernels_of,
+    left_over,
     no_pool,
     of_share,
     once_a_start,

@@ -14,11 +14,11 @@ from fractions import Fraction
 from kvplan.dtypes import scalar
 from kvplan.engines.base import Choice
 from kvplan.engines.budget import Fit, Shortens
-from kvplan.engines.budget.lines import exact
 from kvplan.engines.budget.parts import (
     REPACKED,
     Start,
     context_line,
+    exact,
     kernels_of,
     no_pool,
     once_a_start,

@@ -25,10 +25,11 @@ from kvplan.architectures.config.activation_shape import shape_of
 from kvplan.dtypes import Packing, scalar
 from kvplan.engines.base import Choice
 from kvplan.engines.budget import Fit
-from kvplan.engines.budget.lines import about, exact
 from kvplan.engines.budget.parts import (
     UNCALIBRATED,
     Start,
+    about,
+    exact,
     kernels_of,
     no_pool,
     once_a_start,

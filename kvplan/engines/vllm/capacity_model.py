@@ -19,8 +19,7 @@ from kvplan.architectures.weights import served_sources
 from kvplan.dtypes import Packing
 from kvplan.engines.base import Choice, encoder_length, generated, has_kind
 from kvplan.engines.budget.law import Capacity, Rejection, weights_alone
-from kvplan.engines.budget.lines import exact
-from kvplan.engines.budget.parts import kernels_of, memory_of, of_share
+from kvplan.engines.budget.parts import exact, kernels_of, memory_of, of_share
 from kvplan.engines.budget.sharing import Taken, shared_block
 from kvplan.engines.vllm.budget import coefficients_for
 from kvplan.engines.vllm.cache_layout.plan import Plan

@@ -19,8 +19,7 @@ from typing import TYPE_CHECKING
 
 from kvplan.dtypes import Packing
 from kvplan.engines.base import has_kind, parse_version
-from kvplan.engines.budget.lines import exact
-from kvplan.engines.budget.parts import AMD, NVIDIA
+from kvplan.engines.budget.parts import AMD, NVIDIA, exact
 from kvplan.engines.vllm.encoder_profile.multimodal import text_only
 from kvplan.engines.vllm.memory.profile_peak import served_shape
 from kvplan.engines.vllm.options import EXPANDABLE, VllmOptions

@@ -10,7 +10,7 @@ from functools import lru_cache
 
 from kvplan.architectures.config.activation_shape import Shape, shape_of
 from kvplan.architectures.weights import sources_of
-from kvplan.engines.budget.lines import about, exact
+from kvplan.engines.budget.parts import about, exact
 from kvplan.engines.vllm.encoder_profile.multimodal import has_encoder
 from kvplan.engines.vllm.memory.expert_workspaces import expert_bytes
 from kvplan.engines.vllm.memory.profile_run import Coefficients, Load

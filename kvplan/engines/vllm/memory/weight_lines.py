@@ -8,7 +8,7 @@ from __future__ import annotations
 from kvplan.architectures.weights import sources_of
 from kvplan.dtypes import Packing
 from kvplan.engines.base import Choice, parse_version
-from kvplan.engines.budget.lines import exact
+from kvplan.engines.budget.parts import exact
 from kvplan.engines.vllm.encoder_profile.multimodal import text_only, tower_parts
 from kvplan.engines.vllm.memory.allocator_rounding import TOWERS_LEFT
 from kvplan.engines.vllm.options import VllmOptions
