@@ -13,6 +13,7 @@ from typing import Any
 from kvplan.families import Kind, MultiHeadLatentAttention
 from kvplan.model import Model
 from kvplan.proof.numerics.measure import Sample
+from kvplan.proof.tensor import Tensor
 from kvplan.record import record
 
 NORMAL, OUTLIERS = "normal", "outliers"
@@ -77,7 +78,7 @@ def draw(shape: Shape, inputs: str, tokens: int, queries: int, seed: int, device
 
     noise = torch.Generator().manual_seed(seed)
 
-    def normal(*size: int) -> Any:
+    def normal(*size: int) -> Tensor:
         return torch.randn(*size, generator=noise).to(device)
 
     heads = min(shape.heads, _HEADS)
