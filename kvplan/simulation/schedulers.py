@@ -87,7 +87,7 @@ def viewed(view: Callable[..., View], engine: AnyEngine) -> Callable[..., View]:
     return cast("Callable[..., View]", found)
 
 
-_COMPOSED: dict[tuple[Any, Any], Any] = {}
+_COMPOSED: dict[tuple[object, type[Timeline]], type] = {}
 
 
 def simulate_any(
@@ -96,5 +96,4 @@ def simulate_any(
     """`kvplan.simulation.vllm.replica.simulate` for whichever engine."""
     engine.check()
     trace.check()
-    kind: Any = kind_of(engine)
-    return cast(Answer, kind(trace, engine, time, jump=jump, rows=rows).run())
+    return kind_of(engine)(trace, engine, time, jump=jump, rows=rows).run()

@@ -25,7 +25,7 @@ class Scheduler:
         self.memory = Blocks(engine)
         self.queue: deque[Request] = deque()
         self.active: list[Request] = []
-        self.aborted: list[Request] = []
+        self.aborted = ()
         self.paused: list[Request] = []
         self.unfinished = 0
 
@@ -279,11 +279,14 @@ def _last_chunks_last(prompts: list[Request]) -> list[Request]:
         low += 1
 
 
-class VisitedReplica(Batched):
+class VisitedReplica(Batched[Batch]):
     def __init__(self, trace: Trace, engine: TrtllmEngine, time: Clock) -> None:
         self.engine, self.scheduler = engine, Scheduler(engine)
         super().__init__(trace, engine, time, self.scheduler, jump=False, rows=True, overlap=engine.overlap)
         self.names = trace.names(1, 1) if engine.caching else None
+
+    def come(self, number: int, row: Arrival) -> None:
+        self.scheduler.add(self.request(number, row))
 
     def request(self, number: int, row: Arrival) -> Request:
         chain = Chain(() if self.names is None else self.names.paths[number], number)

@@ -12,6 +12,7 @@ from typing import Any
 
 from kvplan.errors import CannotRunHere, KvplanError
 from kvplan.proof.numerics.measure import Sample
+from kvplan.proof.tensor import Tensor
 
 Seen = Callable[[int, Sample], None]
 """Told the layer and what its attention reads."""
@@ -53,7 +54,7 @@ def watch(path: str, text: str, tokens: int, queries: int, device: str, seen: Se
             help="pip install 'kvplan[hf,gpu]'",
         ) from error
 
-    def watched(module: Any, query: Any, key: Any, value: Any, mask: Any, **options: Any) -> Any:
+    def watched(module: Any, query: Tensor, key: Tensor, value: Tensor, mask: Tensor, **options: Any) -> Any:
         layer = getattr(module, "layer_idx", None)
         if layer is not None and not torch.isnan(key).any():
             scale = options.get("scaling") or query.shape[-1] ** -0.5
@@ -91,7 +92,7 @@ def watch(path: str, text: str, tokens: int, queries: int, device: str, seen: Se
     return f"{Path(path).name} on {numbers.shape[-1]:,} tokens {said}"
 
 
-def _tokens(transformers: Any, path: str, text: str, count: int, vocabulary: int) -> tuple[Any, str]:
+def _tokens(transformers: Any, path: str, text: str, count: int, vocabulary: int) -> tuple[Tensor, str]:
     """The text's tokens; where the folder has no tokenizer, tokens drawn at random."""
     import torch
 

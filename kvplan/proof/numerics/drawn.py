@@ -8,11 +8,11 @@ times as large, as keys of real models have it and values do not (KIVI, arXiv 24
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
 
 from kvplan.families import Kind, Part
 from kvplan.model import Model
 from kvplan.proof.numerics.measure import Sample
+from kvplan.proof.tensor import Tensor
 from kvplan.record import record
 
 NORMAL, OUTLIERS = "normal", "outliers"
@@ -76,7 +76,7 @@ def draw(shape: Shape, inputs: str, tokens: int, queries: int, seed: int, device
 
     noise = torch.Generator().manual_seed(seed)
 
-    def normal(*size: int) -> Any:
+    def normal(*size: int) -> Tensor:
         return torch.randn(*size, generator=noise).to(device)
 
     heads = min(shape.heads, _HEADS)

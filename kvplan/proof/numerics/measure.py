@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 from kvplan.dtypes import KvDtype
 from kvplan.proof.numerics.results import FormatError
 from kvplan.proof.numerics.schemes import Scheme, scheme_of
+from kvplan.proof.tensor import Tensor
 from kvplan.record import record
 
 
@@ -15,14 +15,10 @@ from kvplan.record import record
 class Sample:
     """The input of one layer's attention, as float32."""
 
-    queries: Any
-    """[query heads, n, key width], those of the newest n tokens"""
-    keys: Any
-    """[heads, tokens, key width]"""
-    values: Any
-    """[heads, tokens, value width], or None for an MLA latent: then keys are [1, tokens, rank], rope is
-    [1, tokens, rope width] and the latent itself is the value"""
-    rope: Any = None
+    queries: Tensor
+    keys: Tensor
+    values: Tensor
+    rope: Tensor = None
     scale: float = 1.0
     window: int | None = None
     """only the newest tokens are seen"""
@@ -34,7 +30,7 @@ def errors(sample: Sample, formats: Sequence[KvDtype], *, calibrated: bool) -> t
     return tuple(_error(sample, reference, scheme_of(form), calibrated) for form in formats)
 
 
-def _error(sample: Sample, reference: tuple[Any, Any], scheme: Scheme, calibrated: bool) -> FormatError:
+def _error(sample: Sample, reference: tuple[Tensor, Tensor], scheme: Scheme, calibrated: bool) -> FormatError:
     if sample.values is None:
         latent = scheme.latent(sample.keys, calibrated)
         rope = scheme.rope(sample.rope, calibrated)
@@ -49,14 +45,14 @@ def _error(sample: Sample, reference: tuple[Any, Any], scheme: Scheme, calibrate
     return FormatError(key, value, _relative((output, reference[0])), moved)
 
 
-def _relative(*pairs: tuple[Any, Any]) -> float:
+def _relative(*pairs: tuple[Tensor, Tensor]) -> float:
     """Root of the squares of the differences over those of the right ones; 0 of nothing."""
     wrong = sum((found.double() - right.double()).square().sum().item() for found, right in pairs)
     whole = sum(right.double().square().sum().item() for _, right in pairs)
     return float((wrong / whole) ** 0.5) if whole else 0.0
 
 
-def _read(sample: Sample, keys: Any, values: Any, rope: Any) -> tuple[Any, Any]:
+def _read(sample: Sample, keys: Tensor, values: Tensor, rope: Tensor) -> tuple[Tensor, Tensor]:
     """Attention's output [heads, n, value width] and its weights, causal, in float64."""
     import torch
 
@@ -70,7 +66,7 @@ def _read(sample: Sample, keys: Any, values: Any, rope: Any) -> tuple[Any, Any]:
     return weight @ values, weight
 
 
-def _seen(sample: Sample) -> Any:
+def _seen(sample: Sample) -> Tensor:
     """[n, tokens]: what each of the newest tokens may look at."""
     import torch
 

@@ -7,7 +7,8 @@ with their scale.
 from __future__ import annotations
 
 from functools import lru_cache
-from typing import Any
+
+from kvplan.proof.tensor import Tensor
 
 E4M3_LARGEST, E5M2_LARGEST, E2M1_LARGEST = 448.0, 57344.0, 6.0
 _E2M1 = (0.0, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0)
@@ -17,7 +18,7 @@ SMALLEST_SCALE = 1e-6
 """vllm-project/vllm triton_reshape_and_cache_flash.py: scales are at least this."""
 
 
-def rounded_to(values: Any, name: str) -> Any:
+def rounded_to(values: Tensor, name: str) -> Tensor:
     """Rounded to a torch type and back; what is too large for it becomes its largest number."""
     import torch
 
@@ -26,7 +27,7 @@ def rounded_to(values: Any, name: str) -> Any:
     return values.clamp(-largest, largest).to(kind).to(torch.float32)
 
 
-def e2m1(values: Any) -> Any:
+def e2m1(values: Tensor) -> Tensor:
     """The nearest four-bit float; halves go to the even one (OCP MX v1.0)."""
     import torch
 
@@ -39,22 +40,22 @@ def e2m1(values: Any) -> Any:
     return torch.where(up, high, low) * values.sign()
 
 
-def one_scale(values: Any, largest: float, *, calibrated: bool) -> Any:
+def one_scale(values: Tensor, largest: float, *, calibrated: bool) -> Tensor:
     """One scale for the tensor: its largest magnitude where it was calibrated, else 1."""
     return (values.abs().max() / largest).clamp(min=SMALLEST_SCALE) if calibrated else values.new_tensor(1.0)
 
 
-def half_away(values: Any) -> Any:
+def half_away(values: Tensor) -> Tensor:
     """To the next whole number, halves away from zero."""
     return (values.abs() + 0.5).floor() * values.sign()
 
 
-def vector_scale(values: Any, largest: float) -> Any:
+def vector_scale(values: Tensor, largest: float) -> Tensor:
     """A scale for each vector: [..., 1]."""
     return (values.abs().amax(-1, keepdim=True) / largest).clamp(min=SMALLEST_SCALE)
 
 
-def grouped(values: Any, size: int) -> Any:
+def grouped(values: Tensor, size: int) -> Tensor:
     """[..., width / size, size], the last group filled up with the last number."""
     import torch
 
@@ -64,12 +65,12 @@ def grouped(values: Any, size: int) -> Any:
     return values.unflatten(-1, (-1, size))
 
 
-def joined(values: Any, width: int) -> Any:
+def joined(values: Tensor, width: int) -> Tensor:
     """Join the pieces that `grouped` made."""
     return values.flatten(-2)[..., :width]
 
 
-def power_of_two_scale(values: Any, largest_exponent: int) -> Any:
+def power_of_two_scale(values: Tensor, largest_exponent: int) -> Tensor:
     """E8M0 (OCP MX v1.0 §6.3): 2^(floor(log2(largest magnitude)) - the element type's largest exponent)."""
     import torch
 
@@ -78,7 +79,7 @@ def power_of_two_scale(values: Any, largest_exponent: int) -> Any:
     return torch.exp2(exponent.clamp(-127, 127))
 
 
-def between(values: Any, bits: int, *, half_precision: bool = True) -> Any:
+def between(values: Tensor, bits: int, *, half_precision: bool = True) -> Tensor:
     """Whole steps between the least and the largest number of a vector; scale and least one in float16."""
     import torch
 
@@ -90,7 +91,7 @@ def between(values: Any, bits: int, *, half_precision: bool = True) -> Any:
     return steps * scale + low
 
 
-def hadamard(values: Any) -> Any:
+def hadamard(values: Tensor) -> Tensor:
     """Times the orthonormal Hadamard matrix of the largest power of two that divides the width: its own
     inverse."""
     width = values.shape[-1]
@@ -99,7 +100,7 @@ def hadamard(values: Any) -> Any:
 
 
 @lru_cache(maxsize=16)
-def _hadamard(size: int) -> Any:
+def _hadamard(size: int) -> Tensor:
     import torch
 
     matrix = torch.ones(1, 1)
@@ -108,7 +109,7 @@ def _hadamard(size: int) -> Any:
     return matrix / size**0.5
 
 
-def nearest(values: Any, levels: Any) -> Any:
+def nearest(values: Tensor, levels: Tensor) -> Tensor:
     """The place of the nearest of sorted levels."""
     import torch
 
@@ -117,7 +118,7 @@ def nearest(values: Any, levels: Any) -> Any:
 
 
 @lru_cache(maxsize=32)
-def lloyd_max(width: int, bits: int) -> Any:
+def lloyd_max(width: int, bits: int) -> Tensor:
     """The best levels for a coordinate of a rotated unit vector, N(0, 1/width): each is the mean of what is
     nearest to it (Lloyd 1957, Max 1960)."""
     import torch
@@ -136,7 +137,7 @@ def lloyd_max(width: int, bits: int) -> Any:
     return (levels / width**0.5).float()
 
 
-def iq4_levels(device: Any) -> Any:
+def iq4_levels(device: object) -> Tensor:
     """The sixteen levels of ggml's iq4_nl."""
     import torch
 

@@ -11,13 +11,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
-from typing import Any
 
 from kvplan.dtypes import KV_DTYPES, KvDtype
 from kvplan.proof.numerics import numbers
+from kvplan.proof.tensor import Tensor
 from kvplan.record import record
 
-Stored = Callable[[Any, bool], Any]
+Stored = Callable[[Tensor, bool], Tensor]
 """Numbers [heads, tokens, width] and whether scales are calibrated, to the numbers that are read."""
 
 
@@ -37,33 +37,33 @@ def scheme_of(form: KvDtype) -> Scheme:
     return _SCHEMES[form.name]
 
 
-def _cast(name: str, values: Any, calibrated: bool) -> Any:
+def _cast(name: str, values: Tensor, calibrated: bool) -> Tensor:
     return numbers.rounded_to(values, name)
 
 
-def _float8(name: str, largest: float, values: Any, calibrated: bool) -> Any:
+def _float8(name: str, largest: float, values: Tensor, calibrated: bool) -> Tensor:
     scale = numbers.one_scale(values, largest, calibrated=calibrated)
     return numbers.rounded_to(values / scale, name) * scale
 
 
-def _int8(values: Any, calibrated: bool) -> Any:
+def _int8(values: Tensor, calibrated: bool) -> Tensor:
     scale = numbers.one_scale(values, 127.0, calibrated=True)
     return (values / scale).round().clamp(-128, 127) * scale
 
 
-def _int8_by_vector(values: Any, calibrated: bool) -> Any:
+def _int8_by_vector(values: Tensor, calibrated: bool) -> Tensor:
     scale = numbers.vector_scale(values, 127.0)
     return numbers.half_away(values / scale).clamp(-128, 127) * scale
 
 
-def _float8_by_vector(tile: int, values: Any, calibrated: bool) -> Any:
+def _float8_by_vector(tile: int, values: Tensor, calibrated: bool) -> Tensor:
     """tile: numbers under a scale; 0: a head's."""
     parts = numbers.grouped(values, tile or values.shape[-1])
     scale = numbers.vector_scale(parts, numbers.E4M3_LARGEST)
     return numbers.joined(numbers.rounded_to(parts / scale, "float8_e4m3fn") * scale, values.shape[-1])
 
 
-def _int4_by_vector(values: Any, calibrated: bool) -> Any:
+def _int4_by_vector(values: Tensor, calibrated: bool) -> Tensor:
     """Signs, Hadamard, whole steps from the least number; the zero lies in the scale's four lowest bits."""
     import torch
 
@@ -77,13 +77,13 @@ def _int4_by_vector(values: Any, calibrated: bool) -> Any:
     return numbers.hadamard((steps - zero) * kept) * signs
 
 
-def _signs(width: int) -> Any:
+def _signs(width: int) -> Tensor:
     import torch
 
     return torch.randint(0, 2, (width,), generator=torch.Generator().manual_seed(width)) * 2.0 - 1
 
 
-def _nvfp4(values: Any, calibrated: bool) -> Any:
+def _nvfp4(values: Tensor, calibrated: bool) -> Tensor:
     """Sixteen e2m1 under an e4m3 scale, all of them under one of the tensor."""
     whole = numbers.one_scale(values, numbers.E4M3_LARGEST * numbers.E2M1_LARGEST, calibrated=calibrated)
     parts = numbers.grouped(values, 16)
@@ -93,19 +93,19 @@ def _nvfp4(values: Any, calibrated: bool) -> Any:
     return numbers.joined(numbers.e2m1(parts / safe) * scale, values.shape[-1])
 
 
-def _mxfp8(values: Any, calibrated: bool) -> Any:
+def _mxfp8(values: Tensor, calibrated: bool) -> Tensor:
     parts = numbers.grouped(values, 32)
     scale = numbers.power_of_two_scale(parts, 8)
     return numbers.joined(numbers.rounded_to(parts / scale, "float8_e4m3fn") * scale, values.shape[-1])
 
 
-def _mxfp4(values: Any, calibrated: bool) -> Any:
+def _mxfp4(values: Tensor, calibrated: bool) -> Tensor:
     parts = numbers.grouped(values, 32)
     scale = numbers.power_of_two_scale(parts, 2)
     return numbers.joined(numbers.e2m1(parts / scale) * scale, values.shape[-1])
 
 
-def _mxfp4_of_16(values: Any, calibrated: bool) -> Any:
+def _mxfp4_of_16(values: Tensor, calibrated: bool) -> Tensor:
     """SGLang's: the power of two is rounded up, so that nothing is cut off."""
     import torch
 
@@ -115,7 +115,7 @@ def _mxfp4_of_16(values: Any, calibrated: bool) -> Any:
     return numbers.joined(numbers.e2m1(parts / scale) * scale, values.shape[-1])
 
 
-def _turbo_key(bits: int, values: Any, calibrated: bool) -> Any:
+def _turbo_key(bits: int, values: Tensor, calibrated: bool) -> Tensor:
     """The unit vector, rotated, each coordinate at the nearest level; read at length one times the norm."""
     norm = values.norm(dim=-1, keepdim=True)
     levels = numbers.lloyd_max(values.shape[-1], bits).to(values.device)
@@ -125,13 +125,13 @@ def _turbo_key(bits: int, values: Any, calibrated: bool) -> Any:
     return numbers.hadamard(found) * norm.half().float()
 
 
-def _steps(bits: int, size: int, values: Any, calibrated: bool) -> Any:
+def _steps(bits: int, size: int, values: Tensor, calibrated: bool) -> Tensor:
     """Whole steps between the least and the largest of ``size`` numbers (0: of the vector)."""
     parts = numbers.grouped(values, size or values.shape[-1])
     return numbers.joined(numbers.between(parts, bits), values.shape[-1])
 
 
-def _kivi_key(size: int, newest: int, values: Any, calibrated: bool) -> Any:
+def _kivi_key(size: int, newest: int, values: Tensor, calibrated: bool) -> Tensor:
     """Each channel over ``size`` tokens; what is younger than the last whole ``newest`` stays in 16 bit."""
     import torch
 
@@ -141,7 +141,7 @@ def _kivi_key(size: int, newest: int, values: Any, calibrated: bool) -> Any:
     return torch.cat([kept, values[..., old:, :].half().float()], dim=-2)
 
 
-def _kivi_value(size: int, newest: int, values: Any, calibrated: bool) -> Any:
+def _kivi_value(size: int, newest: int, values: Tensor, calibrated: bool) -> Tensor:
     import torch
 
     old = max(0, values.shape[-2] - newest)
@@ -149,21 +149,21 @@ def _kivi_value(size: int, newest: int, values: Any, calibrated: bool) -> Any:
     return torch.cat([kept, values[..., old:, :].half().float()], dim=-2)
 
 
-def _rotated(block: Stored, values: Any, calibrated: bool) -> Any:
+def _rotated(block: Stored, values: Tensor, calibrated: bool) -> Tensor:
     """llama.cpp turns heads whose width is a multiple of 64 before it stores them in a quantised type."""
     if values.shape[-1] % 64:
         return block(values, calibrated)
     return numbers.hadamard(block(numbers.hadamard(values), calibrated))
 
 
-def _q8_0(values: Any, calibrated: bool) -> Any:
+def _q8_0(values: Tensor, calibrated: bool) -> Tensor:
     parts = numbers.grouped(values, 32)
     scale = parts.abs().amax(-1, keepdim=True) / 127.0
     steps = numbers.half_away(parts / scale.where(scale > 0, scale.new_tensor(1.0)))
     return numbers.joined(steps * scale.half().float(), values.shape[-1])
 
 
-def _q_signed(bits: int, values: Any, calibrated: bool) -> Any:
+def _q_signed(bits: int, values: Tensor, calibrated: bool) -> Tensor:
     """q4_0, q5_0: the number of largest magnitude is the lowest step."""
     half = 2 ** (bits - 1)
     parts = numbers.grouped(values, 32)
@@ -175,7 +175,7 @@ def _q_signed(bits: int, values: Any, calibrated: bool) -> Any:
     return numbers.joined((steps - half) * scale.half().float(), values.shape[-1])
 
 
-def _iq4_nl(values: Any, calibrated: bool) -> Any:
+def _iq4_nl(values: Tensor, calibrated: bool) -> Tensor:
     """Levels of a table; the scale that fits best, weighted with the squares (ggml-cuda/cpy-utils.cuh)."""
     parts = numbers.grouped(values, 32)
     levels = numbers.iq4_levels(values.device)

@@ -17,6 +17,7 @@ from math import isfinite
 from typing import Any
 
 from kvplan.engines.tensors.base import Component, Layout, View
+from kvplan.proof.tensor import Dtype, Tensor
 from kvplan.proof.validate.blocks import BlockTables, Request
 from kvplan.proof.validate.kinds import FLOATS, LARGEST, Heads, probes, scale_of, width_of
 from kvplan.proof.validate.memory import Cache
@@ -127,7 +128,7 @@ class Probe:
 
     # -------------------------------------------------------------------------------------- in and out
 
-    def _write(self, place: tuple[View, Component]) -> Any:
+    def _write(self, place: tuple[View, Component]) -> Tensor:
         """Random values through the slot mapping; what they are after rounding, [tokens, heads, width]."""
         torch = self.torch
         view, component = place
@@ -140,7 +141,7 @@ class Probe:
         target[self.slots.single_blocks, :, self.slots.single_places] = payload.view(torch.uint8)
         return payload.to(torch.float64) * scale_of(component)
 
-    def _read(self, place: tuple[View, Component]) -> Any:
+    def _read(self, place: tuple[View, Component]) -> Tensor:
         """The same values gathered from the pages."""
         torch = self.torch
         view, component = place
@@ -151,12 +152,12 @@ class Probe:
         return read.to(self.dtype) * scale_of(component)
 
     @property
-    def dtype(self) -> Any:
+    def dtype(self) -> Dtype:
         """The dtype in which attention computes: bfloat16 for an fp8 cache."""
         name = self.heads.key[1].dtype
         return getattr(self.torch, "bfloat16" if name in LARGEST else name)
 
-    def queries(self) -> Any:
+    def queries(self) -> Tensor:
         """[heads, queries, width]: the key of one token of each block, and of the last one out of sight."""
         torch = self.torch
         seen = self.visible.nonzero().flatten()
@@ -175,7 +176,7 @@ class Probe:
 
     # ---------------------------------------------------------------------------------------- attention
 
-    def reference(self, queries: Any) -> Any:
+    def reference(self, queries: Tensor) -> Tensor:
         """In double precision, one head of keys at a time: all at once would take as much as a pool."""
         torch = self.torch
         group = queries.shape[0] // self.heads.view.heads
@@ -187,7 +188,7 @@ class Probe:
             found.append(torch.softmax(scores, dim=-1) @ values)
         return torch.cat(found)
 
-    def paged(self, queries: Any) -> Any:
+    def paged(self, queries: Tensor) -> Tensor:
         torch = self.torch
         keys = self._read(self.heads.key)
         values = keys if self.heads.value is None else self._read(self.heads.value)
@@ -199,7 +200,7 @@ class Probe:
         return attention(queries[None], keys[None], values[None], scale=self.scale)[0]
 
     def error(
-        self, kernel: str, output: Any, reference: Any, queries: Any, *, decides: bool = True
+        self, kernel: str, output: Tensor, reference: Tensor, queries: Tensor, *, decides: bool = True
     ) -> AttentionError:
         name = self.heads.key[1].dtype
         largest = float(self.values.abs().max())

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 from kvplan.engines.tensors.base import GroupKind, Layout
 from kvplan.errors import KvplanError
@@ -125,7 +124,7 @@ def fragmentation(layout: Layout, tables: BlockTables) -> Fragmentation:
     return Fragmentation(slots, used, contiguous)
 
 
-def snapshot(tables: BlockTables) -> tuple[Any, ...]:
+def snapshot(tables: BlockTables) -> tuple[object, ...]:
     """Everything that a refused admission must leave alone."""
     return (
         tuple((pool.free, tuple(pool.references)) for pool in tables.pools),

@@ -64,7 +64,7 @@ class Device(Protocol):
     def release(self) -> None:
         """Give what the allocator keeps back to the device."""
 
-    def segments(self) -> Sequence[Mapping[str, Any]]:
+    def segments(self) -> Sequence[Mapping[str, object]]:
         """Memory that torch's allocator holds of the device now."""
 
 
@@ -102,7 +102,7 @@ class CpuDevice:
     def release(self) -> None:
         """Host memory goes back with its tensors."""
 
-    def segments(self) -> Sequence[Mapping[str, Any]]:
+    def segments(self) -> Sequence[Mapping[str, object]]:
         return ()
 
 
@@ -176,9 +176,9 @@ class CudaDevice:
             clear_workspaces()
             self._cuda.empty_cache()
 
-    def segments(self) -> Sequence[Mapping[str, Any]]:
+    def segments(self) -> Sequence[Mapping[str, object]]:
         """Memory that torch's allocator holds now, segment by segment (torch.cuda.memory_snapshot)."""
-        found: Sequence[Mapping[str, Any]] = self._cuda.memory_snapshot()
+        found: Sequence[Mapping[str, object]] = self._cuda.memory_snapshot()
         return [one for one in found if one.get("device", self.index) == self.index]
 
     def _stats(self) -> Mapping[str, int]:

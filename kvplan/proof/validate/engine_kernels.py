@@ -15,6 +15,7 @@ from typing import Any
 
 from kvplan.engines.folders import part_of
 from kvplan.engines.tensors.base import Component, Layout, View
+from kvplan.proof.tensor import Tensor
 from kvplan.proof.validate.attention import AttentionError, Probe, admitted
 from kvplan.proof.validate.blocks import BlockTables, Request
 from kvplan.proof.validate.kinds import Heads, probes, scale_of, width_of
@@ -104,7 +105,7 @@ def _attended(cache: Cache, tables: BlockTables, heads: Heads, kernels: Any, nam
 # ------------------------------------------------------------------------------------------------ reading
 
 
-def _read(probe: Probe, request: Request, queries: Any, kernels: Any) -> Any:
+def _read(probe: Probe, request: Request, queries: Tensor, kernels: Any) -> Tensor:
     """[heads, queries, width] as the engine's reader answers. Raises NotRun."""
     heads, table = probe.heads, table_of(probe, request)
     asked = queries.transpose(0, 1).contiguous()
@@ -146,7 +147,7 @@ def _bound(probe: Probe, request: Request, kernels: Any) -> Any:
     return kernels.Pages(raw, view, group, probe.dtype, list(table.blocks))
 
 
-def _selected(probe: Probe, bound: Any, queries: Any) -> Any:
+def _selected(probe: Probe, bound: Any, queries: Tensor) -> Any:
     """[heads, queries, width]: attention over what the library's indices select. A window's oldest token goes
     with the token that comes."""
     last = [side[-1:].to(probe.dtype) for side in (probe.keys, probe.values)]
@@ -158,7 +159,7 @@ def _selected(probe: Probe, bound: Any, queries: Any) -> Any:
     return attention(queries[None], keys[None], values[None], scale=probe.scale)[0]
 
 
-def _scale(probe: Probe, part: Component) -> Any:
+def _scale(probe: Probe, part: Component) -> Tensor:
     """The factor of a number of the part, as kernels take it."""
     return probe.torch.tensor(scale_of(part), dtype=probe.torch.float32, device=probe.cache.device)
 
@@ -214,15 +215,15 @@ def _check_nothing_else(probe: Probe, places: list[Place]) -> None:
         raise WrittenElsewhere("bytes outside the request's slots were written")
 
 
-def _stored(probe: Probe, place: Place) -> Any:
+def _stored(probe: Probe, place: Place) -> Tensor:
     """[tokens, heads, bytes] of the request's slots, through the layout's view."""
     return _content(probe, place)[probe.slots.single_blocks, :, probe.slots.single_places]
 
 
-def _put(probe: Probe, place: Place, payload: Any) -> None:
+def _put(probe: Probe, place: Place, payload: Tensor) -> None:
     _content(probe, place)[probe.slots.single_blocks, :, probe.slots.single_places] = payload
 
 
-def _content(probe: Probe, place: Place) -> Any:
+def _content(probe: Probe, place: Place) -> Tensor:
     view, part = place
     return probe.cache.bytes_of(view)[..., part.offset : part.offset + part.bytes]

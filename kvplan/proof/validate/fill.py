@@ -10,9 +10,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
-from typing import Any
 
 from kvplan.engines.tensors.base import View
+from kvplan.proof.tensor import Tensor
 from kvplan.proof.validate.blocks import Copy
 from kvplan.proof.validate.memory import Cache
 from kvplan.proof.validate.pattern import columns, narrowed, width_of
@@ -83,7 +83,7 @@ class Window:
     def state_bytes(self) -> int:
         return self.view.heads * self.view.content
 
-    def expected_pages(self, block_rows: Any, out: Any) -> Any:
+    def expected_pages(self, block_rows: Tensor, out: Tensor) -> Tensor:
         """[n, page words] in the order in which they lie in memory, written to ``out``."""
         import torch
 
@@ -99,12 +99,12 @@ class Window:
             out.copy_(narrowed(left ^ right, self.width).reshape(out.shape))
         return out
 
-    def room(self, name: str, pages: int) -> Any:
+    def room(self, name: str, pages: int) -> Tensor:
         """[pages, page words] beside the cache."""
         size = pages * self.state_bytes * self.view.states
         return self.cache.room(name, size).view(self.by_state.dtype).view(pages, -1)
 
-    def expected_states(self, single_rows: Any) -> Any:
+    def expected_states(self, single_rows: Tensor) -> Tensor:
         """[n, heads, words]."""
         return narrowed(single_rows[:, None, None] ^ self.columns, self.width)
 
@@ -187,7 +187,7 @@ def check(cache: Cache, view: View, slots: Slots, checked: Checked, tick: Tick |
     checked.bytes += slots.count * window.state_bytes
 
 
-def _differ(found: Any, expected: Any) -> bool:
+def _differ(found: Tensor, expected: Tensor) -> bool:
     """Whether any bit differs; ``expected`` is used up. On a CPU twice as fast as torch.equal."""
     import torch
 
@@ -205,7 +205,7 @@ def copy_blocks(cache: Cache, copies: Sequence[Copy]) -> None:
 
 def _singles(
     slots: Slots, window: Window, wide: int, device: str
-) -> Iterator[tuple[tuple[Any, Any], Any, Any, Any]]:
+) -> Iterator[tuple[tuple[Tensor, Tensor], Tensor, Tensor, Tensor]]:
     """(index, blocks, rows, owners) of the states that are not in full blocks; all where pages have gaps."""
     each = window.state_bytes * wide
     if window.pages is None:
@@ -229,14 +229,14 @@ def _singles(
         yield (blocks, slots.single_places[part]), blocks, slots.single_rows[part], slots.single_owner[part]
 
 
-def _places(slots: Slots) -> Any:
+def _places(slots: Slots) -> Tensor:
     import torch
 
     return torch.arange(slots.states, device=slots.blocks.device)
 
 
 def _name_pages(
-    window: Window, slots: Slots, part: slice, found: Any, expected: Any, checked: Checked
+    window: Window, slots: Slots, part: slice, found: Tensor, expected: Tensor, checked: Checked
 ) -> None:
     """Differing pages, state by state."""
     states = slots.states
@@ -255,7 +255,9 @@ def _name_pages(
         _name(window, slots.blocks[part][page].repeat(states), owner, seen, meant, checked)
 
 
-def _name(window: Window, blocks: Any, owner: Any, found: Any, expected: Any, checked: Checked) -> None:
+def _name(
+    window: Window, blocks: Tensor, owner: Tensor, found: Tensor, expected: Tensor, checked: Checked
+) -> None:
     """Count the differing states and name the first."""
     import torch
 

@@ -14,6 +14,7 @@ from functools import lru_cache
 from typing import Any
 
 from kvplan.engines.tensors.base import Component, View
+from kvplan.proof.tensor import Tensor
 from kvplan.proof.validate.attention import AttentionError, Probe, admitted
 from kvplan.proof.validate.blocks import BlockTables
 from kvplan.proof.validate.kinds import LARGEST, Heads, probes, width_of
@@ -73,7 +74,7 @@ def _compared(probe: Probe) -> AttentionError:
     return found
 
 
-def _flex(probe: Probe, queries: Any) -> Any:
+def _flex(probe: Probe, queries: Tensor) -> Tensor:
     """A mask maps places in memory to positions."""
     heads, view, torch = probe.heads, probe.heads.view, probe.torch
     if heads.key[1].dtype in LARGEST:
@@ -87,7 +88,7 @@ def _flex(probe: Probe, queries: Any) -> Any:
     places = (probe.slots.single_blocks - low) * view.states + probe.slots.single_places
     held[places[probe.visible]] = True
 
-    def sees(_batch: Any, _head: Any, _query: Any, place: Any) -> Any:
+    def sees(_batch: Tensor, _head: Tensor, _query: Tensor, place: Tensor) -> Tensor:
         return held[place]
 
     from torch.nn.attention.flex_attention import create_block_mask
@@ -114,7 +115,7 @@ def _kernel(*, compiled: bool) -> Any:
     return torch.compile(flex_attention) if compiled else flex_attention
 
 
-def _slice(probe: Probe, place: tuple[View, Component], first: int, blocks: int) -> Any:
+def _slice(probe: Probe, place: tuple[View, Component], first: int, blocks: int) -> Tensor:
     """[1, heads, slots, width] of ``blocks`` blocks without a copy. Raises NotRun where that cannot be."""
     view, component = place
     if view.block_stride != view.states * view.state_stride:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from kvplan.engines.tensors.base import Component, GroupKind, Layout, View
 from kvplan.engines.tensors.parts import element_bytes
 from kvplan.record import record, replace
@@ -41,7 +39,7 @@ class Heads:
 
 def probes(layout: Layout) -> list[Heads]:
     """One layer of each kind: other widths, element types, strides or windows are other kinds."""
-    found: dict[tuple[Any, ...], Heads] = {}
+    found: dict[tuple[object, ...], Heads] = {}
     by_layer: dict[tuple[int, int], list[View]] = {}
     for view in layout.views:
         if layout.groups[view.group].kind is not GroupKind.CROSS:

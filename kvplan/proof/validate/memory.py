@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import contextlib
 from types import TracebackType
-from typing import Any
 
 from kvplan.engines.tensors import Layout, View
+from kvplan.proof.tensor import Tensor
 
 
 class Cache:
@@ -14,8 +14,8 @@ class Cache:
 
     def __init__(self, layout: Layout, device: str) -> None:
         self.layout, self.device = layout, device
-        self.raw: list[Any] = []
-        self._rooms: dict[str, Any] = {}
+        self.raw: list[Tensor] = []
+        self._rooms: dict[str, Tensor] = {}
 
     def __enter__(self) -> Cache:
         return self
@@ -54,14 +54,14 @@ class Cache:
                 found.append(f"{view.name} ends at byte {view.end:,} of {end:,}")
         return tuple(found)
 
-    def bytes_of(self, view: View) -> Any:
+    def bytes_of(self, view: View) -> Tensor:
         """A uint8 tensor [blocks, heads, states, content] on the view's allocation."""
         import torch
 
         flat = self.raw[view.allocation].reshape(-1).view(torch.uint8)
         return flat.as_strided(view.shape, view.strides, view.offset)
 
-    def words(self, allocation: int, width: int) -> Any:
+    def words(self, allocation: int, width: int) -> Tensor:
         """An allocation as flat integers of ``width`` bytes; what is left of a word is left out."""
         import torch
 
@@ -69,7 +69,7 @@ class Cache:
         dtype = {8: torch.int64, 4: torch.int32, 2: torch.int16, 1: torch.int8}[width]
         return flat[: flat.numel() // width * width].view(dtype)
 
-    def room(self, name: str, size: int) -> Any:
+    def room(self, name: str, size: int) -> Tensor:
         """``size`` bytes beside the cache, kept from one call to the next: fresh memory costs more to get
         than to fill. What the room of this name held is lost."""
         import torch

@@ -14,6 +14,7 @@ from typing import Any
 from zlib import crc32
 
 from kvplan.engines.tensors.base import View
+from kvplan.proof.tensor import Tensor
 
 _BYTES = 0x0101010101010101
 _MASK = 0xBF * _BYTES
@@ -46,12 +47,12 @@ def width_of(view: View) -> int:
     return next(width for width in WIDTHS if all(figure % width == 0 for figure in figures))
 
 
-def rows(contents: Any, positions: Any) -> Any:
+def rows(contents: Tensor, positions: Tensor) -> Tensor:
     """One word for each state: of int64 tensors of equal shape."""
     return mixed(contents * signed(_GOLDEN) + mixed(positions + 1)) & signed(_MASK)
 
 
-def columns(view: View, device: str) -> Any:
+def columns(view: View, device: str) -> Tensor:
     """[heads, words] of one layer's view. The name tells layers and components apart."""
     import torch
 
@@ -61,7 +62,7 @@ def columns(view: View, device: str) -> Any:
     return mixed(places + signed(seed * _GOLDEN)) & signed(_MASK)
 
 
-def narrowed(words: Any, width: int) -> Any:
+def narrowed(words: Tensor, width: int) -> Tensor:
     """64-bit words as words of ``width`` bytes, mixed again so that every byte depends on all of them."""
     import torch
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from typing import Any
 
 from kvplan.engines.tensors import Layout, Rank
 from kvplan.errors import CannotRunHere
@@ -11,6 +10,7 @@ from kvplan.proof.validate import host, limit
 from kvplan.proof.validate.devices import CudaDevice
 from kvplan.proof.validate.findings import WorkloadTest
 from kvplan.proof.validate.found import workload_figures
+from kvplan.proof.validate.memory import Cache
 from kvplan.proof.validate.probe import Hardware
 from kvplan.proof.validate.ranks import World
 from kvplan.proof.validate.stages import activations, ballast, bandwidth, graphs, pool
@@ -131,7 +131,7 @@ def _told(bench: Bench) -> Progress:
 
 
 def _beside_pool(
-    bench: Bench, target: Target, layout: Layout, widths: Widths, cache: Any, options: Options
+    bench: Bench, target: Target, layout: Layout, widths: Widths, cache: Cache, options: Options
 ) -> None:
     """Graphs, the activations once more, and the speeds, while weights and pool are there."""
     with bench.probing("graphs"):

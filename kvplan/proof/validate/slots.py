@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any
 
 from kvplan.engines.tensors.base import GroupKind
+from kvplan.proof.tensor import Tensor
 from kvplan.proof.validate.blocks import BlockTables, Request
 from kvplan.proof.validate.pattern import rows
 from kvplan.record import record
@@ -91,17 +91,15 @@ class Slots:
 
     states: int
     step: int
-    runs: Any
-    """where in ``blocks`` a run of blocks that follow each other begins (on the host), and the end"""
+    runs: Tensor
     single_runs: list[tuple[int, int, int]]
-    """(block, first place, count) of single states that follow each other"""
-    blocks: Any
-    block_rows: Any
-    block_owner: Any
-    single_blocks: Any
-    single_places: Any
-    single_rows: Any
-    single_owner: Any
+    blocks: Tensor
+    block_rows: Tensor
+    block_owner: Tensor
+    single_blocks: Tensor
+    single_places: Tensor
+    single_rows: Tensor
+    single_owner: Tensor
 
     @property
     def count(self) -> int:
@@ -112,8 +110,8 @@ def slots_of(found: Sequence[Span], states: int, device: str) -> Slots:
     """The tensors of spans whose blocks hold ``states`` states."""
     import torch
 
-    whole: list[tuple[Any, ...]] = []
-    single: list[tuple[Any, ...]] = []
+    whole: list[tuple[Tensor, ...]] = []
+    single: list[tuple[Tensor, ...]] = []
     partial: list[tuple[int, int, int]] = []
     for span in found:
         index = torch.arange(span.count, dtype=torch.int64)
@@ -147,7 +145,7 @@ def slots_of(found: Sequence[Span], states: int, device: str) -> Slots:
     return Slots(states, found[0].step if found else 1, runs, kept, *joined, *loose)
 
 
-def _runs(blocks: Any) -> Any:
+def _runs(blocks: Tensor) -> Tensor:
     """Where a run of blocks that follow each other begins, and the number of blocks at the end."""
     import torch
 

@@ -81,7 +81,7 @@ class Target:
         settings = replace(self.settings, kv_cache_memory=pool)
         return replace(self, settings=settings, result=ask(self.model, self.choice, settings))
 
-    def shown_settings(self) -> dict[str, Any]:
+    def shown_settings(self) -> dict[str, object]:
         """The settings of the receipt: the engine's resolved ones, the pool and the requests."""
         kept = {
             name: value

@@ -10,6 +10,7 @@ from importlib.util import find_spec
 from typing import Any
 
 from kvplan.engines.tensors.base import Component, View
+from kvplan.proof.tensor import Tensor
 from kvplan.proof.validate.attention import Probe
 from kvplan.proof.validate.blocks import Request
 from kvplan.proof.validate.kinds import scale_of, width_of
@@ -20,7 +21,7 @@ class NotRun(Exception):  # noqa: N818 - a reason, not an error
     """Why a kernel cannot be given these pages."""
 
 
-def pages(cache: Cache, place: tuple[View, Component]) -> Any:
+def pages(cache: Cache, place: tuple[View, Component]) -> Tensor:
     """[blocks, states, heads, width] on the pool itself, as engines' kernels take it. Raises NotRun where
     a stride is no whole number of elements."""
     import torch
@@ -42,7 +43,7 @@ def pages(cache: Cache, place: tuple[View, Component]) -> Any:
     return typed.as_strided(shape, (*strides, 1), offset)
 
 
-def table_of(probe: Probe, request: Request) -> Any:
+def table_of(probe: Probe, request: Request) -> Tensor:
     """[1, logical blocks] of int32: the request's blocks in order; those given back are 0, the null block.
     Raises NotRun where tokens are dealt over ranks, lie in a ring or share a state."""
     group = probe.cache.layout.groups[probe.heads.view.group]
@@ -56,7 +57,7 @@ def table_of(probe: Probe, request: Request) -> Any:
     return torch.tensor([blocks], dtype=torch.int32, device=probe.cache.device)
 
 
-def attend_with_own(probe: Probe, request: Request, queries: Any) -> Any:
+def attend_with_own(probe: Probe, request: Request, queries: Tensor) -> Tensor:
     """[heads, queries, width of a value] in float32. Raises NotRun."""
     if find_spec("triton") is None:
         raise NotRun("Triton is not installed")

@@ -20,7 +20,6 @@ import heapq
 from collections.abc import Sequence
 from fractions import Fraction
 from math import ceil
-from typing import Any
 
 from kvplan.errors import KvplanError
 from kvplan.files.speed import speed_assumptions
@@ -37,7 +36,7 @@ from kvplan.simulation.outcome import Outcome, Target, counted
 from kvplan.simulation.time.clock import Clock
 from kvplan.simulation.time.refusals import never_fits
 from kvplan.simulation.time.results import Answer
-from kvplan.simulation.time.timeline import AnyEngine
+from kvplan.simulation.time.timeline import AnyEngine, Numbered
 from kvplan.simulation.vllm.remote import RemoteScheduler
 from kvplan.simulation.vllm.replica import Replica, Trace
 from kvplan.simulation.vllm.request import Request
@@ -156,7 +155,7 @@ class Prefill(_Sided):
     def known(self) -> int:
         return min(super().known(), self.freed[0][0]) if self.freed else super().known()
 
-    def made(self, made: Sequence[tuple[Any, bool]]) -> None:
+    def made(self, made: Sequence[tuple[Numbered, bool]]) -> None:
         super().made(made)
         for request in self.holder.ended:
             place = self.places[request.number]
@@ -230,9 +229,8 @@ class Decode(_Sided):
         self.given[-1] = Arrival(at_ns, row.prompt, row.answer, row.ids, row.priority)
         self.sources[place] = source
 
-    def asked(self, number: int, row: Arrival) -> Request:
-        made: Request = super().asked(number, row)
-        place = self.places[number]
+    def request(self, number: int, row: Arrival) -> Request:
+        made, place = super().request(number, row), self.place(number)
         if made.prompt > 1:
             self.pull.sources[made] = self.sources[place], place
         else:  # nothing of it is worth a transfer

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Sequence
-from typing import Any
 
 from kvplan.plans.arrival import Arrival
 from kvplan.simulation.fleet.scored import State
@@ -18,7 +17,7 @@ from kvplan.simulation.fleet.watched import Watched
 from kvplan.simulation.schedulers import viewed
 from kvplan.simulation.time.clock import Clock
 from kvplan.simulation.time.results import COLUMNS, Answer
-from kvplan.simulation.time.timeline import AnyEngine, Trace
+from kvplan.simulation.time.timeline import AnyEngine, Numbered, Trace
 
 Pick = Callable[[int, int, "Sequence[Joined]"], int]
 """Which replica serves a request, by its place in the trace, its time and the replicas."""
@@ -69,12 +68,10 @@ class Joined(Watched):
         waiting = self.queued + len(self.given) - self.coming
         return State(waiting, used, limits.blocks, prefill, queued // block, block)
 
-    def asked(self, number: int, row: Arrival) -> Any:
-        made = self.request(self.places[number], row)
-        made.number = number
-        return made
+    def place(self, number: int) -> int:
+        return self.places[number]
 
-    def made(self, made: Sequence[tuple[Any, bool]]) -> None:
+    def made(self, made: Sequence[tuple[Numbered, bool]]) -> None:
         super().made(made)
         ended = sum(done for _, done in made)
         if ended:

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 from kvplan.errors import KvplanError
 from kvplan.plans.arrival import Arrival
 from kvplan.simulation.schedulers import viewed
 from kvplan.simulation.time.clock import Clock
 from kvplan.simulation.time.results import Answer
-from kvplan.simulation.time.timeline import AnyEngine, Timeline, Trace
+from kvplan.simulation.time.timeline import AnyEngine, Numbered, Timeline, Trace
 
 _NEVER = 1 << 61
 
@@ -38,7 +37,7 @@ class Closed(Timeline):
             self._release(refused)
             self.arrive()
 
-    def made(self, made: Sequence[tuple[Any, bool]]) -> None:
+    def made(self, made: Sequence[tuple[Numbered, bool]]) -> None:
         super().made(made)
         self._release(sum(done for _, done in made))
 

@@ -6,7 +6,7 @@ sgl-project/sglang 0.5.23 python/sglang/srt/managers/scheduler.py (event_loop_no
 from __future__ import annotations
 
 from kvplan.plans.arrival import Arrival
-from kvplan.simulation.sglang.request import Request
+from kvplan.simulation.sglang.request import Batch, Request
 from kvplan.simulation.sglang.scheduler import Scheduler
 from kvplan.simulation.sglang.settings import LPM, SglangEngine
 from kvplan.simulation.time.batched import Batched
@@ -15,7 +15,7 @@ from kvplan.simulation.time.clock import Clock
 from kvplan.simulation.time.timeline import Trace
 
 
-class SglangReplica(Batched):
+class SglangReplica(Batched[Batch]):
     def __init__(self, trace: Trace, engine: SglangEngine, time: Clock, *, jump: bool, rows: bool) -> None:
         self.engine, self.scheduler = engine, Scheduler(engine)
         super().__init__(trace, engine, time, self.scheduler, jump=jump, rows=rows, overlap=engine.overlap)
@@ -32,9 +32,13 @@ class SglangReplica(Batched):
         cut = self.scheduler.cut
         return [] if cut is None else [(cut.prefix, cut.prompt)]
 
+    def come(self, number: int, row: Arrival) -> None:
+        self.scheduler.add(self.request(number, row))
+
     def request(self, number: int, row: Arrival) -> Request:
-        chain = Chain(() if self.names is None else self.names.paths[number], number)
-        words = None if self.words is None else Chain(self.words.paths[number], number)
+        place = self.place(number)
+        chain = Chain(() if self.names is None else self.names.paths[place], place)
+        words = None if self.words is None else Chain(self.words.paths[place], place)
         answer = self.engine.answered(row.prompt, row.answer)
         return Request(number, row.at_ns, row.prompt, answer, chain, words)
 

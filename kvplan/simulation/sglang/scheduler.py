@@ -22,7 +22,7 @@ AHEAD = 20
 class Scheduler:
     """running: who makes answers; full: nobody may join until one leaves (batch_is_full); last: the batch of
     the last turn; cut: whose prompt is cut; ratio: of their answers, what running requests are expected to
-    make; aborted: requests that did not fit even alone."""
+    make; aborted: requests that did not fit even alone, of the last turn."""
 
     def __init__(self, engine: SglangEngine) -> None:
         self.engine = engine
@@ -57,6 +57,7 @@ class Scheduler:
 
     def schedule(self, queued: Batch | None) -> Batch | None:
         """The next batch; queued: the one whose results are not known yet."""
+        self.aborted.clear()
         if self.cut is not None and self.cut.end > self.cut.prefix:
             self.memory.checkpoint(self.cut, self.cut.end)
             self.cut.prefix = self.cut.end

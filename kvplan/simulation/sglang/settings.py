@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from kvplan.errors import KvplanError, RefusedError
 from kvplan.record import record, replace
 from kvplan.simulation.sglang.tree import ORDERS
@@ -107,7 +105,7 @@ class SglangEngine:
         """With the radix cache."""
         return None if self.caching else replace(self, caching=True)
 
-    def with_offload(self, offload: Any) -> SglangEngine:
+    def with_offload(self, offload: object) -> SglangEngine:
         """Raises RefusedError: tiers outside the GPU are its hierarchical cache."""
         raise RefusedError(
             "not-simulated", "SGLang's hierarchical cache is not simulated", help="-e vllm, or no --offload"
@@ -129,7 +127,7 @@ def _check(engine: SglangEngine) -> None:
             raise _bad(f"{name} is {value}", "give a whole number of at least 1")
     if engine.block > MOST_PAGE:
         raise _bad(f"page_size is {engine.block}", f"give at most {MOST_PAGE}")
-    share: Any = engine.conservativeness
+    share: object = engine.conservativeness
     if isinstance(share, bool) or not isinstance(share, (int, float)) or not 0 <= share <= 1000:
         raise _bad(f"schedule_conservativeness is {share}", "give a number from 0 to 1000")
     if engine.chunk is not None and engine.chunk % engine.block:
@@ -142,7 +140,7 @@ def _check(engine: SglangEngine) -> None:
         ("radix_eviction_policy", engine.order),
         ("release", engine.release),
     ):
-        said: Any = word
+        said: object = word
         if not isinstance(said, str):
             raise _bad(f"{name} is {said}", "give one of its words")
     if engine.policy in _UNKNOWN:

@@ -10,45 +10,64 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections import deque
 from collections.abc import Sequence
-from typing import Any, Protocol
+from typing import Generic, Protocol, TypeVar
 
-from kvplan.plans.arrival import Arrival
-from kvplan.simulation.time.clock import Clock
+from kvplan.simulation.time.clock import Clock, Computed
 from kvplan.simulation.time.refusals import never_fits
 from kvplan.simulation.time.timeline import BEYOND, AnyEngine, Numbered, Timeline, Trace
 
 
-class Batching(Protocol):
+class Made(Computed, Protocol):
+    """A batch; admitted: with the tokens that the cache had of each."""
+
+    ends_ns: int
+
+    @property
+    def admitted(self) -> Sequence[tuple[Numbered, int]]: ...
+    @property
+    def preempted(self) -> Sequence[Numbered]: ...
+
+
+class Room(Protocol):
+    @property
+    def free(self) -> int: ...
+
+
+B = TypeVar("B", bound=Made)
+
+
+class Batching(Protocol[B]):
     """A scheduler. stuck: it has requests, and without a further one it will never make up a batch; aborted:
-    requests that it has given up."""
+    requests that it gave up when it last scheduled."""
 
-    memory: Any
     unfinished: int
-    aborted: list[Any]
 
+    @property
+    def memory(self) -> Room: ...
+    @property
+    def aborted(self) -> Sequence[Numbered]: ...
     @property
     def waiting(self) -> Sequence[Numbered]: ...
     @property
     def running(self) -> Sequence[Numbered]: ...
     @property
     def stuck(self) -> bool: ...
-    def add(self, request: Any) -> None: ...
     def idle(self) -> None: ...
-    def schedule(self, queued: Any) -> Any: ...
-    def update(self, batch: Any) -> Sequence[tuple[Any, bool]]: ...
+    def schedule(self, queued: B | None) -> B | None: ...
+    def update(self, batch: B) -> Sequence[tuple[Numbered, bool]]: ...
 
 
-class Batched(Timeline):
+class Batched(Timeline, Generic[B]):
     """scheduler: of the engine; queue: batches under way. Rows keep every step: they are taken one by one."""
 
     def __init__(
-        self, trace: Trace, engine: AnyEngine, time: Clock, scheduler: Batching, *, jump: bool, rows: bool,
+        self, trace: Trace, engine: AnyEngine, time: Clock, scheduler: Batching[B], *, jump: bool, rows: bool,
         overlap: bool,
     ) -> None:  # fmt: skip
         super().__init__(trace, engine, time, jump=jump, rows=rows)
         self.serving = scheduler
         self.jump, self.overlap = jump and not rows, bool(overlap)
-        self.queue: deque[Any] = deque()
+        self.queue: deque[B] = deque()
 
     @property
     def at_work(self) -> int:
@@ -57,9 +76,6 @@ class Batched(Timeline):
     @property
     def queued(self) -> int:
         return len(self.serving.waiting)
-
-    def come(self, number: int, row: Arrival) -> None:
-        self.serving.add(self.asked(number, row))
 
     @abstractmethod
     def fast_forward(self) -> bool:
@@ -78,10 +94,8 @@ class Batched(Timeline):
             if self.jump and self.fast_forward():
                 continue
             batch = scheduler.schedule(queue[-1] if queue else None)
-            if scheduler.aborted:
-                for request in scheduler.aborted:  # alone they did not fit: ended with an error
-                    self.answer.columns["refused"][request.number] = 1
-                scheduler.aborted.clear()
+            for request in scheduler.aborted:  # alone they did not fit: ended with an error
+                self.answer.columns["refused"][request.number] = 1
             if batch is not None:
                 self.note(batch)
                 queue.append(batch)
@@ -102,7 +116,7 @@ class Batched(Timeline):
             raise never_fits(head.number, head.tokens, self.limits.blocks)
         self.now = max(self.now, following)
 
-    def note(self, batch: Any) -> None:
+    def note(self, batch: B) -> None:
         """A batch was made up: its columns, its row, when it ends."""
         answer = self.answer
         starts = max(self.now, self.free_at)
@@ -121,7 +135,7 @@ class Batched(Timeline):
                 len(self.serving.waiting), self.serving.memory.free, len(batch.preempted),
             ))  # fmt: skip
 
-    def end(self, batch: Any) -> None:
+    def end(self, batch: B) -> None:
         self.now = batch.ends_ns
         self.made(self.serving.update(batch))
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
-from typing import Any
 
 from kvplan.errors import KvplanError, did_you_mean
 from kvplan.plans.arrival import Arrival
@@ -42,7 +41,7 @@ def check_arrivals(arrivals: Sequence[Arrival], wide: int) -> None:
         last = at_ns
 
 
-def _whole(number: Any) -> bool:
+def _whole(number: object) -> bool:
     return type(number) is int
 
 

@@ -5,13 +5,16 @@ from __future__ import annotations
 import gc
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from kvplan.plans.arrival import Arrival
 from kvplan.simulation.time.clock import Clock
 from kvplan.simulation.time.names import Names, name
 from kvplan.simulation.time.refusals import check_arrivals, never_fits
 from kvplan.simulation.time.results import Answer
+
+if TYPE_CHECKING:
+    from kvplan.simulation.vllm.offload.settings import Offload
 
 BEYOND = 1 << 62
 FRUITLESS = 200
@@ -44,12 +47,12 @@ class AnyEngine(Protocol):
     @property
     def release(self) -> str: ...
     @property
-    def offload(self) -> Any: ...
+    def offload(self) -> Offload | None: ...
     def check(self) -> None: ...
     def takes(self, prompt: int) -> bool: ...
     def answered(self, prompt: int, answer: int) -> int: ...
     def with_caching(self) -> AnyEngine | None: ...
-    def with_offload(self, offload: Any) -> AnyEngine: ...
+    def with_offload(self, offload: Offload) -> AnyEngine: ...
 
 
 class Numbered(Protocol):
@@ -114,13 +117,9 @@ class Timeline(ABC):
     def come(self, number: int, row: Arrival) -> None:
         """A request has arrived, and is taken."""
 
-    @abstractmethod
-    def request(self, number: int, row: Arrival) -> Any:
-        """The scheduler's own of it; number: its place in the whole trace."""
-
-    def asked(self, number: int, row: Arrival) -> Any:
-        """The same; number: its place among the requests that this replica is given."""
-        return self.request(number, row)
+    def place(self, number: int) -> int:
+        """In the whole trace, of a request that this replica is given."""
+        return number
 
     @property
     @abstractmethod
@@ -178,7 +177,7 @@ class Timeline(ABC):
             worst = max(requests, key=lambda request: request.tokens)
             raise never_fits(worst.number, worst.tokens, self.limits.blocks)
 
-    def made(self, made: Sequence[tuple[Any, bool]]) -> None:
+    def made(self, made: Sequence[tuple[Numbered, bool]]) -> None:
         """Requests that have made a token now, and whether it was their last."""
         first, finished = self.answer.columns["first_token_ns"], self.answer.columns["finished_ns"]
         for request, done in made:

@@ -16,7 +16,7 @@ from kvplan.simulation.trtllm.scheduler import Scheduler
 from kvplan.simulation.trtllm.settings import TrtllmEngine
 
 
-class TrtllmReplica(Batched):
+class TrtllmReplica(Batched[Batch]):
     def __init__(self, trace: Trace, engine: TrtllmEngine, time: Clock, *, jump: bool, rows: bool) -> None:
         self.engine, self.scheduler = engine, Scheduler(engine)
         super().__init__(trace, engine, time, self.scheduler, jump=jump, rows=rows, overlap=engine.overlap)
@@ -29,8 +29,12 @@ class TrtllmReplica(Batched):
     def begun(self) -> list[tuple[int, int]]:
         return [(one.position, one.prompt) for one in self.scheduler.prompts if one.begun]
 
+    def come(self, number: int, row: Arrival) -> None:
+        self.scheduler.add(self.request(number, row))
+
     def request(self, number: int, row: Arrival) -> Request:
-        chain = Chain(() if self.names is None else self.names.paths[number], number)
+        place = self.place(number)
+        chain = Chain(() if self.names is None else self.names.paths[place], place)
         return Request(number, row.at_ns, row.prompt, self.engine.answered(row.prompt, row.answer), chain)
 
     def end(self, batch: Batch) -> None:

@@ -38,7 +38,7 @@ class Scheduler:
         self.prompts: list[Request] = []
         self.answers = Answers(self.memory, engine.length)
         self.ending: dict[Request, None] = {}
-        self.aborted: list[Request] = []
+        self.aborted = ()
         self.paused: list[Request] = []
         self.unfinished = self.came = 0
         self.steady = False

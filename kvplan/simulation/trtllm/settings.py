@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from kvplan.errors import KvplanError, RefusedError
 from kvplan.record import record, replace
 from kvplan.simulation.time.refusals import unknown
@@ -73,7 +71,7 @@ class TrtllmEngine:
     def with_caching(self) -> TrtllmEngine | None:
         return None if self.caching else replace(self, caching=True)
 
-    def with_offload(self, offload: Any) -> TrtllmEngine:
+    def with_offload(self, offload: object) -> TrtllmEngine:
         """Raises RefusedError: the secondary pool is not described."""
         raise RefusedError(
             "not-simulated", "TensorRT-LLM's host cache is not simulated", help="-e vllm, or no --offload"

@@ -94,7 +94,7 @@ class Replica(Timeline):
         return len(queue) == depth or not (step.tokens or scheduler.busy)
 
     def come(self, number: int, row: Arrival) -> None:
-        self.scheduler.add(self.asked(number, row))
+        self.scheduler.add(self.request(number, row))
 
     @property
     def free(self) -> int:
@@ -113,11 +113,11 @@ class Replica(Timeline):
 
     def request(self, number: int, row: Arrival) -> Request:
         made = Request(number, row.at_ns, row.prompt, row.answer, self.engine.length, row.priority)
-        groups = len(self.scheduler.memory.tables)
+        groups, whose = len(self.scheduler.memory.tables), self.place(number)
         for block, names in self.names.items():
             runs, path = self.runs[block], []
             place = 0
-            for start, stop, run in names.paths[number]:
+            for start, stop, run in names.paths[whose]:
                 found = runs[run]
                 if found is None:
                     found = runs[run] = Run(groups)

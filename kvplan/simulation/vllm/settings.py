@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from math import gcd, lcm
-from typing import Any
 
 from kvplan.errors import KvplanError, did_you_mean
 from kvplan.record import record, replace
@@ -262,7 +261,7 @@ def _check_group(engine: Engine, group: Group) -> None:
         )  # fmt: skip
 
 
-def _whole(number: Any) -> bool:
+def _whole(number: object) -> bool:
     return type(number) is int
 
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping
-from typing import Any
 
 from kvplan.deployment.counts import ask
 from kvplan.engines.tensors import Layout
@@ -46,7 +45,7 @@ class Judged:
 
     figures: tuple[Figure, ...]
     findings: tuple[Finding, ...]
-    taken: Mapping[str, Any] = field(default_factory=dict, hash=False)
+    taken: Mapping[str, object] = field(default_factory=dict, hash=False)
 
 
 def judged(target: Target, measured: Measured, *, on_gpu: bool, whole: bool = True) -> Judged:

@@ -9,6 +9,8 @@ from typing import Any
 from kvplan.errors import CannotRunHere
 from kvplan.record import field, record
 
+Event = Mapping[str, Any]
+"""A JSON object that a child sent."""
 MAX_LINE = 1 << 23
 """Bytes of one line; a longer one is a broken child."""
 
@@ -102,7 +104,7 @@ class Measured:
         return self.stages[-1] if self.stages else "start"
 
 
-def parse_line(line: bytes) -> dict[str, Any] | None:
+def parse_line(line: bytes) -> Event | None:
     """One event; None for a line that is none (a library printed it)."""
     if not line.lstrip().startswith(b"{"):
         return None
@@ -113,7 +115,7 @@ def parse_line(line: bytes) -> dict[str, Any] | None:
     return data if isinstance(data, dict) and isinstance(data.get("event"), str) else None
 
 
-def hello_of(event: Mapping[str, Any]) -> Hello:
+def hello_of(event: Event) -> Hello:
     """Raises CannotRunHere(engine-failed) for a greeting that lacks something."""
     with _Read("hello"):
         return Hello(
@@ -129,7 +131,7 @@ def hello_of(event: Mapping[str, Any]) -> Hello:
         )
 
 
-def _told(values: Mapping[str, Any]) -> Told:
+def _told(values: Event) -> Told:
     def text(name: str) -> str | None:
         return None if values.get(name) is None else str(values[name])
 
@@ -149,18 +151,18 @@ def _told(values: Mapping[str, Any]) -> Told:
     )
 
 
-def failure_of(event: Mapping[str, Any]) -> Failure:
+def failure_of(event: Event) -> Failure:
     with _Read("failed"):
         lines = tuple(str(line) for line in event.get("traceback", ()))
         return Failure(str(event["stage"]), str(event["type"]), str(event["message"]), lines)
 
 
-def measured_of(hello: Hello, events: list[Mapping[str, Any]]) -> Measured:
+def measured_of(hello: Hello, events: list[Event]) -> Measured:
     """The events of one run in their order. Raises CannotRunHere(engine-failed) for one that is malformed."""
     said = {str(event.get("of")): event.get("values") for event in events if event["event"] == "measured"}
     failed = [event for event in events if event["event"] == "failed"]
     with _Read("measured"):
-        cache: Mapping[str, Any] = said.get("cache") or {}
+        cache: Event = said.get("cache") or {}
         running = said.get("running")
         return Measured(
             hello,
@@ -180,7 +182,7 @@ def measured_of(hello: Hello, events: list[Mapping[str, Any]]) -> Measured:
         )
 
 
-def _counts(values: Mapping[str, Any]) -> dict[str, int | None]:
+def _counts(values: Event) -> dict[str, int | None]:
     return {str(name): None if value is None else int(value) for name, value in values.items()}
 
 
@@ -193,7 +195,7 @@ class _Read:
     def __enter__(self) -> None:
         return None
 
-    def __exit__(self, kind: Any, error: BaseException | None, _: object) -> None:
+    def __exit__(self, kind: object, error: BaseException | None, _: object) -> None:
         if isinstance(error, (KeyError, TypeError, ValueError, AttributeError)):
             raise CannotRunHere(
                 "engine-failed",

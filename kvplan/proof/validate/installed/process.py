@@ -12,11 +12,11 @@ import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
 from kvplan.errors import CannotRunHere
 from kvplan.proof.validate.installed.messages import (
     MAX_LINE,
+    Event,
     Failure,
     Hello,
     Measured,
@@ -62,7 +62,7 @@ class EngineProcess:
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self.command, self.log = list(command), log
-        self.events: list[Mapping[str, Any]] = []
+        self.events: list[Event] = []
         self._environment = {**os.environ, **(environment or {})}
         self._stop, self._on_stage, self._clock = stop, on_stage, clock
         self._start_seconds, self._silent_seconds = start_seconds, silent_seconds
@@ -105,8 +105,8 @@ class EngineProcess:
 
     def ask(
         self,
-        question: Mapping[str, Any],
-        then: Callable[[Measured], Mapping[str, Any] | None] | None = None,
+        question: Event,
+        then: Callable[[Measured], Event | None] | None = None,
     ) -> Measured:
         """Send the question; everything that the engine measured, also where it failed on the way.
 
@@ -149,7 +149,7 @@ class EngineProcess:
         """The last lines that the engine printed."""
         return tail_of(self.log)
 
-    def _send(self, question: Mapping[str, Any] | None) -> None:
+    def _send(self, question: Event | None) -> None:
         process = self._process
         assert process is not None
         assert process.stdin is not None
@@ -159,7 +159,7 @@ class EngineProcess:
         except OSError as error:
             raise self._crashed() from error
 
-    def _next(self, seconds: float, *, until: tuple[str, ...]) -> Mapping[str, Any]:
+    def _next(self, seconds: float, *, until: tuple[str, ...]) -> Event:
         """Events are kept until one of these comes; seconds: the longest silence before it."""
         heard = self._clock()
         while True:

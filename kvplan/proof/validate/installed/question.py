@@ -44,7 +44,7 @@ def reduced(model: Model, layers: int | None) -> Model:
     return read_config(_with_layers(config, layers), id=model.id, source=model.source, hf_quant_config=quant)
 
 
-def _with_layers(config: Mapping[str, Any], layers: int) -> dict[str, Any]:
+def _with_layers(config: Mapping[str, Any], layers: int) -> dict[str, object]:
     """The config with so many layers; lists and texts that have an entry a layer are cut."""
     found = {key: value for key, value in config.items() if key in _COUNTS and isinstance(value, int)}
     if found:
@@ -64,7 +64,7 @@ def _with_layers(config: Mapping[str, Any], layers: int) -> dict[str, Any]:
     raise KvplanError("bad-setting", "--layers: the config does not say how many layers there are")
 
 
-def _each_layer(key: str, value: Any) -> bool:
+def _each_layer(key: str, value: object) -> bool:
     """Whether a config's value may have an entry for each layer: a list, or a pattern's letters."""
     return (isinstance(value, list) and key != "architectures") or (
         isinstance(value, str) and key.endswith("pattern")

@@ -6,7 +6,6 @@ import sys
 import tempfile
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 from kvplan.deployment.counts import ask
 from kvplan.errors import CannotRunHere, KvplanError
@@ -63,7 +62,7 @@ class EngineOutcome:
     """Results of one run, and the engine that ran (as a receipt's ``engine_run`` has it)."""
 
     outcome: Outcome
-    engine_run: dict[str, Any] = field(default_factory=dict, hash=False)
+    engine_run: dict[str, object] = field(default_factory=dict, hash=False)
     own: Target | None = None
     """the plan in the engine's own memory and settings"""
     server: tuple[str, ...] = ()
@@ -103,7 +102,7 @@ def run_engine(
             hello = child.greet()
             hardware = hardware_of(hello, options.device)
             target = make_target(hello, hardware)
-            ran = replace(target, **_fewer(target, options.layers))
+            ran = target if options.layers is None else _fewer(target, options.layers)
             write_model(ran.model, folder)
             start = start_of(ran, folder)
             question = {
@@ -155,18 +154,18 @@ def hardware_of(hello: Hello, device: str) -> Hardware:
     )
 
 
-def _fewer(target: Target, layers: int | None) -> dict[str, Any]:
-    """The target's fields that change where only some layers are built: nothing of its budget holds then."""
-    if layers is None:
-        return {}
+def _fewer(target: Target, layers: int) -> Target:
+    """The target where only some layers are built: nothing of its budget holds then."""
     model = reduced(target.model, layers)
-    return {
-        "model": model,
-        "result": ask(model, target.choice, target.settings),
-        "weights": None,
-        "budget": None,
-        "notes": (*target.notes, f"{layers} layers of the model were built: bytes a block scale with them"),
-    }
+    said = f"{layers} layers of the model were built: bytes a block scale with them"
+    return replace(
+        target,
+        model=model,
+        result=ask(model, target.choice, target.settings),
+        weights=None,
+        budget=None,
+        notes=(*target.notes, said),
+    )
 
 
 def _shape(target: Target, measured: Measured, *, on_gpu: bool) -> dict[str, int | None] | None:
@@ -246,7 +245,9 @@ def _shared(hardware: Hardware) -> list[Finding]:
     ]
 
 
-def engine_run(target: Target, measured: Measured, options: EngineOptions, found: Judged) -> dict[str, Any]:
+def engine_run(
+    target: Target, measured: Measured, options: EngineOptions, found: Judged
+) -> dict[str, object]:
     """The engine that ran, as a receipt has it."""
     hello = measured.hello
     return {

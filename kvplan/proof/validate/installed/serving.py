@@ -11,7 +11,6 @@ import subprocess
 import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
 from kvplan.errors import CannotRunHere
 from kvplan.files.hub.fetch import get, parse_endpoint
@@ -126,7 +125,7 @@ def free_port() -> int:
 
 def write_tokenizer(folder: Path) -> None:
     """A tokenizer of 256 words: requests are sent as numbers, and answers must be written as something."""
-    tokenizer: dict[str, Any] = {
+    tokenizer: dict[str, object] = {
         "version": "1.0", "truncation": None, "padding": None, "added_tokens": [], "normalizer": None,
         "pre_tokenizer": {"type": "Whitespace"}, "post_processor": None, "decoder": None,
         "model": {"type": "WordLevel", "vocab": {f"<{one}>": one for one in range(_TOKENS)},

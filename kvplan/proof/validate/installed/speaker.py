@@ -26,7 +26,7 @@ class Speaker:
             os.dup2(errors, output)
         self.stage = "start"
 
-    def say(self, event: str, **values: Any) -> None:
+    def say(self, event: str, **values: object) -> None:
         self._out.write(json.dumps({"event": event, **values}, allow_nan=False) + "\n")
         self._out.flush()
 

@@ -10,8 +10,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from math import isqrt
-from typing import Any
 
+from kvplan.proof.tensor import Dtype, Tensor
 from kvplan.proof.validate.stages.base import EXACT, Bench, Held
 from kvplan.proof.validate.stages.widths import IN_PLACE, MASKED, SORTED, Widths
 from kvplan.results import Budget
@@ -72,13 +72,13 @@ def _workspace(bench: Bench, held: Held, widths: Widths, before: int) -> int:
     return kept
 
 
-def _dtype(widths: Widths) -> Any:
+def _dtype(widths: Widths) -> Dtype:
     import torch
 
     return getattr(torch, _ELEMENTS[widths.element])
 
 
-def _tile(held: Held, widths: Widths) -> Any:
+def _tile(held: Held, widths: Widths) -> Tensor:
     if not held.has("tile"):
         tile = held.new(
             "tile", (widths.tile * max(widths.hidden, widths.mlp, widths.expert),), _dtype(widths)
@@ -87,7 +87,7 @@ def _tile(held: Held, widths: Widths) -> Any:
     return held["tile"]
 
 
-def _product(held: Held, widths: Widths, left: Any, out: Any) -> Iterator[int]:
+def _product(held: Held, widths: Widths, left: Tensor, out: Tensor) -> Iterator[int]:
     """out = left · matrix, tile by tile into the columns of out; yields the columns that are done."""
     import torch
 

@@ -15,10 +15,10 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from functools import partial
-from typing import Any
 
 from kvplan.engines.tensors import Layout
 from kvplan.errors import CannotRunHere
+from kvplan.proof.tensor import Tensor
 from kvplan.proof.validate.devices import nvml_entry
 from kvplan.proof.validate.memory import Cache
 from kvplan.proof.validate.probe import refuse_others
@@ -54,7 +54,7 @@ def measure(bench: Bench, cache: Cache, layout: Layout, *, requests: int, room: 
             measure_peer(bench, one, _speed)
 
 
-def _blocks(bench: Bench, held: Held, cache: Cache, layout: Layout, buffer: Any, requests: int) -> None:
+def _blocks(bench: Bench, held: Held, cache: Cache, layout: Layout, buffer: Tensor, requests: int) -> None:
     """Gather the blocks of a batch of requests out of the pool, and write them back."""
     import torch
 
@@ -76,7 +76,7 @@ def _blocks(bench: Bench, held: Held, cache: Cache, layout: Layout, buffer: Any,
     bench.figure("write_bytes_per_second", None, written, unit=SPEED)
 
 
-def _rows(cache: Cache, layout: Layout) -> Any:
+def _rows(cache: Cache, layout: Layout) -> Tensor:
     """The first allocation as [blocks of one layer, words], None where a block is no whole words.
 
     Words of 16 bytes (which only complex numbers have) where they fit: what one thread moves at a time.
@@ -94,7 +94,7 @@ def _rows(cache: Cache, layout: Layout) -> Any:
     return flat[: many * row].view(torch.int64 if row % 16 else torch.complex128).view(many, -1)
 
 
-def _to_host(bench: Bench, tensor: Any, size: int) -> None:
+def _to_host(bench: Bench, tensor: Tensor, size: int) -> None:
     """Pinned host memory, as a server's offloading uses it; at most a quarter of a GiB of it."""
     import torch
 
@@ -107,7 +107,7 @@ def _to_host(bench: Bench, tensor: Any, size: int) -> None:
     bench.figure("device_to_host_bytes_per_second", None, to_host, unit=SPEED)
 
 
-def _speed(bench: Bench, work: Callable[[], Any], moved: int) -> int:
+def _speed(bench: Bench, work: Callable[[], object], moved: int) -> int:
     """Bytes moved in a second: once to warm up, then the fastest of several runs."""
     bench.tick()
     work()
@@ -115,7 +115,7 @@ def _speed(bench: Bench, work: Callable[[], Any], moved: int) -> int:
     return int(moved / fastest) if fastest > 0 else 0
 
 
-def _seconds(bench: Bench, work: Callable[[], Any]) -> float:
+def _seconds(bench: Bench, work: Callable[[], object]) -> float:
     if not bench.device.is_gpu:
         begun = time.perf_counter()
         work()
@@ -133,10 +133,10 @@ def _seconds(bench: Bench, work: Callable[[], Any]) -> float:
 MOST = 256 * MIB
 """Bytes that are copied at a time."""
 
-Speed = Callable[[Bench, Callable[[], Any], int], int]
+Speed = Callable[[Bench, Callable[[], object], int], int]
 
 
-def measure_peer(bench: Bench, tensor: Any, speed: Speed) -> None:
+def measure_peer(bench: Bench, tensor: Tensor, speed: Speed) -> None:
     """Copies to the other GPU and back; a note where there is none to use."""
     import torch
 

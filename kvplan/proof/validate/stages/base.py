@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any
 
 from kvplan.plans.receipt import Figure
+from kvplan.proof.tensor import Dtype, Tensor
 from kvplan.proof.validate.devices import Device, is_out_of_memory
 from kvplan.proof.validate.findings import WorkloadTest
 
@@ -98,7 +98,7 @@ class Held:
 
     def __init__(self, device: Device) -> None:
         self.device = device
-        self._tensors: dict[str, Any] = {}
+        self._tensors: dict[str, Tensor] = {}
 
     def __enter__(self) -> Held:
         return self
@@ -107,13 +107,13 @@ class Held:
         for name in list(self._tensors):
             self.drop(name)
 
-    def __getitem__(self, name: str) -> Any:
+    def __getitem__(self, name: str) -> Tensor:
         return self._tensors[name]
 
     def has(self, name: str) -> bool:
         return name in self._tensors
 
-    def new(self, name: str, shape: tuple[int, ...], dtype: Any, *, device: str | None = None) -> Any:
+    def new(self, name: str, shape: tuple[int, ...], dtype: Dtype, *, device: str | None = None) -> Tensor:
         """An uninitialised tensor. ``device``: another than the bench's (``meta`` holds no memory)."""
         import torch
 
@@ -130,7 +130,7 @@ class Held:
         """Bytes of all tensors, as torch counts them."""
         return sum(_bytes(tensor) for tensor in self._tensors.values())
 
-    def largest(self) -> Any:
+    def largest(self) -> Tensor:
         """The largest tensor, None where there is none."""
         return max(self._tensors.values(), key=_bytes, default=None)
 
@@ -140,5 +140,5 @@ def first_line(error: BaseException) -> str:
     return (str(error).splitlines() or [type(error).__name__])[0]
 
 
-def _bytes(tensor: Any) -> int:
+def _bytes(tensor: Tensor) -> int:
     return int(tensor.numel()) * int(tensor.element_size())

@@ -33,8 +33,8 @@ class Offloaded(Replica):
         self.answer.offloaded = self.offloading.counts
 
     def request(self, number: int, row: Arrival) -> Request:
-        made = super().request(number, row)
-        self.offloading.add(made, self.chunks.paths[number], number)
+        made, place = super().request(number, row), self.place(number)
+        self.offloading.add(made, self.chunks.paths[place], place)
         return made
 
     def arrive(self) -> None:

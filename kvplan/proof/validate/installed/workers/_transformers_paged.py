@@ -51,7 +51,7 @@ def made(model: Any, settings: dict[str, Any], device: str) -> Any:
     )
 
 
-def cache_of(cache: Any) -> dict[str, Any]:
+def cache_of(cache: Any) -> dict[str, object]:
     """Sectors and kinds of layers."""
     groups = [
         {
@@ -65,7 +65,7 @@ def cache_of(cache: Any) -> dict[str, Any]:
     return {"num_blocks": cache.num_sectors, "groups": groups}
 
 
-def admitted(cache: Any, shape: dict[str, Any]) -> dict[str, Any]:
+def admitted(cache: Any, shape: dict[str, Any]) -> dict[str, object]:
     """Requests at their full length, until one gets no sector; then all of them end."""
     before, count, refused = cache.pool.num_free_sectors, 0, False
     for number in range(shape["most"]):
@@ -85,7 +85,7 @@ def admitted(cache: Any, shape: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def at_once(cache: Any, settings: dict[str, Any], shape: dict[str, Any]) -> dict[str, Any]:
+def at_once(cache: Any, settings: dict[str, Any], shape: dict[str, Any]) -> dict[str, object]:
     """Equal requests that arrive together on its scheduler, with made-up tokens: those whose prompts are
     computed before the first one ends."""
     from transformers.generation.continuous_batching.requests import RequestState

@@ -13,7 +13,7 @@ from typing import Any
 _TRIES = 12
 
 
-def admitted(core: Any, config: Any, shape: dict[str, Any]) -> dict[str, Any]:
+def admitted(core: Any, config: Any, shape: dict[str, Any]) -> dict[str, object]:
     """Requests of that many tokens, each of its own, that the block manager gives blocks to at a time.
 
     As the scheduler does it: a prompt in pieces of max_num_batched_tokens, then one more token, with which
@@ -76,7 +76,7 @@ def _admit(manager: Any, request: Any, tokens: int, batch: int) -> bool:
     return True
 
 
-def at_once(core: Any, config: Any, shape: dict[str, Any]) -> dict[str, Any]:
+def at_once(core: Any, config: Any, shape: dict[str, Any]) -> dict[str, object]:
     """Requests that the engine's own scheduler runs together, all arriving at once, none of them preempted.
 
     Tried with as many as are expected and with one more; where that is another number, with its neighbours.
@@ -155,7 +155,7 @@ def _made_up(plan: Any, ready: list[str]) -> tuple[Any, Any]:
     from vllm.v1.outputs import ModelRunnerOutput
 
     names, done = list(plan.num_scheduled_tokens), set(ready)
-    values: dict[str, Any] = {
+    values: dict[str, object] = {
         "req_ids": names,
         "req_id_to_index": {name: place for place, name in enumerate(names)},
         "sampled_token_ids": [[5] if name in done else [] for name in names],

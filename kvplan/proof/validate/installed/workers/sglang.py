@@ -20,6 +20,8 @@ from typing import TYPE_CHECKING, Any
 from kvplan.proof.validate.installed.workers.vllm import stored
 
 if TYPE_CHECKING:
+    import torch
+
     from kvplan.proof.validate.installed.speaker import Speaker
 
 UNTRIED = (
@@ -36,7 +38,7 @@ _BUFFERS = (
 )
 
 
-def hello() -> dict[str, Any]:
+def hello() -> dict[str, object]:
     """The installed release, and the device that it will run on."""
     os.environ["HF_HUB_OFFLINE"] = "1"
     import sglang
@@ -100,7 +102,7 @@ def configured(words: list[str]) -> Any:
     return found
 
 
-def settings_of(arguments: Any) -> dict[str, Any]:
+def settings_of(arguments: Any) -> dict[str, object]:
     """The release's resolved settings."""
     names = ("dtype", "kv_cache_dtype", "page_size", "mem_fraction_static", "max_running_requests",
              "chunked_prefill_size", "attention_backend", "context_length")  # fmt: skip
@@ -118,7 +120,7 @@ def started(arguments: Any, available: list[int]) -> Any:
     kind = kv_cache_configurator.KVCacheConfigurator
     profiled = kind._profile_available_bytes
 
-    def noticed(self: Any, *words: Any, **more: Any) -> Any:
+    def noticed(self: object, *words: object, **more: object) -> object:
         found = profiled(self, *words, **more)
         available.append(int(found))
         return found
@@ -138,7 +140,7 @@ def pools_of(pool: Any) -> list[tuple[str, Any]]:
     return [("full", getattr(pool, "full_kv_pool", pool))]
 
 
-def buffers_of(pool: Any) -> Iterator[Any]:
+def buffers_of(pool: object) -> Iterator[torch.Tensor]:
     """Every tensor of one pool, layer by layer."""
     for name in _BUFFERS:
         for one in getattr(pool, name, None) or ():
@@ -170,7 +172,7 @@ def look(runner: Any) -> dict[str, int | None]:
     }
 
 
-def admitted(runner: Any, shape: dict[str, Any]) -> dict[str, Any]:
+def admitted(runner: Any, shape: dict[str, Any]) -> dict[str, object]:
     """Requests at their full length from its own allocator, until one gets no slots."""
     allocator, page = runner.token_to_kv_pool_allocator, int(runner.page_size or 1)
     need = -(-shape["tokens"] // page) * page

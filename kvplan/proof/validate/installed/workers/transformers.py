@@ -13,13 +13,15 @@ from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    import torch
+
     from kvplan.proof.validate.installed.speaker import Speaker
 
 _DEPTH = 10
 _FIELDS = ("past_key_values", "cache_params", "state", "mems", "past_buckets_states")
 
 
-def hello() -> dict[str, Any]:
+def hello() -> dict[str, object]:
     """The installed release, and the device that it will run on. Nothing is put on the device."""
     os.environ["HF_HUB_OFFLINE"] = "1"
     import torch
@@ -49,7 +51,7 @@ def run(asked: dict[str, Any], speaker: Speaker) -> None:
     speaker.begin("load_model")
     with torch.device(device):
         model = transformers.AutoModelForCausalLM.from_config(config, dtype=dtype).eval()
-    worker: dict[str, Any] = {
+    worker: dict[str, object] = {
         "parameter_bytes": stored(model.parameters()),
         "buffer_bytes": stored(model.buffers()),
     }
@@ -86,7 +88,7 @@ def paged(model: Any, asked: dict[str, Any], worker: dict[str, Any], device: str
             speaker.say("measured", of="running", values=library.at_once(cache, settings, shape))
 
 
-def kept(model: Any, config: Any, shape: dict[str, Any], device: str) -> dict[str, Any]:
+def kept(model: Any, config: Any, shape: dict[str, Any], device: str) -> dict[str, object]:
     """Bytes of the cache after a prompt of all tokens but one, and that one."""
     import torch
 
@@ -107,7 +109,7 @@ def kept(model: Any, config: Any, shape: dict[str, Any], device: str) -> dict[st
     }
 
 
-def cache_of(output: Any) -> tuple[str, Any]:
+def cache_of(output: Mapping[str, object]) -> tuple[str, object]:
     """The field of a model's output that is the cache, and its value. Raises ValueError where none is."""
     for name in _FIELDS:
         if output.get(name) is not None:
@@ -115,7 +117,7 @@ def cache_of(output: Any) -> tuple[str, Any]:
     raise ValueError("the model's output has no cache")
 
 
-def reachable(thing: Any) -> Iterable[Any]:
+def reachable(thing: object) -> Iterable[torch.Tensor]:
     """Every tensor within reach of attributes, lists and mappings; modules and counters are left out."""
     import torch
 
@@ -137,7 +139,7 @@ def reachable(thing: Any) -> Iterable[Any]:
     return found.values()
 
 
-def stored(tensors: Iterable[Any]) -> int:
+def stored(tensors: Iterable[torch.Tensor]) -> int:
     """Bytes of the storages under tensors, each once."""
     found = {}
     for tensor in tensors:

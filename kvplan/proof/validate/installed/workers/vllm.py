@@ -10,10 +10,12 @@ from __future__ import annotations
 import importlib
 import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    import torch
+
     from kvplan.proof.validate.installed.speaker import Speaker
 
 _QUIET = {"HF_HUB_OFFLINE": "1", "VLLM_NO_USAGE_STATS": "1", "DO_NOT_TRACK": "1"}
@@ -23,7 +25,7 @@ _OF_WORKERS = (
 )  # fmt: skip
 
 
-def hello() -> dict[str, Any]:
+def hello() -> dict[str, object]:
     """The installed release, and the device that it will run on. Nothing is put on the device."""
     os.environ.update(_QUIET)
     import torch
@@ -31,7 +33,7 @@ def hello() -> dict[str, Any]:
     from vllm.platforms import current_platform
 
     kind, name, total = current_platform.device_type, "cpu", None
-    told: dict[str, Any] = {}
+    told: dict[str, object] = {}
     if kind != "cpu":
         name = current_platform.get_device_name()
         total = current_platform.get_device_total_memory()
@@ -56,7 +58,7 @@ def runtime_of(torch: Any) -> str | None:
     return None
 
 
-def of_the_driver(platform: Any) -> dict[str, Any]:
+def of_the_driver(platform: Any) -> dict[str, object]:
     """NVML's view of the device before anything runs on it; asking makes no context, as the runtime would.
 
     NVML's package is nvidia-ml-py's or the copy that vLLM brings. Empty where nothing is told.
@@ -138,7 +140,7 @@ def configured(words: list[str]) -> Any:
     )
 
 
-def settings_of(config: Any) -> dict[str, Any]:
+def settings_of(config: Any) -> dict[str, object]:
     """The release's resolved settings on this platform, by kvplan's names."""
     cache, model, batch = config.cache_config, config.model_config, config.scheduler_config
     return {
@@ -188,7 +190,7 @@ def _notice_weights(built: dict[str, int]) -> None:
 
     whole = base_loader.process_weights_after_loading
 
-    def noticed(model: Any, *words: Any, **more: Any) -> Any:
+    def noticed(model: torch.nn.Module, *words: object, **more: object) -> object:
         built["built_parameter_bytes"] = built.get("built_parameter_bytes", 0) + stored(model.parameters())
         return whole(model, *words, **more)
 
@@ -203,7 +205,7 @@ def _by_value(function: Any) -> Any:
     return function
 
 
-def stored(tensors: Any) -> int:
+def stored(tensors: Iterable[torch.Tensor]) -> int:
     """Bytes of the storages under tensors, each once."""
     found = {}
     for tensor in tensors:
@@ -212,7 +214,7 @@ def stored(tensors: Any) -> int:
     return sum(found.values())
 
 
-def look(worker: Any) -> dict[str, Any]:
+def look(worker: Any) -> dict[str, object]:
     """One rank's own objects: weights, cache, and what its profile run found."""
     import torch
 
@@ -245,7 +247,7 @@ def _applied(estimate: int | None) -> int | None:
     return estimate if getattr(vllm.envs, "VLLM_MEMORY_PROFILER_ESTIMATE_CUDAGRAPHS", False) else 0
 
 
-def tensors_in(value: Any) -> Iterator[Any]:
+def tensors_in(value: object) -> Iterator[torch.Tensor]:
     """Every tensor of nested lists and mappings."""
     if hasattr(value, "untyped_storage"):
         yield value
@@ -257,7 +259,7 @@ def tensors_in(value: Any) -> Iterator[Any]:
             yield from tensors_in(one)
 
 
-def cache_of(core: Any, config: Any) -> dict[str, Any]:
+def cache_of(core: Any, config: Any) -> dict[str, object]:
     """Blocks and groups as the engine's scheduler has them."""
     whole = core.scheduler.kv_cache_config
     groups = [
