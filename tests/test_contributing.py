@@ -226,7 +226,7 @@ def test_a_family_is_a_class_and_a_name(scratch: Path) -> None:
     replaced(
         scratch,
         families,
-        ("    SlidingWindow,\n)\nfrom", "    SlidingWindow,\n    KeyAttention,\n)\nfrom"),
+        ("    in_window,\n", "    KeyAttention,\n    in_window,\n"),
         ("    NgramEmbedding,\n]\nFAMILIES", "    NgramEmbedding,\n    KeyAttention,\n]\nFAMILIES"),
     )
     (scratch / "kvplan" / "architectures" / "lineages" / "zephyr.py").write_text(LINEAGE, encoding="utf-8")

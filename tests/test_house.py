@@ -61,12 +61,12 @@ CIRCLES = {
     ("kvplan.engines.vllm.cache_layout.side_by_side", "kvplan.engines.vllm.cache_layout.grouping"),
     ("kvplan.engines.vllm.memory.cuda_graphs", "kvplan.engines.vllm.memory.profile_run"),
     # The simulator's states know each other.
-    ("kvplan.simulate.admission", "kvplan.simulate.scheduler"),
-    ("kvplan.simulate.leap", "kvplan.simulate.replica"),
-    ("kvplan.simulate.replica", "kvplan.simulate.offload.replica"),
-    ("kvplan.simulate.pool", "kvplan.simulate.request"),
-    ("kvplan.simulate.steady", "kvplan.simulate.memory"),
-    ("kvplan.simulate.trtllm.span", "kvplan.simulate.trtllm.request"),
+    ("kvplan.simulation.vllm.admission", "kvplan.simulation.vllm.scheduler"),
+    ("kvplan.simulation.vllm.fast_forward", "kvplan.simulation.vllm.replica"),
+    ("kvplan.simulation.vllm.replica", "kvplan.simulation.vllm.offload.replica"),
+    ("kvplan.simulation.vllm.pool", "kvplan.simulation.vllm.request"),
+    ("kvplan.simulation.vllm.decode_only", "kvplan.simulation.vllm.memory"),
+    ("kvplan.simulation.trtllm.span", "kvplan.simulation.trtllm.request"),
     ("kvplan.simulation.results", "kvplan.simulation.shown"),
 }
 """Imports, put off until they are used or for types alone, without which no two modules need each other."""

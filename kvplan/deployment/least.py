@@ -30,7 +30,7 @@ class Both(NamedTuple):
 
 
 class Least(NamedTuple):
-    """"""
+    """The least that a load needs."""
 
     tokens: int
     requests: int

@@ -59,7 +59,7 @@ class ReplicasNeeded:
 
 @record(eq=False)
 class SimulationResult(Shown):
-    """"""
+    """The answer of a simulation."""
 
     model: str
     engine: str

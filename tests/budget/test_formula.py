@@ -11,7 +11,6 @@ from hypothesis import strategies as st
 
 import kvplan
 from kvplan.architectures.config.activation_shape import Shape
-from kvplan.engines.budget.parts import about, exact, left_over
 from kvplan.engines.vllm.memory.attention_buffers import SEGMENT, WORKSPACE, FlashInfer
 from kvplan.engines.vllm.memory.cold_compile import compile_line
 from kvplan.engines.vllm.memory.compressed_pass import reserved
@@ -25,6 +24,7 @@ from kvplan.engines.vllm.memory.rank_budget import (
     own_line,
     vllm_budget,
 )
+from kvplan.results import about, exact, left_over
 
 KNOWN = Coefficients(
     calibrated=True,

@@ -12,11 +12,10 @@ from __future__ import annotations
 from kvplan.architectures.heads import ASSISTED, DFLASH, assistant_tensors, head_tensors
 from kvplan.architectures.weights import sources_of
 from kvplan.dtypes import Packing
-from kvplan.engines.budget.parts import exact
 from kvplan.errors import KvplanError
 from kvplan.model import Model
 from kvplan.record import record
-from kvplan.results import BudgetLine
+from kvplan.results import BudgetLine, exact
 from kvplan.settings import HEAD_METHODS, LOOKUP_METHODS, Serving
 from kvplan.units import ceil_div
 from kvplan.weights.facts import WeightFacts, WeightSources, weights_per_rank

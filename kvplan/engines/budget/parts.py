@@ -17,7 +17,7 @@ from kvplan.engines.traits import traits_of
 from kvplan.errors import KvplanError, RefusedError
 from kvplan.gpu import APPLE, Gpu
 from kvplan.model import Model
-from kvplan.results import NO_POOL, Budget, BudgetLine, SizeResult
+from kvplan.results import NO_POOL, BudgetLine, SizeResult, about
 from kvplan.settings import Serving, Settings, asked_of
 from kvplan.units import GIB, MIB, ceil_div
 from kvplan.weights.facts import WeightFacts, WeightSources, weights_by_kernel
@@ -299,32 +299,3 @@ def weight_lines(
     own = bool(model.draft_layers)
     drafts, said = draft_lines(model, settings, facts, sources, parallel, dtype, own=own)
     return facts, (*lines, *drafts), said
-
-
-def exact(name: str, amount: int, source: str) -> BudgetLine:
-    """A line that is known to the byte."""
-    return BudgetLine(name, amount, amount, amount, source)
-
-
-def about(name: str, amount: int, margin: int, source: str) -> BudgetLine:
-    """An estimate: amount ± margin, never below zero."""
-    return BudgetLine(name, amount, max(0, amount - margin), amount + margin, source)
-
-
-def left_over(
-    gpu: str, total: int, usable: int, lines: tuple[BudgetLine, ...], *, calibrated: bool
-) -> Budget:
-    """usable minus every line: the pool. Its low figure takes every line at its high end.
-
-    Never below zero, neither the likely figure nor the interval's.
-    """
-    return Budget(
-        gpu=gpu,
-        total_bytes=total,
-        lines=lines,
-        kv_pool_bytes=max(0, usable - sum(line.bytes for line in lines)),
-        kv_pool_low_bytes=max(0, usable - sum(line.high_bytes for line in lines)),
-        kv_pool_high_bytes=max(0, usable - sum(line.low_bytes for line in lines)),
-        unused_bytes=total - usable,
-        calibrated=calibrated,
-    )

@@ -16,15 +16,7 @@ from kvplan.architectures.config.activation_shape import Shape, shape_of
 from kvplan.architectures.weights import sources_of
 from kvplan.engines.base import Choice
 from kvplan.engines.budget import Fit, Shortens
-from kvplan.engines.budget.parts import (
-    Start,
-    context_line,
-    exact,
-    left_over,
-    memory_of,
-    no_pool,
-    once_a_start,
-)
+from kvplan.engines.budget.parts import Start, context_line, memory_of, no_pool, once_a_start
 from kvplan.engines.llamacpp.cache_layout.caches import place
 from kvplan.engines.llamacpp.cache_layout.pool import split_of
 from kvplan.engines.llamacpp.gguf_file.converted import converted, tensors_of
@@ -37,7 +29,7 @@ from kvplan.engines.traits import usual_build
 from kvplan.errors import KvplanError, RefusedError
 from kvplan.gpu import Gpu
 from kvplan.model import Model
-from kvplan.results import BudgetLine, ModelWeights, SizeResult
+from kvplan.results import BudgetLine, ModelWeights, SizeResult, exact, left_over
 from kvplan.settings import Serving
 from kvplan.units import MIB, gib
 

@@ -18,10 +18,7 @@ from kvplan.engines.budget import Fit
 from kvplan.engines.budget.parts import (
     REPACKED,
     Start,
-    about,
-    exact,
     kernels_of,
-    left_over,
     no_pool,
     once_a_start,
     sources_for,
@@ -35,7 +32,7 @@ from kvplan.errors import KvplanError, RefusedError
 from kvplan.gpu import Gpu
 from kvplan.model import Model
 from kvplan.record import replace
-from kvplan.results import BudgetLine, ModelWeights, SizeResult
+from kvplan.results import BudgetLine, ModelWeights, SizeResult, about, exact, left_over
 from kvplan.settings import Serving, Settings
 from kvplan.units import GIB, ceil_div
 from kvplan.weights.expanded import projections

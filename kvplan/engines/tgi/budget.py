@@ -18,10 +18,8 @@ from kvplan.engines.budget import Fit, Shortens
 from kvplan.engines.budget.parts import (
     UNCALIBRATED,
     Start,
-    about,
     context_line,
     kernels_of,
-    left_over,
     no_pool,
     of_share,
     once_a_start,
@@ -35,7 +33,7 @@ from kvplan.engines.vllm.memory.profile_run import Load
 from kvplan.errors import KvplanError
 from kvplan.model import Model
 from kvplan.record import replace
-from kvplan.results import ModelWeights
+from kvplan.results import ModelWeights, about, left_over
 from kvplan.settings import Serving
 from kvplan.units import GIB
 from kvplan.weights.ranks import Parallel

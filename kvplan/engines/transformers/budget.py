@@ -18,7 +18,6 @@ from kvplan.engines.budget.parts import (
     REPACKED,
     Start,
     context_line,
-    exact,
     kernels_of,
     no_pool,
     once_a_start,
@@ -30,7 +29,7 @@ from kvplan.engines.transformers.paged import NotPagedError, Paged, paged_of
 from kvplan.engines.transformers.sectors import TRASH, footprint, needs, sectors_left
 from kvplan.errors import KvplanError
 from kvplan.model import Model
-from kvplan.results import Budget, BudgetLine, ModelWeights, SizeResult
+from kvplan.results import Budget, BudgetLine, ModelWeights, SizeResult, exact
 from kvplan.settings import Serving, Settings
 from kvplan.weights.ranks import Parallel
 

@@ -28,8 +28,6 @@ from kvplan.engines.budget import Fit
 from kvplan.engines.budget.parts import (
     UNCALIBRATED,
     Start,
-    about,
-    exact,
     kernels_of,
     no_pool,
     once_a_start,
@@ -43,7 +41,7 @@ from kvplan.engines.vllm.memory.profile_run import Load
 from kvplan.errors import KvplanError, RefusedError
 from kvplan.gpu import Gpu
 from kvplan.model import Model
-from kvplan.results import Budget, BudgetLine, ModelWeights, SizeResult
+from kvplan.results import Budget, BudgetLine, ModelWeights, SizeResult, about, exact
 from kvplan.settings import Serving, Settings
 from kvplan.units import GIB
 from kvplan.weights.expanded import again_bytes

@@ -19,7 +19,7 @@ from kvplan.architectures.weights import served_sources
 from kvplan.dtypes import Packing
 from kvplan.engines.base import Choice, encoder_length, generated, has_kind
 from kvplan.engines.budget.law import Capacity, Rejection, weights_alone
-from kvplan.engines.budget.parts import exact, kernels_of, memory_of, of_share
+from kvplan.engines.budget.parts import kernels_of, memory_of, of_share
 from kvplan.engines.budget.sharing import Taken, shared_block
 from kvplan.engines.vllm.budget import coefficients_for
 from kvplan.engines.vllm.cache_layout.plan import Plan
@@ -44,6 +44,7 @@ from kvplan.families import Kind
 from kvplan.gpu import Gpu
 from kvplan.model import Model
 from kvplan.record import replace
+from kvplan.results import exact
 from kvplan.settings import Settings
 from kvplan.units import ceil_div
 from kvplan.weights.facts import WeightFacts, WeightSources, weights_by_kernel

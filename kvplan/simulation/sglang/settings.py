@@ -24,7 +24,7 @@ INITIAL_RATIO, LEAST_SHARE, DECAY_STEPS = 0.7, 0.14, 600
 
 @record()
 class SglangEngine:
-    """"""
+    """SGLang's scheduler and pools, as a simulation runs them."""
 
     blocks: int
     """pages of its pool"""

@@ -51,10 +51,11 @@ class PlanGroup:
 
 @record()
 class Plan:
-    """What every question needs is worked out once: widest (one block on the fullest stage), replica_bytes
-    (one block on all stages), pool_groups and full_request (blocks of one request of max_model_len), and
-    the growth of one more token while a request answers: steady, and per windowed group its window and
-    share.
+    """The plan of the cache, with everything that a question needs worked out once.
+
+    widest: one block on the fullest stage; replica_bytes: one block on all stages; full_request: blocks of
+    one request of max_model_len; the growth of one more token while a request answers: steady, and per
+    windowed group its window and share.
     """
 
     groups: tuple[PlanGroup, ...]

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 
 from kvplan.dtypes import Packing
 from kvplan.engines.base import has_kind, parse_version
-from kvplan.engines.budget.parts import AMD, NVIDIA, exact
+from kvplan.engines.budget.parts import AMD, NVIDIA
 from kvplan.engines.vllm.encoder_profile.multimodal import text_only
 from kvplan.engines.vllm.memory.profile_peak import served_shape
 from kvplan.engines.vllm.options import EXPANDABLE, VllmOptions
@@ -28,7 +28,7 @@ from kvplan.families import Kind
 from kvplan.later import later
 from kvplan.model import Model
 from kvplan.record import replace
-from kvplan.results import BudgetLine
+from kvplan.results import BudgetLine, exact
 from kvplan.settings import EAGLE_LIKE, Serving
 from kvplan.units import MIB, gib, round_up
 from kvplan.weights.allocated import left_by_quantising, quantised_modules, rounded_up

@@ -50,7 +50,7 @@ _EIGHT_BITS = _TRTLLM | {"fbgemm_fp8", "quark"}
 
 @record()
 class ExpertRun:
-    """"""
+    """How the kernels of routed experts run in the profile run."""
 
     chunk: int = 0
     """rows of a kernel at once, 0: all"""

@@ -10,7 +10,6 @@ from functools import lru_cache
 
 from kvplan.architectures.config.activation_shape import Shape, shape_of
 from kvplan.architectures.weights import sources_of
-from kvplan.engines.budget.parts import about, exact
 from kvplan.engines.vllm.encoder_profile.multimodal import has_encoder
 from kvplan.engines.vllm.memory.expert_workspaces import expert_bytes
 from kvplan.engines.vllm.memory.profile_run import Coefficients, Load
@@ -18,7 +17,7 @@ from kvplan.errors import KvplanError
 from kvplan.gpu import Gpu
 from kvplan.model import Model
 from kvplan.record import replace
-from kvplan.results import BudgetLine
+from kvplan.results import BudgetLine, about, exact
 from kvplan.units import ceil_div
 from kvplan.weights.inventory import Inventory, Role
 from kvplan.weights.parts import Part, part_of

@@ -31,13 +31,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from kvplan.architectures.config.activation_shape import Shape
-from kvplan.engines.budget.parts import about, exact, left_over
 from kvplan.engines.vllm.memory.cold_compile import compile_line
 from kvplan.engines.vllm.memory.cuda_graphs import graph_line
 from kvplan.engines.vllm.memory.profile_peak import H100_MULTIPROCESSORS, activation_line, states_line
 from kvplan.engines.vllm.memory.profile_run import Coefficients, Load
 from kvplan.later import later
-from kvplan.results import Budget, BudgetLine
+from kvplan.results import Budget, BudgetLine, about, exact, left_over
 from kvplan.units import ceil_div
 
 if TYPE_CHECKING:

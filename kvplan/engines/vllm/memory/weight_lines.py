@@ -8,7 +8,6 @@ from __future__ import annotations
 from kvplan.architectures.weights import sources_of
 from kvplan.dtypes import Packing
 from kvplan.engines.base import Choice, parse_version
-from kvplan.engines.budget.parts import exact
 from kvplan.engines.vllm.encoder_profile.multimodal import text_only, tower_parts
 from kvplan.engines.vllm.memory.allocator_rounding import TOWERS_LEFT
 from kvplan.engines.vllm.options import VllmOptions
@@ -17,7 +16,7 @@ from kvplan.engines.vllm.start.architectures import GENERATING, is_pooling
 from kvplan.errors import RefusedError
 from kvplan.model import Model
 from kvplan.record import replace
-from kvplan.results import BudgetLine
+from kvplan.results import BudgetLine, exact
 from kvplan.settings import Serving
 from kvplan.units import GIB, gib
 from kvplan.weights.facts import WeightFacts, WeightSources

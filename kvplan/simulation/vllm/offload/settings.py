@@ -25,7 +25,7 @@ class Tier:
 
 @record()
 class Offload:
-    """"""
+    """Cache tiers outside the GPU."""
 
     chunk: int
     """tokens that are kept and found together, a multiple of the engine's blocks"""
