@@ -22,13 +22,12 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
-from kvplan.engines.kv_support import minor_of
+from kvplan.engines.vllm.versions import rules_of
 from kvplan.model import Model
 from kvplan.results import Refusal
 
 FILE = Path(__file__).parents[1] / "data" / "encoders.tsv"
 HEADER = ("class", "encoder", "heads", "source", "mode")
-FIRST_READ = "0.20"
 HEEDS_DATA = frozenset(
     {
         "DeepseekV41ForCausalLM",
@@ -68,7 +67,7 @@ def encoders() -> Mapping[str, Encoder]:
 def encoder_heads(model: Model, version: str) -> int:
     """The heads that every number of ranks must divide; 0: none that are known."""
     encoder = encoders().get(model.architecture or "")
-    if encoder is None or minor_of(version) < minor_of(FIRST_READ):
+    if encoder is None or not rules_of(version).encoder_heads_read:
         return 0
     if encoder.heads.startswith("="):
         return int(encoder.heads[1:])

@@ -22,6 +22,8 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import NamedTuple
 
+from kvplan.engines.vllm.versions import rules_of
+
 FILE = Path(__file__).parents[1] / "data" / "towers.json"
 _GATED = ("Qwen2_5_VL", "Glm4v", "Mistral3", "Pixtral")
 PROJECTED = frozenset({"Gemma4UnifiedForConditionalGeneration", "InklingForConditionalGeneration/audio"})
@@ -186,11 +188,11 @@ def patch_bytes(name: str, widths: Widths, tp: int, release: tuple[int, ...]) ->
     if name in PROJECTED:
         kept = 2 * (widths.pixels + widths.out)
         return kept, kept
-    tower = towers()[name]
+    tower, rules = towers()[name], rules_of(release)
     peak = _largest(tower.peak, widths, tp)
-    if release < (0, 16) and name.startswith(_GATED):
+    if rules.gate_kept and name.startswith(_GATED):
         peak += 2 * widths.mlp // tp
-    if release < (0, 13) and name.startswith(_ROTATES):
+    if rules.rotated_in_float32 and name.startswith(_ROTATES):
         rotated = 10 * widths.hidden + 30 * widths.hidden // tp + 2 * widths.pixels + 480
         peak = max(peak, rotated)
     kept = max(1, _largest(tower.kept, widths, tp))

@@ -20,6 +20,8 @@ from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from kvplan.architectures.weights import sources_of
+from kvplan.engines.base import Version
+from kvplan.engines.vllm.versions import VERSIONS, rules_of
 from kvplan.errors import KvplanError
 from kvplan.model import Model
 from kvplan.units import ceil_div
@@ -34,10 +36,8 @@ _RANK = "kv_lora_rank"
 _LATENT = "qk_nope_head_dim + v_head_dim"
 _QUERY = "qk_nope_head_dim + qk_rope_head_dim"
 MOST_ROWS = 64 * 1024
-CAPPED = (0, 28)
-_TAKEN_UNTIL = {"KimiLinearForCausalLM": (0, 27)}
-"""Classes whose own attention takes no context in a profile run, and the release before which
-model_executor/models/kimi_linear.py ran that of mla_attention.py."""
+_KIMI = "KimiLinearForCausalLM"
+"""Its own attention takes no context in a profile run."""
 BY_FORMULA = frozenset({"Gemma4ForConditionalGeneration", "MiniMaxM2ForCausalLM", "Qwen3MoeForCausalLM"})
 """Classes whose published starts the formula meets closer than their rows, by 0.05 to 0.1 GiB each."""
 _TRACED = 2
@@ -109,7 +109,7 @@ def _product(dims: tuple[Dim, ...], parallel: Parallel) -> int:
     return made
 
 
-def context_rows(length: int, seqs: int, block: int, release: tuple[int, ...]) -> int:
+def context_rows(length: int, seqs: int, block: int, release: str | Version) -> int:
     """Tokens of context that MLA's chunked prefill projects up at once.
 
     min(max(8 · max_model_len, 4 · max_num_seqs · block), 64 Ki), and until 0.27 at least a block of every
@@ -118,7 +118,7 @@ def context_rows(length: int, seqs: int, block: int, release: tuple[int, ...]) -
     align_mla_chunked_context_workspace_size).
     """
     rows = min(max(8 * length, 4 * seqs * block), MOST_ROWS)
-    return block * ceil_div(rows, block) if release >= CAPPED else max(rows, seqs * block)
+    return block * ceil_div(rows, block) if rules_of(release).context_capped else max(rows, seqs * block)
 
 
 def workspace_bytes(
@@ -127,7 +127,7 @@ def workspace_bytes(
     seqs: int,
     element: int,
     block: int = 64,
-    release: tuple[int, ...] = CAPPED,
+    release: str | Version = VERSIONS[-1],
 ) -> int:
     """The up-projected context that a profile run takes: `context_rows` of heads · (nope + v)."""
     rows = context_rows(length, seqs, block, release)
@@ -144,7 +144,7 @@ def passes_of(
     seqs: int,
     element: int,
     block: int = 64,
-    release: tuple[int, ...] = CAPPED,
+    release: str | Version = VERSIONS[-1],
 ) -> tuple[tuple[int, int], ...]:
     """(bytes a token, bytes besides) on one rank, of each place where the pass may be at its peak.
 
@@ -177,8 +177,8 @@ def passes_of(
     )
 
 
-def _taken(row: Row, name: str, release: tuple[int, ...]) -> Fraction:
+def _taken(row: Row, name: str, release: str | Version) -> Fraction:
     """How much of the workspace is alive at a place: all of it at attention, in releases whose attention took
     it."""
     at_attention = any(width.endswith(_QUERY) for width, _ in row.widths)
-    return Fraction(1) if at_attention and release < _TAKEN_UNTIL.get(name, (0,)) else row.workspace
+    return Fraction(1) if at_attention and name == _KIMI and rules_of(release).kimi_context else row.workspace

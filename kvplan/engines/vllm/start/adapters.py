@@ -8,8 +8,8 @@ the byte against the buffers that vLLM's own LoRAModelManager makes; an architec
 from __future__ import annotations
 
 from kvplan.dtypes import Packing, scalar
-from kvplan.engines.base import parse_version
 from kvplan.engines.vllm.options import VllmOptions
+from kvplan.engines.vllm.versions import rules_of
 from kvplan.errors import KvplanError, RefusedError
 from kvplan.model import Model
 from kvplan.record import replace
@@ -19,14 +19,12 @@ from kvplan.weights.adapters import HEAD, MOST_VOCABULARY, Slots, Wrapped
 
 RANKS = (1, 8, 16, 32, 64, 128, 256, 320, 512)
 """MaxLoRARanks."""
-FIRST_KNOWN, FIRST_PLAIN = (0, 30), (0, 20)
-"""Since when the wrapped modules of every row below, and of `PLAIN`, were read."""
 PLAIN = frozenset(
     "GemmaForCausalLM Gemma2ForCausalLM Gemma3ForCausalLM LlamaForCausalLM MistralForCausalLM"
     " Qwen2ForCausalLM Qwen3ForCausalLM".split()
 )
 """Classes without routers, encoders and experts, whose modules are the same in 0.20 to 0.33."""
-_TIED_TWICE, _NEW_HEAD = frozenset({"Qwen3ForCausalLM"}), (0, 28)
+_TIED_TWICE = frozenset({"Qwen3ForCausalLM"})
 """Classes whose tied head was the embedding's module itself until 0.28 (models/qwen3.py, ``self.lm_head =
 self.model.embed_tokens``): it was wrapped under both names (lora/model_manager.py, _create_lora_modules,
 remove_duplicate=False, "lm_head" excepted), with one more A and B of the vocabulary for each adapter."""
@@ -116,13 +114,13 @@ def slots_of(settings: Serving, dtype: Packing) -> Slots | None:
 
 def wrapped_of(model: Model, version: str) -> Wrapped:
     """The row of the model's architecture. Raises RefusedError(lora)."""
-    name, release = model.architecture or "", parse_version(version)
+    name, rules = model.architecture or "", rules_of(version)
     found = WRAPPED.get(name)
-    if found is None or release[:2] < (FIRST_PLAIN if name in PLAIN else FIRST_KNOWN):
+    if found is None or not (rules.plain_lora_read if name in PLAIN else rules.lora_read):
         what = model.architecture or model.model_type
         why = f"which modules of {what} take adapters in vLLM {version} is not known"
         raise RefusedError("lora", why, help=("--kv-cache-memory 16GiB", "leave out --enable-lora"))
-    return replace(found, tied_twice=True) if name in _TIED_TWICE and release < _NEW_HEAD else found
+    return replace(found, tied_twice=True) if name in _TIED_TWICE and rules.tied_head_twice else found
 
 
 def lora_refusal(model: Model, settings: Layout) -> Refusal | None:
