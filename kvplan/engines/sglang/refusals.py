@@ -138,7 +138,7 @@ def _must_be_named(model: Model, rules: Rules) -> bool:
 
 def _experts_refusal(model: Model, arguments: Arguments) -> Refusal | None:
     """The kernel of the experts divides them by all ranks or by none (`.expert_kernels`)."""
-    divided = 1 < arguments.ep < arguments.tp and arguments.rules == rules_of(VERSIONS[-1])
+    divided = 1 < arguments.ep < arguments.tp and arguments.rules.divided_experts
     if not divided or not keeps_experts_together(model, arguments.device, arguments.moe_a2a_backend):
         return None
     return Refusal(

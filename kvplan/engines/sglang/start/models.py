@@ -16,7 +16,8 @@ import csv
 from functools import cache
 from pathlib import Path
 
-from kvplan.engines.base import has_kind, parse_version
+from kvplan.engines.base import has_kind
+from kvplan.engines.release_rules import reached, within
 from kvplan.engines.sglang.start.config_facts import facts_of
 from kvplan.engines.sglang.start.versions import VERSIONS, later_classes
 from kvplan.engines.supported import classes
@@ -249,13 +250,13 @@ def _since() -> dict[str, str]:
 
 def is_in_transformers(architecture: str, version: str) -> bool:
     """Whether the release's transformers has the class, and the release runs it."""
-    return parse_version(version) >= parse_version(_since().get(architecture, THROUGH_FROM))
+    return reached(version, _since().get(architecture, THROUGH_FROM))
 
 
 def has_fa3(architecture: str, version: str) -> bool:
     """is_fa3_default_architecture."""
     since = _FA3_SINCE.get(architecture)
-    return since is not None and parse_version(version) >= parse_version(since)
+    return since is not None and reached(version, since)
 
 
 def hears_pool_flag(architecture: str, version: str) -> bool:
@@ -265,5 +266,4 @@ def hears_pool_flag(architecture: str, version: str) -> bool:
 
 def had_window_pool(architecture: str, version: str) -> bool:
     """Whether the class's windows had a pool of their own in a release before 0.5.8."""
-    since, until = _WINDOWS.get(architecture, ("0", "0"))
-    return parse_version(since) <= parse_version(version) < parse_version(until)
+    return architecture in _WINDOWS and within(version, *_WINDOWS[architecture])
