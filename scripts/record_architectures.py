@@ -18,7 +18,7 @@ from typing import Any
 
 import kvplan
 from kvplan.engines import ENGINES
-from kvplan.engines.kv_support import minor_of
+from kvplan.engines.release_rules import through
 from kvplan.engines.supported import Row, classes
 from kvplan.errors import KvplanError
 from kvplan.files.cards.index import read_cards
@@ -44,7 +44,7 @@ REASONS = (
 def served() -> list[Row]:
     """The classes of the release that generate text."""
     rows = classes("vllm", "generates").values()
-    return [row for row in rows if not row.until or minor_of(row.until) >= minor_of(RELEASE)]
+    return [row for row in rows if through(RELEASE, "", row.until)]
 
 
 def samples(defaults: Iterable[tuple[str, Config]]) -> dict[str, tuple[str, str | Config]]:

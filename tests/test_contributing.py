@@ -17,7 +17,7 @@ import pytest
 from kvplan import families
 from kvplan.engines.vllm.memory.profile_run import Coefficients
 from kvplan.engines.vllm.options import VllmOptions
-from kvplan.engines.vllm.start.versions import VERSIONS, rules_of
+from kvplan.engines.vllm.versions import VERSIONS, rules_of
 from kvplan.families import SlidingWindow
 from scripts import fit_budget
 from tests.budget.test_coefficients import REPORTS
@@ -176,13 +176,12 @@ def test_a_release_is_its_number_and_a_row(scratch: Path) -> None:
     count = newest.partition(".")[2]
     asked = f"kvplan size qwen3-8b --gpu h100 -t 8k -e vllm@{ours}"
     assert "is newer than the newest" in run(asked, scratch)
-    row = f'    ("{ours}", {{"default_utilization_percent": 81}}),\n'
-    end = "    ),\n)\n\n\n@lru_cache"
+    step = '("0.20", 92)'
     replaced(
         scratch,
         rules_of,
         (f"range(8, {int(count) + 1})", f"range(8, {int(count) + 2})"),
-        (end, end.replace("\n)", f"\n{row})", 1)),
+        (step, f'{step}, ("{ours}", 81)'),
     )
     said = run(asked, scratch)
     assert "newer than" not in said

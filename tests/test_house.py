@@ -280,3 +280,90 @@ def test_engines_look_a_family_up_in_a_table() -> None:
 def test_a_family_is_found_by_its_own_class() -> None:
     """Tables are keyed by class: a family that inherited from another would miss its rows."""
     assert {family.__bases__ for family in FAMILIES.values()} == {(Family,)}
+
+
+CHOOSES_A_RELEASE = {
+    "kvplan/engines/release_rules.py": "the reader of the tables",
+    "kvplan/engines/__init__.py": "which known release stands for one that was asked for",
+    "kvplan/comparison/recognise.py": "which known release stands for one that a log prints",
+    "kvplan/simulation/served.py": "whether a release is newer than every one whose scheduler was asked",
+    "kvplan/files/gguf/file.py": "the version of a file's format, which is no release",
+}
+"""Files that may compare releases: no rule of one is in them."""
+ORDERED = (ast.Lt, ast.LtE, ast.Gt, ast.GtE)
+
+
+def _is_release(node: ast.AST, known: set[str]) -> bool:
+    """Numbers like (0, 27), a version that was parsed, or a name of one."""
+    if isinstance(node, ast.Subscript):
+        return _is_release(node.value, known)
+    if isinstance(node, ast.Tuple):
+        numbers = [one.value for one in node.elts if isinstance(one, ast.Constant)]
+        return len(numbers) == len(node.elts) > 1 and numbers[0] == 0 and any(numbers)
+    if isinstance(node, ast.Call):
+        return isinstance(node.func, ast.Name) and node.func.id == "parse_version"
+    name = node.id if isinstance(node, ast.Name) else node.attr if isinstance(node, ast.Attribute) else ""
+    return name in known
+
+
+def _compared_releases(source: str) -> list[int]:
+    """Lines on which releases are put in order."""
+    tree, known = ast.parse(source), {"release", "version"}
+    for node in ast.walk(tree):
+        targets = node.targets if isinstance(node, ast.Assign) else [getattr(node, "target", None)]
+        value = getattr(node, "value", None)
+        for target in targets:
+            pairs = [(target, value)]
+            if isinstance(target, ast.Tuple) and isinstance(value, ast.Tuple):
+                pairs = list(zip(target.elts, value.elts, strict=False))
+            known |= {
+                a.id for a, b in pairs if isinstance(a, ast.Name) and b is not None and _is_release(b, set())
+            }
+    return [
+        node.lineno
+        for node in ast.walk(tree)
+        if isinstance(node, ast.expr) and (_orders(node, known) or _asks_of_one(node))
+    ]
+
+
+def _orders(node: ast.AST, known: set[str]) -> bool:
+    """A comparison of a release."""
+    if not isinstance(node, ast.Compare) or not any(isinstance(one, ORDERED) for one in node.ops):
+        return False
+    return any(_is_release(one, known) for one in (node.left, *node.comparators))
+
+
+def _asks_of_one(node: ast.AST) -> bool:
+    """``reached(version, "0.27")``: a rule that is no row."""
+    if not isinstance(node, ast.Call) or not isinstance(node.func, ast.Name):
+        return False
+    written = any(isinstance(one, ast.Constant) and one.value for one in node.args)
+    return node.func.id in ("reached", "within", "through") and written
+
+
+def test_a_rule_of_a_release_is_a_row() -> None:
+    """Nothing but the reader of the tables puts releases in order."""
+    found = {
+        f"{file.relative_to(ROOT)}": lines
+        for file in (ROOT / "kvplan").rglob("*.py")
+        if (lines := _compared_releases(file.read_text(encoding="utf-8")))
+    }
+    assert {name: lines for name, lines in found.items() if name not in CHOOSES_A_RELEASE} == {}
+    assert found.keys() == CHOOSES_A_RELEASE.keys()
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        "if release < (0, 27): pass",
+        "_SINCE = (0, 27)\nif asked >= _SINCE: pass",
+        "_A, _B = (0, 27), 5\nif _A <= x: pass",
+        "if parse_version(v)[:2] < FIRST: pass",
+        "now = parse_version(v)[:2]\nif now > x: pass",
+        "if asked.release >= x: pass",
+        "if reached(version, '0.27'): pass",
+    ],
+)
+def test_a_compared_release_is_seen(source: str) -> None:
+    assert _compared_releases(source)
+    assert not _compared_releases("if capability >= (8, 9) or release == '0.20': pass")

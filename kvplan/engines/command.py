@@ -8,7 +8,7 @@ from fractions import Fraction
 from pathlib import PurePosixPath
 from typing import Any
 
-from kvplan.engines.base import parse_version
+from kvplan.engines.release_rules import reached
 from kvplan.errors import KvplanError
 from kvplan.model import Model
 from kvplan.record import record
@@ -48,10 +48,7 @@ class Asked:
 
     def since(self, release: str | None) -> bool:
         """Whether the engine's version is that release or newer, as far as it is written out."""
-        if release is None:
-            return True
-        version = parse_version(self.version)
-        return version >= parse_version(release)[: len(version)]
+        return reached(self.version, release or "")
 
     def option(self, name: str) -> object | None:
         """An own option's value."""

@@ -8,21 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from kvplan.engines.base import Version, parse_version
+from kvplan.engines.release_rules import reached, through
 from kvplan.record import record
 
 Capability = tuple[int, int]
-
-
-def minor_of(version: str) -> Version:
-    """(0, 32) of 0.32.1: the table has minor releases."""
-    return parse_version(version)[:2]
-
-
-def released(since: str, until: str, version: str) -> bool:
-    """Whether a release lies between the first and the last one; empty: there is no such end."""
-    asked = minor_of(version)
-    return (not since or minor_of(since) <= asked) and (not until or asked <= minor_of(until))
 
 
 @record()
@@ -42,7 +31,7 @@ class KvRow:
     capabilities: tuple[tuple[Capability, Capability], ...] | None = None
 
     def in_release(self, version: str) -> bool:
-        return released(self.since, self.until, version)
+        return through(version, self.since, self.until)
 
     def on_gpu(self, vendor: str, capability: Capability) -> bool:
         if self.vendors is not None and vendor not in self.vendors:
@@ -191,7 +180,7 @@ def unsupported(
     now = [row for row in rows if row.in_release(version)]
     later = [row for row in rows if row.since and row.on_gpu(vendor, capability)]
     ways = [f"use engine {engine}@{row.since}" for row in later if not row.in_release(version)
-            and minor_of(row.since) > minor_of(version)][:1]  # fmt: skip
+            and not reached(version, row.since)][:1]  # fmt: skip
     if not now:
         return NoCache(f"{shown} {version} has no cache dtype {word}", (*ways, known))
     if any(row.on_gpu(vendor, capability) for row in now):

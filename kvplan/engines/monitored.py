@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from kvplan.engines.base import parse_version
+from kvplan.engines.release_rules import reached
 from kvplan.record import record
 
 Names = tuple[tuple[str, str], ...]
@@ -34,4 +34,4 @@ class Series:
 
 def name_of(names: Names, version: str) -> str | None:
     """The name in that release; None where it has none."""
-    return next((name for since, name in names if parse_version(version) >= parse_version(since)), None)
+    return next((name for since, name in names if reached(version, since)), None)

@@ -16,7 +16,7 @@ from kvplan.api import load_gpu, make_settings
 from kvplan.engines.base import has_kind
 from kvplan.engines.sglang.answer_settings import image_reserve
 from kvplan.engines.sglang.engine import Sglang, allocations, pools_of
-from kvplan.engines.sglang.start.versions import VERSIONS
+from kvplan.engines.sglang.versions import VERSIONS
 from kvplan.errors import KvplanError
 from kvplan.families import Kind
 from kvplan.gpu import Gpu

@@ -47,14 +47,14 @@ PLACES = {
     "only kvplan refuses": "refusals.py, start/models.py, data/later_classes.tsv",
     "only SGLang refuses": "refusals.py, start/models.py, data/later_classes.tsv",
 }
-"""What differs → where in kvplan/engines/sglang its rule stands; by release in start/versions.py."""
+"""What differs → where in kvplan/engines/sglang its rule stands; by release in versions.py."""
 
 
 def places(why: str) -> list[str]:
     """The files that a difference of `unexplained` points to."""
     named = [part.split(":")[0].strip() for part in why.split(", ")]
     files = (PLACES[name] for name in named if name in PLACES)
-    return [f"kvplan/engines/sglang/{file}" for file in dict.fromkeys((*files, "start/versions.py"))]
+    return [f"kvplan/engines/sglang/{file}" for file in dict.fromkeys((*files, "versions.py"))]
 
 
 def unexplained(release: str, answers: dict[str, Any]) -> tuple[int, int, dict[str, str]]:

@@ -10,7 +10,7 @@ from kvplan.api import load_gpu, load_model, make_settings
 from kvplan.engines.sglang.engine import Sglang, pools_of
 from kvplan.engines.sglang.memory.prompt_graphs import has_prompt_graphs
 from kvplan.engines.sglang.start.devices import Device, keeps_experts_together, modelopt_algorithm
-from kvplan.engines.sglang.start.versions import VERSIONS
+from kvplan.engines.sglang.versions import VERSIONS
 from tests.recorded import model_of
 
 GIB = 2**30

@@ -17,7 +17,7 @@ from kvplan.engines.sglang.answer_settings import older_fraction
 from kvplan.engines.sglang.engine import Sglang
 from kvplan.engines.sglang.start.memory_defaults import Serving, capacity_for, graph_max_batch
 from kvplan.engines.sglang.start.models import had_window_pool, has_fa3, is_in_transformers
-from kvplan.engines.sglang.start.versions import VERSIONS
+from kvplan.engines.sglang.versions import VERSIONS
 
 GIB = 2**30
 OLDER = VERSIONS[: VERSIONS.index("0.5.8")]

@@ -10,7 +10,7 @@ import pytest
 
 import kvplan
 from kvplan.engines import ENGINES
-from kvplan.engines.sglang.start.versions import VERSIONS, later_classes
+from kvplan.engines.sglang.versions import VERSIONS, later_classes
 from kvplan.errors import KvplanError
 from scripts.make_engine_classes import later_classes as written
 from tests.engines.sglang_release_compare import PLACES, places, unexplained
@@ -33,7 +33,7 @@ def test_a_difference_points_to_its_rule() -> None:
     assert places("chunk: 2048 for 4096, graph: 24 for 48") == [
         "kvplan/engines/sglang/start/memory_defaults.py",
         "kvplan/engines/sglang/start/memory_defaults.py, start/arguments.py",
-        "kvplan/engines/sglang/start/versions.py",
+        "kvplan/engines/sglang/versions.py",
     ]
     for field in PLACES:
         for file in ", ".join(places(f"{field}: 1 for 2")).replace("kvplan/engines/sglang/", "").split(", "):

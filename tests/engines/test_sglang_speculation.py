@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from kvplan.api import load_model, make_settings
 from kvplan.engines.sglang.engine import Sglang
-from kvplan.engines.sglang.start.versions import VERSIONS
+from kvplan.engines.sglang.versions import VERSIONS
 from kvplan.files.launch.read import launches_of
 
 GIB = 2**30

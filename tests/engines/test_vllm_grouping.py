@@ -12,7 +12,7 @@ import pytest
 
 from kvplan.engines.vllm.cache_layout.grouping import CannotGroupError, Group, block_bytes, make_groups
 from kvplan.engines.vllm.cache_layout.specs import Spec, SpecKind
-from kvplan.engines.vllm.start.versions import rules_of
+from kvplan.engines.vllm.versions import rules_of
 
 FULL, MLA, SLIDING, CHUNKED, MAMBA = (
     SpecKind.FULL, SpecKind.MLA, SpecKind.SLIDING, SpecKind.CHUNKED, SpecKind.MAMBA,

@@ -9,7 +9,7 @@ import pytest
 import kvplan
 from kvplan.engines.base import parse_version
 from kvplan.engines.vllm.refusals.formats import LEAST_CAPABILITY
-from kvplan.engines.vllm.start.versions import VERSIONS
+from kvplan.engines.vllm.versions import VERSIONS
 
 SHAPE: dict[str, Any] = {
     "model_type": "llama", "architectures": ["LlamaForCausalLM"], "hidden_size": 4096, "num_hidden_layers": 8,

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from kvplan.engines.vllm.start.versions import NOT_ASKED, VERSIONS
+from kvplan.engines.vllm.versions import NOT_ASKED, VERSIONS
 from scripts.vllm_releases import ask_release, row
 from tests.engines.vllm_cases import CONFIGS
 from tests.engines.vllm_release_cases import case_of, release_cases

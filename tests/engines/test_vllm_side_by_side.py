@@ -7,7 +7,7 @@ import pytest
 from kvplan.engines.vllm.cache_layout.grouping import CannotGroupError
 from kvplan.engines.vllm.cache_layout.side_by_side import are_pooled, pooled_groups, tuple_groups
 from kvplan.engines.vllm.cache_layout.specs import Spec, SpecKind
-from kvplan.engines.vllm.start.versions import rules_of
+from kvplan.engines.vllm.versions import rules_of
 from tests.engines.test_vllm_grouping import layer, layers_of
 
 MLA, WINDOW, RING, STATE = SpecKind.MLA, SpecKind.SLIDING_MLA, SpecKind.RING, SpecKind.MAMBA

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 import kvplan
-from kvplan.engines.vllm.start.versions import VERSIONS
+from kvplan.engines.vllm.versions import VERSIONS
 from kvplan.results import Verdict
 
 TOO_FEW = "too-few-states"

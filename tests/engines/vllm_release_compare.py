@@ -51,7 +51,7 @@ PLACES = {
     "max_num_batched_tokens": "kvplan/engines/vllm/start/defaults.py",
     "refused": "kvplan/engines/vllm/refusals/checks.py, kvplan/engines/data/classes.tsv",
 }
-"""Figure → where its rule stands; what changes with a release: kvplan/engines/vllm/start/versions.py."""
+"""Figure → where its rule stands; what changes with a release: kvplan/engines/vllm/versions.py."""
 
 STOPS_LATER = re.compile(
     r"prefill context parallelism does not run|backend for prefill context parallelism"

@@ -6,11 +6,12 @@ Doors
     tensors          the allocation, for the validator
 
 Rooms, each of which reads only those above it
-    start            arguments resolved; ``versions`` holds the rules of each release
+    start            arguments resolved
     cache_layout     ``cells`` (bytes of a token on a rank) -> ``stages`` -> ``pools``
     memory           adapters, ranks that share weights, prompt graphs
     words            command line, log lines, metrics, ``/server_info``
 
-Beside them: ``refusals`` (starts that end with an error), ``answer_settings`` (settings and warnings of an
-answer), ``scheduling`` (the scheduler's settings, for a simulation).
+Beside them: ``versions`` (rules of each release), ``refusals`` (starts that end with an error),
+``answer_settings`` (settings and warnings of an answer), ``scheduling`` (the scheduler's settings, for a
+simulation).
 """

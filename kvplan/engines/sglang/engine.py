@@ -23,7 +23,6 @@ from kvplan.engines.base import (
     has_kind,
     is_assumed,
     layer_answers,
-    parse_version,
     planned_settings,
     planned_values,
     request_tokens,
@@ -38,7 +37,7 @@ from kvplan.engines.sglang.refusals import divided_refusal, own_context, refusal
 from kvplan.engines.sglang.start.arguments import Arguments, experts_of, resolve_arguments
 from kvplan.engines.sglang.start.devices import device_of, kernels_of
 from kvplan.engines.sglang.start.models import refusal_of
-from kvplan.engines.sglang.start.versions import VERSIONS
+from kvplan.engines.sglang.versions import VERSIONS, rules_of
 from kvplan.engines.supported import check_class
 from kvplan.errors import KvplanError
 from kvplan.families import Kind
@@ -64,9 +63,7 @@ from kvplan.weights.formats import Kernel
 def expert_kernels(model: Model, settings: Settings, version: str) -> tuple[Kernel, ...]:
     """The kernels that may keep experts stored in blocks, the likely one first (`kvplan.weights.formats`)."""
     ranks, _ = experts_of(settings, SglangOptions.of(settings))
-    return kernels_of(
-        device_of(settings.gpu), parse_version(version), model.model_type, expert_parallel=ranks > 1
-    )
+    return kernels_of(device_of(settings.gpu), rules_of(version), model.model_type, expert_parallel=ranks > 1)
 
 
 class Sglang:

@@ -19,7 +19,7 @@ from kvplan.engines.sglang.start.backends import NGRAM, overridden_page
 from kvplan.engines.sglang.start.config_facts import facts_of
 from kvplan.engines.sglang.start.devices import keeps_experts_together
 from kvplan.engines.sglang.start.models import has_extra_buffer, known_of, uses_state_radix
-from kvplan.engines.sglang.start.versions import VERSIONS, Rules, rules_of
+from kvplan.engines.sglang.versions import VERSIONS, Rules, rules_of
 from kvplan.engines.undivided import block_refusal, undivided_refusal
 from kvplan.families import Kind
 from kvplan.model import Model
@@ -177,7 +177,7 @@ def _must_be_named(model: Model, rules: Rules) -> bool:
 
 def _experts_refusal(model: Model, arguments: Arguments) -> Refusal | None:
     """The kernel of the experts divides them by all ranks or by none (`.expert_kernels`)."""
-    divided = 1 < arguments.ep < arguments.tp and arguments.rules == rules_of(VERSIONS[-1])
+    divided = 1 < arguments.ep < arguments.tp and arguments.rules.divided_experts
     if not divided or not keeps_experts_together(model, arguments.device, arguments.moe_a2a_backend):
         return None
     return Refusal(

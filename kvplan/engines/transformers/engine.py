@@ -22,13 +22,13 @@ from kvplan.engines.base import (
     has_kind,
     held_by,
     layers_with,
-    parse_version,
     request_tokens,
 )
 from kvplan.engines.options import EngineOption
 from kvplan.engines.transformers.library import element_of, library_terms, part_store
 from kvplan.engines.transformers.options import OPTIONS, TransformersOptions
 from kvplan.engines.transformers.paged import sized
+from kvplan.engines.transformers.versions import rules_of
 from kvplan.errors import KvplanError
 from kvplan.families import (
     Kind,
@@ -42,7 +42,6 @@ from kvplan.settings import Settings
 from kvplan.terms import Grows, Term
 from kvplan.terms import Part as Waiting
 
-LATENT_SINCE = (5, 15)
 # Classes that fail with a StaticCache, or that bring a cache of their own which ignores it (measured).
 NO_STATIC_CACHE = frozenset(
     {
@@ -87,7 +86,7 @@ class Transformers:
             conv_columns_less=0,
             window_less=0 if static else 1,
         )
-        expanded = parse_version(version) < LATENT_SINCE
+        expanded = not rules_of(version).latent_kept
 
         def terms_of(part: Part) -> tuple[Term, ...]:
             return library_terms(part, part_store(part, base), expanded=expanded)

@@ -11,9 +11,8 @@ from importlib.metadata import PackageNotFoundError, version
 from types import SimpleNamespace
 from typing import Any
 
-from kvplan.engines.base import parse_version
 from kvplan.engines.tensors.base import Group, Layout, View
-from kvplan.engines.transformers.paged import SECTORS_SINCE
+from kvplan.engines.transformers.versions import rules_of
 
 NAME = "transformers.paged_cache"
 ON_CPU = True
@@ -23,7 +22,7 @@ _REQUEST = "kvplan"
 def are_here() -> bool:
     """Whether a transformers with these allocators is installed beside kvplan."""
     try:
-        return parse_version(version("transformers")) >= SECTORS_SINCE
+        return rules_of(version("transformers")).sectors
     except PackageNotFoundError:
         return False
 

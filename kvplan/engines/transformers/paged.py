@@ -20,7 +20,6 @@ from kvplan.engines.base import (
     answer_length,
     held_by,
     layers_with,
-    parse_version,
     request_tokens,
 )
 from kvplan.engines.transformers.library import element_of, library_terms, part_store
@@ -36,6 +35,7 @@ from kvplan.engines.transformers.sectors import (
     Kind,
     running,
 )
+from kvplan.engines.transformers.versions import rules_of
 from kvplan.errors import KvplanError
 from kvplan.families import FullAttention, Part, SlidingWindow, Storage
 from kvplan.model import Layer, Model
@@ -55,8 +55,6 @@ from kvplan.results import (
 from kvplan.settings import Serving, Settings
 from kvplan.terms import Term
 
-SECTORS_SINCE = (5, 20)
-"""The first known release with sectors; 5.15 divides a cache of another form."""
 WHOLE_LOGITS = frozenset(
     """gemma4_assistant gemma4_unified_assistant musicgen musicgen_melody prophetnet trocr whisper xlstm
     blip-2 instructblip instructblipvideo minicpm_ocr minicpmv4_6 nemotron_h_omni pix2struct
@@ -180,7 +178,7 @@ def _batch(
 
 def refusal_of(model: Model, settings: Settings, own: TransformersOptions, version: str) -> Refusal | Paged:
     """The model as continuous batching sees it, or the reason why it does not start."""
-    if parse_version(version) < SECTORS_SINCE:
+    if not rules_of(version).sectors:
         return Refusal(
             "unknown-rule",
             f"the pool of continuous batching in transformers {version} is not known",

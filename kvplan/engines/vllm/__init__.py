@@ -8,7 +8,7 @@ Doors
 
 Rooms, each of which reads only those above it (and `compiled`, all of a start-up, between the last two)
     encoder_profile  the largest image, video or sound of a class, and the memory of encoding it
-    start            arguments resolved as ``vllm serve`` does; ``versions`` holds the rules of each release
+    start            arguments resolved as ``vllm serve`` does
     words            command line, log lines, metrics, names of flags
     backends         the attention backend of a layer and its block sizes; expert kernels
     cache_layout     ``built_model`` -> ``layers`` -> ``specs`` -> ``grouping`` -> ``plan``
@@ -16,6 +16,6 @@ Rooms, each of which reads only those above it (and `compiled`, all of a start-u
     concurrency      what running requests hold of the blocks
     memory           lines of the budget: weights, activation peak, CUDA graphs, workspaces, host memory
 
-A release is rows in ``start/versions.py``; a model class is one row of ``data/classes.json``
-(columns: ``classes``).
+A release is rows in ``versions.py``; a model class is one row of ``data/classes.json`` (its columns:
+``classes``).
 """

@@ -15,7 +15,7 @@ from kvplan.engines.vllm.memory.attention_buffers import latent_block
 from kvplan.engines.vllm.memory.coefficients import board_of, vllm_coefficients
 from kvplan.engines.vllm.memory.cold_compile import COMPILE
 from kvplan.engines.vllm.memory.cuda_graphs import graph_line
-from kvplan.engines.vllm.memory.decoders import CAPPED, MOST_ROWS
+from kvplan.engines.vllm.memory.decoders import MOST_ROWS
 from kvplan.engines.vllm.memory.profile_peak import served_shape
 from kvplan.engines.vllm.memory.profile_run import UNKNOWN, Coefficients, Load
 from kvplan.engines.vllm.memory.profile_settings import load_of, of_stage, utilization
@@ -31,6 +31,7 @@ from kvplan.engines.vllm.memory.weight_lines import (
     weights_line,
 )
 from kvplan.engines.vllm.start.runner import runner_of
+from kvplan.engines.vllm.versions import rules_of
 from kvplan.errors import KvplanError
 from kvplan.gpu import Gpu
 from kvplan.model import Model
@@ -139,7 +140,7 @@ def _context(model: Model, settings: Serving, version: str, load: Load) -> tuple
     """A profile run that projects a block of every request up, where that is more than the usual context."""
     taken = max((besides for _, besides in load.passes), default=0)
     block = latent_block(model, settings, version)
-    if not taken or parse_version(version) >= CAPPED or load.max_num_seqs * block <= MOST_ROWS:
+    if not taken or rules_of(version).context_capped or load.max_num_seqs * block <= MOST_ROWS:
         return ()
     return (
         f"{gib(taken)} of the activation peak are latents of {load.max_num_seqs:,} requests, a block of"

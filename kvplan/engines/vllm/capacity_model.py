@@ -38,7 +38,7 @@ from kvplan.engines.vllm.memory.state_graphs import too_few_states
 from kvplan.engines.vllm.memory.weight_lines import ranks_of, repacked_line, repacked_share, weights_line
 from kvplan.engines.vllm.start.defaults import batch_row, device_of
 from kvplan.engines.vllm.start.resolve import resolve
-from kvplan.engines.vllm.start.versions import rules_of
+from kvplan.engines.vllm.versions import rules_of
 from kvplan.errors import KvplanError
 from kvplan.families import Kind
 from kvplan.gpu import Gpu

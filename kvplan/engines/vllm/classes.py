@@ -13,7 +13,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
-from kvplan.engines.base import parse_version
+from kvplan.engines.release_rules import reached, within
 from kvplan.record import field, record
 
 FILE = Path(__file__).parent / "data" / "classes.json"
@@ -146,12 +146,12 @@ def class_of(name: str | None) -> ModelClass:
 
 def is_within(version: str, releases: tuple[str, ...]) -> bool:
     """Whether a release is one of [since, until); of none: it is not."""
-    return bool(releases) and is_since(version, releases[0]) and not is_since(version, releases[1])
+    return bool(releases) and within(version, *releases)
 
 
 def is_since(version: str, since: str) -> bool:
     """Whether what is so since a release is so in this one; empty: it never is."""
-    return bool(since) and parse_version(version) >= parse_version(since)
+    return bool(since) and reached(version, since)
 
 
 def encoder_of(name: str) -> Encoder:

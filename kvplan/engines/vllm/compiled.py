@@ -7,7 +7,7 @@ from functools import lru_cache
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
-from kvplan.engines.base import doubt, has_kind, is_assumed, layer_answers, parse_version
+from kvplan.engines.base import doubt, has_kind, is_assumed, layer_answers
 from kvplan.engines.vllm.backends.selection import NoBackendError
 from kvplan.engines.vllm.backends.table import BACKENDS
 from kvplan.engines.vllm.cache_layout.built_model import Served
@@ -18,7 +18,7 @@ from kvplan.engines.vllm.refusals.checks import refusal_of
 from kvplan.engines.vllm.start.architectures import as_run
 from kvplan.engines.vllm.start.defaults import lengths_of
 from kvplan.engines.vllm.start.resolve import Resolved, resolve
-from kvplan.engines.vllm.start.versions import NOT_ASKED, rules_of
+from kvplan.engines.vllm.versions import NOT_ASKED, rules_of
 from kvplan.errors import KvplanError
 from kvplan.families import Kind
 from kvplan.later import later
@@ -36,11 +36,10 @@ else:
 
 OWN_DRAFTERS = ("eagle", "eagle3", "draft_model", "medusa", "mlp_speculator", "dflash", "dspark")
 """Methods whose drafter is a checkpoint of its own."""
-PLUGIN = ("bitsandbytes", (0, 28), "vllm-bnb-plugin")
-"""A method of quantisation, the release that moved it out, and where to (vllm-project/vllm#43529)."""
-NEWER_CUDA, KERNELS_FROM = (0, 20), (7, 5)
-"""Since when wheels and images are built by CUDA 13, and the oldest GPUs that it compiles for
-(vllm-project/vllm#39878)."""
+PLUGIN = ("bitsandbytes", "vllm-bnb-plugin")
+"""A method of quantisation, and the package that it was moved to."""
+KERNELS_FROM = (7, 5)
+"""The oldest GPUs that CUDA 13 compiles for."""
 _PLANNED = Key(Layout)
 planned_values = _PLANNED.values
 
@@ -140,8 +139,8 @@ def _shown(resolved: Resolved, built: Built | None, settings: Layout) -> dict[st
 def _warnings(
     model: Model, settings: Layout, resolved: Resolved, built: Built | None, version: str
 ) -> tuple[str, ...]:
-    found = list(model.warnings)
-    if ".".join(version.split(".")[:2]) in NOT_ASKED:
+    found, rules = list(model.warnings), rules_of(version)
+    if rules.release in NOT_ASKED:
         found.append(f"the rules of vLLM {version} were read, not checked against its own planner")
     size = resolved.block_size
     if built is not None and size is not None:
@@ -153,21 +152,21 @@ def _warnings(
     if resolved.device.vendor == "amd":
         if resolved.device.target not in rocm.AITER_TARGETS:
             found.append("AMD GPUs other than gfx942 and gfx950: the rules were read, not asked of an engine")
-        elif parse_version(version)[:2] < (0, 20):
+        elif not rules.rocm_asked:
             found.append(f"AMD GPUs: the rules of vLLM {version} were read, not asked of an engine")
-    older = resolved.flashinfer and not rules_of(version).flashinfer_first
+    older = resolved.flashinfer and not rules.flashinfer_first
     if resolved.device.major == 10 and resolved.attention_backend is None and older:
         found.append(
             "Blackwell: without FlashInfer; an installation that has it takes FLASHINFER (blocks of 16) or"
             " FLASHINFER_MLA (blocks of 32): --attention-backend"
         )
-    if PLUGIN[0] in (settings.quantization, model.quantization) and parse_version(version)[:2] >= PLUGIN[1]:
-        found.append(f"bitsandbytes: vLLM {version} has it with the package {PLUGIN[2]} alone")
+    if PLUGIN[0] in (settings.quantization, model.quantization) and rules.bitsandbytes_plugin:
+        found.append(f"bitsandbytes: vLLM {version} has it with the package {PLUGIN[1]} alone")
     if is_assumed(model, settings):
         found += doubt(divided_blocks.divided_refusal(model, settings, resolved, version))
     device = resolved.device
     old = device.vendor == "nvidia" and device.capability < KERNELS_FROM
-    if old and parse_version(version)[:2] >= NEWER_CUDA:
+    if old and rules.cuda_13:
         found.append(
             f"the wheels and images of vLLM {version} have no kernels for compute capability"
             f" {device.major}.{device.capability[1]}: it takes a build of CUDA 12, or vllm@0.19"
@@ -179,7 +178,7 @@ def _warnings(
         if method == "dflash":
             taken = "is taken to be that of five layers without windows"
         found.append(f"{method}: the cache of the draft {taken}: name it with --speculative-model")
-    asked = lengths_of(model, settings, rules_of(version)).max_model_len
+    asked = lengths_of(model, settings, rules).max_model_len
     if resolved.lengths.max_model_len < asked:
         found.append(
             f"max_model_len is {resolved.lengths.max_model_len:,}, the draft's, not {asked:,}: vLLM"

@@ -26,7 +26,7 @@ from kvplan.engines.vllm.concurrency.concurrent_requests import (
 from kvplan.engines.vllm.options import OPTIONS, VllmOptions
 from kvplan.engines.vllm.start.architectures import as_run
 from kvplan.engines.vllm.start.defaults import device_of
-from kvplan.engines.vllm.start.versions import VERSIONS
+from kvplan.engines.vllm.versions import VERSIONS
 from kvplan.later import later
 from kvplan.model import Model
 from kvplan.results import PerGpu, Pool, Refusal, Request, SizeResult, Total

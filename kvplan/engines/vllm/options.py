@@ -8,6 +8,8 @@ from kvplan.engines.options import ServerOptions, option, options_of
 from kvplan.record import record
 
 AUTO = "auto"
+TRITON = ("auto", "triton")
+"""--moe-backend whose kernel takes smaller blocks."""
 MOE_BACKENDS = tuple(
     "auto triton batched_triton deep_gemm deep_gemm_mega_moe cutlass flashinfer_trtllm flashinfer_cutlass"
     " flashinfer_cutedsl flashinfer_moe_ep_cutedsl flashinfer_b12x b12x flashinfer_moe_ep_mega_deep_gemm"

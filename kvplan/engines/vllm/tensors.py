@@ -32,7 +32,7 @@ from kvplan.engines.vllm.cache_layout.specs import Spec, SpecKind
 from kvplan.engines.vllm.engine import Vllm
 from kvplan.engines.vllm.start.architectures import as_run
 from kvplan.engines.vllm.start.resolve import resolve
-from kvplan.engines.vllm.start.versions import rules_of
+from kvplan.engines.vllm.versions import rules_of
 from kvplan.errors import KvplanError
 from kvplan.model import Model
 from kvplan.record import record

@@ -50,7 +50,7 @@ from kvplan.engines.sglang.start.state_slots import (
     speculation,
     strategy_of,
 )
-from kvplan.engines.sglang.start.versions import VERSIONS, Rules, has_buffers, rules_of
+from kvplan.engines.sglang.versions import VERSIONS, Rules, has_buffers, rules_of
 from kvplan.errors import KvplanError
 from kvplan.families import Kind
 from kvplan.model import Model

@@ -15,7 +15,7 @@ from kvplan.engines.sglang.start.config_facts import facts_of
 from kvplan.engines.sglang.start.devices import Device
 from kvplan.engines.sglang.start.dtypes import is_sparse_latent
 from kvplan.engines.sglang.start.models import class_of, has_fa3, is_deepseek, is_multimodal, known_of
-from kvplan.engines.sglang.start.versions import VERSIONS, Rules, later_classes, rules_of
+from kvplan.engines.sglang.versions import VERSIONS, Rules, later_classes, rules_of
 from kvplan.errors import KvplanError
 from kvplan.families import Kind
 from kvplan.model import Model

@@ -15,8 +15,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from kvplan.architectures.config.view import split_quant
-from kvplan.engines.base import Version
 from kvplan.engines.sglang.classes import row_of
+from kvplan.engines.sglang.versions import Rules
 from kvplan.engines.traits import not_on
 from kvplan.gpu import Gpu
 from kvplan.model import Model
@@ -34,9 +34,6 @@ _AS_LOADED = replace(TRITON, scale_rows=1, scale_columns=1)
 _TOO = replace(TRITON, keeps_scales=True)
 _FOURS = replace(_TOO, scale_columns=4)
 _AMD = Kernel("Triton", width=128, bias_bytes=4)
-_READ_SINCE: Version = (0, 5, 15)
-_NARROW_SINCE: Version = (0, 5, 17)
-_FOURS_SINCE: Version = (0, 5, 19)
 
 
 _MARLIN = ("NVFP4", "MIXED_PRECISION")
@@ -94,22 +91,22 @@ def _unbuilt(gpu: Gpu) -> str | None:
 
 
 def kernels_of(
-    device: Device, release: Version, model_type: str = "", *, expert_parallel: bool = False
+    device: Device, rules: Rules, model_type: str = "", *, expert_parallel: bool = False
 ) -> tuple[Kernel, ...]:
     """The kernels that may keep the experts, the likely one first. expert_parallel: --ep-size is not 1."""
     if not device.nvidia:
         return (_AMD, replace(_AMD, hidden=256, width=256, keeps_scales=True))
-    flashinfer = FLASHINFER if release >= _NARROW_SINCE else _FLASHINFER_WIDE
-    if model_type != "gpt_oss" or release < _READ_SINCE:
+    flashinfer = FLASHINFER if rules.narrow_experts else _FLASHINFER_WIDE
+    if model_type != "gpt_oss" or not rules.expert_kernels_chosen:
         return (flashinfer, TRITON, _TOO) if device.major == 10 else (_TOO, TRITON, MARLIN)
     if device.major == 10:
         return (flashinfer,)
     if device.major == 12:
-        return (CUTLASS if release >= _NARROW_SINCE else MARLIN,)
+        return (CUTLASS if rules.narrow_experts else MARLIN,)
     if expert_parallel:
         return (BFLOAT16,)
     if device.major == 9:
-        return (_FOURS if release >= _FOURS_SINCE else _TOO,)
+        return (_FOURS if rules.scales_in_fours else _TOO,)
     return (_AS_LOADED,) if device.major < 9 else (_TOO, TRITON, MARLIN)
 
 

@@ -17,7 +17,7 @@ from kvplan.engines.sglang.options import SglangOptions
 from kvplan.engines.sglang.start.config_facts import facts_of
 from kvplan.engines.sglang.start.devices import Device, modelopt_algorithm
 from kvplan.engines.sglang.start.models import known_of
-from kvplan.engines.sglang.start.versions import Rules
+from kvplan.engines.sglang.versions import Rules
 from kvplan.errors import KvplanError
 from kvplan.families import Kind
 from kvplan.model import Model

@@ -12,10 +12,11 @@ utils.py and utils/common.py (is_fa3_default_architecture), model_executor/model
 
 from __future__ import annotations
 
-from kvplan.engines.base import has_kind, parse_version
+from kvplan.engines.base import has_kind
+from kvplan.engines.release_rules import reached, within
 from kvplan.engines.sglang.classes import ModelClass, row_of
 from kvplan.engines.sglang.start.config_facts import facts_of
-from kvplan.engines.sglang.start.versions import VERSIONS, later_classes
+from kvplan.engines.sglang.versions import VERSIONS, later_classes
 from kvplan.engines.supported import classes
 from kvplan.errors import KvplanError
 from kvplan.families import Kind, Part
@@ -185,13 +186,13 @@ def refusal_of(model: Model, version: str = VERSIONS[-1]) -> Refusal | None:
 
 def is_in_transformers(architecture: str, version: str) -> bool:
     """Whether the release's transformers has the class, and the release runs it."""
-    return parse_version(version) >= parse_version(row_of(architecture).transformers_since)
+    return reached(version, row_of(architecture).transformers_since)
 
 
 def has_fa3(architecture: str, version: str) -> bool:
     """is_fa3_default_architecture."""
     since = row_of(architecture).fa3_since
-    return bool(since) and parse_version(version) >= parse_version(since)
+    return bool(since) and reached(version, since)
 
 
 def hears_pool_flag(architecture: str, version: str) -> bool:
@@ -201,5 +202,5 @@ def hears_pool_flag(architecture: str, version: str) -> bool:
 
 def had_window_pool(architecture: str, version: str) -> bool:
     """Whether the class's windows had a pool of their own in a release before 0.5.8."""
-    since, until = row_of(architecture).window_pool_in or ("0", "0")
-    return parse_version(since) <= parse_version(version) < parse_version(until)
+    releases = row_of(architecture).window_pool_in
+    return bool(releases) and within(version, *releases)

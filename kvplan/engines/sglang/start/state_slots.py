@@ -17,7 +17,7 @@ from kvplan.engines.sglang.start.models import (
     uses_state_radix,
     window_layers,
 )
-from kvplan.engines.sglang.start.versions import Rules
+from kvplan.engines.sglang.versions import Rules
 from kvplan.errors import KvplanError
 from kvplan.model import Model
 from kvplan.settings import Serving

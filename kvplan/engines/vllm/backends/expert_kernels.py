@@ -17,7 +17,9 @@ named, the likely first.
 from __future__ import annotations
 
 from kvplan.engines.base import Version
+from kvplan.engines.release_rules import within
 from kvplan.engines.vllm.options import AUTO
+from kvplan.engines.vllm.versions import rules_of
 from kvplan.record import record, replace
 from kvplan.weights.formats import Kernel
 
@@ -35,8 +37,7 @@ _TRTLLM_NARROW = replace(TRTLLM, width=128)
 CUTLASS = Kernel("FlashInfer CUTLASS", width=128, hidden=128)
 DEEP_GEMM = Kernel("DeepGEMM", width=128, hidden=128)
 
-_OLDEST: Version = (0,)
-_ANY: Version = (10**6,)
+_OLDEST = _ANY = ""
 
 
 @record()
@@ -45,40 +46,39 @@ class Row:
 
     low: tuple[int, int]
     high: tuple[int, int]
-    since: Version
-    until: Version
+    since: str
+    until: str
     kernels: tuple[Kernel, ...]
 
 
 _GPT_OSS = (
     Row((8, 0), (9, 0), _OLDEST, _ANY, (MARLIN,)),
-    Row((9, 0), (10, 0), _OLDEST, (0, 12), (MARLIN, _LOADED_TOO, CUTLASS)),
-    Row((9, 0), (10, 0), (0, 12), (0, 25), (_LOADED_TOO, MARLIN, CUTLASS)),
-    Row((9, 0), (10, 0), (0, 25), (0, 27), (TRITON, MARLIN, CUTLASS)),
-    Row((9, 0), (10, 0), (0, 27), _ANY, (_FOURS, MARLIN, CUTLASS)),
-    Row((10, 0), (11, 0), _OLDEST, (0, 25), (TRTLLM, CUTLASS, _BLACKWELL_TOO, MARLIN)),
-    Row((10, 0), (11, 0), (0, 25), (0, 27), (TRTLLM, CUTLASS, _BLACKWELL, MARLIN)),
-    Row((10, 0), (11, 0), (0, 27), _ANY, (_TRTLLM_NARROW, CUTLASS, _BLACKWELL, MARLIN)),
-    Row((11, 0), (99, 0), _OLDEST, (0, 12), (MARLIN, _BLACKWELL_TOO)),
-    Row((11, 0), (99, 0), (0, 12), (0, 32), (MARLIN,)),
-    Row((11, 0), (99, 0), (0, 32), _ANY, (MARLIN, _BLACKWELL)),
+    Row((9, 0), (10, 0), _OLDEST, "0.12", (MARLIN, _LOADED_TOO, CUTLASS)),
+    Row((9, 0), (10, 0), "0.12", "0.25", (_LOADED_TOO, MARLIN, CUTLASS)),
+    Row((9, 0), (10, 0), "0.25", "0.27", (TRITON, MARLIN, CUTLASS)),
+    Row((9, 0), (10, 0), "0.27", _ANY, (_FOURS, MARLIN, CUTLASS)),
+    Row((10, 0), (11, 0), _OLDEST, "0.25", (TRTLLM, CUTLASS, _BLACKWELL_TOO, MARLIN)),
+    Row((10, 0), (11, 0), "0.25", "0.27", (TRTLLM, CUTLASS, _BLACKWELL, MARLIN)),
+    Row((10, 0), (11, 0), "0.27", _ANY, (_TRTLLM_NARROW, CUTLASS, _BLACKWELL, MARLIN)),
+    Row((11, 0), (99, 0), _OLDEST, "0.12", (MARLIN, _BLACKWELL_TOO)),
+    Row((11, 0), (99, 0), "0.12", "0.32", (MARLIN,)),
+    Row((11, 0), (99, 0), "0.32", _ANY, (MARLIN, _BLACKWELL)),
 )
 """get_mxfp4_backend; since 0.19 _get_priority_backends_for_gpt_oss, filtered by what each kernel runs on."""
 _OTHERS = (
-    Row((9, 0), (9, 1), (0, 32), _ANY, (HUMMING, MARLIN)),
+    Row((9, 0), (9, 1), "0.32", _ANY, (HUMMING, MARLIN)),
     Row((7, 5), (10, 0), _OLDEST, _ANY, (MARLIN,)),
-    Row((10, 0), (11, 0), _OLDEST, (0, 27), (TRTLLM, DEEP_GEMM, MARLIN)),
-    Row((10, 0), (11, 0), (0, 27), _ANY, (_TRTLLM_NARROW, DEEP_GEMM, MARLIN)),
+    Row((10, 0), (11, 0), _OLDEST, "0.27", (TRTLLM, DEEP_GEMM, MARLIN)),
+    Row((10, 0), (11, 0), "0.27", _ANY, (_TRTLLM_NARROW, DEEP_GEMM, MARLIN)),
     Row((11, 0), (99, 0), _OLDEST, _ANY, (MARLIN, DEEP_GEMM)),
 )
 """_get_priority_backends: DeepSeek-V4, Kimi-K3 and checkpoints of other makers; no biases."""
 _AMD = (
-    Row((0, 0), (99, 0), _OLDEST, (0, 25), (replace(_ROCM, keeps_scales=True), _ROCM, _ROCM_NARROW)),
-    Row((0, 0), (99, 0), (0, 25), _ANY, (_ROCM, _ROCM_NARROW)),
+    Row((0, 0), (99, 0), _OLDEST, "0.25", (replace(_ROCM, keeps_scales=True), _ROCM, _ROCM_NARROW)),
+    Row((0, 0), (99, 0), "0.25", _ANY, (_ROCM, _ROCM_NARROW)),
 )
 
 
-_INSTALLED: Version = (0, 12)
 _BY_BACKEND = {
     "humming": "Humming",
     "marlin": "Marlin",
@@ -106,8 +106,9 @@ def kernels_of(
     """
     rows = _AMD if vendor == "amd" else _GPT_OSS if model_type == "gpt_oss" else _OTHERS
     for row in rows:
-        if row.low <= capability < row.high and row.since <= release[:2] < row.until:
-            return _asked(row.kernels, backend, adapters, certain=vendor != "amd" and release >= _INSTALLED)
+        if row.low <= capability < row.high and within(release, row.since, row.until):
+            certain = vendor != "amd" and rules_of(release).expert_kernels_installed
+            return _asked(row.kernels, backend, adapters, certain=certain)
     return ()
 
 

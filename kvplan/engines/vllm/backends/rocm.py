@@ -8,44 +8,23 @@ blocks. What each backend takes is data (`kvplan.engines.vllm.backends.table`).
 
 from __future__ import annotations
 
-from kvplan.engines.base import parse_version
 from kvplan.engines.vllm.backends.selection import Ask, NoBackendError, not_served
 from kvplan.engines.vllm.backends.table import BACKENDS, Backend, row_of
 from kvplan.record import replace
 
 AITER_TARGETS = ("gfx942", "gfx950")
 """CDNA 3 and newer (_aiter_ops.py, is_aiter_found_and_supported)."""
-PRIORITIES: tuple[tuple[str, tuple[str, ...]], ...] = (
-    ("0.8", ("TRITON_ATTN",)),
-    ("0.19", ("ROCM_AITER_UNIFIED_ATTN", "TRITON_ATTN")),
-    ("0.20", ("ROCM_ATTN", "ROCM_AITER_UNIFIED_ATTN", "TRITON_ATTN", "TURBOQUANT")),
-    ("0.32", ("ROCM_ATTN", "ROCM_AITER_UNIFIED_ATTN", "TRITON_ATTN", "TURBOQUANT", "ULTRAQUANT")),
-)
-"""First release → the backends of layers with K and V, in the order in which they are tried."""
-SPARSE_SINCE, SPARSE_FREE = (0, 12), (0, 18)
-"""Releases in which sparse attention runs at all, and in which its blocks may have more than one token."""
-PREFERS = (0, 20)
-"""Since when a backend's own block size counts (update_block_size_for_backend); before it was 16."""
-NO_ENCODERS = (0, 26)
-"""Since when ROCM_ATTN serves no layer of a model with an encoder."""
-SPARSE_OWN = (0, 30)
-"""Since when sparse layers name their backend themselves (vllm/models/deepseek_v32/amd): an asked one is not
-heeded."""
-SPARSE_E5M2 = (0, 31)
-"""Since when they are not held to the words that it lists: asked, fp8_e5m2 is taken."""
-PACKED_FREE = (0, 28)
-"""Since when TurboQuant's layers are left to the platform where the named backend does not take them."""
 LATENT = ("TRITON_MLA", "ROCM_AITER_MLA", "ROCM_AITER_TRITON_MLA")
 
 
 def rocm_backend(ask: Ask) -> Backend:
     """The backend of a layer with K and V. Raises NoBackendError."""
-    names = next(names for since, names in reversed(PRIORITIES) if _release(ask) >= parse_version(since))
+    names = ask.rules.rocm_order
     if ask.device.target not in AITER_TARGETS:
         names = tuple(name for name in names if "AITER" not in name)
     if ask.v_head_dim != ask.head_dim:
         names = ("TRITON_ATTN_DIFFKV",)
-    if ask.cross or (ask.encoded and _release(ask) >= NO_ENCODERS):
+    if ask.cross or (ask.encoded and ask.rules.rocm_encoders_apart):
         names = tuple(name for name in names if name != "ROCM_ATTN")
     found = _first(ask, names, "attention")
     # Cross attention has a class of its own, made of the backend's.
@@ -56,25 +35,21 @@ def rocm_latent(ask: Ask, *, sparse: bool) -> Backend:
     """The backend of an MLA layer, with or without a token indexer. Raises NoBackendError."""
     if not sparse:
         return _first(ask, LATENT[:1], "MLA", LATENT)
-    if _release(ask) < SPARSE_SINCE:
+    if not ask.rules.rocm_sparse:
         raise NoBackendError("sparse attention is not supported on AMD GPUs before 0.12")
-    if _release(ask) < SPARSE_FREE and ask.block_size != 1:
+    if not ask.rules.rocm_sparse_blocks and ask.block_size != 1:
         raise NoBackendError("sparse MLA on AMD GPUs takes blocks of 1 token before 0.18: --block-size 1")
-    if _release(ask) >= SPARSE_OWN:
+    if ask.rules.rocm_sparse_own:
         ask = replace(ask, chosen=None)
-    if _release(ask) >= SPARSE_E5M2 and ask.kv == "fp8_e5m2":
+    if ask.rules.rocm_sparse_e5m2 and ask.kv == "fp8_e5m2":
         ask = replace(ask, kv="fp8")
     return _first(ask, ("ROCM_AITER_MLA_SPARSE",), "sparse MLA")
-
-
-def _release(ask: Ask) -> tuple[int, ...]:
-    return parse_version(ask.version)[:2]
 
 
 def _first(ask: Ask, names: tuple[str, ...], what: str, choices: tuple[str, ...] = ()) -> Backend:
     if ask.chosen is not None:
         chosen = ask.chosen.upper()
-        if ask.kv.startswith("turboquant_") and _release(ask) >= PACKED_FREE and not _serves(ask, chosen):
+        if ask.kv.startswith("turboquant_") and ask.rules.rocm_packed_free and not _serves(ask, chosen):
             return _first(replace(ask, chosen=None), names, what, choices)
         row = row_of(chosen, ask.version)
         other = row is not None and (row.kind == "plain") != (what == "attention")
@@ -94,7 +69,7 @@ def _serves(ask: Ask, name: str) -> bool:
     """validate_configuration, as far as it concerns a decoder layer of a model."""
     row = row_of(name, ask.version)
     if row is None:
-        return name in ("TRITON_ATTN", "TRITON_MLA") and _release(ask) < (0, 11)
+        return name in ("TRITON_ATTN", "TRITON_MLA") and not ask.rules.rocm_names_read
     if not ask.divided(name) or (ask.sinks and row.sinks != "yes"):
         return False
     if name == "TURBOQUANT" and (ask.windowed or ask.v_head_dim != ask.head_dim):
@@ -113,6 +88,6 @@ def _of_release(name: str, ask: Ask) -> Backend:
         return BACKENDS.get(name) or Backend(name)
     if name.startswith("TRITON"):
         return BACKENDS[name]
-    if _release(ask) < PREFERS:
+    if not ask.rules.rocm_prefers:
         preferred = None
     return Backend(name, multiples, exact, preferred)

@@ -17,7 +17,6 @@ from __future__ import annotations
 from itertools import product
 from math import lcm
 
-from kvplan.engines.kv_support import minor_of
 from kvplan.engines.vllm.backends.table import (
     BACKENDS,
     DCP_BACKENDS,
@@ -31,7 +30,7 @@ from kvplan.engines.vllm.backends.table import (
     row_of,
 )
 from kvplan.engines.vllm.start.defaults import Device
-from kvplan.engines.vllm.start.versions import VERSIONS, Rules, rules_of
+from kvplan.engines.vllm.versions import VERSIONS, Rules, rules_of
 from kvplan.errors import KvplanError, did_you_mean
 from kvplan.record import record
 
@@ -194,14 +193,9 @@ def flashinfer_serves(ask: Ask) -> bool:
     return fits and sizes and ask.dtype in row.dtypes.split(",")
 
 
-_SINKS_SINCE = {10: "0.8", 9: "0.25", 12: "0.29"}
-"""Major of the compute capability → the first release whose FlashInfer takes attention sinks there."""
-
-
 def flashinfer_sinks(ask: Ask) -> bool:
     """TRT-LLM's or XQA's kernels run (flashinfer.py, supports_sink; utils/flashinfer.py)."""
-    since = _SINKS_SINCE.get(ask.device.major)
-    return since is not None and minor_of(ask.version) >= minor_of(since)
+    return ask.device.major in ask.rules.flashinfer_own_kernels
 
 
 def triton_runs(ask: Ask, which: str) -> bool:

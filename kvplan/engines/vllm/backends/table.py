@@ -17,7 +17,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import NamedTuple
 
-from kvplan.engines.base import parse_version
+from kvplan.engines.release_rules import through
 from kvplan.record import KeptHash, record
 
 DEFAULT_BLOCK_SIZE = 16
@@ -217,9 +217,4 @@ def backend_rows() -> Mapping[str, tuple[BackendRow, ...]]:
 @cache
 def row_of(name: str, version: str) -> BackendRow | None:
     """The backend as a release has it; None where that release has none of the name."""
-    asked = parse_version(version)[:2]
-    for row in backend_rows().get(name, ()):
-        since, until = parse_version(row.since or "0")[:2], parse_version(row.until or "99")[:2]
-        if since <= asked <= until:
-            return row
-    return None
+    return next((row for row in backend_rows().get(name, ()) if through(version, row.since, row.until)), None)

@@ -15,7 +15,7 @@ from kvplan.engines.vllm.cache_layout.specs import state_bytes_of
 from kvplan.engines.vllm.classes import class_of
 from kvplan.engines.vllm.start.architectures import grouped_keys, head_width, keeps_latent, lead_attention
 from kvplan.engines.vllm.start.resolve import Resolved
-from kvplan.engines.vllm.start.versions import Rules
+from kvplan.engines.vllm.versions import Rules
 from kvplan.errors import KvplanError
 from kvplan.families import (
     CompressedAttention,

@@ -18,7 +18,7 @@ from math import lcm
 from typing import TYPE_CHECKING
 
 from kvplan.engines.vllm.cache_layout.specs import FULL_KINDS, LOCAL_KINDS, SLIDING_KINDS, Spec, SpecKind
-from kvplan.engines.vllm.start.versions import Rules
+from kvplan.engines.vllm.versions import Rules
 from kvplan.later import later
 from kvplan.record import record, replace
 from kvplan.units import ceil_div, round_up

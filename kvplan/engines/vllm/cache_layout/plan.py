@@ -23,7 +23,7 @@ from kvplan.engines.vllm.cache_layout.specs import (
     steps_of,
 )
 from kvplan.engines.vllm.start.resolve import Resolved
-from kvplan.engines.vllm.start.versions import Rules
+from kvplan.engines.vllm.versions import Rules
 from kvplan.record import field, record, replace
 from kvplan.results import PoolGroup
 

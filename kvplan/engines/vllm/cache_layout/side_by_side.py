@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 from kvplan.engines.vllm.cache_layout.grouping import CannotGroupError, Group, Specs, are_uniform, group_of
 from kvplan.engines.vllm.cache_layout.specs import SLIDING_KINDS, SpecKind
-from kvplan.engines.vllm.start.versions import Rules
+from kvplan.engines.vllm.versions import Rules
 from kvplan.record import record, replace
 from kvplan.units import ceil_div
 

@@ -15,7 +15,7 @@ from kvplan.units import ceil_div, round_up
 
 if TYPE_CHECKING:
     from kvplan.engines.vllm.start.resolve import Resolved
-    from kvplan.engines.vllm.start.versions import Rules
+    from kvplan.engines.vllm.versions import Rules
 
 Shape = tuple[object, ...]
 

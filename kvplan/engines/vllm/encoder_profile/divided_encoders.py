@@ -19,18 +19,16 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from kvplan.engines.kv_support import minor_of
 from kvplan.engines.vllm.classes import class_of
+from kvplan.engines.vllm.versions import rules_of
 from kvplan.model import Model
 from kvplan.results import Refusal
-
-FIRST_READ = "0.20"
 
 
 def encoder_heads(model: Model, version: str) -> int:
     """The heads that every number of ranks must divide; 0: none that are known."""
     encoder = class_of(model.architecture).main_encoder
-    if not encoder.heads or minor_of(version) < minor_of(FIRST_READ):
+    if not encoder.heads or not rules_of(version).encoder_heads_read:
         return 0
     if encoder.heads.startswith("="):
         return int(encoder.heads[1:])

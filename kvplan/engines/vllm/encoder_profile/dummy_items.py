@@ -7,14 +7,9 @@ from math import isqrt
 from typing import Any, NamedTuple
 
 from kvplan.architectures.media.rule import Pixels, Rule
+from kvplan.engines.vllm.versions import Rules, rules_of
 
 Release = tuple[int, ...]
-ALONE_SINCE = (0, 9)
-"""From then on the item that is run is made as if its modality were the only one (mm_counts={modality: 1}:
-gpu_model_runner.py, later MultiModalBudget.get_dummy_encoder_profile_inputs); its tokens are still counted
-with one item of each modality in the prompt."""
-
-
 NO_LIMIT = 999
 """Items of a prompt where nobody set a limit (get_limit_per_prompt; 1 before 0.11)."""
 
@@ -48,6 +43,10 @@ class Asked(NamedTuple):
     images: int = NO_LIMIT
     videos: int = NO_LIMIT
 
+    @property
+    def rules(self) -> Rules:
+        return rules_of(self.release)
+
     def number(self, key: str, default: int) -> int:
         """Of the encoder's part of the config."""
         return whole(self.vision.get(key), default)
@@ -71,9 +70,10 @@ class Asked(NamedTuple):
         return own.most
 
     def room(self, image: int) -> tuple[int, int]:
-        """Tokens that a sequence has for a video: as it is counted, and as it is run."""
+        """Tokens that a sequence has for a video: as it is counted, with one item of each modality in the
+        prompt, and as it is run (mm_counts={modality: 1})."""
         images = image if self.has_image else 0
-        alone = self.release >= ALONE_SINCE
+        alone = self.rules.items_alone
         return max(0, self.length - images), max(0, self.longest - (0 if alone else images))
 
     def at_most(self, frames: int) -> int:

@@ -23,7 +23,7 @@ from kvplan.units import ceil_div
 
 def _image_tokens(asked: Asked, most: int, unit: int) -> int:
     """Before 0.13 a huge square was resized to the limit."""
-    if asked.release < (0, 13):
+    if not asked.rules.squarest_images:
         return max(1, isqrt(most) // unit) ** 2
     return max(1, squarest(max(1, most // (unit * unit))))
 
@@ -32,7 +32,7 @@ def _qwen2(asked: Asked) -> dict[str, Item]:
     merge = asked.number("spatial_merge_size", 2)
     unit = asked.number("patch_size", 14) * merge
     image = _image_tokens(asked, asked.most_pixels(asked.rule.pixels, "images_kwargs"), unit)
-    most = 14 if asked.release >= (0, 11) else 16
+    most = asked.rules.video_frames
 
     def pairs(length: int) -> int:
         """Pairs of frames that a sequence holds, each as large as the largest image."""
@@ -52,7 +52,7 @@ def _qwen3(asked: Asked) -> dict[str, Item]:
     pair = asked.number("temporal_patch_size", 2)
     most = asked.most_pixels(asked.rule.video_pixels, "videos_kwargs") // pair
     video = _image_tokens(asked, most, unit)
-    counted = video * 25 // 2 if asked.release < (0, 13) else video
+    counted = video * 25 // 2 if asked.rules.qwen3_video_padded else video
     return {
         "image": Item(image, image * merge * merge),
         "video": Item(counted, video * merge * merge),
@@ -71,7 +71,7 @@ def _glm4v(asked: Asked) -> dict[str, Item]:
     merge = asked.number("spatial_merge_size", 2)
     unit = asked.number("patch_size", 14) * merge
     most = asked.most_pixels(asked.rule.pixels, "images_kwargs") // 2
-    if asked.release < (0, 17):
+    if asked.rules.glm_frames_of_16:
         most = min(most, _GLM_VIDEO // 16)
     image = largest_square(most, unit)
     counted, run = (max(1, min(_GLM_VIDEO // 2 // (unit * unit), room)) for room in asked.room(image))
@@ -107,12 +107,12 @@ def _gemma4(asked: Asked) -> dict[str, Item]:
     soft = asked.config.get("vision_soft_tokens_per_image")
     image = soft if isinstance(soft, int) and soft > 0 else asked.number("default_output_length", 280)
     frames = _GEMMA4_FRAMES
-    if asked.release >= (0, 21):
+    if asked.rules.gemma4_options:
         own = asked.processor.get("max_soft_tokens")
         image = own if own in (70, 140, 280, 560, 1120) else image
         frames = min(frames, asked.frames or frames)
     counted, frame = frames * (_GEMMA4_TOKENS + 8), _GEMMA4_TOKENS * pool
-    if asked.release < (0, 22):
+    if not asked.rules.gemma4_chunks:
         return {"image": Item(image, image * pool), "video": Item(counted, frame)}
     images, parts = (_chunk(asked, size) * size if asked.memory else 0 for size in (image * pool, frame))
     return {
@@ -145,7 +145,7 @@ def _pixtral(asked: Asked) -> dict[str, Item]:
     merge = merge if isinstance(merge, int) and merge > 0 else 1
     patch = asked.number("patch_size", 16)
     side = ceil_div(asked.number("image_size", 1024), patch * merge)
-    breaks = side if asked.release < (0, 13) else 0
+    breaks = side if asked.rules.pixtral_breaks else 0
     return {"image": Item(side * side + breaks, side * side * merge * merge)}
 
 

@@ -24,6 +24,7 @@ from kvplan.engines.budget.parts import memory_of
 from kvplan.engines.supported import classes
 from kvplan.engines.vllm.classes import class_of
 from kvplan.engines.vllm.options import VllmOptions
+from kvplan.engines.vllm.versions import rules_of
 from kvplan.later import later
 from kvplan.model import Model
 from kvplan.settings import Layout, Serving
@@ -41,8 +42,7 @@ else:
         "dummy_items estimate largest_items patch_bytes encoder_widths",
     )
 
-V2_SINCE = (0, 27)
-_WITHOUT_XFORMERS, _UNMASKED, _ALIGNED = (0, 12), (0, 29), 8
+_ALIGNED = 8
 _BLACKWELL = (10, 0)
 
 
@@ -118,10 +118,10 @@ def encoder_run(
     """
     config = _config_of(model)
     own = VllmOptions.of(settings)
-    name, release = model.architecture or "", parse_version(version)
+    name, release, rules = model.architecture or "", parse_version(version), rules_of(version)
     if not has_encoder(model) or text_only(model, settings) or own.skip_mm_profiling:
         return None
-    if v2 and release < V2_SINCE:
+    if v2 and not rules.second_runner_encodes:
         return None
     limits = limits_of(settings)
     most = runs.unknown_most(name, tokens=tokens, length=length) * element // 2
@@ -148,7 +148,7 @@ def encoder_run(
     given = item.patches * widths.pixels * 2
     kept = item.patches * cost.kept if cost.kept is not None else given + item.tokens * widths.out * 2
     held = count * (max(0, kept - given) if v2 else kept)
-    if (0, 11) <= release < (0, 13):
+    if rules.items_kept_together:
         held = max(held, count * item.tokens * widths.out * 2)
     once = min(run, item.at_once or run)
     beside, most_once = (run - once) * kept // item.patches, run if item.whole else once
@@ -176,10 +176,11 @@ def mask_of(config: Mapping[str, Any], settings: Serving, release: dummy_items.R
     whose rows are no multiple of 8.
     """
     vision = config.get("vision_config")
-    if not isinstance(vision, Mapping) or vision.get("model_type") != "pixtral" or release >= _UNMASKED:
+    if not isinstance(vision, Mapping) or vision.get("model_type") != "pixtral":
         return 0
+    rules = rules_of(release)
     newer = settings.gpu is not None and (settings.gpu.compute_capability or (0, 0)) >= _BLACKWELL
-    return patches * patches if release >= _WITHOUT_XFORMERS or newer else 0
+    return patches * patches if rules.pixtral_masked and (newer or not rules.xformers) else 0
 
 
 def _tower_of(name: str, item: dummy_items.Item) -> str:
@@ -209,7 +210,7 @@ def _items(
         rule=profiles.rule_of(config),
         release=release,
         length=length,
-        longest=length if release >= (0, 11) else tokens,  # _get_mm_dummy_batch: max_num_tokens before 0.11
+        longest=length if rules_of(release).items_unlimited else tokens,  # _get_mm_dummy_batch
         processor=_json(own.mm_processor_kwargs),
         frames=frames if isinstance(frames, int) and frames > 0 else None,
         has_image=_limit(name, limits, "image", release) > 0,
@@ -237,7 +238,7 @@ def _count_of(
     budget = max(tokens, item.tokens)
     if class_of(name).whole_prompts:
         seqs = min(seqs, tokens // item.tokens)
-    if release < (0, 10):
+    if not rules_of(release).items_a_prompt:
         return max(1, min(ceil_div(budget, item.tokens), seqs * limit))
     a_prompt = max(1, min(limit, length // item.tokens))
     return max(1, min(budget // item.tokens, seqs * a_prompt))
@@ -249,7 +250,9 @@ def _limit(name: str, limits: Mapping[str, Any], kind: str, release: dummy_items
 
 
 def _asked(limits: Mapping[str, Any], kind: str, release: dummy_items.Release) -> int:
-    return _count(limits[kind]) if kind in limits else dummy_items.NO_LIMIT if release >= (0, 11) else 1
+    if kind in limits:
+        return _count(limits[kind])
+    return dummy_items.NO_LIMIT if rules_of(release).items_unlimited else 1
 
 
 def _count(limit: object) -> int:

@@ -23,6 +23,7 @@ from types import MappingProxyType
 from typing import NamedTuple
 
 from kvplan.engines.vllm.classes import encoder_of
+from kvplan.engines.vllm.versions import rules_of
 
 FILE = Path(__file__).parents[1] / "data" / "towers.json"
 
@@ -116,11 +117,11 @@ def patch_bytes(name: str, widths: Widths, tp: int, release: tuple[int, ...]) ->
     if encoder.projected:
         kept = 2 * (widths.pixels + widths.out)
         return kept, kept
-    tower = towers()[name]
+    tower, rules = towers()[name], rules_of(release)
     peak = _largest(tower.peak, widths, tp)
-    if release < (0, 16) and encoder.gated:
+    if rules.gate_kept and encoder.gated:
         peak += 2 * widths.mlp // tp
-    if release < (0, 13) and encoder.rotates:
+    if rules.rotated_in_float32 and encoder.rotates:
         rotated = 10 * widths.hidden + 30 * widths.hidden // tp + 2 * widths.pixels + 480
         peak = max(peak, rotated)
     kept = max(1, _largest(tower.kept, widths, tp))

@@ -17,22 +17,22 @@ from typing import Any
 
 from kvplan.engines.vllm.classes import class_of
 from kvplan.engines.vllm.encoder_profile.multimodal import has_encoder, limits_of
+from kvplan.engines.vllm.versions import Rules
 from kvplan.model import Model
 from kvplan.settings import Layout
 
 _FRAMES, _OF_A_FRAME = 32, 70 + 2 + 6
 """Frames of a video, and their tokens: soft ones, two that mark a frame and a timestamp (gemma4_mm.py)."""
 _IMAGE = 280
-_OPTIONS_SINCE = (0, 21)
 
 
-def floor_of(model: Model, settings: Layout) -> int:
+def floor_of(model: Model, settings: Layout, rules: Rules) -> int:
     """Tokens to which the default of a batch is raised (since 0.22); 0 for models that cut their items."""
-    items = items_of(model, settings, _OPTIONS_SINCE)
+    items = items_of(model, settings, rules)
     return max(items.values(), default=0)
 
 
-def items_of(model: Model, settings: Layout, release: tuple[int, ...]) -> Mapping[str, int]:
+def items_of(model: Model, settings: Layout, rules: Rules) -> Mapping[str, int]:
     """Modality → tokens of its largest item, sound aside (gemma4_mm.py, get_mm_max_tokens_per_item)."""
     if not class_of(model.architecture).whole_items or not has_encoder(model):
         return {}
@@ -42,7 +42,7 @@ def items_of(model: Model, settings: Layout, release: tuple[int, ...]) -> Mappin
     if image is None and isinstance(vision, Mapping):
         image = _number(vision.get("default_output_length"))
     frames = _FRAMES
-    if release >= _OPTIONS_SINCE:
+    if rules.gemma4_options:
         asked = limits_of(settings).get("video")
         own = _number(asked.get("num_frames")) if isinstance(asked, Mapping) else None
         frames = min(frames, own or frames)

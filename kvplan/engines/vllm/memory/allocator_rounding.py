@@ -24,6 +24,7 @@ from kvplan.engines.vllm.encoder_profile.multimodal import text_only
 from kvplan.engines.vllm.memory.profile_peak import served_shape
 from kvplan.engines.vllm.options import EXPANDABLE, VllmOptions
 from kvplan.engines.vllm.start.architectures import keeps_latent
+from kvplan.engines.vllm.versions import rules_of
 from kvplan.families import Kind
 from kvplan.later import later
 from kvplan.model import Model
@@ -43,18 +44,14 @@ else:
     compressed_pass, padded_experts = later("kvplan.engines.vllm.memory", "compressed_pass padded_experts")
     expanded = later("kvplan.weights", "expanded")
 
-TOWERS_LEFT = (0, 15)
-"""Since then an encoder that serves nothing is not loaded (interfaces.py, _mark_tower_model)."""
 BESIDE = "beside the weights"
-_LOADED_WHOLE, _MAX_SPLIT = (0, 21), 20 * MIB
-_FROM_THE_DRIVER, _TORN = (0, 27), 10 * MIB
-"""Since then what a start took is asked of the driver. AWQ's matrices are unpacked into words of 32 bits as
+_MAX_SPLIT, _TORN = 20 * MIB, 10 * MIB
+"""AWQ's matrices are unpacked into words of 32 bits as
 they are loaded (auto_awq.py, _convert_awq_to_standard_format); with expandable segments, of torch's pages of
 20 MiB 10.2 MiB a matrix stay that hold nothing. One start (Qwen3-32B-AWQ, H100, 0.30): none to twice that."""
 _FP8 = (8, 9)
 """The least compute capability that multiplies FP8."""
-_HOPPER, _KERNEL_CHOSEN = (9, 0), (0, 22)
-"""Since then AWQ asks for the best kernel, not for Marlin (awq_marlin.py, choose_mp_linear_kernel)."""
+_HOPPER = (9, 0)
 
 
 def beside_weights(
@@ -89,9 +86,9 @@ def beside_weights(
     pages = VllmOptions.of(settings).pytorch_alloc_conf == EXPANDABLE
     if inventory is None or sources.stated_bytes is not None or settings.cpu_offload_gb or gpu is None:
         return ((),) * parallel.pipeline_parallel_size
-    release = parse_version(version)
-    whole = gpu.vendor == NVIDIA and release >= _LOADED_WHOLE
-    left = release >= TOWERS_LEFT and text_only(model, settings)
+    release, rules = parse_version(version), rules_of(version)
+    whole = gpu.vendor == NVIDIA and rules.loads_unsplit
+    left = rules.unserved_encoder_left and text_only(model, settings)
     made = with_shared_keys(model, inventory, release)
     loading_quantises = settings.quantization is not None and model.quantization is None
     amounts = rounded_up(
@@ -119,7 +116,7 @@ def beside_weights(
     old = gpu.vendor == NVIDIA and (gpu.compute_capability or _FP8) < _FP8
     if old and inventory.quantisation:
         scales = expanded.expanded_bytes(inventory, parallel, expanded.repeated_scales, dtype.bytes)
-    if gpu.compute_capability == _HOPPER and release >= _KERNEL_CHOSEN and inventory.quantisation:
+    if gpu.compute_capability == _HOPPER and rules.awq_kernel_chosen and inventory.quantisation:
         zeros = expanded.expanded_bytes(inventory, parallel, expanded.whole_zero_points, dtype.bytes)
     beyond = _beyond(made, inventory, parallel, dtype)
     quantised = (0,) * len(amounts)
@@ -128,7 +125,7 @@ def beside_weights(
     lines = []
     torn = (0,) * len(amounts)
     if pages:
-        if model.quantization == "awq" and whole and release >= _FROM_THE_DRIVER:
+        if model.quantization == "awq" and whole and rules.consumed_counts:
             torn = tuple(number * _TORN for number in quantised_modules(inventory, parallel))
         amounts = quantised = (0,) * len(amounts)
         how = "nothing, with expandable segments"
@@ -178,7 +175,6 @@ def _beyond(made: Inventory, stored: Inventory, parallel: Parallel, dtype: Packi
     return tuple(found)
 
 
-_QUERIES_ALONE = (0, 30)
 _INT32, _POOLED_COLUMNS = 4, 128
 _GEMMA4, _GEMMA3N, _DOTS3 = "gemma4", "gemma3n", "dots3_note"
 _QUERY, _SHARED = "self_attn.q_proj", ("self_attn.k_proj", "self_attn.v_proj")
@@ -186,7 +182,7 @@ _QUERY, _SHARED = "self_attn.q_proj", ("self_attn.k_proj", "self_attn.v_proj")
 
 def with_shared_keys(model: Model, inventory: Inventory, release: tuple[int, ...]) -> Inventory:
     """The tensors as the release makes them: with K and V of layers that use another layer's."""
-    if release >= _QUERIES_ALONE or not model.model_type.startswith(_GEMMA4):
+    if rules_of(release).shared_keys_left or not model.model_type.startswith(_GEMMA4):
         return inventory
     return _completed(inventory)
 
@@ -210,7 +206,7 @@ def _completed(inventory: Inventory) -> Inventory:
 
 def layer_embeddings(model: Model, tokens: int, element: int, release: tuple[int, ...]) -> int:
     """Bytes of the buffer of per-layer embeddings that a multimodal class keeps; 0 where it has none."""
-    old = model.model_type.startswith(_GEMMA3N) and release < _QUERIES_ALONE
+    old = model.model_type.startswith(_GEMMA3N) and not rules_of(release).shared_keys_left
     if not (old or model.model_type.startswith(_GEMMA4)):
         return 0
     shape = served_shape(model, element)

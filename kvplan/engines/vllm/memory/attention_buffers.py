@@ -27,7 +27,6 @@ from __future__ import annotations
 
 from typing import Any
 
-from kvplan.engines.base import parse_version
 from kvplan.engines.vllm.backends.selection import flashinfer_serves
 from kvplan.engines.vllm.cache_layout.built_model import Served
 from kvplan.engines.vllm.compiled import compiled
@@ -35,7 +34,7 @@ from kvplan.engines.vllm.options import VllmOptions
 from kvplan.engines.vllm.start.architectures import as_run
 from kvplan.engines.vllm.start.resolve import resolve
 from kvplan.engines.vllm.start.runner import V2, runner_of
-from kvplan.engines.vllm.start.versions import rules_of
+from kvplan.engines.vllm.versions import rules_of
 from kvplan.errors import KvplanError
 from kvplan.families import Kind
 from kvplan.model import Model
@@ -47,11 +46,7 @@ WORKSPACE = 394 * MIB
 """VLLM_FLASHINFER_WORKSPACE_BUFFER_SIZE, vllm/envs.py."""
 SEGMENT, TOGETHER = 20 * MIB, 2
 """The allocator's block for a wrapper's _int_workspace_buffer, and the number of buffers in it."""
-_SIZED = (0, 26)
-"""Since then the workspace is at least 16 bytes for each element of the batch's queries."""
 _SIZED_BYTES = 16
-_ONE_SINCE = {10: (0, 0), 9: (0, 25), 12: (0, 29)}
-"""Major of the compute capability → the first release whose decode kernels share one workspace."""
 _BLACKWELL = 10
 _PLAIN = frozenset({"FLASH_ATTN", "TRITON_ATTN", "FLASHINFER"})
 
@@ -108,15 +103,15 @@ def flashinfer_of(model: Model, settings: Serving, version: str) -> FlashInfer:
     groups = sum(not group.state and not group.cross for group in found.plan.groups)
     if not groups or not (assumed or "FLASHINFER" in backends):
         return NONE
-    release = parse_version(version)
-    if major in _ONE_SINCE and release >= _ONE_SINCE[major]:
+    rules = rules_of(version)
+    if major in rules.flashinfer_own_kernels:
         return FlashInfer(groups=1)
     return FlashInfer(
         groups=1 if runner_of(model, settings, version) == V2 else groups,
         wrappers=groups,
         query_width=query_width(model, settings.tensor_parallel_size),
         uniform=False,
-        sized=release >= _SIZED,
+        sized=rules.sized_workspaces,
     )
 
 

@@ -11,6 +11,7 @@ from __future__ import annotations
 from kvplan.architectures.config.activation_shape import Shape
 from kvplan.engines.vllm.memory.profile_peak import activation_peak, draft_states, workspaces
 from kvplan.engines.vllm.memory.profile_run import COLD, WARM, Coefficients, Load
+from kvplan.engines.vllm.versions import rules_of
 from kvplan.results import BudgetLine
 from kvplan.units import KIB, MIB, ceil_div
 
@@ -19,8 +20,8 @@ WIDE = (9, 10, 12)
 _LARGE, _SMALL = 32 * MIB, (2 * 4096 + 8 * 16) * KIB
 _IN_A_RUN = 2
 """Workspaces that a profile run makes: as many as those starts say, one for each stream that multiplies."""
-_CONSUMER, _SINCE = 12, (0, 27)
-"""Which capability has the large one since which release of vLLM, the first with such a torch."""
+_CONSUMER = 12
+"""The capability that has the large one since a release of vLLM, the first with such a torch."""
 
 
 def workspace(capability: tuple[int, int] | None) -> int:
@@ -34,7 +35,9 @@ def spared(capability: tuple[int, int] | None, release: tuple[int, ...]) -> int:
     An H100 has 79 MiB beside its traced pass. 36 starts of dense text models on GPUs of 7.5 and 8.x that
     compiled nothing kept 0.05 GiB less than that in the middle; with two smaller workspaces, nothing less.
     """
-    small = capability is not None and capability[0] == _CONSUMER and release < _SINCE
+    small = (
+        capability is not None and capability[0] == _CONSUMER and not rules_of(release).wide_cublas_on_sm120
+    )
     return _IN_A_RUN * (_LARGE - (_SMALL if small else workspace(capability)))
 
 

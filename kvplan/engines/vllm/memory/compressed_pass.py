@@ -41,14 +41,15 @@ from kvplan.architectures.config.text_part import find_text_part
 from kvplan.architectures.config.view import ConfigView, split_quant
 from kvplan.engines.base import Version
 from kvplan.engines.vllm.memory.profile_run import Reserved
+from kvplan.engines.vllm.versions import rules_of
 from kvplan.families import CompressedAttention, Part, SparseIndexer
 from kvplan.model import Model
 from kvplan.units import MIB, ceil_div
 
 _PREFILLS, _PREFILLS_LONG = 40, 16
-"""Entries of gathered keys for each token of max_model_len; above ``_LONG`` tokens since 0.32
+"""Entries of gathered keys for each token of max_model_len; above ``_LONG`` tokens fewer since 0.32
 (sparse_mla_prefill_workspace_factor 5 and 2, vllm/config/vllm.py; eight times as many, mla/indexer.py)."""
-_LONG, _LONG_SINCE = 256 * 1024, (0, 32)
+_LONG = 256 * 1024
 _SCALE = 4
 """Bytes beside the fp8 numbers of one entry."""
 _CHUNK, _LATENT_BYTES = 4, 2
@@ -78,7 +79,7 @@ _KEPT: dict[type[Part], Callable[[Any, int, int, int], int]] = {
 
 def reserved(model: Model, max_model_len: int, max_num_batched_tokens: int, release: Version) -> Reserved:
     """Nothing for a model without an indexer; the largest of its layers' otherwise."""
-    prefills = _PREFILLS_LONG if max_model_len > _LONG and release >= _LONG_SINCE else _PREFILLS
+    prefills = _PREFILLS_LONG if max_model_len > _LONG and rules_of(release).short_gather else _PREFILLS
     parts = (part for layer in model.distinct() for part in layer.parts if type(part) in _KEPT)
     kept = max(
         (_KEPT[type(part)](part, prefills, max_model_len, max_num_batched_tokens) for part in parts),
@@ -89,13 +90,8 @@ def reserved(model: Model, max_model_len: int, max_num_batched_tokens: int, rele
 
 _OVERLAP = {"deepseek_v4": 2, "deepseek_v41_text": 1}
 """Types of these classes, and at how many times its tokens a compressor looks."""
-_NOT_COMPILED: Version = (0, 23)
-_INDEXED_LAST: Version = (0, 28)
-_BUFFER_FOR_DRAFTS: Version = (0, 27)
 _FLASHMLA = (64, 128)
 _FLASHINFER = (16, 32, 64, 128)
-_FLASHINFER_EIGHT: Version = (0, 27)
-"""Since then the kernel of GPUs of 12.x takes eight heads too."""
 _SM12X = 12
 _FLASHINFER_WORKSPACE = 128 * MIB
 """_FLASHINFER_DSV4_WORKSPACE_BUFFER_SIZE, made in the measured pass."""
@@ -106,7 +102,7 @@ def padded_heads(heads: int, capability: tuple[int, int], release: Version) -> i
     """Query heads of a rank as the attention's kernel takes them; its own where no kernel takes so many."""
     sizes: tuple[int, ...] = _FLASHMLA
     if capability[0] == _SM12X:
-        sizes = _FLASHINFER if release[:2] < _FLASHINFER_EIGHT else (8, *_FLASHINFER)
+        sizes = (8, *_FLASHINFER) if rules_of(release).v4_eight_heads else _FLASHINFER
     return next((size for size in sizes if heads <= size), heads)
 
 
@@ -126,7 +122,7 @@ def compressed_passes(
     and the streams of the last of them are held until the pass is over (final_aux_recon).
     """
     view = _view(model)
-    if view is None or capability is None or release[:2] < _NOT_COMPILED:
+    if view is None or capability is None or not rules_of(release).v4_not_compiled:
         return ()
     hidden, width = int(model.hidden_size), int(view.integer("head_dim"))
     streams, rank = int(view.integer("hc_mult")), int(view.integer("q_lora_rank"))
@@ -142,7 +138,7 @@ def compressed_passes(
     out = heads * width * element
     besides = _FLASHINFER_WORKSPACE if capability[0] == _SM12X else 0
     before = held + out + latents + scores
-    if release[:2] >= _INDEXED_LAST:
+    if rules_of(release).v4_indexed_last:
         return ((before + out + chosen, besides),)
     # Until 0.27 the indexer's logits are gone where the queries are alive.
     queries = out + (own * width * element if own < heads else 0)
@@ -162,7 +158,7 @@ def made_beside(
     more = 2 * one * _FLOAT32 // element - one
     chosen = model.facts.get("index_topk")
     picked = tokens * (chosen if isinstance(chosen, int) else 0) * _FLOAT32
-    if not drafts and release[:2] >= _BUFFER_FOR_DRAFTS:
+    if not drafts and rules_of(release).v4_buffer_for_drafts:
         return more + picked, 0
     hidden = tokens * int(view.integer("hc_mult")) * int(model.hidden_size) * element
     return more + picked, hidden + (picked if drafts else 0)

@@ -20,8 +20,10 @@ from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from kvplan.architectures.weights import sources_of
-from kvplan.engines.base import parse_version
+from kvplan.engines.base import Version
+from kvplan.engines.release_rules import reached
 from kvplan.engines.vllm.classes import class_of
+from kvplan.engines.vllm.versions import VERSIONS, rules_of
 from kvplan.errors import KvplanError
 from kvplan.model import Model
 from kvplan.units import ceil_div
@@ -36,7 +38,6 @@ _RANK = "kv_lora_rank"
 _LATENT = "qk_nope_head_dim + v_head_dim"
 _QUERY = "qk_nope_head_dim + qk_rope_head_dim"
 MOST_ROWS = 64 * 1024
-CAPPED = (0, 28)
 _TRACED = 2
 """Bytes of an element where it was traced."""
 
@@ -106,7 +107,7 @@ def _product(dims: tuple[Dim, ...], parallel: Parallel) -> int:
     return made
 
 
-def context_rows(length: int, seqs: int, block: int, release: tuple[int, ...]) -> int:
+def context_rows(length: int, seqs: int, block: int, release: str | Version) -> int:
     """Tokens of context that MLA's chunked prefill projects up at once.
 
     min(max(8 · max_model_len, 4 · max_num_seqs · block), 64 Ki), and until 0.27 at least a block of every
@@ -115,7 +116,7 @@ def context_rows(length: int, seqs: int, block: int, release: tuple[int, ...]) -
     align_mla_chunked_context_workspace_size).
     """
     rows = min(max(8 * length, 4 * seqs * block), MOST_ROWS)
-    return block * ceil_div(rows, block) if release >= CAPPED else max(rows, seqs * block)
+    return block * ceil_div(rows, block) if rules_of(release).context_capped else max(rows, seqs * block)
 
 
 def workspace_bytes(
@@ -124,7 +125,7 @@ def workspace_bytes(
     seqs: int,
     element: int,
     block: int = 64,
-    release: tuple[int, ...] = CAPPED,
+    release: str | Version = VERSIONS[-1],
 ) -> int:
     """The up-projected context that a profile run takes: `context_rows` of heads · (nope + v)."""
     rows = context_rows(length, seqs, block, release)
@@ -141,7 +142,7 @@ def passes_of(
     seqs: int,
     element: int,
     block: int = 64,
-    release: tuple[int, ...] = CAPPED,
+    release: str | Version = VERSIONS[-1],
 ) -> tuple[tuple[int, int], ...]:
     """(bytes a token, bytes besides) on one rank, of each place where the pass may be at its peak.
 
@@ -174,9 +175,10 @@ def passes_of(
     )
 
 
-def _taken(row: Row, name: str, release: tuple[int, ...]) -> Fraction:
+def _taken(row: Row, name: str, release: str | Version) -> Fraction:
     """How much of the workspace is alive at a place: all of it at attention, in releases whose attention took
     it."""
     at_attention = any(width.endswith(_QUERY) for width, _ in row.widths)
     until = class_of(name).profiles_context_until
-    return Fraction(1) if at_attention and until and release < parse_version(until) else row.workspace
+    taken = at_attention and bool(until) and not reached(release, until)
+    return Fraction(1) if taken else row.workspace

@@ -29,22 +29,18 @@ from __future__ import annotations
 
 from kvplan.architectures.config.activation_shape import Shape
 from kvplan.engines.vllm.options import AUTO
+from kvplan.engines.vllm.versions import rules_of
 from kvplan.record import record
 from kvplan.units import ceil_div
 
-_BEFORE_CHUNKS = ((0, 12), 32_768), ((0, 18), 16_384)
-_NAIVE_UNTIL = (0, 11)
-_TRTLLM_SINCE = (0, 15)
 _TRTLLM = frozenset("fp8 modelopt modelopt_fp4 modelopt_mixed nvfp4 mxfp4 gpt_oss_mxfp4".split())
 CUTLASS = "cutlass"
 COMPRESSED = "compressed-tensors"
-_HUMMING, _HUMMING_SINCE, _HUMMING_ON = "humming", (0, 32), (9, 0)
+_HUMMING, _HUMMING_ON = "humming", (9, 0)
 _MARLINS = frozenset(
     "auto-round awq awq_marlin auto_awq gptq gptq_marlin auto_gptq modelopt_fp4 nvfp4 mxfp4".split()
 )
 """Methods whose experts Marlin would run on Hopper, and Humming does."""
-_DIRECT_UNTIL = {"awq": (0, 22), "awq_marlin": (0, 22), "gptq": (0, 20), "gptq_marlin": (0, 20)}
-_NEVER, _INTEGERS_DIRECT_UNTIL = (0, 0), (0, 23)
 _EIGHT_BITS = _TRTLLM | {"fbgemm_fp8", "quark"}
 
 
@@ -81,28 +77,27 @@ def expert_run(
 ) -> ExpertRun:
     """How the release runs experts on such a GPU. dp: the data-parallel ranks. backend: --moe-backend. nvfp4,
     integers: they are stored so."""
-    chunk = next((rows for until, rows in _BEFORE_CHUNKS if release < until), 0)
-    several = dp > 1
+    rules, several = rules_of(release), dp > 1
     copies = 0
     if several:
-        copies = 3_000 if release < _NAIVE_UNTIL else 2_000
+        copies = 3_000 if rules.naive_exchange else 2_000
         copies += 500 if quantisation in _EIGHT_BITS else 0
     blackwell = capability is not None and capability[0] == 10
     return ExpertRun(
-        chunk,
-        reserved=several and expert_parallel and (0, 12) <= release < (0, 18),
+        rules.expert_chunk,
+        reserved=several and expert_parallel and rules.expert_chunk_reserved,
         copies_milli=copies,
         small=blackwell
-        and release >= _TRTLLM_SINCE
+        and rules.trtllm_experts
         and quantisation in _TRTLLM
         and backend in (AUTO, "flashinfer_trtllm"),
         gathered=backend == CUTLASS and nvfp4,
         indexed=capability == _HUMMING_ON
-        and release >= _HUMMING_SINCE
+        and rules.humming_experts
         and not expert_parallel
         and (backend == _HUMMING or (backend == AUTO and quantisation in _MARLINS)),
-        direct=release < _DIRECT_UNTIL.get(quantisation or "", _NEVER)
-        or (integers and quantisation == COMPRESSED and release < _INTEGERS_DIRECT_UNTIL),
+        direct=quantisation in rules.direct_marlin
+        or (integers and quantisation == COMPRESSED and rules.direct_marlin_integers),
     )
 
 

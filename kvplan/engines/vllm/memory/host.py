@@ -12,18 +12,15 @@ and are not counted.
 from __future__ import annotations
 
 from kvplan.architectures.weights import sources_of
-from kvplan.engines.base import parse_version
-from kvplan.engines.vllm.memory.weight_lines import TABLES_ON_HOST
 from kvplan.engines.vllm.options import VllmOptions
 from kvplan.engines.vllm.start.architectures import has_ngrams
+from kvplan.engines.vllm.versions import rules_of
 from kvplan.model import Model
 from kvplan.results import MEMORY, SHM, HostLine, SizeResult
 from kvplan.settings import Settings, further_ranks
 from kvplan.units import GIB, MIB
 from kvplan.weights.ranks import Parallel, lookup_bytes
 
-READ = (0, 32)
-"""The first release whose queues and offload region were read."""
 STEP_CHUNK, ANSWER_CHUNK, CHUNKS = 16 * MIB, 24 * MIB, 10
 GROUP_CHUNK, GROUP_CHUNKS = 4 * MIB, 6
 _PINNED = "pinned: PyTorch's allocator rounds each tensor up to a power of two, at most to twice its size"
@@ -33,7 +30,7 @@ def lines(model: Model, settings: Settings, version: str, result: SizeResult) ->
     """Host memory besides the processes themselves."""
     del result
     ranks = settings.tensor_parallel_size * settings.pipeline_parallel_size * further_ranks(settings)
-    known = parse_version(version)[:2] >= READ
+    known = rules_of(version).host_queues_read
     found = []
     if settings.cpu_offload_gb:
         amount = int(settings.cpu_offload_gb * GIB) * ranks
@@ -63,7 +60,7 @@ _TABLES = "pinned, one share on each rank; looked up from the GPU (--engram-conf
 
 def tables_on_host(model: Model, settings: Settings, version: str) -> int:
     """Bytes of n-gram tables in the memory of the CPU, all ranks of one replica together."""
-    if parse_version(version) < TABLES_ON_HOST or not has_ngrams(model):
+    if not rules_of(version).tables_on_host or not has_ngrams(model):
         return 0
     inventory = sources_of(model).inventory
     if inventory is None:

@@ -20,13 +20,13 @@ from typing import NamedTuple
 
 from kvplan.engines.budget.parts import AMD
 from kvplan.engines.vllm.options import EXPANDABLE, VllmOptions
+from kvplan.engines.vllm.versions import rules_of
 from kvplan.results import BudgetLine
 from kvplan.settings import Serving
 from kvplan.weights.inventory import Inventory, Role, Tensor
 from kvplan.weights.ranks import Parallel, on_rank, stage_layers
 
 PADDED = "padding of experts"
-_SINCE, _HOLES = (0, 25), (0, 27)
 _APART, _PADDING = 512, 256
 _MORE = 3
 """The high end: a third of the holes more."""
@@ -53,10 +53,15 @@ def padded_lines(
 ) -> tuple[BudgetLine, ...]:
     """Padding and what it leaves in the allocator, one line a stage; none where nothing is padded. element:
     bytes of the model's dtype."""
-    gpu = settings.gpu
-    if gpu is None or gpu.vendor.lower() != AMD or release < _SINCE or parallel.redundant_experts:
+    gpu, rules = settings.gpu, rules_of(release)
+    if (
+        gpu is None
+        or gpu.vendor.lower() != AMD
+        or not rules.rocm_padded_experts
+        or parallel.redundant_experts
+    ):
         return ()
-    counted = release >= _HOLES and VllmOptions.of(settings).pytorch_alloc_conf != EXPANDABLE
+    counted = rules.consumed_counts and VllmOptions.of(settings).pytorch_alloc_conf != EXPANDABLE
     source = "256 bytes a row (VLLM_ROCM_MOE_PADDING), and holes in what the rows lay in before"
     lines, start = [], 0
     for count in stage_layers(len(inventory.layers), parallel.pipeline_parallel_size):

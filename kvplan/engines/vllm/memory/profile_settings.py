@@ -31,7 +31,7 @@ from kvplan.engines.vllm.options import EXPANDABLE, INTERACTIVITY, VllmOptions
 from kvplan.engines.vllm.start.architectures import is_pooling, keeps_latent
 from kvplan.engines.vllm.start.draft_layers import AT_ONCE, ONE_STEP
 from kvplan.engines.vllm.start.runner import V2, runner_of
-from kvplan.engines.vllm.start.versions import rules_of
+from kvplan.engines.vllm.versions import rules_of
 from kvplan.errors import KvplanError
 from kvplan.families import Kind
 from kvplan.later import later
@@ -128,7 +128,7 @@ def load_of(
             else ()
         ),
         indexer=compressed_pass.reserved(model, length, tokens, release)
-        if release >= _RESERVES and has_kind(model, Kind.INDEXER, Kind.COMPRESSED)
+        if rules_of(version).sparse_reserves and has_kind(model, Kind.INDEXER, Kind.COMPRESSED)
         else Reserved(),
         model_type=model.model_type,
         encoder=encoder,
@@ -185,8 +185,6 @@ def of_stage(load: Load, stage: int) -> Load:
 
 _EIGHT_BITS = frozenset({"fp8", "fbgemm_fp8", "modelopt_fp8"})
 _PACKED = frozenset({"auto-round", "awq", "awq_marlin", "gptq", "gptq_marlin"})
-_RESERVES = (0, 20)
-"""The oldest release of which a start of a sparse model was read."""
 
 
 def utilization(settings: Serving, version: str) -> Fraction:

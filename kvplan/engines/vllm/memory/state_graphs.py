@@ -10,16 +10,14 @@ kernels).
 
 from __future__ import annotations
 
-from kvplan.engines.base import parse_version
 from kvplan.engines.vllm.cache_layout.plan import Plan
 from kvplan.engines.vllm.memory.cuda_graphs import NONE, PIECEWISE
 from kvplan.engines.vllm.options import VllmOptions
+from kvplan.engines.vllm.versions import rules_of
 from kvplan.families import LightningAttention
 from kvplan.model import Model
 from kvplan.results import TOO_FEW_STATES, Refusal
 from kvplan.settings import Settings
-
-_SINCE = (0, 20)
 
 
 def too_few_states(
@@ -28,7 +26,11 @@ def too_few_states(
     """The refusal of a server whose pool has fewer blocks than max_num_seqs. num_blocks: of the pool."""
     if num_blocks >= plan.max_num_seqs or not any(group.state for group in plan.groups):
         return None
-    if settings.enforce_eager or parse_version(version) < _SINCE or not _full(model, settings, version):
+    if (
+        settings.enforce_eager
+        or not rules_of(version).checked_state_graphs
+        or not _full(model, settings, version)
+    ):
         return None
     return Refusal(
         TOO_FEW_STATES,

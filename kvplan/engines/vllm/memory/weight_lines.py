@@ -7,12 +7,11 @@ from __future__ import annotations
 
 from kvplan.architectures.weights import sources_of
 from kvplan.dtypes import Packing
-from kvplan.engines.base import Choice, parse_version
+from kvplan.engines.base import Choice
 from kvplan.engines.vllm.encoder_profile.multimodal import text_only, tower_parts
-from kvplan.engines.vllm.memory.allocator_rounding import TOWERS_LEFT
-from kvplan.engines.vllm.options import VllmOptions
-from kvplan.engines.vllm.refusals.divided_blocks import expert_blocks
+from kvplan.engines.vllm.options import TRITON, VllmOptions
 from kvplan.engines.vllm.start.architectures import GENERATING, is_pooling
+from kvplan.engines.vllm.versions import rules_of
 from kvplan.errors import RefusedError
 from kvplan.model import Model
 from kvplan.record import replace
@@ -20,7 +19,7 @@ from kvplan.results import BudgetLine, exact
 from kvplan.settings import Serving
 from kvplan.units import GIB, gib
 from kvplan.weights.facts import WeightFacts, WeightSources
-from kvplan.weights.ranks import Parallel, head_bytes, lookup_bytes, tower_bytes
+from kvplan.weights.ranks import ExpertBlocks, Parallel, head_bytes, lookup_bytes, tower_bytes
 
 
 def repacked_share(model: Model, settings: Serving) -> int:
@@ -69,15 +68,13 @@ def relaid_share(model: Model, settings: Serving, release: tuple[int, ...]) -> i
     """
     sleeps = VllmOptions.of(settings).enable_sleep_mode
     stored = model.quantization or settings.quantization
-    if not sleeps or stored is None or release >= _CONSUMED:
+    if not sleeps or stored is None or rules_of(release).consumed_counts:
         return 0
     return _RELAID_SCALED if "fp8" in stored else _RELAID_PACKED
 
 
 _RELAID_PACKED, _RELAID_SCALED = 500, 25
 """Of integers and four bits, whose kernels have an order of their own; of FP8, whose scales are."""
-_CONSUMED = (0, 27)
-"""Since then all that is consumed counts, by mem_get_info."""
 
 
 def on_gpu(
@@ -92,19 +89,16 @@ def on_gpu(
     """The weights less an encoder that is not loaded (interfaces.py, _mark_tower_model: since 0.15), less
     tables of n-grams, which are looked up in pinned memory of the CPU (config/engram.py: since 0.30), and
     less the head of a class that generates and is served to pool (adapters.py, _create_pooling_model_cls)."""
-    inventory, release = sources.inventory, parse_version(choice.asked or choice.version)
+    inventory, rules = sources.inventory, rules_of(choice.asked or choice.version)
     if inventory is None or sources.stated_bytes is not None:
         return facts
-    if release >= TOWERS_LEFT and text_only(model, settings):
+    if rules.unserved_encoder_left and text_only(model, settings):
         facts = _less(facts, tower_bytes(inventory, parallel, dtype), "without the encoder's")
     if is_pooling(model, settings) and model.architecture in GENERATING:
         facts = _less(facts, head_bytes(inventory, parallel, dtype), "without the head's")
-    if release >= TABLES_ON_HOST:
+    if rules.tables_on_host:
         facts = _less(facts, lookup_bytes(inventory, parallel, dtype), "without the n-gram tables'")
     return facts
-
-
-TABLES_ON_HOST = (0, 30)
 
 
 def _less(facts: WeightFacts, left: tuple[int, ...], words: str) -> WeightFacts:
@@ -181,6 +175,14 @@ def ranks_of(model: Model, settings: Serving, version: str) -> Parallel:
         enable_expert_parallel=settings.enable_expert_parallel,
         compute_capability=None if gpu is None else gpu.compute_capability,
         groups=tower_parts(model, settings),
-        expert_blocks=expert_blocks(settings, version),
+        expert_blocks=_expert_blocks(settings, version),
         group_indices=False,
     )
+
+
+def _expert_blocks(settings: Serving, version: str) -> ExpertBlocks:
+    """How experts are kept of which a rank has a part of a block, where the engine starts with it."""
+    rules = rules_of(version)
+    if VllmOptions.of(settings).moe_backend in TRITON:
+        return ExpertBlocks.SMALLER if rules.refined_expert_blocks else ExpertBlocks.AS_STORED
+    return ExpertBlocks.PADDED if rules.padded_expert_blocks else ExpertBlocks.AS_STORED

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from kvplan.engines.base import has_kind, is_assumed, parse_version, too_many_stages
-from kvplan.engines.kv_support import minor_of
+from kvplan.engines.base import has_kind, is_assumed, too_many_stages
+from kvplan.engines.release_rules import reached
 from kvplan.engines.supported import check_class
 from kvplan.engines.vllm.backends.table import backend_rows, row_of
 from kvplan.engines.vllm.refusals.classes import (
@@ -30,7 +30,7 @@ from kvplan.engines.vllm.refusals.division import (
 from kvplan.engines.vllm.refusals.formats import dtype_refusal, quantisation_refusal
 from kvplan.engines.vllm.start.draft_layers import AHEAD
 from kvplan.engines.vllm.start.resolve import OWN_CACHE, Resolved, asked_word
-from kvplan.engines.vllm.start.versions import rules_of
+from kvplan.engines.vllm.versions import rules_of
 from kvplan.errors import KvplanError
 from kvplan.families import Kind
 from kvplan.later import later
@@ -131,17 +131,13 @@ def _check_own_cache(model: Model, settings: Layout, version: str) -> None:
         )
 
 
-_READ = (0, 20)
-"""The first release whose registry is compared by name."""
-
-
 def _backend_of_release(settings: Layout, version: str) -> Refusal | None:
     """vllm/v1/attention/backends/registry.py: a name that the release does not know stops the arguments."""
     name = (settings.attention_backend or "").upper()
     rows = backend_rows().get(name, ())
-    if not rows or parse_version(version)[:2] < _READ or row_of(name, version) is not None:
+    if not rows or not rules_of(version).backend_names_read or row_of(name, version) is not None:
         return None
-    since = next((row.since for row in rows if minor_of(row.since or "0") > minor_of(version)), None)
+    since = next((row.since for row in rows if not reached(version, row.since)), None)
     return Refusal(
         "cannot-start",
         f"vLLM {version} has no attention backend {name}" + (f": {since} is the first" if since else ""),
@@ -161,7 +157,7 @@ def _check_large_blocks(model: Model, settings: Layout, version: str) -> None:
     """Raises KvplanError(unknown-rule): 0.32 and 0.33 pack more bytes into DeepSeek-V4's blocks of 512 tokens
     than their pages have (asked; equal up to 256, and until 0.31)."""
     size = settings.block_size or 0
-    if size > 256 and has_kind(model, Kind.COMPRESSED) and minor_of(version) >= minor_of("0.32"):
+    if size > 256 and has_kind(model, Kind.COMPRESSED) and not rules_of(version).large_compressed_blocks:
         raise KvplanError(
             "unknown-rule",
             f"what vLLM {version} packs into a block of {size} tokens of {model.model_type} is not known",

@@ -11,8 +11,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from kvplan.engines.base import has_kind, parse_version
-from kvplan.engines.kv_support import minor_of, released
+from kvplan.engines.base import has_kind
+from kvplan.engines.release_rules import reached, through, within
 from kvplan.engines.vllm.cache_layout.built_model import stage_bounds
 from kvplan.engines.vllm.classes import class_of
 from kvplan.engines.vllm.start.architectures import (
@@ -23,7 +23,7 @@ from kvplan.engines.vllm.start.architectures import (
     has_ngrams,
 )
 from kvplan.engines.vllm.start.resolve import Resolved
-from kvplan.engines.vllm.start.versions import rules_of
+from kvplan.engines.vllm.versions import Rules, rules_of
 from kvplan.errors import KvplanError
 from kvplan.families import Kind, WindowedConvolution
 from kvplan.model import Model
@@ -46,14 +46,14 @@ def class_refusal(model: Model, version: str) -> Refusal | None:
         return None
     name = class_of(model.architecture).registered_as or model.architecture
     row = GENERATING.get(name) or POOLING.get(name)
-    if row is not None and released(row.since, row.until, version):
+    if row is not None and through(version, row.since, row.until):
         return _forgotten(name, version)
     if name in THROUGH_TRANSFORMERS and not has_kind(model, Kind.STATE):
         return None
     if row is None:
         _check_remote(model, name, version)
         return Refusal("unsupported-model", f"vLLM {version} has no class for {name}")
-    if row.until and minor_of(version) > minor_of(row.until):
+    if row.until and not through(version, "", row.until):
         return Refusal(
             "unsupported-model",
             f"vLLM built {name} until {row.until} and does not any more",
@@ -82,7 +82,7 @@ def _check_remote(model: Model, name: str, version: str) -> None:
 
 def _forgotten(name: str, version: str) -> Refusal | None:
     gone = class_of(name).gone
-    if not gone or not minor_of(gone[0]) <= minor_of(version) < minor_of(gone[1]):
+    if not gone or not within(version, *gone):
         return None
     since, until = gone
     return Refusal(
@@ -100,7 +100,7 @@ def family_refusal(model: Model, version: str) -> Refusal | None:
                 return Refusal("unsupported-model", f"vLLM has no class for {what} ({part.family} layers)")
     crossed = any(part.kind is Kind.CROSS for run in model.runs for part in run.layer.parts)
     row = GENERATING.get(model.architecture or "")
-    if crossed and (row is None or not released(row.since, row.until, version)):
+    if crossed and (row is None or not through(version, row.since, row.until)):
         what = model.architecture or model.model_type
         return Refusal("unsupported-model", f"{what} is an encoder-decoder model, and it has no class for it")
     return None
@@ -129,10 +129,10 @@ OWN_RULES = {
 def check_own_rules(model: Model, version: str) -> None:
     """Raises KvplanError(unknown-rule)."""
     since = OWN_RULES.get(model.model_type)
-    if since is None or (since and minor_of(version) >= minor_of(since)):
+    if since is None or (since and reached(version, since)):
         return
     row = GENERATING.get(model.architecture or "")
-    if since and row is not None and not released(row.since, row.until, version):
+    if since and row is not None and not through(version, row.since, row.until):
         return
     raise _unknown(model, version, since or "")
 
@@ -148,8 +148,8 @@ def _unknown(model: Model, version: str, since: str, where: str = "") -> KvplanE
 
 def own_refusal(model: Model, resolved: Resolved, version: str) -> Refusal | None:
     """Raises KvplanError(unknown-rule)."""
-    release = parse_version(version)[:2]
-    if model.model_type == "deepseek_v41_text" and resolved.device.major == 10 and release < _V41_ON_10:
+    rules = rules_of(version)
+    if model.model_type == "deepseek_v41_text" and resolved.device.major == 10 and not rules.v41_on_sm100:
         raise _unknown(model, version, "0.31", f" on {resolved.device.name}")
     if class_of(model.architecture).one_rank and resolved.tp > 1:
         message = f"{model.architecture} runs on one tensor-parallel rank only, not on {resolved.tp}"
@@ -157,7 +157,7 @@ def own_refusal(model: Model, resolved: Resolved, version: str) -> Refusal | Non
     return (
         _ngrams(model, resolved)
         or _convolutions(model, resolved)
-        or _grouped(model, resolved, release)
+        or _grouped(model, resolved, rules)
         or _shared_latents(model, resolved)
     )
 
@@ -173,7 +173,7 @@ def _ngrams(model: Model, resolved: Resolved) -> Refusal | None:
     )
 
 
-def _grouped(model: Model, resolved: Resolved, release: tuple[int, ...]) -> Refusal | None:
+def _grouped(model: Model, resolved: Resolved, rules: Rules) -> Refusal | None:
     """vllm/models/qwen4_exp/nvidia/qsa.py and its KV cache, in bfloat16, and since 0.31 in fp8; how many
     groups are chosen is free since 0.32 (config.py)."""
     if not any(grouped_keys(run.layer) for run in model.runs):
@@ -186,25 +186,24 @@ def _grouped(model: Model, resolved: Resolved, release: tuple[int, ...]) -> Refu
             f"vLLM serves it in bfloat16 only, not in {resolved.dtype.name}",
             help=("--dtype bfloat16",),
         )
-    if release < _GROUPED_FP8 and resolved.kv.startswith("fp8"):
+    if not rules.grouped_fp8 and resolved.kv.startswith("fp8"):
         return Refusal(
             "kv-cache-dtype",
-            f"vLLM {release[0]}.{release[1]} keeps its cache in bfloat16 only",
+            f"vLLM {rules.release} keeps its cache in bfloat16 only",
             help=("--kv-cache-dtype auto", "use engine vllm@0.31"),
         )
     chosen = model.facts.get("chosen_groups")
-    if release < _ANY_GROUPS and chosen is not None and chosen not in _GROUPS:
+    if not rules.any_chosen_groups and chosen is not None and chosen not in _GROUPS:
         return Refusal(
             "cannot-start",
-            f"its indexer chooses {chosen} groups of tokens, and vLLM {release[0]}.{release[1]}"
+            f"its indexer chooses {chosen} groups of tokens, and vLLM {rules.release}"
             f" serves {_GROUPS[0]} or {_GROUPS[1]} only",
             help=("use engine vllm@0.32",),
         )
     return None
 
 
-_V41_ON_10 = (0, 31)
-_GROUPED_FP8, _ANY_GROUPS, _GROUPS = (0, 31), (0, 32), (512, 2048)
+_GROUPS = (512, 2048)
 
 
 def _convolutions(model: Model, resolved: Resolved) -> Refusal | None:

@@ -14,9 +14,9 @@ from collections.abc import Callable
 from math import gcd
 from typing import TYPE_CHECKING
 
-from kvplan.engines.base import Version, parse_version
-from kvplan.engines.vllm.options import VllmOptions
+from kvplan.engines.vllm.options import TRITON, VllmOptions
 from kvplan.engines.vllm.start.resolve import Resolved
+from kvplan.engines.vllm.versions import Rules, rules_of
 from kvplan.later import later
 from kvplan.model import Model
 from kvplan.results import Refusal
@@ -29,31 +29,25 @@ else:
     undivided = later("kvplan.engines", "undivided")
     ranks, shares = later("kvplan.weights", "ranks shares")
 
-_REFINES, _PADS = (0, 29), (0, 31)
-"""Since when scales of experts are repeated over smaller blocks; since when kernels asked for by name pad."""
-_TRITON = ("auto", "triton")
-"""--moe-backend whose kernel takes smaller blocks."""
 _REFINED_ON = (8, 9)
 """The oldest NVIDIA GPUs on which Triton's kernels run FP8: no other kernel takes such blocks."""
-_GROUPS_OF_EXPERTS = (0, 24)
-"""Since when compressed-tensors' experts are held to whole groups."""
 _GROUPED = ("awq", "compressed-tensors")
 """Methods whose other matrices are held to whole groups; GPTQ's kernels differ."""
 
 
 def divided_refusal(model: Model, settings: Layout, resolved: Resolved, version: str) -> Refusal | None:
     """The first matrix of which a rank would have a part of a block, where vLLM stops at it."""
-    release = parse_version(version)[:2]
+    rules = rules_of(version)
 
     def stops(cut: shares.Cut, method: str) -> bool:
         if cut.in_groups:
             known = method in _GROUPED and cut.side is shares.Side.INPUTS
-            return known and (not cut.is_expert or (method != "awq" and release >= _GROUPS_OF_EXPERTS))
+            return known and (not cut.is_expert or (method != "awq" and rules.grouped_experts_whole))
         if not cut.in_blocks:
             return False
         if not cut.is_expert:  # outputs: fused matrices keep a whole scale for a part of a block
             return cut.side is shares.Side.INPUTS
-        return not (method == "fp8" and _runs(cut, settings, resolved, release))
+        return not (method == "fp8" and _runs(cut, settings, resolved, rules))
 
     whole_experts = "" if settings.enable_expert_parallel else "--enable-expert-parallel"
     return undivided.block_refusal(model, settings, resolved.tp, _divided(settings), stops, whole_experts)
@@ -78,23 +72,15 @@ def _divided(settings: Layout) -> Callable[[int], ranks.Parallel]:
     return over
 
 
-def expert_blocks(settings: Layout, version: str) -> ranks.ExpertBlocks:
-    """How experts are kept of which a rank has a part of a block, where the engine starts with it."""
-    release = parse_version(version)[:2]
-    if VllmOptions.of(settings).moe_backend in _TRITON:
-        return ranks.ExpertBlocks.SMALLER if release >= _REFINES else ranks.ExpertBlocks.AS_STORED
-    return ranks.ExpertBlocks.PADDED if release >= _PADS else ranks.ExpertBlocks.AS_STORED
-
-
-def _runs(cut: shares.Cut, settings: Layout, resolved: Resolved, release: Version) -> bool:
+def _runs(cut: shares.Cut, settings: Layout, resolved: Resolved, rules: Rules) -> bool:
     """Whether a smaller block divides everything and a kernel that takes it runs; kernels that are asked for
     by name pad a part of whole blocks instead."""
     own = VllmOptions.of(settings)
-    if own.moe_backend not in _TRITON:
+    if own.moe_backend not in TRITON:
         ways = resolved.tp * settings.data_parallel_size
         whole = cut.size * ways % cut.step == 0 and cut.other % cut.step == 0
         return (
-            release >= _PADS
+            rules.padded_expert_blocks
             and ways > 1
             and not settings.enable_expert_parallel
             and whole
@@ -102,4 +88,8 @@ def _runs(cut: shares.Cut, settings: Layout, resolved: Resolved, release: Versio
         )
     device = resolved.device
     runs = device.vendor != "nvidia" or device.assumed or device.capability >= _REFINED_ON
-    return release >= _REFINES and runs and gcd(*cut.form.block, cut.size, cut.other) >= ranks.SMALLEST_BLOCK
+    return (
+        rules.refined_expert_blocks
+        and runs
+        and gcd(*cut.form.block, cut.size, cut.other) >= ranks.SMALLEST_BLOCK
+    )

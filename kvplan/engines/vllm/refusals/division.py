@@ -8,12 +8,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from kvplan.engines.kv_support import minor_of
 from kvplan.engines.vllm.classes import class_of
 from kvplan.engines.vllm.options import VllmOptions
 from kvplan.engines.vllm.start.architectures import NO_PIPELINE, keeps_latent, lead_attention
 from kvplan.engines.vllm.start.resolve import Resolved
-from kvplan.engines.vllm.start.versions import rules_of
+from kvplan.engines.vllm.versions import rules_of
 from kvplan.families import Kind, Mamba2, Part
 from kvplan.later import later
 from kvplan.model import Model
@@ -40,12 +39,11 @@ def heads_refusal(model: Model, resolved: Resolved, version: str) -> Refusal | N
 def nameless_refusal(model: Model, resolved: Resolved, version: str) -> Refusal | None:
     """vllm/model_executor/models/qwen3_vl.py: the text's config is checked again, without a class that could
     say whether it runs in stages, since 0.28 whether it keeps latents. Asked of 0.20 to 0.29."""
-    if not class_of(model.architecture).nameless_decoder or not minor_of("0.20") <= minor_of(
-        version
-    ) < minor_of("0.30"):
+    rules = rules_of(version)
+    if not class_of(model.architecture).nameless_decoder or not rules.nameless_text:
         return None
     what = "pipeline stages" if resolved.pp > 1 else ""
-    if not what and resolved.dcp > 1 and minor_of(version) >= minor_of("0.28"):
+    if not what and resolved.dcp > 1 and rules.nameless_latents:
         what = "decode context parallelism"
     if not what:
         return None

@@ -7,11 +7,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from kvplan.engines.base import Version, has_kind, parse_version
+from kvplan.engines.base import has_kind
 from kvplan.engines.kv_support import rows_of, unsupported
+from kvplan.engines.release_rules import newest, reached
 from kvplan.engines.vllm.start.defaults import NO_FLOAT16, Device
 from kvplan.engines.vllm.start.resolve import Resolved, asked_word
-from kvplan.engines.vllm.start.versions import rules_of
+from kvplan.engines.vllm.versions import rules_of
 from kvplan.families import Kind
 from kvplan.later import later
 from kvplan.model import Model
@@ -25,16 +26,16 @@ else:
     stored = later("kvplan.architectures", "weights")
     formats = later("kvplan.weights", "formats")
 
-LEAST_CAPABILITY: dict[str, tuple[tuple[Version, tuple[int, int]], ...]] = {
-    **dict.fromkeys(("mxfp4", "fbgemm_fp8", "experts_int8"), (((0,), (8, 0)),)),
-    **dict.fromkeys(("fp8", "modelopt_fp4"), (((0,), (8, 0)), ((0, 14), (7, 5)))),
-    "modelopt": (((0,), (8, 9)), ((0, 27), (8, 0))),
-    "modelopt_mixed": (((0,), (8, 9)), ((0, 24), (7, 5))),
-    "modelopt_mxfp8": (((0,), (10, 0)), ((0, 20), (8, 0))),
-    **dict.fromkeys(("awq", "torchao"), (((0,), (7, 5)),)),
-    **dict.fromkeys(("compressed-tensors", "bitsandbytes", "quark"), (((0,), (7, 0)),)),
-    **dict.fromkeys(("gptq", "inc"), (((0,), (6, 0)),)),
-    "fp_quant": (((0,), (10, 0)),),
+LEAST_CAPABILITY: dict[str, tuple[tuple[str, tuple[int, int]], ...]] = {
+    **dict.fromkeys(("mxfp4", "fbgemm_fp8", "experts_int8"), (("", (8, 0)),)),
+    **dict.fromkeys(("fp8", "modelopt_fp4"), (("", (8, 0)), ("0.14", (7, 5)))),
+    "modelopt": (("", (8, 9)), ("0.27", (8, 0))),
+    "modelopt_mixed": (("", (8, 9)), ("0.24", (7, 5))),
+    "modelopt_mxfp8": (("", (10, 0)), ("0.20", (8, 0))),
+    **dict.fromkeys(("awq", "torchao"), (("", (7, 5)),)),
+    **dict.fromkeys(("compressed-tensors", "bitsandbytes", "quark"), (("", (7, 0)),)),
+    **dict.fromkeys(("gptq", "inc"), (("", (6, 0)),)),
+    "fp_quant": (("", (10, 0)),),
 }
 """Method of quantisation → since which release → the oldest NVIDIA GPUs that it runs on: get_min_capability
 in vllm/model_executor/layers/quantization/ of 0.8.5 to 0.33, held against the GPU in vllm/config/vllm.py."""
@@ -70,16 +71,16 @@ bounded."""
 
 def quantisation_refusal(model: Model, settings: Layout, resolved: Resolved, version: str) -> Refusal | None:
     """The method that the weights are stored in, or quantised by while loading: newer kernels, 16 bit."""
-    device, release = resolved.device, parse_version(version)
+    device = resolved.device
     method = _method(model, settings, device.capability)
     steps = LEAST_CAPABILITY.get(method, ())
-    least = next((needed for since, needed in reversed(steps) if release >= since), None)
+    least = newest(steps, version) if steps else None
     if least is not None and device.vendor == "nvidia" and device.capability < least:
         had, needed = (".".join(map(str, pair)) for pair in (device.capability, least))
         return Refusal(
             "quantization",
             f"vLLM's {method} kernels need compute capability {needed} or newer: {device.name} has {had}",
-            help=(f"choose a GPU of compute capability {needed} or newer", *_newer(steps, release, device)),
+            help=(f"choose a GPU of compute capability {needed} or newer", *_newer(steps, version, device)),
         )
     dtypes = RUNS_IN.get(method)
     if dtypes is None or resolved.dtype.name in dtypes:
@@ -91,12 +92,10 @@ def quantisation_refusal(model: Model, settings: Layout, resolved: Resolved, ver
     )
 
 
-def _newer(
-    steps: tuple[tuple[Version, tuple[int, int]], ...], release: Version, device: Device
-) -> tuple[str, ...]:
+def _newer(steps: tuple[tuple[str, tuple[int, int]], ...], version: str, device: Device) -> tuple[str, ...]:
     """The first later release whose kernels run there."""
-    later = (since for since, needed in steps if since > release and device.capability >= needed)
-    return tuple(f"use engine vllm@{'.'.join(map(str, since))}" for since in later)[:1]
+    later = (since for since, needed in steps if not reached(version, since) and device.capability >= needed)
+    return tuple(f"use engine vllm@{since}" for since in later)[:1]
 
 
 KEEP_SCALES = frozenset({"fp8", "modelopt", "modelopt_fp4", "modelopt_mixed", "quark", "compressed-tensors"})

@@ -8,7 +8,7 @@ the byte against the buffers that vLLM's own LoRAModelManager makes; an architec
 from __future__ import annotations
 
 from kvplan.dtypes import Packing, scalar
-from kvplan.engines.base import parse_version
+from kvplan.engines.release_rules import reached
 from kvplan.engines.vllm.classes import class_of
 from kvplan.engines.vllm.options import VllmOptions
 from kvplan.errors import KvplanError, RefusedError
@@ -52,13 +52,13 @@ def slots_of(settings: Serving, dtype: Packing) -> Slots | None:
 
 def wrapped_of(model: Model, version: str) -> Wrapped:
     """The row of the model's architecture. Raises RefusedError(lora)."""
-    row, release = class_of(model.architecture), parse_version(version)
-    if row.lora is None or release[:2] < parse_version(row.lora_since):
+    row = class_of(model.architecture)
+    if row.lora is None or not reached(version, row.lora_since):
         what = model.architecture or model.model_type
         why = f"which modules of {what} take adapters in vLLM {version} is not known"
         raise RefusedError("lora", why, help=("--kv-cache-memory 16GiB", "leave out --enable-lora"))
     until = row.tied_twice_until
-    return Wrapped(**row.lora, tied_twice=bool(until) and release < parse_version(until))
+    return Wrapped(**row.lora, tied_twice=bool(until) and not reached(version, until))
 
 
 def lora_refusal(model: Model, settings: Layout) -> Refusal | None:

@@ -12,7 +12,7 @@ from functools import lru_cache
 from kvplan.engines.supported import classes
 from kvplan.engines.vllm.classes import class_of
 from kvplan.engines.vllm.options import VllmOptions
-from kvplan.engines.vllm.start.versions import Rules, rules_of
+from kvplan.engines.vllm.versions import Rules, rules_of
 from kvplan.errors import KvplanError
 from kvplan.families import (
     FullAttention,

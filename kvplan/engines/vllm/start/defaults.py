@@ -11,7 +11,7 @@ import re
 from kvplan.dtypes import SCALARS, Packing, scalar
 from kvplan.engines.traits import not_on
 from kvplan.engines.vllm.options import THROUGHPUT, VllmOptions
-from kvplan.engines.vllm.start.versions import Rules
+from kvplan.engines.vllm.versions import Rules
 from kvplan.errors import KvplanError
 from kvplan.gpu import Gpu
 from kvplan.model import Model

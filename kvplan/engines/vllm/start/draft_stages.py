@@ -17,11 +17,12 @@ from kvplan.architectures.config.text_part import find_text_part
 from kvplan.architectures.config.view import split_quant
 from kvplan.architectures.heads import ASSISTED
 from kvplan.architectures.lineages import lineage_of
-from kvplan.engines.base import has_kind, parse_version
-from kvplan.engines.vllm.classes import class_of, is_since
+from kvplan.engines.base import has_kind
+from kvplan.engines.release_rules import reached, within
+from kvplan.engines.vllm.classes import class_of
 from kvplan.engines.vllm.start.defaults import Lengths, lengths_of
 from kvplan.engines.vllm.start.runner import V2, runner_of
-from kvplan.engines.vllm.start.versions import Rules
+from kvplan.engines.vllm.versions import Rules, rules_of
 from kvplan.families import Kind
 from kvplan.model import Model
 from kvplan.own_options import NO_OPTIONS
@@ -32,10 +33,8 @@ from kvplan.settings import HEAD_METHODS, Layout
 if TYPE_CHECKING:
     from kvplan.engines.vllm.start.resolve import Resolved
 
-_UNTIL_013 = (("0", "0.14"),)
-_ALWAYS = (("0", "9"),)
-_ALONE = (0, 30)
-"""Since then the draft has a parallel configuration of one stage (create_draft_parallel_config)."""
+_UNTIL_013 = (("", "0.14"),)
+_ALWAYS = (("", ""),)
 PIPELINED: dict[str, tuple[tuple[str, str], ...]] = {
     **dict.fromkeys(
         ("deepseek_v3", "deepseek_v32", "kimi_k2", "kimi_k25", "glm_moe_dsa", "axk1"),
@@ -59,12 +58,11 @@ _ASSISTED_SINCE = "0.21"
 def drafts_in_stages(model_type: str, version: str) -> bool | None:
     """Whether the model's own layers draft beside pipeline stages; None where the class was not read."""
     ranges = PIPELINED.get(model_type)
-    release = parse_version(version)[:2]
-    if release >= _ALONE:
+    if rules_of(version).draft_on_one_stage:
         return True
     if ranges is None:
         return None
-    return any(parse_version(since) <= release < parse_version(until) for since, until in ranges)
+    return any(within(version, since, until) for since, until in ranges)
 
 
 def draft_refusal(model: Model, settings: Layout, version: str) -> Refusal | None:
@@ -84,7 +82,7 @@ def draft_refusal(model: Model, settings: Layout, version: str) -> Refusal | Non
             f" {settings.tensor_parallel_size} tensor-parallel ranks",
         )
     head = settings.speculative_method in HEAD_METHODS
-    if head and settings.pipeline_parallel_size > 1 and parse_version(version)[:2] < _ALONE:
+    if head and settings.pipeline_parallel_size > 1 and not rules_of(version).draft_on_one_stage:
         return Refusal(
             "pipeline-parallel",
             f"vLLM {version} divides what drafts too, and no EAGLE head runs in stages: 0.30 is the first",
@@ -94,7 +92,7 @@ def draft_refusal(model: Model, settings: Layout, version: str) -> Refusal | Non
         return None
     assisted = model.architecture in ASSISTED
     since = _ASSISTED_SINCE if assisted else class_of(model.architecture).drafts_since
-    if since and not is_since(version, since):
+    if not reached(version, since):
         return Refusal(
             "speculative",
             f"vLLM {version} drafts with no layers of {model.architecture}: {since} is the first",
@@ -155,7 +153,7 @@ def bounded(lengths: Lengths, model: Model, settings: Layout, rules: Rules) -> L
     rope = str(draft.facts.get("rope_type", "default"))
     if settings.speculative_method != "draft_model" and rope in _STRETCHED:
         return lengths
-    return replace(lengths, max_model_len=own) if runner_of(model, settings, rules.runners) == V2 else lengths
+    return replace(lengths, max_model_len=own) if runner_of(model, settings, rules.release) == V2 else lengths
 
 
 def shorter_draft(model: Model, settings: Layout, resolved: Resolved, rules: Rules) -> Refusal | None:

@@ -9,15 +9,15 @@ backend (0.16), Model Runner V2 refuses it (0.24, vllm-project/vllm#47846).
 
 from __future__ import annotations
 
-from kvplan.engines.base import has_kind, parse_version
+from kvplan.engines.base import has_kind
 from kvplan.engines.vllm.options import VllmOptions
+from kvplan.engines.vllm.versions import rules_of
 from kvplan.errors import KvplanError
 from kvplan.families import Kind
 from kvplan.model import Model
 from kvplan.results import Refusal
 from kvplan.settings import Layout, Settings, further_ranks
 
-SINCE, NEVER_BEFORE = (0, 32), (0, 25)
 CODE = "context-parallel"
 _DRAFTS = ("mtp", "dspark")
 UNCOUNTED = (
@@ -32,14 +32,14 @@ def refusal_of(model: Model, settings: Layout, version: str) -> Refusal | None:
     tp, dcp = settings.tensor_parallel_size, settings.decode_context_parallel_size
     if pcp == 1:
         return None
-    release = parse_version(version)[:2]
-    if release < NEVER_BEFORE:
+    rules = rules_of(version)
+    if not rules.context_ranks:
         return Refusal(
             CODE,
             f"vLLM {version} has no attention backend for prefill context parallelism",
             help=("--engine vllm@0.32",),
         )
-    if release < SINCE:
+    if not rules.context_ranks_known:
         raise KvplanError(
             "unknown-rule",
             f"prefill context parallelism of vLLM {version} is not known here",

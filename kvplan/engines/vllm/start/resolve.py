@@ -18,7 +18,7 @@ from kvplan.engines.vllm.start.defaults import (
 )
 from kvplan.engines.vllm.start.draft_layers import AHEAD, beyond, draft_layers_of, retained
 from kvplan.engines.vllm.start.runner import V2, runner_of
-from kvplan.engines.vllm.start.versions import Rules
+from kvplan.engines.vllm.versions import Rules
 from kvplan.families import CompressedAttention, GatedDeltaNet, KimiDeltaAttention, Kind
 from kvplan.later import later
 from kvplan.model import Layer, Model
@@ -96,13 +96,13 @@ def resolve(model: Model, settings: Layout, rules: Rules) -> Resolved:
         rules,
         lengths.max_model_len,
         chunked_prefill=not encoder_decoder,
-        floor=whole_items.floor_of(model, settings) if prefix and rules.items_raise_batch else 0,
+        floor=whole_items.floor_of(model, settings, rules) if prefix and rules.items_raise_batch else 0,
     )
     kv = cache_word(model, settings, device, rules)
     asynchronous = not pooling and (
         not draft
         or settings.speculative_method in AHEAD
-        or (rules.lookups_async and runner_of(model, settings, rules.runners) == V2)
+        or (rules.lookups_async and runner_of(model, settings, rules.release) == V2)
     )
     if settings.async_scheduling is not None:
         asynchronous = settings.async_scheduling
@@ -158,7 +158,7 @@ def _batches_at_once(model: Model, settings: Layout, rules: Rules, *, asynchrono
     stages = settings.pipeline_parallel_size
     if not asynchronous:
         return stages
-    second = runner_of(model, settings, rules.runners) == V2
+    second = runner_of(model, settings, rules.release) == V2
     return stages + 1 if second or stages == 1 else stages
 
 

@@ -13,9 +13,11 @@ from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from kvplan.engines.base import has_kind, parse_version
+from kvplan.engines.base import has_kind
+from kvplan.engines.release_rules import reached
 from kvplan.engines.vllm.classes import class_of, is_within
 from kvplan.engines.vllm.options import VllmOptions
+from kvplan.engines.vllm.versions import rules_of
 from kvplan.families import Kind
 from kvplan.later import later
 from kvplan.model import Model
@@ -31,9 +33,6 @@ FILE = Path(__file__).parents[1] / "data" / "runners.json"
 V1, V2 = "v1", "v2"
 _STAGES = ("eagle3",)
 """Drafts that the V2 runner did not run beside a pipeline before it served all classes but one release."""
-_STAGES_UNTIL = (0, 30)
-_MIXED = (0, 26)
-"""Since then a DFlash draft with layers of both kinds is run by V2 alone (_dflash_needs_multi_kv_group)."""
 
 
 @record()
@@ -66,8 +65,8 @@ def rows() -> tuple[Row, ...]:
 @lru_cache(maxsize=64)
 def row_of(version: str) -> Row:
     """The row in force in a release."""
-    asked, table = parse_version(version), rows()
-    return next((row for row in reversed(table) if asked >= parse_version(row.since)), table[0])
+    table = rows()
+    return next((row for row in reversed(table) if reached(version, row.since)), table[0])
 
 
 def runner_of(model: Model, settings: Layout, version: str) -> str:
@@ -75,17 +74,15 @@ def runner_of(model: Model, settings: Layout, version: str) -> str:
     asked = VllmOptions.of(settings).model_runner
     if asked in (V1, V2):
         return asked
-    row = row_of(version)
+    row, rules = row_of(version), rules_of(version)
     drafted = settings.speculative_method if settings.num_speculative_tokens else None
-    if drafted in row.forced or (
-        drafted == "dflash" and _mixed(settings) and parse_version(version) >= _MIXED
-    ):
+    if drafted in row.forced or (drafted == "dflash" and rules.dflash_kinds and _mixed(settings)):
         return V2
     if not _by_default(model, settings, row, version):
         return V1
     if drafted is not None and drafted not in row.methods:
         return V1
-    if drafted in _STAGES and settings.pipeline_parallel_size > 1 and parse_version(version) < _STAGES_UNTIL:
+    if drafted in _STAGES and settings.pipeline_parallel_size > 1 and not rules.eagle3_stages:
         return V1
     return V2
 

@@ -18,9 +18,8 @@ from kvplan.engines import choose_engine
 from kvplan.engines.base import Choice
 from kvplan.engines.observed import Count, Observation, Ratio, placed
 from kvplan.engines.observed.reading import Build, Guessing, Hypothesis, Reading, sizes_told
-from kvplan.engines.vllm.start.versions import rules_of
+from kvplan.engines.vllm.versions import rules_of
 from kvplan.errors import KvplanError
-from kvplan.record import replace
 from kvplan.results import Pool
 from kvplan.settings import Settings
 
@@ -215,11 +214,9 @@ class _Vllm(Reading):
 
     def tokens_line(self, predictor: Any, axis: Any) -> Iterator[str]:
         """The line's two meanings, where they are two numbers here."""
-        rules = rules_of(predictor.choice.version)
-        changed = TOKENS_CHANGED
+        rules, changed = rules_of(predictor.choice.version), TOKENS_CHANGED
         if _AS_BEFORE.match(predictor.choice.asked or ""):
-            changed = "0.20.1"
-            rules = replace(rules, tokens_from_concurrency=False, tokens_times_dcp=True)
+            rules, changed = rules_of("0.19"), "0.20.1"
         figures = predictor.at(axis.kind, axis.value)
         dcp = predictor.settings.decode_context_parallel_size
         if rules.tokens_times_dcp and dcp > 1:

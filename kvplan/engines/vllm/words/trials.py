@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from kvplan.engines.vllm.start.defaults import batch_row, device_of
-from kvplan.engines.vllm.start.versions import VERSIONS, rules_of
+from kvplan.engines.vllm.versions import VERSIONS, rules_of
 from kvplan.record import replace
 from kvplan.settings import Settings
 
