@@ -367,3 +367,44 @@ def test_a_rule_of_a_release_is_a_row() -> None:
 def test_a_compared_release_is_seen(source: str) -> None:
     assert _compared_releases(source)
     assert not _compared_releases("if capability >= (8, 9) or release == '0.20': pass")
+
+
+_LONGEST, _MOST_LONG = 60, 6
+"""Lines of a function; how many may be longer until each is split along its meaning."""
+_MOST_ANY = 1140
+"""Uses of ``Any`` in the package: a new one takes the place of an old one."""
+
+
+def _trees() -> dict[str, ast.Module]:
+    package = ROOT / "kvplan"
+    return {str(file): ast.parse(file.read_text(encoding="utf-8")) for file in package.rglob("*.py")}
+
+
+def test_functions_fit_a_screen() -> None:
+    long = [
+        f"{file}: {node.name}"
+        for file, tree in _trees().items()
+        for node in ast.walk(tree)
+        if isinstance(node, ast.FunctionDef) and (node.end_lineno or 0) - node.lineno >= _LONGEST
+    ]
+    assert len(long) <= _MOST_LONG, "\n".join(long)
+
+
+def test_docstrings_say_what_a_thing_is() -> None:
+    """``Bytes that …``, not ``What … takes``: the way a native engineer would begin."""
+    texts = (
+        (file, node.value.value)
+        for file, tree in _trees().items()
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant)
+    )
+    assert [text for text in texts if isinstance(text[1], str) and text[1].startswith("What ")] == []
+
+
+def test_types_are_said() -> None:
+    used = sum(
+        isinstance(node, ast.Name) and node.id == "Any"
+        for tree in _trees().values()
+        for node in ast.walk(tree)
+    )
+    assert used <= _MOST_ANY
