@@ -9,7 +9,8 @@ releases: `.models.has_prefill_graphs`.
 
 from __future__ import annotations
 
-from kvplan.engines.base import has_kind, parse_version
+from kvplan.engines.base import has_kind
+from kvplan.engines.release_rules import within
 from kvplan.engines.sglang.start.arguments import Arguments
 from kvplan.engines.sglang.start.dtypes import is_sparse_latent
 from kvplan.engines.sglang.start.models import has_prefill_graphs, is_multimodal, known_of
@@ -61,9 +62,8 @@ def _plain_or_breaks(model: Model, arguments: Arguments) -> bool:
 def _is_in(releases: tuple[str, ...], arguments: Arguments) -> bool:
     """Whether the rules of images are those of one of [since, until)."""
     era = arguments.rules.image_graphs
-    if not era or not releases or parse_version(era) < parse_version(releases[0]):
-        return False
-    return len(releases) == 1 or parse_version(era) < parse_version(releases[1])
+    since, until = (*releases, "", "")[:2]
+    return bool(era and since) and within(era, since, until)
 
 
 def _is_kda(model: Model) -> bool:
