@@ -102,7 +102,7 @@ def _named(word: str, possible: tuple[str, ...]) -> tuple[str, ...]:
     return (form.name,)
 
 
-def _torch() -> Any:
+def _torch() -> object:
     try:
         import torch
     except ImportError as error:
