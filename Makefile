@@ -8,12 +8,13 @@ BIN := $(VENV)/bin
 endif
 PIP := $(BIN)/python -m pip --disable-pip-version-check
 
-.PHONY: help demo test quick coverage mutants lint unit laws fuzz conformance engines vllm sglang live live-llamacpp qualify bench accuracy activations speed data architectures golden site docs-site browser clean
+.PHONY: help demo test quick simulation proof coverage mutants lint unit laws fuzz conformance engines vllm sglang live live-llamacpp qualify bench accuracy activations speed data architectures golden site docs-site browser clean
 
 help:
 	@echo "make demo         install kvplan into .venv; size, explain and plan a real model"
 	@echo "make test         lint, types, import contracts and the whole test suite (no GPU needed)"
 	@echo "make quick        ruff and the tests that break first: under a minute on 2 idle cores"
+	@echo "make simulation   the tests of the simulators alone; make proof: those of validate and quality"
 	@echo "make coverage     lines and branches of the core; fails where a room has fallen (tests/coverage.json)"
 	@echo "make mutants      would a test notice? the modules whose arithmetic decides answers"
 	@echo "make laws         the properties that make test samples, with many more examples"
@@ -33,7 +34,7 @@ help:
 	@echo "make accuracy     fit the memory budget to start-up logs; writes docs/accuracy.md"
 	@echo "make speed        fit the speed estimate to published measurements; writes docs/speed.md"
 	@echo "make data         regenerate schemas, indexes, documentation figures"
-	@echo "make architectures  every class of vLLM asked of every engine; writes docs/architectures.md"
+	@echo "make architectures  every class of vLLM asked of every engine; writes docs/data/architectures.md"
 
 $(BIN)/kvplan: pyproject.toml
 	$(PYTHON) -m venv $(VENV)
@@ -75,6 +76,10 @@ quick: $(VENV)/.test
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/python -m pytest -q -n 2 $(QUICK) $(PYTEST_ARGS)
+
+# Each wing by itself.
+simulation proof: $(VENV)/.test
+	$(BIN)/python -m pytest -q -n 2 -m "not vllm and not sglang and not gpu" tests/$@ $(PYTEST_ARGS)
 
 COVERED := tests/core tests/engines tests/budget tests/test_known_cases.py tests/test_published_configs.py \
 	tests/test_api.py tests/comparison/test_sglang_pools.py tests/plans/test_worked_plans.py
@@ -124,7 +129,7 @@ SGLANG_IMPORTS := torch==2.13.0 transformers==5.19.0 compressed-tensors==0.18.0 
 
 sglang: .venv-sglang/.ready
 	.venv-sglang/bin/python -m pytest -m sglang tests/engines \
-		tests/simulate/test_sglang_scheduler.py $(PYTEST_ARGS)
+		tests/simulation/test_sglang_scheduler.py $(PYTEST_ARGS)
 
 # Fetches the release's wheel, asks its planner beside 0.32's environment, prints what differs and where its rule is.
 RELEASE ?=
@@ -179,7 +184,7 @@ speed: $(VENV)/.test
 data: $(VENV)/.test
 	$(BIN)/python -m scripts.make_data
 
-# docs/architectures.md: every class of vLLM, asked of every engine.
+# docs/data/architectures.md: every class of vLLM, asked of every engine.
 architectures: $(VENV)/.test
 	$(BIN)/python -m scripts.record_architectures
 

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING
 from bench.figures import Figure
 
 if TYPE_CHECKING:
-    from kvplan.validate.memory import Cache
-    from kvplan.validate.workload_test import Run
+    from kvplan.proof.validate.memory import Cache
+    from kvplan.proof.validate.workload_test import Run
 
 POOL_BYTES = 256 * 2**20
 TURNS = 7
@@ -35,7 +35,7 @@ def _figures(card: str, engine: str, version: str) -> list[Figure]:
 
     from kvplan.api import load_model, make_settings
     from kvplan.engines.tensors import layout_of
-    from kvplan.validate.memory import allocate
+    from kvplan.proof.validate.memory import allocate
 
     settings = make_settings(kv_cache_memory=POOL_BYTES, tokens=700, max_model_len=1024)
     layout = layout_of(load_model(card), engine, version, settings)
@@ -71,7 +71,7 @@ def _figures(card: str, engine: str, version: str) -> list[Figure]:
 
 def _runs(cache: Cache) -> Iterator[tuple[str, Run]]:
     """A full cache, refilled, and filled from a shuffled free queue."""
-    from kvplan.validate.workload_test import Run
+    from kvplan.proof.validate.workload_test import Run
 
     run = Run(cache)
     run.fill()

@@ -2,8 +2,8 @@
 
 Where vLLM is not installed the baseline is kvplan's own scheduler in single steps (named so in the report):
 ``.venv-vllm/bin/python -m bench.simulate`` measures against vLLM. CPU seconds inside vLLM's schedule() and
-update_from_output() against those of `kvplan.simulate.simulate`, the best of three, with the names of the
-trace worked out before (they serve a whole sweep). Large runs are set beside the time that they may take.
+update_from_output() against those of `simulation.vllm.replica.simulate`, the best of three, with the names of
+the trace worked out before (they serve a whole sweep). Large runs are set beside the time that they may take.
 """
 
 from __future__ import annotations
@@ -17,12 +17,15 @@ from time import process_time
 from typing import Any
 
 from bench.figures import Figure
-from kvplan.simulate import Arrival, Engine, StepTime, Trace, simulate
-from kvplan.simulate.kinds import simulate_any
-from kvplan.simulate.sglang import SglangEngine
-from kvplan.simulate.timeline import AnyEngine
-from kvplan.simulate.trtllm import TrtllmEngine
-from kvplan.simulate.trtllm.settings import IN_ORDER
+from kvplan.plans.arrival import Arrival
+from kvplan.simulation.schedulers import simulate_any
+from kvplan.simulation.sglang import SglangEngine
+from kvplan.simulation.time.clock import StepTime
+from kvplan.simulation.time.timeline import AnyEngine
+from kvplan.simulation.trtllm import TrtllmEngine
+from kvplan.simulation.trtllm.settings import IN_ORDER
+from kvplan.simulation.vllm.replica import Trace, simulate
+from kvplan.simulation.vllm.settings import Engine
 from scripts.check_scheduler import TRACES, trace_of, vllm_engine
 from scripts.scheduler_traces import rows_of
 

@@ -26,10 +26,10 @@ if TYPE_CHECKING:
     from kvplan.comparison import Comparison
     from kvplan.gpu import Gpu
     from kvplan.model import Layer, LayerRun, Model
-    from kvplan.numerics.results import QualityResult
     from kvplan.planning.results import PlanResult
     from kvplan.plans.findings import CheckedPlan, CheckReport, Finding
     from kvplan.plans.plan import Plan
+    from kvplan.proof.numerics.results import QualityResult
     from kvplan.report import answers as _answers
     from kvplan.results import Pool, Refusal, SizeResult
     from kvplan.simulation.results import SimulationResult
@@ -48,7 +48,7 @@ _WHERE = {
     "plan": "kvplan.api.planning",
     "fits": "kvplan.api.fitting",
     "quality": "kvplan.api.quality",
-    "QualityResult": "kvplan.numerics.results",
+    "QualityResult": "kvplan.proof.numerics.results",
     "simulate": "kvplan.api.simulating",
     "replicas_for": "kvplan.api.simulating",
     "sweep": "kvplan.api.sweeps",

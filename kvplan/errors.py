@@ -32,7 +32,7 @@ _HELP = "help: "
 CONTROL = re.compile(
     "[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff\ufffe\uffff]"
 )
-"""What moves a cursor, changes a colour, turns the direction of writing or is no character."""
+"""Characters that move a cursor, change a colour, turn the direction of writing or are none."""
 
 
 def escaped(text: str) -> str:
@@ -82,16 +82,14 @@ Where = Mark | str
 class KvplanError(Exception):
     """A mistake that the user can mend.
 
-    Args:
-        code: kebab-case name, for example ``unknown-model``.
-        message: one sentence without a final full stop; what is wrong.
-        where: the place, or several: that of a plan's line and that in the file which the line names.
-        detail: what was computed before the error was found, one line each.
-        help: what would mend it, one entry for each way; one string counts as one entry.
-        exit_code: overrides the class's own exit code.
+    Args: code: kebab-case name, for example ``unknown-model``. message: one sentence without a final full
+    stop; what is wrong. where: the place, or several: that of a plan's line and that in the file which the
+    line names. detail: what was computed before the error was found, one line each. help: what would mend it,
+    one entry for each way; one string counts as one entry.
     """
 
     exit_code: int = EXIT_CANNOT_ANSWER
+    """overrides the class's own exit code"""
 
     def __init__(
         self,

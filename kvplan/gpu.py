@@ -1,4 +1,4 @@
-"""What kvplan knows of one GPU (or other accelerator, or slice of one). Values only; no file is read here."""
+"""One GPU (or other accelerator, or slice of one). Values only; no file is read here."""
 
 from __future__ import annotations
 

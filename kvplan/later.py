@@ -29,6 +29,6 @@ class _Later:
 
 
 def later(package: str, names: str) -> Any:
-    """What stands for the modules of a package, named with blanks between them; one: for it alone."""
+    """Stand-ins for modules of a package, named with blanks between them; a single one is returned alone."""
     found = tuple(_Later(f"{package}.{name}") for name in names.split())
     return found if len(found) > 1 else found[0]

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from enum import Enum
 from typing import TYPE_CHECKING, Any, Protocol
 
-from kvplan.families import Part
+from kvplan.families import Kind, Part
 from kvplan.record import KeptHash, field, record
 from kvplan.shown import Shown
 
@@ -25,6 +25,10 @@ class Layer(KeptHash):
     """
 
     parts: tuple[Part, ...]
+
+    @property
+    def kinds(self) -> set[Kind]:
+        return {part.kind for part in self.parts}
 
     @property
     def family(self) -> str:
@@ -74,7 +78,7 @@ def is_gguf_build(word: str) -> bool:
 
 
 class EncoderInput(str, Enum):
-    """What cross attention reads."""
+    """The input of cross attention."""
 
     TEXT = "text"
     AUDIO = "audio"
@@ -111,17 +115,7 @@ class Weights(Protocol):
 
 @record(eq=False, guarded=True)  # handed to users
 class Model(Shown):
-    """Everything that decides a cache's size. Compared and hashed by identity: load once, size often.
-
-    dtype: the element type that the checkpoint states, or None. kv_cache_scheme: the KV dtype that the
-    checkpoint's quantization config asks for, or None. draft_layers: multi-token-prediction layers that a
-    speculative method adds. num_attention_heads and hidden_size serve engines' checks and defaults, 0 where
-    the config has none. facts: config values that one engine's rule needs (named as in the config).
-    config: the raw config, or the keys of it that decide sizes, for the rules of weights and activations
-    (ModelOpt's file under hf_quant_config); None where the model was read from something else. counted: its
-    tensors, where somebody counted them (a card's, or ``--weights-from``), for models without tensor rules.
-    weights: what the door that opened the model knows of its weights, read when it is first asked.
-    """
+    """Everything that decides a cache's size. Compared and hashed by identity: load once, size often."""
 
     id: str
     source: str
@@ -129,21 +123,31 @@ class Model(Shown):
     architecture: str | None
     runs: tuple[LayerRun, ...]
     dtype: str | None
+    """the element type that the checkpoint states, or None"""
     max_model_len: int | None
     num_attention_heads: int = 0
     hidden_size: int = 0
     vocab_size: int = 0
     kv_cache_scheme: str | None = None
+    """the KV dtype that the checkpoint's quantization config asks for, or None"""
     quantization: str | None = None
     encoder: Encoder | None = None
     draft_layers: tuple[Layer, ...] = ()
+    """multi-token-prediction layers that a speculative method adds. num_attention_heads and hidden_size
+    serve engines' checks and defaults, 0 where the config has none."""
     no_cache_reason: str | None = None
     facts: Mapping[str, int | str | bool | None] = field(default_factory=dict)
+    """config values that one engine's rule needs (named as in the config)"""
     provenance: Provenance = field(default_factory=Provenance)
     warnings: tuple[str, ...] = ()
     config: Mapping[str, Any] | None = field(default=None)
+    """the raw config, or the keys of it that decide sizes, for the rules of weights and activations
+    (ModelOpt's file under hf_quant_config); None where the model was read from something else"""
     counted: Checkpoint | None = None
+    """its tensors, where somebody counted them (a card's, or ``--weights-from``), for models without
+    tensor rules"""
     weights: Weights | None = None
+    """what the door that opened the model knows of its weights, read when it is first asked"""
 
     @property
     def gguf_mixture(self) -> str | None:

@@ -164,7 +164,7 @@ def _init_of(kind: type[Any]) -> Any:
 
 
 def _values_of(names: list[str]) -> attrgetter[Any]:
-    """What reads the values of those fields at once; of a record without fields, its class."""
+    """Return an attrgetter for these fields (of a record without fields, for its class)."""
     return attrgetter(*names or ("__class__",))
 
 

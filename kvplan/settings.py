@@ -1,4 +1,4 @@
-"""What a user may set: one request's shape, the parallelism and the engine's own options."""
+"""Settings of a user: one request's shape, the parallelism and the engine's own options."""
 
 from __future__ import annotations
 

@@ -6,7 +6,7 @@ from typing import Protocol
 
 
 class Screens(Protocol):
-    """What draws answers."""
+    """The registered renderer of answers."""
 
     def as_text(self, answer: object) -> str: ...
 

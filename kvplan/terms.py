@@ -18,7 +18,7 @@ from kvplan.units import Bytes, Count, Positive, ceil_div
 
 
 class Grows(str, Enum):
-    """What an entry of the term is counted by."""
+    """The unit that counts an entry of the term."""
 
     TOKEN = "token"
     REQUEST = "request"

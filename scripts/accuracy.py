@@ -1,6 +1,6 @@
-"""Predicted pools beside what servers printed: writes docs/accuracy.md.
+"""Predicted pools next to what servers printed: writes docs/accuracy.md and docs/data/accuracy-rows.md.
 
-    python -m scripts.accuracy FIELD_REPORTS... [--held-out FILE] [--out docs/accuracy.md]
+    python -m scripts.accuracy FIELD_REPORTS... --held-out FILE
 
 Every row that states model, GPU, tensor parallel size, utilisation and a release is listed, the wrong ones
 first.
@@ -19,12 +19,13 @@ from kvplan.units import gib
 from scripts.cold_warm import cold_warm_lines
 from scripts.field_rows import Row, read_rows
 from scripts.fit_budget import report
-from scripts.judged import NEAR, Judged, is_calibrated, is_late, judged, summary
+from scripts.judged import NEAR, Judged, is_calibrated, is_late, judged, summary_table
 from scripts.reach import reach_lines
-from scripts.served_rows import held_out_served, served, served_lines
+from scripts.served_rows import served, served_summary, served_table
 
 ROOT = Path(__file__).resolve().parents[1]
 OUT = ROOT / "docs" / "accuracy.md"
+ROWS = ROOT / "docs" / "data" / "accuracy-rows.md"
 MEASURED = "kvplan's own start on an H200"
 """The source that rows of measured.yaml state."""
 
@@ -99,49 +100,13 @@ def parts_table(rows: Sequence[Row]) -> list[str]:
     return lines
 
 
-def held_out_lines(path: Path, late: Sequence[Judged]) -> list[str]:
-    """Rows that no fit has seen, and those from 0.20 on together with the fitted ones."""
-    rows, left = read_rows(path)
-    held = judged(rows, left)
-    return [
-        f"## Held out: `{path.name}`",
-        "",
-        "No constant has seen these start-ups. Each was predicted before anything was changed",
-        f"({first_told(held)}); a miss may have led to a law in the engine's source since.",
-        "",
-        *summary(held),
-        "",
-        "Told whether the compile cache was cold or warm:",
-        "",
-        *summary(judged(rows, {}, told=True)),
-        "",
-        *reach_lines(rows),
-        *table(held),
-        "",
-        "Together with the fitted rows from 0.20 on:",
-        "",
-        *summary([*late, *held]),
-        "",
-    ]
+def held_out_lines(held: Sequence[Judged], path: Path) -> list[str]:
+    return [f"## Held out: `{path.name}`", "", *table(held), ""] if held else []
 
 
-def measured_lines(late: Sequence[Judged]) -> list[str]:
+def measured_of(late: Sequence[Judged]) -> list[Judged]:
     """Fitted rows that were measured for kvplan: their figures are the engine's own, to the byte."""
-    own = [entry for entry in late if entry.row.source == MEASURED]
-    if not own:
-        return []
-    return [
-        "## Measured for kvplan",
-        "",
-        "vLLM 0.33.0 on one H200, every default but FlashInfer, which was not installed (`--flashinfer",
-        "absent`); one start has the settings of `examples/plans/rag-llama-3.1-8b-128k-h200.yaml`. The",
-        "allocator's record of these starts told what the sampler keeps, what FlashAttention 3 adds",
-        "to graphs and what a cold compile copies. Each was predicted before anything was changed",
-        f"({first_told(own)}); they are among the fitted rows now.",
-        "",
-        *table(own),
-        "",
-    ]
+    return [entry for entry in late if entry.row.source == MEASURED]
 
 
 def first_told(held: Sequence[Judged]) -> str:
@@ -149,37 +114,61 @@ def first_told(held: Sequence[Judged]) -> str:
     printed = [(entry.row.raw["first"], entry.row.raw["available_kv_gib"]) for entry in held]
     inside = sum(low - 0.005 <= amount <= high + 0.005 for (low, _, high), amount in printed)
     missed = sum(amount < low - 0.005 for (low, _, _), amount in printed)
-    return f"then {inside} of {len(printed)} inside, {missed} printed less than the safe figure"
+    return f"then {inside} of {len(printed)} were inside, and {missed} printed less than the safe figure"
 
 
-def text(*paths: Path, held_out: Path | None = None) -> str:
-    """The whole document; the same reports give the same bytes."""
+def documents(*paths: Path, held_out: Path) -> dict[Path, str]:
+    """Both documents; the same reports give the same bytes."""
     rows, left = read_rows(*paths)
-    total = len(rows) + len(left)
-    named = ", ".join(f"`{path.name}`" for path in paths)
-    unseen = read_rows(held_out)[0] if held_out else []
-    answers = judged(rows, left)
+    unseen = read_rows(held_out)[0]
+    answers, held = judged(rows, left), judged(unseen, {})
     late = [entry for entry in answers if is_late(entry.row)]
-    told = [entry for entry in judged(rows, {}, told=True) if is_late(entry.row)]
     inner = [entry for entry in answers if is_calibrated(entry.row)]
     older = [entry for entry in answers if not is_calibrated(entry.row) and not is_late(entry.row)]
+    groups = {
+        "held out": held,
+        "held out, compile cache told": judged(unseen, {}, told=True),
+        "fitted, 0.20 and later": late,
+        "fitted, 0.20 and later, compile cache told": [
+            entry for entry in judged(rows, {}, told=True) if is_late(entry.row)
+        ],
+        "both from 0.20 on": [*late, *held],
+        "fitted, 0.11 to 0.19": inner,
+        "older": older,
+    }
+    sglang = {
+        "SGLang, fitted": served("sglang", *paths),
+        "SGLang, held out": served("sglang", held_out),
+    }
     wrong = sorted(
         (entry for entry in answers if abs(entry.error) > NEAR or not entry.inside),
         key=lambda entry: -abs(entry.error),
     )
-    lines = [
+    measured = measured_of(late)
+    page = [
         "# How exact the memory budget is",
         "",
-        f"Generated by `make accuracy` from the {total} vLLM rows of {named}:",
-        "what servers printed at start-up, collected from public issues, pull requests, repositories and",
-        "reports, and what was measured for kvplan.",
-        "Predicted is the likely figure of `kvplan size MODEL --engine vllm@VERSION --gpu GPU` with its",
-        "settings; printed is the log's `Available KV cache memory`. Weights come from the model cards; of",
-        "checkpoints without a card, and of drafts that nobody named, they are the log's. The low end of an",
-        "interval is the safe figure: at most 5 % of starts print less. What the lines are made of, and why",
-        "published outcomes differ from kvplan's, stands in [outcomes.md](outcomes.md).",
+        "Generated by `make accuracy`. Servers print at start-up how much memory is left for the KV cache.",
+        f"This page compares that figure with kvplan's for {len(answers) + len(held)} starts of vLLM: from",
+        "public issues, pull requests, repositories and reports, or measured for kvplan. Every row is in",
+        "[data/accuracy-rows.md](data/accuracy-rows.md); [outcomes.md](outcomes.md) explains the budget.",
+        "",
+        *summary_table(groups),
+        "",
+        "*Held out*: no constant was fitted to these starts. Each was predicted before anything was changed",
+        f"({first_told(held)});",
+        "some of the misses have since led to a rule read from the engine's source.",
+        "*Fitted*: the budget's constants come from these rows. *Compile cache told*: `--compile-cache` says",
+        "whether the start found the compiled code of an earlier one, as its log shows.",
+        "",
+        "Predicted is the likely figure of `kvplan size MODEL --engine vllm@VERSION --gpu GPU` with the",
+        "server's settings; printed is the log's `Available KV cache memory`. The low end of an interval is",
+        "the safe figure: at most 5 % of starts print less. Weights come from the model cards or, where",
+        "there is no card or the report does not name the draft, from the log.",
         "",
         "## Where we are wrong",
+        "",
+        f"Fitted rows more than {NEAR} % off, or outside their interval (held-out rows: in the rows' table):",
         "",
         *(
             [
@@ -187,16 +176,36 @@ def text(*paths: Path, held_out: Path | None = None) -> str:
                 f" {entry.error:+.2f} %" + ("" if entry.inside else ", outside the interval")
                 for entry in wrong
             ]
-            or ["Nowhere by more than 2 % among these rows."]
+            or ["None."]
         ),
         "",
+        "## How near to expect",
+        "",
+        *reach_lines(unseen),
+        *cold_warm_lines([row for row in (*rows, *unseen) if is_late(row)]),
+        "## Measured for kvplan",
+        "",
+        *table(measured),
+        "",
+        "vLLM 0.33.0 on one H200, all settings at their defaults except FlashInfer, which was not installed",
+        "(`--flashinfer absent`); one start has the settings of",
+        "`examples/plans/rag-llama-3.1-8b-128k-h200.yaml`. Each was predicted before anything was changed",
+        f"({first_told(measured)}).",
+        "The allocator's record of these starts showed what the sampler keeps, what FlashAttention 3 adds to",
+        "graphs and what a cold compile copies; they are among the fitted rows now.",
+        "",
+        "## SGLang",
+        "",
+        *served_summary(sglang),
+    ]
+    data = [
+        "# The memory budget, row by row",
+        "",
+        "Generated by `make accuracy` from the vLLM and SGLang rows of "
+        + ", ".join(f"`{path.name}`" for path in (*paths, held_out))
+        + "; [accuracy.md](../accuracy.md) says what they come to.",
+        "",
         "## vLLM 0.20 and later",
-        "",
-        *summary(late),
-        "",
-        "Told whether the compile cache was cold or warm, as the log shows (`--compile-cache`):",
-        "",
-        *summary(told),
         "",
         "By release, class of model and GPUs, the worst first:",
         "",
@@ -204,12 +213,8 @@ def text(*paths: Path, held_out: Path | None = None) -> str:
         "",
         *table(late),
         "",
-        *measured_lines(late),
-        *(held_out_lines(held_out, late) if held_out else ()),
-        *cold_warm_lines([row for row in (*rows, *unseen) if is_late(row)]),
+        *held_out_lines(held, held_out),
         "## vLLM 0.11 to 0.19",
-        "",
-        *summary(inner),
         "",
         *table(inner),
         "",
@@ -221,16 +226,10 @@ def text(*paths: Path, held_out: Path | None = None) -> str:
         "",
         "## Older releases",
         "",
-        *summary(older),
+        *table(older),
         "",
-        *(table(older) if older else []),
-        "",
-        "## SGLang",
-        "",
-        *served_lines(served("sglang", *paths)),
-        "",
-        *(held_out_served(held_out) if held_out else ()),
-        "## What a fit says of rows that it has not seen",
+        *(line for name, found in sglang.items() for line in (f"## {name}", "", *served_table(found), "")),
+        "## Fits that have not seen a row",
         "",
         "Up to 0.19 by halves of the models, from 0.20 on by families of rows (one repository or page each).",
         "",
@@ -240,7 +239,7 @@ def text(*paths: Path, held_out: Path | None = None) -> str:
         "",
         *(f"- {name}: {reason}" for name, reason in sorted(left.items())),
     ]
-    return "\n".join(lines) + "\n"
+    return {OUT: "\n".join(page) + "\n", ROWS: "\n".join(data) + "\n"}
 
 
 def main() -> int:
@@ -248,11 +247,11 @@ def main() -> int:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("reports", type=Path, nargs="+")
-    parser.add_argument("--held-out", type=Path, help="rows that are judged and never fitted")
-    parser.add_argument("--out", type=Path, default=OUT)
+    parser.add_argument("--held-out", type=Path, required=True, help="rows that are judged and never fitted")
     options = parser.parse_args()
-    options.out.write_bytes(text(*options.reports, held_out=options.held_out).encode())
-    print(f"{options.out}")
+    for path, text in documents(*options.reports, held_out=options.held_out).items():
+        path.write_bytes(text.encode())
+        print(path)
     return 0
 
 

@@ -17,14 +17,14 @@ from pathlib import Path
 from typing import Any
 
 from kvplan.errors import KvplanError
-from kvplan.simulate.kinds import simulate_any
-from kvplan.simulate.names import Arrival
-from kvplan.simulate.offload import Offload, Tier
-from kvplan.simulate.replica import StepTime, Trace
-from kvplan.simulate.results import COLUMNS, STEP_COLUMNS
-from kvplan.simulate.settings import Engine, Group
-from kvplan.simulate.sglang import SglangEngine
-from kvplan.simulate.timeline import AnyEngine
+from kvplan.plans.arrival import Arrival
+from kvplan.simulation.schedulers import simulate_any
+from kvplan.simulation.sglang import SglangEngine
+from kvplan.simulation.time.results import COLUMNS, STEP_COLUMNS
+from kvplan.simulation.time.timeline import AnyEngine
+from kvplan.simulation.vllm.offload import Offload, Tier
+from kvplan.simulation.vllm.replica import StepTime, Trace
+from kvplan.simulation.vllm.settings import Engine, Group
 from scripts.scheduler_traces import rows_of
 
 TRACES = Path("../shared/traces")

@@ -50,7 +50,7 @@ def _guessed(rows: Sequence[Row], state: str) -> tuple[int, int, int]:
 
 
 def _words(count: Counter[str]) -> str:
-    return f"{count[COLD]} have cold starts alone, {count[WARM]} warm ones alone, {count[_BOTH]} both"
+    return f"{count[COLD]} have cold starts only, {count[WARM]} warm ones only, {count[_BOTH]} both"
 
 
 def cold_warm_lines(rows: Sequence[Row]) -> list[str]:
@@ -66,18 +66,18 @@ def cold_warm_lines(rows: Sequence[Row]) -> list[str]:
     )
     told = f"{len(shown[COLD])} compiled, {len(shown[WARM])} found the compiled code of an earlier start"
     guesses = (
-        f"{state} {near} would be within 2 %, {close} within 5 % and {below} below the safe figure"
+        f"{state}, {near} would be within 2 %, {close} within 5 % and {below} below the safe figure"
         for state, (near, close, below) in ((COLD, cold), (WARM, warm))
     )
     return [
         "## Cold or warm",
         "",
         f"Of {total} starts from 0.20 on whose logs show it, {told}.",
-        f"Of {sources.total()} sources {_words(sources)}:",
+        f"Of {sources.total()} sources, {_words(sources)}:",
         "",
         *(f"- {board}: {_words(count)}" for board, count in by_board),
         "",
-        "Were all of them taken for " + "; for ".join(guesses) + ".",
-        "So the likely figure is the cold start's.",
+        "Taking every one of them for " + "; for ".join(guesses) + ".",
+        "So the likely figure is that of a cold start.",
         "",
     ]

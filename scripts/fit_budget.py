@@ -49,10 +49,10 @@ float32 4 and as they are changed 4, their probabilities 4, the exponential nois
 
 
 def lines_of(fitted: Fitted) -> dict[str, list[dict[str, Any]]]:
-    """The file's lines: a row says what changed with its release, for its runner and its board."""
+    """The file's lines: a row says what changed with its release, for its runner and its board.
+    What the first row leaves out is the coefficient's declared zero."""
     early, late = fitted
     fused, sort = early.logit[FUSED], early.logit[SORT]
-    first: dict[str, Any] = {"non_torch_pipeline": early.pipeline, "fusion": False, "fusion_stages": False}
     return {
         "sampler": [
             _sampler("0.8", "FlashInfer is not installed: the vocabulary is sorted", V1, sort),
@@ -68,24 +68,8 @@ def lines_of(fitted: Fitted) -> dict[str, list[dict[str, Any]]]:
             ),
         ],
         "kernel": [
-            _row(
-                "0.8",
-                "a copy for the sampler, another in the dummy run",
-                V1,
-                sampled_copies=2,
-                kernel_always=False,
-                kernel_alone=False,
-                rejection_millibytes=0,
-            ),
-            _row(
-                "0.8",
-                "no kernel samples",
-                V2,
-                sampled_copies=1,
-                kernel_always=False,
-                kernel_alone=False,
-                rejection_millibytes=0,
-            ),
+            _row("0.8", "a copy for the sampler, another in the dummy run", V1, sampled_copies=2),
+            _row("0.8", "no kernel samples", V2, sampled_copies=1),
             _row(
                 "0.17",
                 "FlashInfer samples too, then not alone (#40376); drafts are rejected in the dummy run",
@@ -96,14 +80,7 @@ def lines_of(fitted: Fitted) -> dict[str, list[dict[str, Any]]]:
             _row("0.33", "every parameter is asked for", V2, kernel_alone=True),
         ],
         "states": [
-            _row(
-                "0.8",
-                "lie outside what is taken off, or are not made",
-                states_counted=False,
-                embeds_always=False,
-                embeds_of_images=False,
-                first_table=False,
-            ),
+            _row("0.8", "lie outside what is taken off, or are not made"),
             _row(
                 "0.27",
                 "what stays is mem_get_info's difference",
@@ -120,13 +97,9 @@ def lines_of(fitted: Fitted) -> dict[str, list[dict[str, Any]]]:
                 hidden_copies_milli=early.copies,
                 traced_rest=early.traced_rest,
                 draft_copies_milli=late.draft_copies,
-                workspace_milli=1000,
-                workspace_kept=False,
                 multimodal_copies_milli=early.encoder,
                 activation_margin=128 * MIB,
                 activation_margin_milli=30,
-                experts_margin_milli=0,
-                encoder_margin_milli=0,
             ),
             _row("0.17", "workspaces are kept", workspace_kept=True),
             _row(
@@ -139,15 +112,7 @@ def lines_of(fitted: Fitted) -> dict[str, list[dict[str, Any]]]:
             ),
         ],
         "compile": [
-            _row(
-                "0.8",
-                "no kernels are combined",
-                compile_copies_milli=-1,
-                compile_embeds=0,
-                compile_states=0,
-                compile_states_likely=0,
-                compile_kept=False,
-            ),
+            _row("0.8", "no kernels are combined"),
             _row("0.11.1", "benchmark_combo_kernel", compile_copies_milli=late.compile_copies),
             _row(
                 "0.20",
@@ -171,10 +136,8 @@ def lines_of(fitted: Fitted) -> dict[str, list[dict[str, Any]]]:
             _row(
                 "0.8",
                 "as 0.11",
-                **first,
-                calibrated=False,
+                non_torch_pipeline=early.pipeline,
                 non_torch_by_ranks=_ranks(early.non_torch[EARLY]),
-                multiprocessor_bytes=0,
                 one_low=GIB // 8,
                 one_high=GIB // 2,
                 several_low=GIB // 2,
@@ -194,22 +157,7 @@ def lines_of(fitted: Fitted) -> dict[str, list[dict[str, Any]]]:
         ],
         "own": late.own_rows(),
         "graphs": [
-            _row(
-                "0.8",
-                "outside the utilisation",
-                graph_layer_bytes=0,
-                graph_latent_layer_bytes=0,
-                graph_indexed_layer_bytes=0,
-                graph_split_layer_bytes=0,
-                graph_ranks_milli=1000,
-                draft_graph_bytes=0,
-                graph_margin=0,
-                graph_margin_milli=0,
-                graph_low_milli=0,
-                graphs_wide=False,
-                graphs_by_request=False,
-                graphs_apart=False,
-            ),
+            _row("0.8", "outside the utilisation"),
             *late.graph_rows(),
             _row(
                 "0.29", "the draft's are measured too: a start on an H100", V2, draft_graph_bytes=DRAFT_GRAPH

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from statistics import median
 from typing import NamedTuple
 
@@ -106,19 +106,24 @@ def share(rows: Sequence[Judged], holds: Callable[[Judged], bool]) -> float:
     return sum(map(holds, rows)) / len(rows)
 
 
-def summary(rows: Sequence[Judged]) -> list[str]:
-    """How many are within 2 % and 5 %, the worst, and the intervals."""
-    if not rows:
-        return ["No rows."]
-    errors = sorted(abs(row.error) for row in rows)
-    near, close = (sum(error <= limit for error in errors) for limit in (NEAR, CLOSE))
-    inside, below = sum(row.inside for row in rows), sum(row.printed < safe(row) for row in rows)
-    return [
-        f"- {len(rows)} rows; {near} within 2 %, {close} within 5 % of the printed pool",
-        f"- median error {median(errors):.2f} %, largest {errors[-1]:.2f} %",
-        f"- the interval holds the printed pool in {inside} of {len(rows)}; {below} printed less than the"
-        f" safe figure; its median half-width is {median(row.half_width for row in rows):.2f} GiB",
+def summary_table(groups: Mapping[str, Sequence[Judged]]) -> list[str]:
+    """A line for each group: rows within 2 % and 5 %, the worst, and the intervals."""
+    lines = [
+        f"| starts | rows | within {NEAR} % | within {CLOSE} % | median error | largest | in the interval"
+        " | below the safe figure | median half-width |",
+        "|---|--:|--:|--:|--:|--:|--:|--:|--:|",
     ]
+    for name, rows in groups.items():
+        if not rows:
+            continue
+        errors = sorted(abs(row.error) for row in rows)
+        near, close = (sum(error <= limit for error in errors) for limit in (NEAR, CLOSE))
+        inside, below = sum(row.inside for row in rows), sum(row.printed < safe(row) for row in rows)
+        lines.append(
+            f"| {name} | {len(rows)} | {near} | {close} | {median(errors):.2f} % | {errors[-1]:.2f} %"
+            f" | {inside} | {below} | {median(row.half_width for row in rows):.2f} GiB |"
+        )
+    return lines
 
 
 def safe(row: Judged) -> int:

@@ -126,17 +126,21 @@ from typing import Any, TypedDict
 
 from kvplan.gpu import Gpu
 '''
+    shared = planned()
+    own = {name: entry for name, entry in typed().items() if name not in shared}
     return head + "".join(
         [
-            _class("SizeOptions", "What `kvplan.size` takes beside the model and the engine.", typed()),
-            _class("PlanOptions", "What `kvplan.plan` hands to all candidates.", planned()),
+            _class(
+                "PlanOptions", "TypedDict", "Settings that `kvplan.plan` hands to all candidates.", shared
+            ),
+            _class("SizeOptions", "PlanOptions", "Keywords of `kvplan.size`, but for model and engine.", own),
         ]
     )
 
 
-def _class(name: str, meaning: str, entries: dict[str, tuple[str, str]]) -> str:
+def _class(name: str, base: str, meaning: str, entries: dict[str, tuple[str, str]]) -> str:
     rows = [
-        f'\n\nclass {name}(TypedDict, total=False):\n    """{meaning} None is as if it were not given."""\n\n'
+        f'\n\nclass {name}({base}, total=False):\n    """{meaning} None is as if it were not given."""\n\n'
     ]
     for key, (kind, words) in entries.items():
         text = textwrap.fill(words.replace("\\", "\\\\"), 100, subsequent_indent="    ")

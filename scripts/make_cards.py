@@ -112,7 +112,10 @@ def main() -> int:
     elif not options.index:
         parser.error("give CONFIGS_DIR, --numbers or --index")
     write(out / SCHEMA, json.dumps(card_json_schema(), indent=2) + "\n")
-    write(out / INDEX, index_text(build_index(out)))
+    try:
+        write(out / INDEX, index_text(build_index(out)))
+    except KvplanError as error:
+        parser.exit(2, f"{error.format()}\n")
     for line in refused:
         print(line, file=sys.stderr)
     print(f"{len(list(out.glob('*.yaml')))} cards")

@@ -11,10 +11,10 @@ STEPS = (
     ("scripts.make_gpu_specs", "--index-only"),
     ("scripts.make_cards", "--index"),
     ("scripts.make_schemas",),
+    ("scripts.speed_accuracy", "--write"),
     ("scripts.make_docs",),
     ("scripts.make_api",),
     ("scripts.make_notebook",),
-    ("scripts.speed_accuracy", "--write"),
 )
 
 

@@ -138,6 +138,43 @@ def counts_table() -> str:
     return table(["what", "how many"], rows, right=(1,))
 
 
+def trust_table() -> str:
+    """Predictions against measurements that no constant was fitted to (accuracy.md, speed.md)."""
+
+    def found(page: str, pattern: str) -> str:
+        text = (ROOT / "docs" / page).read_text(encoding="utf-8")
+        return str(re.findall(pattern, text, flags=re.MULTILINE)[0])
+
+    def cells(page: str, group: str) -> list[str]:
+        return found(page, rf"^\| {group} \| (.+) \|$").split(" | ")
+
+    starts, _, _, error, _, inside, *_ = cells("accuracy.md", "held out, compile cache told")
+    first = found("accuracy.md", r"^\(then (\d+) of \d+ were inside")
+    served, served_inside, *_ = cells("accuracy.md", "SGLang, held out")
+    figures, _, speed_error, _, speed_inside = cells("speed.md", "held out")
+    return table(
+        ["prediction", "measured by", "cases", "in the interval", "median error"],
+        [
+            [
+                "memory for the KV cache, vLLM",
+                "start-up logs of servers",
+                starts,
+                f"{inside} ({first} at first)",
+                error,
+            ],
+            ["memory for the KV cache, SGLang", "start-up logs of servers", served, served_inside, ""],
+            [
+                "speed (an estimate that ranks)",
+                "published benchmarks",
+                figures,
+                speed_inside.split()[0],
+                speed_error,
+            ],
+        ],
+        right=(2, 3, 4),
+    )
+
+
 def kv_errors_table() -> str:
     """KV formats, and what each does to attention's output (scripts/kv_errors.json)."""
     heads, latent = kv_errors()[HEADS], kv_errors()[LATENT]
@@ -157,6 +194,7 @@ TABLES: dict[str, Callable[[], str]] = {
     "guides": guides_table,
     "versions": versions_table,
     "counts": counts_table,
+    "trust": trust_table,
     "plan-keys": lambda: table(["key", "takes", "meaning"], plan_tables.plan_rows()),
     "fleet-keys": lambda: table(["key", "takes", "meaning"], plan_tables.fleet_rows()),
     "plan-flags": lambda: table(["engine", "decide memory", "only kept"], plan_tables.flag_rows()),

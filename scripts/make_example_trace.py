@@ -10,7 +10,7 @@ import json
 import sys
 from pathlib import Path
 
-from kvplan.simulation.generate import asked_of, generated
+from kvplan.simulation.load.generate import asked_of, generated
 
 FILE = Path(__file__).resolve().parent.parent / "examples" / "traces" / "chat-sessions.jsonl.gz"
 WORDS = (

@@ -20,6 +20,7 @@ from typing import Any
 
 import yaml
 
+from kvplan.errors import KvplanError
 from kvplan.files.gpus.listed import INDEX, build_index, index_text
 from kvplan.files.yaml.scalars import read_plain
 from kvplan.units import GB, GIB, MIB
@@ -61,7 +62,10 @@ def main() -> None:
         facts = yaml.safe_load(options.facts.read_text(encoding="utf-8"))
         for slug, spec in specs(facts):
             write(options.out / f"{slug}.yaml", "\n".join(emit(spec)) + "\n")
-    write(options.out / INDEX, index_text(build_index(options.out)))
+    try:
+        write(options.out / INDEX, index_text(build_index(options.out)))
+    except KvplanError as error:
+        parser.exit(2, f"{error.format()}\n")
 
 
 def write(path: Path, text: str) -> None:

@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import Any
 
 from kvplan.dtypes import KV_DTYPES
-from kvplan.numerics.drawn import DESCRIPTIONS, Shape, draw
-from kvplan.numerics.measure import errors
+from kvplan.proof.numerics.drawn import DESCRIPTIONS, Shape, draw
+from kvplan.proof.numerics.measure import errors
 
 FILE = Path(__file__).parent / "kv_errors.json"
 HEADS, LATENT = "heads", "latent"

@@ -52,9 +52,9 @@ def reach_lines(rows: Sequence[Row]) -> list[str]:
     """One line of a table for each class and size."""
     found = shares(rows)
     lines = [
-        "What decides how near a figure is: a pool of a few GiB is the small difference of large amounts, a",
-        "start that finds its compiled graphs keeps memory that a first one needs, and memory that is shared",
-        "with the CPU depends on what else is running. Told what the log shows:",
+        "A pool of a few GiB is the small difference of large amounts; a start that finds compiled code",
+        "keeps memory that a first start needs; memory shared with the CPU depends on what else is running.",
+        "The held-out rows, with the state of the compile cache told where the log shows it:",
         "",
         "| memory and start | printed pool | rows | within 2 % | within 5 % | inside | median error |",
         "|---|---|--:|--:|--:|--:|--:|",

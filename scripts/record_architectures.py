@@ -1,4 +1,4 @@
-"""Write docs/architectures.md: every class that vLLM generates text with, sized or refused, by engine.
+"""Write docs/data/architectures.md: every class that vLLM generates text with, sized or refused, by engine.
 
     python -m scripts.record_architectures          needs transformers 5.23
 
@@ -25,7 +25,7 @@ from kvplan.files.cards.index import read_cards
 from kvplan.files.datafiles import data_dir
 
 ROOT = Path(__file__).resolve().parents[1]
-PAGE = ROOT / "docs" / "architectures.md"
+PAGE = ROOT / "docs" / "data" / "architectures.md"
 RELEASE = "0.33"
 COLUMNS = ("generic", "vllm", "sglang", "trtllm", "llamacpp")
 SIZED = "sized"
@@ -142,7 +142,7 @@ def page(rows: dict[str, tuple[str, dict[str, str]]], missing: list[str]) -> str
             if short(row[engine]) not in (SIZED, "no class", "no converter"):
                 text += f"| {name} | {engine} | {row[engine]} |\n"
     text += (
-        f"\n## No public config at hand\n\n{len(missing)} classes whose config class lies beside a"
+        f"\n## No public config at hand\n\n{len(missing)} classes whose config class lies next to a"
         " checkpoint or in vLLM, and of whose checkpoints no config is packaged. `kvplan size"
         " PATH/config.json` reads the plain ones by their keys and refuses the others by the key that it"
         " does not know.\n\n"

@@ -1,7 +1,7 @@
 """The commands of vllm-project/recipes that its authors mark as verified on hardware, asked of kvplan.
 
     python -m scripts.record_recipes --checkout DIR --revision COMMIT    the facts anew (needs node)
-    python -m scripts.record_recipes                                     verdicts and docs/recipes.md anew
+    python -m scripts.record_recipes                                     verdicts, docs/data/recipes.md
 
 DIR is a checkout of vllm-project/recipes. Its own src/lib/command-synthesis.js renders every recipe for each
 GPU that is marked ``verified`` and every variant that runs there. Kept are facts only: the model's id, GPU,
@@ -32,7 +32,7 @@ from tests.recorded import packed, record
 
 ROOT = Path(__file__).resolve().parents[1]
 RECORD = ROOT / "tests" / "data" / "recipes.json.gz"
-PAGE = ROOT / "docs" / "recipes.md"
+PAGE = ROOT / "docs" / "data" / "recipes.md"
 ENGINE = "vllm@0.33"
 GPUS = {
     "a100": "a100-sxm-80gb",
@@ -254,7 +254,7 @@ def _would_fit(result: kvplan.SizeResult) -> bool:
 
 
 def page(facts: list[Fact], revision: str) -> str:
-    """docs/recipes.md."""
+    """docs/data/recipes.md."""
     counts = Counter(fact["verdict"].split(":")[0] for fact in facts)
     covered = [fact for fact in facts if fact["gpu"]]
     known = [fact for fact in covered if fact["verdict"] != "no card"]

@@ -55,13 +55,22 @@ def served(engine: str, *paths: Path) -> list[Served]:
     return found
 
 
-def served_lines(rows: Sequence[Served]) -> list[str]:
-    """What `summary` and `table` say of vLLM, the worst first."""
-    inside, width = sum(row.inside for row in rows), median(row.half_width for row in rows)
+def served_summary(groups: Mapping[str, Sequence[Served]]) -> list[str]:
+    """A line for each group, as `summary_table` has them of vLLM."""
     lines = [
-        f"- {len(rows)} rows with printed weights and fraction; {inside} inside the interval; its median"
-        f" half-width is {width:.2f} GiB a GPU",
-        "",
+        "| starts | rows | in the interval | largest error | median half-width, a GPU |",
+        "|---|--:|--:|--:|--:|",
+    ]
+    for name, rows in groups.items():
+        width, worst = median(row.half_width for row in rows), max(abs(row.error) for row in rows)
+        inside = sum(row.inside for row in rows)
+        lines.append(f"| {name} | {len(rows)} | {inside} | {worst:.2f} % | {width:.2f} GiB |")
+    return lines
+
+
+def served_table(rows: Sequence[Served]) -> list[str]:
+    """Rows with printed weights and fraction, the worst first."""
+    lines = [
         "| row | model | GPUs | predicted | printed | error | interval |",
         "|---|---|---|--:|--:|--:|---|",
     ]
@@ -72,9 +81,3 @@ def served_lines(rows: Sequence[Served]) -> list[str]:
         amounts = f"{gib(budget.kv_pool_bytes)} | {gib(row.printed)} | {row.error:+.2f} %"
         lines.append(f"| {place} | {amounts} | {span} |")
     return lines
-
-
-def held_out_served(path: Path) -> list[str]:
-    """SGLang's rows among those that no constant has seen."""
-    rows = served("sglang", path)
-    return [f"Held out: `{path.name}`", "", *served_lines(rows), ""] if rows else []

@@ -10,9 +10,9 @@ from typing import Any, NamedTuple
 
 import kvplan
 from kvplan.files.yaml.strict import load_yaml_file
+from kvplan.plans.arrival import Arrival
 from kvplan.record import record
-from kvplan.simulate.names import Arrival
-from kvplan.simulation.load import Load
+from kvplan.simulation.load.load import Load
 from kvplan.simulation.outcome import Outcome, percentile
 from kvplan.simulation.results import SimulationResult
 from kvplan.units import SECOND

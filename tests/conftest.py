@@ -101,4 +101,5 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
         if isinstance(report, pytest.TestReport)
     }
     functions = {case.split("[", 1)[0] for case in cases}
-    terminalreporter.write_line(f"{len(functions):,} test functions, {len(cases):,} cases")
+    if cases:
+        terminalreporter.write_line(f"{len(functions):,} test functions, {len(cases):,} cases")

@@ -9,6 +9,7 @@ import pytest
 import kvplan
 from kvplan.engines import ENGINES
 from kvplan.errors import KvplanError
+from tests.laws.sampling import for_each
 from tests.recorded import as_published, config_names, model_of
 
 NAMES = config_names()
@@ -46,7 +47,7 @@ READ_AGAIN = (
 )
 
 
-@pytest.mark.parametrize("name", NAMES)
+@for_each("name", NAMES)
 def test_sized_or_refused(name: str) -> None:
     if name in REFUSED:
         with pytest.raises(KvplanError) as caught:

@@ -113,7 +113,7 @@ def _sized(question: Question) -> SizeResult:
 
 
 OF_A_QUESTION = ("tokens", "encoder_tokens", "requests")
-"""What may be asked of a plan: everything else it says itself."""
+"""Keywords that a question to a plan may have; the plan says all else itself."""
 
 
 def _size_plan(plan: Plan, engine: str | None, options: dict[str, object]) -> SizeResult:
@@ -136,7 +136,7 @@ def observe(
     token: str | None = None,
     engine: str | None = None,
 ) -> Observation:
-    """What a running engine says of itself: its log (a path, or its bytes in pieces) or its metrics.
+    """Read a running engine's own report: its log (a path, or its bytes in pieces) or its metrics.
 
     engine: whose log it is, where that does not follow from its lines. token: a bearer token for the server.
     Raises KvplanError(bad-usage, no-such-file, unknown-log, bad-url, not-an-engine …).
@@ -180,7 +180,8 @@ def compare(
     tolerance: Fraction | float | str = "0.02",
     **options: Unpack[SizeOptions],
 ) -> Comparison:
-    """What the rules predict beside what an engine said: its log, its metrics, or an observation made before.
+    """Compare the rules' prediction with an engine's report: its log, its metrics, or an observation made
+    before.
 
     model: None where the engine names one that a card knows. engine: rules to apply (``vllm@0.19``), else
     those of the version that it printed. tolerance: share by which a figure may be off. The other keywords

@@ -1,4 +1,4 @@
-"""What fits a GPU: every model that has a card, in the best format with which it holds the requests."""
+"""Models that fit a GPU: every model with a card, in the best format with which it holds the requests."""
 
 from __future__ import annotations
 
@@ -60,16 +60,16 @@ class FitRow:
     verified: bool = True
     """Whether the card's facts were held against the published config."""
     checkpoint: str = ""
-    """What ``size`` is asked for: the card's name, or the other checkpoint's."""
+    """The name to give to ``size``: the card's, or the other checkpoint's."""
     max_num_seqs: int | None = None
-    """What the server is told, where it does not start with its own default."""
+    """The value given to the server where it does not start with its own default."""
     host_bytes: int = 0
     """Of weights and cache, what lies in host memory because the GPUs do not hold it."""
 
 
 @record()
 class FitResult(Shown):
-    """What fits a GPU."""
+    """Models that fit a GPU."""
 
     gpu: str
     gpus: int
@@ -82,7 +82,7 @@ class FitResult(Shown):
     unfit: tuple[tuple[str, int], ...] = ()
     """Why the others are none, and how many."""
     host_memory_bytes: int = 0
-    """What of weights and cache might lie in host memory."""
+    """Bytes of weights and cache that may lie in host memory."""
     schema_version: Literal[1] = field(default=SCHEMA_VERSION)
 
     JSON: ClassVar[tuple[str, ...]] = (

@@ -171,7 +171,7 @@ def started_readings(
 
 
 class _Around(NamedTuple):
-    """What the plans of one text have in common. written: the text, for places in it."""
+    """Facts shared by all plans of one text. written: the text, for places in it."""
 
     gpu: str | None
     shown: str
@@ -284,7 +284,7 @@ def _begun(launch: Launch, gpu: str | None, gpus: int) -> tuple[Launch, int]:
 
 
 def notes_of(launch: Launch, plan: Plan) -> tuple[str, ...]:
-    """What was read in one of several ways, and GPUs that do not match."""
+    """Notes on words with several readings, and on GPUs that do not match."""
     found = list(launch.notes)
     each = plan.gpus_per_replica
     if launch.gpus is not None and launch.gpus != each:

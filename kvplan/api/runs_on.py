@@ -1,5 +1,5 @@
-"""What each engine serves on a GPU: whether it runs there at all, the model's dtype, the cache's formats and
-the weights it has kernels for."""
+"""Engines on a GPU: whether each runs there at all, the model's dtype, the cache's formats and the weights it
+has kernels for."""
 
 from __future__ import annotations
 

@@ -25,4 +25,6 @@ def sign(name: str, function: Callable[..., object]) -> None:
             shown.append(
                 inspect.Parameter(option, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=annotation)
             )
+    # Type checkers read Unpack[...]; help() and notebooks read this alone. Without it each of three functions
+    # would have some 30 parameters more, and a line that gathers them.
     function.__signature__ = own.replace(parameters=shown)  # type: ignore[attr-defined]

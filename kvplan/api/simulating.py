@@ -14,10 +14,9 @@ from kvplan.api.load import engine_for
 from kvplan.engines import check_options
 from kvplan.engines.budget import choose
 from kvplan.errors import KvplanError
+from kvplan.plans.arrival import Arrival
 from kvplan.plans.plan import Plan
 from kvplan.record import replace
-from kvplan.simulate.clock import StepTime
-from kvplan.simulate.names import Arrival
 from kvplan.simulation.answer import AUTO, simulate_load
 from kvplan.simulation.deployed import (
     DEFAULT_GOODPUT,
@@ -27,13 +26,14 @@ from kvplan.simulation.deployed import (
     target_of,
     trace_of,
 )
-from kvplan.simulation.disaggregated import AskedSplit
-from kvplan.simulation.fleet import ROUND_ROBIN
-from kvplan.simulation.load import Load
-from kvplan.simulation.offloading import asked_offload
+from kvplan.simulation.fleet.disaggregated import AskedSplit
+from kvplan.simulation.fleet.run import ROUND_ROBIN
+from kvplan.simulation.load.load import Load
+from kvplan.simulation.offload_tiers import asked_offload
 from kvplan.simulation.outcome import Target
 from kvplan.simulation.results import ReplicasNeeded, SimulationResult
 from kvplan.simulation.served import LIKELY, Served, Speeds, serve
+from kvplan.simulation.time.clock import StepTime
 from kvplan.units import parse_bytes
 
 TraceLike = str | Path | Load | Sequence[Arrival]
@@ -98,7 +98,7 @@ def _concurrency(asked: int | None) -> int:
 
 def _held(result: SimulationResult, plan: Plan) -> SimulationResult:
     """The answer with what of the plan's requirements does not hold, by the run that decides."""
-    from kvplan.checking.simulated import deciding, missed
+    from kvplan.simulation.requirements import deciding, missed
 
     run = dict(result.runs).get(deciding(plan), result.likely)
     return replace(result, missed=tuple(finding.message for finding in missed(plan, run)))
@@ -115,7 +115,7 @@ def deployment(
     model: ModelLike | Plan, *, pool: str | None = None, step_time: str | StepTime | Speeds | None = None,
     engine: str | None = None, offload: str | None = None, split: AskedSplit | None = None, **options: Any,
 ) -> tuple[Served, Plan | None]:  # fmt: skip
-    """What is simulated, and the plan that says so."""
+    """The deployment to simulate, and the plan that describes it."""
     speeds = speeds_given(step_time)
     tiers = None if offload is None else asked_offload(offload)
     if isinstance(model, Plan):
@@ -211,7 +211,7 @@ def replicas_of(replicas: int | str | None, plan: Plan | None) -> int:
 
 
 def target(plan: Plan | None, ttft: Any, tpot: Any, goodput: Any) -> Target:
-    """What was asked for, else what the plan says. Raises KvplanError(bad-time, bad-setting)."""
+    """Targets as given, else the plan's. Raises KvplanError(bad-time, bad-setting)."""
     own = Target(goodput=float(DEFAULT_GOODPUT)) if plan is None else target_of(plan)
     for name, value in (("ttft", ttft), ("tpot", tpot)):
         if value is not None:

@@ -1,4 +1,4 @@
-"""What a build of a format holds: the model's config with the ``quantization_config`` of such builds.
+"""A build of a format: the model's config with the ``quantization_config`` of such builds.
 
 Each format keeps embeddings, the output head, norms, routers and the encoders of images and sound as trained;
 where the model itself is published quantised, what that checkpoint leaves alone is left alone too. Sources of
@@ -37,7 +37,7 @@ Config = dict[str, Any]
 _SMALL = re.compile(r"(?:^|\.)(?:shared_expert_gate|gate|router|in_proj_(?:a|b|ba))$")
 """Linear modules that builders leave alone: one output a head or an expert."""
 _JOINT = re.compile(r"(?:^|\.)(?:fc|eh_proj|input_proj)$")
-"""What joins the hidden states and the next token before a multi-token-prediction layer."""
+"""Modules that join the hidden states and the next token before a multi-token-prediction layer."""
 
 
 @record()

@@ -1,4 +1,4 @@
-"""What the words of a checkpoint's name say: which model it is, and how its weights are stored."""
+"""The words of a checkpoint's name: which model it is, and how its weights are stored."""
 
 from __future__ import annotations
 
@@ -32,7 +32,8 @@ def _without(words: list[str], left: str) -> list[str]:
 
 
 def stored_like(name: str, other: str) -> str | None:
-    """What the maker of both would call the model ``name``, stored as ``other`` is; None for other makers."""
+    """The name that the maker of both would give to model ``name`` stored as ``other`` is; None for other
+    makers."""
     maker, _, words = other.rpartition("/")
     own, _, plain = name.rpartition("/")
     how = [word for word in words.split("-") if _STORED.fullmatch(word.lower())]

@@ -99,7 +99,7 @@ _OTHER_INPUT = ("vision_config", "visual", "img_processor", "audio_config", "vis
 
 
 def _beside(part: TextPart) -> list[str]:
-    """What a config without a text part of its own says of other input."""
+    """Other inputs named by a config without a text part of its own."""
     return [key for key in _OTHER_INPUT if part.levels[-1].raw.get(key) and len(part.levels) == 1]
 
 

@@ -35,7 +35,7 @@ class Project(str, Enum):
 
 @record()
 class Joins:
-    """What stands around a prediction layer.
+    """Tensors around a prediction layer.
 
     norms: each as wide as the hidden state. projections: names; together they read the embedding and the
     hidden state. once: there is one for all prediction layers. streams: hyper-connections' head as well.
@@ -52,36 +52,35 @@ class Joins:
 
 @record()
 class Prediction:
-    """The prediction layers of a lineage.
-
-    keys: how many (the first that is there). default: without a key.
-    most: what the engine builds at most.
-    kinds: the attention of the model's layers that they are built like.
-    window_only: compressed attention without what it compresses.
-    without: texts in the paths of that layer's tensors which these layers lack (LongCat's second half).
-    types: keys of a list that names each one's attention, behind the model's own or types_from_start.
-    pattern: a key whose letters name the blocks of one prediction step.
-    path: of a layer's modules in the checkpoint, {n} counted on from the model's layers and {i} from 0.
-    own_head: each has an output head of its own.
-    vllm: the architectures for which vLLM builds them, None for all.
-    unknown: why the tensors are not described.
-    """
+    """The prediction layers of a lineage."""
 
     keys: tuple[str, ...] = ("num_nextn_predict_layers",)
+    """how many (the first that is there)"""
     default: int = 0
+    """without a key"""
     most: int | None = None
+    """what the engine builds at most"""
     kinds: tuple[Kind, ...] = (Kind.FULL, Kind.MLA)
+    """the attention of the model's layers that they are built like"""
     window_only: bool = False
+    """compressed attention without what it compresses"""
     without: tuple[str, ...] = ()
+    """texts in the paths of that layer's tensors which these layers lack (LongCat's second half)"""
     types: tuple[str, ...] = ()
+    """keys of a list that names each one's attention, behind the model's own or types_from_start"""
     types_from_start: bool = False
     pattern: str = ""
+    """a key whose letters name the blocks of one prediction step"""
     forward: Forward = Forward.LIKE
     joins: Joins = Joins(("enorm", "hnorm", "shared_head.norm"))
     path: str = "{layers}.{n}"
+    """of a layer's modules in the checkpoint, {n} counted on from the model's layers and {i} from 0"""
     own_head: bool = False
+    """each has an output head of its own"""
     vllm: tuple[str, ...] | None = None
+    """the architectures for which vLLM builds them, None for all"""
     unknown: str = ""
+    """why the tensors are not described"""
 
     def built_by_vllm(self, architecture: str | None) -> bool:
         return self.vllm is None or architecture in self.vllm

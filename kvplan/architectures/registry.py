@@ -1,4 +1,4 @@
-"""What a lineage has, side by side: layers, tensors, tower, encoder, prediction layers, media."""
+"""The parts of a lineage: layers, tensors, vision encoder, encoder, prediction layers, media."""
 
 from __future__ import annotations
 
@@ -33,7 +33,8 @@ class Decoder:
 
 DecoderRule = Callable[[ConfigView], Decoder]
 TowerRule = Callable[[Mapping[str, Any], ConfigView], list[Placed]]
-"""What a wrapper has beside its text decoder; the wrapper's raw config and the text part's view."""
+"""Lists a wrapper's tensors outside its text decoder, by the wrapper's raw config and the text part's view.
+"""
 Whole = tuple[Sequence[Placed], tuple[Block, ...]]
 WholeRule = Callable[[ConfigView], Whole]
 """A model that is no decoder with things around it (an encoder and a decoder)."""
@@ -50,7 +51,7 @@ class BlockRow(Protocol):
 
 @record()
 class EncoderRule:
-    """What the encoder of a type reads. ``length``: the config key that fixes the encoder's positions."""
+    """The input of a type's encoder. ``length``: the config key that fixes the encoder's positions."""
 
     input: EncoderInput
     length: str | None = None
@@ -58,23 +59,25 @@ class EncoderRule:
 
 @record()
 class Lineage:
-    """Everything that kvplan knows of one model type; None where it has no such part, or nobody knows.
-
-    reads: key names and class defaults of a type that transformers does not know. layers: what each layer
-    keeps. tensors: a decoder's, or ``whole`` for an encoder and a decoder. tower: what a wrapper has beside
-    its text part. encoder: what is attended to besides. prediction: layers of a speculative method. media:
-    how images and audio become tokens. no_cache: why there is none.
-    """
+    """Everything that kvplan knows of one model type; None where it has no such part, or nobody knows."""
 
     reads: CustomType | None = None
+    """key names and class defaults of a type that transformers does not know"""
     layers: LayersRule | None = None
+    """what each layer keeps"""
     tensors: DecoderRule | None = None
+    """a decoder's, or ``whole`` for an encoder and a decoder"""
     whole: WholeRule | None = None
     tower: TowerRule | None = None
+    """what a wrapper has beside its text part"""
     encoder: EncoderRule | None = None
+    """what is attended to besides"""
     prediction: Prediction | None = None
+    """layers of a speculative method"""
     media: MediaRule | None = None
+    """how images and audio become tokens"""
     no_cache: str = ""
+    """why there is none"""
 
 
 class Known(TypedDict, total=False):

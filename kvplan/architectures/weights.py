@@ -1,4 +1,4 @@
-"""What is known of a model's weights: its tensors by its config, and what its door found beside it."""
+"""Knowledge of a model's weights: its tensors by its config, and the files that its door found."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ def sources_of_config(
 
 
 def _shape(raw: Mapping[str, Any], model: Model) -> by_name.Shape:
-    """What names cannot say, from the model: layers, KV heads, a tied head."""
+    """Facts that tensor names do not hold, from the model: layers, KV heads, a tied head."""
     heads = [
         int(getattr(part, "num_kv_heads", 0))
         for layer in model.distinct()

@@ -1,4 +1,4 @@
-"""What an engine can do to 16 bit weights as they load, and which modules it leaves.
+"""Quantisation of 16-bit weights as they load, and the modules that it leaves.
 
 vllm-project/vllm model_executor/layers/quantization: fp8.py, bitsandbytes.py.
 """

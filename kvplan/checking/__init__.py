@@ -20,6 +20,7 @@ from kvplan.plans.findings import CheckedPlan, Fact, Finding, Severity
 from kvplan.plans.plan import SAFE, Plan
 from kvplan.plans.question import tokens_of
 from kvplan.record import replace
+from kvplan.wings import wing
 
 NO_RECEIPTS: Receipts = {}
 
@@ -39,7 +40,7 @@ __all__ = ["check_plan"]
 def check_plan(
     plan: Plan, model: Model, *, receipts: Receipts = NO_RECEIPTS, today: date | None = None
 ) -> CheckedPlan:
-    """What is wrong with a plan, what it makes of the GPUs, and the figures.
+    """Check a plan: its findings, its use of the GPUs, and the figures.
 
     receipts: those of ``plan.evidence`` by path, read or the error that reading gave. today: against which
     their age counts; None leaves the age out.
@@ -73,16 +74,15 @@ def check_plan(
 
 
 def _simulated(plan: Plan, model: Model) -> list[Finding]:
-    """What a simulation finds, where the plan asks for one: loaded only then."""
+    """Findings of a simulation, where the plan asks for one: loaded only then."""
     if not plan.require.simulated:
         return []
-    from kvplan.checking.simulated import simulated
-
-    return simulated(plan, model)
+    found: list[Finding] = wing("simulation.requirements").simulated(plan, model)
+    return found
 
 
 def _unchecked(plan: Plan) -> list[Finding]:
-    """What of the plan was not looked at."""
+    """Parts of the plan that were not checked."""
     found = []
     if plan.environment is None and plan.environments:
         found.append(

@@ -15,8 +15,8 @@ _SCALE_BITS = 512
 
 
 class Load(NamedTuple):
-    """What some requests take of one pool: the share of its memory once their prompts are computed with what
-    one prompt needs beyond that, and how many run at once."""
+    """The load of a number of requests on one pool: the share of its memory once their prompts are computed
+    plus the extra that one prompt needs, and how many run at once."""
 
     share: Fraction
     sequences: int
@@ -27,7 +27,7 @@ class Case(Started):
 
     @cached_property
     def sharing(self) -> Sharing:
-        """What of the workload's prompts lies in the pool once."""
+        """The blocks that the workload's prompts share in the pool."""
         workload, result = self.plan.workload, self.result
         assert workload is not None
         if result is None:
@@ -55,7 +55,7 @@ class Case(Started):
         return load is not None and load.share + self.reserved <= 1
 
     def load(self, requests: int) -> Load | None:
-        """What so many requests of the mix take of one pool at full length; None where one never fits.
+        """The load of ``requests`` requests of the mix on one pool at full length; None where one never fits.
 
         Whole blocks of a shared prefix, and of the prompt of several samples, count once where the engine
         shares them.

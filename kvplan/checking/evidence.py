@@ -35,7 +35,7 @@ Receipts = Mapping[str, "ReadReceipt | KvplanError"]
 
 
 def hash_of(case: Case) -> str | None:
-    """What makes the plan this plan; None where the engine gives no answer."""
+    """Hash that identifies the plan; None where the engine gives no answer."""
     if case.result is None:
         return None
     return plan_hash(case.plan, model_digest(case.model, case.result.layers))
@@ -44,7 +44,7 @@ def hash_of(case: Case) -> str | None:
 def weighed(
     case: Case, receipts: Receipts, facts: tuple[Fact, ...], today: date | None
 ) -> tuple[tuple[Finding, ...], tuple[Proof, ...]]:
-    """What is wrong with the plan's receipts, and those with which nothing is."""
+    """Findings about the plan's receipts, and the receipts without any."""
     listed = len(case.plan.evidence) > 1 or "evidence.0" in case.plan.marks
     findings: list[Finding] = []
     proofs: list[Proof] = []
@@ -67,7 +67,8 @@ def weighed(
 
 
 def proof_of(receipt: Receipt, path: str, facts: tuple[Fact, ...]) -> Proof:
-    """What a receipt that holds measured: blocks and requests of an engine's own, else the pool's bytes."""
+    """The proof that a valid receipt gives: blocks and requests of an engine's own run, else the pool's
+    bytes."""
     known, run = {fact.name: fact.value for fact in facts}, receipt.engine_run
     shown = _OF_ENGINES if run else _OF_KVPLAN
     worst: dict[str, MeasuredFact] = {}
@@ -226,7 +227,7 @@ def _engine(case: Case, receipt: Receipt, field: str) -> Found:
 
 
 def _predictions(case: Case, receipt: Receipt, known: Mapping[str, Fact], field: str) -> Found:
-    """What the receipt predicted is what the plan predicts today: blocks, weights, pool.
+    """A receipt's predictions are those of the plan today: blocks, weights, pool.
 
     A pool that the engine's budget leaves is an estimate: as long as the receipt's lies in today's interval,
     and makes as many blocks by today's rules, it is the same.

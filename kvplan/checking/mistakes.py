@@ -199,7 +199,7 @@ def replicas(case: Case) -> Found:
 
 
 def uncertain(case: Case) -> Found:
-    """What holds in the likely pool and not in the safe one."""
+    """Requirements that hold in the likely pool and not in the safe one."""
     plan = case.plan
     wanted, tokens = plan.require.requests, plan.require.tokens
     if wanted is None or tokens is None or case.memory == case.safe_memory or case.too_long(tokens):

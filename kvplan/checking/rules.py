@@ -1,4 +1,4 @@
-"""What must hold of a plan: one function a rule, each says what is wrong and what was computed.
+"""Requirements of a plan: one function a rule, which says the fault and the figures computed.
 
 Rules only find; suggested fixes are computed in `kvplan.checking.ways`.
 """
@@ -188,7 +188,7 @@ def _arithmetic(case: Case, tokens: int) -> list[str]:
 
 
 def room(case: Case) -> Found:
-    """What is kept for reuse fits the pool, and prompts are kept at all."""
+    """The prompts kept for reuse fit the pool, and reuse is on."""
     wanted = case.plan.require.prefix_cache_bytes
     if not wanted or case.memory is None or case.result is None:
         return
@@ -227,7 +227,7 @@ def host(case: Case) -> Found:
 
 
 def shared_memory(case: Case) -> Found:
-    """What one engine puts into /dev/shm fits there."""
+    """One engine's share of /dev/shm fits there."""
     there = case.plan.require.shm_bytes
     host = () if case.result is None else case.result.host
     parts = [one for one in host if one.where == SHM]

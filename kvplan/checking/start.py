@@ -65,7 +65,7 @@ class Started:
 
     @property
     def spilled(self) -> tuple[str, ...]:
-        """What the engine leaves in host memory by itself."""
+        """The parts that the engine leaves in host memory by itself."""
         return self._placed[1]
 
     @property
@@ -185,7 +185,7 @@ class Started:
         return self._answers[key]
 
     def takes(self, tokens: int, generated: int | None = None, *, safe: bool | None = None) -> Taken | None:
-        """What one request of the shape takes of one pool; None where the engine takes none.
+        """The share of one pool that one request of the shape takes; None where the engine does not take it.
 
         An engine that serves one shape of the plan is asked for what the others take alone.
         """

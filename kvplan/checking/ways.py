@@ -267,7 +267,7 @@ _OPTION = re.compile(r"--([a-z][a-z-]+) ([\w.]+)(?::.*)?$")
 
 
 def _suggested(case: Case, finding: Finding) -> Iterator[Way]:
-    """What the engine's refusal itself suggests, as a flag of the plan."""
+    """The change that the engine's refusal suggests, as a flag of the plan."""
     for text in case.refusal.help if case.refusal is not None else ():
         option = _OPTION.match(text)
         if option is None:
@@ -353,7 +353,7 @@ def _fewer_gpus(case: Case, finding: Finding) -> Iterator[Way]:
 
 
 def _own_words(kind: int, case: Case, finding: Finding) -> Iterator[Way]:
-    """What the engine itself offers to make room (``trials``), by number: the least change of its kind."""
+    """Changes that the engine offers to make room (``trials``), by number: the least of each kind."""
     plan, tried = (
         case.plan,
         next(islice(least_trials(case.model, case.choice, case.settings), kind, None), None),

@@ -247,6 +247,8 @@ def _function(command: Command) -> Any:
         return command.call([words] if isinstance(words, str) else list(words or ()), values)
 
     call.__name__ = command.name.replace(" ", "_")
+    # A signature is typer's public way in. The arguments of its option class changed between the releases
+    # that kvplan allows, and newer ones have a click of their own: options built here would fit one of them.
     call.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
     call.__annotations__ = {one.name: one.annotation for one in parameters}
     return call

@@ -249,7 +249,7 @@ TOP_LEVEL = (*MAIN, *MORE, *HIDDEN)
 
 
 def _stands(place: str) -> Any:
-    """What stands at ``module:NAME`` among the modules of the command line."""
+    """The object at ``module:NAME`` among the modules of the command line."""
     module, _, name = place.partition(":")
     return getattr(import_module(f"kvplan.cli.{module}"), name)
 

@@ -1,4 +1,4 @@
-"""What the shell offers for a half-typed word. Nothing is offered where the data cannot be read."""
+"""Shell completion for a half-typed word. Nothing is offered where the data cannot be read."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ _SOURCES = {
     "targets": "kvplan.report.export:TARGETS",
     "objectives": "kvplan.planning.ask:OBJECTIVES",
     "trace_formats": "kvplan.files.traces.formats:FORMATS",
-    "routers": "kvplan.simulation.fleet:ROUTERS",
-    "evictions": "kvplan.simulate.evict:KNOWN",
+    "routers": "kvplan.simulation.fleet.run:ROUTERS",
+    "evictions": "kvplan.simulation.cache_only.evict:KNOWN",
 }
 """Where the words of an option stand: names, or a function that lists them."""
 _MORE = {

@@ -1,4 +1,4 @@
-"""What stands below the options in the help of the commands whose options are everybody's."""
+"""The text below the options in the help of the commands with shared options."""
 
 from __future__ import annotations
 

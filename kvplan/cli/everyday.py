@@ -1,4 +1,5 @@
-"""What ``-h`` shows of a command with many options: at most fifteen of them, a line each, and three examples.
+"""The short help (``-h``) of a command with many options: at most fifteen of them, a line each, and three
+examples.
 
 ``--help-all`` shows the rest. A command that is not here has few options, and shows them all.
 """

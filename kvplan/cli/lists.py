@@ -18,7 +18,7 @@ _THOUSANDS = 3
 
 
 class Plausible(NamedTuple):
-    """What a value may be: the least in a list of several, the largest single one."""
+    """Limits of a value: the least in a list of several, the largest single one."""
 
     least: int = 1
     largest: int = 10_000

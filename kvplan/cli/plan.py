@@ -111,7 +111,7 @@ def look_of(result: PlanResult) -> list[str]:
 
 
 def _values(given: Given, environment: Mapping[str, str] | None) -> dict[str, Any]:
-    """What was given, under the names of `kvplan.plan`; environment and config file count after flags."""
+    """Given values, under the names of `kvplan.plan`; environment and config file count after flags."""
     own = {option.name: option for option in PLANNED}
     values = gather({name: value for name, value in given.items() if name not in own}, environment)
     for name in ("tokens", "requests"):

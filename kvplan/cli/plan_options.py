@@ -1,4 +1,4 @@
-"""What ``kvplan plan`` is asked with, beside the settings that it shares with ``size``."""
+"""Options of ``kvplan plan`` that ``size`` does not have."""
 
 from __future__ import annotations
 

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 NO_DEFAULTS = {CONFIG_VARIABLE: ""}
 """The environment beside a plan: its own, without a config file."""
 _OF_A_START = ("gpu", "engine")
-"""What a command or manifest may leave open."""
+"""Settings that a command or manifest may leave open."""
 
 
 def is_plan_file(word: str) -> bool:
@@ -108,7 +108,7 @@ def started_plans(word: str, given: Given, *, needs_gpu: bool = True) -> tuple[P
 
 
 def only(given: Given, allowed: Iterable[str], word: str) -> dict[str, Any]:
-    """What was typed beside a plan. Raises KvplanError(bad-usage) for what a plan says itself.
+    """The options typed next to a plan. Raises KvplanError(bad-usage) for what a plan says itself.
 
     The environment's and the config file's defaults do not count: a plan is the same on every machine.
     """

@@ -1,4 +1,4 @@
-"""What a person sees while they wait: on a terminal's stderr only, gone once there is an answer.
+"""Progress for a person who waits: on a terminal's stderr only, gone once there is an answer.
 
 rich is imported by whoever waits, and by nobody else.
 """
@@ -29,7 +29,7 @@ WORDS = {
     "explain": "computing",
     "simulate": "simulating",
 }
-"""What is allocated starts other threads, and is not waited for here."""
+"""Commands that allocate start other threads, and get no progress line."""
 
 
 @contextlib.contextmanager

@@ -56,7 +56,7 @@ def run(arguments: list[str]) -> int:
 
 
 def _call(arguments: list[str]) -> Answer | int | None:
-    """What the command returned; the parser's own complaints become KvplanError."""
+    """Run the command; the parser's own complaints become KvplanError."""
     arguments = in_our_words(_one_word(arguments))
     parsed = parse(arguments)
     if parsed is not None:

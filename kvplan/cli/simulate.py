@@ -46,45 +46,50 @@ def run(words: list[str], given: Given) -> Answer:
             "bad-usage", "which model or plan?", help="kvplan simulate qwen3-32b --trace FILE --gpu h100"
         )
     plan = plan_of(words[0], given) if is_plan_file(words[0]) else None
-    asked = _asked(words[0], plan, given)
+    model, asked = plan or words[0], _asked(words[0], plan, given)
+    _generate(values)
+    _calibrate(model, values, asked)
+    page = values.pop("html", None)
+    if "sweep" in values:
+        if page is not None:
+            raise KvplanError("bad-usage", "--html is of one answer, not of a sweep", help="--csv, --json")
+        return _swept(model, values, asked, is_given(given, "json"))
+    if wrong := next((name for name in _SWEEP if values.pop(name, None) is not None), None):
+        raise KvplanError("bad-usage", f"--{wrong} belongs to --sweep", help="--sweep replicas=2,3,4")
+    quick = bool(values.pop("quick", False))
+    result = simulate(model, search=not quick, helps=not quick, **values, **asked)
+    code = EXIT_OK if _good(result, plan) else EXIT_NO
+    if page is not None:
+        from kvplan.report.simulate_html import simulation_page
+
+        write_whole(Path(str(page)), simulation_page(result, where=_where(model, asked)))
+    if is_given(given, "json"):
+        return Answer(data=result.model_dump(), code=code)
+    from kvplan.report.simulate import simulation_screen
+    from kvplan.report.simulate_html import rules_of
+
+    return Answer(simulation_screen(result, where=_where(model, asked), rules=rules_of(result)), code=code)
+
+
+def _generate(values: dict[str, Any]) -> None:
+    """The trace that --generate asks for, where it does."""
     generated = values.pop("generate", None)
     if generated is not None:
-        from kvplan.simulation import generate
+        from kvplan.simulation.load import generate
 
         values["trace"] = generate.generated(generate.asked_of(str(generated)))
+
+
+def _calibrate(model: Plan | str, values: dict[str, Any], asked: dict[str, Any]) -> None:
+    """The step time by the server's own metrics, where --calibrate asks for it."""
     calibration = values.pop("calibrate", None)
     if calibration is not None:
         if "step_time" in values:
             raise KvplanError("bad-usage", "give one of --step-time and --calibrate")
         from kvplan.simulation.calibrate import calibrated
 
-        served, _ = deployment(
-            plan or words[0], pool=values.get("pool"), offload=values.get("offload"), **asked
-        )
+        served, _ = deployment(model, pool=values.get("pool"), offload=values.get("offload"), **asked)
         values["step_time"] = calibrated(Path(str(calibration)), served)
-    page = values.pop("html", None)
-    if "sweep" in values:
-        if page is not None:
-            raise KvplanError("bad-usage", "--html is of one answer, not of a sweep", help="--csv, --json")
-        return _swept(plan or words[0], values, asked, is_given(given, "json"))
-    if wrong := next((name for name in _SWEEP if values.pop(name, None) is not None), None):
-        raise KvplanError("bad-usage", f"--{wrong} belongs to --sweep", help="--sweep replicas=2,3,4")
-    quick = bool(values.pop("quick", False))
-    result = simulate(plan or words[0], search=not quick, helps=not quick, **values, **asked)
-    code = EXIT_OK if _good(result, plan) else EXIT_NO
-    if page is not None:
-        from kvplan.report.simulate_html import simulation_page
-
-        where = _where(plan or words[0], asked)
-        write_whole(Path(str(page)), simulation_page(result, where=where))
-    if is_given(given, "json"):
-        return Answer(data=result.model_dump(), code=code)
-    from kvplan.report.simulate import simulation_screen
-    from kvplan.report.simulate_html import rules_of
-
-    return Answer(
-        simulation_screen(result, where=_where(plan or words[0], asked), rules=rules_of(result)), code=code
-    )
 
 
 def _good(result: SimulationResult, plan: Plan | None) -> bool:
@@ -112,7 +117,7 @@ def _where(model: Plan | str, asked: dict[str, Any]) -> str:
 
 
 def _values(given: Given) -> dict[str, Any]:
-    """What was given of the command's own options, under the names of `kvplan.simulate`."""
+    """Given values of the command's own options, under the names of `kvplan.simulate`."""
     values: dict[str, Any] = {}
     for option in SIMULATED:
         flag = given.get(option.name)
@@ -164,7 +169,7 @@ def _asked(name: str, plan: Plan | None, given: Given) -> dict[str, Any]:
 
 def policies_of(text: str) -> tuple[str, ...]:
     """``lru,belady`` as names. Raises KvplanError(bad-eviction)."""
-    from kvplan.simulate.evict import check_policy
+    from kvplan.simulation.cache_only.evict import check_policy
 
     names = tuple(dict.fromkeys(name.strip().lower() for name in text.split(",")))
     for name in names:
@@ -174,7 +179,7 @@ def policies_of(text: str) -> tuple[str, ...]:
 
 def _hits(values: dict[str, Any], evict: tuple[str, ...], json: bool) -> Answer:
     from kvplan.report.hits import flat_screen, hits_screen
-    from kvplan.simulation.hits import flat_rates, hit_rates
+    from kvplan.simulation.cache_only.hits import flat_rates, hit_rates
 
     load = load_of(values.get("trace"), None, **{name: values[name] for name in _LOAD if name in values})
     sizes: list[int | None] = [parse_tokens(word) for word in str(values["hit_rates"]).split(",")]
@@ -229,15 +234,20 @@ def _swept(model: Plan | str, values: dict[str, Any], asked: dict[str, Any], jso
         return Answer(data={"schema_version": SCHEMA_VERSION, "sweep": rows}, code=code)
     flat = [({key: str(value) for key, value in change.items()}, row_of(answer)) for change, answer in found]
     if as_csv:
-        text = io.StringIO()
-        writer = csv.writer(text, lineterminator="\n")
-        names = list(dict.fromkeys(name for _, row in flat for name in row))
-        writer.writerow([*over, *names])
-        for change, row in flat:
-            writer.writerow([*change.values(), *(row.get(name, "") for name in names)])
-        return Answer(text=text.getvalue(), code=code)
+        return Answer(text=_csv([*over], flat), code=code)
     from kvplan.report.simulate import sweep_screen
 
     said = (answer.get("target", {}) for _, answer in found)
     target = any(one.get("ttft_seconds") or one.get("tpot_seconds") for one in said)
     return Answer(sweep_screen(flat, target=target), code=code)
+
+
+def _csv(keys: list[str], rows: list[tuple[dict[str, str], dict[str, object]]]) -> str:
+    """A sweep as a table: what was changed, then every figure that any run has."""
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    names = list(dict.fromkeys(name for _, row in rows for name in row))
+    writer.writerow([*keys, *names])
+    for change, row in rows:
+        writer.writerow([*change.values(), *(row.get(name, "") for name in names)])
+    return text.getvalue()

@@ -58,7 +58,7 @@ SIMULATED: tuple[Option, ...] = (
            "Only hit rates, of caches of so many blocks of the trace's width: 1k,10k,50k. No model needed.",
            _TIME),
     Option("evict", ("--evict",), "POLICIES", word,
-           "With --hit-rates: of flat caches that evict by lru, fifo, lfu, slru, s3fifo, ttl, cost or belady,"
+           "With --hit-rates: of flat caches that evict by lru, fifo, lfu or belady,"
            " or radix, SGLang's own tree. vLLM itself has only lru.", _TIME, complete="evictions"),
     Option("sweep", ("--sweep",), "KEY=a,b", word,
            "One run for each combination: 'replicas=2,3 max_num_batched_tokens=2048,8192'. May be repeated.",
@@ -94,7 +94,7 @@ Examples:
   kvplan simulate llama-3.1-8b --trace t.jsonl --gpu h100 --replicas 2 \\
       --sweep 'max_num_batched_tokens=2048,8192' --csv
   kvplan simulate --trace conversation.jsonl --hit-rates 1k,10k,50k \\
-      --evict lru,s3fifo,belady
+      --evict lru,lfu,belady
 
 \b
 The engine's own scheduler, step by step, in virtual time; step times are an

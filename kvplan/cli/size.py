@@ -134,8 +134,8 @@ def _several(asked: Typed, given: Given) -> Answer:
 
 
 def _table(asked: Typed, rows: Sequence[several.Row], given: Given) -> Screen:
-    """What the rows differ in chooses the table: lengths on a GPU, lengths by number of requests, or one line
-    an answer."""
+    """Choose the table by what differs between rows: lengths on a GPU, lengths by number of requests, or one
+    line an answer."""
     from kvplan.report.compare import comparison_screen
     from kvplan.report.grids import fit_grid_screen, grid_screen
 

@@ -1,4 +1,4 @@
-"""What goes to the user: colour or none, UTF-8 or ASCII, a pipe that closes early."""
+"""Output to the user: colour or none, UTF-8 or ASCII, a pipe that closes early."""
 
 from __future__ import annotations
 

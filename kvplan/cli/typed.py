@@ -47,8 +47,8 @@ _OTHERWISE = ("host_memory",)
 
 
 def words_to_plan(given: Given, *, but: Collection[str] = ()) -> list[str] | None:
-    """What was typed of ``size``'s options for ``plan``; None where it takes one of them not at all, or not
-    that value: it would answer another question."""
+    """The typed options of ``size`` as options of ``plan``; None where it lacks one of them, or that value:
+    it would answer another question."""
     to_plan = {option.name: option for option in (*plan_options.PLANNED, *plan_options.SHARED)}
     for option in OPTIONS:
         value = given.get(option.name)

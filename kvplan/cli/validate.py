@@ -20,14 +20,14 @@ from kvplan.cli.validate_options import VALIDATED, device_number, seconds
 from kvplan.cli.validate_target import Asked, named_here
 from kvplan.errors import KvplanError
 from kvplan.plans.receipt import Receipt
+from kvplan.proof.validate.dry import dry_run
+from kvplan.proof.validate.guard import INTERRUPTED, TERMINATED, Guard, Terminated
+from kvplan.proof.validate.rank_run import Options
+from kvplan.proof.validate.ranks import World
+from kvplan.proof.validate.receipts import default_path, receipt_of, write_receipt
+from kvplan.proof.validate.session import Outcome, SaidByRankZero, run_session
 from kvplan.results import SCHEMA_VERSION
 from kvplan.units import parse_bytes
-from kvplan.validate.dry import dry_run
-from kvplan.validate.guard import INTERRUPTED, TERMINATED, Guard, Terminated
-from kvplan.validate.rank_run import Options
-from kvplan.validate.ranks import World
-from kvplan.validate.receipts import default_path, receipt_of, write_receipt
-from kvplan.validate.session import Outcome, SaidByRankZero, run_session
 
 
 def run(words: list[str], given: Given) -> Answer:

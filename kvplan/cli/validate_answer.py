@@ -1,4 +1,4 @@
-"""What both ways to validate answer: the receipt as JSON, and the exit code."""
+"""The answer of both ways to validate: the receipt as JSON, and the exit code."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ from pathlib import Path
 
 from kvplan.errors import EXIT_CANNOT_RUN, EXIT_NO, EXIT_OK
 from kvplan.plans.receipt import CONFIRMED, HOLDS, PROOF, STOPPED, Receipt
+from kvplan.proof.validate.session import Outcome
 from kvplan.results import SCHEMA_VERSION
-from kvplan.validate.session import Outcome
 
 
 def receipt_data(outcome: Outcome, receipt: Receipt, path: Path | None) -> dict[str, object]:

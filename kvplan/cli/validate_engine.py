@@ -15,16 +15,16 @@ from kvplan.engines.budget import choose
 from kvplan.engines.folders import part_of, title_of
 from kvplan.errors import CannotRunHere, KvplanError, did_you_mean
 from kvplan.plans.receipt import Receipt
+from kvplan.proof.validate.guard import INTERRUPTED, TERMINATED, Guard, Terminated
+from kvplan.proof.validate.installed.messages import Hello
+from kvplan.proof.validate.installed.process import TimeUp
+from kvplan.proof.validate.installed.question import Start, asked_settings, plan_of_worker
+from kvplan.proof.validate.installed.run import EngineOptions, EngineOutcome, run_engine, workers
+from kvplan.proof.validate.installed.served import serve
+from kvplan.proof.validate.probe import Hardware
+from kvplan.proof.validate.receipts import default_path, receipt_of, write_receipt
+from kvplan.proof.validate.target import Target
 from kvplan.record import replace
-from kvplan.validate.guard import INTERRUPTED, TERMINATED, Guard, Terminated
-from kvplan.validate.installed.messages import Hello
-from kvplan.validate.installed.process import TimeUp
-from kvplan.validate.installed.question import Start, asked_settings, plan_of_worker
-from kvplan.validate.installed.run import EngineOptions, EngineOutcome, run_engine, workers
-from kvplan.validate.installed.served import serve
-from kvplan.validate.probe import Hardware
-from kvplan.validate.receipts import default_path, receipt_of, write_receipt
-from kvplan.validate.target import Target
 
 _WORKER_ONLY = ("--skip-tokenizer-init",)
 

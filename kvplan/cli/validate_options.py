@@ -25,7 +25,7 @@ Examples:
   kvplan validate qwen3-8b --device cpu     a rehearsal in host memory
   kvplan validate plan.yaml --dry-run       what would be allocated
   kvplan validate plan.yaml --with vllm     the installed engine measures it
-  torchrun --nproc-per-node 4 -m kvplan.validate plan.yaml
+  torchrun --nproc-per-node 4 -m kvplan.proof plan.yaml
 
 \b
 Exit codes: 0 confirmed, 1 refuted, 3 could not run here or not proved (a

@@ -1,4 +1,4 @@
-"""What a command line of ``validate`` asks for: a plan, or a bare model as one, and the device's spec."""
+"""The target of a ``validate`` command: a plan, or a bare model as one, and the device's spec."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ from kvplan.engines.traits import traits_of
 from kvplan.errors import CannotRunHere, KvplanError
 from kvplan.gpu import Gpu
 from kvplan.model import Model
+from kvplan.proof.validate.probe import Hardware
+from kvplan.proof.validate.target import Target, bare_plan, target_of
 from kvplan.settings import LONGEST, MEDIA
-from kvplan.validate.probe import Hardware
-from kvplan.validate.target import Target, bare_plan, target_of
 
 _OF_A_RUN = ("kv_cache_memory", "tokens", "encoder_tokens", "requests", "max_model_len")
 """Settings that may be given beside a plan: how it is run, not what it is."""
 
 
 class Asked:
-    """What one command line asks for: the plan (or a bare model as one), its model, and the changes."""
+    """The target of one command line: the plan (or a bare model as one), its model, and the changes."""
 
     def __init__(self, words: list[str], given: Given) -> None:
         from kvplan.api import load_model, make_settings

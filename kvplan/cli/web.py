@@ -40,7 +40,7 @@ FIELDS = {
     "max_model_len": "--max-model-len",
     "engine": "--engine",
 }
-"""What the form has a field for; every other option stands in ``more`` as it is typed."""
+"""Options with a field in the form; every other option stands in ``more`` as it is typed."""
 MODEL, MORE = "model", "more"
 LONGEST = 20_000
 """Characters of what is pasted or typed."""
@@ -152,8 +152,8 @@ def plan_of(fields: Fields) -> dict[str, object]:
 
 
 def read(text: str) -> dict[str, Any]:
-    """What was pasted as fields: a config.json goes into ``config``; a command that starts a server becomes
-    the same question, what is not understood goes into ``notes``. Raises KvplanError."""
+    """Read pasted text into fields: a config.json goes into ``config``; a command that starts a server
+    becomes the same question; words that are not understood go into ``notes``. Raises KvplanError."""
     if len(text) > LONGEST:
         raise KvplanError("too-long", f"more than {LONGEST:,} characters", help="paste the config.json alone")
     if text.lstrip().startswith("{"):
@@ -193,7 +193,7 @@ def fields_of(words: list[str]) -> dict[str, str]:
 
 
 def choices() -> dict[str, Any]:
-    """What the boxes offer while somebody types, and whose answers these are."""
+    """Suggestions for the boxes, and the engines whose answers these are."""
     from kvplan.dtypes import KV_DTYPES
     from kvplan.files.cards.find import list_cards
     from kvplan.files.gpus.listed import list_slugs

@@ -1,4 +1,4 @@
-"""What an engine said of its cache beside what its rules say: figures, rows, and why they differ.
+"""An engine's report of its cache next to its rules' prediction: figures, rows, and reasons for a difference.
 
 Called ``comparison`` because ``kvplan.compare`` is the function.
 """

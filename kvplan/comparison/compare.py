@@ -183,7 +183,7 @@ class _Run:
         )
 
     def _capacity(self) -> list[str]:
-        """What a reported number of blocks comes to where no budget predicts it: it was not compared."""
+        """The meaning of a reported number of blocks that no budget predicts, so that it was not compared."""
         blocks = self.observation.count(BLOCKS_ROW)
         if blocks is None or self.predicts_blocks or smallest_pool(self.observation) is not None:
             return []

@@ -26,7 +26,7 @@ from kvplan.units import ceil_div, gib
 
 
 def why(row: ComparedRow, predictor: Predictor, axis: Axis, observation: Observation) -> str | None:
-    """What makes an agreeing pool figure what it is; None where the plain arithmetic gives it."""
+    """The reason for an agreeing pool figure; None where plain arithmetic gives it."""
     found = list(_reasons(row, predictor, axis, observation))
     return "; ".join(found) if found else None
 
@@ -112,7 +112,7 @@ def _padding(row: ComparedRow, predictor: Predictor, axis: Axis) -> Iterator[str
 
 
 def hypotheses(model: Model, recognised: Recognised, observation: Observation) -> Iterator[Hypothesis]:
-    """What is worth trying, most likely first."""
+    """Hypotheses worth trying, most likely first."""
     settings, choice = recognised.settings, recognised.choice
     one = Guessing(choice, settings).one
     latent = has_kind(model, Kind.MLA, Kind.COMPRESSED)

@@ -26,7 +26,7 @@ MEMORY_REFUSALS = ("kv-cache-too-small", "no-memory-for-blocks", "too-few-state-
 
 
 def pool_figures(observation: Observation) -> dict[str, Figure]:
-    """What the engine said of its pool, by the names of PICKS."""
+    """The engine's report of its pool, by the names of PICKS."""
     found = {name: observation.get(name) for name in PICKS}
     refusal = observation.refusal
     if refusal is not None:

@@ -33,7 +33,7 @@ _SHARES = frozenset((UTILISATION, "mem_fraction_static", "free_gpu_memory_fracti
 SHARE_NOT_TOLD = "(--gpu-memory-utilization 0.9)"
 """How a reason ends that is no more than a share which nobody said."""
 BEFORE_LINES = ("context", "page cache", "kept by")
-"""What a process takes of a GPU before its first look at what is free."""
+"""GPU memory that a process takes before it first looks at the free memory."""
 _PEAK = ("activation", "cold compile", "encoder")
 _ESTIMATED = "cuda_graph_estimated_bytes"
 _LINES = (
@@ -326,7 +326,7 @@ def _unsure(name: str, budget: Budget) -> str | None:
 
 
 def free_row(budget: Budget, observation: Observation, tolerance: Fraction) -> Iterator[ComparedRow]:
-    """What is free before the weights, where an engine prints it and divides it (SGLang)."""
+    """Memory free before the weights, where an engine prints it and divides it (SGLang)."""
     free = observation.count("free_before_bytes")
     own = [line for line in budget.lines if line.name.lower().startswith(BEFORE_LINES)]
     if free is None or not own or traits_of(observation.engine).printed_pool != TOKENS:
@@ -341,8 +341,8 @@ def free_row(budget: Budget, observation: Observation, tolerance: Fraction) -> I
 def pool_row(
     budget: Budget, observation: Observation, allocated_of: Callable[[int], int], tolerance: Fraction
 ) -> Iterator[ComparedRow]:
-    """What an engine allocated beside what the budget leaves, by its own rules for a pool's bytes: caches and
-    states together. allocated_of: bytes of the caches in a pool of so many bytes."""
+    """The engine's allocation next to the bytes that the budget leaves, by its own rules for a pool: caches
+    and states together. allocated_of: bytes of the caches in a pool of so many bytes."""
     parts = [observation.count(name) for name in ("kv_bytes", "mamba_conv_bytes", "mamba_ssm_bytes")]
     reported = total(part for part in parts if part is not None)
     ends = (budget.kv_pool_bytes, budget.kv_pool_low_bytes, budget.kv_pool_high_bytes)

@@ -1,4 +1,4 @@
-"""What an engine's rules say of a pool whose bytes are known up to the rounding of a log.
+"""An engine's prediction for a pool whose bytes are known up to the rounding of a log.
 
 Tokens, blocks and concurrency never fall as memory grows (SGLang's tokens: as long as its state slots are
 the same), so the values that a rounded figure leaves open are those between its two ends, and whether a
@@ -32,7 +32,7 @@ ENDLESS = 10**15
 
 @record()
 class Axis:
-    """What decides a pool: its bytes or its blocks (kind), between low and high.
+    """The quantity that decides a pool: its bytes or its blocks (kind), between low and high.
 
     source: where the figure comes from, for people. inferred: it was taken from the reported tokens or
     concurrency themselves, so that figure proves nothing.
@@ -122,7 +122,8 @@ class Predictor:
 
 
 def allocated(predictor: Predictor, memory: int) -> Mapping[str, int]:
-    """What the engine really allocates for a pool of that size, by the names of an observation's figures.
+    """Bytes that the engine really allocates for a pool of that size, by the names of an observation's
+    figures.
 
     An engine's package may offer ``allocations(model, settings)``: for every pipeline stage entries with
     name, k_bytes and v_bytes. Of each figure the smallest stage's counts, as of the ranks of a log.
@@ -161,7 +162,7 @@ PICKS: dict[str, Pick] = {
     "swa_tokens": lambda figures: figures.window_tokens,
     "running_requests": lambda figures: figures.requests,
 }
-"""What is read of an answer, in the order in which a pool is inferred from the figures."""
+"""Figures read from an answer, in the order in which a pool is inferred from them."""
 
 
 def narrow(predictor: Predictor, axis: Axis, name: str, figure: Figure) -> Axis | None:

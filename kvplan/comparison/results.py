@@ -43,7 +43,7 @@ LABELS = {
     "estimated_max_model_len": "longest that fits",
     "starts": "starts",
 }
-"""What people call the figures."""
+"""Display names of the figures."""
 
 
 class Verdict(str, Enum):

@@ -39,7 +39,7 @@ class Counted(NamedTuple):
 
 @record(eq=False)
 class Answer:
-    """What is known of a deployment. likely, safe: None where no memory is known, so that nothing is counted.
+    """The answer for a deployment. likely, safe: None where no memory is known, so that nothing is counted.
 
     result: the engine's answer in the pool that has to hold the load, with the rest of what is known as its
     ``capacity``, ``deployment`` and ``verdict``.

@@ -40,7 +40,7 @@ class Fix(NamedTuple):
 
 
 def suggested_fixes(found: Answer) -> tuple[Fix, ...]:
-    """What would hold the load of an answer that is no yes, or let its engine start: nearest first."""
+    """Changes with which a deployment would hold its load, or its engine would start: nearest first."""
     deployment, result = found.deployment, found.result
     settings = own_settings(deployment.choice.engine, deployment.settings)
     deployment = replace(deployment, settings=replace(settings, tokens=result.request.tokens))

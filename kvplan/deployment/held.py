@@ -1,4 +1,5 @@
-"""What requests hold at once: the least cache in which they run, by the law that counts them.
+"""Bytes that requests hold at once: the least cache in which they run, counted by the same model as the
+requests.
 
     bytes_held(N) ≤ what requests can have of a pool < bytes_held(N + 1)        N = the requests it runs
 

@@ -1,4 +1,4 @@
-"""What so many requests need at least: memory for the cache, the share of a GPU, GPUs, max_num_seqs."""
+"""The least that a load needs: memory for the cache, the share of a GPU, GPUs, max_num_seqs."""
 
 from __future__ import annotations
 
@@ -30,22 +30,25 @@ class Both(NamedTuple):
 
 
 class Least(NamedTuple):
-    """memory: bytes for the cache on each GPU, None where no memory is enough; room: of them that there are.
-    share, flag: of the GPU's memory and what the engine calls it, None where it has none. gpus: of the kind
-    that was named. seqs: max_num_seqs, where the engine takes it. pools: that share the requests. why: what
-    keeps the GPU's part from being answered.
-    """
+    """The least that a load needs."""
 
     tokens: int
     requests: int
     memory: int | None
+    """bytes for the cache on each GPU, None where no memory is enough"""
     room: int | None = None
+    """of them that there are"""
     flag: str | None = None
     share: Both | None = None
+    """share, flag: of the GPU's memory and what the engine calls it, None where it has none"""
     gpus: Both | None = None
+    """of the kind that was named"""
     seqs: int | None = None
+    """max_num_seqs, where the engine takes it"""
     pools: int = 1
+    """that share the requests"""
     why: str | None = None
+    """what keeps the GPU's part from being answered"""
 
     def data(self) -> dict[str, object]:
         """As JSON: shares are floats."""

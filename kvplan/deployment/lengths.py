@@ -1,4 +1,4 @@
-"""What one server holds of several lengths, and the longest length that it starts for."""
+"""Requests of several lengths that one server holds, and the longest length that it starts for."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def rung_of(found: Answer) -> Rung:
 
 
 def rungs(found: Answer, lengths: Iterable[int]) -> tuple[Rung, ...]:
-    """What the servers of an answer hold of other lengths."""
+    """Requests of other lengths that the servers of an answer hold."""
     own, settings = found.result.request.tokens, replace(found.deployment.settings, requests=1)
 
     def asked(length: int, started: int | None) -> Rung:

@@ -42,12 +42,12 @@ class Machine(NamedTuple):
 
     @property
     def chosen_length(self) -> int | None:
-        """What all lengths are served with, where neither the question nor the model says it."""
+        """The length that all rows are served with, where neither the question nor the model says it."""
         return None if self.alone or not self.answers else self.answers[0].deployment.chosen_length
 
 
 def machine(question: Question, lengths: Sequence[int]) -> Machine:
-    """What one machine holds of each length, by `by_length`."""
+    """Requests of each length that one machine holds, by `by_length`."""
     gpu = question.settings.gpu
     assert gpu is not None
     starts = traits_of(question.choice.engine.name).starts_for_length

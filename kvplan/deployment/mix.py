@@ -61,9 +61,10 @@ class Mix(NamedTuple):
 
 
 def mixed(question: Question, parts: Sequence[Part]) -> Mix:
-    """What the pools hold of a mix. The engine is started for its longest request, or max_model_len.
+    """Requests of a mix that the pools hold. The engine is started for its longest request, or max_model_len.
 
-    Raises KvplanError(no-memory) where neither GPU nor memory was named."""
+    Raises KvplanError(no-memory) where neither GPU nor memory was named.
+    """
     longest = max(part.tokens for part in parts)
     alike = all(part.tokens == longest for part in parts)
     wanted = sum(part.requests for part in parts) if alike else 1

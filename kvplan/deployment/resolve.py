@@ -35,7 +35,7 @@ FOR_REQUESTS = "for the longest request"
 
 @record()
 class Deployment:
-    """What would be started: equal servers (replicas) of one model on GPUs of one kind.
+    """The servers to be started: equal replicas of one model on GPUs of one kind.
 
     settings: of one server, with the share of the load that its fullest pool gets in ``settings.requests``.
     """

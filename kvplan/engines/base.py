@@ -1,4 +1,4 @@
-"""What the engines share: versions, the walk over terms, and the encoder's length."""
+"""Shared by the engines: versions, the walk over terms, and the encoder's length."""
 
 from __future__ import annotations
 
@@ -52,22 +52,22 @@ LIKELY, SAFE = "likely", "safe"
 
 @record()
 class Choice:
-    """An engine and the version whose rules apply; ``warning`` when that is not the one asked for.
-
-    asked: the version as written, which may name a patch release. pool: LIKELY or SAFE, where answers have
-    the pool that a named GPU leaves for the cache. door: the program that starts the engine, where one was
-    named (`kvplan.engines.doors`); notes: what it does that nobody asked for. advice: a refusal for want of
-    memory names other starts that were tried; a search tries its own and reads none.
-    """
+    """An engine and the version whose rules apply; ``warning`` when that is not the one asked for."""
 
     engine: Engine
     version: str
     warning: str | None = None
     asked: str | None = None
+    """the version as written, which may name a patch release"""
     pool: str | None = None
+    """LIKELY or SAFE, where answers have the pool that a named GPU leaves for the cache"""
     door: str | None = None
+    """the program that starts the engine, where one was named (`kvplan.engines.doors`)"""
     notes: tuple[str, ...] = ()
+    """what it does that nobody asked for"""
     advice: bool = True
+    """a refusal for want of memory names other starts that were tried; a search tries its own and reads
+    none"""
 
 
 @lru_cache(maxsize=1024)
@@ -113,7 +113,7 @@ def layers_with(model: Model, terms_of: TermsOf, draft: Model | None = None) -> 
 
 @record()
 class Held:
-    """What one request holds on one rank, term by term, without allocator rules."""
+    """The cache of one request on one rank, term by term, without allocator rules."""
 
     bytes: int
     bytes_per_token: Fraction
@@ -225,7 +225,7 @@ def is_assumed(model: Model, settings: Layout) -> bool:
 
 
 def doubt(refusal: Refusal | None) -> tuple[str, ...]:
-    """What would be refused, as a warning."""
+    """A refusal as a warning."""
     if refusal is None:
         return ()
     ways = f" ({', '.join(refusal.help)})" if refusal.help else ""
@@ -245,7 +245,7 @@ def too_many_stages(model: Model, settings: Layout) -> Refusal | None:
 
 
 class Compiled(Protocol):
-    """What an engine knows of (model, settings, version) before a request is asked for."""
+    """An engine's knowledge of (model, settings, version) before a request comes."""
 
     @property
     def model(self) -> ModelRef: ...

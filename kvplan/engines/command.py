@@ -41,7 +41,7 @@ PYTHON_PROBE = ("CMD", "python3", "-c", _ASK)
 
 @record()
 class Asked:
-    """What an argument's words may depend on beside its value."""
+    """Facts, next to its value, on which an argument's words may depend."""
 
     settings: Settings
     version: str
@@ -61,21 +61,23 @@ class Asked:
 
 @record()
 class Argument:
-    """How an engine takes one setting.
-
-    flag: the command line's word, ``--max-model-len``; a path of keys, ``kv_cache_config.dtype``, in its
-    options file. off: the word that says no; only a setting with three states (yes, no, the engine's choice)
-    needs one. words: our word → the engine's; others are refused. write: makes the argument's words (a value
-    in the options file) of the value and the settings. since: first release with it. env: the environment
-    variable of older ones, and with no flag of every one (`variable`). before: the word of older ones."""
+    """How an engine takes one setting."""
 
     flag: str
+    """the command line's word, ``--max-model-len``; a path of keys, ``kv_cache_config.dtype``, in its
+    options file"""
     off: str | None = None
+    """the word that says no; only a setting with three states (yes, no, the engine's choice) needs one"""
     words: Mapping[str, object] | None = None
+    """our word → the engine's; others are refused"""
     write: Callable[[Any, Asked], object] | None = None
+    """makes the argument's words (a value in the options file) of the value and the settings"""
     since: str | None = None
+    """first release with it"""
     env: str | None = None
+    """the environment variable of older ones, and with no flag of every one (`variable`)"""
     before: str | None = None
+    """the word of older ones"""
 
     @property
     def in_file(self) -> bool:

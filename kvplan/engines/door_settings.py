@@ -43,7 +43,7 @@ def built(model: Model, choice: Choice, settings: Settings) -> Settings:
 
 
 def _wish(settings: Settings) -> Wish:
-    """What an option or the question says."""
+    """The wish expressed by an option or by the question."""
     own = settings.own
     slots, cells = own.get("parallel"), own.get("ctx_size")
     parallel = slots if isinstance(slots, int) else settings.requests if settings.requests > 1 else None
@@ -67,7 +67,7 @@ def _file(door: Door, asked: Settings, settings: Settings) -> list[str]:
 
 
 def _said(door: Door, settings: Settings, own: Mapping[str, object], begun: Begun) -> list[str]:
-    """What the program has to be told so that the question is its answer."""
+    """Options to give to the program so that the question is its answer."""
     found = []
     if not own.get("ctx_size") and begun.context != begun.usual:
         found.append(

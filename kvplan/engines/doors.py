@@ -23,7 +23,7 @@ DOORS = tuple(_PARTS)
 
 
 class Wish(NamedTuple):
-    """What a user told the program; None: nothing.
+    """Options that a user gave to the program; None: not given.
 
     context: tokens of one request. gpu_layers: as the engine counts them; gpu_part: a part of them all.
     spread: over all GPUs, though one would do. overhead: bytes of each GPU that it is told to leave alone.
@@ -57,27 +57,28 @@ class Begun(NamedTuple):
 
 @record()
 class Door:
-    """A program and the engine behind it.
-
-    versions: its releases whose source was read, oldest first; none where it is not public. build: the file
-    that it takes of a model that is named and no file. begin: how it starts the engine on the GPUs of the
-    settings. context_word, parallel_word: what sets them; parallel: requests at once where nobody says.
-    always: what every answer says. head: what its own names of models begin with here. command: the lines
-    that start it with an engine's flags, by the name that it has of a model.
-    """
+    """A program and the engine behind it."""
 
     name: str
     title: str
     engine: str
     versions: tuple[str, ...]
+    """its releases whose source was read, oldest first; none where it is not public"""
     build: Callable[[Model], str]
+    """the file that it takes of a model that is named and no file"""
     begin: Callable[[Model, Settings, Wish], Begun]
+    """how it starts the engine on the GPUs of the settings"""
     context_word: str
+    """context_word, parallel_word: what sets them"""
     parallel_word: str
     parallel: int
+    """requests at once where nobody says"""
     always: tuple[str, ...] = ()
+    """what every answer says"""
     head: str = ""
+    """what its own names of models begin with here"""
     command: Callable[[str, Mapping[str, object]], tuple[str, ...]] | None = None
+    """the lines that start it with an engine's flags, by the name that it has of a model"""
 
 
 @cache
@@ -88,6 +89,5 @@ def door_of(name: str) -> Door:
 
 
 def head_of(choice: Choice | None) -> str:
-    """What the names of models begin with that the program of a choice has of its own; nothing without
-    one."""
+    """The prefix of the names that a choice's program gives to models; empty where it has none."""
     return "" if choice is None or choice.door is None else door_of(choice.door).head

@@ -43,7 +43,7 @@ _STATE_SETTINGS = ("mamba_cache_dtype", "mamba_ssm_cache_dtype")
 
 @record(eq=False)
 class _Plan:
-    """What stays the same from call to call: storage, answered layers, and each stage's terms."""
+    """Values that stay the same from call to call: storage, answered layers, and each stage's terms."""
 
     base: Storage
     layers: tuple[LayerTerms, ...]

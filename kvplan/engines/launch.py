@@ -36,26 +36,26 @@ VISIBLE = "visible"
 
 @record()
 class Server:
-    """How an engine's server is started.
-
-    starts: the words before its own (``vllm serve``); of a Python module the words after ``python``.
-    model: the options that name the model. positional: the model may also stand without one. images: parts
-    of the names of container images that have it (after a slash: how the last part of the name begins); such
-    an image starts it without a word. tagged: the ends of the names of those whose tags are the engine's
-    releases. count: a number
-    as the server reads it, None where it is none (``32k``). translate: what of the options another form
-    in a plan has; it takes (``serve``, the options by their long name) and gives the long names that it
-    could not say. Among the options stands `VISIBLE`, where something says how many GPUs it sees.
-    """
+    """How an engine's server is started."""
 
     engine: str
     starts: tuple[tuple[str, ...], ...]
+    """the words before its own (``vllm serve``); of a Python module the words after ``python``"""
     model: tuple[str, ...]
+    """the options that name the model"""
     images: tuple[str, ...]
+    """parts of the names of container images that have it (after a slash: how the last part of the name
+    begins); such an image starts it without a word"""
     tagged: tuple[str, ...] = ()
+    """the ends of the names of those whose tags are the engine's releases"""
     positional: bool = False
+    """the model may also stand without one"""
     count: Callable[[str], int | None] = lambda text: int(text) if text.lstrip("-").isdigit() else None
+    """a number as the server reads it, None where it is none (``32k``)"""
     translate: Callable[[Serve, Mapping[str, Any]], tuple[str, ...]] = lambda serve, options: ()
+    """what of the options another form in a plan has; it takes (``serve``, the options by their long name)
+    and gives the long names that it could not say. Among the options stands `VISIBLE`, where something
+    says how many GPUs it sees."""
     translated: tuple[str, ...] = ()
     """Long names of the options that `translate` reads."""
     options_file: str | None = None

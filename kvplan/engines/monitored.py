@@ -1,4 +1,4 @@
-"""What an engine's Prometheus page has for rules and boards: the name of each series, by release."""
+"""An engine's Prometheus series for rules and boards: the name of each, by release."""
 
 from __future__ import annotations
 
@@ -12,12 +12,7 @@ Names = tuple[tuple[str, str], ...]
 
 @record(kw_only=True)
 class Series:
-    """One engine's page. per: the labels that tell its pools apart; ranks of one pool repeat each other.
-
-    label: the one that holds the served model's name, "" where there is none. switch: the flag without which
-    the server has no such page. preemptions, finished, hits and queries are counters, ttft and tpot
-    histograms of seconds, usage a share of the pool.
-    """
+    """One engine's page."""
 
     running: Names
     waiting: Names
@@ -29,8 +24,12 @@ class Series:
     ttft: Names = ()
     tpot: Names = ()
     per: tuple[str, ...] = ("instance",)
+    """the labels that tell its pools apart; ranks of one pool repeat each other"""
     label: str = ""
+    """the one that holds the served model's name, "" where there is none"""
     switch: str = ""
+    """the flag without which the server has no such page. preemptions, finished, hits and queries are
+    counters, ttft and tpot histograms of seconds, usage a share of the pool."""
 
 
 def name_of(names: Names, version: str) -> str | None:

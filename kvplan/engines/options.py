@@ -21,27 +21,26 @@ LISTS = ("counts", "shares", "ratios", "words")
 
 @record()
 class EngineOption:
-    """An option of one engine.
-
-    kind: count (whole number), flag, word (one of ``choices``), share (a part of 1), ratio (0 or more), size
-    (bytes, ``16GiB``), map (JSON, kept as such a text), retention (``sinks:4,window:4096``, kept as such a
-    text); counts, shares, ratios and words are lists with commas.
-    flags: short forms beside ``--name-with-hyphens``. served: False where it says what there is, and is no
-    flag of the server. planned: a plan may say it all the same, under ``serve``. example:
-    of a map.
-    """
+    """An option of one engine."""
 
     name: str
     kind: str
+    """count (whole number), flag, word (one of ``choices``), share (a part of 1), ratio (0 or more), size
+    (bytes, ``16GiB``), map (JSON, kept as such a text), retention (``sinks:4,window:4096``, kept as
+    such a text); counts, shares, ratios and words are lists with commas"""
     help: str
     default: Value | None = None
     choices: tuple[str, ...] = ()
     lowest: int = 1
     highest: int = 10**15
     flags: tuple[str, ...] = ()
+    """short forms beside ``--name-with-hyphens``"""
     served: bool = True
+    """False where it says what there is, and is no flag of the server"""
     example: str = "{}"
+    """of a map"""
     planned: bool = False
+    """a plan may say it all the same, under ``serve``"""
 
     def parse(self, value: object) -> Value:
         """The option's value from a text or a number. Raises KvplanError(bad-setting)."""
@@ -87,7 +86,7 @@ class EngineOption:
         return number
 
     def expected(self) -> str:
-        """What a right value looks like."""
+        """A description of a valid value."""
         if self.kind == "word":
             return f"{self.name} is one of " + ", ".join(self.choices)
         return {

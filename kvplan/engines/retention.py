@@ -35,7 +35,7 @@ class Retention:
 
 
 def retention_of(options: RetainingOptions) -> Retention | None:
-    """What the engine's option says; None: every token stays."""
+    """The retention that the engine's option gives; None: every token stays."""
     return parsed(options.kv_retention)
 
 
@@ -48,7 +48,7 @@ def parsed(word: object) -> Retention | None:
 
 
 def accuracy(retention: Retention) -> str:
-    """What was published about answers from so many first and newest tokens."""
+    """Published results for answers from that many first and newest tokens."""
     if retention.sinks >= SINKS:
         figures = "perplexity 9.59 with 4 + 4,092 tokens, 3,360 without the first 4 (Llama-2-7B, PG19"
         return f"what leaves the window is forgotten; {figures}; arXiv 2309.17453, table 2)"

@@ -1,4 +1,4 @@
-"""What a scheduler is set to, as an engine says it of itself: what a simulation needs beside the pool.
+"""A scheduler's settings, as its engine reports them: a simulation's input next to the pool.
 
 An engine whose scheduler is simulated has ``scheduling(model, settings, version) → Scheduling`` (or another
 record of this file) in its folder's part ``scheduling``; it raises RefusedError(not-simulated) for what no
@@ -90,5 +90,5 @@ class CapacityFirst:
 
 
 def not_simulated(what: str, way: str) -> KvplanError:
-    """What no simulation here serves, and the way round it."""
+    """The refusal of something that no simulation here serves, with a suggestion."""
     return RefusedError("not-simulated", f"{what} is not simulated", help=way)

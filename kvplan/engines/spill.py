@@ -1,4 +1,4 @@
-"""What an engine leaves in host memory by itself, where its GPUs do not hold a model.
+"""The part of a model that an engine leaves in host memory by itself, where its GPUs do not hold it.
 
 One rule for every question: `kvplan size`, plan files, commands, the planner and `kvplan fits` ask `spill`.
 """

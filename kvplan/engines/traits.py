@@ -1,4 +1,5 @@
-"""What the rooms that know no engine ask of one, as data: each engine's is in its folder (``traits.py``).
+"""An engine's traits, as data: answers for rooms that know no engine; each engine's are in its folder
+(``traits.py``).
 
 A room never compares an engine's name: it asks ``traits_of(name)``, or the engine for a part of its folder
 (`kvplan.engines.part_of`).
@@ -18,7 +19,7 @@ from kvplan.record import field, record
 
 Capability = tuple[int, int]
 TOKENS, LENGTH = "tokens", "length"
-"""What decides the pool that a log shows, beside ``blocks`` and ``bytes``."""
+"""Quantities that decide the pool in a log, besides ``blocks`` and ``bytes``."""
 
 
 class Axes(NamedTuple):
@@ -36,7 +37,7 @@ class Axes(NamedTuple):
 
 
 class MemoryShare(NamedTuple):
-    """What an engine calls the share of memory that it may take: setting, flag, and values worth trying."""
+    """An engine's name for its share of memory: setting, flag, and values worth trying."""
 
     setting: str
     flag: str
@@ -81,8 +82,8 @@ class Traits:
     kv_formats: tuple[str, ...] = ("auto",)
     """The words that a search tries, the most careful first."""
     spills: int = 0
-    """What does not fit its GPUs it leaves in host memory by itself, where nobody gave a length after it has
-    shortened it to so many tokens; 0: it does not start."""
+    """Whether it leaves in host memory what does not fit its GPUs, where nobody gave a length after it has
+    shortened it to this number of tokens; 0: it does not start."""
     builds: tuple[str, ...] = ()
     """Builds of a model that people choose among by memory, the best first; none: as it is stored."""
     usual_builds: Mapping[str, str] = field(default_factory=dict)
@@ -98,9 +99,10 @@ class Traits:
     weight_capabilities: Mapping[str, tuple[Capability, Capability | None, str]] = field(default_factory=dict)
     """Weights → the least compute capability, the first without a kernel, and where the engine says so."""
     retention: Tried | None = None
-    """What of a request it may keep (``kv_retention``), where it can drop what the model would keep."""
+    """The part of a request that it may keep (``kv_retention``), where it can drop what the model would keep.
+    """
     windows_off: Mapping[str, object] | None = None
-    """What turns its window pools off."""
+    """The setting that turns its window pools off."""
     never_preempts: str | None = None
     """Why it preempts no request, where it does not."""
     scheduler_unasked: str | None = None
@@ -108,7 +110,8 @@ class Traits:
     at_once: str | None = None
     """The rule for how many requests run at once."""
     printed_pool: str = "bytes"
-    """What decides the pool of its log: ``blocks``, ``bytes``, `TOKENS` (allocated beside them), `LENGTH`."""
+    """The quantity that decides the pool of its log: ``blocks``, ``bytes``, `TOKENS` (allocated beside them),
+    `LENGTH`."""
     log_lines: tuple[str, ...] = ()
     """The lines of its log about a pool, with names of figures in braces."""
 

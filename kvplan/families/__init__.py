@@ -11,6 +11,8 @@ from kvplan.families.attention import (
     NoCache,
     SharedKv,
     SlidingWindow,
+    in_window,
+    unwindowed,
 )
 from kvplan.families.base import Kind, LayerPart, Storage
 from kvplan.families.beside import (
@@ -95,4 +97,6 @@ __all__ = [
     "Storage",
     "WindowedConvolution",
     "XLstm",
+    "in_window",
+    "unwindowed",
 ]

@@ -4,11 +4,13 @@ nothing, because they read another layer's or have none.
 
 from __future__ import annotations
 
-from typing import ClassVar
+from typing import ClassVar, Literal, TypeVar
 
 from kvplan.families.base import Family, Kind, Storage, kept_tokens, kv_terms
 from kvplan.record import record
 from kvplan.terms import Grows, Term
+
+P = TypeVar("P")
 
 
 @record()
@@ -29,12 +31,20 @@ class FullAttention(Family):
     library_window: int | None = None
 
     family: ClassVar[str] = "full_attention"
-    kind: ClassVar[Kind] = Kind.FULL
+    kind: ClassVar[Literal[Kind.FULL]] = Kind.FULL
     formula: ClassVar[str] = "tokens · num_kv_heads · (head_dim + v_head_dim) · element"
     source: ClassVar[str] = "Ainslie et al., GQA (arXiv 2305.13245); Shazeer, MQA (arXiv 1911.02150)"
 
+    @property
+    def key_width(self) -> int:
+        return self.head_dim
+
+    @property
+    def value_width(self) -> int:
+        return self.v_head_dim or self.head_dim
+
     def terms(self, store: Storage) -> tuple[Term, ...]:
-        return kv_terms(store, self.num_kv_heads, self.head_dim, self.v_head_dim or self.head_dim)
+        return kv_terms(store, self.num_kv_heads, self.head_dim, self.value_width)
 
 
 @record()
@@ -55,7 +65,7 @@ class SlidingWindow(Family):
     library_window: int | None = None
 
     family: ClassVar[str] = "sliding_window"
-    kind: ClassVar[Kind] = Kind.SLIDING
+    kind: ClassVar[Literal[Kind.SLIDING]] = Kind.SLIDING
     formula: ClassVar[str] = (
         "min(tokens, sink_tokens + sliding_window) · num_kv_heads · (head_dim + v_head_dim) · element"
     )
@@ -63,11 +73,25 @@ class SlidingWindow(Family):
         "Beltagy et al., Longformer (arXiv 2004.05150); sinks: Xiao et al. (arXiv 2309.17453)"
     )
 
+    @property
+    def key_width(self) -> int:
+        return self.head_dim
+
+    @property
+    def value_width(self) -> int:
+        return self.v_head_dim or self.head_dim
+
+    @property
+    def window(self) -> int | None:
+        return self.sliding_window
+
+    @property
+    def span(self) -> int | None:
+        return self.sink_tokens + self.sliding_window
+
     def terms(self, store: Storage) -> tuple[Term, ...]:
         kept = kept_tokens(store, self.sink_tokens + self.sliding_window)
-        return kv_terms(
-            store, self.num_kv_heads, self.head_dim, self.v_head_dim or self.head_dim, keep_last=kept
-        )
+        return kv_terms(store, self.num_kv_heads, self.head_dim, self.value_width, keep_last=kept)
 
 
 @record()
@@ -83,9 +107,17 @@ class ChunkedAttention(Family):
     attention_chunk_size: int
 
     family: ClassVar[str] = "chunked_attention"
-    kind: ClassVar[Kind] = Kind.CHUNKED
+    kind: ClassVar[Literal[Kind.CHUNKED]] = Kind.CHUNKED
     formula: ClassVar[str] = "min(tokens, attention_chunk_size) · num_kv_heads · 2 · head_dim · element"
     source: ClassVar[str] = "huggingface/transformers models/llama4/modeling_llama4.py"
+
+    @property
+    def key_width(self) -> int:
+        return self.head_dim
+
+    @property
+    def window(self) -> int | None:
+        return self.attention_chunk_size
 
     def terms(self, store: Storage) -> tuple[Term, ...]:
         kept = kept_tokens(store, self.attention_chunk_size)
@@ -100,9 +132,13 @@ class CrossAttention(Family):
     head_dim: int
 
     family: ClassVar[str] = "cross_attention"
-    kind: ClassVar[Kind] = Kind.CROSS
+    kind: ClassVar[Literal[Kind.CROSS]] = Kind.CROSS
     formula: ClassVar[str] = "encoder_tokens · num_kv_heads · 2 · head_dim · element"
     source: ClassVar[str] = "Vaswani et al. (arXiv 1706.03762)"
+
+    @property
+    def key_width(self) -> int:
+        return self.head_dim
 
     def terms(self, store: Storage) -> tuple[Term, ...]:
         return kv_terms(store, self.num_kv_heads, self.head_dim, self.head_dim, grows=Grows.ENCODER_TOKEN)
@@ -120,7 +156,8 @@ class SharedKv(Family):
     library_head_dim: int = 0
 
     family: ClassVar[str] = "shared_kv"
-    kind: ClassVar[Kind] = Kind.NONE
+    kind: ClassVar[Literal[Kind.NONE]] = Kind.NONE
+    borrows: ClassVar[bool] = True
     formula: ClassVar[str] = "0"
     source: ClassVar[str] = "Brandon et al., Cross-Layer Attention (arXiv 2405.12981); Gemma-3n report"
 
@@ -133,9 +170,23 @@ class NoCache(Family):
     """A layer without attention or state (MLP or experts only, a skipped block): 0 bytes."""
 
     family: ClassVar[str] = "no_cache"
-    kind: ClassVar[Kind] = Kind.NONE
+    kind: ClassVar[Literal[Kind.NONE]] = Kind.NONE
     formula: ClassVar[str] = "0"
     source: ClassVar[str] = "Puzzle (arXiv 2411.19146); Nemotron-H (arXiv 2504.03624)"
 
     def terms(self, store: Storage) -> tuple[Term, ...]:
         return ()
+
+
+def unwindowed(part: P) -> P | FullAttention:
+    """A window's heads, with every token kept; another part as it is."""
+    if not isinstance(part, SlidingWindow):
+        return part
+    return FullAttention(part.num_kv_heads, part.head_dim, v_head_dim=part.v_head_dim)
+
+
+def in_window(part: P, window: int) -> P | SlidingWindow:
+    """The heads of a layer that keeps every token, in a window; another part as it is."""
+    if not isinstance(part, FullAttention):
+        return part
+    return SlidingWindow(part.num_kv_heads, part.head_dim, window, v_head_dim=part.v_head_dim)

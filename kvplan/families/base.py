@@ -1,4 +1,4 @@
-"""What every attention family offers, and what an engine tells it about storage."""
+"""The interface of an attention family, and an engine's choices of storage for it."""
 
 from __future__ import annotations
 
@@ -26,21 +26,21 @@ class Kind(str, Enum):
 
 @record()
 class Storage(KeptHash):
-    """What the engine decides about storage; everything else follows from the model.
-
-    kv: format of K, V and latents; dtype: the model's element type; conv_state and recurrent_state:
-    element types of state-space layers; index_key: format of sparse-attention index keys.
-    conv_columns_less: how many of the kernel's columns a conv state leaves out (1: kernel - 1).
-    window_less: how many tokens of a window are not kept (1: the newest is in flight).
-    """
+    """An engine's choices of storage; everything else follows from the model."""
 
     kv: KvDtype = KV_DTYPES["bfloat16"]
+    """format of K, V and latents"""
     dtype: Packing = BFLOAT16
+    """the model's element type"""
     conv_state: Packing = BFLOAT16
+    """conv_state, recurrent_state: element types of state-space layers"""
     recurrent_state: Packing = FLOAT32
     index_key: KvDtype = KV_DTYPES["fp8_per_token_head"]
+    """format of sparse-attention index keys"""
     conv_columns_less: int = 1
+    """how many of the kernel's columns a conv state leaves out (1: kernel - 1)"""
     window_less: int = 0
+    """how many tokens of a window are not kept (1: the newest is in flight)"""
 
 
 class LayerPart(Protocol):
@@ -55,9 +55,22 @@ class LayerPart(Protocol):
     formula: ClassVar[str]
     source: ClassVar[str]
     library_state: ClassVar[str]
+    borrows: ClassVar[bool]
 
     @property
     def state_dtype(self) -> str | None: ...
+
+    @property
+    def key_width(self) -> int: ...
+
+    @property
+    def value_width(self) -> int: ...
+
+    @property
+    def window(self) -> int | None: ...
+
+    @property
+    def span(self) -> int | None: ...
 
     def terms(self, store: Storage) -> tuple[Term, ...]: ...
 
@@ -71,11 +84,33 @@ class Family(KeptHash):
     formula: ClassVar[str] = ""
     source: ClassVar[str] = ""
     library_state: ClassVar[str] = "float32"
+    borrows: ClassVar[bool] = False
+    """It reads the cache of an earlier layer."""
 
     @property
     def state_dtype(self) -> str | None:
         """The element type that the config names for a recurrent state, if it names one."""
         return None
+
+    @property
+    def key_width(self) -> int:
+        """Numbers of one head's K, of a latent with its rope key; 0 of what is no attention."""
+        return 0
+
+    @property
+    def value_width(self) -> int:
+        """Numbers of one head's V; of a latent, which serves as both, its own."""
+        return self.key_width
+
+    @property
+    def window(self) -> int | None:
+        """The newest tokens that it keeps one by one, of a window or a chunk; None: all."""
+        return None
+
+    @property
+    def span(self) -> int | None:
+        """Keys that one query sees at most; None: all."""
+        return self.window
 
     def terms(self, store: Storage) -> tuple[Term, ...]:
         """The terms of one layer under this storage; every family has its own."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import ClassVar
+from typing import ClassVar, Literal
 
 from kvplan.dtypes import BFLOAT16, FLOAT32, INT64
 from kvplan.families.base import Family, Kind, Storage
@@ -23,7 +23,7 @@ class KvConvolution(Family):
     conv_kernel: int
 
     family: ClassVar[str] = "kv_convolution"
-    kind: ClassVar[Kind] = Kind.STATE
+    kind: ClassVar[Literal[Kind.STATE]] = Kind.STATE
     formula: ClassVar[str] = "(2 · num_kv_heads · head_dim + 2 · hidden_size) · conv_kernel · 4 B"
     source: ClassVar[str] = "huggingface/transformers models/inkling"
 
@@ -57,7 +57,7 @@ class WindowedConvolution(Family):
     conv_kernel: int
 
     family: ClassVar[str] = "windowed_convolution"
-    kind: ClassVar[Kind] = Kind.SLIDING
+    kind: ClassVar[Literal[Kind.SLIDING]] = Kind.SLIDING
     formula: ClassVar[str] = (
         "min(tokens, conv_kernel) · num_kv_heads"
         " · 2^⌈log2(2 · head_dim + 2 · hidden_size / num_kv_heads)⌉ · 2 B"
@@ -68,6 +68,10 @@ class WindowedConvolution(Family):
     def packed_width(self) -> int:
         width: int = 2 * self.head_dim + 2 * (self.hidden_size // self.num_kv_heads)
         return 1 << (width - 1).bit_length()
+
+    @property
+    def window(self) -> int | None:
+        return self.conv_kernel
 
     def terms(self, store: Storage) -> tuple[Term, ...]:
         factors = (
@@ -90,7 +94,7 @@ class CompressedConvolution(Family):
     conv_columns: int
 
     family: ClassVar[str] = "compressed_convolution"
-    kind: ClassVar[Kind] = Kind.STATE
+    kind: ClassVar[Literal[Kind.STATE]] = Kind.STATE
     formula: ClassVar[str] = (
         "((num_heads + num_kv_heads) · head_dim · conv_columns + num_kv_heads · head_dim / 2) · element"
     )
@@ -117,7 +121,7 @@ class PromptTokens(Family):
     head_dim: int
 
     family: ClassVar[str] = "prompt_tokens"
-    kind: ClassVar[Kind] = Kind.STATE
+    kind: ClassVar[Literal[Kind.STATE]] = Kind.STATE
     formula: ClassVar[str] = "prompt_length · 2 · num_kv_heads · head_dim · element"
     source: ClassVar[str] = "huggingface/transformers models/cpmant"
 
@@ -139,11 +143,15 @@ class HiddenMemory(Family):
     mem_len: int | None
 
     family: ClassVar[str] = "hidden_memory"
-    kind: ClassVar[Kind] = Kind.STATE
+    kind: ClassVar[Literal[Kind.STATE]] = Kind.STATE
     formula: ClassVar[str] = "min(tokens, mem_len) · hidden_size · 4 B"
     source: ClassVar[str] = (
         "Dai et al., Transformer-XL (arXiv 1901.02860); huggingface/transformers models/xlnet"
     )
+
+    @property
+    def window(self) -> int | None:
+        return self.mem_len
 
     def terms(self, store: Storage) -> tuple[Term, ...]:
         factors = (Factor("hidden_size", self.hidden_size),)
@@ -152,14 +160,14 @@ class HiddenMemory(Family):
 
 @record()
 class NgramEmbedding(Family):
-    """What a hashed n-gram embedding needs of the past (Qwen4-exp): conv columns and token ids."""
+    """The past that a hashed n-gram embedding needs (Qwen4-exp): conv columns and token ids."""
 
     width: int
     conv_columns: int
     context_tokens: int
 
     family: ClassVar[str] = "ngram_embedding"
-    kind: ClassVar[Kind] = Kind.STATE
+    kind: ClassVar[Literal[Kind.STATE]] = Kind.STATE
     formula: ClassVar[str] = "width · conv_columns · element + context_tokens · 8 B"
     source: ClassVar[str] = "huggingface/transformers models/qwen4_exp"
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import ClassVar
+from typing import ClassVar, Literal
 
 from kvplan.dtypes import VectorFormat
 from kvplan.families.base import Family, Kind, Storage, kept_tokens
@@ -26,9 +26,17 @@ class MultiHeadLatentAttention(Family):
     library_window: int | None = None
 
     family: ClassVar[str] = "mla"
-    kind: ClassVar[Kind] = Kind.MLA
+    kind: ClassVar[Literal[Kind.MLA]] = Kind.MLA
     formula: ClassVar[str] = "tokens · (kv_lora_rank + qk_rope_head_dim) · element"
     source: ClassVar[str] = "DeepSeek-V2 (arXiv 2405.04434) §2.1"
+
+    @property
+    def key_width(self) -> int:
+        return self.kv_lora_rank + self.qk_rope_head_dim
+
+    @property
+    def window(self) -> int | None:
+        return self.sliding_window
 
     def terms(self, store: Storage) -> tuple[Term, ...]:
         kept = None if self.sliding_window is None else kept_tokens(store, self.sliding_window)
@@ -49,11 +57,8 @@ RECORD_NOPE = VectorFormat(8, 64, 1, align=8)
 class CompressedAttention(Family):
     """One latent that serves as K and V: the window's, and one per ``compress_rate`` tokens.
 
-    compress_rate None: window only. ``overlapping`` (sparse layers): two gated streams wait, and the
-    last finished group is kept for the overlap. index_head_dim: the layer has an indexer, compressed
-    in the same way. transformers models/deepseek_v4: window min(T, W-1) * head_dim, floor(T / m) *
-    width entries, (T mod m) * 2 * width waiting (doubled when overlapping), 2 * m * width once T >= m.
-    index_of_latent (DeepSeek-V4.1): index keys are made of the compressed latents, nothing waits for them.
+    compress_rate None: window only. ``overlapping`` (sparse layers): two gated streams wait, and the last
+    finished group is kept for the overlap.
     """
 
     head_dim: int
@@ -61,11 +66,15 @@ class CompressedAttention(Family):
     compress_rate: int | None = None
     overlapping: bool = False
     index_head_dim: int | None = None
+    """the layer has an indexer, compressed in the same way. transformers models/deepseek_v4: window min(T,
+    W-1) * head_dim, floor(T / m) * width entries, (T mod m) * 2 * width waiting (doubled when
+    overlapping), 2 * m * width once T >= m. index_of_latent (DeepSeek-V4.1): index keys are made of the
+    compressed latents, nothing waits for them."""
     qk_rope_head_dim: int = 64
     index_of_latent: bool = False
 
     family: ClassVar[str] = "compressed_attention"
-    kind: ClassVar[Kind] = Kind.COMPRESSED
+    kind: ClassVar[Literal[Kind.COMPRESSED]] = Kind.COMPRESSED
     formula: ClassVar[str] = (
         "min(tokens, sliding_window) · head_dim + floor(tokens / compress_rate) · (head_dim + index_head_dim)"
         " + waiting tokens; all · element"
@@ -73,6 +82,14 @@ class CompressedAttention(Family):
     source: ClassVar[str] = (
         "huggingface/transformers models/deepseek_v4; vllm-project/vllm models/deepseek_v4"
     )
+
+    @property
+    def key_width(self) -> int:
+        return self.head_dim
+
+    @property
+    def window(self) -> int | None:
+        return self.sliding_window
 
     def terms(self, store: Storage) -> tuple[Term, ...]:
         kept = kept_tokens(store, self.sliding_window)
@@ -137,7 +154,7 @@ class SparseIndexer(Family):
     axes: int = 0
 
     family: ClassVar[str] = "sparse_indexer"
-    kind: ClassVar[Kind] = Kind.INDEXER
+    kind: ClassVar[Literal[Kind.INDEXER]] = Kind.INDEXER
     formula: ClassVar[str] = "tokens · (index_head_dim · element + scale)"
     source: ClassVar[str] = "DeepSeek-V3.2-Exp report; vllm-project/vllm DeepseekV32IndexerCache"
 

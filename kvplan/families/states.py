@@ -4,7 +4,7 @@ rule, recurrences.
 
 from __future__ import annotations
 
-from typing import ClassVar
+from typing import ClassVar, Literal
 
 from kvplan.dtypes import FLOAT32
 from kvplan.families.base import Family, Kind, Storage
@@ -21,7 +21,7 @@ class LightningAttention(Family):
     linear_dtype: str | None = None
 
     family: ClassVar[str] = "lightning_attention"
-    kind: ClassVar[Kind] = Kind.STATE
+    kind: ClassVar[Literal[Kind.STATE]] = Kind.STATE
     formula: ClassVar[str] = "num_heads · head_dim² · state element"
     source: ClassVar[str] = (
         "MiniMax-01 (arXiv 2501.08313); Qin et al., Lightning Attention-2 (arXiv 2401.04658)"
@@ -46,7 +46,7 @@ class ShortConvolution(Family):
     conv_kernel: int
 
     family: ClassVar[str] = "short_convolution"
-    kind: ClassVar[Kind] = Kind.STATE
+    kind: ClassVar[Literal[Kind.STATE]] = Kind.STATE
     formula: ClassVar[str] = "hidden_size · (conv_kernel − 1) · conv element"
     source: ClassVar[str] = "LiquidAI LFM2; huggingface/transformers models/lfm2"
 
@@ -69,7 +69,7 @@ class Mamba1(Family):
     ssm_dtype: str | None = None
 
     family: ClassVar[str] = "mamba1"
-    kind: ClassVar[Kind] = Kind.STATE
+    kind: ClassVar[Literal[Kind.STATE]] = Kind.STATE
     formula: ClassVar[str] = (
         "d_inner · (conv_kernel − 1) · conv element + d_inner · state_size · state element"
     )
@@ -106,7 +106,7 @@ class Mamba2(Family):
     ssm_dtype: str | None = None
 
     family: ClassVar[str] = "mamba2"
-    kind: ClassVar[Kind] = Kind.STATE
+    kind: ClassVar[Literal[Kind.STATE]] = Kind.STATE
     formula: ClassVar[str] = (
         "(num_heads · head_dim + 2 · n_groups · state_size) · (conv_kernel − 1) · conv element"
         " + num_heads · head_dim · state_size · state element"
@@ -147,7 +147,7 @@ class GatedDeltaNet(Family):
     ssm_dtype: str | None = None
 
     family: ClassVar[str] = "gated_delta_net"
-    kind: ClassVar[Kind] = Kind.STATE
+    kind: ClassVar[Literal[Kind.STATE]] = Kind.STATE
     formula: ClassVar[str] = (
         "(2 · num_k_heads · k_head_dim + num_v_heads · v_head_dim) · (conv_kernel − 1) · conv element"
         " + num_v_heads · k_head_dim · v_head_dim · state element"
@@ -186,7 +186,7 @@ class KimiDeltaAttention(Family):
     conv_kernel: int
 
     family: ClassVar[str] = "kda"
-    kind: ClassVar[Kind] = Kind.STATE
+    kind: ClassVar[Literal[Kind.STATE]] = Kind.STATE
     formula: ClassVar[str] = (
         "3 · num_heads · head_dim · (conv_kernel − 1) · conv element + num_heads · head_dim² · state element"
     )
@@ -220,7 +220,7 @@ class RgLru(Family):
     conv1d_width: int
 
     family: ClassVar[str] = "rg_lru"
-    kind: ClassVar[Kind] = Kind.STATE
+    kind: ClassVar[Literal[Kind.STATE]] = Kind.STATE
     formula: ClassVar[str] = "lru_width · (conv1d_width − 1) · conv element + lru_width · 4 B"
     source: ClassVar[str] = "De et al., Griffin (arXiv 2402.19427)"
 
@@ -245,7 +245,7 @@ class Rwkv4(Family):
     attention_hidden_size: int
 
     family: ClassVar[str] = "rwkv4"
-    kind: ClassVar[Kind] = Kind.STATE
+    kind: ClassVar[Literal[Kind.STATE]] = Kind.STATE
     formula: ClassVar[str] = "2 · hidden_size · element + 3 · attention_hidden_size · 4 B"
     source: ClassVar[str] = "Peng et al., RWKV (arXiv 2305.13048); huggingface/transformers models/rwkv"
 
@@ -275,7 +275,7 @@ class Rwkv5(Family):
     token_shifts: int = 2
 
     family: ClassVar[str] = "rwkv5"
-    kind: ClassVar[Kind] = Kind.STATE
+    kind: ClassVar[Literal[Kind.STATE]] = Kind.STATE
     formula: ClassVar[str] = "token_shifts · hidden_size · element + num_heads · head_dim² · 4 B"
     source: ClassVar[str] = "Peng et al., Eagle and Finch (arXiv 2404.05892)"
 
@@ -298,7 +298,7 @@ class XLstm(Family):
     v_head_dim: int
 
     family: ClassVar[str] = "xlstm"
-    kind: ClassVar[Kind] = Kind.STATE
+    kind: ClassVar[Literal[Kind.STATE]] = Kind.STATE
     formula: ClassVar[str] = "num_heads · (qk_head_dim · v_head_dim + qk_head_dim + 1) · state element"
     source: ClassVar[str] = "Beck et al., xLSTM (arXiv 2405.04517); huggingface/transformers models/xlstm"
     library_state: ClassVar[str] = "model"

@@ -6,6 +6,7 @@ repository itself.
 
 from __future__ import annotations
 
+from collections.abc import Container
 from functools import cache
 from pathlib import Path
 
@@ -29,3 +30,9 @@ def data_dir(name: str) -> Path:
         f"this installation of kvplan has no folder {name}",
         help="install kvplan again: pip install --force-reinstall kvplan",
     )
+
+
+def behind(name: str, slugs: Container[str], command: str) -> list[str]:
+    """The help where files of a folder are not in its index: which, and the command that renews it."""
+    new = sorted(path.name for path in data_dir(name).glob("*.yaml") if path.stem not in slugs)
+    return [f"{name}/index.json does not have {', '.join(new)}; renew it:\n{command}"] if new else []

@@ -173,7 +173,7 @@ def _decode(data: bytes, name: str) -> str:
 
 
 def _what_else(data: bytes) -> tuple[str, ...]:
-    """What the bytes are instead of JSON, as far as their beginning shows it."""
+    """The real format of bytes that are not JSON, as far as their beginning shows it."""
     start = data[:200].lstrip().lower()
     if data[:2] in _WIDE or data[1:2] == b"\0" or data[:1] == b"\0":
         return ("this looks like UTF-16 or UTF-32: save the file as UTF-8",)

@@ -31,7 +31,8 @@ PREFIX = 8
 
 
 def read_checkpoint(directory: Path) -> Checkpoint | Index | None:
-    """What lies beside a config: all headers; or only the index, where the files are not there; or nothing.
+    """Read the files next to a config: all headers; or only the index, where the files are not there; or
+    nothing.
 
     Raises KvplanError(bad-safetensors | bad-json | unreadable-file).
     """

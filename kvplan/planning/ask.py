@@ -1,4 +1,4 @@
-"""What a planner is asked: for which load, on which GPUs, within which limits, and what counts as best."""
+"""A planner's question: for which load, on which GPUs, within which limits, and by which objective."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ class Speed:
 
 
 class Running(NamedTuple):
-    """What runs on one pool: requests of a shape, of whose prompts ``cached`` tokens are held already.
+    """The load of one pool: requests of a shape, of whose prompts ``cached`` tokens are held already.
     node_bytes_per_second: between nodes, one GPU's share; None = not known."""
 
     requests: int
@@ -88,27 +88,24 @@ class Variant:
 
 @record()
 class Ask:
-    """One question. variants: the weight formats that exist, the user's own first. base: settings given by
-    the user; the search overrides what it varies. shapes: the mix of requests; requests: at once, over the
-    whole plan. lengths: max_model_len tried, each at least the longest request.
+    """One question.
 
-    tp, pp, dp, dcp, adp (attention groups): sizes tried, None = the usual ones. kv_dtypes: words tried,
-    None = those that the quality policy takes. max_gpus: over the whole plan. safe: the pool's low figure
-    must do. headroom: share of the pool that stays free. tpot, ttft: seconds at most, by the likely
-    estimate. prefix: tokens that all prompts begin with; samples: sequences of one prompt, all of a request.
-    host_memory: bytes of a cache tier in host memory, over all GPUs of the plan. also: what must be held by
-    itself as well, in the same pools. kept: bytes of each pool that stay free for prompts kept for reuse.
-    max_cost: what all GPUs may cost in an hour.
+    tp, pp, dp, dcp, adp (attention groups): sizes tried, None = the usual ones.
     """
 
     variants: tuple[Variant, ...]
+    """the weight formats that exist, the user's own first"""
     choice: Choice
     offers: tuple[Offer, ...]
     shapes: tuple[Shape, ...]
+    """the mix of requests"""
     lengths: tuple[int, ...]
+    """max_model_len tried, each at least the longest request"""
     laws: CapacityModels
     requests: int = 1
+    """at once, over the whole plan"""
     base: Settings = Settings()
+    """settings given by the user; the search overrides what it varies"""
     seqs: tuple[int, ...] = SEQS
     tp: tuple[int, ...] | None = None
     pp: tuple[int, ...] | None = None
@@ -117,20 +114,31 @@ class Ask:
     adp: tuple[int, ...] | None = None
     expert_parallel: bool | None = None
     kv_dtypes: tuple[str, ...] | None = None
+    """words tried, None = those that the quality policy takes"""
     quality: str = "safe"
     objective: str = FEWEST
     max_gpus: int | None = None
+    """over the whole plan"""
     safe: bool = False
+    """the pool's low figure must do"""
     headroom: Fraction = Fraction(0)
+    """share of the pool that stays free"""
     tpot: Fraction | None = None
+    """tpot, ttft: seconds at most, by the likely estimate"""
     ttft: Fraction | None = None
     speed: SpeedOf | None = None
     prefix: int = 0
+    """tokens that all prompts begin with"""
     samples: int = 1
+    """sequences of one prompt, all of a request"""
     host_memory: int = 0
+    """bytes of a cache tier in host memory, over all GPUs of the plan"""
     also: tuple[Demand, ...] = ()
+    """what must be held by itself as well, in the same pools"""
     kept: int = 0
+    """bytes of each pool that stay free for prompts kept for reuse"""
     max_cost: Fraction | None = None
+    """what all GPUs may cost in an hour"""
 
     def __post_init__(self) -> None:
         for name, value, words in (
@@ -209,8 +217,8 @@ class Ask:
         return replace(self, shapes=(demand.shape,), requests=demand.requests, prefix=0, samples=1, also=())
 
     def sequences(self, requests: int, pools: int) -> int:
-        """What one of so many pools runs at once: requests with all their samples, or what is asked of it as
-        well."""
+        """Requests that one of ``pools`` pools runs at once, with all their samples, or those required in
+        addition."""
         return max(requests * self.samples, *(ceil_div(one.requests, pools) for one in self.also), 0)
 
     def scaled(self, up: int, down: int) -> Ask:
@@ -227,7 +235,7 @@ class Ask:
         return replace(self, shapes=shapes, also=also, lengths=(longest,))
 
     def sharing(self, room: Capacity) -> Sharing:
-        """What of the prompts that room holds once."""
+        """The prompts of which the room holds one copy."""
         longest = max(shape.input_tokens for shape in self.shapes)
         return Sharing(room.block, min(self.prefix, longest), self.samples, room.dropped)
 

@@ -95,7 +95,7 @@ class AskedCapacityModel:
 
 
 def capacity_of(found: SizeResult, asked: Callable[[int, int], Answer]) -> Capacity:
-    """What the pool of an answer holds, by the engine's answers for requests of other shapes."""
+    """The capacity of an answer's pool, by the engine's answers for requests of other shapes."""
     assert found.pool is not None
     return Capacity(
         found.pool.bytes,

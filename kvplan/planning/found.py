@@ -1,4 +1,4 @@
-"""What a search finds, what it leaves, and the total order of answers.
+"""The result of a search, the rejected candidates, and the total order of answers.
 
 The total order: crossing nodes last, then the objective, then GPUs, cost, quality, nodes, plainness of the
 layout, memory of the GPU (the smallest that does), and the order in which GPUs and classes were given.

@@ -39,8 +39,8 @@ _DEFAULTS = Settings()
 
 
 class Load(NamedTuple):
-    """What is to be served. mix: None where the plan names no length; workload: it is the plan's own. also:
-    what must be held by itself too, in the same pools."""
+    """The load to serve. mix: None where the plan names no length; workload: it is the plan's own. also: what
+    must be held by itself too, in the same pools."""
 
     mix: Workload | None
     requests: int
@@ -114,7 +114,7 @@ def length_of(plan: Plan, longest: int) -> int:
 
 
 def least_length(plan: Plan, longest: int) -> int:
-    """What the engine must serve at least."""
+    """The least length that the engine must serve."""
     mix = plan.workload.longest if plan.workload is not None and not longest else 0
     return max(longest, mix, plan.require.max_model_len or 0)
 

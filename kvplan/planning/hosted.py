@@ -46,8 +46,8 @@ def in_host(asks: Sequence[Ask]) -> tuple[Hosted, ...]:
 
 
 def placed(asks: Sequence[Ask], whole: int | None) -> Iterator[tuple[tuple[Hosted, ...], tuple[str, ...]]]:
-    """What is tried, the fewest GPUs first, and what its user has to know. whole: how many hold all of it;
-    None: no number does. Fewer than hold it are tried of engines whose host memory was stated."""
+    """Candidates to try, the fewest GPUs first, and their notes. whole: how many hold all of it; None: no
+    number does. Fewer than hold it are tried of engines whose host memory was stated."""
     if whole is None:
         if found := in_host(asks):
             yield found, tuple(dict.fromkeys(note for one in found for note in one.notes))

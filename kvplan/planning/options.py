@@ -103,7 +103,7 @@ def option_of(ask: Ask, found: Found) -> Option:
 
 
 def other_checkpoint(asked: str, taken: Model) -> str:
-    """What is said where another checkpoint is planned than was asked for; empty where it is that one."""
+    """The note where another checkpoint is planned than the one named; empty where it is that one."""
     if asked == taken.id:
         return ""
     if TUNED in model_words(taken.id) and TUNED not in model_words(asked):

@@ -70,13 +70,13 @@ def is_timed(ask: Ask) -> bool:
 
 
 def measures(ask: Ask) -> tuple[str, ...]:
-    """What a Pareto front compares by."""
+    """The measures of a Pareto front."""
     first = "cost_per_hour" if ask.objective == COST else "gpus"
     return (first, "requests", "max_model_len", *(("tpot",) if is_timed(ask) else ()))
 
 
 def _points(ask: Ask, asked: Ask, *, timed: bool) -> Iterator[Point]:
-    """What the GPUs hold at most, a kind without pipelines where something does without."""
+    """The most that the GPUs hold, a kind without pipelines where something does without."""
     plain = search(replace(asked, pp=(1,)) if ask.pp is None else asked, wanted=0).found
     kinds = {found.offer.kind for found in plain}
     staged = tuple(offer for offer in asked.offers if offer.kind not in kinds) if ask.pp is None else ()

@@ -132,6 +132,6 @@ def _plan(ask: Ask, best: Found, option: Option, named: str, workload: Workload 
 
 
 def _loosest(asked: str, taken: str) -> str:
-    """What the plan may be held to: a format that was asked for by name may be below the policy."""
+    """The quality policy to hold the plan to: a format given by name may be below the policy."""
     place = QUALITIES.index(taken) if taken in QUALITIES else len(QUALITIES) - 1
     return QUALITIES[max(QUALITIES.index(asked), place)]

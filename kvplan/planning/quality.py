@@ -93,7 +93,7 @@ _FORMAT_OF = {"auto": NATIVE, "bfloat16": NATIVE, "float16": NATIVE, "f16": NATI
 
 
 def kv_quality(model: Model, word: str, *, prefill_bound: bool = False) -> Quality:
-    """What stands behind a KV format for this model: the table, and the exceptions that were published.
+    """Evidence for a KV format with this model: the table, and the published exceptions.
 
     prefill_bound: prompts are longer than answers. A checkpoint that brings scales of its own was made for
     its format: ``auto`` takes it.

@@ -92,7 +92,7 @@ def _first(ask: Ask) -> Found | None:
 
 
 def _changes(ask: Ask, *, beside_best: bool) -> Iterator[_Change]:
-    """What may be changed, one thing at a time: first what costs nothing. beside_best: something does
+    """Possible changes, one thing at a time: first those that cost nothing. beside_best: something does
     already, with more GPUs."""
     yield from _share_change(ask)
     held = _most_held(ask)
@@ -165,7 +165,7 @@ def _shorter(ask: Ask) -> _Change | None:
 
 
 def steps_of(ask: Ask, best: Found) -> tuple[Step, ...]:
-    """What each number of GPUs of this kind holds, and what each format holds on as many GPUs."""
+    """The load that each number of GPUs of this kind holds, and that each format holds on as many GPUs."""
     more = replace(
         ask, offers=(_unlimited(best.offer),), objective=REQUESTS, requests=1, max_gpus=best.gpus, also=()
     )

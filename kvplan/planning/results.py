@@ -163,7 +163,7 @@ class SuggestedFix:
 
 @record()
 class Step:
-    """What one more step buys."""
+    """The gain of one more step."""
 
     what: str
     """``gpus`` or ``format``"""
@@ -189,7 +189,7 @@ class Sensitivity:
 
 @record()
 class PlanResult(Shown):
-    """What to take for a load."""
+    """The plan for a load."""
 
     model: ModelRef
     engine: EngineRef

@@ -17,8 +17,8 @@ from kvplan.plans.fleet import Kind, Offer
 from kvplan.record import replace
 
 Each = Callable[[Ask, int], "Ask | None"]
-"""What is asked of one offer by itself: the ask at its longest context; None where that is less than so many
-tokens."""
+"""The question to one offer by itself, at its longest context; None where that is less than the tokens
+needed."""
 
 
 class Row(NamedTuple):
@@ -48,7 +48,7 @@ class Rows(NamedTuple):
 
 
 class _Part(NamedTuple):
-    """What was searched at once. place: of the ask among all."""
+    """The results of one joint search. place: of the ask among all."""
 
     place: int
     ask: Ask
@@ -126,7 +126,7 @@ def memory_of(found: Found) -> int:
 
 
 def _joined(asks: int, parts: Sequence[_Part]) -> tuple[Searched, ...]:
-    """What was searched for each of the asks, over its offers."""
+    """The results for each question, over its offers."""
     found = []
     for place in range(asks):
         own = [part.searched for part in parts if part.place == place]

@@ -1,3 +1,3 @@
-"""What a capacity plan says, what is found wrong with it, and what a measurement proved. Values only."""
+"""A capacity plan, its findings, and the proof of a measurement. Values only."""
 
 from __future__ import annotations

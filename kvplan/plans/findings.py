@@ -1,4 +1,4 @@
-"""What a check says of a plan: findings with a place, figures for comparison, and the exit code."""
+"""A check's result for a plan: findings with a place, figures for comparison, and the exit code."""
 
 from __future__ import annotations
 
@@ -102,7 +102,7 @@ class CheckedPlan:
 
     @property
     def key(self) -> tuple[str, str, str | None]:
-        """What makes it the same plan in another state of the files."""
+        """Key that identifies this plan across revisions."""
         return self.path, self.name, self.environment
 
     @property

@@ -30,7 +30,7 @@ class Offer:
 
     @property
     def kind(self) -> Kind:
-        """What has one row in a plan's table."""
+        """The subject of one row in a plan's table."""
         return self.gpu.slug, self.where
 
 

@@ -23,7 +23,7 @@ SIMULATED = ("goodput", "hit_rate", "preemptions", "ttft_seconds", "tpot_seconds
 
 @record()
 class Requirements:
-    """What must hold. None = not asked for."""
+    """Requirements. None = not asked for."""
 
     requests: int | None = None
     """of ``tokens`` each, over the whole plan, in the pool"""
@@ -82,21 +82,17 @@ class Evidence:
 
 @record()
 class Plan(Shown):
-    """A plan as it stands after ``extends`` and the environment's overlay.
-
-    model: as written, a path already resolved against the file. engine: ``name@version``. gpus: all GPUs of
-    the plan, over all replicas. settings: what ``serve`` comes to, with the GPU; ``serve`` keeps the flags
-    as they were written. path: the file as typed. marks: where each value stands, by dotted path
-    (``require.requests``; ``""``: the plan). environments: those that the file has overlays for. files: all
-    that decided it (bases, trace, receipts, model file), as paths. notes: what the reader filled in. unread:
-    options of the command that it was read from for which there is no rule.
-    """
+    """A plan as it stands after ``extends`` and the environment's overlay."""
 
     name: str
     model: str
+    """as written, a path already resolved against the file"""
     engine: str
+    """``name@version``"""
     gpus: int
+    """all GPUs of the plan, over all replicas"""
     settings: Settings
+    """what ``serve`` comes to, with the GPU; ``serve`` keeps the flags as they were written"""
     serve: tuple[tuple[str, object], ...] = ()
     workload: Workload | None = None
     require: Requirements = Requirements()
@@ -107,11 +103,17 @@ class Plan(Shown):
     evidence: tuple[Evidence, ...] = ()
     environment: str | None = None
     path: str = ""
+    """the file as typed"""
     marks: Mapping[str, Mark] = field(default_factory=dict, hash=False)
+    """where each value stands, by dotted path (``require.requests``; ``""``: the plan)"""
     environments: tuple[str, ...] = ()
+    """those that the file has overlays for"""
     files: tuple[str, ...] = ()
+    """all that decided it (bases, trace, receipts, model file), as paths"""
     notes: tuple[str, ...] = ()
+    """what the reader filled in"""
     unread: tuple[str, ...] = ()
+    """options of the command that it was read from for which there is no rule"""
 
     @property
     def gpus_per_replica(self) -> int:

@@ -1,4 +1,4 @@
-"""What a plan asks of one of its pools: the settings of its engine and the request that it is sized for.
+"""A plan's question to one of its pools: the settings of its engine and the request that it is sized for.
 
 `kvplan size PLAN`, `explain PLAN`, `check`, `validate` and the library ask this, so that one deployment has
 one count. Pure.

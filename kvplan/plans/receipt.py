@@ -19,9 +19,9 @@ from kvplan.record import dumped, exact, field, field_names, record
 from kvplan.settings import Settings
 
 _AROUND = ("max_cost_per_hour", "shm_bytes")
-"""What surrounds the GPUs: nothing that a validation measures."""
+"""Settings around the GPUs, which no validation measures."""
 _SIMULATED = ("goodput", "hit_rate", "preemptions", "ttft_seconds", "tpot_seconds")
-"""What a simulation is asked for: nothing that a validation measures."""
+"""Requirements of a simulation, which no validation measures."""
 _TRACE = ("trace", "trace_format", "trace_columns", "trace_block")
 """Where the lengths were read: the lengths themselves count."""
 
@@ -34,30 +34,31 @@ CONSISTENT = "self-consistent"
 """As a verdict: nothing differs, and nothing was measured against a prediction of another origin."""
 REPORTED = "reported"
 CLASSES = (CONFIRMED, CONSISTENT, REPORTED)
-"""What a figure is worth, best first."""
+"""Classes of proof, best first."""
 HOLDS = (CONFIRMED, CONSISTENT)
 """Verdicts of a validation that ended and refuted nothing."""
 
 
 @record()
 class Figure:
-    """One figure, predicted and measured. unit: bytes, blocks, requests, tokens, bytes_per_second, or count.
-
-    allowed_ppm: how far the measurement may lie from the prediction, in millionths of the prediction;
-    None where the figure is only reported. stage: where it was measured. rank: None = of the whole plan.
-    independent: what measured it does not share the formula that predicted it. low, high: the interval in
-    which an estimate lies; None where the prediction is one number.
-    """
+    """One figure, predicted and measured."""
 
     name: str
     unit: str
+    """bytes, blocks, requests, tokens, bytes_per_second, or count"""
     predicted: int | None
     measured: int | None
     allowed_ppm: int | None = None
+    """how far the measurement may lie from the prediction, in millionths of the prediction; None where the
+    figure is only reported"""
     stage: str = ""
+    """where it was measured"""
     rank: int | None = None
+    """None = of the whole plan"""
     independent: bool = False
+    """what measured it does not share the formula that predicted it"""
     low: int | None = None
+    """low, high: the interval in which an estimate lies; None where the prediction is one number"""
     high: int | None = None
 
     @property
@@ -83,11 +84,7 @@ class Figure:
 
 @record()
 class Receipt:
-    """One validation. kind: ``proof`` (on a GPU) or ``rehearsal`` (host memory: layout and arithmetic, never
-    capacity). created: UTC, ISO 8601 with Z. stopped_at: the stage at which it ended early; stopped_by: time,
-    memory, signal or fault. attention: each check with its kernel, error, tolerance and note. engine_run:
-    where an engine measured, what ran (its version, torch's, the device, its settings), else empty. format:
-    the layout of the file that it was read from."""
+    """One validation."""
 
     plan_hash: str
     plan_name: str
@@ -97,17 +94,24 @@ class Receipt:
     engine_version: str
     kvplan_version: str
     kind: str
+    """``proof`` (on a GPU) or ``rehearsal`` (host memory: layout and arithmetic, never capacity)"""
     created: str
+    """UTC, ISO 8601 with Z"""
     hardware: Mapping[str, Any] = field(default_factory=dict, hash=False)
     settings: Mapping[str, Any] = field(default_factory=dict, hash=False)
     figures: tuple[Figure, ...] = ()
     verdict: str = CONFIRMED
     stopped_at: str | None = None
+    """the stage at which it ended early"""
     notes: tuple[str, ...] = ()
     stopped_by: str | None = None
+    """time, memory, signal or fault"""
     attention: tuple[Mapping[str, Any], ...] = field(default=(), hash=False)
+    """each check with its kernel, error, tolerance and note"""
     engine_run: Mapping[str, Any] = field(default_factory=dict, hash=False)
+    """where an engine measured, what ran (its version, torch's, the device, its settings), else empty"""
     format: str = RECEIPT_FORMAT
+    """the layout of the file that it was read from"""
 
     @property
     def has_classes(self) -> bool:

@@ -141,13 +141,13 @@ def unsaid(settings: Settings, engine: str) -> tuple[str, ...]:
 
 
 def remarks(plan: Plan) -> tuple[str, ...]:
-    """What a reader must know of a plan that was read from a command or manifest: options without a rule, and
-    what was read in one of several ways."""
+    """Notes on a plan that was read from a command or manifest: options without a rule, and words with
+    several readings."""
     return (*left_out(plan), *(note for note in plan.notes if not note.startswith(NO_VERSION)))
 
 
 def left_out(plan: Plan | None) -> tuple[str, ...]:
-    """What of a command or manifest is in no figure."""
+    """Parts of a command or manifest that are in no figure."""
     return () if plan is None or not plan.unread else (f"not counted: {', '.join(plan.unread)}",)
 
 

@@ -24,26 +24,26 @@ class Shape:
 
 @record()
 class Workload:
-    """A mix of request shapes and the load that they make.
-
-    requests_in_flight: running at once over the whole plan. requests_per_second with ttft_seconds and
-    tpot_seconds (targets) is the other way to say how much. shared_prefix_tokens: tokens at the head of
-    every prompt that are the same. samples: parallel samples (or beams) of one prompt. trace: the file that
-    the shapes were read from, in trace_format, with prompt, answer (time and identities) in trace_columns;
-    trace_block: tokens of one identity, 0 where the trace says it.
-    """
+    """A mix of request shapes and the load that they make."""
 
     shapes: tuple[Shape, ...]
     requests_in_flight: int | None = None
+    """running at once over the whole plan. requests_per_second with ttft_seconds and tpot_seconds
+    (targets) is the other way to say how much."""
     requests_per_second: Fraction | None = None
     ttft_seconds: Fraction | None = None
     tpot_seconds: Fraction | None = None
     shared_prefix_tokens: int = 0
+    """tokens at the head of every prompt that are the same"""
     samples: int = 1
+    """parallel samples (or beams) of one prompt"""
     trace: str | None = None
+    """the file that the shapes were read from, in trace_format, with prompt, answer (time and identities)
+    in trace_columns"""
     trace_format: str = "auto"
     trace_columns: tuple[str, ...] | None = None
     trace_block: int = 0
+    """tokens of one identity, 0 where the trace says it"""
 
     @property
     def longest(self) -> int:

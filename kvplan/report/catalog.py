@@ -135,7 +135,7 @@ def gpus_screen(gpus: Sequence[Gpu], total: int, hidden: int) -> Screen:
 
 
 def _total(gpu: Gpu) -> Piece:
-    """What the runtime reports; by the law of its class where nobody published it."""
+    """The total that the runtime reports; an estimate from GPUs of its class where nobody published it."""
     if gpu.memory_total_bytes:
         return size_words(gpu.memory_total_bytes)
     total, lines, _ = memory_of(gpu)

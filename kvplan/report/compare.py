@@ -174,7 +174,7 @@ def _ratio(amount: int, first: int) -> str:
 
 
 def _headline(rows: Sequence[Row], results: Sequence[SizeResult]) -> Screen:
-    """What all rows have in common, as a sentence."""
+    """The facts common to all rows, as a sentence."""
     if not results:
         return [line("No answer.")]
     first = results[0]

@@ -122,7 +122,7 @@ def _figure(row: ComparedRow, value: object) -> str:
 
 
 def _difference(row: ComparedRow) -> str:
-    """What the rounding of the log does not explain, in per cent of the report."""
+    """The difference that the rounding of the log does not explain, in per cent of the report."""
     if row.predicted is None or row.unit == "" or row.ratio is None:
         return ""
     if row.agrees and row.predicted == row.reported:
@@ -166,7 +166,7 @@ def _sources(found: Comparison, observation: Observation, *, whole: bool) -> Scr
 
 
 def _next(found: Comparison, observation: Observation, typed: str | None, whole: bool) -> Screen:
-    """What to type next."""
+    """The command to type next."""
     model = typed or "MODEL"
     if typed is None and found.model is not None:
         card = found.model.source.removeprefix("card:")

@@ -80,7 +80,7 @@ def _head(model: Model, result: SizeResult, data: int) -> Screen:
 
 
 def _tail(result: SizeResult, pool: Pool | None) -> Iterator[Section]:
-    """What the engine makes of it, warnings, what else there is."""
+    """The engine's use of it, warnings, further commands."""
     yield Section(_engine_line(result, pool) if result.sized else [])
     yield warning_section(result.warnings, _MOST_WARNINGS, 9, close=True)
     yield Section(more_line("-v: config keys, sources, blocks, settings; --json"), close=True)

@@ -6,11 +6,11 @@ from collections.abc import Sequence
 
 from kvplan.report.layout import BLANK, Piece, Screen, Span, shorten, table, wrapped
 from kvplan.report.simulate import NAME
-from kvplan.simulation.hits import TTL_SHARE, FlatRate, HitRate
+from kvplan.simulation.cache_only.hits import FlatRate, HitRate
 
 
 def hits_screen(rates: Sequence[HitRate], *, trace: str, wide: int, requests: int) -> Screen:
-    """What caches of several sizes have of a trace."""
+    """Hit rates of caches of several sizes on a trace."""
     rows: list[Sequence[Piece]] = [
         ("blocks", Span("of trace identities", "dim"), Span("of prompt tokens", "dim"))
     ]
@@ -40,7 +40,7 @@ MANY = 9
 
 
 def flat_screen(rates: Sequence[FlatRate], *, trace: str, wide: int, requests: int) -> Screen:
-    """What caches under several orders of eviction have of a trace."""
+    """Hit rates of caches under several orders of eviction on a trace."""
     policies = [policy for policy, _ in rates[0].shares]
     rows: list[Sequence[Piece]] = [("blocks", *(Span(policy, "dim") for policy in policies))]
     rows += [(f"{one.blocks:,}", *(f"{share * 100:.2f} %" for _, share in one.shares)) for one in rates]
@@ -50,8 +50,6 @@ def flat_screen(rates: Sequence[FlatRate], *, trace: str, wide: int, requests: i
         f"{requests:,} requests one after another, blocks of {wide} tokens, partial ones counted; only the"
         " end of a stored prefix can be evicted."
     )
-    if "ttl" in policies:
-        meant += f" ttl: lru, and what {max(1, requests // TTL_SHARE):,} requests did not use is gone."
     if "belady" in policies:
         meant += " belady knows what comes."
     if "radix" in policies:

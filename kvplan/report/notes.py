@@ -121,10 +121,10 @@ STDIN = "-"
 
 
 def next_line(text: str) -> Screen:
-    """What to type next; nothing where that would be read from standard input, which is used up."""
+    """The command to type next; nothing where that would be read from standard input, which is used up."""
     return [] if STDIN in text.split() else wrapped(text, indent=1, style="dim", first="next:   ")
 
 
 def more_line(text: str) -> Screen:
-    """What else there is."""
+    """Further options and commands."""
     return wrapped(text, indent=1, style="dim", first="more:   ")

@@ -55,7 +55,7 @@ def plan_sentence(result: PlanResult) -> Screen:
 
 
 def flag_lines(result: PlanResult) -> Screen:
-    """What one engine is started with."""
+    """The flags of one engine."""
     best = result.options[0]
     if result.start:
         lines = [
@@ -69,7 +69,7 @@ def flag_lines(result: PlanResult) -> Screen:
 
 
 def pool_lines(result: PlanResult) -> Screen:
-    """What was asked for with --disaggregated: engines of both kinds, and what travels between them."""
+    """The answer to --disaggregated: engines of both kinds, and the traffic between them."""
     pools = result.pools
     if pools is None:
         return []
@@ -93,7 +93,7 @@ def pool_lines(result: PlanResult) -> Screen:
 
 
 def cited(result: PlanResult) -> Screen:
-    """What the formats of the best cost, a line each."""
+    """The quality cost of the best plan's formats, a line each."""
     best = result.options[0]
     return [one_line(text, first="- ", style="dim") for text in best.citations]
 
@@ -151,7 +151,7 @@ def lever_lines(result: PlanResult) -> Screen:
 
 
 def front(result: PlanResult) -> Screen:
-    """What was asked for with --pareto."""
+    """The answer to --pareto."""
     if not result.pareto:
         return []
     title = "What no other beats in " + ", ".join(_MEASURES[name] for name in result.pareto_by)

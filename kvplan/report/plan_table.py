@@ -34,7 +34,7 @@ WHY = {
     "tpot": "too slow",
     "ttft": "first token too late",
 }
-"""What a reason's code means, in a few words."""
+"""The meaning of a reason's code, in a few words."""
 _PLAIN = ("auto", "bfloat16", "float16", "float32", "f16")
 _GPU_WIDTH = 22
 _LEAST_WIDTH = 10

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from kvplan.numerics.results import InputErrors, QualityResult
+from kvplan.proof.numerics.results import InputErrors, QualityResult
 from kvplan.report.layout import BLANK, Piece, Screen, Span, table, wrapped
 from kvplan.units import MIB
 

@@ -113,7 +113,7 @@ def _source(kind: type[Any]) -> ast.ClassDef:
 
 
 def _lines(kind: type[object]) -> dict[str, str]:
-    """What stands under each field."""
+    """The documentation under each field."""
     body = _source(kind).body
     return {
         field.target.id: " ".join(said.value.value.split())
@@ -138,7 +138,7 @@ ANSWERS = {
     "check": ("kvplan.plans.findings", "CheckReport", "check --format json"),
     "simulate": ("kvplan.simulation.shown", "Simulation", "simulate --json"),
     "fits": ("kvplan.api.fitting", "FitResult", "fits --json"),
-    "quality": ("kvplan.numerics.results", "QualityResult", "quality --json"),
+    "quality": ("kvplan.proof.numerics.results", "QualityResult", "quality --json"),
     "import": ("kvplan.api.launching", "Imported", "import --json"),
 }
 """Answers whose JSON is described: name of the schema → module and class of the answer, the command."""

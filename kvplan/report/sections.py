@@ -1,5 +1,5 @@
-"""What a report is made of: sections with sentences, a picture and tables; HTML and Markdown are forms of
-the same ones."""
+"""The parts of a report: sections with sentences, a picture and tables; HTML and Markdown are forms of the
+same ones."""
 
 from __future__ import annotations
 

@@ -144,7 +144,7 @@ def _figures(result: SimulationResult) -> Screen:
 
 
 def _tier(result: SimulationResult, place: int) -> Sequence[Piece]:
-    """What a tier outside the GPU had, and what moved."""
+    """Hits of a tier outside the GPU, and the bytes moved."""
 
     def share(run: Outcome) -> float:
         return run.tiers[place].hits / (run.served_prompt_tokens or 1)
@@ -204,7 +204,24 @@ def sweep_screen(rows: Sequence[tuple[dict[str, str], dict[str, object]]], *, ta
     """One line a change: likely figures, those that say something; then why runs have none. target: whether
     one is asked for."""
     keys = list(rows[0][0]) if rows else []
-    done = [found for _, found in rows if "error" not in found]
+    figures = _swept_figures([found for _, found in rows if "error" not in found], target=target)
+    body: list[Sequence[Piece]] = []
+    for change, found in rows:
+        shown = [Span("-", "dim")] if "error" in found else [of(found) for of in figures.values()]
+        body.append([*(shorten(value, _KEY) for value in change.values()), *shown])
+    screen: Screen = []
+    for names in (keys, [shorten(key, _KEY) for key in keys]):
+        head = [Span(name, "dim") for name in (*names, *figures)]
+        screen = table([head, *body], "l" * len(keys) + "r" * len(figures), gap="  ")
+        if len(screen) == 1 + len(body):
+            break
+    return screen + _failed(rows)
+
+
+def _swept_figures(
+    done: Sequence[dict[str, object]], *, target: bool
+) -> dict[str, Callable[[dict[str, object]], str]]:
+    """The columns that say something of any run, and how each is written."""
     figures: dict[str, Callable[[dict[str, object]], str]] = {}
     if any("replicas_needed" in found for found in done):
         figures["needed"] = lambda found: str(found["replicas_needed"] or "none")
@@ -218,17 +235,7 @@ def sweep_screen(rows: Sequence[tuple[dict[str, str], dict[str, object]]], *, ta
         figures["refused"] = lambda found: f"{found['refused']:,}"
     if not target and any(found["saturated"] for found in done):
         figures["saturated"] = lambda found: f"{found['saturated']} of {found['runs']}"
-    body: list[Sequence[Piece]] = []
-    for change, found in rows:
-        shown = [Span("-", "dim")] if "error" in found else [of(found) for of in figures.values()]
-        body.append([*(shorten(value, _KEY) for value in change.values()), *shown])
-    screen: Screen = []
-    for names in (keys, [shorten(key, _KEY) for key in keys]):
-        head = [Span(name, "dim") for name in (*names, *figures)]
-        screen = table([head, *body], "l" * len(keys) + "r" * len(figures), gap="  ")
-        if len(screen) == 1 + len(body):
-            break
-    return screen + _failed(rows)
+    return figures
 
 
 def _failed(rows: Sequence[tuple[dict[str, str], dict[str, object]]]) -> Screen:

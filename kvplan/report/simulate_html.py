@@ -31,12 +31,13 @@ def simulation_page(result: SimulationResult, *, where: str) -> str:
 
 def rules_of(result: SimulationResult) -> str:
     """Whose scheduler, and where it stands."""
-    known = "read, not asked" if traits_of(result.engine).scheduler_unasked else "step by step"
-    return f"{title_of(result.engine)} {result.release}'s scheduler, {known} (kvplan/simulate/)"
+    unasked = traits_of(result.engine).scheduler_unasked
+    known = "experimental: read from the source, not asked of the engine" if unasked else "step by step"
+    return f"{title_of(result.engine)} {result.release}'s scheduler, {known} (kvplan/simulation/)"
 
 
 def simulation_sections(result: SimulationResult) -> Iterator[Section]:
-    """What a simulation says, in the order in which it is read."""
+    """A simulation's results, in the order in which they are read."""
     used = result.likely
     yield _figures(result)
     yield Section(

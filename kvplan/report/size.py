@@ -168,7 +168,7 @@ def _basis(result: SizeResult, *, counted: bool) -> Screen:
 
 
 def _next(typed: Sequence[str], plan: Plan | None, step: str, *, whole: bool) -> Screen:
-    """What to type next, and what else there is."""
+    """The command to type next, and further ones."""
     overlay = () if plan is None or plan.environment is None else ("--env", plan.environment)
     why = f"; why: {command('kvplan', 'explain', *typed, *overlay)}" if STDIN not in typed else ""
     more = ["--engine all"] if whole and plan is None else [] if whole else ["-v"]

@@ -70,7 +70,7 @@ def _refused(found: Answer, message: str) -> str:
 
 
 def _reaches(found: Answer, budget: Budget) -> str:
-    """What the estimate may come to at most, and what the load needs."""
+    """The upper end of the estimate, and the need of the load."""
     needed = found.needed_bytes
     reaches = f"the interval reaches {gib(budget.kv_pool_high_bytes)}"
     return reaches if needed is None else f"{reaches}, {gib(needed)} are needed"
@@ -141,7 +141,7 @@ def _safely(likely: Counted, safe: Counted, pools: int) -> str:
 
 
 def _elsewhere(result: SizeResult) -> str:
-    """What of the model lies in host memory."""
+    """The part of the model in host memory."""
     hosted, on_gpu = (int(result.settings.get(f"layers_on_{place}") or 0) for place in ("host", "gpu"))
     experts = int(result.settings.get("expert_layers_on_host") or 0)
     found = [f"{hosted} of {hosted + on_gpu} layers"] if hosted else []
@@ -163,7 +163,7 @@ def length_flag(deployment: Deployment, length: int) -> str:
 
 
 def own_length_line(found: Answer, longest: Longest | None) -> Screen:
-    """What the model's own length would need, where the server is started for less or cannot take it."""
+    """The need of the model's own length, where the server is started for less or cannot take it."""
     if longest is None or longest.own is None or found.result.refusal is not None:
         return []
     own = f"{longest.own:,}"
@@ -185,7 +185,7 @@ def own_length_line(found: Answer, longest: Longest | None) -> Screen:
 
 
 def _bytes_sentence(result: SizeResult) -> Screen:
-    """What the requests take, where no memory is known that would hold them or not."""
+    """The bytes of the requests, where no memory is known that would hold them or not."""
     name = result.model.id
     if host := int(result.settings.get("host_kv_bytes") or 0):
         return _host_sentence(result, host)

@@ -92,7 +92,7 @@ def layers(result: SizeResult) -> Screen:
 
 
 def devices(result: SizeResult) -> Screen:
-    """What lies where: layers, weights and cache of each GPU and of the host."""
+    """The place of everything: layers, weights and cache of each GPU and of the host."""
     weights = any(one.weights_bytes is not None for one in result.devices)
     heads = ["layers dealt over", "layers", *(["weights"] if weights else []), "cache"]
     rows: list[list[Piece]] = [
@@ -105,7 +105,7 @@ def devices(result: SizeResult) -> Screen:
 
 
 def host_table(result: SizeResult) -> Screen:
-    """What one engine takes of the host's memory, and of /dev/shm."""
+    """One engine's share of the host's memory, and of /dev/shm."""
     rows: list[list[Piece]] = [[Span("host, one engine", "bold"), "", Span("where", "dim")]]
     rows += [[one.name, _from_to(one.low_bytes, one.high_bytes), _PLACES[one.where]] for one in result.host]
     return table(rows, "lrl")
@@ -159,7 +159,7 @@ def pool_lines(result: SizeResult, pool: Pool) -> Screen:
 
 
 def _requests(request: Request, pool: Pool) -> list[list[Piece]]:
-    """What the pool holds: requests that run at once, and those that start-up reserves room for."""
+    """The capacity of the pool: requests that run at once, and those that start-up reserves room for."""
     if pool.running_blocks is None:
         most, usable = pool.requests_that_fit, ""
         if pool.max_requests != most:

@@ -1,4 +1,4 @@
-"""What an engine is started with, in a line: variables, the model, flags; not what no server is told."""
+"""An engine's start in one line: variables, the model, flags; without settings that no server takes."""
 
 from __future__ import annotations
 

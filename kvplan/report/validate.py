@@ -16,12 +16,12 @@ from kvplan.plans.receipt import (
     Figure,
     Receipt,
 )
+from kvplan.proof.validate.dry import DryRun
+from kvplan.proof.validate.session import Outcome
+from kvplan.proof.validate.target import Target
 from kvplan.report.layout import BLANK, Screen, Span, line, table, wrapped
 from kvplan.report.words import Unit, command, count, size_words
 from kvplan.units import GB
-from kvplan.validate.dry import DryRun
-from kvplan.validate.session import Outcome
-from kvplan.validate.target import Target
 
 _TITLES = {
     "runtime_total_bytes": "memory, as the runtime says",
@@ -245,7 +245,7 @@ def _next(target: Target, receipt: Receipt, typed: str, path: str | None, *, who
 
 
 def dry_screen(planned: DryRun, *, typed: Sequence[str]) -> Screen:
-    """What would be allocated, rank by rank. typed: the command's words without --dry-run."""
+    """The planned allocation, rank by rank. typed: the command's words without --dry-run."""
     target, request = planned.target, planned.target.result.request
     where = "on the GPU" if planned.on_gpu else "in host memory (a rehearsal)"
     screen: Screen = wrapped(
@@ -269,7 +269,7 @@ def dry_screen(planned: DryRun, *, typed: Sequence[str]) -> Screen:
     for note in planned.notes:
         screen += wrapped(note, style="dim", indent=1, hang=4)
     many = len(planned.ranks)
-    runner = ["torchrun", "--nproc-per-node", str(many), "-m", "kvplan.validate"]
+    runner = ["torchrun", "--nproc-per-node", str(many), "-m", "kvplan.proof"]
     words = [*(runner if many > 1 else ["kvplan", "validate"]), *typed]
     screen += wrapped(command(*words), indent=1, first="run it: ", hang=4)
     return screen

@@ -7,10 +7,10 @@ from collections.abc import Sequence
 from kvplan.engines.folders import title_of
 from kvplan.plans.findings import Severity
 from kvplan.plans.receipt import CONFIRMED, HOLDS, REHEARSAL, REPORTED, STOPPED, Figure, Receipt
+from kvplan.proof.validate.session import Outcome
 from kvplan.report.layout import BLANK, Screen, Span, line, table, wrapped
 from kvplan.report.validate import one_blank
 from kvplan.report.words import command, count
-from kvplan.validate.session import Outcome
 
 MOST_ROWS = 9
 _ALIGN = "lrrrl"
@@ -46,7 +46,7 @@ def engine_screen(
 
 
 def _place(figure: Figure) -> tuple[bool, bool, int]:
-    """What differs comes first, then what decides, and of that what a plan is about."""
+    """Sort key: differences first, then deciding figures, of those a plan's subject first."""
     last = len(_FIRST)
     at = _FIRST.index(figure.name) if figure.name in _FIRST else last
     return figure.agrees, figure.evidence == REPORTED, at

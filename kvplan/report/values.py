@@ -1,4 +1,4 @@
-"""What the library hands out beside answers, as a few lines: a model, a GPU, a plan, what a server said."""
+"""Screens of the library's other values: a model, a GPU, a plan, a server's report."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def gpu_lines(gpu: Gpu) -> Screen:
 
 
 def plan_lines(plan: Plan) -> Screen:
-    """What runs where, with which flags, and what must hold."""
+    """The engines of a plan with their flags, and its requirements."""
     gpu = plan.settings.gpu
     where = f"{plan.gpus} × {gpu.slug}" if gpu is not None else f"{plan.gpus} GPUs"
     screen = wrapped(f"{plan.name}: {plan.model} under {plan.engine} on {where}.")

@@ -12,7 +12,7 @@ _COLUMNS = (("seconds", 9), ("running", 9), ("waiting", 9), ("cache", 9), ("hits
 
 
 def head_screen(engine: str, url: str, seconds: int) -> Screen:
-    """What is followed, and the titles of the columns."""
+    """The server that is followed, and the titles of the columns."""
     titles = "".join(title.rjust(width) for title, width in _COLUMNS)
     return [
         line(f"Following {title_of(engine)} at {url} every {seconds} s; Ctrl-C ends."),

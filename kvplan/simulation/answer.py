@@ -8,17 +8,17 @@ from fractions import Fraction
 from kvplan.deployment.counts import kv_dtypes_to_compare
 from kvplan.errors import KvplanError
 from kvplan.record import replace
-from kvplan.simulate.timeline import AnyEngine
-from kvplan.simulation.closed import ClosedDealt
-from kvplan.simulation.disaggregated import Disaggregated
-from kvplan.simulation.fleet import PREFIX_HASH, ROUND_ROBIN, Dealt
-from kvplan.simulation.hits import most_hits
-from kvplan.simulation.load import Load
-from kvplan.simulation.offloading import asked_offload, offload_of
+from kvplan.simulation.cache_only.hits import most_hits
+from kvplan.simulation.fleet.closed import ClosedDealt
+from kvplan.simulation.fleet.disaggregated import Disaggregated
+from kvplan.simulation.fleet.run import PREFIX_HASH, ROUND_ROBIN, Dealt
+from kvplan.simulation.load.load import Load
+from kvplan.simulation.offload_tiers import asked_offload, offload_of
 from kvplan.simulation.outcome import Outcome, Target, percentile
 from kvplan.simulation.results import Help, ReplicasNeeded, SimulationResult
 from kvplan.simulation.search import alone, on_replicas, replicas_needed, sustainable
 from kvplan.simulation.served import ESTIMATE, LIKELY, Served, serve
+from kvplan.simulation.time.timeline import AnyEngine
 from kvplan.units import GIB, SECOND
 
 AUTO = 0
@@ -38,18 +38,11 @@ def simulate_load(
     target = Target() if target is None else target
     if rate is not None:
         load = load.at_rate(rate)
-    if not load.seconds and len(load.arrivals) > 1 and not concurrency:
-        raise KvplanError(
-            "no-times", f"{load.name} does not say when requests come", help="--rate 4: requests a second"
-        )
-    if concurrency and (rate is not None or served.split is not None or router != ROUND_ROBIN):
-        raise KvplanError(
-            "bad-usage",
-            "requests that are always under way have no rate, no router, no second kind of replicas",
-            help="--concurrency 64 alone",
-        )  # fmt: skip
     if concurrency:
+        _check_closed(served, router, rate)
         replicas, search, helps = replicas or 1, False, False
+    else:
+        _check_times(load)
     check_served(load, served.engine(LIKELY))
     auto = replicas == AUTO and served.split is None
     rates, sampled = sustainable(served, load, target, router) if search or auto else (None, 0)
@@ -59,10 +52,6 @@ def simulate_load(
         assert rates is not None
         needed = replicas_needed(served, load, target, router, rates)
         count = needed.likely or 1
-    beyond = []
-    if rates is not None and not rates.value:
-        share = alone(served, load, target) * 100
-        beyond.append(f"even one at a time only {share:.1f} % of requests keep the target")
     if served.split is not None:
         count = served.split.prefill + served.split.decode
     dealt = on_replicas(served, load, count, router, concurrency=concurrency)
@@ -70,27 +59,51 @@ def simulate_load(
         ((pool, speed), _run(dealt, served, served.engine(pool), target, speed))
         for pool, speed in served.cases
     )
-    engine = served.engine(LIKELY)
+    engine, first = served.engine(LIKELY), runs[0][1]
+    notes = [*load.notes, *served.notes]
+    if first.refused:
+        notes.append(f"{first.refused:,} requests are refused: {engine.refuses}")
+    if rates is not None and not rates.value:
+        share = alone(served, load, target) * 100
+        notes.append(f"even one at a time only {share:.1f} % of requests keep the target")
+    came, seconds = _came(load, first, closed=concurrency > 0)
     result = SimulationResult(
         model=served.result.model.id, engine=served.result.engine.name, version=served.result.engine.version,
         release=engine.release, trace=load.name, form=load.form, wide=load.wide,
-        rate=_rate(runs[0][1], load) if concurrency else load.rate,
-        seconds=runs[0][1].end_ns / SECOND if concurrency else load.seconds,
-        replicas=count, pools=served.pools, router=router, target=target,
+        rate=came, seconds=seconds, replicas=count, pools=served.pools, router=router, target=target,
         step_time=served.speeds.source,
         pool_blocks=tuple((name, one.blocks) for name, one in served.engines), runs=runs, needed=needed,
         sustainable=rates, sampled=sampled, split=served.split, concurrency=concurrency,
         most_hits=most_hits(load, engine) if engine.caching else 0.0,
-        notes=(*load.notes, *served.notes, *_notes(runs[0][1], engine.refuses), *beyond),
+        notes=tuple(notes),
     )  # fmt: skip
     if not helps or served.split is not None:
         return result
     return replace(result, helps=tuple(helps_of(served, load, result)))
 
 
-def _rate(run: Outcome, load: Load) -> float:
-    """Requests/s that a closed load comes to."""
-    return len(load.arrivals) * SECOND / run.end_ns if run.end_ns else 0.0
+def _check_times(load: Load) -> None:
+    if not load.seconds and len(load.arrivals) > 1:
+        raise KvplanError(
+            "no-times", f"{load.name} does not say when requests come", help="--rate 4: requests a second"
+        )
+
+
+def _check_closed(served: Served, router: str, rate: Fraction | None) -> None:
+    """Raise KvplanError where a closed load is given what only arrivals have."""
+    if rate is not None or served.split is not None or router != ROUND_ROBIN:
+        raise KvplanError(
+            "bad-usage",
+            "requests that are always under way have no rate, no router, no second kind of replicas",
+            help="--concurrency 64 alone",
+        )
+
+
+def _came(load: Load, run: Outcome, *, closed: bool) -> tuple[float, float]:
+    """Requests/s and seconds of a load: the trace's own, or what a closed one comes to."""
+    if not closed:
+        return load.rate, load.seconds
+    return len(load.arrivals) * SECOND / run.end_ns if run.end_ns else 0.0, run.end_ns / SECOND
 
 
 def _run(
@@ -98,11 +111,6 @@ def _run(
     speed: str = LIKELY,
 ) -> Outcome:  # fmt: skip
     return dealt.run(engine, served.speeds.clock(speed), target, served.speeds.frontend(speed))
-
-
-def _notes(run: Outcome, refuses: str) -> Iterator[str]:
-    if run.refused:
-        yield f"{run.refused:,} requests are refused: {refuses}"
 
 
 def check_served(load: Load, engine: AnyEngine) -> None:

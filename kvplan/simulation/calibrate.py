@@ -23,10 +23,10 @@ from statistics import median
 from kvplan.errors import KvplanError
 from kvplan.files.benchmarks import Measured, read_benchmark
 from kvplan.files.iterations import Iteration, read_iterations
-from kvplan.planning.speed.clock import SpeedClock
 from kvplan.planning.speed.estimate import Load, estimate
 from kvplan.record import replace
 from kvplan.simulation.served import FAST, LIKELY, SLOW, Served, Speeds, scaled
+from kvplan.simulation.time.speed_clock import SpeedClock
 
 
 def calibrated(path: Path, served: Served) -> Speeds:

@@ -1,4 +1,4 @@
-"""What a plan says of its own simulation: deployment, trace, targets, rate."""
+"""The simulation that a plan describes: deployment, trace, targets, rate."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from kvplan.files.traces.arrivals import read_arrivals
 from kvplan.model import Model
 from kvplan.plans.plan import SAFE, Plan
 from kvplan.plans.question import start_of
-from kvplan.simulation.disaggregated import AskedSplit
-from kvplan.simulation.load import Load
-from kvplan.simulation.offloading import AskedOffload, asked_offload
+from kvplan.simulation.fleet.disaggregated import AskedSplit
+from kvplan.simulation.load.load import Load
+from kvplan.simulation.offload_tiers import AskedOffload, asked_offload
 from kvplan.simulation.outcome import Target
 from kvplan.simulation.served import Served, Speeds, serve
 from kvplan.units import SECOND
@@ -82,7 +82,7 @@ def own_load(plan: Plan) -> Load:
 
 
 def target_of(plan: Plan) -> Target:
-    """What a request of the plan must keep, and the share that must."""
+    """The target of the plan's requests, and the share that must meet it."""
     workload, goodput = plan.workload, plan.require.goodput or DEFAULT_GOODPUT
     ttft = None if workload is None else workload.ttft_seconds
     tpot = None if workload is None else workload.tpot_seconds

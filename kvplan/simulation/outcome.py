@@ -5,13 +5,17 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections.abc import Sequence
 from math import ceil
+from typing import TYPE_CHECKING
 
+from kvplan.plans.arrival import Arrival
 from kvplan.record import record
-from kvplan.simulate.names import Arrival
-from kvplan.simulate.offload.settings import Offload
-from kvplan.simulate.results import Answer
-from kvplan.simulate.timeline import AnyEngine
+from kvplan.simulation.time.results import Answer
+from kvplan.simulation.time.timeline import AnyEngine
+from kvplan.simulation.vllm.offload.settings import Offload
 from kvplan.units import SECOND
+
+if TYPE_CHECKING:
+    from kvplan.simulation.vllm.offload.connector import Counts
 
 TENTHS = 10
 SATURATED_SHARE = 50
@@ -22,7 +26,7 @@ Point = tuple[int, int]
 
 @record()
 class Target:
-    """What a request must keep, in ns, and the share of requests that must. None: not asked for."""
+    """A request's latency targets, in ns, and the share of requests that must meet them. None: not set."""
 
     ttft_ns: int | None = None
     tpot_ns: int | None = None
@@ -31,6 +35,12 @@ class Target:
     @property
     def asked(self) -> bool:
         return self.ttft_ns is not None or self.tpot_ns is not None
+
+    def kept_by(self, ttft_ns: int, tpot_ns: float) -> bool:
+        """Whether one request keeps it."""
+        return (self.ttft_ns is None or ttft_ns <= self.ttft_ns) and (
+            self.tpot_ns is None or tpot_ns <= self.tpot_ns
+        )
 
 
 @record()
@@ -45,21 +55,21 @@ class TierUse:
 
 @record(eq=False)
 class Outcome:
-    """Times in ns, sorted. hits: prompt tokens found in the cache or a tier at first admission; tiers: of
-    those outside the GPU, load_ns: how long their loads took together, loads: how many; transfers: prompts
-    that went from prefill to decode replicas, how long together, how many blocks; good: requests within
-    the target; refused: prompts that are too long for the engine; used: of the pools' blocks, over time."""
+    """Times in ns, sorted."""
 
     requests: int
     refused: int
+    """prompts that are too long for the engine"""
     prompt_tokens: int
     served_prompt_tokens: int
     hits: int
+    """prompt tokens found in the cache or a tier at first admission"""
     answer_tokens: int
     ttft: tuple[int, ...]
     tpot: tuple[int, ...]
     latency: tuple[int, ...]
     good: int
+    """requests within the target"""
     preempted: int
     preemptions: int
     saturated: bool
@@ -68,11 +78,14 @@ class Outcome:
     steps: int
     blocks: int
     used: tuple[Point, ...]
+    """of the pools' blocks, over time"""
     waits: tuple[int, ...]
     tiers: tuple[TierUse, ...] = ()
+    """of those outside the GPU, load_ns: how long their loads took together, loads: how many"""
     loads: int = 0
     load_ns: int = 0
     transfers: int = 0
+    """prompts that went from prefill to decode replicas, how long together, how many blocks"""
     transfer_ns: int = 0
     transferred_blocks: int = 0
 
@@ -121,8 +134,7 @@ def counted(
     arrivals: Sequence[Arrival], answers: Sequence[tuple[Answer, Sequence[int]]], engine: AnyEngine,
     pools: int, target: Target, frontend_ns: int, used: Sequence[Sequence[Point]],
 ) -> Outcome:  # fmt: skip
-    """What a run says. answers: of each pool, with the places in the trace of its requests."""
-    offload: Offload | None = engine.offload
+    """Totals of a run. answers: of each pool, with the places in the trace of its requests."""
     ttft, tpot, latency, waits = [], [], [], []
     refused = hits = served = made = good = preempted = preemptions = 0
     for answer, places in answers:
@@ -146,23 +158,9 @@ def counted(
             waits.append((row.at_ns, columns["admitted_ns"][number] - row.at_ns))
             if tokens > 1:
                 tpot.append(round(each))
-            good += (target.ttft_ns is None or first <= target.ttft_ns) and (
-                target.tpot_ns is None or each <= target.tpot_ns
-            )
+            good += target.kept_by(first, each)
     counts = [answer.offloaded for answer, _ in answers if answer.offloaded is not None]
-    tiers = (
-        tuple(
-            TierUse(
-                tier.name,
-                sum(one.loaded[place] for one in counts),
-                sum(one.stored_blocks[place] for one in counts) * offload.block_bytes,
-                sum(one.loaded_blocks[place] for one in counts) * offload.block_bytes,
-            )
-            for place, tier in enumerate(offload.tiers)
-        )
-        if offload is not None
-        else ()
-    )
+    tiers = () if engine.offload is None else _tiers(engine.offload, counts)
     hits += sum(tier.hits for tier in tiers)
     waits.sort()
     span = waits[-1][0] - waits[0][0] if waits else 0
@@ -177,6 +175,19 @@ def counted(
         waits=tuple(sorted(wait for _, wait in waits)), tiers=tiers,
         loads=sum(one.loads for one in counts), load_ns=sum(one.load_ns for one in counts),
     )  # fmt: skip
+
+
+def _tiers(offload: Offload, counts: Sequence[Counts]) -> tuple[TierUse, ...]:
+    """Totals of the tiers of all pools."""
+    return tuple(
+        TierUse(
+            tier.name,
+            sum(one.loaded[place] for one in counts),
+            sum(one.stored_blocks[place] for one in counts) * offload.block_bytes,
+            sum(one.loaded_blocks[place] for one in counts) * offload.block_bytes,
+        )
+        for place, tier in enumerate(offload.tiers)
+    )
 
 
 def saturated(waits: Sequence[int], span: int) -> bool:

@@ -1,4 +1,4 @@
-"""What a simulation answers; `kvplan.simulation.shown` has its documented JSON."""
+"""A simulation's answer; `kvplan.simulation.shown` has its documented JSON."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Annotated, Any
 from kvplan.record import dumped, field, record
 from kvplan.results import SCHEMA_VERSION
 from kvplan.shown import Shown
-from kvplan.simulation.disaggregated import Split
+from kvplan.simulation.fleet.disaggregated import Split
 from kvplan.simulation.outcome import Outcome, Target, means, percentile
 from kvplan.units import SECOND
 
@@ -59,11 +59,7 @@ class ReplicasNeeded:
 
 @record(eq=False)
 class SimulationResult(Shown):
-    """runs: one for each pool and speed, the likely one first, with their names. needed: where replicas were
-    asked for. sustainable: requests/s of one replica. most_hits: the share of prompt tokens that a cache
-    without limit would have had. split: replicas that prefill and that decode. concurrency: requests always
-    under way, 0: they come at their times. missed: what of a plan's ``require`` does not hold. pool_blocks:
-    of one scheduler, by pool."""
+    """The answer of a simulation."""
 
     model: str
     engine: str
@@ -80,16 +76,24 @@ class SimulationResult(Shown):
     target: Target
     step_time: str
     pool_blocks: tuple[tuple[str, int], ...]
+    """of one scheduler, by pool"""
     runs: tuple[tuple[tuple[str, str], Outcome], ...]
+    """one for each pool and speed, the likely one first, with their names"""
     needed: ReplicasNeeded | None = None
+    """where replicas were asked for"""
     sustainable: Rates | None = None
+    """requests/s of one replica"""
     sampled: int = 0
     most_hits: float = 0.0
+    """the share of prompt tokens that a cache without limit would have had"""
     split: Split | None = None
+    """replicas that prefill and that decode"""
     concurrency: int = 0
+    """requests always under way, 0: they come at their times"""
     helps: tuple[Help, ...] = ()
     notes: tuple[str, ...] = ()
     missed: tuple[str, ...] = ()
+    """what of a plan's ``require`` does not hold"""
     schema_version: int = field(default=SCHEMA_VERSION)
 
     @property

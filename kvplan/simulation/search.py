@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from math import ceil
 
-from kvplan.simulation.closed import ClosedDealt
-from kvplan.simulation.disaggregated import Disaggregated
-from kvplan.simulation.fleet import ROUND_ROBIN, Dealt
-from kvplan.simulation.load import Load
+from kvplan.simulation.fleet.closed import ClosedDealt
+from kvplan.simulation.fleet.disaggregated import Disaggregated
+from kvplan.simulation.fleet.run import ROUND_ROBIN, Dealt
+from kvplan.simulation.load.load import Load
 from kvplan.simulation.outcome import Target, percentile
 from kvplan.simulation.results import Rates, ReplicasNeeded
 from kvplan.simulation.served import FAST, LIKELY, SAFE, SLOW, Served

@@ -16,17 +16,17 @@ from kvplan.errors import EXIT_NO, KvplanError, RefusedError
 from kvplan.files.speed import speed_inputs
 from kvplan.model import Model
 from kvplan.planning.speed import deployment_of, speed_profile
-from kvplan.planning.speed.clock import SpeedClock
 from kvplan.planning.speed.estimate import spread
 from kvplan.planning.speed.profile import SpeedProfile
 from kvplan.record import record, replace
 from kvplan.results import SizeResult
 from kvplan.settings import Settings
-from kvplan.simulate.asked import Facts, engine_from, known_releases
-from kvplan.simulate.clock import Clock
-from kvplan.simulate.timeline import AnyEngine
-from kvplan.simulation.disaggregated import AskedSplit, Split, split_of
-from kvplan.simulation.offloading import AskedOffload, offload_of
+from kvplan.simulation.fleet.disaggregated import AskedSplit, Split, split_of
+from kvplan.simulation.offload_tiers import AskedOffload, offload_of
+from kvplan.simulation.schedulers import Facts, engine_from, known_releases
+from kvplan.simulation.time.clock import Clock
+from kvplan.simulation.time.speed_clock import SpeedClock
+from kvplan.simulation.time.timeline import AnyEngine
 from kvplan.units import SECOND
 
 LIKELY, SAFE = "likely", "safe"
@@ -86,17 +86,18 @@ def serve(
     pool: str | None = None, gpus: int | None = None, pools: int | None = None,
     offload: AskedOffload | None = None, split: AskedSplit | None = None,
 ) -> Served:  # fmt: skip
-    """What is simulated. speeds: a step time of the user's own; pool: only the likely or only the safe one;
-    offload: tiers outside the GPU; split: replicas that prefill and replicas that decode.
+    """The deployment to simulate. speeds: a step time of the user's own; pool: only the likely or only the
+    safe one; offload: tiers outside the GPU; split: replicas that prefill and replicas that decode.
 
     Raises KvplanError: not-simulated, no-pool, and what sizes and speeds raise.
     """
-    part = part_of(choice.engine.name, "scheduling")
+    name = choice.engine.name
+    part, title = part_of(name, "scheduling"), title_of(name)
     if part is None:
         known = ", ".join(having("scheduling"))
         raise RefusedError(
             "not-simulated",
-            f"the scheduler of {title_of(choice.engine.name)} is not known here, step by step",
+            f"the scheduler of {title} is not known here, step by step",
             help=(
                 f"--engine {known}: the same model, GPU and trace under it",
                 "--hit-rates 10k --evict lru,radix: what prefix caches have of the trace, untimed",
@@ -107,36 +108,23 @@ def serve(
     result = _sized(model, replace(choice, pool=LIKELY), asked, required=True)
     assert result is not None
     facts: Facts = part.scheduling(model, asked, choice.version)
-    unasked = traits_of(choice.engine.name).scheduler_unasked
+    unasked = traits_of(name).scheduler_unasked
     if unasked is not None:
-        title = title_of(choice.engine.name)
-        notes.append(f"warning[scheduler-unasked]: {title}'s own scheduler was not asked: {unasked}")
-    release = release_of(facts.release, known_releases(facts), title_of(choice.engine.name), notes)
+        notes.append(f"warning[scheduler-unasked]: experimental: {title}'s scheduler is {unasked}")
+    release = release_of(facts.release, known_releases(facts), title, notes)
     if speeds is None:
         speeds = speeds_of(model, choice, asked, facts)
-    engines: list[tuple[str, AnyEngine]] = []
-    results = {LIKELY: result}
-    if pool != SAFE:
-        engines.append((LIKELY, engine_of(facts, result, release)))
-    if pool != LIKELY and result.budget is not None:
-        safe = _sized(model, replace(choice, pool=SAFE), asked, required=pool == SAFE)
-        if safe is not None:
-            engines.append((SAFE, engine_of(facts, safe, release)))
-            results[SAFE] = safe
-        else:
-            notes.append("with the safe pool it would not start: only the likely one is simulated")
-    if not engines:
-        engines.append((LIKELY, engine_of(facts, result, release)))
+    results = _results(model, choice, asked, result, pool, notes)
+    engines = [(which, engine_of(facts, one, release)) for which, one in results.items()]
     if offload is not None:
         said: list[str] = []
+        clock = speeds.clock(LIKELY)
         engines = [
             (
-                name,
-                one.with_offload(
-                    offload_of(offload, results[name], settings, speeds.clock(LIKELY), one.block, said)
-                ),
+                which,
+                one.with_offload(offload_of(offload, results[which], settings, clock, one.block, said)),
             )
-            for name, one in engines
+            for which, one in engines
         ]
         notes += dict.fromkeys(said)
     notes += [f"warning: {choice.warning}"] if choice.warning else []
@@ -148,6 +136,20 @@ def serve(
         ranks if gpus is None else gpus,
         tuple(notes), offload, parted,
     )  # fmt: skip
+
+
+def _results(
+    model: Model, choice: Choice, asked: Settings, likely: SizeResult, pool: str | None, notes: list[str]
+) -> dict[str, SizeResult]:
+    """The answer of each pool that is simulated; the likely one where no other is known."""
+    results = {} if pool == SAFE else {LIKELY: likely}
+    if pool != LIKELY and likely.budget is not None:
+        safe = _sized(model, replace(choice, pool=SAFE), asked, required=pool == SAFE)
+        if safe is not None:
+            results[SAFE] = safe
+        else:
+            notes.append("with the safe pool it would not start: only the likely one is simulated")
+    return results or {LIKELY: likely}
 
 
 def _sized(model: Model, choice: Choice, settings: Settings, *, required: bool) -> SizeResult | None:

@@ -30,20 +30,20 @@ EMBEDDING, HEAD = "embed_tokens", "lm_head"
 
 @record()
 class Wrapped:
-    """Which modules of an architecture vLLM wraps where no target modules are given.
-
-    embedding, head: they are among its ``embedding_modules``. fused: modules with one A for all that they
-    hold (its ``packed_modules_mapping`` names them alone). fused_experts: gate and up of an expert share one
-    A (``is_3d_moe_weight``). also: linear layers that the inventory lists as never quantised (routers,
-    convolutions); their last dimension is the input. tied_twice: a tied head is wrapped as an embedding too.
-    """
+    """Which modules of an architecture vLLM wraps where no target modules are given."""
 
     embedding: bool = False
+    """embedding, head: they are among its ``embedding_modules``"""
     head: bool = False
     fused: tuple[str, ...] = ()
+    """modules with one A for all that they hold (its ``packed_modules_mapping`` names them alone)"""
     fused_experts: bool = False
+    """gate and up of an expert share one A (``is_3d_moe_weight``)"""
     also: tuple[str, ...] = ()
+    """linear layers that the inventory lists as never quantised (routers, convolutions); their last
+    dimension is the input"""
     tied_twice: bool = False
+    """a tied head is wrapped as an embedding too"""
 
 
 @record()

@@ -1,6 +1,5 @@
-"""What torch's allocator gives for a model's tensors beyond their own bytes: of segments, what is too little
-to be cut off (`kvplan.weights.caching_allocator`). Pure.
-"""
+"""Bytes that torch's allocator adds to a model's tensors: of segments, the rest that is too small to be cut
+off (`kvplan.weights.caching_allocator`). Pure."""
 
 from __future__ import annotations
 
@@ -20,7 +19,7 @@ from kvplan.weights.ranks import Parallel, elements_on_rank, lies_on, stage_laye
 def left_by_quantising(
     inventory: Inventory, parallel: Parallel, dtype: Packing, max_split: int
 ) -> tuple[int, ...]:
-    """What the fullest rank of each stage has beyond matrices that are quantised while they are loaded.
+    """Bytes that the fullest rank of each stage has beyond matrices that are quantised while they are loaded.
 
     Module by module, as their names are sorted: its matrices in the model's dtype, the quantised ones, and
     the first are free again (vllm-project/vllm model_executor/model_loader/reload/layerwise.py,
@@ -80,9 +79,9 @@ def rounded_up(
     towers: bool = True,
     packed: bool = False,
 ) -> tuple[int, ...]:
-    """What the fullest rank of each pipeline stage has beyond its tensors, as an engine makes them that holds
-    q, k and v, and gate and up, as one. towers: encoders are loaded too. packed: quantised matrices count,
-    which a kernel that orders them anew puts into blocks of the same size.
+    """Bytes that the fullest rank of each pipeline stage has beyond its tensors, as an engine makes them that
+    holds q, k and v, and gate and up, as one. towers: encoders are loaded too. packed: quantised matrices
+    count, which a kernel that orders them anew puts into blocks of the same size.
 
     Raises RefusedError(cannot-shard).
     """

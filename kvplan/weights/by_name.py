@@ -50,7 +50,7 @@ UNKNOWN_SHARE = 1000
 
 @record()
 class Shape:
-    """What the names cannot say: layers, KV heads, whether head and embedding are one."""
+    """Facts that the names do not hold: layers, KV heads, whether head and embedding are one."""
 
     num_layers: int
     num_kv_heads: int

@@ -73,22 +73,23 @@ class Index:
 
 @record(eq=False)
 class WeightSources:
-    """Everything that is known about a model's weights.
-
-    stated_bytes: of one GPU, by the user. inventory_source: ``card`` or ``parameter count``. problem: why
-    there is no inventory. shape: for a checkpoint without one. named: bytes by the names of a GGUF file.
-    more: what a build that is known by its name alone may hold beyond that, over all GPUs.
-    """
+    """Everything that is known about a model's weights."""
 
     stated_bytes: int | None = None
+    """of one GPU, by the user"""
     checkpoint: Checkpoint | None = None
     index: Index | None = None
     inventory: Inventory | None = None
     inventory_source: str = COUNT
+    """``card`` or ``parameter count``"""
     shape: by_name.Shape | None = None
+    """for a checkpoint without one"""
     problem: KvplanError | None = None
+    """why there is no inventory"""
     named: Callable[[], Mapping[str, int]] | None = None
+    """bytes by the names of a GGUF file"""
     more: int = 0
+    """what a build that is known by its name alone may hold beyond that, over all GPUs"""
 
 
 @lru_cache(maxsize=4096)

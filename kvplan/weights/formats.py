@@ -11,24 +11,25 @@ from kvplan.units import ceil_div
 
 @record()
 class Format(KeptHash):
-    """One stored matrix of ``rows`` outputs and ``columns`` inputs.
-
-    bits: of one number. block: (rows, columns) that share one scale; 0 stands for the whole length.
-    scale_bytes: of one scale, None for the model's own element size. zero_bits: of one zero point of
-    the same blocks. column_bytes: beside each input (a group index). matrix_bytes: beside each matrix (a
-    global scale). by_kernel: experts are kept as the engine's kernel wants them (`Kernel`). act_order: the
-    groups' indices are not in the order of the inputs, so that kernels need them.
-    """
+    """One stored matrix of ``rows`` outputs and ``columns`` inputs."""
 
     name: str
     bits: int
+    """of one number"""
     block: tuple[int, int] = (0, 0)
+    """(rows, columns) that share one scale; 0 stands for the whole length"""
     scale_bytes: int | None = 0
+    """of one scale, None for the model's own element size"""
     zero_bits: int = 0
+    """of one zero point of the same blocks"""
     column_bytes: int = 0
+    """beside each input (a group index)"""
     matrix_bytes: int = 0
+    """beside each matrix (a global scale)"""
     by_kernel: bool = False
+    """experts are kept as the engine's kernel wants them (`Kernel`)"""
     act_order: bool = False
+    """the groups' indices are not in the order of the inputs, so that kernels need them"""
 
     @property
     def without_indices(self) -> Format:
@@ -53,22 +54,21 @@ class Format(KeptHash):
 
 @record()
 class Kernel:
-    """How a kernel keeps experts that are stored in blocks: what it pads, and what it keeps beside.
-
-    width, hidden: multiples to which an expert's two sizes are padded on the rank. scale_rows, scale_columns:
-    of the table of scales, once rearranged; gate and up are one matrix. keeps_scales: the table as it was
-    loaded stays beside the rearranged one. bias_bytes: of one bias, 0 for the model's own element size.
-    unpacked: the numbers are made whole in the model's own element size as they load, without scales.
-    """
+    """How a kernel keeps experts that are stored in blocks: what it pads, and what it keeps beside."""
 
     name: str
     width: int = 1
+    """width, hidden: multiples to which an expert's two sizes are padded on the rank"""
     hidden: int = 1
     scale_rows: int = 1
+    """scale_rows, scale_columns: of the table of scales, once rearranged; gate and up are one matrix"""
     scale_columns: int = 1
     keeps_scales: bool = False
+    """the table as it was loaded stays beside the rearranged one"""
     bias_bytes: int = 0
+    """of one bias, 0 for the model's own element size"""
     unpacked: bool = False
+    """the numbers are made whole in the model's own element size as they load, without scales"""
 
 
 FP8_TENSOR = Format("fp8, one scale a matrix", 8, matrix_bytes=8)

@@ -62,7 +62,7 @@ class Dim:
 
 
 class Role(str, Enum):
-    """What a quantisation config may do with the tensor."""
+    """The treatment of a tensor by a quantisation config."""
 
     LINEAR = "linear"
     EXPERT = "expert"
@@ -133,18 +133,18 @@ class Placed:
 
 @record(eq=False)
 class Inventory:
-    """Every tensor of a model. Compared and hashed by identity: build once, ask often.
-
-    ends: embeddings, final norms, output head, vision towers. layers: the decoder's layers in order,
-    as a pipeline divides them. draft: the multi-token-prediction layers that the checkpoint carries and
-    an engine loads with a speculative method only. quantisation: the checkpoint's word for its method.
-    """
+    """Every tensor of a model. Compared and hashed by identity: build once, ask often."""
 
     ends: tuple[Placed, ...]
+    """embeddings, final norms, output head, vision towers"""
     layers: tuple[Block, ...]
+    """the decoder's layers in order, as a pipeline divides them"""
     draft: tuple[Block, ...] = ()
+    """the multi-token-prediction layers that the checkpoint carries and an engine loads with a speculative
+    method only"""
     dtype: str | None = None
     quantisation: str = ""
+    """the checkpoint's word for its method"""
 
     def tensors(self) -> Iterator[tuple[str, Tensor]]:
         """Every tensor with its full path, drafts left out."""

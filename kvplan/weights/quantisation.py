@@ -79,7 +79,7 @@ def quantised(inventory: Inventory, quantisation: Quantisation) -> Inventory:
 
 
 def _ends(end: Placed, quantisation: Quantisation) -> list[Placed]:
-    """What lies outside the layers; the blocks of a tower once for each format that some of them have."""
+    """Tensors outside the layers; a vision encoder's blocks once for each format that some of them have."""
     counts: dict[Tensor, int] = {}
     for name in end.names():
         tensor = _stored(end.tensor, name, quantisation)

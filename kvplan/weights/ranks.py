@@ -1,4 +1,4 @@
-"""What one rank of a replica holds: tensors divided as the engine divides them, stage by stage.
+"""The tensors of one rank of a replica: divided as the engine divides them, stage by stage.
 
 The rules are vLLM's (vllm-project/vllm vllm/model_executor/layers/linear.py, vocab_parallel_embedding.py,
 fused_moe/config.py and vllm/distributed/utils.py, 0.32): column and row parallel matrices must divide
@@ -30,7 +30,7 @@ INT_BYTES = {"int32": 4, "int64": 8, "uint8": 1, "float8_e4m3": 1}
 
 
 class ExpertBlocks(str, Enum):
-    """What is done where a rank's share of an expert ends inside a block of numbers that share a scale."""
+    """The treatment of a rank's share of an expert that ends inside a block of numbers with one scale."""
 
     AS_STORED = "as stored"
     SMALLER = "smaller blocks, each with the scale of the stored one"
@@ -39,29 +39,29 @@ class ExpertBlocks(str, Enum):
 
 @record()
 class Parallel(KeptHash):
-    """How many GPUs share the work, what they can, and the engine's padding of the vocabulary.
-
-    compute_capability: (major, minor), or None where it is not known (taken as 9.0). groups: how many ranks
-    share the tensors of a part, where not all tensor-parallel ranks do (1: every rank has all of them; data
-    parallel attention). expert_parallel_size: ranks among which whole experts are divided, the rest of the
-    ranks divide their width (None: all with enable_expert_parallel, else none). redundant_experts: copies of
-    experts beside the model's own, divided with them. kernel: how experts in blocks are kept, None as stored.
-    expert_blocks: what is done where a rank has a part of a block of an expert. group_indices: GPTQ's indices
-    of groups are kept though they are in the order of the inputs.
-    """
+    """How many GPUs share the work, what they can, and the engine's padding of the vocabulary."""
 
     tensor_parallel_size: int = 1
     pipeline_parallel_size: int = 1
     data_parallel_size: int = 1
     enable_expert_parallel: bool = False
     compute_capability: tuple[int, int] | None = None
+    """(major, minor), or None where it is not known (taken as 9.0)"""
     vocabulary_multiple: int = VOCABULARY_MULTIPLE
     groups: tuple[tuple[Part, int], ...] = ()
+    """how many ranks share the tensors of a part, where not all tensor-parallel ranks do (1: every rank
+    has all of them; data parallel attention)"""
     expert_parallel_size: int | None = None
+    """ranks among which whole experts are divided, the rest of the ranks divide their width (None: all
+    with enable_expert_parallel, else none)"""
     redundant_experts: int = 0
+    """copies of experts beside the model's own, divided with them"""
     kernel: Kernel | None = None
+    """how experts in blocks are kept, None as stored"""
     expert_blocks: ExpertBlocks = ExpertBlocks.AS_STORED
+    """what is done where a rank has a part of a block of an expert"""
     group_indices: bool = True
+    """GPTQ's indices of groups are kept though they are in the order of the inputs"""
 
     def ways(self, part: Part) -> int:
         """Ranks that share the tensors of a part."""

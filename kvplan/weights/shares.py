@@ -15,7 +15,7 @@ from kvplan.weights.ranks import Parallel, on_rank
 
 
 class Side(str, Enum):
-    """What of a matrix is divided."""
+    """The side of a matrix that is divided."""
 
     INPUTS = "inputs"
     OUTPUTS = "outputs"
@@ -53,7 +53,7 @@ class Cut:
 
     @property
     def words(self) -> str:
-        """What would be divided, for a sentence."""
+        """The divided side, in words for a sentence."""
         what = "the width of an expert" if self.is_expert else f"the {self.side.value} of {self.name}"
         return f"{what} would be {self.size:,} on a GPU, where {self.step} share a scale"
 

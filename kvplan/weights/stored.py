@@ -1,4 +1,4 @@
-"""What a checkpoint really stores, tensor by tensor, and what of it each GPU gets.
+"""The tensors of a checkpoint as stored, one by one, and each GPU's part of them.
 
 The headers say how many bytes there are; how they are divided follows from the inventory of the config
 where there is one (kvplan.weights.ranks), else from the names of the tensors.

@@ -46,7 +46,7 @@ class Late(NamedTuple):
         """Model types with buffers that no line describes: what their starts keep, half of it either way."""
         amounts = [[name, amount] for name, amount in sorted(self.own.items())]
         return [
-            {"since": "0.8", "own_copies_milli": [], "source": "no start was read"},
+            {"since": "0.8", "source": "no start was read"},
             {"since": "0.20", "own_copies_milli": amounts, "source": "left beside the other lines"},
             {
                 "since": "0.23",

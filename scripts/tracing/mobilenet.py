@@ -1,4 +1,4 @@
-"""What Gemma 3n's encoder of images takes: the figure of towers.OF_AN_IMAGE.
+"""What Gemma 3n's encoder of images takes: the figure of `Encoder.item_bytes`.
 
     PYTHONPATH=.:TIMM .venv-vllm/bin/python -m scripts.tracing.mobilenet
 

@@ -1,4 +1,4 @@
-"""What DeepSeek-OCR's encoder takes, which runs an image at a time: the figures of towers.OF_AN_IMAGE.
+"""What DeepSeek-OCR's encoder takes, which runs an image at a time: the figures of `Encoder.item_bytes`.
 
     .venv-vllm/bin/python -m scripts.tracing.one_image
 

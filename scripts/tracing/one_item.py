@@ -3,7 +3,7 @@ Phi-4-multimodal.
 
     .venv-vllm/bin/python -m scripts.tracing.one_item moondream|phi4mm|deepseek_ocr2
 
-The figures of towers.OF_AN_IMAGE, whose widths are the same in every checkpoint. Prints, for one, two and
+The figures of `Encoder.item_bytes`, whose widths are the same in every checkpoint. Prints, for one, two and
 four items, the most bytes alive and those that stay, with the items themselves.
 """
 

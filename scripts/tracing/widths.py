@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 from collections.abc import Iterator
 
-from kvplan.validate.installed.asked_keys import ASKED, OF_HIDDEN
+from kvplan.proof.validate.installed.asked_keys import ASKED, OF_HIDDEN
 from scripts.tracing.decoders import Config, parts
 
 HIDDEN = ("hidden_size", "n_embd", "d_model")

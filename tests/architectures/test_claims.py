@@ -17,6 +17,7 @@ from kvplan.errors import KvplanError
 from tests.architectures.configs import PLAIN, read
 from tests.engines.vllm_class_cases import MADE
 from tests.engines.vllm_own_cases import OWN
+from tests.laws.sampling import for_each
 from tests.packaged import packaged_cards
 
 BY_CLASS = ("vllm", "sglang", "trtllm", "llamacpp")
@@ -35,7 +36,7 @@ PUBLISHED = _published()
 CASES = {**PUBLISHED, **OWN, **{name: dict(made.config) for name, made in MADE.items()}}
 
 
-@pytest.mark.parametrize("name", sorted(CASES))
+@for_each("name", sorted(CASES))
 def test_the_class_of_every_config_at_hand_is_described_by_its_type(name: str) -> None:
     config = CASES[name]
     if "model_type" not in config and "architectures" not in config:

@@ -15,9 +15,8 @@ from hypothesis import strategies as st
 from kvplan import size
 from kvplan.architectures.config.view import MAX_LAYERS
 from kvplan.architectures.inventory import inventory_of
-from kvplan.engines.budget.lines import about, exact, left_over
 from kvplan.errors import KvplanError
-from kvplan.results import Budget, BudgetLine, SizeResult
+from kvplan.results import Budget, BudgetLine, SizeResult, about, exact, left_over
 from kvplan.weights.inventory import Dim
 from kvplan.weights.ranks import bytes_by_stage
 

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 
 import pytest
 
+from kvplan import size
 from kvplan.engines.vllm.memory import coefficients as boards
 from kvplan.engines.vllm.memory.coefficients import FILE, parts, vllm_coefficients
 from kvplan.engines.vllm.memory.profile_peak import H100_MULTIPROCESSORS
@@ -181,6 +183,30 @@ def test_the_rows_of_a_line_follow_each_other() -> None:
 
 def test_the_file_is_what_the_fit_writes(rows: list[Row]) -> None:
     assert file_text(*fit(rows)) == FILE.read_text(encoding="utf-8")
+
+
+def test_a_coefficient_is_born_before_the_file_knows_it(
+    rows: list[Row], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Without it in the file, what is declared beside the field counts, and the fit writes the file whole."""
+    name, whole = "graph_layer_bytes", FILE.read_text(encoding="utf-8")
+    raw = json.loads(whole)
+    for line in raw["lines"].values():
+        for row in line:
+            row.pop(name, None)
+    (tmp_path / "budget.json").write_text(json.dumps(raw), encoding="utf-8")
+    monkeypatch.setattr(boards, "FILE", tmp_path / "budget.json")
+    kept = (boards.lines, boards.vllm_coefficients)
+    for one in kept:
+        one.cache_clear()
+    try:
+        assert vllm_coefficients((0, 32), V1).graph_layer_bytes == 0
+        plain = size("qwen3-8b", engine="vllm", gpu="h100", tokens=8192)
+        assert plain.budget is not None
+        assert name in file_text(*fit(rows))
+    finally:
+        for one in kept:
+            one.cache_clear()
 
 
 def test_each_half_predicts_the_other(rows: list[Row]) -> None:

@@ -17,9 +17,9 @@ from hypothesis import strategies as st
 
 import kvplan
 from kvplan.architectures.weights import sources_of
+from kvplan.engines.vllm.classes import ModelClass, class_of, names
 from kvplan.engines.vllm.memory import decoders
 from kvplan.engines.vllm.memory.decoders import (
-    BY_FORMULA,
     HIDDEN,
     ONE,
     context_rows,
@@ -36,6 +36,7 @@ from kvplan.model import Model
 from kvplan.units import GIB
 from kvplan.weights.ranks import Parallel
 from tests.budget.test_formula import KNOWN, LOAD, SMALL
+from tests.laws.sampling import for_each
 
 PEAKS = Path(__file__).parent / "decoder_peaks.json"
 RANKS = (1, 2, 4, 8)
@@ -74,7 +75,7 @@ def test_dense_models_take_gate_up_their_product_and_three_hidden_states(slug: s
     assert f"{peak(model) / GIB:.3f}" == printed
 
 
-@pytest.mark.parametrize("slug", CARDS)
+@for_each("slug", CARDS)
 def test_more_ranks_never_take_more_and_more_tokens_never_less(slug: str) -> None:
     model = kvplan.load_model(slug)
     found = [peak(model, tp) for tp in RANKS[1:]]
@@ -101,7 +102,7 @@ def test_every_class_takes_what_it_took(
 ) -> None:
     """Every place counts, not the peak alone, and of classes by the formula too: no factor can be another
     unnoticed. ``make golden`` writes the file, of the first card of each class that has the rows' widths."""
-    monkeypatch.setattr(decoders, "BY_FORMULA", frozenset())
+    monkeypatch.setattr(decoders, "class_of", lambda name: ModelClass())
     if request.config.getoption("--update-golden"):
         made: dict[str, Any] = {}
         for slug in CARDS:
@@ -217,7 +218,7 @@ def test_the_answer_says_which_was_used(slug: str, said: str) -> None:
 
 
 def test_classes_that_starts_show_the_formula_to_be_closer_of_keep_it() -> None:
-    assert set(traced()) >= BY_FORMULA
+    assert set(traced()) >= {name for name in names() if class_of(name).activation_by_formula}
     assert passes(kvplan.load_model("qwen3-30b-a3b")) == ()
 
 

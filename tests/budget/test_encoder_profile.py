@@ -12,8 +12,9 @@ from typing import Any
 import pytest
 
 import kvplan
+from kvplan.engines.vllm.classes import class_of, names
 from kvplan.engines.vllm.encoder_profile.dummy_items import Asked, Item, squarest
-from kvplan.engines.vllm.encoder_profile.largest_items import KINDS, RULES, rule_of
+from kvplan.engines.vllm.encoder_profile.largest_items import RULES, largest_items_of, rule_of
 from kvplan.engines.vllm.encoder_profile.multimodal import encoder_run
 from kvplan.engines.vllm.encoder_profile.patch_bytes import Widths, patch_bytes, towers
 from kvplan.errors import KvplanError
@@ -22,6 +23,9 @@ from kvplan.own_options import OwnOptions
 from kvplan.results import Budget, BudgetLine, SizeResult
 from kvplan.settings import Serving
 from kvplan.units import GIB
+from tests.laws.sampling import for_each
+
+_PROFILED = sorted(name for name in names() if class_of(name).largest_item)
 
 LINE = "encoder profile run"
 QWEN = "Qwen2_5_VLForConditionalGeneration"
@@ -108,16 +112,16 @@ def test_fewer_pixels_never_cost(card: str, release: str) -> None:
     assert whole <= small <= text
 
 
-@pytest.mark.parametrize("name", sorted(RULES))
-@pytest.mark.parametrize("release", [(0, 9), (0, 11), (0, 12), (0, 16), (0, 22), (0, 33)])
+@for_each("name", _PROFILED)
+@for_each("release", [(0, 9), (0, 11), (0, 12), (0, 16), (0, 22), (0, 33)])
 def test_every_rule_gives_every_kind(name: str, release: tuple[int, ...]) -> None:
     """Whatever a config says or leaves out: whole items of at least one token and one patch."""
     hostile: list[Any] = [{}, {"patch_size": 0}, {"patch_size": "x", "image_size": -1}, {"image_size": 10**6}]
     for vision in hostile:
         config = {"vision_config": vision, "mm_tokens_per_image": None}
         asked = Asked(config, vision, rule_of(config), release, 4096, 2048, {"max_pixels": 0}, None, True)
-        items = RULES[name](asked)
-        assert set() < set(items) <= set(KINDS[name])
+        items = largest_items_of(name, asked)
+        assert set() < set(items) <= set(class_of(name).modalities)
         assert all(item.tokens >= 1 and item.patches >= 1 for item in items.values())
 
 
@@ -128,7 +132,7 @@ def test_the_largest_rectangle() -> None:
         assert 0 < units - squarest(units) < 8 or squarest(units) == units
 
 
-@pytest.mark.parametrize("name", sorted(towers()))
+@for_each("name", sorted(towers()))
 def test_a_tower_grows_with_its_widths_and_shrinks_with_ranks(name: str) -> None:
     base = Widths(1280, 5120, 4096, 1176)
     for release in ((0, 11), (0, 33)):
@@ -142,7 +146,7 @@ def test_a_tower_grows_with_its_widths_and_shrinks_with_ranks(name: str) -> None
             assert (
                 patch_bytes(name, base, tp, release)[0] <= peak + 64
             )  # scripts/trace_activations.py: row_of
-    assert name in RULES
+    assert name in _PROFILED
 
 
 def test_a_whole_encoder_on_every_gpu() -> None:
@@ -203,10 +207,10 @@ def test_a_tiled_processor_is_profiled_with_one_square() -> None:
         frames=None,
         has_image=True,
     )
-    assert RULES["Lfm2VlForConditionalGeneration"](asked)["image"] == Item(256, 1024)
-    assert RULES["Lfm2VlForConditionalGeneration"](
-        asked._replace(processor={"max_image_tokens": 64, "downsample_factor": 4})
-    )["image"] == Item(64, 1024)
+    assert RULES["lfm2"](asked)["image"] == Item(256, 1024)
+    assert RULES["lfm2"](asked._replace(processor={"max_image_tokens": 64, "downsample_factor": 4}))[
+        "image"
+    ] == Item(64, 1024)
 
 
 def test_a_text_model_has_no_such_line() -> None:
@@ -282,7 +286,7 @@ _KEYS = """image_size patch_size hidden_size intermediate_size embed_dim mlp_rat
     max_dynamic_patch image_grid_pinpoints max_source_positions mm_tokens_per_image""".split()
 
 
-@pytest.mark.parametrize("name", sorted(RULES))
+@for_each("name", _PROFILED)
 def test_whatever_a_config_says_the_run_is_whole(name: str) -> None:
     """Odd values in any key that a rule reads, in any part of the config: numbers in order, or not known."""
     drawn, plain = Random(name), kvplan.load_model("qwen3-8b")

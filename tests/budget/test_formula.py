@@ -11,7 +11,6 @@ from hypothesis import strategies as st
 
 import kvplan
 from kvplan.architectures.config.activation_shape import Shape
-from kvplan.engines.budget.lines import about, exact, left_over
 from kvplan.engines.vllm.memory.attention_buffers import SEGMENT, WORKSPACE, FlashInfer
 from kvplan.engines.vllm.memory.cold_compile import compile_line
 from kvplan.engines.vllm.memory.compressed_pass import reserved
@@ -25,56 +24,31 @@ from kvplan.engines.vllm.memory.rank_budget import (
     own_line,
     vllm_budget,
 )
+from kvplan.results import about, exact, left_over
 
 KNOWN = Coefficients(
     calibrated=True,
     own_copies_milli=(("odd", 500),),
     logit_millibytes=15_000,
     logit_unfused_millibytes=15_000,
-    sampled_copies=0,
-    kernel_always=False,
-    kernel_alone=False,
-    rejection_millibytes=0,
     hidden_copies_milli=4_000,
     traced_rest=7,
     draft_copies_milli=6_000,
-    workspace_milli=1_000,
     workspace_kept=True,
     multimodal_copies_milli=2_000,
-    states_counted=False,
-    embeds_always=False,
-    embeds_of_images=False,
-    first_table=False,
     activation_margin=100,
     activation_margin_milli=10,
-    experts_margin_milli=0,
-    encoder_margin_milli=0,
     compile_copies_milli=3_000,
-    compile_embeds=0,
-    compile_states=0,
-    compile_states_likely=0,
-    compile_kept=False,
     one_low=5,
     one_high=5,
     several_low=5,
     several_high=7,
     non_torch_by_ranks=((1, 10), (2, 200), (4, 300)),
     non_torch_pipeline=7,
-    multiprocessor_bytes=0,
-    fusion=False,
-    fusion_stages=False,
-    graph_layer_bytes=0,
-    graph_latent_layer_bytes=0,
-    graph_indexed_layer_bytes=0,
-    graph_split_layer_bytes=0,
     graph_ranks_milli=1_500,
-    draft_graph_bytes=0,
     graph_margin=3,
     graph_margin_milli=500,
     graph_low_milli=500,
-    graphs_wide=False,
-    graphs_by_request=False,
-    graphs_apart=False,
 )
 LOAD = Load(
     max_num_seqs=4,

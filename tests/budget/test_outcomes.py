@@ -1,4 +1,4 @@
-"""Outcomes that others published, and where kvplan stands to them (docs/outcomes.md)."""
+"""Outcomes that others published, and where kvplan stands to them (docs/data/missed-starts.md)."""
 
 from __future__ import annotations
 

@@ -10,9 +10,8 @@ import pytest
 
 import kvplan
 from kvplan.engines.supported import classes
-from kvplan.engines.vllm.encoder_profile.encoder_widths import CONFORMERS, FIXED, PUBLISHED
-from kvplan.engines.vllm.encoder_profile.estimate import IMAGES_ALONE, EncoderRun, unknown_most
-from kvplan.engines.vllm.encoder_profile.largest_items import KINDS, RULES
+from kvplan.engines.vllm.classes import class_of, names
+from kvplan.engines.vllm.encoder_profile.estimate import EncoderRun, unknown_most
 from kvplan.engines.vllm.encoder_profile.multimodal import encoder_run, has_encoder
 from kvplan.engines.vllm.encoder_profile.patch_bytes import traced
 from kvplan.engines.vllm.start.architectures import PREFIX_WRAPPERS
@@ -23,6 +22,7 @@ from kvplan.own_options import OwnOptions
 from kvplan.results import SizeResult
 from kvplan.settings import Serving
 from kvplan.units import GIB
+from tests.laws.sampling import for_each
 
 LINE = "encoder profile run"
 
@@ -36,7 +36,7 @@ def _with_encoder() -> tuple[str, ...]:
     return tuple(card.slug for card in list_cards() if has_encoder(load_card(card.slug)))
 
 
-@pytest.mark.parametrize("slug", _with_encoder())
+@for_each("slug", _with_encoder())
 def test_every_card_with_an_encoder_has_its_line_or_the_warning(slug: str) -> None:
     try:
         result = _asked(load_card(slug))
@@ -57,7 +57,7 @@ def test_every_card_with_an_encoder_has_its_line_or_the_warning(slug: str) -> No
         assert line.bytes or "item" in line.source
 
 
-@pytest.mark.parametrize("name", sorted(classes("vllm", "encodes")))
+@for_each("name", sorted(classes("vllm", "encodes")))
 def test_a_class_is_wide_though_the_config_at_hand_is_the_language_model_s_alone(name: str) -> None:
     """A checkpoint's text config says nothing of the encoder that its class builds."""
     plain = load_card("qwen3-8b")
@@ -65,7 +65,9 @@ def test_a_class_is_wide_though_the_config_at_hand_is_the_language_model_s_alone
     if result.budget is None:
         assert result.refusal is not None
         return
-    if name not in {*CONFORMERS, *FIXED, *PUBLISHED}:  # whose tower is the class's, whatever the config says
+    row = class_of(name)
+    own = row.encoder.widths or row.encoder.published_widths or row.audio.config_part == "encoder_config"
+    if not own:  # the tower is not the class's, whatever the config says
         assert any("encoder" in warning and "is not known" in warning for warning in result.warnings)
     alone = _asked(replace(plain, architecture=name), language_model_only=True)
     assert not any("encoder" in warning for warning in alone.warnings)
@@ -117,7 +119,6 @@ def test_an_unknown_encoder_of_images_alone_does_not_grow_with_the_sequence() ->
     short, long = (unknown_most("NVLM_D", tokens=8192, length=length) for length in (8192, 1 << 20))
     assert short == long == 8 * GIB
     assert unknown_most("CohereAsrForConditionalGeneration", tokens=8192, length=1 << 17) == 96 * GIB
-    assert IMAGES_ALONE.isdisjoint(RULES)
 
 
 def test_gemma_3n_runs_all_images_at_once() -> None:
@@ -214,7 +215,7 @@ def test_a_limit_of_images_leaves_audio_in() -> None:
 def test_what_has_a_rule_and_a_trace_is_listed_as_a_class_with_an_encoder() -> None:
     renamed = {"MiMoV2ForCausalLM"}  # MiMoV2OmniForCausalLM once its config has an encoder
     listed = set(classes("vllm", "encodes")) | {"PixtralForConditionalGeneration"} | renamed
-    assert {name for name in RULES if traced(name)} <= listed
+    assert {name for name in names() if class_of(name).largest_item and traced(name)} <= listed
 
 
 def test_minimax_m3_profiles_the_longest_video_that_a_sequence_holds() -> None:
@@ -254,7 +255,8 @@ def test_what_is_turned_off_is_left_for_the_cache(slug: str) -> None:
     if served.budget is None:  # and the answer says why
         assert served.refusal is not None or any("no pool" in text for text in served.warnings)
         return
-    kinds = KINDS.get(model.architecture or "", ("image", "video", "audio"))
+    row = class_of(model.architecture)
+    kinds = row.modalities if row.largest_item else ("image", "video", "audio")
     every, text = pool(), pool(language_model_only=True)
     unseen = pool(skip_mm_profiling=True)
     off = pool(limit_mm_per_prompt=dict.fromkeys(kinds, 0))

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from tests.cli.conftest import GOLDEN, Run
-from tests.laws.sampling import WHOLE
+from tests.laws.sampling import WHOLE, for_each
 
 ESCAPE = re.compile(r"\x1b\[[0-9;]*m")
 CASES = sorted(path.parent for path in GOLDEN.glob("*/cmd"))
@@ -58,7 +58,7 @@ def too_wide(text: str, columns: int) -> list[str]:
     return [row for row in rows if len(row) > columns and not COPIED.match(row)]
 
 
-@pytest.mark.parametrize("case", SCREENS, ids=[case.name for case in SCREENS])
+@for_each("case", SCREENS, ids=[case.name for case in SCREENS])
 def test_a_screen_is_as_wide_as_the_terminal(case: Path) -> None:
     columns = int(_command(case)[1].get("COLUMNS", "80"))
     rows = ESCAPE.sub("", (case / "stdout.txt").read_text(encoding="utf-8")).splitlines()

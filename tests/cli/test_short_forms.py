@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import pytest
-
 from kvplan.cli.commands import COMMANDS
+from tests.laws.sampling import for_each
 
 SHORT = {"--gpu": "-g", "--engine": "-e", "--tokens": "-t", "--requests": "-n"}
 
 
-@pytest.mark.parametrize("name", COMMANDS)
-@pytest.mark.parametrize("long", SHORT)
+@for_each("name", COMMANDS)
+@for_each("long", SHORT)
 def test_an_option_is_short_everywhere_or_nowhere(name: str, long: str) -> None:
     for option in COMMANDS[name].options:
         if long in option.flags:

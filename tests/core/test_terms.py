@@ -116,6 +116,16 @@ def test_every_family_has_an_example() -> None:
     assert {part.family for part in EXAMPLES} == set(FAMILIES)
 
 
+@given(parts)
+def test_what_a_family_says_of_itself_is_what_its_terms_keep(part: Part) -> None:
+    terms = part.terms(Storage())
+    assert {term.keep_last for term in terms} - {None} == {part.span} - {None}
+    widths = {term.name: term.factors[-1].value for term in terms if term.grows is not Grows.REQUEST}
+    latent = widths.get("latent", 0) + widths.get("rope_key", 0)
+    key = widths.get("k") or widths.get("window_latent") or latent
+    assert (part.key_width, part.value_width) == (key, widths.get("v", key))
+
+
 @pytest.mark.parametrize("family", FAMILIES.values(), ids=FAMILIES)
 def test_every_family_explains_itself(family: type[Part]) -> None:
     assert family.family

@@ -33,28 +33,28 @@ REASONS = {
 
 
 PLACES = {
-    "tokens": "pools.py, cells.py",
-    "window": "pools.py, cells.py",
-    "requests": "pools.py, stages.py",
-    "page": "backends.py, arguments.py",
-    "context": "config.py",
-    "chunk": "capacity.py",
-    "graph": "capacity.py, arguments.py",
-    "dtype": "config.py, arguments.py",
-    "kv": "dtypes.py",
-    "backend": "backends.py",
-    "slots": "pools.py, arguments.py",
-    "only kvplan refuses": "refusals.py, models.py, data/later_classes.tsv",
-    "only SGLang refuses": "refusals.py, models.py, data/later_classes.tsv",
+    "tokens": "cache_layout/pools.py, cache_layout/cells.py",
+    "window": "cache_layout/pools.py, cache_layout/cells.py",
+    "requests": "cache_layout/pools.py, cache_layout/stages.py",
+    "page": "start/backends.py, start/arguments.py",
+    "context": "start/config_facts.py",
+    "chunk": "start/memory_defaults.py",
+    "graph": "start/memory_defaults.py, start/arguments.py",
+    "dtype": "start/config_facts.py, start/arguments.py",
+    "kv": "start/dtypes.py",
+    "backend": "start/backends.py",
+    "slots": "cache_layout/pools.py, start/arguments.py",
+    "only kvplan refuses": "refusals.py, start/models.py, data/later_classes.tsv",
+    "only SGLang refuses": "refusals.py, start/models.py, data/later_classes.tsv",
 }
-"""What differs → where in kvplan/engines/sglang its rule stands; by release in versions.py."""
+"""What differs → where in kvplan/engines/sglang its rule stands; by release in start/versions.py."""
 
 
 def places(why: str) -> list[str]:
     """The files that a difference of `unexplained` points to."""
     named = [part.split(":")[0].strip() for part in why.split(", ")]
     files = (PLACES[name] for name in named if name in PLACES)
-    return [f"kvplan/engines/sglang/{file}" for file in dict.fromkeys((*files, "versions.py"))]
+    return [f"kvplan/engines/sglang/{file}" for file in dict.fromkeys((*files, "start/versions.py"))]
 
 
 def unexplained(release: str, answers: dict[str, Any]) -> tuple[int, int, dict[str, str]]:

@@ -18,6 +18,7 @@ from kvplan.errors import KvplanError
 from kvplan.record import field_names
 from kvplan.settings import METHODS, Settings, known_method
 from kvplan.units import GIB
+from tests.laws.sampling import for_each
 
 TABLES = {name: part.TABLE for name, part in having("command").items()}
 
@@ -92,8 +93,8 @@ def outcome(model: str, engine: str, **options: Any) -> object:
         return (error.code, error.message)
 
 
-@pytest.mark.parametrize("engine", sorted(ENGINES))
-@pytest.mark.parametrize("name", [name for name in field_names(Settings) if name not in NOT_ONE_BY_ONE])
+@for_each("engine", sorted(ENGINES))
+@for_each("name", [name for name in field_names(Settings) if name not in NOT_ONE_BY_ONE])
 def test_every_setting_counts_or_is_refused(engine: str, name: str) -> None:
     """No setting is swallowed: it changes an answer for some model, or the error names the engine's own."""
     more = {"num_speculative_tokens": 2} if name == "speculative_method" else {}

@@ -1,4 +1,4 @@
-"""docs/architectures.md says what kvplan answers today (scripts/record_architectures.py)."""
+"""docs/data/architectures.md says what kvplan answers today (scripts/record_architectures.py)."""
 
 from __future__ import annotations
 

@@ -11,6 +11,7 @@ from kvplan.engines.kv_support import ROWS, rows_of, unsupported, words_on
 from kvplan.errors import KvplanError
 from kvplan.files.gpus.listed import list_gpus
 from kvplan.gpu import Gpu
+from tests.laws.sampling import for_each
 
 ASKED = (
     ["vllm", *(f"vllm@0.{minor}" for minor in (8, 11, 19, 20, 21, 25, 28, 30, 31, 32)), "sglang", "trtllm"]
@@ -46,8 +47,8 @@ def in_table(spec: str, gpu: Gpu, word: str) -> bool:
     return unsupported(name, SHOWN[name], version, word, gpu.name, gpu.vendor.lower(), capability) is None
 
 
-@pytest.mark.parametrize("spec", ASKED)
-@pytest.mark.parametrize("gpu", gpus(), ids=lambda gpu: gpu.slug)
+@for_each("spec", ASKED)
+@for_each("gpu", gpus(), ids=lambda gpu: gpu.slug)
 def test_what_the_table_has_not_is_refused(spec: str, gpu: Gpu) -> None:
     for word in WORDS:
         turing = spec == "sglang" and (gpu.compute_capability or (9, 0)) < (8, 0)

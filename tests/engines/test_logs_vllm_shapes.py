@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import pytest
-
 from kvplan.engines.observed import Observation
 from kvplan.files.logs import parse_log
+from tests.laws.sampling import for_each
 
 
 def read(text: str) -> Observation:
@@ -153,9 +152,9 @@ PREFIXES = {
 }
 
 
-@pytest.mark.parametrize("prefix", PREFIXES.values(), ids=PREFIXES)
-@pytest.mark.parametrize(("text", "figures"), SHAPES.items(), ids=range(len(SHAPES)))
-@pytest.mark.parametrize("end", ["\n", "\r\n"], ids=["lf", "crlf"])
+@for_each("prefix", PREFIXES.values(), ids=PREFIXES)
+@for_each(("text", "figures"), SHAPES.items(), ids=range(len(SHAPES)))
+@for_each("end", ["\n", "\r\n"], ids=["lf", "crlf"])
 def test_every_shape(text: str, figures: dict[str, str], prefix: str, end: str) -> None:
     observation = read(f"something else{end}{prefix}{text}{end}more{end}")
     for name, printed in figures.items():

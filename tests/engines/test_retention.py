@@ -197,7 +197,7 @@ def test_it_is_allocated_as_predicted(engine: str, options: dict[str, Any]) -> N
 )
 def test_every_byte_of_it_is_read_back(engine: str, options: dict[str, Any]) -> None:
     pytest.importorskip("torch")
-    from kvplan.validate.workload_test import workload_test
+    from kvplan.proof.validate.workload_test import workload_test
 
     settings = make_settings(tokens=1500, kv_cache_memory=4 * 2**20, **options)
     found = workload_test(layout_of(load_model(DENSE), engine, ENGINES[engine].versions[-1], settings))

@@ -14,6 +14,7 @@ from kvplan.engines.launch import ServerFlag, flags_of_server
 from kvplan.errors import KvplanError
 from kvplan.files.launch.launch import Launch
 from kvplan.files.launch.read import launches_of
+from tests.laws.sampling import for_each
 
 START = "python -m sglang.launch_server --model-path x/y "
 H200_MIB, H200 = 143_771, "h200-sxm-141gb"
@@ -68,7 +69,7 @@ def test_no_graphs_at_all_is_read_and_those_of_one_phase_are_named(words: str) -
 ROWS = [flag for flag in sorted(set(flags_of_server("sglang").values())) if not flag.memoryless]
 
 
-@pytest.mark.parametrize("flag", ROWS, ids=lambda flag: flag.names[0])
+@for_each("flag", ROWS, ids=lambda flag: flag.names[0])
 def test_an_option_that_may_change_memory_is_read_or_named(flag: ServerFlag) -> None:
     """None is silently dropped: it stands in the plan, or among what has no rule."""
     if flag.names[0] in ("--model-path", "--config"):

@@ -32,7 +32,7 @@ def test_a_difference_points_to_its_rule() -> None:
     root = Path(__file__).resolve().parents[2]
     assert places("chunk: 2048 for 4096, graph: 24 for 48") == [
         "kvplan/engines/sglang/start/memory_defaults.py",
-        "kvplan/engines/sglang/start/memory_defaults.py, arguments.py",
+        "kvplan/engines/sglang/start/memory_defaults.py, start/arguments.py",
         "kvplan/engines/sglang/start/versions.py",
     ]
     for field in PLACES:

@@ -14,8 +14,8 @@ from kvplan.checking import check_plan
 from kvplan.engines.budget import choose
 from kvplan.errors import KvplanError
 from kvplan.plans.findings import CheckedPlan
+from kvplan.proof.validate.target import target_of
 from kvplan.results import SizeResult
-from kvplan.validate.target import target_of
 from tests.plans.helpers import HEAD, plan
 
 ASKED: dict[str, Any] = {"engine": "llamacpp", "quantization": "q4_k_m"}

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-import pytest
-
 import kvplan
+from tests.laws.sampling import for_each
 from tests.recorded import record
 
 CASES: dict[str, dict[str, Any]] = record("transformers_523")["cases"]
@@ -16,7 +15,7 @@ def test_every_decoder_is_recorded() -> None:
     assert len({name.rpartition("-")[0] for name in CASES}) >= 150
 
 
-@pytest.mark.parametrize("name", CASES)
+@for_each("name", CASES)
 def test_recorded(name: str) -> None:
     """Bytes after the prompt and after two more tokens, in both dtypes; the peak of the prompt."""
     case = CASES[name]

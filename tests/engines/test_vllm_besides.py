@@ -16,13 +16,15 @@ import kvplan
 from kvplan.api import load_model, make_settings
 from kvplan.architectures.inventory import inventory_of
 from kvplan.dtypes import scalar
-from kvplan.engines.vllm.start.adapters import WRAPPED, slots_of, wrapped_of
+from kvplan.engines.vllm.classes import class_of, names
+from kvplan.engines.vllm.start.adapters import slots_of, wrapped_of
 from kvplan.errors import KvplanError
 from kvplan.weights.adapters import vllm_bytes
 from kvplan.weights.ranks import Parallel
 from tests.engines.test_vllm_live import RELEASE
 from tests.engines.vllm_besides import LORA, MEMORY, RECORD, ask, questions
 from tests.engines.vllm_compare import figures, gpu_of
+from tests.laws.sampling import for_each
 
 CARDS: dict[str, Any] = json.loads((Path(__file__).parent / "vllm_lora_cards.json").read_text())
 """Card → case → bytes of each pipeline stage: vLLM's manager, for every architecture."""
@@ -87,12 +89,12 @@ def test_the_record_answers_the_cases() -> None:
     assert refused == ["lora/deepseek-v2/half"]  # no kernel for latents in float32
 
 
-@pytest.mark.parametrize("name", QUESTIONS)
+@for_each("name", QUESTIONS)
 def test_recorded(name: str) -> None:
     check(name, RECORDED[name])
 
 
-@pytest.mark.parametrize("card", CARDS)
+@for_each("card", CARDS)
 def test_every_architecture(card: str) -> None:
     """Published models: the buffers of vLLM's own manager, to the byte."""
     for case, expected in CARDS[card].items():
@@ -103,7 +105,7 @@ def test_every_architecture(card: str) -> None:
 
 def test_no_row_without_proof() -> None:
     proved = {load_model(card).architecture for card in CARDS} | {"LlavaForConditionalGeneration"}
-    assert set(WRAPPED) <= proved
+    assert {name for name in names() if class_of(name).lora is not None} <= proved
 
 
 @pytest.mark.vllm

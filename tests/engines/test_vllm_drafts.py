@@ -31,6 +31,7 @@ from tests.engines.test_vllm_live import RELEASE
 from tests.engines.vllm_class_cases import MADE
 from tests.engines.vllm_drafts import CONFIGS, RECORD, SETTINGS, ask
 from tests.engines.vllm_own_cases import OWN
+from tests.laws.sampling import for_each
 from tests.weights.test_glm_next import TEXT
 
 PREDICTION = {name: known.prediction for name, known in lineages().items() if known.prediction}
@@ -169,7 +170,7 @@ def test_a_checkpoint_tells_them_by_their_names(name: str) -> None:
             assert has_drafts([f"{block.path}.{tensor.name}.weight"], len(inventory.layers))
 
 
-@pytest.mark.parametrize("card", CARDS)
+@for_each("card", CARDS)
 def test_no_card_has_cache_without_weights(card: str) -> None:
     model = load_model(card)
     rule = PREDICTION.get(model.model_type)

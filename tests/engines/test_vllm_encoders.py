@@ -11,7 +11,8 @@ from typing import Any
 import pytest
 
 import kvplan
-from kvplan.engines.vllm.encoder_profile.divided_encoders import encoder_heads, encoders
+from kvplan.engines.vllm.classes import class_of, names
+from kvplan.engines.vllm.encoder_profile.divided_encoders import encoder_heads
 from kvplan.engines.vllm.start.architectures import GENERATING
 from kvplan.errors import KvplanError
 from kvplan.files.cards.find import list_cards
@@ -97,7 +98,7 @@ def test_the_planner_offers_no_such_layout() -> None:
 
 
 def test_every_row_is_a_class_that_vllm_builds() -> None:
-    assert set(encoders()) <= set(GENERATING)
+    assert {name for name in names() if class_of(name).main_encoder.heads} <= set(GENERATING)
 
 
 @pytest.mark.vllm
@@ -108,7 +109,9 @@ def test_the_sources_divide() -> None:
         pytest.skip("vLLM 0.32 is not installed: make vllm")
     root = Path(spec.origin).parent
     folders = (root / "model_executor" / "models", root / "models")
-    for name in sorted({file for row in encoders().values() for file in row.source.split(",")}):
+    for name in sorted(
+        {file for row in map(class_of, names()) for file in row.main_encoder.heads_source.split(",") if file}
+    ):
         path = next(folder / name for folder in folders if (folder / name).exists())
         text = path.read_text(encoding="utf-8")
         assert re.search(

@@ -10,10 +10,12 @@ from typing import Any
 
 import pytest
 
-from kvplan.engines.vllm.encoder_profile.dummy_items import LIMITS, Asked, Item
+from kvplan.engines.vllm.classes import class_of, names
+from kvplan.engines.vllm.encoder_profile.dummy_items import Asked, Item
 from kvplan.engines.vllm.encoder_profile.encoder_widths import part_of
-from kvplan.engines.vllm.encoder_profile.largest_items import KINDS, RULES, rule_of
+from kvplan.engines.vllm.encoder_profile.largest_items import largest_items_of, rule_of
 from tests.engines.vllm_items_cases import CASES
+from tests.laws.sampling import for_each
 
 HERE = Path(__file__).parent
 RECORD = HERE / "vllm_items.json"
@@ -33,10 +35,10 @@ def items(case: dict[str, Any], length: int, **processor: Any) -> dict[str, Item
     beside = "image" in case["kinds"]
     part = part_of(name, config) or {}
     asked = Asked(config, part, rule_of(config), (0, 32), length, length, processor, None, beside)
-    return RULES[name](asked)
+    return largest_items_of(name, asked)
 
 
-@pytest.mark.parametrize("place", range(len(_pairs())))
+@for_each("place", range(len(_pairs())))
 def test_the_tokens_are_those_of_the_class(place: int) -> None:
     case, length = _pairs()[place]
     answer = _recorded()[place]
@@ -54,7 +56,7 @@ def test_every_case_was_answered() -> None:
 @pytest.mark.parametrize("case", CASES, ids=lambda case: str(case["class"]))
 def test_a_longer_sequence_never_has_less(case: dict[str, Any]) -> None:
     lengths = sorted({*case["lengths"], 512, 8192, 65_536})
-    for kind in KINDS[case["class"]]:
+    for kind in class_of(case["class"]).modalities:
         found = [items(case, length)[kind] for length in lengths if kind in items(case, length)]
         assert [item.tokens for item in found] == sorted(item.tokens for item in found)
         assert [item.patches for item in found] == sorted(item.patches for item in found)
@@ -70,9 +72,9 @@ def test_fewer_pixels_never_take_more_patches(case: dict[str, Any]) -> None:
 
 
 def test_a_limit_is_a_class_s_own_kind() -> None:
-    for name, limits in LIMITS.items():
-        assert set(limits) <= set(KINDS[name])
-        assert all(count >= 1 for count in limits.values())
+    for row in map(class_of, names()):
+        assert set(row.limits) <= set(row.modalities)
+        assert all(count >= 1 for count in row.limits.values())
 
 
 @pytest.mark.vllm

@@ -9,7 +9,7 @@ import pytest
 
 import kvplan
 from kvplan.engines import ENGINES
-from kvplan.engines.vllm.start.draft_stages import DRAFTED_SINCE
+from kvplan.engines.vllm.classes import class_of
 from kvplan.errors import KvplanError
 from kvplan.settings import Settings
 from tests.engines.vllm_cases import CONFIGS
@@ -97,7 +97,7 @@ def test_since_0_30_drafts_need_no_stages(name: str) -> None:
 def test_qwen3_5_drafts_with_one_layer_where_its_config_names_none() -> None:
     options = {"speculative_method": "mtp", "num_speculative_tokens": 1}
     assert answered(CONFIGS["qwen3.5"], "0.33", **options).refusal is None
-    since = DRAFTED_SINCE["Qwen3_5ForCausalLM"]
+    since = class_of("Qwen3_5ForCausalLM").drafts_since
     assert answered(CONFIGS["qwen3.5"], "0.27", **options).refusal.help[1] == f"use engine vllm@{since}"
 
 

@@ -7,10 +7,9 @@ import json
 from pathlib import Path
 from typing import Any
 
-import pytest
-
 from tests.engines.vllm_cases import Case, cases
 from tests.engines.vllm_compare import check
+from tests.laws.sampling import for_each
 
 RECORD = Path(__file__).parent / "vllm_032.json.gz"
 ANSWERS: dict[str, Any] = json.loads(gzip.decompress(RECORD.read_bytes()))["answers"]
@@ -22,6 +21,6 @@ def test_record_and_cases_are_the_same() -> None:
     assert {case.name for case in CASES} == set(ANSWERS)
 
 
-@pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
+@for_each("case", CASES, ids=lambda case: case.name)
 def test_recorded(case: Case) -> None:
     check(case, ANSWERS[case.name])

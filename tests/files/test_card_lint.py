@@ -21,6 +21,7 @@ from kvplan.files.cards.writer import card_text
 from kvplan.files.datafiles import data_dir
 from kvplan.files.yaml.strict import load_yaml
 from kvplan.model import Model
+from tests.laws.sampling import for_each
 from tests.packaged import packaged_cards
 from tests.recorded import config_names, model_of
 
@@ -136,7 +137,7 @@ def test_the_cards_cover_the_families() -> None:
     assert set(FAMILIES) - set(used) <= rare
 
 
-@pytest.mark.parametrize("card", CARDS, ids=IDS)
+@for_each("card", CARDS, ids=IDS)
 def test_a_card_round_trips(card: Card) -> None:
     path = data_dir(FOLDER) / f"{card.slug}.yaml"
     text = card_text(
@@ -155,7 +156,7 @@ def test_a_card_round_trips(card: Card) -> None:
     assert again.model.provenance == card.model.provenance
 
 
-@pytest.mark.parametrize("card", UNIFORM, ids=lambda card: str(card.slug))
+@for_each("card", UNIFORM, ids=lambda card: str(card.slug))
 def test_uniform_attention_by_hand(card: Card) -> None:
     """layers * 2 * num_kv_heads * head_dim * 2 bytes * tokens, without any of the core's terms."""
     by_hand = 0

@@ -14,6 +14,7 @@ from kvplan.errors import KvplanError
 from kvplan.model import Model
 from kvplan.weights.facts import WeightSources, weights_per_rank
 from kvplan.weights.ranks import ALONE
+from tests.laws.sampling import for_each
 from tests.packaged import packaged_cards
 
 NATIVE = re.compile(
@@ -64,7 +65,7 @@ def test_the_families_are_there() -> None:
     assert "deepseek-ai/DeepSeek-R1-Distill-Llama-8B" not in names
 
 
-@pytest.mark.parametrize("name", sorted(quantised_models()))
+@for_each("name", sorted(quantised_models()))
 def test_a_quantised_checkpoint_is_counted_quantised_or_refused(name: str) -> None:
     model = quantised_models()[name]
     assert model.quantization, f"{name} names no quantisation"

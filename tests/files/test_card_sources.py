@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import pytest
-
 from scripts.card_read import Reading, differences, readings, sizes_of
+from tests.laws.sampling import for_each
 from tests.packaged import packaged_cards
 
 CARDS = {card.slug: card for card in packaged_cards()}
 
 
-@pytest.mark.parametrize(("slug", "reading"), readings().items(), ids=str)
+@for_each(("slug", "reading"), readings().items(), ids=str)
 def test_the_card_has_the_sizes_that_were_read(slug: str, reading: Reading) -> None:
     card = CARDS[slug]
     assert not differences(card.model, reading)

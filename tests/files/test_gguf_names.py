@@ -12,6 +12,7 @@ from kvplan.errors import KvplanError
 from kvplan.files.cards.index import packaged_index
 from kvplan.files.cards.ollama_names import OLLAMA
 from kvplan.model import GGUF_MIXTURE
+from tests.laws.sampling import for_each
 
 NAMES: dict[str, tuple[str, str | None] | None] = {
     "bartowski/Llama-3.3-70B-Instruct-GGUF:Q4_K_M": ("meta-llama/Llama-3.3-70B-Instruct", "q4_k_m"),
@@ -53,7 +54,7 @@ def test_a_name_says_a_card_and_a_mixture(name: str, said: tuple[str, str] | Non
     assert said[1] is None or f"the layers of {base.id}" in model.warnings[0]
 
 
-@pytest.mark.parametrize("family", OLLAMA)
+@for_each("family", OLLAMA)
 def test_the_library_names_cards(family: str) -> None:
     one = OLLAMA[family]
     assert one.usual in one.sizes

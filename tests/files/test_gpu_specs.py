@@ -15,6 +15,7 @@ from kvplan.files.yaml.strict import load_yaml, load_yaml_file
 from kvplan.gpu import UNVERIFIED, Gpu
 from kvplan.units import GB, GIB, MIB
 from scripts.gpu_spec_tables import CARDS
+from tests.laws.sampling import for_each
 from tests.recorded import record
 
 ROOT = Path(__file__).parents[2]
@@ -46,7 +47,7 @@ def test_the_index_is_not_stale() -> None:
     assert actual == expected, "run: python -m scripts.make_gpu_specs --index-only"
 
 
-@pytest.mark.parametrize("path", SPECS, ids=lambda path: path.stem)
+@for_each("path", SPECS, ids=lambda path: path.stem)
 def test_specs_keep_to_the_schema(path: Path) -> None:
     located = load_yaml_file(path)
     assert [error.format() for error in lint_gpu_spec(located)] == []
@@ -64,7 +65,7 @@ def test_there_are_enough_gpus() -> None:
     }
 
 
-@pytest.mark.parametrize("gpu", ALL, ids=lambda gpu: gpu.slug)
+@for_each("gpu", ALL, ids=lambda gpu: gpu.slug)
 def test_figures_are_plausible(gpu: Gpu) -> None:
     """Slips of unit or of a digit show as ratios that no GPU has."""
     sold = int(gpu.memory_marketing.split()[0]) * GB
@@ -84,7 +85,7 @@ def test_figures_are_plausible(gpu: Gpu) -> None:
     assert gpu.bandwidth_bytes_per_second is not None or gpu.is_mig_slice
 
 
-@pytest.mark.parametrize("gpu", ALL, ids=lambda gpu: gpu.slug)
+@for_each("gpu", ALL, ids=lambda gpu: gpu.slug)
 def test_every_figure_has_a_source(gpu: Gpu) -> None:
     figures = {"memory_total_bytes", "memory_nvml_bytes", "bandwidth_bytes_per_second", "memory_marketing"}
     figures |= {f"dense_tflops.{dtype}" for dtype in gpu.dense_tflops}

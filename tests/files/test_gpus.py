@@ -13,6 +13,7 @@ from kvplan.files.gpus.find import load_gpu, parse_gpu_count
 from kvplan.files.gpus.listed import find_slugs, key_of, list_gpus, list_keys, list_slugs, squeezed
 from kvplan.gpu import Gpu, under_wsl
 from kvplan.units import GIB
+from tests.laws.sampling import for_each
 
 
 @pytest.mark.parametrize(
@@ -98,7 +99,7 @@ def test_an_ambiguous_prefix_lists_the_candidates() -> None:
     assert caught.value.detail[-1].startswith("and ")
 
 
-@pytest.mark.parametrize("key", list_keys())
+@for_each("key", list_keys())
 def test_every_key_of_the_index_finds_its_gpu(key: str) -> None:
     assert key_of(key) == key
     assert len({load_gpu(slug).name for slug in find_slugs(key)}) == 1
@@ -243,7 +244,7 @@ def test_a_modified_card_is_its_class_with_another_memory(name: str, slug: str, 
 CARDS = [gpu for gpu in list_gpus() if gpu.vendor == "nvidia"]
 
 
-@pytest.mark.parametrize("card", CARDS, ids=lambda gpu: gpu.slug)
+@for_each("card", CARDS, ids=lambda gpu: gpu.slug)
 def test_a_card_under_wsl_has_all_that_nvidia_smi_shows(card: Gpu) -> None:
     plain = card.mig_parent is None and card.memory_nvml_bytes is not None
     for query in (f"{card.slug}-wsl", f"{card.slug} WSL2", f"{card.slug}@wsl"):

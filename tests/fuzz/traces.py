@@ -9,11 +9,14 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
-from kvplan.simulate import Arrival, Engine, Group, StepTime, Trace
-from kvplan.simulate.kinds import simulate_any as serve
-from kvplan.simulate.sglang import SglangEngine
-from kvplan.simulate.trtllm import TrtllmEngine
-from kvplan.simulate.trtllm.settings import CHUNKING, POLICIES
+from kvplan.plans.arrival import Arrival
+from kvplan.simulation.schedulers import simulate_any as serve
+from kvplan.simulation.sglang import SglangEngine
+from kvplan.simulation.time.clock import StepTime
+from kvplan.simulation.trtllm import TrtllmEngine
+from kvplan.simulation.trtllm.settings import CHUNKING, POLICIES
+from kvplan.simulation.vllm.replica import Trace
+from kvplan.simulation.vllm.settings import Engine, Group
 from tests.fuzz.mutate import bent_bytes, bent_lines, value
 from tests.fuzz.watch import FaultError, asked, command
 
@@ -242,7 +245,7 @@ def simulate(random: Random, folder: Path) -> None:
             ["--trace-columns", random.choice(("prompt,answer,arrival", "a", "prompt,answer", ",,"))],
             ["--trace-block", random.choice(("0", "16", "512", "-1", "x"))],
             ["--first", random.choice(("0", "1", "3", "x", "1e9"))],
-            ["--evict", random.choice(("lru", "belady,s3fifo", "x"))],
+            ["--evict", random.choice(("lru", "belady,lfu", "x"))],
         )
         if random.random() < 0.12
         for word in words

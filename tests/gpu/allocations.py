@@ -94,7 +94,7 @@ def record(words: Sequence[str], until_available: bool = False) -> dict[str, Any
     os.environ.update({"HF_HUB_OFFLINE": "1", "VLLM_ENABLE_V1_MULTIPROCESSING": "0"})
     import torch
 
-    from kvplan.validate.installed.workers import vllm as worker
+    from kvplan.proof.validate.installed.workers import vllm as worker
 
     memory: Any = torch.cuda.memory
     found: dict[str, Any] = {"words": list(words), "points": {}}

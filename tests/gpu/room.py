@@ -29,7 +29,7 @@ def beside_of(words: Sequence[str]) -> int:
 
 def main(words: Sequence[str]) -> int:
     """On the first GPU, opened as a validation opens it: what its context takes is no longer free."""
-    from kvplan.validate.devices import open_device
+    from kvplan.proof.validate.devices import open_device
 
     beside = beside_of(words)
     device = open_device("cuda:0")

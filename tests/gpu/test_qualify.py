@@ -19,8 +19,8 @@ from kvplan.plans.receipt import PROOF, Figure, Receipt
 from kvplan.units import GIB, MIB
 from tests.gpu.room import beside_of, pool_of
 from tests.gpu.table import Read, reasons, remarks, row_of
-from tests.validate.fake_engine import interpreter
-from tests.validate.test_engine_run import CONFIG, MEASURED
+from tests.proof.fake_engine import interpreter
+from tests.proof.test_engine_run import CONFIG, MEASURED
 
 ROOT = Path(__file__).resolve().parents[2]
 SCRIPT = ROOT / "tests" / "gpu" / "qualify.sh"

@@ -11,9 +11,9 @@ from kvplan.api import planned
 from kvplan.deployment.gpus import WIDTHS
 from kvplan.errors import KvplanError
 from kvplan.plans.plan import LIKELY
+from kvplan.proof.validate.dry import dry_run
+from kvplan.proof.validate.target import target_of
 from kvplan.results import SizeResult, Verdict
-from kvplan.validate.dry import dry_run
-from kvplan.validate.target import target_of
 from tests.laws.doors import Figures, plan_file, ran, size_of
 from tests.laws.questions import Asked
 

@@ -23,9 +23,9 @@ from kvplan.cli import main
 from kvplan.errors import KvplanError
 from kvplan.plans.plan import LIKELY, SAFE, Plan, Requirements
 from kvplan.plans.question import pools_of
+from kvplan.proof.validate.dry import dry_run
+from kvplan.proof.validate.target import target_of
 from kvplan.report.export import export
-from kvplan.validate.dry import dry_run
-from kvplan.validate.target import target_of
 from tests.laws.sampling import WHOLE
 from tests.laws.scripts import settings_of_script
 

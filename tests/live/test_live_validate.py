@@ -12,7 +12,7 @@ import pytest
 
 from kvplan.cli import main
 from kvplan.files.plans.receipts import read_receipt
-from kvplan.validate.installed.shapes import sized
+from kvplan.proof.validate.installed.shapes import sized
 from tests.live.tiny import MODELS, vllm_python, write_model
 
 pytestmark = pytest.mark.vllm
@@ -72,7 +72,7 @@ def test_a_plan_that_is_off_by_one_block_is_refuted_by_the_engine(
         pool = replace(own.result.pool, num_blocks=own.result.pool.num_blocks + 1)
         return replace(own, result=replace(own.result, pool=pool))
 
-    monkeypatch.setattr("kvplan.validate.installed.judged.sized", one_more)
+    monkeypatch.setattr("kvplan.proof.validate.installed.judged.sized", one_more)
     words = ["validate", str(tmp_path), "--with", "vllm", "--device", "cpu", "--tokens", "300"]
     assert main([*words, "--kv-cache-memory", "8MiB", "--engine-python", vllm_python(), "-v"]) == 1
     out = " ".join(capsys.readouterr().out.split())

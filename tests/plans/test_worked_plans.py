@@ -8,6 +8,7 @@ import pytest
 
 import kvplan
 from kvplan.plans.plan import Plan
+from tests.laws.sampling import for_each
 
 FOLDER = Path(__file__).resolve().parents[2] / "examples" / "plans"
 FILES = sorted(FOLDER.glob("*.yaml"))
@@ -28,7 +29,7 @@ def test_every_one_passes() -> None:
     assert len(FILES) >= 25
 
 
-@pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
+@for_each("path", FILES, ids=lambda path: path.stem)
 def test_each_begins_with_its_schema_and_its_reasons(path: Path) -> None:
     schema, *lines = path.read_text(encoding="utf-8").splitlines()
     assert schema == "# yaml-language-server: $schema=../../schemas/plan.schema.json"

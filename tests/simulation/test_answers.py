@@ -14,21 +14,22 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import kvplan
-import kvplan.simulate.replica  # the room of the same name must not hide the function
 from kvplan.errors import KvplanError
+from kvplan.plans.arrival import Arrival
 from kvplan.report.layout import plain
 from kvplan.report.schema import answer_schema
 from kvplan.report.simulate import answer_screen, simulation_screen
-from kvplan.simulate import Arrival, StepTime, Trace
-from kvplan.simulate.replica import simulate as serve
-from kvplan.simulate.settings import Engine as Settings
-from kvplan.simulation.fleet import ROUTERS, Dealt, deal
-from kvplan.simulation.generate import Asked, asked_of, gaps, generated
-from kvplan.simulation.hits import by_identity, hit_rates, most_hits
-from kvplan.simulation.load import Load
+from kvplan.simulation.cache_only.hits import by_identity, hit_rates, most_hits
+from kvplan.simulation.fleet.run import ROUTERS, Dealt, deal
+from kvplan.simulation.load.generate import Asked, asked_of, gaps, generated
+from kvplan.simulation.load.load import Load
 from kvplan.simulation.outcome import Target, means, percentile, saturated
 from kvplan.simulation.results import SimulationResult
 from kvplan.simulation.served import FAST, LIKELY, SLOW
+from kvplan.simulation.time.clock import StepTime
+from kvplan.simulation.vllm.replica import Trace
+from kvplan.simulation.vllm.replica import simulate as serve
+from kvplan.simulation.vllm.settings import Engine as Settings
 from scripts.scheduler_scenarios import sample_rows
 from tests.conftest import BESIDE
 from tests.report.schemas import answer_errors
@@ -173,7 +174,8 @@ def test_a_pool_that_does_not_hold_one_request_is_refused() -> None:
 
 
 def test_a_request_that_never_fits_is_named() -> None:
-    from kvplan.simulate import Engine, StepTime
+    from kvplan.simulation.time.clock import StepTime
+    from kvplan.simulation.vllm.settings import Engine
 
     with pytest.raises(KvplanError, match=r"mine.*request 0") as caught:
         Dealt(Load((Arrival(0, 6000, 10),), name="mine"), 1).run(Engine(100), StepTime(), Target())
@@ -294,7 +296,8 @@ def test_words_that_say_no_load(words: str) -> None:
 
 
 def test_runs_of_a_fleet_count_every_request() -> None:
-    from kvplan.simulate import Engine, StepTime
+    from kvplan.simulation.time.clock import StepTime
+    from kvplan.simulation.vllm.settings import Engine
 
     run = Dealt(LOAD, 3).run(Engine(4000, length=8192), StepTime(), Target())
     assert len(run.ttft) == run.requests == len(LOAD.arrivals)
@@ -312,8 +315,9 @@ def test_a_watched_run_is_the_run(seed: int) -> None:
     """Whatever the groups and their rules: the same columns, and no more blocks in use than there are."""
     from pathlib import Path
 
-    from kvplan.simulate import StepTime, simulate
-    from kvplan.simulation.watched import watched
+    from kvplan.simulation.fleet.watched import watched
+    from kvplan.simulation.time.clock import StepTime
+    from kvplan.simulation.vllm.replica import simulate
     from scripts.check_scheduler import trace_of, vllm_engine
     from scripts.scheduler_scenarios import scenario
 
@@ -339,8 +343,9 @@ def test_a_watched_run_is_the_run(seed: int) -> None:
 def test_a_closed_load_keeps_as_many_under_way(
     flight: int, prompt: int, answer: int, blocks: int, overlap: bool
 ) -> None:
-    from kvplan.simulate import Engine, StepTime
-    from kvplan.simulate.closed import simulate_closed
+    from kvplan.simulation.load.closed_loop import simulate_closed
+    from kvplan.simulation.time.clock import StepTime
+    from kvplan.simulation.vllm.settings import Engine
 
     rows = [Arrival(0, prompt, answer) for _ in range(flight + 60)]
     engine = Engine(blocks, batch=2048, sequences=64, length=4096, overlap=overlap)

@@ -13,7 +13,7 @@ from kvplan.api.simulating import deployment
 from kvplan.errors import KvplanError
 from kvplan.files.benchmarks import read_benchmark
 from kvplan.simulation.calibrate import calibrated, interval
-from kvplan.simulation.generate import Asked, generated
+from kvplan.simulation.load.generate import Asked, generated
 from kvplan.simulation.served import FAST, LIKELY, SLOW
 
 # 8 requests at once of 1,000 + 101 tokens: 2 requests/s of 0.2 + 100 · 0.038 s each.

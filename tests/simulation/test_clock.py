@@ -12,10 +12,13 @@ from kvplan.api import load_model, make_settings
 from kvplan.errors import KvplanError
 from kvplan.files.speed import speed_inputs
 from kvplan.planning.speed import deployment_of, speed_profile, step_seconds
-from kvplan.planning.speed.clock import SpeedClock
 from kvplan.planning.speed.profile import SpeedProfile
-from kvplan.simulate import Answer, Arrival, Engine, Group, Trace, simulate
-from kvplan.simulate.step import Step
+from kvplan.plans.arrival import Arrival
+from kvplan.simulation.time.results import Answer
+from kvplan.simulation.time.speed_clock import SpeedClock
+from kvplan.simulation.vllm.replica import Trace, simulate
+from kvplan.simulation.vllm.settings import Engine, Group
+from kvplan.simulation.vllm.step import Step
 
 MODELS = ("llama-3.1-8b", "gpt-oss-20b", "deepseek-v2-lite")
 

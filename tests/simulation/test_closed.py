@@ -8,10 +8,12 @@ import pytest
 
 import kvplan
 from kvplan.errors import KvplanError
-from kvplan.simulate import Arrival, Engine, StepTime
-from kvplan.simulation.closed import ClosedDealt
-from kvplan.simulation.load import Load
+from kvplan.plans.arrival import Arrival
+from kvplan.simulation.fleet.closed import ClosedDealt
+from kvplan.simulation.load.load import Load
 from kvplan.simulation.outcome import Target
+from kvplan.simulation.time.clock import StepTime
+from kvplan.simulation.vllm.settings import Engine
 
 CLOCK = StepTime(1_000_000, 0, 0)
 LOAD = Load(tuple(Arrival(0, 32, 10) for _ in range(12)))

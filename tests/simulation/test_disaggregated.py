@@ -11,12 +11,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kvplan.errors import KvplanError
-from kvplan.simulate import Arrival, Engine, Group, StepTime, Trace, simulate
-from kvplan.simulate.offload import Offload, Tier
-from kvplan.simulation.disaggregated import Disaggregated, Split
-from kvplan.simulation.fleet import ROUTERS, Dealt
-from kvplan.simulation.load import Load
+from kvplan.plans.arrival import Arrival
+from kvplan.simulation.fleet.disaggregated import Disaggregated, Split
+from kvplan.simulation.fleet.run import ROUTERS, Dealt
+from kvplan.simulation.load.load import Load
 from kvplan.simulation.outcome import Target
+from kvplan.simulation.time.clock import StepTime
+from kvplan.simulation.vllm.offload import Offload, Tier
+from kvplan.simulation.vllm.replica import Trace, simulate
+from kvplan.simulation.vllm.settings import Engine, Group
 from scripts.scheduler_scenarios import scenario
 from scripts.scheduler_traces import rows_of
 

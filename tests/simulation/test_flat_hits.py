@@ -8,10 +8,10 @@ from kvplan.cli.simulate import run
 from kvplan.errors import KvplanError
 from kvplan.report.hits import flat_screen
 from kvplan.report.layout import plain
-from kvplan.simulate.evict import KNOWN
-from kvplan.simulation.generate import Asked, generated
-from kvplan.simulation.hits import flat_rates, hit_rates
-from kvplan.simulation.load import Load
+from kvplan.simulation.cache_only.evict import KNOWN
+from kvplan.simulation.cache_only.hits import flat_rates, hit_rates
+from kvplan.simulation.load.generate import Asked, generated
+from kvplan.simulation.load.load import Load
 
 LOAD = generated(Asked(requests=120, rate=2.0, input=600, output=40, prefix=320, turns=3, think=9.0))
 
@@ -34,7 +34,7 @@ def test_the_screen_is_narrow_with_all_of_them() -> None:
     assert len(rows) <= 25
 
 
-@pytest.mark.parametrize(("policies", "code"), [("s3fifo", "bad-usage"), ("s3fif", "bad-eviction")])
+@pytest.mark.parametrize(("policies", "code"), [("lfu", "bad-usage"), ("s3fifo", "bad-eviction")])
 def test_vllm_serves_with_its_own_order_only(policies: str, code: str) -> None:
     with pytest.raises(KvplanError) as caught:
         run(["llama-3.1-8b"], {"evict": policies, "gpu": "h100"})

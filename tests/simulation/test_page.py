@@ -9,13 +9,15 @@ from xml.etree import ElementTree
 import pytest
 
 from kvplan.cli import main
+from kvplan.plans.arrival import Arrival
 from kvplan.report.html.svg import HIGH, WIDE
 from kvplan.report.simulate_html import simulation_page
-from kvplan.simulate import Arrival, Engine, StepTime
-from kvplan.simulation.fleet import Dealt
-from kvplan.simulation.load import Load
+from kvplan.simulation.fleet.run import Dealt
+from kvplan.simulation.load.load import Load
 from kvplan.simulation.outcome import Target
 from kvplan.simulation.results import Help, SimulationResult
+from kvplan.simulation.time.clock import StepTime
+from kvplan.simulation.vllm.settings import Engine
 
 WORDS = ["simulate", "llama-3.1-8b", "--gpu", "h100", "--trace", "examples/traces/chat-sessions.jsonl.gz",
          "--first", "60", "--replicas", "2", "--max-model-len", "16k", "--ttft", "1s", "--quick"]  # fmt: skip

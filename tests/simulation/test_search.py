@@ -7,11 +7,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import kvplan
+from kvplan.plans.arrival import Arrival
 from kvplan.report.layout import plain
 from kvplan.report.simulate import TOO_SHORT, simulation_screen
 from kvplan.report.simulate_html import rules_of, simulation_page
-from kvplan.simulate import Arrival
-from kvplan.simulation.load import Load
+from kvplan.simulation.load.load import Load
 from kvplan.simulation.results import SimulationResult
 from kvplan.simulation.search import _least
 

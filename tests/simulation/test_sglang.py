@@ -14,9 +14,9 @@ from kvplan.report.layout import plain
 from kvplan.report.schema import answer_schema
 from kvplan.report.simulate import simulation_screen
 from kvplan.report.simulate_html import rules_of, simulation_page
-from kvplan.simulate.sglang import SglangEngine
-from kvplan.simulation.generate import Asked, generated
+from kvplan.simulation.load.generate import Asked, generated
 from kvplan.simulation.results import SimulationResult
+from kvplan.simulation.sglang import SglangEngine
 from tests.report.schemas import answer_errors
 
 LOAD = generated(Asked(requests=120, rate=3.0, input=900, output=120, prefix=400, turns=3))
@@ -44,7 +44,7 @@ def test_the_pool_and_the_settings_are_those_of_size() -> None:
 def test_the_screen_and_the_page_say_whose_rules() -> None:
     found = _answer(replicas="auto", ttft=1, search=True, helps=True)
     text = plain(simulation_screen(found, where="1 × h100", rules=rules_of(found)))
-    assert "SGLang 0.5.23's scheduler, step by step (kvplan/simulate/" in text
+    assert "SGLang 0.5.23's scheduler, step by step (kvplan/simulation/" in text
     assert max(map(len, text.splitlines())) <= 80
     page = simulation_page(found, where="1 × h100")
     assert "vLLM" not in page

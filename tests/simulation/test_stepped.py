@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 from kvplan.api.simulating import deployment
 from kvplan.errors import KvplanError
 from kvplan.files.iterations import Iteration, read_iterations
-from kvplan.planning.speed.clock import SpeedClock
 from kvplan.simulation.calibrate import ENOUGH, calibrated
 from kvplan.simulation.served import FAST, LIKELY, SLOW, Served
+from kvplan.simulation.time.speed_clock import SpeedClock
 
 NEW = (
     "(APIServer pid=7) INFO 11-22 09:00:00 [loggers.py:195] Engine 000: Iteration({}): {} context requests, "

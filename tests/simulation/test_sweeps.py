@@ -18,7 +18,7 @@ from kvplan.api.sweeps.tasks import combinations, over_of, read_done, row_of
 from kvplan.errors import CannotRunHere, KvplanError
 from kvplan.report.layout import plain
 from kvplan.report.simulate import sweep_screen
-from kvplan.simulation.generate import Asked, generated
+from kvplan.simulation.load.generate import Asked, generated
 
 LOAD = generated(Asked(requests=40, rate=20.0, input=500, output=30, prefix=160))
 OVER: dict[str, list[Any]] = {"replicas": [1, 2], "max_num_seqs": [4, "x", 64]}

@@ -11,7 +11,7 @@ import pytest
 import kvplan
 from kvplan.cli import main
 from kvplan.errors import KvplanError
-from kvplan.simulation.offloading import AskedOffload, AskedTier, asked_offload
+from kvplan.simulation.offload_tiers import AskedOffload, AskedTier, asked_offload
 
 TRACE = "examples/traces/chat-sessions.jsonl.gz"
 ASKED: dict[str, Any] = {

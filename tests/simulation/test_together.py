@@ -10,13 +10,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kvplan.errors import KvplanError
-from kvplan.simulate import Engine, StepTime, Trace, simulate
-from kvplan.simulate.fleet import router
-from kvplan.simulation.fleet import LOOKING, ROUTERS, Dealt, deal, sessions
-from kvplan.simulation.generate import Asked, generated
-from kvplan.simulation.load import Load
+from kvplan.simulation.fleet.routers import router
+from kvplan.simulation.fleet.run import LOOKING, ROUTERS, Dealt, deal, sessions
+from kvplan.simulation.fleet.together import Joined, side_by_side
+from kvplan.simulation.load.generate import Asked, generated
+from kvplan.simulation.load.load import Load
 from kvplan.simulation.outcome import Outcome, Target
-from kvplan.simulation.together import Joined, side_by_side
+from kvplan.simulation.time.clock import StepTime
+from kvplan.simulation.vllm.replica import Trace, simulate
+from kvplan.simulation.vllm.settings import Engine
 from scripts.check_scheduler import trace_of, vllm_engine
 from scripts.scheduler_scenarios import scenario
 

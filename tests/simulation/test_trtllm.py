@@ -14,9 +14,9 @@ from kvplan.report.layout import plain
 from kvplan.report.schema import answer_schema
 from kvplan.report.simulate import simulation_screen
 from kvplan.report.simulate_html import rules_of, simulation_page
-from kvplan.simulate.trtllm import TrtllmEngine
-from kvplan.simulation.generate import Asked, generated
+from kvplan.simulation.load.generate import Asked, generated
 from kvplan.simulation.results import SimulationResult
+from kvplan.simulation.trtllm import TrtllmEngine
 from tests.report.schemas import answer_errors
 
 LOAD = generated(Asked(requests=80, rate=3.0, input=900, output=120, prefix=400, turns=3))
@@ -33,11 +33,11 @@ def _answer(**asked: Any) -> SimulationResult:
 def test_every_screen_says_that_nothing_was_asked() -> None:
     found = _answer(replicas="auto", ttft=1, search=True, helps=True)
     text = plain(simulation_screen(found, where="1 × h100", rules=rules_of(found)))
-    assert "TensorRT-LLM 1.2's scheduler, read, not asked (kvplan/simulate/" in text
+    assert "TensorRT-LLM 1.2's scheduler, experimental: read from" in text
     assert "warning[scheduler-unasked]" in text
     assert max(map(len, text.splitlines())) <= 80
-    assert "scheduler-unasked" in simulation_page(found, where="1 × h100")
-    assert any("scheduler-unasked" in note for note in found.model_dump()["notes"])
+    assert "experimental" in simulation_page(found, where="1 × h100")
+    assert any("experimental" in note for note in found.model_dump()["notes"])
     assert answer_errors(answer_schema("simulate"), json.loads(json.dumps(found.model_dump()))) == []
 
 

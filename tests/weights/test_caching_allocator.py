@@ -17,7 +17,7 @@ from kvplan.weights.caching_allocator import (
     segment_of,
     why_unpredictable,
 )
-from tests.validate.fake_cuda import segments_of
+from tests.proof.fake_cuda import segments_of
 
 MIB = 1 << 20
 sizes = st.integers(0, 64 * MIB)

@@ -15,11 +15,12 @@ from kvplan.architectures.weights import sources_of
 from kvplan.dtypes import BFLOAT16
 from kvplan.weights.facts import weights_per_rank
 from kvplan.weights.ranks import Parallel
+from tests.laws.sampling import for_each
 
 CARDS = sorted(path.stem for path in (Path(__file__).parents[2] / "model_cards").glob("*.yaml"))
 
 
-@pytest.mark.parametrize("card", CARDS)
+@for_each("card", CARDS)
 def test_one_gpu_has_the_total(card: str) -> None:
     """Routers in float32, a padded vocabulary, correction biases: in both or in none."""
     try:

@@ -143,7 +143,11 @@ def plan(
     stand, the number of GPUs, the layout and max_num_seqs are searched (`kvplan.planning.from_plan`); what is
     given here counts first, and ``quality`` also lets other checkpoints in. Raises KvplanError.
     """
-    given = Given(**{name: value for name, value in locals().items() if name in Given._fields})
+    given = Given(
+        engine, requests, tokens, workload, shared_prefix, samples, arrival, gpu, fleet, objective, quality,
+        max_gpus, tp, pp, dp, dcp, enable_expert_parallel, kv_cache_dtype, max_num_seqs, max_model_len,
+        headroom, pool, tpot, ttft, speed, top, pareto, depth, levers, disaggregated, host_memory, named,
+    )  # fmt: skip
     loaded = load_model(model.model if isinstance(model, Plan) else model, weights_from=weights_from)
     usual = model.engine if isinstance(model, Plan) else engine_for([loaded], options)
     named_engine = given.engine or usual

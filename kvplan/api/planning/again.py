@@ -59,8 +59,8 @@ class Given(NamedTuple):
 
 
 class Extra(NamedTuple):
-    """What a plan asks for beside the keywords. own_only: no other checkpoint; least: tokens that the engine
-    must serve."""
+    """Requirements that a plan adds to the keywords. own_only: no other checkpoint; least: tokens that the
+    engine must serve."""
 
     plan: Plan | None = None
     also: tuple[Demand, ...] = ()

@@ -137,7 +137,7 @@ def variants_of(
 
 
 def _label(model: Model, build: str) -> str:
-    """What the weights are called: a file of 16 bits keeps experts that were published in MXFP4."""
+    """The name of the weights: a 16-bit file keeps experts that were published in MXFP4."""
     return "mxfp4" if model.quantization == "mxfp4" and build in ("bf16", "f16") else build
 
 
@@ -170,7 +170,7 @@ def in_flight(workload: Workload) -> int:
 
 
 def offers_of(gpu: GpuLike | None, fleet: Fleet | None) -> tuple[Offer, ...]:
-    """What may be used: GPUs by name, a fleet or those of it that are named, else every GPU with a file."""
+    """GPUs to choose from: those named, a fleet or a part of it, else every GPU with a file."""
     if isinstance(gpu, str):
         gpu = listed(gpu)
     named = [gpu] if isinstance(gpu, Gpu) else check_each("gpu", gpu or (), (Gpu, str))

@@ -1,7 +1,5 @@
-"""What estimates and links say of a plan: the speed of one replica under so many requests, the memory
-levers of its best option (links from the GPU's file, prefill times from the estimate), engines
-for prompts alone.
-"""
+"""Estimates for a plan: the speed of one replica at this load, the memory levers of its best option (links
+from the GPU's file, prefill times from the estimate), engines that only prefill."""
 
 from __future__ import annotations
 

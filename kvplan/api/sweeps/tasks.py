@@ -16,7 +16,7 @@ from kvplan.api.simulating import TraceLike, load_of, simulate, with_replicas
 from kvplan.errors import KvplanError, Mark
 from kvplan.plans.plan import Plan
 from kvplan.record import replace
-from kvplan.simulation.load import Load
+from kvplan.simulation.load.load import Load
 from kvplan.version import __version__
 
 MOST = 100_000
@@ -32,7 +32,7 @@ Found = dict[str, Any]
 
 
 class State(NamedTuple):
-    """What every run has in common; sent once to each worker."""
+    """State shared by all runs; sent once to each worker."""
 
     model: Any
     load: Load

@@ -1,4 +1,4 @@
-"""What custom-code decoders share, and the reading of a type that nobody knows."""
+"""Parts shared by custom-code decoders, and the reading of an unknown type."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What stands around the layers: embeddings, final norm, output head, and on which pipeline stage."""
+"""Tensors outside the layers: embeddings, final norm, output head, and their pipeline stage."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ Flag = bool | str | tuple[str, ...] | Callable[[ConfigView], bool]
 
 
 def holds(view: ConfigView, flag: Flag) -> bool:
-    """What a Flag says for this config; a key that is missing says no."""
+    """The value of a Flag in this config; a missing key means no."""
     if isinstance(flag, bool):
         return flag
     if callable(flag):

@@ -99,14 +99,10 @@ def hidden_size(view: ConfigView) -> int:
 
 @record()
 class Plain:
-    """One architecture, its cache and its tensors. Flags are config keys or fixed; names the checkpoint's.
-
-    layers: what each layer keeps, of the heads that the projections have. width: keys of the perceptron's
-    width, or width_of computes it; mlp_divided False: vLLM's general backend keeps the perceptron whole; moe:
-    its experts, and which layers have them; more: what every layer has beside that (sinks, gates, scales).
-    """
+    """One architecture, its cache and its tensors. Flags are config keys or fixed; names the checkpoint's."""
 
     layers: LayersRule = plain_decoder
+    """what each layer keeps, of the heads that the projections have"""
     frame: Frame = PLAIN_FRAME
     norm: str = RMS
     norms: NormNames = TWO_NORMS
@@ -122,9 +118,13 @@ class Plain:
     mlp_divided: bool = True
     gated: bool = True
     width: tuple[str, ...] = ("intermediate_size",)
+    """keys of the perceptron's width, or width_of computes it; mlp_divided False: vLLM's general backend
+    keeps the perceptron whole"""
     width_of: Callable[[ConfigView], int] | None = None
     moe: Moe | None = None
+    """its experts, and which layers have them"""
     more: Callable[[ConfigView], Tensors] = nothing_more
+    """what every layer has beside that (sinks, gates, scales)"""
 
     def __call__(self, view: ConfigView) -> Decoder:
         count = int(view.num_layers(*LAYER_KEYS))

@@ -1,4 +1,4 @@
-"""What most rules share: how many layers there are, of which kinds, and which parts each kind has.
+"""Parts shared by most rules: the number of layers, their kinds, and the parts of each kind.
 
 A kind is a word of ``layer_types`` as transformers spells it after loading (``full_attention``,
 ``sliding_attention``, ``linear_attention`` …). Where a config gives ``layer_types``, that list counts; a
@@ -80,19 +80,19 @@ def given_kinds(view: ConfigView, count: int, *keys: str) -> list[str] | None:
 
 @record()
 class Recipe:
-    """The rule of a model type, put together from a pattern and the parts of each kind of layer.
-
-    pattern: the kinds where the config gives no list; keys: where a list may stand; count: how many
-    layers; adjust: what the library changes even in a given list; sharing: layers (by index) whose
-    parts are replaced because they read another layer's cache.
-    """
+    """The rule of a model type, put together from a pattern and the parts of each kind of layer."""
 
     parts: Mapping[str, PartsOf]
     pattern: Pattern
+    """the kinds where the config gives no list"""
     keys: tuple[str, ...] = ("layer_types",)
+    """where a list may stand"""
     count: Callable[[ConfigView], int] = ConfigView.num_layers
+    """how many layers"""
     adjust: Callable[[ConfigView, list[str]], list[str]] | None = None
+    """what the library changes even in a given list"""
     sharing: Callable[[ConfigView, list[str]], Mapping[int, Parts]] | None = None
+    """layers (by index) whose parts are replaced because they read another layer's cache"""
     overrides: Callable[[ConfigView, list[str]], Mapping[int, Mapping[str, object]]] | None = None
 
     def kinds(self, view: ConfigView) -> list[str]:

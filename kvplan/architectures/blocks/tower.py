@@ -1,4 +1,5 @@
-"""What vision towers share: the view of their config, encoder layers, CLIP, SigLIP, Pixtral, projectors.
+"""Parts shared by vision encoders: the view of their config, encoder layers, CLIP, SigLIP, Pixtral,
+projectors.
 
 vLLM builds towers on every pipeline stage and divides their matrices like the decoder's. Source:
 vllm-project/vllm 0.32 vllm/model_executor/models/clip.py, siglip.py, siglip2.py, pixtral.py, llava.py.
@@ -102,7 +103,7 @@ def vision_view(raw: Mapping[str, Any], key: str = "vision_config") -> ConfigVie
 
 
 def wrapper_view(raw: Mapping[str, Any]) -> ConfigView:
-    """What a wrapper says of its projector, beside the parts."""
+    """A wrapper's own keys for its projector, next to the parts."""
     return ConfigView(raw, model_type=str(raw.get("model_type")), defaults={})
 
 

@@ -27,13 +27,7 @@ _TOWERS = ("vision_config", "audio_config", "vision_tower", "visual")
 
 @record()
 class Shape:
-    """What of a model decides its activations. Widths are per token, before tensor parallelism.
-
-    rotary_bytes: the tables of rotary angles, which every rank has. attention_width: q and k of one token,
-    where an engine looks for it. layer_embedding: elements of a token in an embedding of every layer.
-    expert_hidden: what routed experts take in and give back, 0: the hidden states. ungated: their first
-    product has no gate beside it.
-    """
+    """The widths of a model that decide its activations. Widths are per token, before tensor parallelism."""
 
     hidden_size: int
     vocab_size: int
@@ -43,11 +37,16 @@ class Shape:
     element_bytes: int = 2
     is_multimodal: bool = False
     rotary_bytes: int = 0
+    """the tables of rotary angles, which every rank has"""
     num_layers: int = 0
     attention_width: int = 0
+    """q and k of one token, where an engine looks for it"""
     layer_embedding: int = 0
+    """elements of a token in an embedding of every layer"""
     expert_hidden: int = 0
+    """what routed experts take in and give back, 0: the hidden states"""
     ungated: bool = False
+    """their first product has no gate beside it"""
 
 
 def activation_shape(raw: Mapping[str, Any], model: Model, element_bytes: int) -> Shape:

@@ -66,7 +66,7 @@ _HEADS = tuple(
     " ForProcessRewardModel ForMaskedLM DoubleHeadsModel EncoderModel BidirectionalModel"
     " BidirectionalForSequenceClassification Model".split()
 )
-"""What may follow a type's own stem: the same layers under another head (transformers 5.23 models/auto)."""
+"""Suffixes of a type's own stem: the same layers under another head (transformers 5.23 models/auto)."""
 
 
 def unclaimed(part: TextPart) -> str | None:

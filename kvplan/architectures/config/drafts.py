@@ -49,7 +49,7 @@ def draft_layers(part: TextPart, layers: list[Layer]) -> Layers:
 
 
 def drafts_of(part: TextPart, layers: list[Layer]) -> Drafts | None:
-    """What the config says of prediction layers; None where it has none. layers: the model's own."""
+    """Prediction layers by the config; None where it has none. layers: the model's own."""
     view, rule, count = part.view, part.prediction, how_many(part)
     if rule is None or count == 0 or not layers:
         return None

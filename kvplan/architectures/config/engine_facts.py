@@ -184,7 +184,8 @@ def _rope_type(entry: Mapping[str, Any]) -> str:
 
 
 def serving_kv_scheme(config: Mapping[str, Any] | None) -> str | None:
-    """What ``auto`` becomes under vLLM, or None (vllm/utils/torch_utils.py, get_kv_cache_quant_algo_string).
+    """The format that ``auto`` becomes under vLLM, or None (vllm/utils/torch_utils.py,
+    get_kv_cache_quant_algo_string).
 
     ModelOpt files count only where they say that ModelOpt made them (quant_method or producer);
     compressed-tensors ones where they have a kv_cache_scheme.

@@ -1,4 +1,4 @@
-"""What a config says about the whole model: element type, longest context, quantisation, KV scheme."""
+"""Facts of the whole model in a config: element type, longest context, quantisation, KV scheme."""
 
 from __future__ import annotations
 

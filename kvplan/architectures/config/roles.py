@@ -1,4 +1,4 @@
-"""What a config's class does with its layers: generate with an encoder, generate alone, or only encode."""
+"""The role of a config's class: generate with an encoder, generate alone, or only encode."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What llama.cpp knows about an architecture beyond the keys of its GGUF file, as one table.
+"""llama.cpp's knowledge of an architecture beyond the keys of its GGUF file, as one table.
 
 Source: ggml-org/llama.cpp at 0c1e57098 (the tree in llama-cpp-python 0.3.36): ``load_arch_hparams`` in
 src/models/<architecture>.cpp (windows, recurrent layers, shared caches), ``llama_model::create_memory`` in
@@ -13,7 +13,7 @@ from kvplan.record import record
 
 
 class State(Enum):
-    """What a recurrent layer keeps: ``n_embd_r`` and ``n_embd_s`` of src/llama-hparams.cpp."""
+    """The state of a recurrent layer: ``n_embd_r`` and ``n_embd_s`` of src/llama-hparams.cpp."""
 
     MAMBA = "mamba"
     DELTA = "delta"
@@ -57,45 +57,47 @@ class Window:
     """Sliding-window layers. ``pattern`` n: of n layers the last is dense (``dense_first``: the first); 0:
     every attention layer is windowed; None: the file has to list the layers. The file's own
     attention.sliding_window_pattern comes first.
-
-    required: attention.sliding_window must be there and positive; else 0 or absent means no window.
-    default: the size where the key is absent. fixed: llama.cpp takes this size whatever the key says.
-    only_layers: only a model of so many layers is windowed.
     """
 
     pattern: int | None
     required: bool = False
+    """attention.sliding_window must be there and positive; else 0 or absent means no window"""
     dense_first: bool = False
     default: int | None = None
+    """the size where the key is absent"""
     fixed: int | None = None
+    """llama.cpp takes this size whatever the key says"""
     only_layers: int | None = None
+    """only a model of so many layers is windowed"""
     chunked: bool = False
 
 
 @record()
 class Architecture:
-    """The rule of one ``general.architecture``. The plain decoder is ``Architecture()``.
-
-    mla: attention.key_length_mla makes K and V one latent of key_length. full_interval: default of
-    full_attention_interval. kv_layers: so many first layers have a cache, the others share it; shared:
-    attention.shared_kv_layers says how many share. loops: num_loops runs of the same layers, each with its
-    own cache. router: one more layer with a single head. encoder_decoder: T5. compressed: DeepSeek-V4.
-    window_off: why a window in the file has no effect.
-    """
+    """The rule of one ``general.architecture``. The plain decoder is ``Architecture()``."""
 
     window: Window | None = None
     recurrent: Recurrent | None = None
     state: State | None = None
     full_interval: int = 0
+    """default of full_attention_interval"""
     mla: bool = False
+    """attention.key_length_mla makes K and V one latent of key_length"""
     indexer: Indexer | None = None
     kv_layers: int | None = None
+    """so many first layers have a cache, the others share it"""
     shared: bool = False
+    """attention.shared_kv_layers says how many share"""
     loops: bool = False
+    """num_loops runs of the same layers, each with its own cache"""
     router: bool = False
+    """one more layer with a single head"""
     encoder_decoder: bool = False
+    """T5"""
     compressed: bool = False
+    """DeepSeek-V4"""
     window_off: str | None = None
+    """why a window in the file has no effect"""
 
 
 _LISTED = Window(pattern=None, required=True)

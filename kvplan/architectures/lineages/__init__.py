@@ -18,7 +18,7 @@ _NOTHING = Lineage()
 
 
 def lineage_of(model_type: str) -> Lineage:
-    """What is known of a model type; an empty lineage for a type that has none.
+    """Everything known of a model type; an empty lineage for a type that has none.
 
     Files whose name begins as the type does are read first, until one has it: most questions read one.
     """

@@ -38,7 +38,7 @@ def _cross(hidden: int, heads: int) -> Tensors:
 
 @record()
 class Bart:
-    """What stands around the layers of one of BART's kin.
+    """Tensors outside the layers of a model of BART's kind.
 
     positions: rows of the learnt positions beside max_position_embeddings; None where they are computed.
     embed_norm, final_norm: a norm behind the embeddings, one behind the layers, in both halves.

@@ -145,7 +145,7 @@ def _gemma4_heads(view: ConfigView, *, full: bool) -> Heads:
 
 
 def _of_full_layers(view: ConfigView) -> ConfigView | None:
-    """What per_layer_config, the library's words of today, says of the first full layer."""
+    """The first full layer in per_layer_config, the library's name for it today."""
     words = _layer_words(view)
     table = layer_settings(view, len(words))
     if not table or "full_attention" not in words:

@@ -143,7 +143,7 @@ _MIMO_V2 = Prediction(
 
 
 def _omni(raw: Raw, view: ConfigView) -> list[Placed]:
-    """What V2.5 sees and hears with. The audio encoder is the library's, whole on every rank.
+    """The encoders of V2.5 for images and sound. The audio encoder is the library's, whole on every rank.
 
     Not here: the audio tokenizer, which vLLM reads from a folder of the checkpoint if it is given a path.
     """

@@ -1,4 +1,4 @@
-"""What a request carries, and one model's config and rule beside it."""
+"""The media of a request, with one model's config and rule."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _MOST = 10**6
 
 @record()
 class Media:
-    """What one request carries: images of one size, one video, one audio. Sizes are (width, height).
+    """The media of one request: images of one size, one video, one audio. Sizes are (width, height).
 
     pixels: the least and the most of an image, where the server was told others than the checkpoint's.
     """

@@ -1,4 +1,4 @@
-"""What a request carries beside its text, as options say it, and the settings with its tokens.
+"""Media of a request as options give them, and the settings with their tokens.
 
 From what a request carries to tokens.
 """

@@ -1,4 +1,4 @@
-"""What is left for the cache on a named GPU, and the engine's answer with that pool.
+"""The memory left for the cache on a named GPU, and the engine's answer with that pool.
 
 Engines with a block pool get their memory here when a GPU is named and ``kv_cache_memory`` is not. How a
 GPU's memory is divided is each engine's own (``budget`` in its folder), loaded when it is asked for.

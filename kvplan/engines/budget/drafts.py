@@ -12,11 +12,10 @@ from __future__ import annotations
 from kvplan.architectures.heads import ASSISTED, DFLASH, assistant_tensors, head_tensors
 from kvplan.architectures.weights import sources_of
 from kvplan.dtypes import Packing
-from kvplan.engines.budget.lines import exact
 from kvplan.errors import KvplanError
 from kvplan.model import Model
 from kvplan.record import record
-from kvplan.results import BudgetLine
+from kvplan.results import BudgetLine, exact
 from kvplan.settings import HEAD_METHODS, LOOKUP_METHODS, Serving
 from kvplan.units import ceil_div
 from kvplan.weights.facts import WeightFacts, WeightSources, weights_per_rank
@@ -34,7 +33,7 @@ _UNEVEN = 4
 
 @record()
 class Guess:
-    """What a method loads, counted in the target's parts.
+    """The weights that a method loads, counted in the target's parts.
 
     layers: as large as the largest, or those of a dense decoder. squares: hidden × hidden matrices.
     rows: of a table as wide as the hidden state, None for the whole vocabulary.
@@ -94,7 +93,7 @@ def draft_lines(
     *,
     own: bool,
 ) -> tuple[tuple[BudgetLine, ...], tuple[str, ...]]:
-    """What speculation adds to the weights of the last stage, and what is to be said of it.
+    """Weights that speculation adds to the last stage, and the notes on them.
 
     own: the method runs the model's own prediction layers, where no draft is named.
     Raises KvplanError(no-weights | cannot-shard) for a draft that was named.

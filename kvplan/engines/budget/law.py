@@ -1,4 +1,4 @@
-"""What a class of candidates holds on a GPU, as a planner asks for it: a capacity, or why it is rejected.
+"""The capacity of a class of candidates on a GPU, as a planner needs it, or the reason for its rejection.
 
 A class is everything but the GPU's memory, max_num_seqs and max_model_len: the model in one weight format,
 how it is divided, the KV format, the engine. A capacity model answers for all of them: arithmetic where it
@@ -40,7 +40,7 @@ def weights_alone(amount: int, usable: int) -> Rejection:
 
 
 class Capacity(NamedTuple):
-    """What the cache of one GPU holds."""
+    """The capacity of one GPU's cache."""
 
     pool_bytes: int
     runs: Callable[[int, int], int]

@@ -1,4 +1,4 @@
-"""What the budgets of all engines have in common: the GPU's memory, the weights, what the context takes."""
+"""Shared by the budgets of all engines: the GPU's memory, the weights, the CUDA context."""
 
 from __future__ import annotations
 
@@ -12,13 +12,12 @@ from kvplan.architectures.weights import served_sources
 from kvplan.dtypes import Packing
 from kvplan.engines.base import Choice, planned_settings, planned_values
 from kvplan.engines.budget import Fit
-from kvplan.engines.budget.lines import about
 from kvplan.engines.folders import part_of
 from kvplan.engines.traits import traits_of
 from kvplan.errors import KvplanError, RefusedError
 from kvplan.gpu import APPLE, Gpu
 from kvplan.model import Model
-from kvplan.results import NO_POOL, BudgetLine, SizeResult
+from kvplan.results import NO_POOL, BudgetLine, SizeResult, about
 from kvplan.settings import Serving, Settings, asked_of
 from kvplan.units import GIB, MIB, ceil_div
 from kvplan.weights.facts import WeightFacts, WeightSources, weights_by_kernel
@@ -94,8 +93,9 @@ _KEPT: Mapping[str, tuple[int, int]] = {
     "Blackwell": (425, 2200),
     "Blackwell Ultra": (0, 1830),
 }
-"""What NVIDIA's driver keeps of what nvidia-smi shows, by architecture: MiB, and millionths of it, fitted to
-the cards of which both totals are known (tests/budget/test_totals.py holds them to the interval)."""
+"""The part of nvidia-smi's total that NVIDIA's driver keeps, by architecture: MiB, and millionths of it,
+fitted to the cards of which both totals are known (tests/budget/test_totals.py holds them to the interval).
+"""
 _KEPT_LEAST = 240 * MIB
 
 
@@ -228,7 +228,7 @@ def context_line(ranks: int) -> BudgetLine:
 
 
 def sources_for(model: Model, settings: Serving) -> WeightSources:
-    """What is known of the weights, as stated or as read. Raises KvplanError(no-weights | bad-setting …)."""
+    """Sources for the weights, as stated or as read. Raises KvplanError(no-weights | bad-setting …)."""
     if settings.weights is not None:
         return WeightSources(stated_bytes=settings.weights)
     return served_sources(model, settings.quantization)

@@ -1,4 +1,4 @@
-"""What requests of a mix take of one pool where their prompts have blocks in common.
+"""The share of one pool that requests of a mix take where their prompts have blocks in common.
 
 Only whole blocks of layers that keep every token are the same for two requests (vllm-project/vllm
 v1/core/kv_cache_manager.py), and only in an engine that keeps prefixes:
@@ -39,7 +39,8 @@ class Taken(NamedTuple):
 
 
 Takes = Callable[[int, int], "Taken | None"]
-"""What a request of so many tokens takes, so many of which are generated; None: the engine takes none."""
+"""The share of a pool that a request takes, by its tokens and the generated ones of them; None: the engine
+does not take it."""
 _FULL = ("full_attention", "mla_attention")
 """Groups whose blocks depend on the tokens before them alone."""
 
@@ -69,7 +70,8 @@ class Sharing(NamedTuple):
         return self._whole(min(head, prompt - 1), share)
 
     def request(self, prompt: int, answer: int, takes: Takes, share: Share) -> Taken | None:
-        """What one request of the shape takes, all its samples, without what it shares with others."""
+        """The share that one request of the shape takes, all its samples, without the blocks that it shares
+        with others."""
         one = takes(prompt + answer, answer)
         if one is None:
             return None
@@ -105,7 +107,7 @@ def block_of(result: SizeResult) -> int:
 
 
 def taken_of(result: SizeResult) -> Taken | None:
-    """What the request of the answer takes of one pool; None where the engine does not take it."""
+    """The share of one pool that the request of the answer takes; None where the engine does not take it."""
     pool = result.pool
     if pool is None or result.refusal is not None:
         return None

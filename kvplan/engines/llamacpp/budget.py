@@ -16,7 +16,6 @@ from kvplan.architectures.config.activation_shape import Shape, shape_of
 from kvplan.architectures.weights import sources_of
 from kvplan.engines.base import Choice
 from kvplan.engines.budget import Fit, Shortens
-from kvplan.engines.budget.lines import exact, left_over
 from kvplan.engines.budget.parts import Start, context_line, memory_of, no_pool, once_a_start
 from kvplan.engines.llamacpp.cache_layout.caches import place
 from kvplan.engines.llamacpp.cache_layout.pool import split_of
@@ -30,7 +29,7 @@ from kvplan.engines.traits import usual_build
 from kvplan.errors import KvplanError, RefusedError
 from kvplan.gpu import Gpu
 from kvplan.model import Model
-from kvplan.results import BudgetLine, ModelWeights, SizeResult
+from kvplan.results import BudgetLine, ModelWeights, SizeResult, exact, left_over
 from kvplan.settings import Serving
 from kvplan.units import MIB, gib
 
@@ -41,7 +40,7 @@ _EMBEDDING, _OUTPUT = "token_embd.weight", "output"
 
 
 class Weights(NamedTuple):
-    """What is loaded, where the figure comes from, and the bytes of each GPU, then of the host."""
+    """The loaded weights, the source of the figure, and the bytes of each GPU, then of the host."""
 
     found: ModelWeights
     source: str
@@ -123,7 +122,7 @@ def _spare(model: Model, settings: Serving, weights: ModelWeights) -> int:
 
 
 def memory_in_row(gpu: Gpu) -> tuple[int, tuple[BudgetLine, ...], tuple[str, ...]]:
-    """What of a GPU among others there is. Raises KvplanError(no-memory) where nobody knows."""
+    """The usable memory of a GPU among others. Raises KvplanError(no-memory) where nobody knows."""
     total, reserved, warnings = memory_of(gpu)
     if total is None:
         raise KvplanError(
@@ -245,7 +244,7 @@ def _build_words(model: Model, settings: Serving) -> tuple[str, ...]:
 
 
 def _encoder_words(model: Model, options: LlamacppOptions, shape: Shape) -> tuple[str, ...]:
-    """What is to be known of the encoder of images, where the model has one."""
+    """Notes on the image encoder, where the model has one."""
     if not shape.is_multimodal:
         return ()
     amount = encoder_bytes(model)

@@ -20,6 +20,7 @@ from kvplan.engines.base import (
     answer_length,
     answer_of,
     encoder_length,
+    has_kind,
     layer_answers,
     planned_settings,
     planned_values,
@@ -38,7 +39,7 @@ from kvplan.engines.options import EngineOption
 from kvplan.engines.retention import parsed
 from kvplan.engines.supported import check_class
 from kvplan.errors import KvplanError
-from kvplan.families import SlidingWindow, Storage
+from kvplan.families import Kind, Storage
 from kvplan.model import Model
 from kvplan.own_options import OwnOptions
 from kvplan.record import changed, record, replace
@@ -246,7 +247,7 @@ def _mib(amount: int) -> str:
 
 
 def _in_host(machine: Machine, host: int, options: LlamacppOptions) -> str:
-    """What lies in host memory, and whether anybody said that there is so much."""
+    """The part in host memory, and whether its size was stated."""
     layers = f" of {machine.on_host:,} layers" if machine.on_gpu else ""
     said = "" if options.host_memory is not None else not_counted(host)
     return f"{human_bytes(host)} of the cache{layers} lie in host memory{said}"
@@ -321,7 +322,6 @@ def _hosted_experts(model: Model, options: LlamacppOptions) -> dict[str, Any]:
 
 
 def _warnings(model: Model) -> list[str]:
-    windows = any(isinstance(part, SlidingWindow) for run in model.runs for part in run.layer.parts)
-    if windows and not has_window_cache(model):
+    if has_kind(model, Kind.SLIDING) and not has_window_cache(model):
         return [f"llama.cpp keeps all tokens of {model.model_type}'s window layers"]
     return []

@@ -18,7 +18,7 @@ PROMPTS = 8 * GIB
 
 
 def lines(model: Model, settings: Settings, version: str, result: SizeResult) -> tuple[HostLine, ...]:
-    """What lies there beside the process itself."""
+    """Bytes in host memory besides the process itself."""
     del version
     found = []
     if weights := _weights(model, settings, result):

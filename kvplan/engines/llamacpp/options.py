@@ -73,6 +73,6 @@ def keeps_free(options: LlamacppOptions) -> int:
 
 
 def not_counted(amount: int) -> str:
-    """What to add where bytes lie in host memory and nobody said how much of it there is."""
+    """The option to add where bytes lie in host memory of unstated size."""
     enough = round_up(amount + amount // 8, 64 * GIB) // GIB
     return f", which was not counted: add --host-memory {enough}GiB"

@@ -23,7 +23,7 @@ from kvplan.engines.tensors.base import BlockPool, Group, GroupKind, Layout, Ran
 from kvplan.engines.tensors.building import Building
 from kvplan.engines.tensors.parts import PACKED, Stored, element_bytes, stored
 from kvplan.errors import KvplanError
-from kvplan.families import CompressedAttention
+from kvplan.families import Kind
 from kvplan.model import Layer, Model
 from kvplan.record import replace
 from kvplan.settings import Settings
@@ -139,7 +139,7 @@ class _Gpu:
 
 def _terms(rules: Rules, layer: Layer) -> Iterator[Term]:
     """The terms behind ``layer_tensors``, in its order; nothing for a layer that is described otherwise."""
-    if any(isinstance(part, CompressedAttention) for part in layer.parts):
+    if Kind.COMPRESSED in layer.kinds:
         return
     for part in layer.parts:
         for term in part_terms(part, rules.store):

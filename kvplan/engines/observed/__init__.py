@@ -1,5 +1,4 @@
-"""What a running engine said of itself: figures as they were printed, with the interval that rounding leaves
-open.
+"""A running engine's report: figures as they were printed, with the interval that rounding leaves open.
 
 An engine prints ``Available KV cache memory: 19.53 GiB``; the bytes behind it lie anywhere in half a
 hundredth of a GiB around. A `Count` keeps the nearest whole number together with the lowest and highest that
@@ -130,7 +129,7 @@ class Pool:
 
 @record()
 class Row:
-    """What one process or device said. Bytes; None = not said.
+    """The report of one process or device. Bytes; None = not said.
 
     consumed_bytes is weights and non-torch together (vLLM since the driver's figure is used),
     transient_peak_bytes what the peak has above that, with the graphs; non_kv_bytes

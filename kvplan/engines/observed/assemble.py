@@ -211,7 +211,7 @@ class Start:
                 self.settings[name] = setting
 
     def observation(self, *, starts: int, lines: int, cut: bool) -> Observation:
-        """What was booked, with the engine's last touches."""
+        """The collected observation, with the engine's last touches."""
         rows = tuple(row.whole() for row in self.rows.values() if row.figures or row.added or row.pools)
         notes = [Note(text, number) for text, number in self.notes.items()]
         if starts > 1:

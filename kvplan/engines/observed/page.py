@@ -1,4 +1,4 @@
-"""What an engine's Prometheus page says: the pool as an Observation, the load as a LiveSample.
+"""An engine's Prometheus page: the pool as an Observation, the load as a LiveSample.
 
 The names on the page are each engine's own (``metrics`` in its folder).
 

@@ -19,7 +19,7 @@ _SIZES = {"tp": "tensor_parallel_size", "pp": "pipeline_parallel_size"}
 
 
 class Reading:
-    """What an engine's `printed` may say of its output; an engine says only what differs from this."""
+    """Readings that an engine's `printed` may override; an engine overrides only the differences."""
 
     names: ClassVar[Mapping[str, str]] = {}
     """Setting as printed → setting, or own option."""
@@ -86,7 +86,7 @@ class Reading:
         return pool.kv_tokens
 
     def tokens_line(self, predictor: Any, axis: Any) -> Iterable[str]:
-        """What the line of tokens means. predictor, axis: those of a comparison."""
+        """The meaning of the line of tokens. predictor, axis: those of a comparison."""
         return ()
 
 

@@ -24,8 +24,8 @@ from kvplan.engines.sglang.start.memory_defaults import (
     automatic_mem_fraction_static,
     for_images,
 )
-from kvplan.engines.sglang.start.models import SERVED, class_of, has_window_pool, is_multimodal
-from kvplan.families import ChunkedAttention, Kind, SlidingWindow
+from kvplan.engines.sglang.start.models import SERVED, class_of, has_window_pool, is_multimodal, known_of
+from kvplan.families import Kind
 from kvplan.model import Model
 from kvplan.units import KIB, MIB
 
@@ -164,8 +164,8 @@ def _prefill_limit(model: Model, arguments: Arguments) -> int | None:
     limits = []
     if arguments.rules.graphs_in_context and arguments.given_context is not None:
         limits.append(arguments.given_context)
-    if class_of(model).startswith("MuseGlimmerFor"):
-        limits.append(512)
+    if known_of(model).largest_prefill_graph:
+        limits.append(known_of(model).largest_prefill_graph)
     if "llama-2" in model.id.lower():
         limits.append(4096)
     return min(limits, default=None)
@@ -197,10 +197,7 @@ def _plain(model: Model, arguments: Arguments) -> bool:
 
 def warnings_of(model: Model, arguments: Arguments, *, refused: bool) -> list[str]:
     found = []
-    windows = any(
-        isinstance(part, (SlidingWindow, ChunkedAttention)) for run in model.runs for part in run.layer.parts
-    )
-    if windows and not arguments.window_pool:
+    if has_kind(model, Kind.SLIDING, Kind.CHUNKED) and not arguments.window_pool:
         found.append(f"SGLang keeps all tokens of {model.model_type}'s window layers")
     if not refused and class_of(model) and class_of(model) not in SERVED:
         found.append(

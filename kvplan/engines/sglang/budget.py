@@ -15,7 +15,6 @@ from kvplan.architectures.weights import sources_of
 from kvplan.dtypes import Packing, scalar
 from kvplan.engines.base import Choice
 from kvplan.engines.budget import Fit
-from kvplan.engines.budget.lines import about, exact, left_over
 from kvplan.engines.budget.parts import (
     REPACKED,
     Start,
@@ -33,7 +32,7 @@ from kvplan.errors import KvplanError, RefusedError
 from kvplan.gpu import Gpu
 from kvplan.model import Model
 from kvplan.record import replace
-from kvplan.results import BudgetLine, ModelWeights, SizeResult
+from kvplan.results import BudgetLine, ModelWeights, SizeResult, about, exact, left_over
 from kvplan.settings import Serving, Settings
 from kvplan.units import GIB, ceil_div
 from kvplan.weights.expanded import projections
@@ -63,8 +62,7 @@ for 79.55 of tensors (DeepSeek-R1), 63.38 for 62.75 (MiniMax-M2.5 in NVFP4), 3.2
 
 
 def context_of(gpu: Gpu, ranks: int) -> BudgetLine:
-    """What is taken before the weights are loaded: the CUDA context, and NCCL's buffers between several
-    ranks.
+    """Memory taken before the weights are loaded: the CUDA context, and NCCL's buffers between several ranks.
 
     sgl-project/sglang 0.5.23 model_executor/model_runner.py (init_torch_distributed): free memory is looked
     at before and after the process groups; the pool is divided of what is free after them.
@@ -148,7 +146,7 @@ def divided(model: Model, settings: Settings, started: SizeResult) -> Parallel:
 
 
 def _beside(weights: int, settings: Serving) -> tuple[BudgetLine, ...]:
-    """What loading takes beside the tensors; weights that were stated have it."""
+    """Memory that loading takes beyond the tensors; stated weights include it."""
     if settings.weights is not None:
         return ()
     likely, most = (weights * share // 1000 for share in _EXTRA)

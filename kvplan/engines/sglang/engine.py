@@ -108,7 +108,7 @@ class Sglang:
 
 @record()
 class Compiled:
-    """What does not depend on the request; pools is None when the model is refused."""
+    """Everything that does not depend on the request; pools is None when the model is refused."""
 
     model: ModelRef
     engine: EngineRef

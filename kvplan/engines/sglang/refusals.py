@@ -11,13 +11,14 @@ from collections.abc import Callable
 
 from kvplan.engines.base import has_kind, is_assumed, part_terms, too_many_stages
 from kvplan.engines.sglang.cache_layout.cells import store_of
+from kvplan.engines.sglang.classes import row_of
 from kvplan.engines.sglang.memory.groups import parallel_of
 from kvplan.engines.sglang.options import SglangOptions
 from kvplan.engines.sglang.start.arguments import Arguments
 from kvplan.engines.sglang.start.backends import NGRAM, overridden_page
 from kvplan.engines.sglang.start.config_facts import facts_of
 from kvplan.engines.sglang.start.devices import keeps_experts_together
-from kvplan.engines.sglang.start.models import class_of, has_extra_buffer, uses_state_radix
+from kvplan.engines.sglang.start.models import has_extra_buffer, known_of, uses_state_radix
 from kvplan.engines.sglang.start.versions import VERSIONS, Rules, rules_of
 from kvplan.engines.undivided import block_refusal, undivided_refusal
 from kvplan.families import Kind
@@ -33,10 +34,6 @@ TRACK_INTERVAL = 256
 """--mamba-track-interval: a multiple of the page size."""
 _NOT_ON_ROCM = ("modelopt", "gptq", "bitsandbytes")
 """Formats that configs/model_config.py (_verify_quantization, rocm_supported_quantization) has not."""
-_NO_ATTENTION_GROUPS = frozenset(
-    """MiniCPMForCausalLM MiniCPMSALAForCausalLM IQuestQ1ForCausalLM
-    Ernie4_5_VLMoeForConditionalGeneration""".split()
-)
 
 
 _ANY_LENGTH = "--any-length: SGLANG_ALLOW_OVERWRITE_LONGER_CONTEXT_LEN=1, where the model bears it"
@@ -93,10 +90,10 @@ def _length_refusal(model: Model, settings: Serving, options: SglangOptions, ver
 
 
 def _groups_refusal(model: Model, settings: Serving, arguments: Arguments) -> Refusal | None:
-    """What attention in data-parallel groups does not go with."""
+    """Settings that exclude attention in data-parallel groups."""
     if arguments.attn_dp == 1:
         return None
-    if class_of(model) in _NO_ATTENTION_GROUPS:
+    if known_of(model).no_attention_groups:
         return _unsupported(
             f"SGLang does not divide the attention of {_named(model)} into data-parallel groups",
             "leave out --enable-dp-attention",
@@ -173,10 +170,9 @@ def _backend_refusal(model: Model, settings: Serving, arguments: Arguments) -> R
 
 def _must_be_named(model: Model, rules: Rules) -> bool:
     """Exaone 4's own class until 0.5.21, Llama 4 from 0.4.10 to 0.5.5: an assertion meets None."""
-    name = class_of(model)
-    if name == "Exaone4ForCausalLM":
+    if known_of(model).override == "exaone4":
         return rules.exaone_class and not rules.exaone_backend
-    return rules.llama4_named and name.startswith("Llama4For")
+    return rules.llama4_named and known_of(model).override == "llama4"
 
 
 def _experts_refusal(model: Model, arguments: Arguments) -> Refusal | None:
@@ -292,7 +288,7 @@ def _strategy_refusal(
         return _no_strategy(f"the states of {name} are kept without a buffer, which takes pages of 1 only")
     if arguments.overlap:
         return _no_strategy("no_buffer does not go with overlapped scheduling")
-    chosen = settings.attention_backend is not None or name.startswith("NemotronH")
+    chosen = settings.attention_backend is not None or row_of(name).override == "nemotron_h"
     if arguments.backend == "trtllm_mha" and chosen:  # a default that is found later is not looked at
         return _no_strategy("no_buffer does not go with the attention backend trtllm_mha")
     return None

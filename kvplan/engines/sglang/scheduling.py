@@ -1,4 +1,4 @@
-"""What SGLang's scheduler is set to: one pool, prompts before answers (`kvplan.simulate.sglang`)."""
+"""SGLang's scheduler settings: one pool, prompts before answers (`kvplan.simulation.sglang`)."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ MAX_PREFILL_TOKENS = 16_384
 
 
 def scheduling(model: Model, settings: Settings, version: str) -> PromptsFirst:
-    """What the scheduler is set to. Raises RefusedError(not-simulated)."""
+    """The scheduler's settings. Raises RefusedError(not-simulated)."""
     known = compiled(model, version, asked_context(model, settings, version), planned_values(settings))
     arguments, pools = known.arguments, known.pools
     if known.refusal is not None or pools is None:

@@ -9,11 +9,12 @@ MLATokenToKVPool [rows, 1, width]; DSATokenToKVPool: pages of keys followed by t
 from __future__ import annotations
 
 from kvplan.engines.base import part_terms
-from kvplan.engines.sglang.cache_layout.cells import heads_on_rank, is_window, pool_layers, store_of
+from kvplan.engines.sglang.cache_layout.cells import heads_on_rank, pool_layers, store_of
 from kvplan.engines.sglang.cache_layout.pools import solve, split_stages, trailing
 from kvplan.engines.sglang.cache_layout.stages import Pools, Sizes, Stage
 from kvplan.engines.sglang.engine import Sglang, pools_of
 from kvplan.engines.sglang.start.arguments import Arguments
+from kvplan.engines.sglang.start.models import is_window
 from kvplan.engines.tensors.base import BlockPool, Group, GroupKind, Layout, Rank
 from kvplan.engines.tensors.building import Building, data_and_scales
 from kvplan.engines.tensors.parts import Stored, element_bytes, pooled, stored
@@ -223,7 +224,7 @@ class _Stage:
             )
 
     def _beside(self) -> None:
-        """What the draft's layers and workspaces take: rows without a meaning of their own here."""
+        """The draft's layers and workspaces: rows without a meaning of their own here."""
         rows = {
             "draft": self.stage.draft_full * self._row_count(self.full),
             "dequantized": self.stage.extra * self._row_count(self.full),

@@ -32,7 +32,7 @@ __all__ = [
 def layout_of(
     model: Model, engine: str, version: str, settings: Settings, rank: Rank | None = None
 ) -> Layout:
-    """What one rank allocates for ``settings.kv_cache_memory`` bytes (transformers: for the requests).
+    """The allocation of one rank for ``settings.kv_cache_memory`` bytes (transformers: for the requests).
 
     Raises KvplanError(no-memory, unsupported-setting, engine-refuses …).
     """

@@ -1,4 +1,4 @@
-"""What one rank allocates, as values: raw allocations, strided views on them, block pools and groups.
+"""The allocation of one rank, as values: raw allocations, strided views on them, block pools and groups.
 
 Every cache of every engine is a window of bytes ``[blocks, heads, states, content]`` on a raw
 allocation: a *state* is one stored entry (a token's K and V of one head, a latent, a whole recurrent state),
@@ -120,28 +120,28 @@ class BlockPool:
 
 @record()
 class Group:
-    """Layers with one block table.
-
-    block_size: tokens of one block (on this rank). window: tokens visible, the newest included (a chunk's
-    length for chunks); limit: the most tokens of one request that hold blocks at a time (None: all); extra:
-    blocks beside those; fixed: blocks of a request whatever its length; shards: decode-context ranks that
-    tokens are dealt over. ring: a request's positions wrap around its blocks, which are never given back
-    before it ends. kept: of ``fixed`` blocks, those that a request keeps once its prompt is computed (None:
-    all).
-    """
+    """Layers with one block table."""
 
     name: str
     kind: GroupKind
     pool: int
     layers: int
     block_size: int
+    """tokens of one block (on this rank)"""
     window: int | None = None
+    """tokens visible, the newest included (a chunk's length for chunks)"""
     limit: int | None = None
+    """the most tokens of one request that hold blocks at a time (None: all)"""
     extra: int = 0
+    """blocks beside those"""
     fixed: int | None = None
+    """blocks of a request whatever its length"""
     shards: int = 1
+    """decode-context ranks that tokens are dealt over"""
     ring: bool = False
+    """a request's positions wrap around its blocks, which are never given back before it ends"""
     kept: int | None = None
+    """of ``fixed`` blocks, those that a request keeps once its prompt is computed (None: all)"""
 
     def visible(self, tokens: int) -> int:
         """The first position that the token after ``tokens`` sees."""
@@ -192,10 +192,7 @@ class Group:
 
 @record()
 class Layout:
-    """All of one rank. predicted_bytes: what the engine's rules say that the allocations take; requests: how
-    many requests of ``tokens`` (and ``encoder_tokens``) they say fit. num_attention_heads: query heads of the
-    rank, for the attention probe (0: not known). settles: whether a request gives back what was reserved for
-    its prompt before the next is admitted, and is admitted by its tokens alone."""
+    """All of one rank."""
 
     engine: str
     version: str
@@ -205,12 +202,17 @@ class Layout:
     pools: tuple[BlockPool, ...]
     groups: tuple[Group, ...]
     predicted_bytes: int
+    """what the engine's rules say that the allocations take"""
     tokens: int
     encoder_tokens: int
     requests: int
+    """how many requests of ``tokens`` (and ``encoder_tokens``) they say fit"""
     max_model_len: int
     num_attention_heads: int = 0
+    """query heads of the rank, for the attention probe (0: not known)"""
     settles: bool = False
+    """whether a request gives back what was reserved for its prompt before the next is admitted, and is
+    admitted by its tokens alone"""
 
     def admitted(self, group: Group, tokens: int, encoder_tokens: int) -> int:
         """Blocks that a request takes of a group when it is admitted."""

@@ -96,7 +96,7 @@ class Building:
         max_model_len: int,
         num_attention_heads: int,
     ) -> Layout:
-        """What was built, as one rank's layout. request: the one that was sized."""
+        """The finished layout of one rank. request: the one that was sized."""
         return Layout(
             engine=engine,
             version=version,

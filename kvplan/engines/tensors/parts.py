@@ -1,4 +1,4 @@
-"""What the engines' layouts share: element types as torch names them, and terms as heads times content."""
+"""Shared by the engines' layouts: element types as torch names them, and terms as heads times content."""
 
 from __future__ import annotations
 

@@ -15,7 +15,6 @@ from kvplan.architectures.config.activation_shape import shape_of
 from kvplan.dtypes import scalar
 from kvplan.engines.base import Choice
 from kvplan.engines.budget import Fit, Shortens
-from kvplan.engines.budget.lines import about, left_over
 from kvplan.engines.budget.parts import (
     UNCALIBRATED,
     Start,
@@ -34,7 +33,7 @@ from kvplan.engines.vllm.memory.profile_run import Load
 from kvplan.errors import KvplanError
 from kvplan.model import Model
 from kvplan.record import replace
-from kvplan.results import ModelWeights
+from kvplan.results import ModelWeights, about, left_over
 from kvplan.settings import Serving
 from kvplan.units import GIB
 from kvplan.weights.ranks import Parallel

@@ -30,7 +30,7 @@ from kvplan.engines.tgi.options import BLOCKS, OPTIONS, TgiOptions
 from kvplan.engines.tgi.prefill import prefill_tokens
 from kvplan.engines.traits import not_on
 from kvplan.errors import KvplanError
-from kvplan.families import FullAttention, SlidingWindow, Storage
+from kvplan.families import FullAttention, SlidingWindow, Storage, unwindowed
 from kvplan.gpu import Gpu
 from kvplan.model import Model
 from kvplan.record import record
@@ -65,7 +65,7 @@ _AMPERE = (8, 0)
 
 @record()
 class Plan:
-    """What is fixed before a memory is known. block_bytes: one block of all layers on one shard."""
+    """Everything fixed before a memory is known. block_bytes: one block of all layers on one shard."""
 
     attention: str
     block: int
@@ -121,7 +121,7 @@ class Tgi:
             request,
             PerGpu(one, one * count, one * count, Fraction(plan.block_bytes, plan.block), 0),
             Total(one * ranks, one * ranks * count),
-            layers_with(model, lambda part: _whole(part).terms(store)),
+            layers_with(model, lambda part: unwindowed(part).terms(store)),
             pool,
             refusal,
             (*model.warnings, *_words(model)),
@@ -141,7 +141,7 @@ def plan_of(model: Model, settings: Serving, options: TgiOptions) -> Plan | Refu
         part = run.layer.parts[0] if len(run.layer.parts) == 1 else None
         if not isinstance(part, (FullAttention, SlidingWindow)):
             return _unserved(f"how it keeps {run.layer.family} is not read here")
-        if part.v_head_dim not in (None, part.head_dim):
+        if part.value_width != part.key_width:
             return _unserved("keys and values have several widths")
         widths.add((part.num_kv_heads, part.head_dim))
     if len(widths) != 1:
@@ -179,11 +179,6 @@ def attention_of(model: Model, settings: Serving, head_dim: int) -> str:
         return "flashinfer"
     able = settings.gpu.compute_capability if settings.gpu is not None else None
     return "paged" if able is not None and able < _AMPERE else "flashdecoding"
-
-
-def _whole(part: Any) -> Any:
-    """A window's layer keeps every token."""
-    return FullAttention(part.num_kv_heads, part.head_dim) if isinstance(part, SlidingWindow) else part
 
 
 def _unserved(why: str) -> Refusal:
@@ -265,5 +260,5 @@ def _why_not(gpu: Gpu) -> str | None:
 
 
 def attention_of_image(gpu: Gpu | None) -> str | None:
-    """What the image's own ATTENTION says; None where the launcher decides."""
+    """The image's own ATTENTION; None where the launcher decides."""
     return "paged" if gpu is not None and gpu.vendor.lower() == "amd" else None

@@ -1,4 +1,4 @@
-"""What TGI prints, as settings."""
+"""TGI's printed lines as settings."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What rooms that know no engine ask of TGI."""
+"""TGI's traits: answers for rooms that know no engine."""
 
 from __future__ import annotations
 

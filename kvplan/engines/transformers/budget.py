@@ -14,7 +14,6 @@ from fractions import Fraction
 from kvplan.dtypes import scalar
 from kvplan.engines.base import Choice
 from kvplan.engines.budget import Fit, Shortens
-from kvplan.engines.budget.lines import exact
 from kvplan.engines.budget.parts import (
     REPACKED,
     Start,
@@ -30,7 +29,7 @@ from kvplan.engines.transformers.paged import NotPagedError, Paged, paged_of
 from kvplan.engines.transformers.sectors import TRASH, footprint, needs, sectors_left
 from kvplan.errors import KvplanError
 from kvplan.model import Model
-from kvplan.results import Budget, BudgetLine, ModelWeights, SizeResult
+from kvplan.results import Budget, BudgetLine, ModelWeights, SizeResult, exact
 from kvplan.settings import Serving, Settings
 from kvplan.weights.ranks import Parallel
 
@@ -86,7 +85,7 @@ def divided(model: Model, settings: Settings, started: SizeResult) -> Parallel:
 
 
 def _words(paged: Paged, settings: Serving, *, given: bool) -> tuple[str, ...]:
-    """What decides the pool and nobody said."""
+    """Unstated settings that decide the pool."""
     said = ["transformers' memory beside the cache is its own estimate: mind the interval of the pool"]
     if not given:
         said.append("max_memory_percent: 0.8 was taken, as with a sampling generation config; 0.9 without")

@@ -140,7 +140,7 @@ def _held(terms: tuple[Term, ...], tokens: int, allocated: int, encoder_tokens: 
 
 
 def _pinned_bytes(terms: tuple[Term, ...], tokens: int, encoder_tokens: int) -> int:
-    """What the tensors keep alive right after a prefill of all tokens.
+    """Bytes that the tensors keep alive right after a prefill of all tokens.
 
     A window is a slice of the whole prompt's tensor, and so are the tokens that wait for compression.
     """
@@ -213,7 +213,7 @@ def _allocated(model: Model, settings: Settings, tokens: int) -> int:
 
 
 def _notes(model: Model, settings: Settings, expanded: bool) -> list[str]:
-    """What the reader should know: the release that changed a rule, and settings without a meaning here."""
+    """Notes for the reader: the release that changed a rule, and settings without a meaning here."""
     notes = []
     if model.no_cache_reason:
         notes.append(model.no_cache_reason)

@@ -76,7 +76,7 @@ class Pages:
         self.own.update(keys, values, self.layer, index[:0], index)
 
     def read(self, keys: Any, values: Any, *, tokens: int) -> tuple[Any, Any]:
-        """What attention gets at the last of ``tokens`` tokens, whose own keys and values ([1, heads, width])
+        """Attention's input at the last of ``tokens`` tokens, whose own keys and values ([1, heads, width])
         come with it."""
         past = tokens - 1
         wanted = self._indices(self.own.get_read_indices(_REQUEST, past, 1), keys)

@@ -3,6 +3,7 @@ src/transformers/cache_utils.py), which are not always what the architecture nee
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import lru_cache
 
 from kvplan.dtypes import FLOAT32, INT64, Packing, scalar
@@ -15,6 +16,7 @@ from kvplan.families import (
     SlidingWindow,
     SparseIndexer,
     Storage,
+    in_window,
 )
 from kvplan.model import Model
 from kvplan.record import replace
@@ -29,43 +31,65 @@ def library_terms(part: Part, store: Storage, *, expanded: bool = False) -> tupl
 
     cache_utils.py slices a window as ``[-(window - 1):]``, which keeps everything for a window of one token.
     """
-    terms = _as_built(part, store, expanded=expanded)
+    rule = TERMS_OF.get(type(part))
+    terms = part.terms(store) if rule is None else rule(part, store, expanded=expanded)
     return tuple(replace(term, keep_last=None) if term.keep_last == 0 else term for term in terms)
 
 
-def _as_built(part: Part, store: Storage, *, expanded: bool) -> tuple[Term, ...]:
-    if isinstance(part, (FullAttention, SlidingWindow, MultiHeadLatentAttention)) and part.library_window:
-        part = _windowed(part, part.library_window)
-    if isinstance(part, FullAttention) and part.broadcast_heads:
+def _heads(part: FullAttention, store: Storage, *, expanded: bool) -> tuple[Term, ...]:
+    if part.broadcast_heads:
         # K and V are repeated to all heads before they are cached (models/falcon).
         part = replace(part, num_kv_heads=part.broadcast_heads)
-    if isinstance(part, SharedKv) and part.library_kv_heads:
-        # The class ignores the sharing (models/hunyuan_v1_dense, models/hunyuan_v1_moe).
-        part = FullAttention(part.library_kv_heads, part.library_head_dim)
+    window = part.library_window
+    return (in_window(part, window) if window else part).terms(store)
+
+
+def _window(part: SlidingWindow, store: Storage, *, expanded: bool) -> tuple[Term, ...]:
+    return replace(part, sliding_window=part.library_window or part.sliding_window).terms(store)
+
+
+def _latent(part: MultiHeadLatentAttention, store: Storage, *, expanded: bool) -> tuple[Term, ...]:
+    terms = replace(part, sliding_window=part.library_window or part.sliding_window).terms(store)
+    if not expanded:
+        return terms
+    kept, heads = terms[0].keep_last, Factor("num_heads", part.num_heads, sharded=True)
+    qk, width = part.qk_nope_head_dim + part.qk_rope_head_dim, part.v_head_dim
+    return (
+        Term("k", (heads, Factor("qk_head_dim", qk)), store.kv.key_packing(qk), keep_last=kept),
+        Term("v", (heads, Factor("v_head_dim", width)), store.kv.value_packing(width), keep_last=kept),
+    )
+
+
+def _shared(part: SharedKv, store: Storage, *, expanded: bool) -> tuple[Term, ...]:
+    """Some classes ignore the sharing (models/hunyuan_v1_dense, models/hunyuan_v1_moe)."""
+    heads = part.library_kv_heads
+    return FullAttention(heads, part.library_head_dim).terms(store) if heads else ()
+
+
+def _compressed(part: CompressedAttention, store: Storage, *, expanded: bool) -> tuple[Term, ...]:
+    """Plain windows have an ordinary cache: the latent lies in it twice."""
     terms = part.terms(store)
-    if isinstance(part, MultiHeadLatentAttention) and expanded:
-        kept, heads = terms[0].keep_last, Factor("num_heads", part.num_heads, sharded=True)
-        qk, width = part.qk_nope_head_dim + part.qk_rope_head_dim, part.v_head_dim
-        return (
-            Term("k", (heads, Factor("qk_head_dim", qk)), store.kv.key_packing(qk), keep_last=kept),
-            Term("v", (heads, Factor("v_head_dim", width)), store.kv.value_packing(width), keep_last=kept),
-        )
-    if isinstance(part, CompressedAttention) and part.compress_rate is None:
-        # Plain windows have an ordinary cache: the latent lies in it twice.
-        return tuple(replace(term, factors=(Factor("k_and_v", 2), *term.factors)) for term in terms)
-    if isinstance(part, SparseIndexer):
-        key = replace(terms[0], packing=FLOAT32) if part.float32_key else terms[0]
-        rows = Factor("position_rows", part.position_rows)
-        return (key, Term("index_positions", (rows,), INT64)) if part.position_rows else (key,)
-    return terms
+    if part.compress_rate is not None:
+        return terms
+    return tuple(replace(term, factors=(Factor("k_and_v", 2), *term.factors)) for term in terms)
 
 
-def _windowed(part: FullAttention | SlidingWindow | MultiHeadLatentAttention, window: int) -> Part:
-    """The part with the window that the cache keeps, whatever the model reads."""
-    if isinstance(part, FullAttention):
-        heads = part.broadcast_heads or part.num_kv_heads
-        return SlidingWindow(heads, part.head_dim, window, part.v_head_dim)
-    return replace(part, sliding_window=window)
+def _index_keys(part: SparseIndexer, store: Storage, *, expanded: bool) -> tuple[Term, ...]:
+    (key,) = part.terms(store)
+    key = replace(key, packing=FLOAT32) if part.float32_key else key
+    rows = Factor("position_rows", part.position_rows)
+    return (key, Term("index_positions", (rows,), INT64)) if part.position_rows else (key,)
+
+
+TERMS_OF: dict[type[Part], Callable[..., tuple[Term, ...]]] = {
+    FullAttention: _heads,
+    SlidingWindow: _window,
+    MultiHeadLatentAttention: _latent,
+    SharedKv: _shared,
+    CompressedAttention: _compressed,
+    SparseIndexer: _index_keys,
+}
+"""Families that a class of the library may keep otherwise than the architecture needs."""
 
 
 @lru_cache(maxsize=4096)

@@ -7,6 +7,7 @@ layers keep something else cannot be served so (initialization.py has the defaul
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import lru_cache
 from typing import Any
 
@@ -36,7 +37,7 @@ from kvplan.engines.transformers.sectors import (
     running,
 )
 from kvplan.errors import KvplanError
-from kvplan.families import FullAttention, SlidingWindow, Storage
+from kvplan.families import FullAttention, Part, SlidingWindow, Storage
 from kvplan.model import Layer, Model
 from kvplan.record import record
 from kvplan.results import (
@@ -73,7 +74,7 @@ class NotPagedError(Exception):
 
 @record()
 class Paged:
-    """What is fixed before a memory is known."""
+    """Everything fixed before a memory is known."""
 
     geometry: Geometry
     batch: Batch
@@ -129,16 +130,25 @@ def _check_config(model: Model, num_kv_heads: int, head_dim: int) -> None:
         )
 
 
+_KEPT: dict[type[Part], Callable[[Any], tuple[int, int, int | None]]] = {
+    FullAttention: lambda part: (
+        part.broadcast_heads or part.num_kv_heads,
+        part.head_dim,
+        part.library_window,
+    ),
+    SlidingWindow: lambda part: (part.num_kv_heads, part.head_dim, part.sliding_window),
+}
+"""(heads, width, window) of the families that pages are made for."""
+
+
 def _kept(layer: Layer) -> tuple[int, int, int | None]:
     """(heads, width, window) of a layer with one part. Raises NotPagedError."""
     part = layer.parts[0] if len(layer.parts) == 1 else None
-    if not isinstance(part, (FullAttention, SlidingWindow)):
+    if part is None or type(part) not in _KEPT:
         raise NotPagedError(f"a layer of {layer.family}, and it knows full and sliding attention")
-    if part.v_head_dim not in (None, part.head_dim):
+    if part.value_width != part.key_width:
         raise NotPagedError("values of another width than keys")
-    if isinstance(part, SlidingWindow):
-        return part.num_kv_heads, part.head_dim, part.sliding_window
-    return part.broadcast_heads or part.num_kv_heads, part.head_dim, part.library_window
+    return _KEPT[type(part)](part)
 
 
 def _batch(
@@ -169,7 +179,7 @@ def _batch(
 
 
 def refusal_of(model: Model, settings: Settings, own: TransformersOptions, version: str) -> Refusal | Paged:
-    """What continuous batching has of the model, or why it does not start."""
+    """The model as continuous batching sees it, or the reason why it does not start."""
     if parse_version(version) < SECTORS_SINCE:
         return Refusal(
             "unknown-rule",

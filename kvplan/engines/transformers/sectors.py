@@ -97,7 +97,7 @@ class Geometry:
 
 @record()
 class Batch:
-    """What decides the tensors beside the cache. Widths are those of the whole model."""
+    """Inputs that decide the tensors next to the cache. Widths are those of the whole model."""
 
     tokens: int
     requests: int

@@ -25,7 +25,6 @@ from kvplan.architectures.config.activation_shape import shape_of
 from kvplan.dtypes import Packing, scalar
 from kvplan.engines.base import Choice
 from kvplan.engines.budget import Fit
-from kvplan.engines.budget.lines import about, exact
 from kvplan.engines.budget.parts import (
     UNCALIBRATED,
     Start,
@@ -42,7 +41,7 @@ from kvplan.engines.vllm.memory.profile_run import Load
 from kvplan.errors import KvplanError, RefusedError
 from kvplan.gpu import Gpu
 from kvplan.model import Model
-from kvplan.results import Budget, BudgetLine, ModelWeights, SizeResult
+from kvplan.results import Budget, BudgetLine, ModelWeights, SizeResult, about, exact
 from kvplan.settings import Serving, Settings
 from kvplan.units import GIB
 from kvplan.weights.expanded import again_bytes
@@ -63,7 +62,7 @@ _WHOLE = (Part.ATTENTION, Part.DENSE, Part.SHARED, Part.EMBEDDING, Part.HEAD)
 _NEWEST = (10**6,)
 _BLACKWELL, _BLOCK = 10, (128, 128)
 OUTSIDE = (GIB * 255 // 100, GIB * 8 // 10)
-"""What is used outside torch on one GPU, and the half-width of the estimate."""
+"""Memory used outside torch on one GPU, and the half-width of the estimate."""
 BETWEEN = (GIB * 125 // 100, GIB * 3 // 4)
 """NCCL's buffers and the all-reduce workspaces between several."""
 
@@ -146,7 +145,7 @@ def _absorbed_lines(
 
 
 def outside(ranks: int) -> BudgetLine:
-    """What is used outside torch: context, libraries, workspaces and graphs; between ranks NCCL as well."""
+    """Memory used outside torch: context, libraries, workspaces and graphs; between ranks NCCL as well."""
     amount, margin = OUTSIDE
     how = "CUDA context, libraries, workspaces, graphs"
     if ranks > 1:

@@ -123,7 +123,7 @@ class TrtLlm:
 
 @record()
 class Compiled:
-    """What does not depend on the request; plan is None when the model is refused."""
+    """Everything that does not depend on the request; plan is None when the model is refused."""
 
     model: ModelRef
     engine: EngineRef
@@ -251,7 +251,7 @@ def _longest(plan: Plan, found: tuple[Blocks, ...]) -> int:
 
 
 def _admission(plan: Plan | PlanV2 | None, tokens: int, pool: Pool | None) -> str | None:
-    """What a request is admitted with, where that is more than it holds once its prompt is read."""
+    """The memory with which a request is admitted, where it is more than it holds once its prompt is read."""
     if pool is None or not isinstance(plan, Plan):
         return None
     for window, _, _ in plan.fullest.windows:

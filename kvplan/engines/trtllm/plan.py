@@ -39,7 +39,7 @@ class Rank:
 
 @record()
 class Plan:
-    """What does not depend on memory. pattern: the windows that repeat over the layers."""
+    """Everything that does not depend on memory. pattern: the windows that repeat over the layers."""
 
     ranks: tuple[Rank, ...]
     tensor_parallel_size: int

@@ -1,4 +1,4 @@
-"""What TensorRT-LLM's scheduler is set to: one pool of blocks (`kvplan.simulate.trtllm`).
+"""TensorRT-LLM's scheduler settings: one pool of blocks (`kvplan.simulation.trtllm`).
 
 NVIDIA/TensorRT-LLM 1.2 tensorrt_llm/llmapi/llm_args.py (SchedulerConfig, KvCacheConfig,
 enable_chunked_prefill, disable_overlap_scheduler).
@@ -17,7 +17,7 @@ from kvplan.settings import Settings
 
 
 def scheduling(model: Model, settings: Settings, version: str) -> CapacityFirst:
-    """What the scheduler is set to. Raises RefusedError(not-simulated)."""
+    """The scheduler's settings. Raises RefusedError(not-simulated)."""
     options = TrtllmOptions.of(settings)
     if options.use_kv_cache_manager_v2:
         raise not_simulated("KVCacheManagerV2, a prototype in 1.2,", "leave out --use-kv-cache-manager-v2")

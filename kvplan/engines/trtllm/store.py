@@ -9,7 +9,7 @@ from kvplan.engines.base import served_dtype
 from kvplan.engines.kv_support import rows_of, unsupported, words_on
 from kvplan.engines.traits import not_on
 from kvplan.errors import KvplanError
-from kvplan.families import MultiHeadLatentAttention, Part, Storage
+from kvplan.families import Kind, Part, Storage
 from kvplan.model import Model
 from kvplan.record import replace
 from kvplan.settings import Serving
@@ -42,12 +42,7 @@ def tokens_per_block(model: Model, settings: Serving) -> int:
     _torch/pyexecutor/py_executor_creator.py (create_py_executor), _torch/model_config.py (enable_flash_mla).
     """
     capability = ASSUMED_CAPABILITY if settings.gpu is None else settings.gpu.compute_capability
-    latents = {
-        part.kv_lora_rank + part.qk_rope_head_dim
-        for run in model.runs
-        for part in run.layer.parts
-        if isinstance(part, MultiHeadLatentAttention)
-    }
+    latents = {part.key_width for run in model.runs for part in run.layer.parts if part.kind is Kind.MLA}
     if capability == _HOPPER and latents == {_FLASH_WIDTH}:
         return FLASH_MLA
     return settings.block_size or TOKENS_PER_BLOCK

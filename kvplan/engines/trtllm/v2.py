@@ -48,7 +48,7 @@ class Cycle:
 
 @record()
 class PlanV2:
-    """What does not depend on memory; ranks: the cycles of each pipeline stage."""
+    """Everything that does not depend on memory; ranks: the cycles of each pipeline stage."""
 
     ranks: tuple[tuple[Cycle, ...], ...]
     block: int

@@ -7,7 +7,7 @@ from kvplan.engines.options import RETENTION
 from kvplan.engines.retention import accuracy, retention_of
 from kvplan.engines.trtllm.options import TrtllmOptions
 from kvplan.errors import KvplanError
-from kvplan.families import ChunkedAttention, Kind, SlidingWindow
+from kvplan.families import Kind
 from kvplan.model import Model
 
 
@@ -48,14 +48,13 @@ def check_retention(model: Model, options: TrtllmOptions) -> None:
 
 
 def warnings_of(model: Model, options: TrtllmOptions) -> list[str]:
-    """What a reader must know of windows."""
+    """Notes on windows for the reader."""
     windows = [
-        part.sliding_window if isinstance(part, SlidingWindow) else 0
+        (part.window or 0) if part.kind is Kind.SLIDING else 0
         for layer in model.layers()
         for part in layer.parts
         if part.kind in (Kind.FULL, Kind.SLIDING, Kind.CHUNKED)
     ]
-    chunked = any(isinstance(part, ChunkedAttention) for run in model.runs for part in run.layer.parts)
     found = []
     retention = retention_of(options)
     if retention is not None and not any(windows):
@@ -69,7 +68,7 @@ def warnings_of(model: Model, options: TrtllmOptions) -> list[str]:
         longest = model.max_model_len or 0
         pattern = ",".join(str(size or longest) for size in windows[: _period(windows)])
         found.append(f"every layer keeps all tokens unless --max-attention-window says otherwise: {pattern}")
-    if chunked:
+    if has_kind(model, Kind.CHUNKED):
         found.append("TensorRT-LLM keeps all tokens of chunked layers")
     return found
 

@@ -16,5 +16,6 @@ Rooms, each of which reads only those above it (and `compiled`, all of a start-u
     concurrency      what running requests hold of the blocks
     memory           lines of the budget: weights, activation peak, CUDA graphs, workspaces, host memory
 
-A release is rows in ``start/versions.py``; a model class is rows in ``data/``.
+A release is rows in ``start/versions.py``; a model class is one row of ``data/classes.json``
+(columns: ``classes``).
 """

@@ -46,7 +46,7 @@ _DECIDES = Key(Serving)
 
 @record()
 class Known:
-    """What one (model, GPU, settings) has in common for every stage."""
+    """Values shared by every stage of one (model, GPU, settings)."""
 
     facts: WeightFacts
     shape: Shape
@@ -148,7 +148,7 @@ def _context(model: Model, settings: Serving, version: str, load: Load) -> tuple
 
 
 def _restart(budget: Budget, load: Load) -> tuple[str, ...]:
-    """What a start gains that finds the compiled code, where nobody said and it is worth a word."""
+    """The gain of a start that finds the compiled code, where nobody said and it is worth a line."""
     gain = sum(line.bytes for line in budget.lines if line.name == COMPILE)
     if load.compile_cache != UNKNOWN or gain * _WORTH_A_WORD < budget.kv_pool_bytes or not gain:
         return ()

@@ -19,11 +19,11 @@ from kvplan.architectures.weights import served_sources
 from kvplan.dtypes import Packing
 from kvplan.engines.base import Choice, encoder_length, generated, has_kind
 from kvplan.engines.budget.law import Capacity, Rejection, weights_alone
-from kvplan.engines.budget.lines import exact
 from kvplan.engines.budget.parts import kernels_of, memory_of, of_share
 from kvplan.engines.budget.sharing import Taken, shared_block
 from kvplan.engines.vllm.budget import coefficients_for
 from kvplan.engines.vllm.cache_layout.plan import Plan
+from kvplan.engines.vllm.classes import class_of
 from kvplan.engines.vllm.compiled import compiled, planned_values
 from kvplan.engines.vllm.concurrency.concurrent_requests import max_running, taken_of_blocks
 from kvplan.engines.vllm.encoder_profile.largest_items import BY_MEMORY
@@ -44,6 +44,7 @@ from kvplan.families import Kind
 from kvplan.gpu import Gpu
 from kvplan.model import Model
 from kvplan.record import replace
+from kvplan.results import exact
 from kvplan.settings import Settings
 from kvplan.units import ceil_div
 from kvplan.weights.facts import WeightFacts, WeightSources, weights_by_kernel
@@ -70,7 +71,7 @@ class VllmLaws:
         return known, row
 
     def law(self, model: Model, choice: Choice, settings: Settings, gpu: Gpu, kind: Hashable) -> VllmLaw:
-        """What the class takes. gpu: any of the kind."""
+        """The capacity model of the class. gpu: any of the kind."""
         key = (model, choice.version, choice.asked, settings, kind)
         found = self._laws.get(key)
         if found is None:
@@ -100,7 +101,7 @@ class VllmLaw:
         self, gpu: Gpu, max_num_seqs: int, max_model_len: int, *, safe: bool = False
     ) -> Capacity | Rejection:
         """The pool on a GPU of the kind, and what it holds; or why there is none."""
-        if gpu is not self._gpu and self._model.architecture in BY_MEMORY:
+        if gpu is not self._gpu and class_of(self._model.architecture).largest_item in BY_MEMORY:
             return self._of(gpu).room(gpu, max_num_seqs, max_model_len, safe=safe)
         kept = self._shared.memories.get((id(gpu), self._share.numerator, self._share.denominator))
         memory = self._memory(gpu) if kept is None else kept[1]
@@ -219,7 +220,7 @@ class VllmLaw:
         return Start(plan, self._taken[key], facts.bytes_per_gpu, block)
 
     def _takes(self, facts: WeightFacts, seqs: int, batch: Batch, length: int) -> tuple[int, int]:
-        """What the stage takes that takes most: likely, and at most."""
+        """The memory of the fullest stage: likely, and at most."""
         settings, taken = self._settings, []
         share = repacked_share(self._model, settings)
         own = replace(settings, gpu=self._gpu)

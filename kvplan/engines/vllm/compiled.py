@@ -61,7 +61,7 @@ class Compiled:
 
 
 def compiled(model: Model, version: str, settings: Layout) -> Compiled:
-    """What the engine works out at start, whatever is asked of it later. Raises KvplanError."""
+    """Everything that the engine works out at start-up. Raises KvplanError."""
     return compile_start(as_run(model, version), version, planned_values(settings))
 
 
@@ -196,7 +196,7 @@ def _warnings(
 
 
 def _outside_the_pool(model: Model, resolved: Resolved, version: str) -> str | None:
-    """What the paged pool of the V1 engine did not have before 0.10 (v1/worker/gpu_model_runner.py,
+    """Caches outside the paged pool of the V1 engine before 0.10 (v1/worker/gpu_model_runner.py,
     get_kv_cache_spec; engine/arg_utils.py, _is_v1_supported_oracle)."""
     if rules_of(version).mamba_blocks:
         return None

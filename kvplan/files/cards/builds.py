@@ -93,7 +93,7 @@ _MAKERS: Mapping[str, Mapping[str, str]] = {
 """Makers whose names mean another layout than the usual one. cyankiwi's: four 27B and 9B builds were loaded
 by vLLM 0.30 in 18.37, 18.32, 12.90 (two GPUs) and 12.19 GiB, which these have to 0.02 GiB."""
 _USUAL = {"awq-int4": "awq"}
-"""What a name means where its maker means nothing else by it."""
+"""The meaning of a name where its maker means nothing else by it."""
 _REPUBLISHED = frozenset("unsloth redhatai neuralmagic nvidia lmstudio-community nousresearch".split())
 """Who publishes other makers' checkpoints under the same names, as they are."""
 _FOUR_BITS = ("nvfp4", "modelopt-nvfp4", "mxfp4")
@@ -118,7 +118,7 @@ _OTHER = dict.fromkeys(
 
 @record()
 class NamedBuild:
-    """What a build's name says: the card's target, and the format (``whole``: as it was trained,
+    """The parts of a build's name: the card's target, and the format (``whole``: as it was trained,
     ``gguf:q4_k_m``: a GGUF file of that mixture). listed: what a public list says of it, or of what it is a
     build of. layout: what is known of how it holds its weights."""
 
@@ -134,7 +134,7 @@ class NamedBuild:
 
 
 def named_build(name: str) -> NamedBuild | None:
-    """What a name says of a build, None where it is not a build's name."""
+    """Read a build's name; None where it is not one."""
     key = key_of(name)
     layout = LAYOUTS.get(key)
     if layout is not None:

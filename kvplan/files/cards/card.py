@@ -1,4 +1,4 @@
-"""What a model card holds, beside the model itself: source, weights, variants and golden numbers.
+"""The contents of a model card besides the model itself: source, weights, variants and golden numbers.
 
 The config that a card carries: JSON text in the YAML, parsed when a weight or a width is asked for.
 
@@ -33,7 +33,7 @@ HOW = {
 WEIGHTS_HOW = ("headers", "index", "parameter count", "unknown")
 TEXTS = ("architecture", "dtype", "quantization", "kv_cache_scheme")
 OVERLAY = (*TEXTS, "max_model_len", "vocab_size", "facts")
-"""What a variant may change."""
+"""Keys that a variant may change."""
 
 
 @record()

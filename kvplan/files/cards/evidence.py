@@ -1,4 +1,4 @@
-"""What a receipt measured as evidence of a model card: the blocks, and the requests that fit."""
+"""A receipt's measurement as evidence of a model card: the blocks, and the requests that fit."""
 
 from __future__ import annotations
 

@@ -18,7 +18,7 @@ from kvplan.files.cards.card import Card, Weights
 from kvplan.files.cards.file import card_from_located, card_of
 from kvplan.files.cards.index import CardSummary, Target, build_index
 from kvplan.files.cards.ollama_names import HEADS, OLLAMA, near_library_name
-from kvplan.files.datafiles import data_dir
+from kvplan.files.datafiles import behind, data_dir
 from kvplan.files.yaml.strict import load_yaml, load_yaml_file
 from kvplan.later import later
 from kvplan.model import Model
@@ -65,7 +65,7 @@ def load_card(name: str) -> Model:
 
 
 def load_weights(name: str) -> Weights:
-    """What is known about the checkpoint of the model that a name means. Raises as `load_card`."""
+    """Sources for the weights of the model that a name means. Raises as `load_card`."""
     name = _meant(name)
     if _named_build(name) is not None:
         return Weights()
@@ -154,8 +154,8 @@ def _meant(name: str) -> str:
 
 
 def _named_build(name: str) -> NamedBuild | None:
-    """What no card is called by may be the name of a build; looked at only then, as it takes time to load. A
-    colon is how Ollama's library writes (``llama3.1:8b``)."""
+    """Read as a build the name that no card has; done only then, as it takes time to load. A colon is how
+    Ollama's library writes (``llama3.1:8b``)."""
     if ":" not in name and card_index.is_name(name):
         return None
     from kvplan.files.cards.builds import named_build
@@ -196,7 +196,7 @@ def _find(name: str) -> Target:
 
 
 def _in_library(key: str) -> list[str]:
-    """What Ollama calls so."""
+    """Cards that Ollama calls by this name."""
     return [f"{key}:{OLLAMA[key].usual}: what Ollama's {key} is"] if key in OLLAMA else []
 
 
@@ -227,7 +227,9 @@ def _unknown(name: str) -> KvplanError:
     key = card_index.key_of(name)
     near = near_library_name(key) if ":" in key and "/" not in key else None
     near = near or guesses.near_card(key, list_names())
-    helps = [f"did you mean {near}?"] if near else []
+    shipped = card_index.shipped_index()["cards"]
+    helps = behind(card_index.FOLDER, shipped, "python -m scripts.make_cards --index")
+    helps = helps or ([f"did you mean {near}?"] if near else [])
     helps.append("a model without a card can be given as the path of its config.json, or as hf:org/name")
     family = re.match(r"[a-z]+", card_index.key_of(name).rpartition("/")[2], re.ASCII)
     known = family is not None and any(family[0] in one for one in list_names())

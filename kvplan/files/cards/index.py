@@ -53,7 +53,7 @@ class CardSummary:
 
 @record()
 class Target:
-    """What a name means: a card, or one of its variants."""
+    """The meaning of a name: a card, or one of its variants."""
 
     slug: str
     variant: int | None = None
@@ -213,7 +213,7 @@ def _squeezed_names() -> frozenset[str]:
 
 
 def find_targets(query: str) -> list[Target]:
-    """What a name may mean: one target for a full name, several for a prefix that is not unique.
+    """Possible meanings of a name: one target for a full name, several for a prefix that is not unique.
 
     In this order: a full name; a full name but for its separators (``llama3.1:8b``); a prefix. A prefix that
     only one card has means that card, or the one variant that has it; but a name is never that of a build in

@@ -24,7 +24,8 @@ _AGAIN = "remove it, or run kvplan cards update again"
 
 @record()
 class Installed:
-    """What `kvplan cards update` put in place. origin: the file or URL; index: as that of packaged cards."""
+    """The cards that `kvplan cards update` installed. origin: the file or URL; index: as that of packaged
+    cards."""
 
     made: str
     kvplan: str

@@ -1,4 +1,4 @@
-"""What is wrong with a card: its layout, its names, its provenance and its golden numbers."""
+"""Faults of a card: its layout, its names, its provenance and its golden numbers."""
 
 from __future__ import annotations
 
@@ -154,7 +154,7 @@ def _numbers(path: Path, located: Located, card: Card, size: SizeOf) -> Iterator
 
 
 def answer(card: Card, entry: Expectation, size: SizeOf) -> Any:
-    """What the engine says now about an expectation."""
+    """The engine's answer today for an expectation."""
     value: Any = size(card.model, engine=entry.engine, **entry.settings).model_dump()
     for key in entry.field.split("."):
         value = value.get(key) if isinstance(value, Mapping) else None

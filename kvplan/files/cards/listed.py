@@ -42,7 +42,7 @@ def _makers() -> dict[str, list[str]]:
 
 
 def listed(key: str) -> Listed | None:
-    """What the list says of an id, in the normal form of names; None where it does not have it."""
+    """The list's entry for an id, in the normal form of names; None where it has none."""
     line = _lines().get(key)
     if line is None:
         return None

@@ -145,7 +145,7 @@ OLLAMA: dict[str, Family] = {
 }
 """The library's families of which a card has the model."""
 HEADS = ("ollama:", "ollama.com/library/", "registry.ollama.ai/library/", "ollama.com/", "library/")
-"""What may stand before a name of the library."""
+"""Prefixes of the library's names."""
 _TAG = re.compile(
     r"(?:-?(?:instruct|it|chat|text|distill))*-?(?P<mixture>(?:i?q\d|fp16|f16|bf16|mxfp4)[\w-]*)?", re.ASCII
 )
@@ -230,7 +230,7 @@ def near_library_name(key: str) -> str | None:
 
 
 def name_in_library(card: str) -> str | None:
-    """What the library calls a model, by the card's name; None of what it does not have, or has twice.
+    """The library's name of a model, by the card's name; None of a model that it does not have, or has twice.
 
     >>> name_in_library("Qwen/Qwen3-8B")
     'qwen3:8b'
@@ -243,7 +243,7 @@ def name_in_library(card: str) -> str | None:
 
 
 def run_name(typed: str, card: str, build: str) -> str:
-    """What ``ollama run`` is given: the library's name where it was typed, or where its file of the card's
+    """The name for ``ollama run``: the library's name where it was typed, or where its file of the card's
     model is of that mixture; else the name of one made of a file (``FROM ./FILE.gguf`` in a Modelfile).
 
     >>> run_name("ollama:qwen3:8b", "qwen3:8b", "q4_k_m"), run_name("qwen3-8b", "Qwen/Qwen3-8B", "q8_0")

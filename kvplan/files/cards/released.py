@@ -43,7 +43,7 @@ class CardSet:
 
 
 def signed_bytes(digest: str) -> bytes:
-    """What a signature is made of: the format and the digest of the data."""
+    """The bytes to sign: the format and the digest of the data."""
     return f"{FORMAT}\n{digest}\n".encode()
 
 

@@ -54,7 +54,7 @@ class WeightsEntry(_Strict):
 
 
 class EncoderEntry(_Strict):
-    """What cross attention reads."""
+    """The input of cross attention."""
 
     input: Literal[tuple(one.value for one in EncoderInput)]  # type: ignore[valid-type]
     tokens: Count | None = Field(
@@ -63,7 +63,7 @@ class EncoderEntry(_Strict):
 
 
 class Overlay(_Strict):
-    """What a variant may change."""
+    """Keys that a variant may change."""
 
     architecture: Text | None = None
     dtype: Text | None = None

@@ -25,7 +25,7 @@ SECONDS = 60.0
 
 @record()
 class Updated:
-    """What changed. path: the file that was written; new, changed: slugs."""
+    """The changes of an update. path: the file that was written; new, changed: slugs."""
 
     path: Path
     made: str

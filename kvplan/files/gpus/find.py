@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from kvplan.errors import KvplanError, did_you_mean
+from kvplan.files.datafiles import behind
 from kvplan.files.gpus.listed import (
     find_slugs,
     is_listed,
@@ -154,9 +155,10 @@ def _unknown(query: str) -> KvplanError:
             "unknown-gpu", f"`{query}` is a machine's or a label's name",
             help=f"its GPU: --gpu {label}",
         )  # fmt: skip
+    helps = behind("gpu_specs", list_slugs(), "python -m scripts.make_gpu_specs --index-only")
     near = did_you_mean(key_of(query), list_keys())
     known = f"`kvplan list gpus` lists all {len(list_slugs())}: h100, rtx-3090, mi300x, m4-max …"
-    helps = [f"did you mean {near}?"] if near else [known]
+    helps = helps or [f"did you mean {near}?" if near else known]
     number = query.strip()
     if _NUMBER.fullmatch(number):
         helps.append(f"a size has a unit: {number}GiB (powers of 1024) or {number}GB (powers of 1000)")

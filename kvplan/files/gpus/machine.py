@@ -166,7 +166,7 @@ def _by_macos() -> list[SeenGpu]:
 
 
 def said_by(tool: str, *arguments: str) -> str:
-    """What a tool writes. Raises SilentError: it is not there, fails, or takes too long."""
+    """The output of a tool. Raises SilentError: it is not there, fails, or takes too long."""
     try:
         done = subprocess.run(
             [tool, *arguments], capture_output=True, timeout=_SECONDS, check=False, stdin=subprocess.DEVNULL

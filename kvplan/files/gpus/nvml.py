@@ -72,7 +72,7 @@ def _gpus(pynvml: Any) -> list[NvmlGpu]:
 
 def _gpu(pynvml: Any, handle: Any) -> NvmlGpu:
     def told(name: str) -> Any:
-        """What a call says, None where the driver (or its Python package) does not know it."""
+        """The result of a call, None where the driver (or its Python package) does not know it."""
         try:
             return getattr(pynvml, name)(handle)
         except (pynvml.NVMLError, AttributeError):

@@ -203,7 +203,7 @@ def is_commit(text: str | None) -> bool:
 
 @record()
 class RepositoryCache:
-    """What of one repository is kept below the cache's folder."""
+    """The files of one repository kept below the cache's folder."""
 
     folder: Path
 

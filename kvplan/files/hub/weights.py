@@ -60,7 +60,7 @@ def _read(hub: Hub, repository: Repository) -> Checkpoint | None:
     headers, lock = Headers(), threading.Lock()
 
     def begin(file: str) -> tuple[str, int, bytes]:
-        """What is there of a header after the first request."""
+        """The part of a header that the first request brings."""
         data = fetch(file, 0, FIRST_BYTES)
         length = header_length(data, f"{repository.id}/{file}")
         with lock:

@@ -1,4 +1,4 @@
-"""What the readers of charts and custom resources share: the server that keys name, and its words."""
+"""Shared by the readers of charts and custom resources: the server that keys name, and its words."""
 
 from __future__ import annotations
 
@@ -11,8 +11,7 @@ from kvplan.files.launch.starts import Start, split_words
 
 
 class Extra(NamedTuple):
-    """What such a manifest says besides: name, number, kind and number of GPUs; what was understood in one
-    of several ways."""
+    """Further facts of a manifest: name, number, kind and number of GPUs; words with several readings."""
 
     name: str | None = None
     replicas: int | None = None

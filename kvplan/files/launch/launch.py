@@ -30,7 +30,7 @@ class Launch:
     unread: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
     wish: Wish | None = None
-    """What a program was told that starts the engine by itself: then serve follows from model and GPU."""
+    """Options of a program that starts the engine by itself: then serve follows from model and GPU."""
 
     def document(self, gpu: str | None = None, gpus: int | None = None) -> dict[str, Any]:
         """The plan file's keys and values. gpu: instead of the server's own. gpus: of one engine, where none

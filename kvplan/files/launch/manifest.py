@@ -48,19 +48,22 @@ _WORDS = ("entrypoint", "command", "args", "arg")
 
 
 class Around(NamedTuple):
-    """What the mappings around a server say. name, replicas, gpu: the nearest; None where nothing does.
-    compose: it is a service of Compose, whose ``command`` is told to the image's entry point; Kubernetes'
-    replaces it. group: the pods of one LeaderWorkerSet's group, which each is told as ``LWS_GROUP_SIZE``
-    (kubernetes-sigs/lws pkg/utils/pod/pod_utils.go). gpus: of the pod
-    around a container (Dynamo). held: the files of the ConfigMaps in the same text."""
+    """The mappings around a server."""
 
     name: str | None = None
+    """name, replicas, gpu: the nearest; None where nothing does"""
     replicas: int | None = None
     gpu: str | None = None
     compose: bool = False
+    """it is a service of Compose, whose ``command`` is told to the image's entry point; Kubernetes'
+    replaces it"""
     group: int | None = None
+    """the pods of one LeaderWorkerSet's group, which each is told as ``LWS_GROUP_SIZE``
+    (kubernetes-sigs/lws pkg/utils/pod/pod_utils.go)"""
     gpus: int | None = None
+    """of the pod around a container (Dynamo)"""
     held: Mapping[str, str] = {}
+    """the files of the ConfigMaps in the same text"""
 
 
 class Broken(NamedTuple):

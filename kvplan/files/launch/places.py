@@ -40,7 +40,7 @@ class StartSource(FileSource):
         return self.text.split("\n")[line].startswith("name:")
 
     def _words(self, line: int) -> list[str]:
-        """What may say the value of a line of the plan, likeliest first."""
+        """Words that may give the value of a line of the plan, likeliest first."""
         rows = self.text.split("\n")
         words: list[str] = []
         indent = len(rows[line]) + 1

@@ -43,7 +43,7 @@ def is_modelfile(word: str) -> bool:
 
 
 def title_of(word: str) -> str:
-    """What reports and files call it: a path, or ``a command`` (in whose words a key may stand)."""
+    """The name in reports and files: a path, or ``a command`` (in whose words a key may stand)."""
     return f"a {COMMAND}" if is_command(word) else word
 
 

@@ -14,7 +14,7 @@ _MARKER = re.compile(
     r"\{\{-?[^{}\n]*?(?:\.(?:Values|Release|Chart|Capabilities|Files|Template)\b"
     r"|\b(?:include|define|template)\s+\"|\btoYaml\s+[.$])[^{}\n]*(?:\}\})?"
 )
-"""What only Helm fills in: ``{{ .Values.model }}``, ``{{- include "name" . }}``."""
+"""Placeholders that only Helm fills in: ``{{ .Values.model }}``, ``{{- include "name" . }}``."""
 _OBJECT = re.compile(r"^(?:apiVersion|kind):", re.MULTILINE)
 _TEMPLATE = ("a Helm template", "helm template CHART")
 _KUSTOMIZATION = ("a kustomization", "kustomize build {folder}")

@@ -1,4 +1,4 @@
-"""What a running engine's log says, as an Observation.
+"""A running engine's log as an Observation.
 
     observation = read_log("server.log")
     observation.get("available_kv_bytes")

@@ -58,7 +58,7 @@ class OfferEntry(Strict):
 
 
 class FleetFile(Strict):
-    """What may be used; prices come from here alone."""
+    """GPUs that may be used; prices come from here alone."""
 
     kvplan: Literal[FLEET_FORMAT]  # type: ignore[valid-type]
     currency: Text | None = Field(default=None, description="only shown: USD")

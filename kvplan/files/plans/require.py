@@ -42,7 +42,7 @@ def over(plan: Located, asked: Located) -> Located:
 
 
 def overridden(plan: Located, asked: Located) -> tuple[str, ...]:
-    """What a plan's own requirements say otherwise, a sentence."""
+    """The plan's own requirements that differ, as a sentence."""
     own, new = plan.data.get(KEY), asked.data[KEY]
     if not isinstance(own, dict):
         return ()

@@ -120,7 +120,7 @@ class WorkloadEntry(Strict):
 
 
 class RequireEntry(Strict):
-    """What must hold; the check fails where it does not."""
+    """Requirements; the check fails where one does not hold."""
 
     requests: Requests | None = Field(default=None, description="at once, over the whole plan")
     tokens: Tokens = Field(default=None, description="length of each of them")

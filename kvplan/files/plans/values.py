@@ -28,7 +28,7 @@ _AGE = re.compile(r"(\d{1,6})\s*d", re.ASCII)
 
 
 def by(parse: Callable[[Any], Any]) -> BeforeValidator:
-    """What makes a pydantic type of a parser; a KvplanError becomes its complaint."""
+    """Make a pydantic type of a parser; a KvplanError becomes its complaint."""
 
     def take(value: Any) -> Any:
         try:

@@ -33,7 +33,7 @@ class Parts:
         self.notes: list[str] = []
 
     def attempt(self, call: Callable[[], Any], place: Place, *, at_key: bool = False) -> Any:
-        """What ``call`` returns; its complaint gets the place and is kept, then None."""
+        """The result of ``call``; its complaint gets the place and is kept, then None."""
         try:
             return call()
         except KvplanError as error:

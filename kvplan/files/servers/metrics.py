@@ -1,4 +1,4 @@
-"""What a running server says of itself: its metrics, and the pages that its engine has beside them.
+"""A running server's own report: its metrics, and the further pages of its engine.
 
 observe("http://localhost:8000")     # the pool, as an Observation
 sample("http://localhost:8000")      # the load, as a LiveSample

@@ -58,7 +58,7 @@ def other_model(observation: Observation, model: Model) -> str | None:
 
 
 def names_in(observation: Observation) -> list[str]:
-    """What the engine calls its model, the likeliest first: ids, folders and their last parts."""
+    """The engine's names of its model, the likeliest first: ids, folders and their last parts."""
     names: list[str] = []
     for key in NAMED_BY:
         value = observation.setting(key)
@@ -153,7 +153,7 @@ def _has(gpu: Gpu, printed: Count) -> bool:
 
 
 def _totals(gpu: Gpu) -> tuple[int, ...]:
-    """What the runtime reports, under one driver or another."""
+    """Totals that the runtime reports, under one driver or another."""
     total = gpu.memory_total_bytes
     return (*((total,) if total is not None else ()), *gpu.memory_totals_seen)
 

@@ -10,7 +10,7 @@ from kvplan.errors import KvplanError
 from kvplan.files.traces.entries import bad
 from kvplan.files.traces.formats import Form
 from kvplan.files.traces.rows import MOST_NS, Row, read_rows
-from kvplan.simulate.names import Arrival
+from kvplan.plans.arrival import Arrival
 from kvplan.units import SECOND, ceil_div
 
 MAX_ROWS = 5_000_000

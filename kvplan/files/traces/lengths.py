@@ -16,7 +16,7 @@ MAX_PAIRS = 2_000_000
 
 
 class Lengths(NamedTuple):
-    """What a trace says of lengths. pairs: how often (input, output) occurs, exactly."""
+    """The lengths in a trace. pairs: how often (input, output) occurs, exactly."""
 
     requests: int
     pairs: Counter[tuple[int, int]]

@@ -1,4 +1,4 @@
-"""What an unquoted YAML word means, read so that no other YAML reader would understand it differently.
+"""The meaning of an unquoted YAML word, read so that no other YAML reader would understand it differently.
 
 YAML 1.1 and YAML 1.2 give different values to the same word: ``no``, ``017``, ``1:30``, ``2026-01-02``.
 kvplan takes neither side: such a word is an error that says how to write what was meant.

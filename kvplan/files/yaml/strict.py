@@ -37,7 +37,7 @@ MAX_DOCUMENTS = 1000
 
 _SURROGATE = re.compile("[\ud800-\udfff]")
 _CONTROL = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x84\x86-\x9f\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069]")
-"""What moves a terminal's cursor or turns the direction of writing."""
+"""Characters that move a terminal's cursor or turn the direction of writing."""
 _LIBYAML_TOO_DEEP = "exceeded maximum nesting depth"
 """The scanner's own limit of 1,000 levels, met before any event is given (PyYAML's wheels since 6.0.4)."""
 _LOADER: type[Any] = getattr(yaml, "CSafeLoader", yaml.SafeLoader)

@@ -1,4 +1,4 @@
-"""What else would make it fit, or what it costs: each lever with its effect on this very plan."""
+"""Changes that would make it fit, and their price: each lever with its effect on this very plan."""
 
 from __future__ import annotations
 

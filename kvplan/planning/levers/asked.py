@@ -44,7 +44,7 @@ _QUALITY = "memory only: what a format does to the answers is for --quality to j
 
 
 def windows(seen: Situation) -> Lever:
-    """What the engine's window pools save, against keeping every token in every layer."""
+    """The memory that the engine's window pools save, against keeping every token in every layer."""
     changes = traits_of(seen.choice.engine.name).windows_off
     if not has_kind(seen.model, Kind.SLIDING, Kind.CHUNKED) or changes is None:
         return Lever("windows", "no layer of the model forgets tokens in this engine", applies=False)

@@ -6,7 +6,7 @@ waiting one is admitted while its whole prompt fits, unless the step preempted. 
 load: as soon as one request ends the next arrives. Lengths come in the mix's proportions, in an order
 without chance (multiples of the golden ratio), so the same plan gives the same answer.
 
-Where the engine's own scheduler is simulated (`served`), it answers in its place.
+Where the engine's own scheduler is simulated (`kvplan.simulation.preemption`), it answers in its place.
 """
 
 from __future__ import annotations
@@ -17,25 +17,19 @@ from collections.abc import Callable, Iterator, Sequence
 from itertools import accumulate
 
 from kvplan.engines.budget.sharing import block_of
-from kvplan.engines.folders import part_of
 from kvplan.engines.traits import traits_of
-from kvplan.errors import KvplanError
 from kvplan.planning.levers.results import Effect, Lever
 from kvplan.planning.levers.situation import SEVERAL_POOLS, Situation
 from kvplan.plans.workload import Shape
 from kvplan.record import record
-from kvplan.simulate.asked import engine_from, known_releases
-from kvplan.simulate.clock import StepTime
-from kvplan.simulate.closed import simulate_closed
-from kvplan.simulate.names import Arrival
-from kvplan.simulate.timeline import AnyEngine
+from kvplan.wings import wing
 
 _GOLDEN = 2654435769
 """2**32 divided by the golden ratio."""
 _WORD = 2**32
 FINISHED = 600
 """Requests that are counted; those before them fill the pool, those after them keep it full."""
-_MOST_STEPS = 200_000
+MOST_STEPS = 200_000
 
 
 class Run:
@@ -50,7 +44,7 @@ class Run:
 
 
 class Tally:
-    """What a replay counted. tokens: computed in all; again: of these, computed before."""
+    """Counts of a replay. tokens: computed in all; again: of these, computed before."""
 
     def __init__(self) -> None:
         self.finished = self.preempted = self.preemptions = self.tokens = self.again = 0
@@ -72,12 +66,12 @@ def preemption(seen: Situation) -> Lever:
         return Lever("preemption", SEVERAL_POOLS, applies=False)
     wanted = min(seen.requests, seen.pool.max_num_seqs)
     loads = [max(1, wanted * part // 10) for part in (10, 9, 11)]
-    simulated = _simulated(seen, loads)
+    simulated: list[Preempted] | None = wing("simulation.preemption").simulated(seen, loads)
     if simulated is None:
         tallies = [_replayed(seen, load) for load in loads]
         if tallies[0].finished == 0:
             return Lever("preemption", "not one request of the mix fits the pool", applies=False)
-        simulated = [Served(one.share, one.again / max(1, one.tokens)) for one in tallies]
+        simulated = [Preempted(one.share, one.again / max(1, one.tokens)) for one in tallies]
         assumed = _ASSUMED
     else:
         assumed = _SIMULATED
@@ -104,20 +98,6 @@ _SIMULATED = (
     "a closed load on the engine's own scheduler, a step of 6 ms and 25 µs a token; no prompt but the shared"
     " prefix is found in the cache; ± 10 % of the load"
 )
-
-
-def _simulated(seen: Situation, loads: Sequence[int]) -> list[Served] | None:
-    """The loads on the engine's own scheduler; None where that is not simulated, or would take too long."""
-    engine = engine_of(seen)
-    steps = (2 + FINISHED / max(loads)) * seen.typical.output_tokens
-    if engine is None or max(loads) > _MOST_IN_FLIGHT or steps > _MOST_STEPS:
-        return None
-    found = [served(seen, engine, load, arrivals(seen.workload.shapes)) for load in loads]
-    known = [one for one in found if one is not None]
-    return known if len(known) == len(found) else None
-
-
-_MOST_IN_FLIGHT = 2000
 
 
 def _replayed(seen: Situation, in_flight: int) -> Tally:
@@ -156,7 +136,7 @@ def replay(
         shape = next(coming)
         waiting.append(Run(shape, shape.output_tokens * index // in_flight))
     used, ended, warm = 0, 0, in_flight
-    for _ in range(_MOST_STEPS):
+    for _ in range(MOST_STEPS):
         stuck = not running
         used, freed = _grow(running, waiting, used, usable, held, stride, tally)
         for run in [one for one in running if one.generated >= one.shape.output_tokens]:
@@ -223,49 +203,9 @@ def arrivals(shapes: Sequence[Shape]) -> Iterator[Shape]:
 
 
 @record()
-class Served:
+class Preempted:
     """share: of the counted requests, how many were preempted; again: of all computed tokens, how many were
     computed before."""
 
     share: float
     again: float
-
-
-def engine_of(seen: Situation) -> AnyEngine | None:
-    """The scheduler of one pool; None where it is not simulated."""
-    part = part_of(seen.choice.engine.name, "scheduling")
-    if part is None:
-        return None
-    try:
-        facts = part.scheduling(seen.model, seen.settings, seen.choice.version)
-    except KvplanError:
-        return None
-    blocks = seen.pool.num_blocks - traits_of(seen.choice.engine.name).null_blocks
-    newest = known_releases(facts)[-1]
-    return engine_from(facts, blocks=blocks, sequences=seen.pool.max_num_seqs, release=newest)
-
-
-def served(seen: Situation, engine: AnyEngine, in_flight: int, coming: Iterator[Shape]) -> Served | None:
-    """The load of the plan's mix with so many under way; None where a request of it is never admitted.
-
-    The first requests stand at places spread over their lives, as in a server that has been running.
-    """
-    wide = max(engine.unit, 16 // engine.unit * engine.unit)
-    prefix = tuple(range(seen.workload.shared_prefix_tokens // wide)) if engine.caching else ()
-    rows = [_row(next(coming), number, in_flight, prefix, wide) for number in range(2 * in_flight + FINISHED)]
-    try:
-        answer = simulate_closed(rows, wide, engine, StepTime(), in_flight)
-    except KvplanError:
-        return None
-    counted = answer.columns["preemptions"][in_flight : in_flight + FINISHED]
-    found = answer.columns["cached_tokens"]
-    once = sum(row.prompt + row.answer - 1 - max(0, hit) for row, hit in zip(rows, found))
-    again = max(0, answer.tokens - once)
-    return Served(sum(one > 0 for one in counted) / FINISHED, again / max(1, answer.tokens))
-
-
-def _row(shape: Shape, number: int, in_flight: int, prefix: Sequence[int], wide: int) -> Arrival:
-    answer = max(1, shape.output_tokens)
-    done = answer * number // in_flight if number < in_flight else 0
-    prompt = max(1, shape.input_tokens)
-    return Arrival(0, prompt + done, answer - done, prefix[: prompt // wide])

@@ -26,7 +26,7 @@ def exactly(name: str, value: float, unit: str) -> Effect:
 
 @record()
 class Lever:
-    """What one lever would do here. applies: False where it would do nothing, and ``summary`` says why.
+    """The effect of one lever here. applies: False where it would do nothing, and ``summary`` says why.
 
     setting: the engine's flag that pulls it, where there is one.
     """

@@ -1,4 +1,4 @@
-"""What every lever looks at: one replica's model, engine, settings, pool and load."""
+"""The input of every lever: one replica's model, engine, settings, pool and load."""
 
 from __future__ import annotations
 
@@ -118,7 +118,7 @@ class Situation:
 
     @property
     def bytes_per_token(self) -> Fraction:
-        """What one token more takes on the fullest GPU once windows are full."""
+        """Bytes of one further token on the fullest GPU once windows are full."""
         return self.result.per_gpu.bytes_per_token
 
     @property

@@ -1,4 +1,4 @@
-"""What attention, or a state, reads and computes: bytes from the terms, operations from the shapes.
+"""Reads and operations of attention, or of a state: bytes from the terms, operations from the shapes.
 
 Bytes are those of the terms (kvplan/terms.py) on one rank; a state is read and written. Operations of one
 query against one key: 2 · heads · (width of the scores + width of the values). MLA decodes in the latent
@@ -18,9 +18,9 @@ from kvplan.families import (
     CompressedAttention,
     CrossAttention,
     FullAttention,
+    Kind,
     MultiHeadLatentAttention,
     Part,
-    SharedKv,
     SlidingWindow,
     SparseIndexer,
     Storage,
@@ -47,27 +47,28 @@ class Flops:
 
 @record()
 class CacheRead:
-    """What one kind of part reads on one rank, for all ``count`` layers of a stage together.
-
-    fixed_bytes: per request, read and written once a step. slopes: (bytes of a token, tokens kept or None).
-    terms: what follows no straight line. span: keys that a query sees at most (None: all). encoder: the
-    keys are the encoder's. context_ways: ranks that decode context parallelism deals tokens over.
-    """
+    """Reads of one kind of part on one rank, for all ``count`` layers of a stage together."""
 
     fixed_bytes: int
+    """per request, read and written once a step"""
     slopes: tuple[tuple[int, int | None], ...]
+    """(bytes of a token, tokens kept or None)"""
     terms: tuple[tuple[Term, int], ...]
+    """what follows no straight line"""
     flops: Flops
     span: int | None
+    """keys that a query sees at most (None: all)"""
     encoder: bool = False
+    """the keys are the encoder's"""
     context_ways: int = 1
+    """ranks that decode context parallelism deals tokens over"""
 
     def held_bytes(self, tokens: int, encoder_tokens: int = 0) -> int:
-        """What the terms say that one request of this length holds."""
+        """Bytes that one request of this length holds, by the terms."""
         return self.fixed_bytes + self._grown(tokens, encoder_tokens)
 
     def step_bytes(self, tokens: int, encoder_tokens: int = 0) -> int:
-        """What one decode step moves for one request: its cache, and its states twice."""
+        """Bytes that one decode step moves for one request: its cache, and its states twice."""
         return 2 * self.fixed_bytes + self._grown(tokens, encoder_tokens)
 
     def _grown(self, tokens: int, encoder_tokens: int) -> int:
@@ -113,7 +114,7 @@ def cache_reads(
         _read(model, layer, part, count, store_for(part), tensor_parallel_size, context_parallel_size)
         for layer, count in layers
         for part in layer.parts
-        if not isinstance(part, SparseIndexer) or not _shares(layer)
+        if part.kind is not Kind.INDEXER or not _shares(layer)
     )
 
 
@@ -131,7 +132,7 @@ def readers_of(layers: list[Layer]) -> list[Layer]:
 
 
 def _shares(layer: Layer) -> bool:
-    return any(isinstance(part, SharedKv) for part in layer.parts)
+    return any(part.borrows for part in layer.parts)
 
 
 def _read(
@@ -152,15 +153,16 @@ def _read(
         else:
             others.append((term, count))
     states = sum(term.elements for term in terms if term.grows is Grows.REQUEST) * STATE_FLOPS * count
-    own = _flops(model, part, ways)
+    rule = FLOPS_OF.get(type(part))
+    own = _NO_KEYS if rule is None else rule(model, part, ways)
     flops = Flops(own.decode * count / context_ways, own.prefill * count / context_ways, float(states))
     return CacheRead(
         fixed,
         tuple((size, kept) for kept, size in slopes.items()),
         tuple(others),
         flops,
-        _least(_span(part), limit),
-        isinstance(part, CrossAttention),
+        _least(part.span, limit),
+        part.kind is Kind.CROSS,
         context_ways,
     )
 
@@ -170,18 +172,9 @@ def _least(*spans: int | None) -> int | None:
     return min(known) if known else None
 
 
-def _span(part: Part) -> int | None:
-    """Keys that one query sees at most."""
-    if isinstance(part, SlidingWindow):
-        return part.sink_tokens + part.sliding_window
-    if isinstance(part, ChunkedAttention):
-        return part.attention_chunk_size
-    return getattr(part, "sliding_window", None)
-
-
 def _sparse_span(model: Model, layer: Layer, part: Part) -> int | None:
     """How many tokens an indexer lets through. Raises RefusedError(no-speed-rule) where no config says it."""
-    if not isinstance(part, MultiHeadLatentAttention) or "sparse_indexer" not in layer.family:
+    if part.kind is not Kind.MLA or Kind.INDEXER not in layer.kinds:
         return None
     return _config_number(model, "index_topk")
 
@@ -200,23 +193,38 @@ def _heads(model: Model, ways: int) -> float:
     return max(1.0, model.num_attention_heads / ways)
 
 
-def _flops(model: Model, part: Part, ways: int) -> Flops:
-    """Of one layer on one rank, for one query and one key."""
-    if isinstance(part, (FullAttention, SlidingWindow)):
-        both = 2 * _heads(model, ways) * (part.head_dim + (part.v_head_dim or part.head_dim))
-        return Flops(both, both)
-    if isinstance(part, (ChunkedAttention, CrossAttention)):
-        both = 4 * _heads(model, ways) * part.head_dim
-        return Flops(both, both)
-    if isinstance(part, MultiHeadLatentAttention):
-        heads = max(1.0, part.num_heads / ways) if part.num_heads else _heads(model, ways)
-        absorbed = 2 * heads * (2 * part.kv_lora_rank + part.qk_rope_head_dim)
-        expanded = 2 * heads * (part.qk_nope_head_dim + part.qk_rope_head_dim + part.v_head_dim)
-        return Flops(absorbed, expanded if part.v_head_dim else absorbed)
-    if isinstance(part, SparseIndexer):
-        both = 2.0 * _config_number(model, "index_n_heads") * part.index_head_dim
-        return Flops(both, both)
-    if isinstance(part, CompressedAttention):
-        per_key = 4 * _heads(model, ways) * part.head_dim / (part.compress_rate or 1)
-        return Flops(per_key, per_key)
-    return Flops(0.0, 0.0)
+def _of_heads(
+    model: Model, part: FullAttention | SlidingWindow | ChunkedAttention | CrossAttention, ways: int
+) -> Flops:
+    both = 2 * _heads(model, ways) * (part.key_width + part.value_width)
+    return Flops(both, both)
+
+
+def _of_latent(model: Model, part: MultiHeadLatentAttention, ways: int) -> Flops:
+    heads = max(1.0, part.num_heads / ways) if part.num_heads else _heads(model, ways)
+    absorbed = 2 * heads * (2 * part.kv_lora_rank + part.qk_rope_head_dim)
+    expanded = 2 * heads * (part.qk_nope_head_dim + part.qk_rope_head_dim + part.v_head_dim)
+    return Flops(absorbed, expanded if part.v_head_dim else absorbed)
+
+
+def _of_indexer(model: Model, part: SparseIndexer, ways: int) -> Flops:
+    both = 2.0 * _config_number(model, "index_n_heads") * part.index_head_dim
+    return Flops(both, both)
+
+
+def _of_compressed(model: Model, part: CompressedAttention, ways: int) -> Flops:
+    per_key = 4 * _heads(model, ways) * part.head_dim / (part.compress_rate or 1)
+    return Flops(per_key, per_key)
+
+
+FLOPS_OF: dict[type[Part], Callable[[Model, Any, int], Flops]] = {
+    FullAttention: _of_heads,
+    SlidingWindow: _of_heads,
+    ChunkedAttention: _of_heads,
+    CrossAttention: _of_heads,
+    MultiHeadLatentAttention: _of_latent,
+    SparseIndexer: _of_indexer,
+    CompressedAttention: _of_compressed,
+}
+"""Operations of one layer on one rank, for one query and one key, by its family; others have no keys."""
+_NO_KEYS = Flops(0.0, 0.0)

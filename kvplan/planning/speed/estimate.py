@@ -20,7 +20,7 @@ MILLION = 10**6
 
 @record()
 class Load:
-    """What a replica is asked: ``requests`` running at a time, each of ``prompt`` tokens of which ``cached``
+    """The load of a replica: ``requests`` running at a time, each of ``prompt`` tokens of which ``cached``
     are in the prefix cache, answered with ``output`` tokens.
 
     contexts: the mix of lengths while decoding, where it is not prompt + output / 2.

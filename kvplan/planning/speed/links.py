@@ -1,4 +1,4 @@
-"""What the links between GPUs, hosts, drives and nodes carry, and how long a collective over them takes.
+"""Rates of the links between GPUs, hosts, drives and nodes, and the time of a collective over them.
 
 ``link_bandwidth`` answers for one device and one direction: what the link moves in practice, not the
 seller's rate, which sums both directions for NVLink.

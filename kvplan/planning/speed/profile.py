@@ -1,4 +1,4 @@
-"""What is known of a deployment's ranks once its profile is made; `build` makes it.
+"""The profile of a deployment's ranks; `build` makes it.
 
 Matrices of one arithmetic and one format have one intensity, so a stage's matrices are summed by the peak
 that they compute in, and the roofline of the sum is the sum of their rooflines. Experts, the output head and
@@ -19,13 +19,7 @@ TOKEN_BUDGET = 8192
 
 @record()
 class Deployment:
-    """How a model is served: what of the settings decides its speed.
-
-    network: the link between nodes, where ranks span them: its kind, or the bytes per second that one GPU
-    gets of it. weight_bytes_per_rank: what the fullest GPU
-    holds, where it is known better than from the tensors (GGUF, ``--weights``); the tensors then keep
-    their proportions.
-    """
+    """How a model is served: what of the settings decides its speed."""
 
     engine: str = DEFAULT_ENGINE
     tensor_parallel_size: int = 1
@@ -38,7 +32,11 @@ class Deployment:
     enforce_eager: bool = False
     max_num_batched_tokens: int = TOKEN_BUDGET
     network: str | int | None = None
+    """the link between nodes, where ranks span them: its kind, or the bytes per second that one GPU gets
+    of it"""
     weight_bytes_per_rank: int | None = None
+    """what the fullest GPU holds, where it is known better than from the tensors (GGUF, ``--weights``);
+    the tensors then keep their proportions"""
 
     @property
     def gpus(self) -> int:
@@ -101,36 +99,36 @@ class Stage:
 
     @property
     def weight_bytes(self) -> int:
-        """What is read of weights where every expert is hit."""
+        """Bytes of weights read where every expert is hit."""
         parts = (*self.dense, *self.head, *(experts.all for experts in self.experts))
         return sum(part.bytes for part in parts)
 
 
 @record(eq=False)
 class SpeedProfile:
-    """A deployment, ready for any number of loads. Compared and hashed by identity.
-
-    byte_seconds and flop_seconds: of the cache's bytes and attention's operations. send_seconds: one
-    pipeline send (fixed, per token). host: (a step, a running request). frontend_seconds: the server's own
-    work before and after the engine's, once a request. assumptions: all that it rests on.
-    """
+    """A deployment, ready for any number of loads. Compared and hashed by identity."""
 
     deployment: Deployment
     stages: tuple[Stage, ...]
     byte_seconds: float
+    """byte_seconds, flop_seconds: of the cache's bytes and attention's operations"""
     flop_seconds: float
     send_seconds: tuple[float, float]
+    """one pipeline send (fixed, per token)"""
     host: tuple[float, float]
+    """(a step, a running request)"""
     frontend_seconds: float
+    """the server's own work before and after the engine's, once a request"""
     table: Assumptions
     assumptions: tuple[Assumption, ...]
+    """all that it rests on"""
 
     def weight_bytes(self) -> int:
         """Weights that a decode step reads on the fullest rank of the fullest stage, all experts hit."""
         return max(stage.weight_bytes for stage in self.stages)
 
     def cache_bytes(self, tokens: int, encoder_tokens: int = 0) -> int:
-        """What one request of this length holds on one rank, all stages together: the sum of its terms."""
+        """Bytes of one request of this length on one rank, all stages together: the sum of its terms."""
         return sum(
             cache.held_bytes(tokens, encoder_tokens) for stage in self.stages for cache in stage.caches
         )

@@ -1,4 +1,4 @@
-"""What each pipeline stage's fullest rank stores and computes: counts only, no rates, the same on every GPU.
+"""Storage and work of each pipeline stage's fullest rank: counts only, no rates, the same on every GPU.
 
 Made once for a model, its parallelism and its dtypes; `build` lays a GPU's rates over it.
 
@@ -155,7 +155,7 @@ _MLP = re.compile(
 
 
 def logit_tensors(inventory: Inventory) -> tuple[Tensor, ...]:
-    """What makes logits: the output head, or the embedding where they are one."""
+    """Tensors that make logits: the output head, or the embedding where they are one."""
     ends = [entry.tensor for entry in inventory.ends]
     heads = tuple(tensor for tensor in ends if tensor.role is Role.HEAD)
     if heads:

@@ -1,5 +1,4 @@
-"""What the forms of a check share: an issue with its place, figures in words, paths as CI systems take
-them."""
+"""Shared by the forms of a check: an issue and its place, figures in words, paths as CI systems take them."""
 
 from __future__ import annotations
 
@@ -29,7 +28,7 @@ TITLES = {
     "cost_per_hour": "Cost per hour",
 }
 _NOUNS = {"pool_bytes": "pool", "kv_bytes": "KV cache"}
-"""What a receipt measured in bytes, in a sentence; other figures are counts of their unit."""
+"""Figures that a receipt measured in bytes, in a sentence; other figures are counts of their unit."""
 _DRIVE = re.compile(r"[A-Za-z]:/")
 
 

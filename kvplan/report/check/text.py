@@ -56,7 +56,7 @@ def _head(one: CheckedPlan) -> Screen:
 
 
 def _proofs(one: CheckedPlan) -> Screen:
-    """What was measured of the plan, a sentence a receipt."""
+    """Measurements of the plan, a sentence a receipt."""
     rows: Screen = []
     for proof in one.evidence:
         rows += wrapped(measured_words(proof), style="dim", first=" " * 6, hang=6)
@@ -127,7 +127,7 @@ def amount(value: int, unit: str) -> str:
 
 
 def _changes(report: CheckReport) -> Screen:
-    """What differs from the baseline, a table a plan."""
+    """Differences from the baseline, a table a plan."""
     rows: Screen = []
     same = 0
     for before, after in report.pairs():

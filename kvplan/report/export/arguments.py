@@ -21,8 +21,8 @@ _DEFAULTS = Settings()
 
 @record()
 class Arguments:
-    """What starts one engine. words: after the start. env: environment variables. options: the options file's
-    tree, where the engine has one."""
+    """The command that starts one engine. words: after the start. env: environment variables. options: the
+    options file's tree, where the engine has one."""
 
     words: tuple[str, ...]
     env: tuple[tuple[str, str], ...] = ()

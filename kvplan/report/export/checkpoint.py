@@ -1,4 +1,4 @@
-"""What an engine loads: what a plan's ``model``, or a draft model, means to it."""
+"""The checkpoint that an engine loads for a plan's ``model``, or for a draft model."""
 
 from __future__ import annotations
 
@@ -9,11 +9,12 @@ from kvplan.plans.plan import Plan
 
 
 def checkpoint_of(plan: Plan, model: Model | None, table: EngineTable) -> Checkpoint:
-    """What the plan's ``model`` means.
+    """The checkpoint that the plan's ``model`` means.
 
     ``hf:org/name@revision`` is a name on the Hub; otherwise as `loaded`, where the model was read (which
     tells a card from a folder of the same name), else a path where it looks like one. Raises
-    KvplanError(no-checkpoint)."""
+    KvplanError(no-checkpoint).
+    """
     named = _named(plan, model)
     build = plan.settings.quantization
     if table.build is None or build is None or (model is not None and model.gguf_mixture):

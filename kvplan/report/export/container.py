@@ -1,4 +1,4 @@
-"""What a container of each engine needs, whoever starts it: image, entry point, port, health, mounts."""
+"""The needs of a container of each engine, whoever starts it: image, entry point, port, health, mounts."""
 
 from __future__ import annotations
 
@@ -117,7 +117,7 @@ def slug(name: str, longest: int = 40) -> str:
 
 
 def head(plan: Plan, container: Container) -> list[str]:
-    """What a reader of the file is told first, a line each."""
+    """The head of the file, a line each."""
     rows = [f"{one_line(plan.name)}: {plan.engine}, from a kvplan plan"]
     if spare_gpus(plan):
         rows.append(f"{spare_gpus(plan)} of {plan.gpus} GPUs make up no whole engine and stay idle")

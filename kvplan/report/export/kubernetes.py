@@ -56,7 +56,7 @@ def _labels(name: str) -> dict[str, str]:
 
 
 def resource_of(gpu: Gpu) -> str:
-    """What a pod asks for: whole GPUs, or MIG slices of one profile."""
+    """The resource that a pod requests: whole GPUs, or MIG slices of one profile."""
     if gpu.vendor == "amd":
         return "amd.com/gpu"
     return f"nvidia.com/mig-{gpu.mig_profile}" if gpu.is_mig_slice else "nvidia.com/gpu"

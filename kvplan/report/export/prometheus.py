@@ -26,7 +26,7 @@ def export(plan: Plan, settings: Settings, model: Model | None, image: str | Non
 
 
 def head(found: Watched) -> list[str]:
-    """What the figures are, and what the servers must be started with."""
+    """The meaning of the figures, and the options that the servers need."""
     plan, figures = found.plan, found.figures
     rows = [f"{one_line(plan.name)}: {plan.engine}, from a kvplan plan"]
     if "safe_max_requests" in figures:

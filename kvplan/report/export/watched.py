@@ -1,5 +1,5 @@
-"""What of a plan can be watched on its servers: the queries in Prometheus' language, and the plan's figures
-that they are held against."""
+"""The figures of a plan that can be watched on its servers: the queries in Prometheus' language, and the
+plan's figures that they are held against."""
 
 from __future__ import annotations
 
@@ -24,20 +24,20 @@ _DIGITS = 3
 
 @record()
 class Watched:
-    """One plan beside its engine's series.
-
-    names: the series of its release. selector: ``{model_name="…"}``, or "". figures: of the whole plan
-    (`kvplan.checking`), empty where no pool is known. full: the share of one pool in use at which one
-    more request of ``tokens`` does not fit the safe pool; None where the safe pool holds fewer than two.
-    """
+    """One plan beside its engine's series."""
 
     plan: Plan
     series: Series
     names: Mapping[str, str]
+    """the series of its release"""
     selector: str
+    """``{model_name="…"}``, or ""."""
     served: str
     figures: Mapping[str, int]
+    """of the whole plan (`kvplan.checking`), empty where no pool is known"""
     full: Fraction | None
+    """the share of one pool in use at which one more request of ``tokens`` does not fit the safe pool;
+    None where the safe pool holds fewer than two"""
 
     def gauge(self, name: str) -> str:
         """A gauge of each pool: what several ranks of one say counts once."""

@@ -1,4 +1,4 @@
-"""What the report says of one plan: sections, each figure with where it comes from.
+"""The report of one plan: sections, each figure with its origin.
 
 What validations measured of a plan: its receipts.
 """
@@ -109,7 +109,7 @@ def _sources(one: PlanReport) -> Mapping[str, str]:
 
 
 def findings_section(one: PlanReport) -> Section | None:
-    """What is wrong and what is easily got wrong, with what would help."""
+    """Faults and common mistakes, with suggestions."""
     issues = issues_of(one.checked)
     if not issues:
         return Section("Findings", said=("Nothing was found.",))
@@ -137,7 +137,7 @@ def lengths_section(one: PlanReport) -> Section | None:
 
 
 def flags_section(one: PlanReport) -> Section | None:
-    """What the engines are started with."""
+    """The flags of the engines."""
     plan = one.plan
     if plan is None:
         return None

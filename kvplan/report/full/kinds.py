@@ -101,7 +101,7 @@ def _bars(options: Sequence[Option], own: int | None) -> Markup | None:
 
 
 def levers_section(one: PlanReport) -> Section | None:
-    """What each memory lever would do to one engine of the plan; below, those without effect and why."""
+    """The effect of each memory lever on one engine of the plan; below, those without effect and why."""
     if not one.levers:
         return None
     rows = tuple(

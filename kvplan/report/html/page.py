@@ -31,7 +31,7 @@ def section(one: Section, *, level: int = 2) -> Markup:
 
 
 def content(one: Section) -> Markup:
-    """What stands below a section's heading."""
+    """The content below a section's heading."""
     return markup(
         *(el("p", words) for words in one.said),
         one.picture,

@@ -17,13 +17,10 @@ from kvplan.dtypes import FLOAT32
 from kvplan.engines.base import part_terms
 from kvplan.engines.llamacpp.start.models import CHUNK, INDEX_WITH_V, has_window_cache, name_of
 from kvplan.families import (
-    ChunkedAttention,
     CompressedAttention,
     FullAttention,
-    MultiHeadLatentAttention,
+    Kind,
     Part,
-    SlidingWindow,
-    SparseIndexer,
     Storage,
 )
 from kvplan.model import Layer, Model
@@ -104,7 +101,7 @@ class Cache:
 
 @record()
 class Layout:
-    """What decides a layer's tensors. widest_v: bytes of the widest V, 0 with flash attention."""
+    """The inputs that decide a layer's tensors. widest_v: bytes of the widest V, 0 with flash attention."""
 
     name: str
     windows: bool
@@ -149,20 +146,20 @@ def caches_of(layout: Layout, layers: Mapping[Layer, int]) -> tuple[Cache, ...]:
 def layer_tensors(layout: Layout, layer: Layer) -> Iterator[Tensor]:
     """Every tensor of one layer."""
     for part in layer.parts:
-        if isinstance(part, CompressedAttention):
+        if part.kind is Kind.COMPRESSED:
             yield from _compressed(part, layout.store)
         else:
             yield from _plain(part, layout)
-    if layout.name in INDEX_WITH_V and any(isinstance(part, SparseIndexer) for part in layer.parts):
+    if layout.name in INDEX_WITH_V and Kind.INDEXER in layer.kinds:
         for part in layer.parts:
-            if isinstance(part, FullAttention):
+            if part.kind is Kind.FULL:
                 yield Tensor("index", _one_head_v(part, layout.store))
 
 
 def _plain(part: Part, layout: Layout) -> Iterator[Tensor]:
     """K and V, latents, index keys and states; cross attention's K and V are computed anew every step."""
-    window = _window(part) if layout.windows else None
-    group = "index" if isinstance(part, SparseIndexer) else "full" if window is None else "window"
+    window = window_of(part) if layout.windows else None
+    group = "index" if part.kind is Kind.INDEXER else "full" if window is None else "window"
     for term in part_terms(part, layout.store):
         if term.grows is Grows.TOKEN:
             entry = max(term.entry_bytes, layout.widest_v) if term.name == "v" else term.entry_bytes
@@ -171,15 +168,13 @@ def _plain(part: Part, layout: Layout) -> Iterator[Tensor]:
             yield Tensor("state", term.entry_bytes)
 
 
-def _window(part: Part) -> int | None:
-    if isinstance(part, ChunkedAttention):
-        return CHUNK
-    return part.sliding_window if isinstance(part, (SlidingWindow, MultiHeadLatentAttention)) else None
+def window_of(part: Part) -> int | None:
+    """Tokens of a layer's window; of a chunk as many for every model."""
+    return CHUNK if part.kind is Kind.CHUNKED else part.window
 
 
 def _one_head_v(part: FullAttention, store: Storage) -> int:
-    width = part.v_head_dim or part.head_dim
-    return store.kv.value_packing(width).bytes_for(width)
+    return store.kv.value_packing(part.value_width).bytes_for(part.value_width)
 
 
 def _compressed(part: CompressedAttention, store: Storage) -> Iterator[Tensor]:

@@ -78,7 +78,7 @@ class Machine:
         return _per_gpu(self, context)
 
     def most(self, context: Context) -> int:
-        """What the fullest GPU needs, as bytes of the one that has the least left."""
+        """The need of the fullest GPU, as bytes of the one that has the least left."""
         return max(self._beyond(context))
 
     def limit(self, context: Context) -> int:
@@ -163,8 +163,8 @@ def machine_of(model: Model, store: Storage, settings: Serving, options: Llamacp
 
 
 class Room(NamedTuple):
-    """What a context must fit: on_gpu bytes on each GPU, in_host bytes of host memory beside the weights that
-    lie there. None: nobody said."""
+    """The room that a context must fit: on_gpu bytes on each GPU, in_host bytes of host memory next to the
+    weights there. None: nobody said."""
 
     on_gpu: int | None
     in_host: int | None

@@ -10,14 +10,14 @@ nothing is given back: a slot has its cells all the time.
 
 from __future__ import annotations
 
-from kvplan.engines.base import answer_length
+from kvplan.engines.base import answer_length, has_kind
 from kvplan.engines.llamacpp.cache_layout.caches import Context
 from kvplan.engines.llamacpp.options import LlamacppOptions
 from kvplan.engines.llamacpp.start.models import has_window_cache, name_of
 from kvplan.engines.options import RETENTION
 from kvplan.engines.retention import accuracy, retention_of
 from kvplan.errors import KvplanError
-from kvplan.families import ChunkedAttention, CompressedAttention, SlidingWindow
+from kvplan.families import Kind
 from kvplan.model import Model
 from kvplan.results import Refusal
 from kvplan.settings import Settings
@@ -52,14 +52,13 @@ def check_retention(model: Model, options: LlamacppOptions) -> None:
 def _fixed(model: Model, options: LlamacppOptions) -> str | None:
     """Why the positions of a cache cannot be moved."""
     name = name_of(model)
-    parts = [part for run in model.runs for part in run.layer.parts]
     if name.startswith(_SEVERAL_POSITIONS):
         return f"{model.model_type} has several positions a token (M-RoPE)"
     if name.startswith(_ROPE_BY_LAYER):
         return f"the rotated width of {model.model_type} differs by layer"
-    if any(isinstance(part, CompressedAttention) for part in parts):
+    if has_kind(model, Kind.COMPRESSED):
         return "a compressed entry stands for several tokens"
-    windows = any(isinstance(part, (SlidingWindow, ChunkedAttention)) for part in parts)
+    windows = has_kind(model, Kind.SLIDING, Kind.CHUNKED)
     if windows and has_window_cache(model) and not options.swa_full:
         return f"the windows of {model.model_type} have a shorter cache (--swa-full gives them the same)"
     return None
@@ -80,7 +79,7 @@ def never_admitted(context: Context, settings: Settings, tokens: int) -> Refusal
 
 
 def shifted(options: LlamacppOptions, context: Context, tokens: int) -> tuple[str, ...]:
-    """What a reader must know of requests that grow beyond their slot."""
+    """Notes on requests that grow beyond their slot."""
     retention = retention_of(options)
     if retention is None or tokens <= context.cells:
         return ()

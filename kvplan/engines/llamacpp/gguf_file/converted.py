@@ -20,10 +20,11 @@ from math import prod
 from pathlib import Path
 from typing import Any
 
+from kvplan.engines.base import has_kind
 from kvplan.engines.llamacpp.gguf_file.ggml_types import row_bytes
 from kvplan.engines.llamacpp.gguf_file.quantise import GgufTensor, Hyper, types_of
 from kvplan.errors import RefusedError
-from kvplan.families import MultiHeadLatentAttention
+from kvplan.families import Kind
 from kvplan.model import Model
 from kvplan.record import record, replace
 from kvplan.weights.inventory import Inventory, Role, Tensor
@@ -54,7 +55,8 @@ _PREDICTION = {
     "pre_fc_norm_hidden": "hnorm",
     "norm": "shared_head.norm",
 }
-"""What Qwen's prediction layers have outside a layer → where the converter puts it (``_Qwen35MtpMixin``)."""
+"""Tensors of Qwen's prediction layers outside a layer → their place after the converter
+(``_Qwen35MtpMixin``)."""
 
 _LAYER = re.compile(r"\.(\d{1,5})\.")
 _LATENT = "kv_b_proj"
@@ -108,15 +110,12 @@ def converted(model: Model, inventory: Inventory, mixture: str, *, with_mtp: boo
 
 
 def hyper_of(model: Model, inventory: Inventory, tensors: list[GgufTensor]) -> Hyper:
-    """What of the model decides types."""
+    """The model's hyperparameters that decide types."""
     heads = model.num_attention_heads
     shared = [
         int(getattr(part, "num_kv_heads", 0) or 0) for layer in model.distinct() for part in layer.parts
     ]
-    latent = any(
-        isinstance(part, MultiHeadLatentAttention) for layer in model.distinct() for part in layer.parts
-    )
-    kv_heads = 1 if latent else max(shared, default=0)
+    kv_heads = 1 if has_kind(model, Kind.MLA) else max(shared, default=0)
     name = model.model_type.replace("_", "-")
     layers = 1 + max((tensor.layer for tensor in tensors if tensor.layer is not None), default=-1)
     full = heads == kv_heads

@@ -48,8 +48,8 @@ class GgufTensor:
 
 @record()
 class Hyper:
-    """What of the model decides types. gqa: query heads of a KV head. is_70b: llama.cpp's own name for 80
-    layers of Llama, Qwen2 or Deci."""
+    """Hyperparameters of a model that decide types. gqa: query heads of a KV head. is_70b: llama.cpp's own
+    name for 80 layers of Llama, Qwen2 or Deci."""
 
     layers: int
     experts: int

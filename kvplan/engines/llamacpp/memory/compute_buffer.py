@@ -24,8 +24,7 @@ from kvplan.settings import Serving
 from kvplan.units import MIB, round_up
 
 MARGIN = 64 * MIB
-"""What the compute buffer of a device has beside the graph's: copies of inputs, the alignment of a
-backend."""
+"""The compute buffer of a device beyond the graph's: copies of inputs, the alignment of a backend."""
 _SHARE = 8
 """An eighth of it: how far experts and unusual layers are from the formula."""
 
@@ -114,8 +113,8 @@ def graph_interval(
     copied: Sequence[Copied] = (),
     copies: int = 1,
 ) -> BudgetLine:
-    """What the graphs of these contexts reserve, and how far from the formula a model may be. copied: from
-    host memory, for each context. copies: of a graph's inputs."""
+    """The reserve of these contexts' graphs, and the interval around the formula. copied: from host memory,
+    for each context. copies: of a graph's inputs."""
     flash = uses_flash(model, flash_attn)
     both = list(zip(contexts, copied or [Copied()] * len(contexts), strict=True))
     sizes = [

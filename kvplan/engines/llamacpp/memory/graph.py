@@ -33,12 +33,13 @@ Held against what llama-cpp-python 0.3.36 reserved for every published config (t
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from collections.abc import Callable
+from typing import Any, NamedTuple
 
 from kvplan.architectures.config.activation_shape import Shape
 from kvplan.engines.base import has_kind
-from kvplan.engines.llamacpp.cache_layout.caches import Context
-from kvplan.engines.llamacpp.start.models import CHUNK, has_window_cache, name_of
+from kvplan.engines.llamacpp.cache_layout.caches import Context, window_of
+from kvplan.engines.llamacpp.start.models import has_window_cache, name_of
 from kvplan.families import (
     ChunkedAttention,
     CompressedAttention,
@@ -95,12 +96,9 @@ def reserve(
     tokens = min(context.ubatch, context.n_ctx)
     mask = mask_bytes(model, context, tokens, flash_attn=flash_attn)
     step = _step(name_of(model), shape, mask // (tokens * F32))
+    graph = _Graph(model, shape.hidden_size, context, flash_attn)
     attention = max(
-        (
-            _attention(model, part, shape.hidden_size, context, flash_attn=flash_attn)
-            for part in _parts(model)
-        ),
-        default=3 * shape.hidden_size,
+        (NUMBERS_OF[type(part)](graph, part) for part in _parts(model)), default=3 * shape.hidden_size
     )
     inner = max(step * tokens * F32, attention * tokens * F32 + mask + copied.cache) + copied.matrix
     logits = tokens if outputs is None or name_of(model) in BIASED else min(outputs, tokens)
@@ -123,49 +121,70 @@ def _step(name: str, shape: Shape, mask: int) -> int:
     return 3 * used * width + (used * hidden + 7 * hidden // 2 if wider else 4 * hidden) + mask
 
 
-def _attention(model: Model, part: Part, hidden: int, context: Context, *, flash_attn: bool) -> int:
-    """Numbers of a token in a layer that mixes tokens, beside the mask."""
-    heads, cells = model.num_attention_heads, context.cells
-    if isinstance(part, Mamba2):
-        groups = 2 * part.n_groups * part.state_size
-        inner = part.num_heads * part.head_dim
-        return 6 * inner + 3 * groups + part.num_heads + hidden
-    if isinstance(part, CompressedAttention):
-        return 3 * heads * part.head_dim + 13 * hidden // 2 + 3 * cells // 2
-    scores = 0 if flash_attn else heads * cells
-    if name_of(model) in BIASED:
-        scores = 3 * heads * cells + 4 * cells
-    if isinstance(part, MultiHeadLatentAttention):
-        rope = part.qk_rope_head_dim
-        each = 2 * part.kv_lora_rank + 2 * rope + (part.qk_nope_head_dim or 0) + (part.v_head_dim or 0)
-        index = 3 * cells // 2 + 64 * min(CHOSEN, cells) if has_kind(model, Kind.INDEXER) else 0
-        return (part.num_heads or heads) * each + 4 * hidden + index + scores
-    assert isinstance(part, (FullAttention, SlidingWindow, ChunkedAttention))
-    queries = (heads or part.num_kv_heads) * part.head_dim
-    return 2 * queries + 2 * part.num_kv_heads * part.head_dim + 3 * hidden + scores
+class _Graph(NamedTuple):
+    """The compute rule of a layer that mixes tokens."""
+
+    model: Model
+    hidden: int
+    context: Context
+    flash_attn: bool
+
+    @property
+    def heads(self) -> int:
+        return self.model.num_attention_heads
+
+    @property
+    def scores(self) -> int:
+        """Numbers of a token's scores that are in memory at once."""
+        cells = self.context.cells
+        if name_of(self.model) in BIASED:
+            return 3 * self.heads * cells + 4 * cells
+        return 0 if self.flash_attn else self.heads * cells
+
+
+def _mamba2(graph: _Graph, part: Mamba2) -> int:
+    groups = 2 * part.n_groups * part.state_size
+    inner = part.num_heads * part.head_dim
+    return 6 * inner + 3 * groups + part.num_heads + graph.hidden
+
+
+def _compressed(graph: _Graph, part: CompressedAttention) -> int:
+    return 3 * graph.heads * part.head_dim + 13 * graph.hidden // 2 + 3 * graph.context.cells // 2
+
+
+def _latent(graph: _Graph, part: MultiHeadLatentAttention) -> int:
+    cells = graph.context.cells
+    each = 2 * part.key_width + part.qk_nope_head_dim + part.v_head_dim
+    index = 3 * cells // 2 + 64 * min(CHOSEN, cells) if has_kind(graph.model, Kind.INDEXER) else 0
+    return (part.num_heads or graph.heads) * each + 4 * graph.hidden + index + graph.scores
+
+
+def _heads(graph: _Graph, part: FullAttention | SlidingWindow | ChunkedAttention) -> int:
+    both = ((graph.heads or part.num_kv_heads) + part.num_kv_heads) * part.head_dim
+    return 2 * both + 3 * graph.hidden + graph.scores
+
+
+NUMBERS_OF: dict[type[Part], Callable[[_Graph, Any], int]] = {
+    FullAttention: _heads,
+    SlidingWindow: _heads,
+    ChunkedAttention: _heads,
+    MultiHeadLatentAttention: _latent,
+    CompressedAttention: _compressed,
+    Mamba2: _mamba2,
+}
+"""Numbers of a token in a layer that mixes tokens, beside the mask, by its family; others take less."""
 
 
 def mask_bytes(model: Model, context: Context, tokens: int, *, flash_attn: bool) -> int:
     """The masks of the full layers and of the windows', a cell for each token and cell of a cache."""
     cells: set[tuple[bool, int]] = set()
     for part in _parts(model):
-        if isinstance(part, Mamba2):
+        if part.kind is Kind.STATE:
             continue
-        window = _window(part) if has_window_cache(model) else None
+        window = window_of(part) if has_window_cache(model) else None
         cells.add((window is not None, context.cells if window is None else context.window_cells(window)))
     return sum(count for _, count in cells) * tokens * (F16 if flash_attn else F32)
 
 
 def _parts(model: Model) -> tuple[Part, ...]:
-    mixers = (
-        *(FullAttention, SlidingWindow, ChunkedAttention, MultiHeadLatentAttention, CompressedAttention),
-        Mamba2,
-    )
-    return tuple(part for layer in model.distinct() for part in layer.parts if isinstance(part, mixers))
-
-
-def _window(part: Part) -> int | None:
-    if isinstance(part, ChunkedAttention):
-        return CHUNK
-    windows = (SlidingWindow, MultiHeadLatentAttention, CompressedAttention)
-    return part.sliding_window if isinstance(part, windows) else None
+    return tuple(part for layer in model.distinct() for part in layer.parts if type(part) in NUMBERS_OF)

@@ -1,4 +1,5 @@
-"""What LM Studio loads a GGUF model with: its engine is llama.cpp, and its own source is not public.
+"""The options with which LM Studio loads a GGUF model: its engine is llama.cpp, and its own source is not
+public.
 
 Public and followed: lmstudio-ai/lms src/subcommands/load.ts (``lms load``: --context-length, --parallel,
 --gpu), the load settings and their defaults in lmstudio-ai/lmstudio-js packages/lms-kv-config/src/schema.ts

@@ -1,4 +1,4 @@
-"""What Ollama starts llama-server with: ollama/ollama 0.33 (snapshot fb307609).
+"""The options with which Ollama starts llama-server: ollama/ollama 0.33 (snapshot fb307609).
 
 Since 0.30 every GGUF model runs in a llama-server of its own (llm/llama_server.go, startLlamaServer; the
 build of 0.33 is b10488): ``-c num_ctx·num_parallel -np num_parallel``, both cache types, flash attention,
@@ -24,7 +24,7 @@ from kvplan.engines.budget.parts import memory_of
 from kvplan.engines.doors import Begun, Door, Wish
 from kvplan.engines.llamacpp.start.models import name_of
 from kvplan.errors import KvplanError
-from kvplan.families import FullAttention, SlidingWindow
+from kvplan.families import Kind
 from kvplan.gpu import Gpu
 from kvplan.model import Model
 from kvplan.settings import Settings
@@ -115,7 +115,7 @@ def predicted_bytes(model: Model, settings: Settings, cells: int) -> int:
     if size is None:
         return 0
     parts = (part for layer in model.distinct() for part in layer.parts)
-    heads = [part.num_kv_heads for part in parts if isinstance(part, (FullAttention, SlidingWindow))]
+    heads = [part.num_kv_heads for part in parts if part.kind is Kind.FULL or part.kind is Kind.SLIDING]
     width = model.hidden_size // model.num_attention_heads if model.num_attention_heads else 0
     return size + 4 * model.num_layers * min(heads, default=1) * width * cells
 
@@ -168,7 +168,7 @@ def cache_type(word: str) -> str:
 
 
 def command(name: str, serve: Mapping[str, object]) -> tuple[str, ...]:
-    """What starts it so: the server's variables (envconfig/config.go), then the model.
+    """The commands that start it so: the server's variables (envconfig/config.go), then the model.
 
     serve: llama-server's flags, of which it has the context, the requests at once, the cache's type and flash
     attention; ``num_gpu`` and ``num_batch`` are parameters of a Modelfile.

@@ -1,1 +1,1 @@
-"""What llama.cpp makes of a model and its options: classes, element types of the cache."""
+"""A model and its options under llama.cpp: classes, element types of the cache."""

@@ -9,7 +9,7 @@ from kvplan.engines.base import part_terms
 from kvplan.engines.llamacpp.options import CACHE_TYPES, LlamacppOptions
 from kvplan.engines.llamacpp.start.models import VALUE_UNSAID, name_of, uses_flash
 from kvplan.errors import KvplanError
-from kvplan.families import CompressedAttention, Kind, Storage
+from kvplan.families import Kind, Storage
 from kvplan.model import Model
 from kvplan.record import replace
 from kvplan.settings import Serving
@@ -82,7 +82,7 @@ def _check_widths(model: Model, store: Storage, key: str, value: str) -> None:
                 if (
                     term.grows is not Grows.TOKEN
                     or term.packing.elements == 1
-                    or isinstance(part, CompressedAttention)
+                    or part.kind is Kind.COMPRESSED
                 ):
                     continue
                 width = term.factors[-1].value

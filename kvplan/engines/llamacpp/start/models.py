@@ -1,4 +1,5 @@
-"""What llama.cpp knows of model classes: which it converts, and in which a window has a cache of its own.
+"""llama.cpp's knowledge of model classes: those it converts, and those whose windows have a cache of their
+own.
 
 ggml-org/llama.cpp at 0c1e57098: ``ModelBase.register`` in conversion/*.py (text models and the wrappers whose
 text part is one of them); ``swa_type`` in src/models/<architecture>.cpp.

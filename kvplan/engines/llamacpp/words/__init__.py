@@ -1,1 +1,1 @@
-"""What llama.cpp reads and prints: arguments, flags, log lines, metrics."""
+"""llama.cpp's interface: arguments, flags, log lines, metrics."""

@@ -1,4 +1,4 @@
-"""What llama.cpp prints, as settings."""
+"""llama.cpp's printed lines as settings."""
 
 from __future__ import annotations
 

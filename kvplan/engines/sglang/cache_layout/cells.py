@@ -14,20 +14,9 @@ from kvplan.engines.base import has_kind, named_or_float32, part_terms
 from kvplan.engines.sglang.start.arguments import Arguments
 from kvplan.engines.sglang.start.config_facts import facts_of
 from kvplan.engines.sglang.start.dtypes import FP4, NVFP4_ROW, copies_layers, keeps_scales_twice
-from kvplan.engines.sglang.start.models import STATES
+from kvplan.engines.sglang.start.models import STATES, is_window
 from kvplan.errors import KvplanError
-from kvplan.families import (
-    ChunkedAttention,
-    CrossAttention,
-    FullAttention,
-    Kind,
-    MultiHeadLatentAttention,
-    NoCache,
-    Part,
-    SharedKv,
-    SlidingWindow,
-    Storage,
-)
+from kvplan.families import FullAttention, Kind, Part, Storage
 from kvplan.model import Layer, Model
 from kvplan.record import field_names, record, replace
 from kvplan.terms import Grows, Term
@@ -65,11 +54,11 @@ def pool_layers(model: Model, arguments: Arguments) -> list[Layer]:
         layers = _all_indexed(layers)
     if not arguments.rules.glm_rope:
         layers = _rope_of_heads(model, layers)
-    full = next((part for layer in layers for part in layer.parts if isinstance(part, FullAttention)), None)
+    full = next((part for layer in layers for part in layer.parts if part.kind is Kind.FULL), None)
     if arguments.window_pool or full is None:
         return layers
     uniform = {
-        layer: Layer(tuple(full if isinstance(part, SlidingWindow) else part for part in layer.parts))
+        layer: Layer(tuple(full if part.kind is Kind.SLIDING else part for part in layer.parts))
         for layer in set(layers)
     }
     return [uniform[layer] for layer in layers]
@@ -84,7 +73,7 @@ def _rope_of_heads(model: Model, layers: list[Layer]) -> list[Layer]:
     return [
         Layer(
             tuple(
-                replace(part, qk_rope_head_dim=width) if isinstance(part, MultiHeadLatentAttention) else part
+                replace(part, qk_rope_head_dim=width) if part.kind is Kind.MLA else part
                 for part in layer.parts
             )
         )
@@ -98,9 +87,7 @@ def _all_indexed(layers: list[Layer]) -> list[Layer]:
     if keys is None:
         return layers
     return [
-        Layer((*layer.parts, keys))
-        if any(isinstance(part, MultiHeadLatentAttention) for part in layer.parts) and keys not in layer.parts
-        else layer
+        Layer((*layer.parts, keys)) if Kind.MLA in layer.kinds and keys not in layer.parts else layer
         for layer in layers
     ]
 
@@ -119,7 +106,7 @@ def _with_encoder(model: Model, layers: list[Layer]) -> list[Layer]:
     found: list[Layer] = []
     for layer in layers:
         for part in layer.parts:
-            if isinstance(part, CrossAttention):
+            if part.kind is Kind.CROSS:
                 found.append(Layer((FullAttention(part.num_kv_heads, part.head_dim),)))
             elif part.kind is not Kind.NONE:
                 found.append(Layer((part,)))
@@ -152,7 +139,7 @@ def _counted_layers(model: Model) -> list[Layer]:
 
 
 def _is_empty(layer: Layer) -> bool:
-    return all(isinstance(part, (SharedKv, NoCache)) for part in layer.parts)
+    return layer.kinds <= {Kind.NONE}
 
 
 def _period(layers: list[Layer], own: list[int]) -> int | None:
@@ -223,21 +210,10 @@ def _keeps_scales_twice(arguments: Arguments) -> bool:
     return not arguments.window_pool and keeps_scales_twice(*given)
 
 
-def is_window(part: Part) -> bool:
-    if isinstance(part, MultiHeadLatentAttention):
-        return part.sliding_window is not None
-    return isinstance(part, (SlidingWindow, ChunkedAttention))
-
-
 def window_of(model: Model) -> int | None:
     """The window of the model's window layers (the largest, where they differ)."""
-    found = [
-        part.attention_chunk_size if isinstance(part, ChunkedAttention) else part.sliding_window
-        for run in model.runs
-        for part in run.layer.parts
-        if isinstance(part, (ChunkedAttention, SlidingWindow, MultiHeadLatentAttention)) and is_window(part)
-    ]
-    return max((size for size in found if size is not None), default=None)
+    parts = (part for run in model.runs for part in run.layer.parts)
+    return max((part.window for part in parts if part.window is not None and is_window(part)), default=None)
 
 
 def heads_on_rank(term: Term, ranks: int) -> Term:

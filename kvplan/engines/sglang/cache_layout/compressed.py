@@ -19,7 +19,7 @@ from kvplan.engines.sglang.cache_layout.stages import (
     running,
 )
 from kvplan.engines.sglang.start.arguments import Arguments
-from kvplan.families import CompressedAttention
+from kvplan.families import Kind
 from kvplan.model import Layer
 from kvplan.units import ceil_div
 
@@ -40,7 +40,7 @@ def compressed_bytes(layers: Sequence[Layer], arguments: Arguments, beside: int 
     lists (``beside``) has a window's latents of its own.
     """
     page, speculative, rules = arguments.page_size, bool(arguments.draft_tokens), arguments.rules
-    parts = [part for layer in layers for part in layer.parts if isinstance(part, CompressedAttention)]
+    parts = [part for layer in layers for part in layer.parts if part.kind is Kind.COMPRESSED]
     window = full = Fraction(0)
     row = layers_128 = 0
     for part in parts:

@@ -20,7 +20,7 @@ from kvplan.engines.sglang.cache_layout.compressed import compressed_bytes, solv
 from kvplan.engines.sglang.cache_layout.stages import PoolError, Pools, Sizes, Stage, running
 from kvplan.engines.sglang.start.arguments import Arguments
 from kvplan.engines.sglang.start.models import window_size
-from kvplan.families import Kind, SparseIndexer
+from kvplan.families import Kind
 from kvplan.model import Layer, Model
 from kvplan.units import round_up
 
@@ -74,7 +74,7 @@ def _stage(model: Model, layers: list[Layer], arguments: Arguments) -> Stage:
 
 
 def _draft(model: Model, layers: list[Layer], target: Cell, arguments: Arguments) -> tuple[int, int]:
-    """What the draft's layers add to the cell: the target's mean layer, times their number.
+    """The draft's layers in the cell: the target's mean layer, times their number.
 
     Sparse MLA: the latent by layers, and an index key for every draft layer. Window pools: as many draft
     layers are window layers as the config that is read for them has (spec_aux_hidden_state.py).
@@ -92,7 +92,7 @@ def _draft(model: Model, layers: list[Layer], target: Cell, arguments: Arguments
         return full * (count - windows), window * windows
     index = 0
     for layer in keeping:
-        if any(isinstance(part, SparseIndexer) for part in layer.parts) and target.full:
+        if Kind.INDEXER in layer.kinds and target.full:
             index = cell_of(layer, arguments).index
     if index and has_kind(model, Kind.MLA):
         return target.full * count // len(keeping) * arguments.dcp + index * count, 0

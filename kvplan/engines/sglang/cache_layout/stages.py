@@ -1,4 +1,4 @@
-"""What the pools are made of: stages, their bytes, the tokens found, and who may run.
+"""The inputs of the pools: stages, their bytes, the tokens found, and the most requests that run.
 
 sgl-project/sglang 0.5.23 mem_cache/kv_cache_configurator.py (resolve_max_num_reqs).
 """

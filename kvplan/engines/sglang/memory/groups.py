@@ -11,73 +11,24 @@ the routed ones or not), but whole under the all-to-all backends that the class 
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from functools import cache
+
+from kvplan.engines.sglang.classes import row_of, rows
 from kvplan.engines.sglang.options import SglangOptions
 from kvplan.engines.sglang.start.arguments import Arguments
 from kvplan.engines.sglang.start.models import SERVED
 from kvplan.errors import RefusedError
 from kvplan.model import Model
-from kvplan.record import record
 from kvplan.settings import Serving
 from kvplan.weights.parts import Part
 from kvplan.weights.ranks import Parallel
 
 
-@record()
-class Class:
-    """What a model class does with each part.
-
-    embedding_whole: under attention data parallelism the embedding is not divided at all. dense_alone:
-    --moe-dense-tp-size is heard. head_alone: --enable-dp-lm-head is heard. shared_alone: the all-to-all
-    backends with which the shared experts are whole.
-    """
-
-    embedding_whole: bool = False
-    dense_alone: bool = False
-    head_alone: bool = True
-    shared_alone: frozenset[str] = frozenset()
-
-
-_DEEPEP = frozenset({"deepep"})
-_MOST = frozenset({"deepep", "mooncake", "nixl", "mori", "flashinfer"})
-_QWEN = frozenset({"deepep", "mori", "flashinfer"})
-_PLAIN = Class()
-_DEEPSEEK = Class(dense_alone=True, shared_alone=_MOST)
-_BAILING = Class(dense_alone=True, shared_alone=_DEEPEP)
-CLASSES = {
-    "DeepseekV2ForCausalLM": _DEEPSEEK,
-    "DeepseekV3ForCausalLM": _DEEPSEEK,
-    "DeepseekV32ForCausalLM": _DEEPSEEK,
-    "GlmMoeDsaForCausalLM": _DEEPSEEK,
-    "Glm4MoeForCausalLM": _DEEPSEEK,
-    "Glm4MoeLiteForCausalLM": Class(dense_alone=True, shared_alone=frozenset({"deepep", "mooncake"})),
-    "BailingMoeForCausalLM": _BAILING,
-    "BailingMoeV2ForCausalLM": _BAILING,
-    "MiMoV2FlashForCausalLM": Class(dense_alone=True),
-    "Qwen2MoeForCausalLM": Class(shared_alone=_QWEN),
-    "Qwen3MoeForCausalLM": _PLAIN,
-    "Qwen3NextForCausalLM": Class(shared_alone=_QWEN),
-    "Qwen3ForCausalLM": _PLAIN,
-    "GptOssForCausalLM": _PLAIN,
-    "Llama4ForCausalLM": _PLAIN,
-    "LagunaForCausalLM": _PLAIN,
-    "MiniMaxM2ForCausalLM": Class(head_alone=False),
-    "ExaoneMoEForCausalLM": Class(embedding_whole=True, shared_alone=_DEEPEP),
-    "Step3p5ForCausalLM": Class(embedding_whole=True, shared_alone=_MOST),
-}
-"""Text models whose attention has its own group of ranks. The wrappers of images are not described."""
-_TYPES = {
-    "deepseek_v2": "DeepseekV2ForCausalLM",
-    "deepseek_v3": "DeepseekV3ForCausalLM",
-    "deepseek_v32": "DeepseekV32ForCausalLM",
-    "kimi_k2": "DeepseekV3ForCausalLM",
-    "glm4_moe": "Glm4MoeForCausalLM",
-    "qwen2_moe": "Qwen2MoeForCausalLM",
-    "qwen3_moe": "Qwen3MoeForCausalLM",
-    "qwen3": "Qwen3ForCausalLM",
-    "gpt_oss": "GptOssForCausalLM",
-    "minimax_m2": "MiniMaxM2ForCausalLM",
-}
-"""The same by model type, for a config that names no class."""
+@cache
+def _by_type() -> Mapping[str, str]:
+    """Model type → class, for a config that names none."""
+    return {kind: name for name, row in rows().items() for kind in row.get("types", ())}
 
 
 def parallel_of(model: Model, arguments: Arguments, settings: Serving, options: SglangOptions) -> Parallel:
@@ -85,8 +36,8 @@ def parallel_of(model: Model, arguments: Arguments, settings: Serving, options: 
     tp, attention = arguments.tp, arguments.attn_tp
     apart = arguments.attn_dp > 1
     backend = arguments.moe_a2a_backend
-    name = model.architecture or _TYPES.get(model.model_type, "")
-    known = CLASSES.get(name)
+    name = model.architecture or _by_type().get(model.model_type, "")
+    known = row_of(name).groups
     if known is None and apart:
         raise _refused(model, name, "attention data parallelism")
     if known is None and backend != "none":

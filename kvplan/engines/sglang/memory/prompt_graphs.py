@@ -9,40 +9,14 @@ releases: `.models.has_prefill_graphs`.
 
 from __future__ import annotations
 
-from kvplan.engines.base import has_kind
+from kvplan.engines.base import has_kind, parse_version
 from kvplan.engines.sglang.start.arguments import Arguments
 from kvplan.engines.sglang.start.dtypes import is_sparse_latent
-from kvplan.engines.sglang.start.models import class_of, has_prefill_graphs, is_multimodal
+from kvplan.engines.sglang.start.models import has_prefill_graphs, is_multimodal, known_of
 from kvplan.families import Kind
 from kvplan.model import Model
 from kvplan.units import KIB
 
-_NOT_PIECEWISE = frozenset(
-    "DeepseekV4ForCausalLM Qwen3NextForCausalLM BailingMoeV2_5ForCausalLM LLaDAModelLM".split()
-)
-_COHERE = frozenset(("Cohere2VisionForConditionalGeneration",))
-_MINIMAX = frozenset(("MiniMaxM3SparseForCausalLM", "MiniMaxM3SparseForConditionalGeneration"))
-_KIMI = frozenset(("KimiK25ForConditionalGeneration",))
-_PIECEWISE_IMAGES = {
-    "0.5.14": _COHERE,
-    "0.5.16": _COHERE | _MINIMAX | _KIMI,
-    "0.5.18": _COHERE | _MINIMAX,
-    "0.5.19": _MINIMAX,
-    "0.5.20": _MINIMAX,
-}
-"""Since when → image models whose prompts have graphs all the same."""
-_QWEN = frozenset(("Qwen3_5ForConditionalGeneration", "Qwen3_5MoeForConditionalGeneration"))
-_SINCE_18 = (
-    _QWEN
-    | _KIMI
-    | frozenset(
-        """InternS2MobiusForConditionalGeneration MuseGlimmerForConditionalGeneration
-    KimiK3ForConditionalGeneration""".split()
-    )
-)
-_SINCE_19 = _SINCE_18 | _COHERE | frozenset(("PaddleOCRVLForConditionalGeneration",))
-_BREAKABLE_IMAGES = {"0.5.16": _QWEN, "0.5.18": _SINCE_18, "0.5.19": _SINCE_19, "0.5.20": _SINCE_19}
-"""The same for graphs that break."""
 _STANDALONE, _EAGLE = 6 * KIB, 4 * KIB
 _USUAL = ("none", "deepep", "megamoe", "flashinfer")
 
@@ -52,20 +26,20 @@ def has_prompt_graphs(model: Model, arguments: Arguments) -> bool:
     if not arguments.device.nvidia:
         return False
     era, a2a = arguments.rules.prompt_graphs, arguments.moe_a2a_backend
-    images = _PIECEWISE_IMAGES.get(arguments.rules.image_graphs, frozenset())
     if era.startswith("piecewise"):
-        return _piecewise(model, arguments, images)
+        return _piecewise(model, arguments)
     if not arguments.graphs or arguments.dcp > 1:
         return False
-    if era.startswith("breakable") and arguments.rules.image_graphs != "0.5.14" and class_of(model) in images:
-        return _piecewise(model, arguments, images)
+    images = _is_in(known_of(model).piecewise_images, arguments)
+    if era.startswith("breakable") and arguments.rules.image_graphs != "0.5.14" and images:
+        return _piecewise(model, arguments)
     if era == "breakable":
         mla = has_kind(model, Kind.MLA) or has_kind(model, Kind.COMPRESSED)
         shut = mla or arguments.attn_dp > 1 or a2a != "none"
         return arguments.pp == 1 and not shut and _plain_or_breaks(model, arguments)
     if era == "breakable, DSA":
         dense = has_kind(model, Kind.MLA) and not is_sparse_latent(model)
-        if dense or has_kind(model, Kind.COMPRESSED) or class_of(model).startswith("NemotronH"):
+        if dense or has_kind(model, Kind.COMPRESSED) or known_of(model).override == "nemotron_h":
             return False
         return a2a in _USUAL and _plain_or_breaks(model, arguments)
     if era == "breakable, images":
@@ -78,19 +52,28 @@ def has_prompt_graphs(model: Model, arguments: Arguments) -> bool:
 
 
 def _plain_or_breaks(model: Model, arguments: Arguments) -> bool:
-    if class_of(model) == "InklingForConditionalGeneration":
-        return True  # asked for by the class (apply_inkling_prefill_cuda_graph_default)
-    able = _BREAKABLE_IMAGES.get(arguments.rules.image_graphs, frozenset())
-    return not is_multimodal(model) or class_of(model) in able
+    known = known_of(model)
+    since = known.breakable_images
+    able = bool(since) and _is_in((since,), arguments)
+    return known.asks_prefill_graphs or not is_multimodal(model) or able
+
+
+def _is_in(releases: tuple[str, ...], arguments: Arguments) -> bool:
+    """Whether the rules of images are those of one of [since, until)."""
+    era = arguments.rules.image_graphs
+    if not era or not releases or parse_version(era) < parse_version(releases[0]):
+        return False
+    return len(releases) == 1 or parse_version(era) < parse_version(releases[1])
 
 
 def _is_kda(model: Model) -> bool:
     return any(part.family == "kda" for run in model.runs for part in run.layer.parts)
 
 
-def _piecewise(model: Model, arguments: Arguments, images: frozenset[str]) -> bool:
+def _piecewise(model: Model, arguments: Arguments) -> bool:
     era = arguments.rules.prompt_graphs
-    if class_of(model) in _NOT_PIECEWISE or (is_multimodal(model) and class_of(model) not in images):
+    known = known_of(model)
+    if known.not_piecewise or (is_multimodal(model) and not _is_in(known.piecewise_images, arguments)):
         return False
     if era == "piecewise" and arguments.draft_tokens:
         return False

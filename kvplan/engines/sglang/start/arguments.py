@@ -35,12 +35,11 @@ from kvplan.engines.sglang.start.dtypes import (
 )
 from kvplan.engines.sglang.start.memory_defaults import MAX_PREFILL_TOKENS, capacity_for, graph_max_batch
 from kvplan.engines.sglang.start.models import (
-    PURE_STATE,
-    RATIO_OVERRIDES,
     class_of,
     had_window_pool,
     has_window_pool,
     hears_pool_flag,
+    known_of,
     prefills_whole,
     uses_state_radix,
 )
@@ -65,24 +64,11 @@ SPECULATIVE_REQUESTS = 48
 """max_running_requests under speculative decoding where it is not given (arg_groups/speculative_hook.py)."""
 COMPRESSED_REQUESTS = 256
 """DeepSeek-V4's, set before speculation's (arg_groups/deepseek_v4_hook.py, apply_deepseek_v4_defaults)."""
-_NO_RADIX = frozenset(("WhisperForConditionalGeneration",))
-"""Classes without reuse of prompts (arg_groups/attention_hook.py)."""
 
 
 @record()
 class Arguments(KeptHash):
-    """Everything that decides the pools.
-
-    attn_tp: ranks that share a request's heads; attn_dp: groups of them; state_tp: ranks that share a state.
-    ep: ranks among which whole experts are divided. chunked_prefill_size: as given or by the GPU, before
-    attention groups divide it; whole_prefill: prompts are not divided (the class cannot), which is resolved
-    after the memory fraction. radix: prompts are reused. max_running_requests: as given or set by the class
-    or by speculation; given_requests: as given. draft_windows: window layers of the draft. divided_slots:
-    before 0.5.7 attention groups divide the slots of gated delta nets alone. standalone: a draft model of
-    its own; looked_up: drafts without a model. given_context: --context-length.
-    told_groups: attention groups as asked for, where the release makes others. role: null, prefill or decode
-    (--disaggregation-mode).
-    """
+    """Everything that decides the pools."""
 
     device: Device
     dtype: Packing
@@ -95,18 +81,25 @@ class Arguments(KeptHash):
     tp: int
     pp: int
     attn_tp: int
+    """ranks that share a request's heads"""
     state_tp: int
+    """ranks that share a state"""
     attn_dp: int
+    """groups of them"""
     dcp: int
     ep: int
+    """ranks among which whole experts are divided"""
     moe_a2a_backend: str
     context_len: int
     chunked_prefill_size: int
+    """as given or by the GPU, before attention groups divide it"""
     whole_prefill: bool
+    """prompts are not divided (the class cannot), which is resolved after the memory fraction"""
     graph_max_batch: int
     window_pool: bool
     swa_ratio: Fraction
     radix: bool
+    """prompts are reused"""
     overlap: bool
     strategy: str
     slots_per_request: int
@@ -115,21 +108,30 @@ class Arguments(KeptHash):
     max_slots: int | None
     max_total_tokens: int | None
     max_running_requests: int | None
+    """as given or set by the class or by speculation"""
     given_requests: int | None
+    """as given"""
     draft_tokens: int
     draft_layers: int
     draft_windows: int
+    """window layers of the draft"""
     conv_dtype: Packing
     ssm_dtype: Packing | None
     mem_fraction_static: Fraction | None = None
     graphs: bool = True
     divided_slots: bool = True
+    """before 0.5.7 attention groups divide the slots of gated delta nets alone"""
     standalone: bool = False
+    """a draft model of its own"""
     looked_up: bool = False
+    """drafts without a model"""
     given_context: int | None = None
+    """--context-length"""
     max_prefill_tokens: int = 16_384
     told_groups: int = 1
+    """attention groups as asked for, where the release makes others"""
     role: str = "null"
+    """null, prefill or decode (--disaggregation-mode)"""
     rules: Rules = rules_of(VERSIONS[-1])
 
     @property
@@ -171,7 +173,7 @@ def resolve_arguments(
         device=device, dtype=dtype, kv=kv, latent=latent_dtype(model, kv, device, options),
         index=index_dtype(model, kv, device, backend, dtype), backend=backend, decode_backend=decode_backend,
         page_size=page_size, tp=tp, pp=settings.pipeline_parallel_size, attn_tp=tp // attn_dp,
-        state_tp=tp if class_of(model) in PURE_STATE else tp // attn_dp, attn_dp=attn_dp, dcp=dcp, ep=ep,
+        state_tp=tp if known_of(model).pure_state else tp // attn_dp, attn_dp=attn_dp, dcp=dcp, ep=ep,
         moe_a2a_backend=moe_a2a_backend, context_len=context_len, chunked_prefill_size=chunk,
         whole_prefill=prefills_whole(model),
         graph_max_batch=options.cuda_graph_max_bs or _graph_batch(model, settings, device, rules),
@@ -235,7 +237,7 @@ def _has_delta_nets(model: Model) -> bool:
 
 def _has_radix(model: Model, options: SglangOptions, rules: Rules) -> bool:
     """Whether prompts are kept in the radix tree, of models with states by what the release can."""
-    if options.disable_radix_cache or class_of(model) in _NO_RADIX:
+    if options.disable_radix_cache or known_of(model).no_radix:
         return False
     if options.disaggregation_mode == "decode":
         return False  # pd_disaggregation_hook.py (handle_pd_disaggregation)
@@ -276,7 +278,7 @@ def _window_ratio(model: Model, options: SglangOptions) -> Fraction:
         return Fraction(options.swa_full_tokens_ratio)
     if has_kind(model, Kind.COMPRESSED):
         return Fraction("0.1")
-    return Fraction(RATIO_OVERRIDES.get(class_of(model)) or "0.8")
+    return Fraction(known_of(model).window_ratio or "0.8")
 
 
 def _state_ratio(options: SglangOptions) -> Fraction:

@@ -9,14 +9,15 @@ from __future__ import annotations
 
 from kvplan.dtypes import KvDtype
 from kvplan.engines.base import has_kind
+from kvplan.engines.sglang.classes import row_of
 from kvplan.engines.sglang.options import SglangOptions
 from kvplan.engines.sglang.start.config_facts import facts_of
 from kvplan.engines.sglang.start.devices import Device
 from kvplan.engines.sglang.start.dtypes import is_sparse_latent
-from kvplan.engines.sglang.start.models import SINKS, class_of, has_fa3, is_deepseek, is_multimodal
+from kvplan.engines.sglang.start.models import class_of, has_fa3, is_deepseek, is_multimodal, known_of
 from kvplan.engines.sglang.start.versions import VERSIONS, Rules, later_classes, rules_of
 from kvplan.errors import KvplanError
-from kvplan.families import FullAttention, Kind, MultiHeadLatentAttention, SlidingWindow, SparseIndexer
+from kvplan.families import Kind
 from kvplan.model import Model
 from kvplan.settings import Serving
 
@@ -25,31 +26,7 @@ NGRAM = "ngram"
 FROM_GIB = 60
 """Qwen3-VL on Hopper has defaults of its own from this memory on (model_overrides/qwen3_vl.py)."""
 _HOPPER_VL = frozenset(("qwen3_vl", "qwen3_vl_moe"))
-_HYBRID_QWEN = frozenset(
-    """Qwen3NextForCausalLM Qwen3_5MoeForConditionalGeneration InternS2PreviewForConditionalGeneration
-    InternS2MobiusForConditionalGeneration Qwen3_5ForConditionalGeneration
-    Qwen4ExpForConditionalGeneration""".split()
-)
-"""model_overrides/qwen3_5.py and qwen4_exp.py: on SM100 they set the page size too."""
-_TRITON_SM100 = frozenset(
-    """FalconH1ForCausalLM JetNemotronForCausalLM JetVLMForConditionalGeneration
-    MiniCPMV4_6ForConditionalGeneration MiniCPMV4_7ForConditionalGeneration""".split()
-)
-_FLASHINFER_SM100 = frozenset("GraniteMoeHybridForCausalLM Lfm2ForCausalLM Lfm2MoeForCausalLM".split())
-_GEMMA4 = frozenset(
-    "Gemma4ForConditionalGeneration Gemma4ForCausalLM Gemma4UnifiedForConditionalGeneration".split()
-)
-_EXAONE = frozenset("Exaone4ForCausalLM ExaoneMoEForCausalLM ExaoneMoeForCausalLM".split())
-_LLAMA4 = frozenset(("Llama4ForConditionalGeneration", "Llama4ForCausalLM"))
-_LFM2 = frozenset(("Lfm2ForCausalLM", "Lfm2MoeForCausalLM"))
-_ACCEPTED: tuple[tuple[frozenset[str], frozenset[str]], ...] = (
-    (frozenset(("GptOssForCausalLM",)), frozenset("triton trtllm_mha fa3 fa4 aiter".split())),
-    (_LLAMA4, frozenset("fa3 aiter triton trtllm_mha".split())),
-    (_GEMMA4, frozenset("trtllm_mha triton fa4 aiter".split())),
-    (_EXAONE, frozenset("fa3 triton trtllm_mha".split())),
-    (frozenset(("IQuestQ1ForCausalLM",)), frozenset(("fa3",))),
-)
-"""Classes that take some backends only (handle_model_specific_adjustments)."""
+_EXAONE = ("exaone4", "exaone_moe")
 
 
 def backend_of(
@@ -73,7 +50,7 @@ def backend_of(
     if found is None:
         older = not rules_of(version).hopper_fa3
         found = _older(model, settings, device, version) if older else None
-        if class_of(model).startswith("NemotronH") and not rules_of(version).nemotron_backends:
+        if known_of(model).override == "nemotron_h" and not rules_of(version).nemotron_backends:
             found = found or ("flashinfer" if device.nvidia and device.major == 10 else None)
         else:
             found = found or named_backend(model, settings, device, kv, strategy, options)
@@ -94,19 +71,19 @@ def _older(model: Model, settings: Serving, device: Device, version: str) -> str
     if has_kind(model, Kind.STATE):
         if not rules.states_by_ratio:
             return "hybrid_linear_attn"
-        if sm100 and (not rules.hybrid_backends or name not in _TRITON_SM100):
+        if sm100 and (not rules.hybrid_backends or row_of(name).sm100_backend != "triton"):
             return _older_hybrid(name, settings, rules)
     if not device.nvidia:
         return None
     if has_kind(model, Kind.MLA):
         if hopper:
             return "fa3"
-        if sm100 and rules.deepseek_trtllm and name == "DeepseekV3ForCausalLM":
-            return "trtllm_mla"
+        if sm100 and rules.deepseek_trtllm and row_of(name).older_sm100_backend:
+            return row_of(name).older_sm100_backend
         return "flashinfer" if sm100 and rules.latent_flashinfer else "triton"
     if hopper and has_fa3(name, version) and _is_plain_chain(settings):
         return "fa3"
-    if name == "Olmo2ForCausalLM" and rules.olmo_backends:
+    if row_of(name).override == "olmo2" and rules.olmo_backends:
         return None
     return "trtllm_mha" if sm100 and rules.sm100_trtllm and _is_linear(settings) else "flashinfer"
 
@@ -115,9 +92,9 @@ def _older_hybrid(name: str, settings: Serving, rules: Rules) -> str:
     """Classes with states on SM100."""
     if not rules.sm100_trtllm:
         return "flashinfer"
-    if name == "Qwen3NextForCausalLM":
-        return "triton"
-    return "flashinfer" if name.startswith("NemotronH") and rules.hybrid_backends else "trtllm_mha"
+    if row_of(name).older_sm100_backend:
+        return row_of(name).older_sm100_backend
+    return "flashinfer" if row_of(name).override == "nemotron_h" and rules.hybrid_backends else "trtllm_mha"
 
 
 def decode_backend_of(model: Model, settings: Serving, device: Device, backend: str) -> str:
@@ -125,8 +102,8 @@ def decode_backend_of(model: Model, settings: Serving, device: Device, backend: 
     if settings.attention_backend is None:
         if is_large_hopper_vl(model, device):
             return "flashinfer"
-        if class_of(model) == "KimiK3ForConditionalGeneration" and settings.decode_context_parallel_size > 1:
-            return "cutedsl_mla"
+        if settings.decode_context_parallel_size > 1:
+            return known_of(model).context_parallel_decode or backend
     return backend
 
 
@@ -148,7 +125,6 @@ def named_backend(
     """As given, else what the class's own override says (arg_groups/model_overrides); None: nothing."""
     if settings.attention_backend is not None:
         return settings.attention_backend.lower()
-    name = class_of(model)
     hopper, sm100 = device.nvidia and device.major == 9, device.nvidia and device.major == 10
     blackwell = device.nvidia and device.major in (10, 11, 12)
     if is_sparse_latent(model):
@@ -161,7 +137,7 @@ def named_backend(
         return _own_sm100(model, settings, strategy, options)
     if is_large_hopper_vl(model, device):
         return None
-    if name in _GEMMA4 or _named(model, "gemma4", "diffusion_gemma"):
+    if _named(model, "gemma4", "diffusion_gemma"):
         return "triton"
     if _named(model, "inkling"):
         return "fa4" if hopper else "triton"
@@ -176,40 +152,37 @@ def named_backend(
     if _named(model, "gpt_oss", "llama4"):
         return "fa3" if hopper else "triton" if device.nvidia else "aiter"
     ampere = device.nvidia and device.capability >= (8, 0)
-    if name == "Olmo2ForCausalLM" or _windowed_exaone(model):
+    if known_of(model).override == "olmo2" or _windowed_exaone(model):
         return "fa3" if ampere else "triton"
     return "triton" if blackwell and _named(model, "nemotron_h") and settings.speculative_method else None
 
 
 def _windowed_exaone(model: Model) -> bool:
-    return class_of(model) in _EXAONE and facts_of(model).windowed
+    return known_of(model).override in _EXAONE and facts_of(model).windowed
 
 
 def _own_sm100(model: Model, settings: Serving, strategy: str, options: SglangOptions) -> str | None:
     """The overrides on SM100 and SM103."""
-    name = class_of(model)
+    name, known = class_of(model), known_of(model)
     if is_deepseek(model) or _named(model, "kimi_k3"):
         return "trtllm_mla"
     if _named(model, "iquest_q1"):
         return "fa3"
-    if name in _TRITON_SM100 or _named(model, "falcon_h1", "diffusion_gemma") or "DiffusionGemma" in name:
+    if known.sm100_backend == "triton" or _named(model, "falcon_h1", "diffusion_gemma"):
         return "triton"
     if has_kind(model, Kind.STATE) and (
-        name in _FLASHINFER_SM100 or (not name and _named(model, "lfm2", "granitemoehybrid"))
+        known.sm100_backend == "flashinfer" or (not name and _named(model, "lfm2", "granitemoehybrid"))
     ):
         return "flashinfer"
     if _named(model, "mimo_v2", "inkling", "step3p5", "step3p7"):
         return "fa4"
-    if name in _HYBRID_QWEN or (not name and _named(model, "qwen3_next", "qwen3_5", "qwen4_exp")):
+    if known.override == "qwen3_5" or (not name and _named(model, "qwen3_next", "qwen3_5", "qwen4_exp")):
         kept = strategy in ("extra_buffer", "extra_buffer_lazy") or options.disable_radix_cache
         kept = kept or settings.speculative_method is not None
         return "trtllm_mha" if kept and _is_linear(settings) else "triton"
-    known = ("gpt_oss", "llama4", "gemma4", "beam", "nemotron_h")
-    return (
-        "trtllm_mha"
-        if _named(model, *known) or name == "Olmo2ForCausalLM" or _windowed_exaone(model)
-        else None
-    )
+    starts = ("gpt_oss", "llama4", "gemma4", "beam", "nemotron_h")
+    named = _named(model, *starts) or known.override == "olmo2" or _windowed_exaone(model)
+    return "trtllm_mha" if named else None
 
 
 def _default(model: Model, settings: Serving, device: Device, kv: KvDtype) -> str:
@@ -217,8 +190,8 @@ def _default(model: Model, settings: Serving, device: Device, kv: KvDtype) -> st
     if kv.name == "mxfp8":
         return "fa4"
     hopper, sm100 = device.nvidia and device.major == 9, device.nvidia and device.major == 10
-    if class_of(model) == "WhisperForConditionalGeneration":
-        return "flashinfer"
+    if known_of(model).default_backend:
+        return known_of(model).default_backend
     if has_kind(model, Kind.MLA):
         if not device.nvidia:
             heads = max(1, model.num_attention_heads // settings.tensor_parallel_size)
@@ -246,19 +219,19 @@ def _is_linear(settings: Serving) -> bool:
 
 def has_sinks(model: Model) -> bool:
     """ModelConfig._detect_attention_sinks: FlashInfer has no attention with sinks."""
-    return class_of(model) in SINKS or facts_of(model).sinks
+    return known_of(model).sinks or facts_of(model).sinks
 
 
 def _check(model: Model, device: Device, kv: KvDtype, backend: str, rules: Rules) -> None:
-    name = class_of(model)
-    if name == "Olmo2ForCausalLM" and not rules.olmo_backends:
+    name, known = class_of(model), known_of(model)
+    if known.override == "olmo2" and not rules.olmo_backends:
         return
-    if name == "Exaone4ForCausalLM" and not rules.exaone_class:
+    if known.override == "exaone4" and not rules.exaone_class:
         return
-    for names, accepted in _ACCEPTED:
-        if name in names and backend not in accepted and (names is not _EXAONE or _windowed_exaone(model)):
-            raise _refused(name, backend, tuple(sorted(accepted)))
-    if (backend == "triton" and name in _LFM2) or (backend == "flashinfer" and name == "Olmo2ForCausalLM"):
+    every = known.override in _EXAONE and not _windowed_exaone(model)
+    if known.backends and backend not in known.backends and not every:
+        raise _refused(name, backend, known.backends)
+    if backend == known.refused_backend:
         raise _refused(name, backend, ("fa3",))
     if backend in ("trtllm_mla", "cutedsl_mla"):
         if device.major not in (10, 11, 12):
@@ -282,11 +255,7 @@ def _refused(who: str, backend: str, ways: tuple[str, ...]) -> KvplanError:
 
 
 def _unequal(model: Model) -> bool:
-    return any(
-        isinstance(part, (FullAttention, SlidingWindow)) and part.v_head_dim not in (None, part.head_dim)
-        for run in model.runs
-        for part in run.layer.parts
-    )
+    return any(part.value_width != part.key_width for run in model.runs for part in run.layer.parts)
 
 
 def _named(model: Model, *stems: str) -> bool:
@@ -298,7 +267,7 @@ def _named(model: Model, *stems: str) -> bool:
 def overridden_page(model: Model, settings: Serving, device: Device, backend: str) -> int | None:
     """--page-size as the states' strategy sees it: Qwen3.5's hybrids set it on SM100 (qwen3_5.py)."""
     sm100 = device.nvidia and device.major == 10
-    if sm100 and settings.attention_backend is None and class_of(model) in _HYBRID_QWEN:
+    if sm100 and settings.attention_backend is None and known_of(model).override == "qwen3_5":
         return 64 if backend == "trtllm_mha" else 1
     return settings.block_size
 
@@ -312,7 +281,7 @@ def page_size_of(model: Model, settings: Serving, device: Device, backend: str, 
         return 64 if device.nvidia else asked or 1
     sm100 = device.nvidia and device.major == 10
     asked = overridden_page(model, settings, device, backend)
-    if any(isinstance(part, SparseIndexer) for run in model.runs for part in run.layer.parts):
+    if has_kind(model, Kind.INDEXER):
         asked = asked or (128 if device.major in (9, 10) else 1)
     either = (backend, decode)
     if "flashmla" in either:
@@ -323,7 +292,6 @@ def page_size_of(model: Model, settings: Serving, device: Device, backend: str, 
         asked = 64
     if "hpc_ops" in either:
         asked = 64
-    latent = any(isinstance(part, MultiHeadLatentAttention) for run in model.runs for part in run.layer.parts)
-    if "fa4" in either and sm100 and not latent:
-        return 1 if class_of(model) == "DiffusionGemmaForBlockDiffusion" else 128
+    if "fa4" in either and sm100 and not has_kind(model, Kind.MLA):
+        return known_of(model).fa4_page
     return asked or 1

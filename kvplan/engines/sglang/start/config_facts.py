@@ -1,4 +1,4 @@
-"""What SGLang reads of a config and the layers do not carry.
+"""Keys that SGLang reads of a config and the layers do not carry.
 
 sgl-project/sglang 0.5.23 utils/hf_transformers/common.py (get_context_length, get_hf_text_config, the
 registry of config classes), arg_groups/memory_hook.py (adjust_mem_fraction_for_vlm),
@@ -68,26 +68,30 @@ _NO_VISION = frozenset(
 
 @record()
 class ConfigFacts:
-    """What SGLang reads of a config.
-
-    length: its context. fp8: ``auto`` is an fp8 cache. vision: layers and width of the image encoder. drafts:
-    prediction layers that are charged without a draft model. text_part: the text model is a part of the
-    config. remote: the repository brings a model class. windowed: Exaone's sliding_window_pattern is set.
-    encoder: Whisper's encoder layers. sinks: attention has sinks. stretched: the length that older releases
-    read of Gemma 3. fp8_beside: an fp8 cache is said beside the config alone.
-    """
+    """Facts that SGLang reads of a config."""
 
     length: int | None
+    """its context"""
     fp8: bool
+    """``auto`` is an fp8 cache"""
     vision: tuple[int, int] | None = None
+    """layers and width of the image encoder"""
     drafts: int = 0
+    """prediction layers that are charged without a draft model"""
     text_part: bool = False
+    """the text model is a part of the config"""
     remote: bool = False
+    """the repository brings a model class"""
     windowed: bool = False
+    """Exaone's sliding_window_pattern is set"""
     encoder: int | None = None
+    """Whisper's encoder layers"""
     sinks: bool = False
+    """attention has sinks"""
     stretched: int | None = None
+    """the length that older releases read of Gemma 3"""
     fp8_beside: bool = False
+    """an fp8 cache is said beside the config alone"""
 
 
 @lru_cache(maxsize=512)

@@ -1,4 +1,4 @@
-"""What SGLang's rules ask of a GPU.
+"""Facts of a GPU that SGLang's rules need.
 
 Which kernel keeps MXFP4 experts, and how; whose experts are divided by all ranks or by none:
 sgl-project/sglang python/sglang/srt/layers/quantization/mxfp4.py (Mxfp4MoEMethod.create_weights,
@@ -16,6 +16,7 @@ from collections.abc import Mapping
 
 from kvplan.architectures.config.view import split_quant
 from kvplan.engines.base import Version
+from kvplan.engines.sglang.classes import row_of
 from kvplan.engines.traits import not_on
 from kvplan.gpu import Gpu
 from kvplan.model import Model
@@ -38,7 +39,6 @@ _NARROW_SINCE: Version = (0, 5, 17)
 _FOURS_SINCE: Version = (0, 5, 19)
 
 
-_NEMOTRON = frozenset(("NemotronHForCausalLM", "NemotronHPuzzleForCausalLM", "NemotronH_Omni_Reasoning_V3"))
 _MARLIN = ("NVFP4", "MIXED_PRECISION")
 
 
@@ -125,7 +125,9 @@ def keeps_experts_together(model: Model, device: Device, a2a: str) -> bool:
     algorithm = modelopt_algorithm(model)
     if algorithm == "NVFP4" and device.major in (11, 12):
         return True
-    if model.architecture not in _NEMOTRON or (algorithm is None and model.quantization is not None):
+    if not row_of(model.architecture).marlin_experts or (
+        algorithm is None and model.quantization is not None
+    ):
         return False
     if device.major == 10 and a2a == "none":
         return False

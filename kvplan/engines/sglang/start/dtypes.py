@@ -16,7 +16,7 @@ from kvplan.engines.kv_support import unsupported
 from kvplan.engines.sglang.options import SglangOptions
 from kvplan.engines.sglang.start.config_facts import facts_of
 from kvplan.engines.sglang.start.devices import Device, modelopt_algorithm
-from kvplan.engines.sglang.start.models import class_of
+from kvplan.engines.sglang.start.models import known_of
 from kvplan.engines.sglang.start.versions import Rules
 from kvplan.errors import KvplanError
 from kvplan.families import Kind
@@ -29,9 +29,6 @@ _NATIVE, _COPIED = "trtllm_mha", "flashinfer"
 """Reads nvfp4 as it lies; reads an fp8 copy of a layer."""
 
 VERSION = "0.5.23"
-_FP8_BY_CLASS = frozenset(("MuseSparkForConditionalGeneration",))
-_BF16_BY_CLASS = frozenset(("MistralLarge3ForCausalLM", "PixtralForConditionalGeneration"))
-"""Classes that are served in one dtype whatever is asked (MODEL_OVERRIDES); gpt-oss in mxfp4 is as well."""
 FP4 = ("nvfp4", "fp4_mx_block16")
 
 
@@ -70,7 +67,9 @@ def _automatic(model: Model, device: Device, dtype: Packing) -> str:
         return "fp8_e4m3"
     if is_sparse_latent(model):
         return "fp8_e4m3" if device.nvidia and device.major >= 10 else "bfloat16"
-    if class_of(model) in _FP8_BY_CLASS or facts_of(model).fp8:
+    if known_of(model).kv_dtype:
+        return known_of(model).kv_dtype
+    if facts_of(model).fp8:
         return "fp8_e4m3"
     return dtype.name
 
@@ -122,9 +121,10 @@ def index_dtype(model: Model, kv: KvDtype, device: Device, backend: str, dtype: 
 
 def model_dtype(model: Model, settings: Serving) -> Packing:
     """As asked; else the checkpoint's; float32 and unstated ones in float16, Gemma's in bfloat16."""
-    mxfp4 = class_of(model) == "GptOssForCausalLM" and model.quantization == "mxfp4"
-    if mxfp4 or class_of(model) in _BF16_BY_CLASS:
-        return scalar("bfloat16")
+    known = known_of(model)
+    fixed = known.dtype or (known.mxfp4_dtype if model.quantization == "mxfp4" else "")
+    if fixed:
+        return scalar(fixed)
     if settings.dtype != "auto":
         return scalar(settings.dtype)
     stated = model.dtype or "float32"

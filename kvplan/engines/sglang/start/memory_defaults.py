@@ -88,13 +88,7 @@ def prefill_graph_sizes(largest: int) -> list[int]:
 
 @record()
 class Serving:
-    """What the automatic fraction looks at beside the GPU.
-
-    attn_dp: data-parallel size under --enable-dp-attention, else 0. role: null, prefill or decode
-    (disaggregated serving). graph_batch: the largest decode graph where it is known already. prefill_limit:
-    the largest prefill graph where something bounds it. drafts: MiB kept for a draft model, until 0.5.13.
-    vision: layers and hidden size of the image encoder.
-    """
+    """Inputs of the automatic memory fraction next to the GPU."""
 
     tp: int = 1
     pp: int = 1
@@ -105,14 +99,20 @@ class Serving:
     mla: bool = False
     decode_graphs: bool = True
     graph_batch: int | None = None
+    """the largest decode graph where it is known already"""
     prefill_graphs: bool = True
     prefill_limit: int | None = None
+    """the largest prefill graph where something bounds it"""
     attn_dp: int = 0
+    """data-parallel size under --enable-dp-attention, else 0"""
     deepep: bool = False
     role: str = "null"
+    """null, prefill or decode (disaggregated serving)"""
     draft_tokens: int = 1
     drafts: int = 0
+    """MiB kept for a draft model, until 0.5.13"""
     vision: tuple[int, int] | None = None
+    """layers and hidden size of the image encoder"""
 
 
 def automatic_mem_fraction_static(
@@ -144,7 +144,7 @@ def for_images(fraction: Fraction, vision: tuple[int, int] | None) -> Fraction:
 
 
 def reserved_mib(gpu_mem_mib: int, asked: Serving) -> Fraction:
-    """What is kept free for activations, graphs and parallel groups, in MiB."""
+    """Memory kept free for activations, graphs and parallel groups, in MiB."""
     chunk = asked.chunked_prefill_size
     if chunk is None:
         chunk = capacity_for(gpu_mem_mib).chunked_prefill_size

@@ -1,4 +1,4 @@
-"""What SGLang 0.5.23 knows of model classes.
+"""SGLang 0.5.23's knowledge of model classes.
 
 sgl-project/sglang python/sglang/srt: EntryClass in models/*.py, is_hybrid_swa_model, multimodal_model_archs
 and the other lists of configs/model_config.py, _MAMBA_EXTRA_BUFFER_ARCHS in arg_groups/overrides.py,
@@ -12,60 +12,17 @@ utils.py and utils/common.py (is_fa3_default_architecture), model_executor/model
 
 from __future__ import annotations
 
-import csv
-from functools import cache
-from pathlib import Path
-
 from kvplan.engines.base import has_kind, parse_version
+from kvplan.engines.sglang.classes import ModelClass, row_of
 from kvplan.engines.sglang.start.config_facts import facts_of
 from kvplan.engines.sglang.start.versions import VERSIONS, later_classes
 from kvplan.engines.supported import classes
 from kvplan.errors import KvplanError
-from kvplan.families import ChunkedAttention, Kind, MultiHeadLatentAttention, SlidingWindow
+from kvplan.families import Kind, Part
 from kvplan.model import Model
 from kvplan.results import Refusal
 
-_FA3_SINCE = {
-    **dict.fromkeys(
-        """Qwen2ForCausalLM Llama4ForConditionalGeneration LlamaForCausalLM Gemma2ForCausalLM
-        Gemma3ForConditionalGeneration Qwen3ForCausalLM Qwen3MoeForCausalLM""".split(),
-        "0.4.6",
-    ),
-    "Glm4MoeForCausalLM": "0.4.9",
-    "Step3VLForConditionalGeneration": "0.4.10",
-    "Glm4vMoeForConditionalGeneration": "0.5.1",
-    "Olmo2ForCausalLM": "0.5.4",
-    "Qwen3VLForConditionalGeneration": "0.5.6",
-    "Qwen3VLMoeForConditionalGeneration": "0.5.6",
-    "Glm4vForConditionalGeneration": "0.5.6",
-}
-"""Classes that get FlashAttention 3 on Hopper → since when; every class from 0.5.8 on."""
-_WINDOWS = {
-    "Gemma2ForCausalLM": ("0.4.9", "0.4.10"),
-    **dict.fromkeys(
-        """Gemma3ForCausalLM Gemma3ForConditionalGeneration Gemma3nForCausalLM
-        Gemma3nForConditionalGeneration""".split(),
-        ("0.4.9", "0.5.1"),
-    ),
-    "MiMoV2FlashForCausalLM": ("0.5.7", "0.5.8"),
-}
-"""Classes whose windows had a pool of their own → from this release to before that one."""
-THROUGH_BEFORE = frozenset("Starcoder2ForCausalLM OPTForCausalLM Exaone4ForCausalLM".split())
-"""Classes that ran through transformers before SGLang had one of its own."""
-_TABLE = Path(__file__).parents[1] / "data" / "older_transformers.tsv"
-THROUGH_FROM = "0.4.7"
-"""The first of these releases that runs classes of transformers in place of its own."""
-
 SERVED = frozenset(classes("sglang", "builds"))
-_RENAMED = {
-    "Olmo3ForCausalLM": "Olmo2ForCausalLM",
-    "LongcatCausalLM": "LongcatFlashForCausalLM",
-    "LongcatFlashNgramForCausalLM": "LongcatFlashForCausalLM",
-    "DeepseekV41ForCausalLM": "DeepseekV4ForCausalLM",
-}
-"""configs/olmo3.py, configs/deepseek_v41.py, utils/hf_transformers/config.py."""
-PURE_STATE = frozenset(("MambaForCausalLM", "FalconMambaForCausalLM", "Mamba2ForCausalLM"))
-"""PURE_SSM_ARCHITECTURES: their states are divided over all ranks, attention groups or not."""
 # Window layers get a pool of their own in these only; all others keep every token of them.
 HYBRID_SWA = frozenset(classes("sglang", "window_pool"))
 # The same by model type, for a config that names no class.
@@ -76,8 +33,6 @@ HYBRID_SWA_TYPES = frozenset(
     muse_glimmer_text inkling unlimited_ocr dots3_note
     """.split()
 )
-RATIO_OVERRIDES = {"InklingForConditionalGeneration": "0.1", "DeepseekV4ForCausalLM": "0.1"}
-"""--swa-full-tokens-ratio where the model's own override sets it; 0.8 elsewhere."""
 EXTRA_BUFFER = frozenset(classes("sglang", "extra_buffer"))
 EXTRA_BUFFER_TYPES = frozenset(
     """
@@ -95,18 +50,11 @@ _NO_CLASS = {
     "prompt_tokens": "CPM-Ant",
     "hidden_memory": "XLNet",
 }
-STATE_RADIX = frozenset((*classes("sglang", "state_radix"), "GraniteMoeHybridForCausalLM"))
+STATE_RADIX = frozenset(classes("sglang", "state_radix"))
 """Hybrids whose states go into the radix cache: only theirs are checked against the strategy."""
 MULTIMODAL = frozenset(classes("sglang", "multimodal"))
 _TEXT_ONLY = frozenset(classes("sglang", "text_only"))
-_BOTH_ENCODERS = frozenset(("MiMoV2ForCausalLM",))
-"""Multimodal only with an image and an audio encoder (MIMO_V2_MULTIMODAL_ARCHS)."""
 _PREFILL_GRAPHS = frozenset(classes("sglang", "prefill_graphs"))
-_UNCHUNKED = frozenset(
-    """Grok1VForCausalLM Grok1AForCausalLM LlavaLlamaForCausalLM MllamaForConditionalGeneration
-    MossVLForConditionalGeneration CLIPModel""".split()
-)
-"""Multimodal classes that prefill a prompt in one piece (is_multimodal_chunked_prefill_supported)."""
 LESS_ONE = frozenset(classes("sglang", "window_less_one"))
 """Classes whose get_attention_sliding_window_size() is one less than the config's window."""
 _LESS_ONE_TYPES = frozenset(
@@ -115,23 +63,18 @@ _LESS_ONE_TYPES = frozenset(
 THROUGH = frozenset(classes("sglang", "through_transformers"))
 """Classes of transformers that SGLang runs through its transformers backend."""
 _NOT_THROUGH = frozenset(classes("sglang", "not_through_transformers"))
-SINKS = frozenset(
-    "GptOssForCausalLM GraniteSWAForCausalLM GraniteMoeSWAForCausalLM IQuestQ1ForCausalLM".split()
-)
 _DEEPSEEK = frozenset(classes("sglang", "like_deepseek"))
 _DEEPSEEK_TYPES = frozenset(("deepseek_v3", "deepseek_v32", "kimi_k2", "glm_moe_dsa", "longcat_flash"))
 
 
-NOT_DESCRIBED = {
-    "IQuestLoopCoderForCausalLM": "0.5.23's planner counts its layers once more for each loop",
-    "Step3VLForConditionalGeneration": "0.5.23's planner counts other KV heads than num_attention_groups",
-}
-"""Classes of which SGLang 0.5.23's planner was asked and said something else than their layers do."""
-
-
 def class_of(model: Model) -> str:
     """The class that SGLang builds for the one that the config names; empty where it names none."""
-    return _RENAMED.get(model.architecture or "", model.architecture or "")
+    return row_of(model.architecture).built_as or model.architecture or ""
+
+
+def known_of(model: Model) -> ModelClass:
+    """The row of that class."""
+    return row_of(class_of(model))
 
 
 def is_one_of(model: Model, classes: frozenset[str], types: frozenset[str]) -> bool:
@@ -143,19 +86,18 @@ def is_one_of(model: Model, classes: frozenset[str], types: frozenset[str]) -> b
 
 def has_window_pool(model: Model) -> bool:
     """is_hybrid_swa_model, for a model that has window layers."""
-    windows = any(_is_window(part) for run in model.runs for part in run.layer.parts)
+    windows = any(is_window(part) for run in model.runs for part in run.layer.parts)
     return windows and is_one_of(model, HYBRID_SWA, HYBRID_SWA_TYPES)
 
 
 def window_layers(model: Model) -> int:
     """How many layers keep a window."""
-    return sum(run.count for run in model.runs if any(_is_window(part) for part in run.layer.parts))
+    return sum(run.count for run in model.runs if any(is_window(part) for part in run.layer.parts))
 
 
-def _is_window(part: object) -> bool:
-    if isinstance(part, MultiHeadLatentAttention):
-        return part.sliding_window is not None
-    return isinstance(part, (SlidingWindow, ChunkedAttention))
+def is_window(part: Part) -> bool:
+    """Whether a layer keeps a window alone; DeepSeek-V4's keep more beside it."""
+    return part.window is not None and part.kind is not Kind.COMPRESSED
 
 
 def is_deepseek(model: Model) -> bool:
@@ -168,7 +110,7 @@ def has_extra_buffer(model: Model) -> bool:
 
 
 def window_size(model: Model, window: int) -> int:
-    """What the class says of the config's window (get_attention_sliding_window_size)."""
+    """The class's reading of the config's window (get_attention_sliding_window_size)."""
     return window - is_one_of(model, LESS_ONE, _LESS_ONE_TYPES)
 
 
@@ -177,7 +119,7 @@ def is_multimodal(model: Model) -> bool:
     name = class_of(model)
     if name in _TEXT_ONLY:
         return False
-    if name in _BOTH_ENCODERS and facts_of(model).vision is None:
+    if known_of(model).both_encoders and facts_of(model).vision is None:
         return False
     return name in MULTIMODAL or facts_of(model).text_part
 
@@ -186,24 +128,24 @@ def has_prefill_graphs(model: Model) -> bool:
     """Whether the model's class may have prefill graphs (disable_breakable_cudagraph_if_incompatible)."""
     if has_kind(model, Kind.COMPRESSED):
         return False
-    if class_of(model) == "Glm5NextForConditionalGeneration":
+    if known_of(model).kda_prefill_graphs:
         return True
     if any(part.family == "kda" for run in model.runs for part in run.layer.parts):
         return False
-    if class_of(model) == "InklingForConditionalGeneration":
-        return True  # asked for by the class (apply_inkling_prefill_cuda_graph_default)
+    if known_of(model).asks_prefill_graphs:
+        return True
     return not is_multimodal(model) or class_of(model) in _PREFILL_GRAPHS
 
 
 def prefills_whole(model: Model) -> bool:
-    return is_multimodal(model) and class_of(model) in _UNCHUNKED
+    return is_multimodal(model) and known_of(model).prefills_whole
 
 
 def uses_state_radix(model: Model) -> bool:
     """Whether the strategies of state caching say something about the model."""
     if not has_kind(model, Kind.STATE):
         return False
-    return model.architecture is None or class_of(model) in STATE_RADIX
+    return model.architecture is None or class_of(model) in STATE_RADIX or known_of(model).state_radix
 
 
 def refusal_of(model: Model, version: str = VERSIONS[-1]) -> Refusal | None:
@@ -215,15 +157,16 @@ def refusal_of(model: Model, version: str = VERSIONS[-1]) -> Refusal | None:
                 "unsupported-model",
                 f"SGLang has no class for {_NO_CLASS[part.family]} ({part.family} layers)",
             )
-    name = class_of(model)
-    if name in NOT_DESCRIBED:
-        raise KvplanError("unknown-rule", f"SGLang's cache for {name} is not known: {NOT_DESCRIBED[name]}")
-    through = name in THROUGH or name in THROUGH_BEFORE or model.architecture == "Olmo3ForCausalLM"
+    name, known = class_of(model), known_of(model)
+    if known.not_described:
+        raise KvplanError("unknown-rule", f"SGLang's cache for {name} is not known: {known.not_described}")
+    through = name in THROUGH or known.once_through_transformers
+    through = through or row_of(model.architecture).read_by_transformers
     if through and not is_in_transformers(model.architecture or "", version):
         return Refusal(
             "unsupported-model", f"SGLang {version} has no class for {name}, nor has its transformers"
         )
-    if name in later_classes(version) and name not in THROUGH_BEFORE:
+    if name in later_classes(version) and not known.once_through_transformers:
         return Refusal("unsupported-model", f"SGLang {version} has no class for {name}")
     if not name or name in SERVED or name in THROUGH or model.is_gguf:
         own = any(part.kind in (Kind.STATE, Kind.COMPRESSED, Kind.INDEXER) for part in parts)
@@ -240,30 +183,23 @@ def refusal_of(model: Model, version: str = VERSIONS[-1]) -> Refusal | None:
     return Refusal("unsupported-model", f"SGLang 0.5.23 has no class for {name}, and {why}")
 
 
-@cache
-def _since() -> dict[str, str]:
-    """Class → the first release whose transformers has it."""
-    with _TABLE.open(encoding="utf-8") as file:
-        return {row[0]: row[1] for row in csv.reader(file, delimiter="\t") if not row[0].startswith("#")}
-
-
 def is_in_transformers(architecture: str, version: str) -> bool:
     """Whether the release's transformers has the class, and the release runs it."""
-    return parse_version(version) >= parse_version(_since().get(architecture, THROUGH_FROM))
+    return parse_version(version) >= parse_version(row_of(architecture).transformers_since)
 
 
 def has_fa3(architecture: str, version: str) -> bool:
     """is_fa3_default_architecture."""
-    since = _FA3_SINCE.get(architecture)
-    return since is not None and parse_version(version) >= parse_version(since)
+    since = row_of(architecture).fa3_since
+    return bool(since) and parse_version(version) >= parse_version(since)
 
 
 def hears_pool_flag(architecture: str, version: str) -> bool:
     """--disable-hybrid-swa-memory; 0.5.7 does not look at it for MiMo-V2 (configs/model_config.py)."""
-    return architecture != "MiMoV2FlashForCausalLM" or not had_window_pool(architecture, version)
+    return not row_of(architecture).pool_flag_unheard or not had_window_pool(architecture, version)
 
 
 def had_window_pool(architecture: str, version: str) -> bool:
     """Whether the class's windows had a pool of their own in a release before 0.5.8."""
-    since, until = _WINDOWS.get(architecture, ("0", "0"))
+    since, until = row_of(architecture).window_pool_in or ("0", "0")
     return parse_version(since) <= parse_version(version) < parse_version(until)

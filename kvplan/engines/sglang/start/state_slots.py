@@ -11,9 +11,9 @@ from kvplan.engines.sglang.options import SglangOptions
 from kvplan.engines.sglang.start.backends import NGRAM
 from kvplan.engines.sglang.start.config_facts import facts_of
 from kvplan.engines.sglang.start.models import (
-    class_of,
     has_extra_buffer,
     has_window_pool,
+    known_of,
     uses_state_radix,
     window_layers,
 )
@@ -21,14 +21,6 @@ from kvplan.engines.sglang.start.versions import Rules
 from kvplan.errors import KvplanError
 from kvplan.model import Model
 from kvplan.settings import Serving
-
-_NAMED_DRAFTS = frozenset(
-    """DeepseekV32ForCausalLM DeepseekV3ForCausalLM DeepseekV4ForCausalLM Glm4MoeForCausalLM
-    Glm4MoeLiteForCausalLM GlmMoeDsaForCausalLM BailingMoeForCausalLM BailingMoeV2ForCausalLM
-    BailingMoeV2_5ForCausalLM MistralLarge3ForCausalLM PixtralForConditionalGeneration
-    HYV3ForCausalLM""".split()
-)
-"""Classes whose own layers are named as the draft where none is."""
 
 
 def speculation(model: Model, settings: Serving, options: SglangOptions) -> tuple[int, int]:
@@ -58,7 +50,7 @@ def charges_draft(model: Model, settings: Serving, options: SglangOptions, rules
     """Whether the pools are divided with the draft's layers: from 0.5.14 to 0.5.19 where a draft is named, by
     the command or by speculative_hook.py for these classes (spec_aux_hidden_state.py)."""
     named = settings.speculative_model is not None or options.draft_layers is not None
-    return rules.drafts and (rules.drafts_unnamed or named or class_of(model) in _NAMED_DRAFTS)
+    return rules.drafts and (rules.drafts_unnamed or named or known_of(model).named_draft)
 
 
 def draft_windows(model: Model, settings: Serving, options: SglangOptions) -> int:

@@ -1,4 +1,4 @@
-"""What changed between SGLang's releases, as one table of rules.
+"""Changes between SGLang's releases, as one table of rules.
 
 sgl-project/sglang 0.4.6 to 0.5.6 model_executor/model_runner.py, 0.5.7 to 0.5.15
 model_executor/model_runner_kv_cache_mixin.py, pool_configurator.py, server_args.py and models/*.py
@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from kvplan.engines.base import parse_version
+from kvplan.engines.sglang.classes import row_of
 from kvplan.record import KeptHash, record, replace
 
 VERSIONS = (
@@ -270,17 +271,9 @@ def rules_of(version: str) -> Rules:
     return rules
 
 
-LATER_BUFFERS = {
-    "KimiLinearForCausalLM": "0.5.16",
-    "Qwen3_5ForCausalLM": "0.5.19",
-    "Qwen3_5MoeForCausalLM": "0.5.19",
-}
-"""Classes that were there before their states could be kept in extra buffers (_MAMBA_EXTRA_BUFFER_ARCHS)."""
-
-
 def has_buffers(architecture: str, version: str) -> bool:
     """Whether the release keeps extra buffers for a class for which 0.5.23 does."""
-    return parse_version(version) >= parse_version(LATER_BUFFERS.get(architecture, "0"))
+    return parse_version(version) >= parse_version(row_of(architecture).extra_buffer_since)
 
 
 @cache

@@ -1,1 +1,1 @@
-"""What SGLang reads and prints: arguments, flags, log lines, metrics, /server_info."""
+"""SGLang's interface: arguments, flags, log lines, metrics, /server_info."""

@@ -1,4 +1,4 @@
-"""What SGLang prints, as settings, and what else may explain a printed figure."""
+"""SGLang's printed lines as settings, and other explanations of a printed figure."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class _Sglang(Reading):
     def told(
         self, observation: Observation, values: Mapping[str, Any]
     ) -> Iterator[tuple[str, Any, str | None]]:
-        """What the prefixes of the lines tell where no arguments are printed: ``[… DP1 TP1 EP1]``
+        """Ranks read from the prefixes of the lines where no arguments are printed: ``[… DP1 TP1 EP1]``
         (managers/scheduler.py, configure_logger: under attention's data parallelism TP is the place among
         all)."""
         if "tensor_parallel_size" in values:

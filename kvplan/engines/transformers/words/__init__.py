@@ -1,1 +1,1 @@
-"""What transformers' server reads and prints: arguments, flags, log lines."""
+"""The interface of transformers' server: arguments, flags, log lines."""

@@ -1,4 +1,4 @@
-"""What transformers' continuous batching prints, as settings."""
+"""The printed lines of transformers' continuous batching as settings."""
 
 from __future__ import annotations
 

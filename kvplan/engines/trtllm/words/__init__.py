@@ -1,1 +1,1 @@
-"""What TensorRT-LLM reads and prints: arguments, flags, log lines."""
+"""TensorRT-LLM's interface: arguments, flags, log lines."""

@@ -1,4 +1,4 @@
-"""What TensorRT-LLM prints, as settings."""
+"""TensorRT-LLM's printed lines as settings."""
 
 from __future__ import annotations
 

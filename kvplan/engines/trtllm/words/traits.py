@@ -1,4 +1,4 @@
-"""What rooms that know no engine ask of TensorRT-LLM."""
+"""TensorRT-LLM's traits: answers for rooms that know no engine."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ TRAITS = Traits(
     retention=Tried("window:4096"),
     pinned={"max_num_batched_tokens": "max_num_tokens"},
     never_preempts="GUARANTEED_NO_EVICT keeps room for the whole output",
-    scheduler_unasked="none of its packages runs without a GPU; what is simulated is read from its source",
+    scheduler_unasked="read from the source, not asked of the engine, of which no package runs without a GPU",
     at_once="the whole answer is charged when a request is admitted (GUARANTEED_NO_EVICT, the default of"
     " capacity_scheduler_policy, llmapi/llm_args.py; MAX_UTILIZATION would admit more and pause some)",
 )

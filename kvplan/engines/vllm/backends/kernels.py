@@ -39,7 +39,7 @@ def read(
     first: int,
     scale: float,
 ) -> Any:
-    """What the queries get of keys and values from position ``first`` on (0: no window)."""
+    """The queries' output over keys and values from position ``first`` on (0: no window)."""
     from vllm.v1.attention.ops.triton_unified_attention import unified_attention
 
     many = int(asked.shape[0])

@@ -42,30 +42,34 @@ class NoBackendError(Exception):
 
 @record()
 class Ask:
-    """What the selection looks at. kv: the cache dtype's word; model_head_dim: the model's, not the layer's
-    (block sizes are asked once for the whole model); chosen: what the user named; cross: the layer reads an
-    encoder's output, encoded: some layer of the model does; flashinfer: it is installed; nope_width: of MLA's
-    heads without positions; grouped: several query heads of the model share K and V on a rank."""
+    """Inputs of the selection."""
 
     device: Device
     kv: str
+    """the cache dtype's word"""
     dtype: str
     head_dim: int
     v_head_dim: int
     model_head_dim: int
+    """the model's, not the layer's (block sizes are asked once for the whole model)"""
     sinks: bool = False
     mm_prefix: bool = False
     softcap: bool = False
     dcp: bool = False
     block_size: int | None = None
     chosen: str | None = None
+    """what the user named"""
     num_heads: int = 0
     windowed: bool = False
     cross: bool = False
+    """the layer reads an encoder's output, encoded: some layer of the model does"""
     encoded: bool = False
     flashinfer: bool = True
+    """it is installed"""
     nope_width: int = 0
+    """of MLA's heads without positions"""
     grouped: bool = False
+    """several query heads of the model share K and V on a rank"""
     rules: Rules = rules_of(VERSIONS[-1])
     version: str = VERSIONS[-1]
 
@@ -314,7 +318,7 @@ def _chosen(ask: Ask) -> Backend:
 
 
 def _by_row(ask: Ask, name: str) -> bool:
-    """What a backend of K and V says of itself in the release (validate_configuration)."""
+    """A K and V backend's own check in the release (validate_configuration)."""
     row = row_of(name, ask.version)
     if "AITER" in name:
         return False

@@ -145,21 +145,22 @@ HEADER = (
 
 
 class BackendRow(NamedTuple):
-    """One backend in a run of releases (empty: the oldest or newest that was read).
-
-    kind: plain, mla or sparse. capabilities: NVIDIA's, or any. heads: widths, ``>=32``, ``<=256`` or any.
-    blocks: kernel block sizes, ``x16`` for any multiple, ``preferred=64`` where it prefers another than the
-    usual. kv: words of --kv-cache-dtype. ``?``: its code asks for more than these.
-    """
+    """One backend in a run of releases (empty: the oldest or newest that was read)."""
 
     name: str
     since: str
     until: str
     kind: str
+    """plain, mla or sparse"""
     capabilities: str
+    """NVIDIA's, or any"""
     heads: str
+    """widths, ``>=32``, ``<=256`` or any"""
     blocks: str
+    """kernel block sizes, ``x16`` for any multiple, ``preferred=64`` where it prefers another than the
+    usual"""
     kv: str
+    """words of --kv-cache-dtype. ``?``: its code asks for more than these."""
     dtypes: str
     sinks: str
     prefix: str

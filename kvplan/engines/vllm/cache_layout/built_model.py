@@ -2,23 +2,23 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable
 from functools import cached_property
 from itertools import accumulate, pairwise
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from kvplan.dtypes import KvDtype, kv_dtype
-from kvplan.engines.base import SINK_TYPES, rank_terms
+from kvplan.engines.base import SINK_TYPES, has_kind, rank_terms
 from kvplan.engines.vllm.backends.selection import Ask, NoBackendError, attention_backend, flashinfer_sinks
 from kvplan.engines.vllm.backends.table import BACKENDS, GROUPED, GROUPED_HEADS, POOLED, TAIL, Backend
 from kvplan.engines.vllm.cache_layout.specs import state_bytes_of
+from kvplan.engines.vllm.classes import class_of
 from kvplan.engines.vllm.start.architectures import grouped_keys, head_width, keeps_latent, lead_attention
 from kvplan.engines.vllm.start.resolve import Resolved
 from kvplan.engines.vllm.start.versions import Rules
 from kvplan.errors import KvplanError
 from kvplan.families import (
-    ChunkedAttention,
     CompressedAttention,
-    CrossAttention,
     FullAttention,
     Kind,
     MultiHeadLatentAttention,
@@ -78,9 +78,11 @@ class Served:
 
     def as_served(self, part: Part) -> Part:
         """The part as vLLM's class caches it: without a latent kernel, every head's K and V padded to K."""
-        if isinstance(part, SlidingWindow):
-            return self._own_window(part)
-        if not isinstance(part, MultiHeadLatentAttention) or keeps_latent(self.model):
+        rule = _SERVED_AS.get(type(part))
+        return part if rule is None else rule(self, part)
+
+    def _expanded(self, part: MultiHeadLatentAttention) -> Part:
+        if keeps_latent(self.model):
             return part
         width = part.qk_nope_head_dim + part.qk_rope_head_dim
         if part.sliding_window is not None:
@@ -106,15 +108,9 @@ class Served:
 
     def _in_order(self, layer: Layer) -> list[Part]:
         parts = [self.as_served(part) for part in layer.parts if part.kind is not Kind.NONE]
-        latent = any(isinstance(part, MultiHeadLatentAttention) for part in parts)
-
-        def is_late(part: Part) -> bool:
-            beside = any(isinstance(other, WindowedConvolution) for other in parts)
-            return (latent and part.kind is not Kind.INDEXER) or (
-                beside and not isinstance(part, WindowedConvolution)
-            )
-
-        return sorted(parts, key=is_late)
+        if any(part.kind is Kind.MLA for part in parts):
+            return sorted(parts, key=lambda part: part.kind is not Kind.INDEXER)
+        return sorted(parts, key=lambda part: not has_convolution((part,)))
 
     def _unquantized_layers(self) -> frozenset[int]:
         """TurboQuant leaves the first two and last two layers of a dense model in 16 bit."""
@@ -156,16 +152,14 @@ class Served:
     def ask(self, part: Part, word: str) -> Ask:
         resolved = self.resolved
         width, size = head_width(part), resolved.block_size
-        if size is not None and isinstance(part, MultiHeadLatentAttention):
+        if size is not None and part.kind is Kind.MLA:
             size = older_block_sizes.kernel_block(self, size)
         return Ask(
             device=resolved.device,
             kv=word,
             dtype=resolved.dtype.name,
             head_dim=width,
-            v_head_dim=getattr(part, "v_head_dim", None) or width
-            if not isinstance(part, MultiHeadLatentAttention)
-            else width,
+            v_head_dim=part.value_width,
             model_head_dim=self.model_head_dim,
             sinks=self.model.model_type in SINK_TYPES,
             mm_prefix=resolved.mm_prefix,
@@ -174,8 +168,8 @@ class Served:
             block_size=size,
             chosen=self.chosen_backend,
             num_heads=self.model.num_attention_heads // resolved.tp,
-            windowed=isinstance(part, (SlidingWindow, ChunkedAttention)),
-            cross=isinstance(part, CrossAttention),
+            windowed=part.kind in (Kind.SLIDING, Kind.CHUNKED),
+            cross=part.kind is Kind.CROSS,
             encoded=self.encoder_decoder,
             flashinfer=resolved.flashinfer,
             nope_width=getattr(part, "qk_nope_head_dim", 0),
@@ -188,26 +182,15 @@ class Served:
         """The backend of a part; None for state layers, which have no say in block sizes."""
         if part.kind is Kind.STATE:
             return None
-        if isinstance(part, WindowedConvolution):
-            return BACKENDS["INKLING_SCONV_SWA"]
-        if isinstance(part, SparseIndexer) and part.kpool > 1:
-            return pooled.pooled_backend(part, self.resolved.device)
-        if grouped_keys(layer) and part.kind in (Kind.INDEXER, Kind.FULL):
-            return BACKENDS[GROUPED if part.kind is Kind.INDEXER else GROUPED_HEADS]
-        if isinstance(part, SparseIndexer):
-            if self.resolved.device.vendor == "amd" and not beside_heads(layer):
-                return BACKENDS["ROCM_V32_INDEXER"]
-            return BACKENDS["MINIMAX_M3_INDEXER" if beside_heads(layer) else "DEEPSEEK_V32_INDEXER"]
-        if isinstance(part, FullAttention) and beside_heads(layer):
-            return BACKENDS["MINIMAX_M3_SPARSE"]
-        if isinstance(part, CompressedAttention):
-            resolved, newer = self.resolved, part.index_of_latent
-            return compressed.compressed_backend(resolved.device, resolved.kv, self.version, newer=newer)
-        sparse = any(isinstance(other, SparseIndexer) for other in layer.parts) or self.sparse_model
+        rule = _OWN_BACKENDS.get(type(part))
+        own = None if rule is None else rule(self, part, layer)
+        if own is not None:
+            return own
+        sparse = Kind.INDEXER in layer.kinds or self.sparse_model
         key = (part, word)
         if key not in self._backends:
             ask = self.ask(part, word)
-            latent = isinstance(part, MultiHeadLatentAttention)
+            latent = part.kind is Kind.MLA
             found = latents.note_backend(part, ask) if latent and self.row_width else None
             self._backends[key] = found or _chosen_by_platform(ask, latent=latent, sparse=sparse)
             check_own_kernels(self.model, ask)
@@ -234,12 +217,12 @@ class Served:
     @cached_property
     def encoder_decoder(self) -> bool:
         """Some layers read an encoder's output."""
-        return any(isinstance(part, CrossAttention) for run in self.model.runs for part in run.layer.parts)
+        return has_kind(self.model, Kind.CROSS)
 
     @cached_property
     def sparse_model(self) -> bool:
         """Layers that borrow another layer's indexer are sparse too."""
-        return any(isinstance(part, SparseIndexer) for run in self.model.runs for part in run.layer.parts)
+        return has_kind(self.model, Kind.INDEXER)
 
     def backends(self, layers: list[tuple[int, Layer]]) -> list[Backend]:
         """The distinct backends of the layers' attention, in layer order."""
@@ -275,8 +258,43 @@ class Served:
         return state_bytes_of(rank_terms(part, self.store(word), self.resolved.tp))
 
 
+def _indexer_backend(served: Served, part: SparseIndexer, layer: Layer) -> Backend:
+    if part.kpool > 1:
+        return pooled.pooled_backend(part, served.resolved.device)
+    if grouped_keys(layer):
+        return BACKENDS[GROUPED]
+    if beside_heads(layer):
+        return BACKENDS["MINIMAX_M3_INDEXER"]
+    return BACKENDS["ROCM_V32_INDEXER" if served.resolved.device.vendor == "amd" else "DEEPSEEK_V32_INDEXER"]
+
+
+def _indexed_heads_backend(served: Served, part: FullAttention, layer: Layer) -> Backend | None:
+    if grouped_keys(layer):
+        return BACKENDS[GROUPED_HEADS]
+    return BACKENDS["MINIMAX_M3_SPARSE"] if beside_heads(layer) else None
+
+
+def _compressed_backend(served: Served, part: CompressedAttention, layer: Layer) -> Backend:
+    resolved, newer = served.resolved, part.index_of_latent
+    return compressed.compressed_backend(resolved.device, resolved.kv, served.version, newer=newer)
+
+
+_SERVED_AS: dict[type[Part], Callable[[Served, Any], Part]] = {
+    SlidingWindow: Served._own_window,
+    MultiHeadLatentAttention: Served._expanded,
+}
+"""Families that vLLM's classes may cache otherwise than the model has them."""
+_OWN_BACKENDS: dict[type[Part], Callable[[Served, Any, Layer], Backend | None]] = {
+    WindowedConvolution: lambda *_: BACKENDS["INKLING_SCONV_SWA"],
+    SparseIndexer: _indexer_backend,
+    FullAttention: _indexed_heads_backend,
+    CompressedAttention: _compressed_backend,
+}
+"""Backends that a model's class names itself; the platform selects the others."""
+
+
 def _chosen_by_platform(ask: Ask, *, latent: bool, sparse: bool) -> Backend:
-    """What the platform's class selects (vllm/platforms/cuda.py, rocm.py)."""
+    """The backend that the platform's class selects (vllm/platforms/cuda.py, rocm.py)."""
     if ask.device.vendor == "amd":
         return rocm.rocm_latent(ask, sparse=sparse) if latent else rocm.rocm_backend(ask)
     return latents.latent_backend(ask, sparse=sparse) if latent else attention_backend(ask)
@@ -286,7 +304,7 @@ def check_own_kernels(model: Model, ask: Ask) -> None:
     """Flint's fused kernels write FlashInfer's pages themselves, in bfloat16 (vllm/models/flint/model.py);
     with its sinks FlashInfer is what Blackwell takes, and Hopper where it is asked for. Raises
     NoBackendError."""
-    if model.architecture != "FlintForCausalLM":
+    if not class_of(model.architecture).own_kernels:
         return
     if ask.quantized or ask.dtype != "bfloat16":
         raise NoBackendError("Flint's kernels take a cache in bfloat16 only")
@@ -300,8 +318,12 @@ def check_own_kernels(model: Model, ask: Ask) -> None:
 
 def beside_heads(layer: Layer) -> bool:
     """An indexer beside K and V per head (MiniMax-M3), not beside a latent."""
-    kinds = {part.kind for part in layer.parts}
-    return Kind.INDEXER in kinds and Kind.FULL in kinds
+    return {Kind.INDEXER, Kind.FULL} <= layer.kinds
+
+
+def has_convolution(parts: Iterable[Part]) -> bool:
+    """Inkling's: it takes the streams of the attention beside it."""
+    return any(isinstance(part, WindowedConvolution) for part in parts)
 
 
 def unknown_to_vllm(part: Part) -> KvplanError:

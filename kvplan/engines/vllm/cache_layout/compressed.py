@@ -32,7 +32,7 @@ STATE_BLOCK = {4: 4, 128: 8}
 
 
 class V41(NamedTuple):
-    """What DeepSeek-V4.1's caches look at beside the block size."""
+    """Inputs of DeepSeek-V4.1's caches next to the block size."""
 
     device: Device
     word: str

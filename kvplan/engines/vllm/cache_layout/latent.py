@@ -11,7 +11,7 @@ from kvplan.engines.vllm.backends.selection import (
     triton_takes,
 )
 from kvplan.engines.vllm.backends.table import BACKENDS, Backend, row_of
-from kvplan.families import MultiHeadLatentAttention, Part
+from kvplan.families import Part
 
 MLA_HEADS = (320, 512, 576)
 """Widths of latent and rope key that the CUDA kernels are built for."""
@@ -54,7 +54,7 @@ def note_backend(part: Part, ask: Ask) -> Backend:
     sparse attention runs at all (vllm/models/dots3_note/nvidia/). Raises NoBackendError."""
     if ask.quantized:
         raise NoBackendError(f"dots3's sparse attention keeps its cache in 16 bit, not in {ask.kv}")
-    if isinstance(part, MultiHeadLatentAttention) and part.sliding_window is not None:
+    if part.window is not None:
         return BACKENDS["DOTS3_NOTE_TRITON_MLA"]
     if stored_latent(ask, latent_backend(ask, sparse=True)) == "fp8_ds_mla":
         raise NoBackendError(f"dots3's sparse attention reads no records, which {ask.device.name} keeps")

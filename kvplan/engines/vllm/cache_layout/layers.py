@@ -6,14 +6,20 @@ _align_heterogeneous_kv_block_size) and the get_kv_cache_spec methods of the lay
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
+from functools import partial
 from math import lcm
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from kvplan.engines.base import rank_terms
 from kvplan.engines.vllm.backends.selection import common_block_size, layer_flash
 from kvplan.engines.vllm.backends.table import BACKENDS, DEFAULT_BLOCK_SIZE, GROUPED, TAIL, UNSTRIDED, Backend
-from kvplan.engines.vllm.cache_layout.built_model import Served, beside_heads, unknown_to_vllm
+from kvplan.engines.vllm.cache_layout.built_model import (
+    Served,
+    beside_heads,
+    has_convolution,
+    unknown_to_vllm,
+)
 from kvplan.engines.vllm.cache_layout.grouping import CannotGroupError
 from kvplan.engines.vllm.cache_layout.specs import Shape, Spec, SpecKind, shape_of, state_bytes_of
 from kvplan.engines.vllm.start.architectures import grouped_keys, head_width, registered
@@ -23,13 +29,12 @@ from kvplan.families import (
     CompressedAttention,
     CrossAttention,
     FullAttention,
-    GatedDeltaNet,
     Kind,
     MultiHeadLatentAttention,
-    NgramEmbedding,
     Part,
     SlidingWindow,
     SparseIndexer,
+    Storage,
     WindowedConvolution,
 )
 from kvplan.later import later
@@ -51,7 +56,6 @@ else:
 Numbered = list[tuple[int, Layer]]
 # Types whose shared attention blocks are registered before all state-space layers.
 ATTENTION_FIRST = frozenset({"zamba2"})
-GDN_CHECKPOINT_STEP = 64
 _SIDE_BY_SIDE = frozenset(
     ("DEEPSEEK_V4_INDEXER", "DEEPSEEK_V41_INDEXER", TAIL, GROUPED, "DOTS3_NOTE_PADDED_MLA_SPARSE")
 )
@@ -108,11 +112,9 @@ def build(served: Served) -> Built:
         for index, layer in layers:
             key = (layer, served.kv_word(index))
             if key not in cache:
-                cache[key] = tuple(
-                    spec
-                    for part in registered(served.parts(layer))
-                    for spec in _specs_of(served, part, key[1], layer, sizes)
-                )
+                place = _Place(served, layer, key[1], sizes)
+                parts = registered(served.parts(layer))
+                cache[key] = tuple(spec for part in parts for spec in _specs_of(place, part))
             specs += [LayerSpec(stage, spec, index) for spec in cache[key]]
     if served.resolved.stage_numbered and len(served.stages) > 1:
         _check_names(served, specs)
@@ -170,16 +172,13 @@ def block_sizes(served: Served, backends: list[Backend], layers: Numbered) -> Si
     """
     resolved = served.resolved
     block = resolved.block_size or _backends_size(served, backends)
-    if isinstance(served.lead, MultiHeadLatentAttention):
+    if served.lead is not None and served.lead.kind is Kind.MLA:
         block = older_block_sizes.kernel_block(served, block)
     states = served.state_parts()
     page: int | None = None
     if states and backends and served.lead is not None:  # a model of states alone is not aligned to a draft
-        recurrent = (part for part in states if not isinstance(part, NgramEmbedding))
-        sizes = (
-            served.token_bytes(state_rules.served_state(served, part), resolved.kv) for part in recurrent
-        )
-        largest = max((state_rules.ngram_state(served), *sizes))
+        sizes = (state_bytes_of(state_rules.state_terms(served, part)) for part in states)
+        largest = max(state_rules.ngram_room(served), *sizes)
         block, shared = _aligned(served, block, backends, largest, layers)
         page = shared if shared != largest else None
     if served.skipped and backends and served.rules.unquantized_layers:
@@ -205,7 +204,7 @@ def _aligned(
     (get_mamba_prefill_checkpoint_alignment)."""
     lead = served.lead
     assert lead is not None
-    latent = isinstance(lead, MultiHeadLatentAttention)
+    latent = lead.kind is Kind.MLA
     if not latent:
         lead = FullAttention(getattr(lead, "num_kv_heads", 0), head_width(lead))
     per_token = served.token_bytes(lead, served.resolved.kv)
@@ -225,13 +224,9 @@ def _aligned(
         chunk = lcm(mamba_chunk(served), step)
         size = max(block, chunk * ceil_div(ceil_div(state_bytes, per_token), chunk))
         return size, size * per_token
-    gdn = any(
-        isinstance(part, GatedDeltaNet) and state_rules.flashinfer_gdn(served, part)
-        for _, layer in layers
-        for part in layer.parts
-    )
-    if gdn and served.resolved.mamba_mode == "align":
-        step = lcm(step, GDN_CHECKPOINT_STEP)
+    if served.resolved.mamba_mode == "align":
+        parts = (part for _, layer in layers for part in layer.parts)
+        step = lcm(step, state_rules.checkpoint_step(served, parts))
     size = step * ceil_div(state_bytes, step * per_token)
     if served.rules.aligned_kernels:
         common = lcm(*(backend.smallest for backend in backends))
@@ -267,88 +262,117 @@ def _heterogeneous(served: Served, block: int, backends: list[Backend]) -> int:
     return max(block, step * ceil_div(native * smallest, step * primary))
 
 
-def _specs_of(served: Served, part: Part, word: str, layer: Layer, sizes: Sizes) -> tuple[Spec, ...]:
+class _Place(NamedTuple):
+    """A layer whose cache has this word, and the sizes of its stage's blocks."""
+
+    served: Served
+    layer: Layer
+    word: str
+    sizes: Sizes
+
+    def backend(self, part: Part) -> Backend:
+        found = self.served.backend(part, self.layer, self.word)
+        assert found is not None
+        return found
+
+
+def _specs_of(place: _Place, part: Part) -> tuple[Spec, ...]:
     if part.kind is Kind.STATE:
-        assert sizes.state_block is not None
-        return (state_rules.state_spec(served, part, sizes.state_block, sizes.state_page),)
-    if isinstance(part, CompressedAttention):
-        resolved = served.resolved
-        ask = compressed_rules.V41(resolved.device, word, resolved.spec_tokens, served.rules.v41_whole_rows)
-        return compressed_rules.compressed_specs(part, served.store(word), sizes.block, ask)
-    if isinstance(part, SparseIndexer) and grouped_keys(layer):
-        return pooled_rules.grouped_specs(part, sizes.block, served.resolved)
-    if isinstance(part, SparseIndexer) and part.kpool > 1:
-        drafts = served.resolved.spec_tokens if served.rules.ring_for_drafts else 0
-        return pooled_rules.pooled_specs(
-            part, served.store(word), sizes.block, served.resolved.device, drafts
-        )
-    backend = served.backend(part, layer, word)
-    assert backend is not None
-    whole_bytes = word == "int4_per_token_head" and not served.rules.packed_windows
-    if whole_bytes and isinstance(part, SlidingWindow) and not served.resolved.disable_hybrid:
-        word = "int8_per_token_head"
-    latent = isinstance(part, MultiHeadLatentAttention)
-    if latent:
-        word = latents.stored_latent(served.ask(part, word), backend)
-    store = served.store(word)
-    if isinstance(part, SparseIndexer) and beside_heads(layer):
+        block, page = place.sizes.state_block, place.sizes.state_page
+        assert block is not None
+        return (state_rules.state_spec(place.served, part, block, page),)
+    rule = SPECS_OF.get(type(part))
+    if rule is None:
+        raise unknown_to_vllm(part)
+    return rule(place, part)
+
+
+def _paged(
+    place: _Place, part: Part, kind: SpecKind, *, store: Storage | None = None, ahead: Shape = ()
+) -> tuple[Spec]:
+    """Pages of whole tokens; a window's too keep all that their blocks have room for."""
+    served = place.served
+    terms = tuple(
+        replace(term, keep_last=None)
+        for term in rank_terms(part, store or served.store(place.word), served.resolved.tp)
+    )
+    unstrided = served.rules.pads == "attention" and place.backend(part).name in UNSTRIDED
+    shape = (*ahead, *shape_of(terms))
+    token_bytes = state_bytes_of(terms)
+    return (Spec(kind, place.sizes.block, token_bytes, shape, window=part.window, strided=not unstrided),)
+
+
+def _windowed(place: _Place, part: SlidingWindow) -> tuple[Spec]:
+    """A window chooses a block size of its own; Inkling's class takes the model's
+    (vllm/models/inkling/nvidia/attention.py, get_kv_cache_spec)."""
+    served, backend = place.served, place.backend(part)
+    if place.word == "int4_per_token_head" and not (
+        served.rules.packed_windows or served.resolved.disable_hybrid
+    ):
+        place = place._replace(word="int8_per_token_head")
+    (spec,) = _paged(place, part, SpecKind.SLIDING)
+    rule = served.rules.window_blocks
+    if rule == "shared" or has_convolution(place.layer.parts):
+        return (spec,)
+    own = layer_flash(served.ask(part, place.word)) if backend.name == "FLASH_ATTN" else backend
+    budget = spec.state_bytes * spec.block_size if rule == "largest" else 0
+    return (replace(spec, block_size=own.window_block_size(spec.state_bytes, budget)),)
+
+
+def _convolution(place: _Place, part: WindowedConvolution) -> tuple[Spec]:
+    (spec,) = _paged(place, part, SpecKind.SLIDING)
+    return (replace(spec, block_size=part.conv_kernel),)
+
+
+def _indexed(place: _Place, part: SparseIndexer) -> tuple[Spec, ...]:
+    served, block = place.served, place.sizes.block
+    if grouped_keys(place.layer):
+        return pooled_rules.grouped_specs(part, block, served.resolved)
+    store, resolved = served.store(place.word), served.resolved
+    if part.kpool > 1:
+        drafts = resolved.spec_tokens if served.rules.ring_for_drafts else 0
+        return pooled_rules.pooled_specs(part, store, block, resolved.device, drafts)
+    if beside_heads(place.layer):
         # MiniMax-M3's index keys stay in 16 bit (vllm/models/minimax_m3/common/indexer.py).
         store = replace(store, index_key=served.format_of("bfloat16"))
-    terms = tuple(replace(term, keep_last=None) for term in rank_terms(part, store, served.resolved.tp))
-    shape: Shape = shape_of(terms)
-    if latent:
-        # MLA groups do not mix layers that own an indexer with layers that borrow one.
-        shape = (word, any(isinstance(other, SparseIndexer) for other in layer.parts), *shape)
-    convolved = any(isinstance(other, WindowedConvolution) for other in layer.parts)
-    spec = _attention_spec(
-        served, part, backend, word, sizes.block, state_bytes_of(terms), shape, own_windows=not convolved
-    )
-    if served.rules.pads == "attention" and backend.name in UNSTRIDED:
-        spec = replace(spec, strided=False)
-    if latent and served.row_width:
+    return _paged(place, part, SpecKind.MLA, store=store, ahead=("indexer",))
+
+
+def _compressed(place: _Place, part: CompressedAttention) -> tuple[Spec, ...]:
+    served, resolved, word = place.served, place.served.resolved, place.word
+    ask = compressed_rules.V41(resolved.device, word, resolved.spec_tokens, served.rules.v41_whole_rows)
+    return compressed_rules.compressed_specs(part, served.store(word), place.sizes.block, ask)
+
+
+def _latent(place: _Place, part: MultiHeadLatentAttention) -> tuple[Spec]:
+    """Groups do not mix layers that own an indexer with layers that borrow one."""
+    served, backend = place.served, place.backend(part)
+    word = latents.stored_latent(served.ask(part, place.word), backend)
+    kind = SpecKind.MLA if part.sliding_window is None else SpecKind.SLIDING_MLA
+    indexed = Kind.INDEXER in place.layer.kinds
+    (spec,) = _paged(place, part, kind, store=served.store(word), ahead=(word, indexed))
+    token_bytes = spec.state_bytes
+    if served.row_width:
         spec = replace(spec, state_bytes=served.resolved.dtype.bytes_for(served.row_width))
-    if latent and word == "fp8_ds_mla":
+    if word == "fp8_ds_mla":
         spec = replace(spec, state_bytes=pooled_rules.RECORD)
-    pooled = any(isinstance(other, SparseIndexer) and other.kpool > 1 for other in layer.parts)
-    in_rows = pooled or (served.row_width and spec.kind is SpecKind.MLA)
-    if latent and in_rows and served.rules.whole_rows:
+    pooled = any(other.kind is Kind.INDEXER and other.kpool > 1 for other in place.layer.parts)
+    in_rows = pooled or (served.row_width and kind is SpecKind.MLA)
+    if in_rows and served.rules.whole_rows:
         spec = replace(spec, stride=pooled_rules.row_stride(backend, spec.state_bytes, word))
-    elif latent and served.rules.flat_rows and pooled_rules.reads_flat(backend, word, served.resolved.device):
-        spec = replace(spec, stride=state_bytes_of(terms) if served.row_width else spec.state_bytes)
+    elif served.rules.flat_rows and pooled_rules.reads_flat(backend, word, served.resolved.device):
+        spec = replace(spec, stride=token_bytes if served.row_width else spec.state_bytes)
     return (spec,)
 
 
-def _attention_spec(
-    served: Served,
-    part: Part,
-    backend: Backend,
-    word: str,
-    block: int,
-    token_bytes: int,
-    shape: Shape,
-    *,
-    own_windows: bool,
-) -> Spec:
-    """own_windows: windows choose a block size of their own; Inkling's class takes the model's
-    (vllm/models/inkling/nvidia/attention.py, get_kv_cache_spec)."""
-    if isinstance(part, MultiHeadLatentAttention):
-        kind = SpecKind.MLA if part.sliding_window is None else SpecKind.SLIDING_MLA
-        return Spec(kind, block, token_bytes, shape, window=part.sliding_window)
-    if isinstance(part, SparseIndexer):
-        return Spec(SpecKind.MLA, block, token_bytes, ("indexer", *shape))
-    if isinstance(part, FullAttention):
-        return Spec(SpecKind.FULL, block, token_bytes, shape)
-    if isinstance(part, ChunkedAttention):
-        return Spec(SpecKind.CHUNKED, block, token_bytes, shape, window=part.attention_chunk_size)
-    if isinstance(part, CrossAttention):
-        return Spec(SpecKind.CROSS, block, token_bytes, shape)
-    if isinstance(part, WindowedConvolution):
-        return Spec(SpecKind.SLIDING, part.conv_kernel, token_bytes, shape, window=part.conv_kernel)
-    if isinstance(part, SlidingWindow):
-        size = block
-        if own_windows and served.rules.window_blocks != "shared":
-            own = layer_flash(served.ask(part, word)) if backend.name == "FLASH_ATTN" else backend
-            budget = token_bytes * block if served.rules.window_blocks == "largest" else 0
-            size = own.window_block_size(token_bytes, budget)
-        return Spec(SpecKind.SLIDING, size, token_bytes, shape, window=part.sliding_window)
-    raise unknown_to_vllm(part)
+SPECS_OF: dict[type[Part], Callable[[_Place, Any], tuple[Spec, ...]]] = {
+    FullAttention: partial(_paged, kind=SpecKind.FULL),
+    SlidingWindow: _windowed,
+    ChunkedAttention: partial(_paged, kind=SpecKind.CHUNKED),
+    CrossAttention: partial(_paged, kind=SpecKind.CROSS),
+    MultiHeadLatentAttention: _latent,
+    SparseIndexer: _indexed,
+    CompressedAttention: _compressed,
+    WindowedConvolution: _convolution,
+}
+"""The specs of a part by its family, but for states (`states.STATES`); another family is refused."""

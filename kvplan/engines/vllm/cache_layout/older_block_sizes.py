@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from kvplan.families import Kind, MultiHeadLatentAttention, Part
+from kvplan.families import Kind, Part
 
 if TYPE_CHECKING:
     from kvplan.engines.vllm.cache_layout.built_model import Served
@@ -29,8 +29,9 @@ def kernel_block(served: Served, block: int) -> int:
     lead = served.lead
     if rule == "none" or served.resolved.attention_backend is not None:
         return block
-    assert isinstance(lead, MultiHeadLatentAttention)
-    if Kind.INDEXER in {part.kind for run in served.model.runs for part in run.layer.parts}:
+    assert lead is not None
+    assert lead.kind is Kind.MLA
+    if served.sparse_model:
         return FLASHMLA
     blackwell = device.major == 10 and rule != "hopper"
     if blackwell and rule == "flashinfer" and lead.qk_nope_head_dim == FLASHINFER_NOPE:
@@ -46,7 +47,7 @@ def states_step(served: Served, lead: Part) -> int:
     else 16."""
     if served.rules.latent_kernel == "exact":
         return 16
-    if isinstance(lead, MultiHeadLatentAttention):
+    if lead.kind is Kind.MLA:
         return 64
     wide = served.resolved.device.major == 10 and getattr(lead, "head_dim", 0) == 256
     return 32 if wide and served.resolved.attention_backend is None else 16

@@ -51,25 +51,26 @@ class PlanGroup:
 
 @record()
 class Plan:
-    """bytes_per_block: of each pipeline stage; null blocks and overrides are applied when memory is known.
+    """The plan of the cache, with everything that a question needs worked out once.
 
-    asked_block: the block size that was set; priced: bytes that a block of a stage is taken to have at least:
-    before 0.17 a group of layers of several sizes is priced whole, whichever of them a stage has.
-
-    What every question needs is worked out once: widest (one block on the fullest stage), replica_bytes (one
-    block on all stages), pool_groups and full_request (blocks of one request of max_model_len), and the
-    growth of one more token while a request answers: steady, and per windowed group its window and share.
+    widest: one block on the fullest stage; replica_bytes: one block on all stages; full_request: blocks of
+    one request of max_model_len; the growth of one more token while a request answers: steady, and per
+    windowed group its window and share.
     """
 
     groups: tuple[PlanGroup, ...]
     bytes_per_block: tuple[int, ...]
+    """of each pipeline stage; null blocks and overrides are applied when memory is known"""
     max_model_len: int
     max_num_seqs: int
     rules: Rules
     dcp: int
     steps: Steps
     asked_block: int = DEFAULT_BLOCK_SIZE
+    """the block size that was set"""
     priced: int = 0
+    """bytes that a block of a stage is taken to have at least: before 0.17 a group of layers of several
+    sizes is priced whole, whichever of them a stage has"""
     widest: int = field(init=False)
     replica_bytes: int = field(init=False)
     pool_groups: tuple[PoolGroup, ...] = field(init=False)

@@ -1,4 +1,4 @@
-"""What one layer asks the planner for: a ``Spec`` (vllm-project/vllm 0.32 vllm/v1/kv_cache_interface.py).
+"""A layer's request to the planner: a ``Spec`` (vllm-project/vllm 0.32 vllm/v1/kv_cache_interface.py).
 
 A page is the memory of one block of one layer: ``block_size // tokens_per_state`` states of ``state_bytes``
 (a state layer: one state whatever the block size), rounded up to ``alignment`` or padded to ``padded``.
@@ -41,33 +41,35 @@ LOCAL_KINDS = frozenset({*SLIDING_KINDS, SpecKind.CHUNKED})
 
 @record()
 class Spec(KeptHash):
-    """One layer's cache.
-
-    shape: what must be equal for two layers to be the same kind of layer (heads, widths, element types);
-    window: a sliding window's or a chunk's length; kept_window: the window that a layer promoted to full
-    attention still computes with; slots: states that one request holds (state layers only), with every_block
-    beside one for each of its blocks; promoted: a window that was made full (`Rules.promoted_merge`); stride:
-    bytes of which blocks that hold several layers' pages must be whole multiples (block_stride_alignment);
-    strided: the kernel follows the stride of blocks, so that a page may be padded
-    (indexes_kv_by_block_stride, 0.24 to 0.28); replicated: a state that every tensor-parallel rank has whole.
-    """
+    """One layer's cache."""
 
     kind: SpecKind
     block_size: int
     state_bytes: int
     shape: Shape
+    """what must be equal for two layers to be the same kind of layer (heads, widths, element types)"""
     tokens_per_state: int = 1
     padded: int | None = None
     alignment: int | None = None
     window: int | None = None
+    """a sliding window's or a chunk's length"""
     kept_window: int | None = None
+    """the window that a layer promoted to full attention still computes with"""
     slots: int | None = None
+    """states that one request holds (state layers only), with every_block beside one for each of its
+    blocks"""
     every_block: bool = False
     promoted: bool = False
+    """a window that was made full (`Rules.promoted_merge`)"""
     dcp_sharded: bool = True
     stride: int = 1
+    """bytes of which blocks that hold several layers' pages must be whole multiples
+    (block_stride_alignment)"""
     strided: bool = True
+    """the kernel follows the stride of blocks, so that a page may be padded (indexes_kv_by_block_stride,
+    0.24 to 0.28)"""
     replicated: bool = False
+    """a state that every tensor-parallel rank has whole"""
 
     @property
     def real_page_bytes(self) -> int:
@@ -85,7 +87,7 @@ class Spec(KeptHash):
 
     @property
     def attention(self) -> Shape:
-        """What two attention layers of one group must share (AttentionSpec's fields)."""
+        """Fields that two attention layers of one group must share (AttentionSpec's)."""
         own = (self.block_size, self.dcp_sharded, self.shape, self.page_bytes, self.tokens_per_state)
         return (*own, self.promoted, self.strided)
 
@@ -117,7 +119,7 @@ class Charge:
 
 @record()
 class Scheduling:
-    """What the scheduler settings mean for the cache.
+    """The meaning of the scheduler settings for the cache.
 
     in_flight: tokens that are scheduled but not settled; retained: tokens below a window that several
     draft modules still read; encoder_budget: encoder tokens of one batch; shards: decode context parallelism.
@@ -165,35 +167,39 @@ def state_bytes_of(terms: tuple[Term, ...]) -> int:
 
 @record()
 class Steps(KeptHash):
-    """What the scheduler's settings come to.
-
-    batch: max_num_batched_tokens; depth: steps under way at once, the one that is scheduled among them;
-    stride: steps from one token of a request to its next (pipeline stages); drafts: tokens that a decoding
-    request takes of a step beside its own; gain: tokens that it makes in a step; flight: its steps under way
-    at once, whose drafts it keeps room for; ahead: slots beyond (num_lookahead_tokens); slots: tokens of a
-    step's budget that any request takes besides (max_num_new_slots_for_drafting); longest: max_model_len, no
-    slot lies beyond it, 0: none; runway: tokens before a prompt's end in which no part of it ends
-    (num_prefill_lookahead_tokens); chunked: whether prompts may be cut; align: tokens at whose multiples
-    prompts are cut (state groups), 0: anywhere; hashed: tokens of the finest prefix hash; drops: whether a
-    prefix hit drops its last block (EAGLE); encoder, encoders: of an encoder-decoder, tokens of one request's
-    encoder and what one step may encode.
-    """
+    """The scheduler's settings, resolved."""
 
     batch: int
+    """max_num_batched_tokens"""
     depth: int = 1
+    """steps under way at once, the one that is scheduled among them"""
     stride: int = 1
+    """steps from one token of a request to its next (pipeline stages)"""
     drafts: int = 0
+    """tokens that a decoding request takes of a step beside its own"""
     gain: int = 1
+    """tokens that it makes in a step"""
     flight: int = 1
+    """its steps under way at once, whose drafts it keeps room for"""
     ahead: int = 0
+    """slots beyond (num_lookahead_tokens)"""
     slots: int = 0
+    """tokens of a step's budget that any request takes besides (max_num_new_slots_for_drafting)"""
     longest: int = 0
+    """max_model_len, no slot lies beyond it, 0: none"""
     runway: int = 0
+    """tokens before a prompt's end in which no part of it ends (num_prefill_lookahead_tokens)"""
     chunked: bool = True
+    """whether prompts may be cut"""
     align: int = 0
+    """tokens at whose multiples prompts are cut (state groups), 0: anywhere"""
     hashed: int = 0
+    """tokens of the finest prefix hash"""
     drops: bool = False
+    """whether a prefix hit drops its last block (EAGLE)"""
     encoder: int = 0
+    """encoder, encoders: of an encoder-decoder, tokens of one request's encoder and what one step may
+    encode"""
     encoders: int = 0
 
 

@@ -1,4 +1,4 @@
-"""What one request holds of vLLM's blocks, step by step, and what the scheduler asks of the pool for it.
+"""Blocks that one request holds over time, step by step, and the blocks that the scheduler needs free for it.
 
 vllm-project/vllm 0.32 vllm/v1/core/sched/scheduler.py (schedule, _mamba_block_aligned_split),
 vllm/v1/core/kv_cache_manager.py (allocate_slots) and vllm/v1/core/single_type_kv_cache_manager.py.

@@ -220,8 +220,8 @@ def running_blocks(
 def taken_of_blocks(
     plan: Plan, usable: int, shape: tuple[int, int, int], *, limit: int | None = None
 ) -> Taken | None:
-    """What one request of a mix takes of a pool of so many usable blocks. shape: prompt, answer, encoder
-    tokens; limit: max_num_seqs."""
+    """The share of a pool of ``usable`` blocks that one request of a mix takes. shape: prompt, answer,
+    encoder tokens; limit: max_num_seqs."""
     if usable <= 0:
         return None
     settled = running_blocks(plan, usable, *shape, limit=limit)

@@ -1,4 +1,4 @@
-"""What a burst asks of the pool: the most blocks in use at once, for bursts of every length.
+"""A burst's demand on the pool: the most blocks in use at once, for bursts of every length.
 
 A request that decodes changes what it holds at ages that follow from b alone. Where only chunks give blocks
 back (once in a whole chunk), the blocks in use fall at those steps alone, so only they are looked at; what
@@ -201,8 +201,8 @@ class _Taken:
 
 
 class _Row(NamedTuple):
-    """What one table's requests have taken. carries[r]: requests whose v leaves r or more by the block;
-    places: of each remainder, the prompts' last steps and how many requests end before each."""
+    """Blocks that one table's requests have taken. carries[r]: requests whose v leaves r or more by the
+    block; places: of each remainder, the prompts' last steps and how many requests end before each."""
 
     table: Table
     whole: int

@@ -1,7 +1,7 @@
-"""What vLLM's scheduler and block managers are set to: the compiled plan as a simulation takes it.
+"""Settings of vLLM's scheduler and block managers: the compiled plan as a simulation takes it.
 
 vllm-project/vllm 0.32 vllm/config/cache.py: prefix_cache_retention_interval is 0 by default, so of windows
-and states only what a later request can resume at is kept (`kvplan.simulate.tables`).
+and states only what a later request can resume at is kept (`kvplan.simulation.vllm.tables`).
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _MODES = ("none", "align")
 
 
 def scheduling(model: Model, settings: Settings, version: str) -> Scheduling:
-    """What the scheduler is set to. Raises RefusedError(not-simulated)."""
+    """The scheduler's settings. Raises RefusedError(not-simulated)."""
     known = compiled(model, version, settings)
     if known.plan is None:
         raise RefusedError("not-simulated", "vLLM would not start with these settings")

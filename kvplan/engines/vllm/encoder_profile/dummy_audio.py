@@ -51,12 +51,10 @@ def _granite(asked: Asked) -> dict[str, Item]:
 
 
 AUDIO: dict[str, Callable[[Asked], dict[str, Item]]] = {
-    "WhisperForConditionalGeneration": _whisper,
-    "Qwen2AudioForConditionalGeneration": _qwen2_audio,
-    "Qwen3ASRForConditionalGeneration": _qwen3_asr,
-    "Qwen3ASRRealtimeGeneration": _qwen3_asr,
-    "VoxtralForConditionalGeneration": _voxtral,
-    "UltravoxModel": _ultravox,
-    "GraniteSpeechForConditionalGeneration": _granite,
-    "GraniteSpeechPlusForConditionalGeneration": _granite,
+    "whisper": _whisper,
+    "qwen2_audio": _qwen2_audio,
+    "qwen3_asr": _qwen3_asr,
+    "voxtral": _voxtral,
+    "ultravox": _ultravox,
+    "granite_speech": _granite,
 }

@@ -1,9 +1,4 @@
-"""What the rules of `profiled` read and give: one dummy item of a modality.
-
-How many dummy items a class takes at most, and whose processor was not read.
-
-vllm-project/vllm vllm/model_executor/models/, ``get_supported_mm_limits`` of each class, 0.33.
-"""
+"""Input and output of the rules of `largest_items`: one dummy item of a modality."""
 
 from __future__ import annotations
 
@@ -37,7 +32,7 @@ class Item(NamedTuple):
 
 
 class Asked(NamedTuple):
-    """What the rules read. longest: the seq_len of the dummy items. memory: the GPU's bytes; 0: not known.
+    """Inputs of the rules. longest: the seq_len of the dummy items. memory: the GPU's bytes; 0: not known.
     images, videos: --limit-mm-per-prompt, the class's own limits aside."""
 
     config: Mapping[str, Any]
@@ -112,48 +107,3 @@ def pairs(rows: object) -> list[tuple[int, int]]:
     both = (tuple(row) for row in listed if isinstance(row, Sequence) and len(row) == 2)
     found = ((whole(high, 0), whole(low, 0)) for high, low in both)
     return [(high, low) for high, low in found if high and low]
-
-
-LIMITS: dict[str, dict[str, int]] = {
-    "Glm4vForConditionalGeneration": {"video": 1},
-    "Glm4vMoeForConditionalGeneration": {"video": 1},
-    "GlmOcrForConditionalGeneration": {"video": 1},
-    "Glm5NextForConditionalGeneration": {"video": 1},
-    "Molmo2ForConditionalGeneration": {"video": 1},
-    "Ovis2_5": {"video": 1},
-    "Ovis2_6ForCausalLM": {"video": 1},
-    "Ovis2_6_MoeForCausalLM": {"video": 1},
-    "PaliGemmaForConditionalGeneration": {"image": 1},
-    "WhisperForConditionalGeneration": {"audio": 1},
-    "GLM4VForCausalLM": {"image": 1},
-    "Moondream3ForCausalLM": {"image": 1},
-    "HfMoondream": {"image": 1},
-    "GraniteSpeechForConditionalGeneration": {"audio": 1},
-    "GraniteSpeechPlusForConditionalGeneration": {"audio": 1},
-    "VoxtralForConditionalGeneration": {"audio": 5},
-    "KeyeVL1_5ForConditionalGeneration": {"video": 1},
-}
-"""Class → the most items of a modality in a prompt, whatever is asked (get_supported_mm_limits)."""
-WHOLE_PROMPTS = frozenset({"WhisperForConditionalGeneration"})
-"""Classes of encoder and decoder: no chunked prefill, so that no more requests run than whole items fit."""
-ASSUMED = frozenset(
-    {
-        "KimiK3ForConditionalGeneration",
-        "OpenCUAForConditionalGeneration",
-        "Exaone4_5_ForConditionalGeneration",
-        "Glm5NextForConditionalGeneration",
-        "GlmOcrForConditionalGeneration",
-        "InternS1ProForConditionalGeneration",
-        "InternS2PreviewForConditionalGeneration",
-        "InternS2MobiusForConditionalGeneration",
-        "Qwen4ExpForConditionalGeneration",
-        "OpenPanguVLForConditionalGeneration",
-        "BailingMoeV3VLForConditionalGeneration",
-        "Cosmos3ForConditionalGeneration",
-        "MiMoV2OmniForCausalLM",
-        "MiMoV2ForCausalLM",
-        "KeyeVL1_5ForConditionalGeneration",
-    }
-)
-"""Classes whose checkpoint's processor was not read: its limits are those of the class's own defaults, or of
-the model before it."""

@@ -15,79 +15,37 @@ from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from kvplan.architectures.config.class_names import class_facts
+from kvplan.engines.vllm.classes import class_of
 from kvplan.engines.vllm.encoder_profile.dummy_items import whole
 from kvplan.engines.vllm.encoder_profile.patch_bytes import Widths
 from kvplan.model import Model
 
-FIXED: Mapping[str, tuple[int, int, int]] = {
-    "Phi3VForCausalLM": (1024, 4096, 14),  # CLIP_VIT_LARGE_PATCH14_336_CONFIG of phi3v.py
-    "Phi4MMForCausalLM": (1152, 4304, 14),  # siglip-so400m-patch14-448, the only one of phi4mm.py
-    "Phi4MultimodalForCausalLM": (1152, 4304, 14),
-    "DeepseekOCRForCausalLM": (1024, 4096, 14),  # CLIP-L behind SAM-B: deepseek_ocr.py
-    "UnlimitedOCRForCausalLM": (1024, 4096, 14),
-    "DeepseekOCR2ForCausalLM": (896, 4864, 14),  # Qwen2's layers behind SAM-B: deepencoder2.py
-    "MolmoForCausalLM": (1024, 4096, 14),  # VisionBackboneConfig of molmo.py
-    "DeepseekVLV2ForCausalLM": (1152, 4304, 14),  # vit_so400m_patch14_siglip_384
-    "Moondream3ForCausalLM": (1152, 4304, 14),  # Moondream3VisionConfig
-    "HfMoondream": (1152, 4304, 14),
-    "Gemma3nForConditionalGeneration": (2048, 2048, 768),  # mobilenetv5_300m_enc: a patch is an image
-}
-"""Hidden size, MLP and side of a patch that the class has whatever its config says."""
-_DEFAULTS: Mapping[str, tuple[int, int]] = {
-    "Glm5NextForConditionalGeneration": (1024, 4096),  # Glm5NextVisionConfig, transformers 5.19
-    "DeepseekV41ForCausalLM": (1024, 2816),  # vllm/transformers_utils/configs/deepseek_v41.py
-    "Phi4ForCausalLMV": (1152, 4304),  # siglip2-so400m-patch16-naflex
-    "KimiK3ForConditionalGeneration": (1152, 4304),
-    "AriaForConditionalGeneration": (1152, 4304),  # rhymes-ai/Aria config.json
-    "KimiVLForConditionalGeneration": (1152, 4304),  # vllm/transformers_utils/configs/moonvit.py
-    "DotsOCRForCausalLM": (1536, 4224),  # vllm/transformers_utils/configs/dotsocr.py
-    "Ernie4_5_VLMoeForConditionalGeneration": (1280, 5120),  # Ernie4_5_VLMoeVisionConfig, transformers 5.23
-    "NemotronH_Nano_VL_V2": (1280, 5120),  # vit_huge_patch16_224: vllm/transformers_utils/configs/radio.py
-    "NemotronH_Nano_Omni_Reasoning_V3": (1280, 5120),
-    "NemotronH_Super_Omni_Reasoning_V3": (1280, 5120),
-    "NemotronH_Omni_Reasoning_V3": (1280, 5120),
-}
-"""Hidden size and MLP of a class's own defaults, for an encoder whose part of the config leaves them out."""
-PUBLISHED: Mapping[str, tuple[int, int, int]] = {
-    "Qwen2VLForConditionalGeneration": (1280, 5120, 1176),
-    "Qwen2_5_VLForConditionalGeneration": (1280, 3456, 1176),
-    "Qwen3_5ForConditionalGeneration": (1152, 4304, 1536),
-    "Qwen3_5MoeForConditionalGeneration": (1152, 4304, 1536),
-    "LlavaForConditionalGeneration": (1024, 4096, 588),
-}
-"""Hidden size, MLP and inputs of a patch that the published checkpoints of a class have, the widest of them,
-for a config that has the language model alone (Qwen2-VL-2B and -7B, Qwen2.5-VL-7B and -72B, whose MLPs are
-3,420 and 3,456 wide, Qwen3.5-27B to -397B, LLaVA-1.5-7B; their config.json)."""
 _MELS = 128
-_PHI4_SOUND = (1024, 1536, 1504 * 80)
-SOUNDS: Mapping[str, tuple[int, int, int]] = {
-    "Phi4MMForCausalLM": _PHI4_SOUND,  # audio_processor of microsoft/Phi-4-multimodal-instruct config.json
-    "Phi4MultimodalForCausalLM": _PHI4_SOUND,
-}
-"""Hidden size, MLP and inputs of one sound of an encoder of one size, run a sound at a time."""
-CONFORMERS = ("GraniteSpeechForConditionalGeneration", "GraniteSpeechPlusForConditionalGeneration")
-"""Classes whose encoder of sound is described by `encoder_config`: 1,024 wide, MLPs four times that, 160
-inputs of a position, in every published checkpoint (ibm-granite/granite-speech-3.3-2b … 4.1-2b config.json)
-and by default (transformers, GraniteSpeechEncoderConfig)."""
+_CONFORMER = "encoder_config"
+"""The part of Granite's encoder of sound: 1,024 wide, MLPs four times that, 160 inputs of a position, in all
+published checkpoints (ibm-granite/granite-speech-3.3-2b … 4.1-2b config.json) and by default (transformers,
+GraniteSpeechEncoderConfig)."""
 
 
 def widths_of(model: Model, config: Mapping[str, Any], tower: str = "") -> Widths | None:
     """The tower's widths; None where they are not known."""
     name = model.architecture or ""
-    if name in CONFORMERS:
+    row = class_of(name)
+    encoder = row.audio if tower else row.encoder
+    if row.audio.config_part == _CONFORMER:
         return _conformer(model, config)
-    if tower and name in SOUNDS:
-        hidden, mlp, inputs = SOUNDS[name]
+    if tower and encoder.widths:
+        hidden, mlp, inputs = encoder.widths
         return Widths(hidden, mlp, model.hidden_size, inputs)
     if tower:
         return _audio(model, part_of(name, config, tower))
-    if name in FIXED:
-        hidden, mlp, patch = FIXED[name]
+    if encoder.widths:
+        hidden, mlp, patch = encoder.widths
         return Widths(hidden, mlp, model.hidden_size, 3 * patch * patch)
-    if stated_part(name, config) is None and name in PUBLISHED:
-        hidden, mlp, pixels = PUBLISHED[name]
+    if stated_part(name, config) is None and encoder.published_widths:
+        hidden, mlp, pixels = encoder.published_widths
         return Widths(hidden, mlp, model.hidden_size, pixels)
-    part = (stated_part if name in _DEFAULTS else part_of)(name, config)
+    part = (stated_part if encoder.default_widths else part_of)(name, config)
     if part is None:
         return None
 
@@ -102,7 +60,7 @@ def widths_of(model: Model, config: Mapping[str, Any], tower: str = "") -> Width
     if projected:
         side = (first("patch_size") or 16) * (first("pooling_kernel_size") or 3)
         return Widths(projected, projected, model.hidden_size, 3 * side * side)
-    known = _DEFAULTS.get(name, (0, 0))
+    known = encoder.default_widths or (0, 0)
     hidden = first("embed_dim", "vt_hidden_size", "width", "hidden_size", "d_model") or known[0]
     ratio = part.get("mlp_ratio")
     scaled = int(hidden * ratio) if isinstance(ratio, (int, float)) and 0 < ratio < 100 else 0
@@ -131,7 +89,7 @@ def _audio(model: Model, part: Mapping[str, Any] | None) -> Widths | None:
     looked_up = whole(part.get("n_mel_bins"), 0)
     if 0 < looked_up <= 10**6:  # a table for each bin, added up
         return Widths(model.hidden_size, model.hidden_size, model.hidden_size, 2 * looked_up)
-    whisper = (model.architecture or "").startswith("Whisper")
+    whisper = class_of(model.architecture).audio.config_part == ""
     plain = 0 if whisper else whole(part.get("hidden_size"), 0)
     hidden = whole(part.get("d_model"), model.hidden_size if model.model_type == "whisper" else plain)
     ffn = whole(part.get("encoder_ffn_dim"), whole(part.get("intermediate_size"), 4 * hidden))
@@ -142,20 +100,6 @@ def _audio(model: Model, part: Mapping[str, Any] | None) -> Widths | None:
 
 
 Part = Mapping[str, Any]
-_PLACES = {
-    "Qwen2_5Omni": "thinker_config.vision_config",
-    "Qwen3Omni": "thinker_config.vision_config",
-    "Molmo2": "vit_config",
-    "Ovis2": "vit_config",
-    "Ovis": "visual_tokenizer_config.backbone_config",
-}
-"""Start of a class's name → the part of its config that its encoder of images reads; else `vision_config`."""
-_AUDIO_PLACES = {
-    "Qwen2_5Omni": "thinker_config.audio_config",
-    "Qwen3Omni": "thinker_config.audio_config",
-    "Qwen3ASR": "thinker_config.audio_config",
-    "Whisper": "",
-}
 
 
 class Patch(NamedTuple):
@@ -198,8 +142,10 @@ def part_of(name: str, config: Part, tower: str = "") -> Part | None:
 
 
 def _path(name: str, tower: str) -> tuple[str, ...]:
-    places, plain = (_AUDIO_PLACES, "audio_config") if tower else (_PLACES, "vision_config")
-    path = next((path for start, path in places.items() if name.startswith(start)), plain)
+    row = class_of(name)
+    path = row.audio.config_part if tower else row.encoder.config_part
+    if path is None:
+        path = "audio_config" if tower else "vision_config"
     return tuple(path.split(".")) if path else ()
 
 

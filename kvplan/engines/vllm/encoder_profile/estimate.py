@@ -1,4 +1,4 @@
-"""What the profile run of an encoder takes, as a value and as a line of the budget.
+"""The profile run of an encoder, as a value and as a line of the budget.
 
 What the profile run of an encoder takes at most whose rule is not known.
 
@@ -10,8 +10,7 @@ known, rounded up; tests/budget/test_unknown_encoders.py holds the bound against
 
 from __future__ import annotations
 
-from pathlib import Path
-
+from kvplan.engines.vllm.classes import class_of
 from kvplan.record import record
 from kvplan.results import BudgetLine
 from kvplan.units import GIB, MIB
@@ -48,7 +47,7 @@ class EncoderRun:
 
 
 def encoder_line(run: EncoderRun, activation: int) -> BudgetLine:
-    """What the encoder adds, with the allocator's share, between its least and its most."""
+    """The encoder's line, with the allocator's share, between its least and its most."""
     if not run.known:
         return BudgetLine(LINE, 0, 0, run.most_bytes, run.source)
     added = run.added(run.peak_bytes, activation)
@@ -63,13 +62,15 @@ _OF_A_BATCH = MIB
 """Of a token of the batch: Step-3.7's crops take 1.07 MB, Gemma 3n's images 0.75."""
 _OF_A_LENGTH = 768 * 1024
 """Of a token of the sequence: Molmo2's frames take 0.71 MB, Ovis2.5's 0.53, all other videos up to 0.31."""
-FILE = Path(__file__).parents[1] / "data" / "images_alone.tsv"
-IMAGES_ALONE = frozenset(FILE.read_text(encoding="utf-8").split()[1:])
-"""Classes without a rule that take no video and no sound (``get_supported_mm_limits``, 0.32);
-data/images_alone.tsv."""
+
+
+def images_alone(name: str) -> bool:
+    """Whether a class without a rule takes no video and no sound (``get_supported_mm_limits``, 0.32)."""
+    row = class_of(name)
+    return not row.largest_item and row.modalities == ("image",)
 
 
 def unknown_most(name: str, *, tokens: int, length: int) -> int:
     """The most bytes in bfloat16. tokens, length: max_num_batched_tokens and max_model_len."""
     most = max(_LEAST, tokens * _OF_A_BATCH)
-    return most if name in IMAGES_ALONE else max(most, length * _OF_A_LENGTH)
+    return most if images_alone(name) else max(most, length * _OF_A_LENGTH)

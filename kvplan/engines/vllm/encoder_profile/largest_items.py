@@ -13,6 +13,7 @@ from typing import Any
 
 from kvplan.architectures.lineages import lineage_of
 from kvplan.architectures.media.rule import Pixels, Rule
+from kvplan.engines.vllm.classes import class_of
 from kvplan.engines.vllm.encoder_profile.dummy_audio import AUDIO
 from kvplan.engines.vllm.encoder_profile.dummy_crops import CROPS
 from kvplan.engines.vllm.encoder_profile.dummy_images import IMAGES
@@ -229,74 +230,37 @@ def _omni(asked: Asked) -> dict[str, Item]:
 
 
 RULES: dict[str, Callable[[Asked], dict[str, Item]]] = {
-    "Qwen2VLForConditionalGeneration": _qwen2,
-    "Qwen2_5_VLForConditionalGeneration": _qwen2,
-    "OpenCUAForConditionalGeneration": _qwen2,
-    "Exaone4_5_ForConditionalGeneration": _qwen2,
-    "DotsOCRForCausalLM": _dots_ocr,
-    "Qwen2_5OmniModel": _omni,
-    "Qwen2_5OmniForConditionalGeneration": _omni,
-    "Qwen3OmniMoeForConditionalGeneration": _omni,
-    "Qwen3VLForConditionalGeneration": _qwen3,
-    "Qwen3VLMoeForConditionalGeneration": _qwen3,
-    "Qwen3_5ForConditionalGeneration": _qwen3,
-    "Qwen3_5MoeForConditionalGeneration": _qwen3,
-    "Qwen4ExpForConditionalGeneration": _qwen3,
-    "InternS1ProForConditionalGeneration": _qwen3,
-    "InternS2PreviewForConditionalGeneration": _qwen3,
-    "InternS2MobiusForConditionalGeneration": _qwen3,
-    "Cosmos3ForConditionalGeneration": _qwen3,
-    "OpenPanguVLForConditionalGeneration": _qwen2,
-    "BailingMoeV3VLForConditionalGeneration": _image_alone,
-    "Glm4vForConditionalGeneration": _glm4v,
-    "Glm4vMoeForConditionalGeneration": _glm4v,
-    "GlmOcrForConditionalGeneration": _glm4v,
-    "Gemma3ForConditionalGeneration": _gemma3,
-    "Gemma4ForConditionalGeneration": _gemma4,
-    "Gemma4UnifiedForConditionalGeneration": _gemma4_unified,
-    "DiffusionGemmaForBlockDiffusion": _gemma4,
-    "Llama4ForConditionalGeneration": _llama4,
-    "Mistral3ForConditionalGeneration": _pixtral,
-    "PixtralForConditionalGeneration": _pixtral,
-    "LightOnOCRForConditionalGeneration": _pixtral,
-    "InternVLChatModel": _internvl,
-    "InternVLForConditionalGeneration": _internvl,
-    "InternS1ForConditionalGeneration": _internvl,
-    "KimiK25ForConditionalGeneration": _kimi_k25,
-    "KimiVLForConditionalGeneration": _kimi_vl,
-    "MiniMaxM3SparseForConditionalGeneration": _minimax_m3,
-    "Lfm2VlForConditionalGeneration": _lfm2,
-    "LlavaForConditionalGeneration": _llava,
+    "qwen2": _qwen2,
+    "dots_ocr": _dots_ocr,
+    "omni": _omni,
+    "qwen3": _qwen3,
+    "image_alone": _image_alone,
+    "glm4v": _glm4v,
+    "gemma3": _gemma3,
+    "gemma4": _gemma4,
+    "gemma4_unified": _gemma4_unified,
+    "llama4": _llama4,
+    "pixtral": _pixtral,
+    "internvl": _internvl,
+    "kimi_k25": _kimi_k25,
+    "kimi_vl": _kimi_vl,
+    "minimax_m3": _minimax_m3,
+    "lfm2": _lfm2,
+    "llava": _llava,
     **IMAGES,
     **CROPS,
     **AUDIO,
 }
-"""Class → modality → its largest item."""
-BY_MEMORY = frozenset({name for name, rule in RULES.items() if rule is _gemma4})
-"""Classes whose items depend on the GPU's memory."""
-_KINDS = {
-    ("image", "video"): ("Ovis2",),
-    ("vision_chunk",): ("KimiK25",),
-    ("image",): tuple(
-        (
-            "Gemma3For Llama4 Mistral3 Pixtral LightOn LlavaFor LlavaNext Kimi Lfm2Vl DotsOCR Step Phi3V "
-            "DeepseekV41 DeepseekOCR UnlimitedOCR Cohere2 Idefics3 SmolVLM PaliGemma PaddleOCR SkyworkR1V "
-            "QianfanOCR Eagle2_5 BailingMoeV3VL GLM4VForCausalLM Phi4ForCausalLMV MolmoForCausalLM "
-            "DeepseekVLV2 Ovis Moondream3 HfMoondream Aria"
-        ).split()
-    ),
-    ("image", "video", "audio"): ("Qwen2_5Omni", "Qwen3Omni", "MiniCPMO"),
-    ("image", "audio"): ("Phi4", "Inkling", "Gemma3n"),
-    ("audio",): tuple(AUDIO),
-}
-KINDS: dict[str, tuple[str, ...]] = {
-    name: next(
-        (kinds for kinds, starts in _KINDS.items() if name.startswith(starts)),
-        ("image", "video"),
-    )
-    for name in RULES
-}
-"""Class → the modalities that it takes."""
+"""Rules that `ModelClass.largest_item` names."""
+BY_MEMORY = frozenset({"gemma4"})
+"""Rules whose items depend on the GPU's memory."""
+
+
+def largest_items_of(name: str, asked: Asked) -> dict[str, Item]:
+    """Modality → the largest item of a class that has a rule."""
+    return RULES[class_of(name).largest_item](asked)
+
+
 _NO_RULE = Rule(pixels=Pixels(1, 12_845_056), video_pixels=Pixels(1, 25_165_824), tiles=16)
 
 

@@ -22,6 +22,7 @@ from kvplan.architectures.config.view import split_quant
 from kvplan.engines.base import parse_version
 from kvplan.engines.budget.parts import memory_of
 from kvplan.engines.supported import classes
+from kvplan.engines.vllm.classes import class_of
 from kvplan.engines.vllm.options import VllmOptions
 from kvplan.later import later
 from kvplan.model import Model
@@ -30,15 +31,14 @@ from kvplan.units import ceil_div
 from kvplan.weights.parts import Part
 
 if TYPE_CHECKING:
-    from kvplan.engines.vllm.encoder_profile import divided_encoders as towers_divided
     from kvplan.engines.vllm.encoder_profile import dummy_items, encoder_widths
     from kvplan.engines.vllm.encoder_profile import estimate as runs
     from kvplan.engines.vllm.encoder_profile import largest_items as profiles
     from kvplan.engines.vllm.encoder_profile import patch_bytes as tower_costs
 else:
-    dummy_items, runs, towers_divided, profiles, tower_costs, encoder_widths = later(
+    dummy_items, runs, profiles, tower_costs, encoder_widths = later(
         "kvplan.engines.vllm.encoder_profile",
-        "dummy_items estimate divided_encoders largest_items patch_bytes encoder_widths",
+        "dummy_items estimate largest_items patch_bytes encoder_widths",
     )
 
 V2_SINCE = (0, 27)
@@ -55,7 +55,8 @@ def text_only(model: Model, settings: Layout) -> bool:
     if not limits:
         return False
     heard = ("audio",) if isinstance((model.config or {}).get("audio_config"), Mapping) else ()
-    kinds = profiles.KINDS.get(model.architecture or "", ("image", "video", *heard))
+    row = class_of(model.architecture)
+    kinds = row.modalities if row.largest_item else ("image", "video", *heard)
     return all(kind in limits and _count(limits[kind]) == 0 for kind in kinds)
 
 
@@ -80,24 +81,12 @@ def whole_on_each_rank(model: Model, settings: Serving) -> bool:
     tp = settings.tensor_parallel_size
     if tp == 1:
         return False
-    name = model.architecture or ""
-    asked = VllmOptions.of(settings).mm_encoder_tp_mode == "data"
-    encoder = towers_divided.encoders().get(name)
-    if encoder is not None:
-        return asked and encoder.data
-    if name in _IN_PARTS:
-        return False
-    return (
-        (asked and name in towers_divided.HEEDS_DATA)
-        or _heads(model) % tp != 0
-        or name.startswith(_NEVER_DIVIDED)
-    )
-
-
-_IN_PARTS = ("InternS1ForConditionalGeneration", "InternVLForConditionalGeneration")
-"""interns1_vit.py: the perceptrons are divided and the attention never is, as their tensors say."""
-_NEVER_DIVIDED = ("Gemma3n", "Gemma4", "DiffusionGemma", "Qwen2Audio", "DeepseekVL", "Dots3Note")
-"""Towers of transformers and others that vLLM does not divide (see `encoders`)."""
+    row = class_of(model.architecture)
+    encoder = row.main_encoder
+    asked = row.data_mode and VllmOptions.of(settings).mm_encoder_tp_mode == "data"
+    if encoder.heads:
+        return asked
+    return encoder.divided != "parts" and (asked or _heads(model) % tp != 0 or encoder.divided == "never")
 
 
 def _heads(model: Model) -> int:
@@ -137,7 +126,7 @@ def encoder_run(
     limits = limits_of(settings)
     most = runs.unknown_most(name, tokens=tokens, length=length) * element // 2
     unknown = runs.EncoderRun(0, 0, f"the encoder of {name or model.id} is not known", False, v2, most)
-    if name not in profiles.RULES:
+    if not class_of(name).largest_item:
         return unknown
     memory = 0 if settings.gpu is None else memory_of(settings.gpu)[0] or 0
     items = _items(name, config, release, limits, own, length, tokens, memory)
@@ -163,7 +152,7 @@ def encoder_run(
         held = max(held, count * item.tokens * widths.out * 2)
     once = min(run, item.at_once or run)
     beside, most_once = (run - once) * kept // item.patches, run if item.whole else once
-    wide = 2 if name in dummy_items.ASSUMED else 1
+    wide = 2 if class_of(name).processor_not_read else 1
     mask = mask_of(config, settings, release, once) * element
     padded = mask if once % _ALIGNED else 0
     return runs.EncoderRun(
@@ -195,7 +184,7 @@ def mask_of(config: Mapping[str, Any], settings: Serving, release: dummy_items.R
 
 def _tower_of(name: str, item: dummy_items.Item) -> str:
     """The name of the tower that the item goes through, as `towers` knows it."""
-    beside = item.tower and set(profiles.KINDS[name]) != {item.tower}
+    beside = item.tower and not class_of(name).hears_alone
     return f"{name}/{item.tower}" if beside else name
 
 
@@ -210,7 +199,7 @@ def _items(
     memory: int,
 ) -> dict[str, dummy_items.Item]:
     vision = encoder_widths.part_of(name, config) or (
-        encoder_widths.part_of(name, config, "audio") if profiles.KINDS[name] == ("audio",) else None
+        encoder_widths.part_of(name, config, "audio") if class_of(name).hears_alone else None
     )
     options = limits.get("video")
     frames = options.get("num_frames") if isinstance(options, Mapping) else None
@@ -230,7 +219,7 @@ def _items(
     )
     return {
         kind: item._replace(tokens=max(1, item.tokens), patches=max(1, item.patches))
-        for kind, item in profiles.RULES[name](asked).items()
+        for kind, item in profiles.largest_items_of(name, asked).items()
     }
 
 
@@ -246,7 +235,7 @@ def _count_of(
 ) -> int:
     """MultiModalBudget.get_max_items: by the encoder's budget, by the requests."""
     budget = max(tokens, item.tokens)
-    if name in dummy_items.WHOLE_PROMPTS:
+    if class_of(name).whole_prompts:
         seqs = min(seqs, tokens // item.tokens)
     if release < (0, 10):
         return max(1, min(ceil_div(budget, item.tokens), seqs * limit))
@@ -255,10 +244,8 @@ def _count_of(
 
 
 def _limit(name: str, limits: Mapping[str, Any], kind: str, release: dummy_items.Release) -> int:
-    """What is asked, and what the class takes at most."""
-    return min(
-        _asked(limits, kind, release), dummy_items.LIMITS.get(name, {}).get(kind, dummy_items.NO_LIMIT)
-    )
+    """The number given, at most the class's own limit."""
+    return min(_asked(limits, kind, release), class_of(name).limits.get(kind, dummy_items.NO_LIMIT))
 
 
 def _asked(limits: Mapping[str, Any], kind: str, release: dummy_items.Release) -> int:

@@ -15,11 +15,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from kvplan.engines.vllm.classes import class_of
 from kvplan.engines.vllm.encoder_profile.multimodal import has_encoder, limits_of
 from kvplan.model import Model
 from kvplan.settings import Layout
 
-CLASSES = frozenset({"Gemma4ForConditionalGeneration", "Gemma4UnifiedForConditionalGeneration"})
 _FRAMES, _OF_A_FRAME = 32, 70 + 2 + 6
 """Frames of a video, and their tokens: soft ones, two that mark a frame and a timestamp (gemma4_mm.py)."""
 _IMAGE = 280
@@ -34,7 +34,7 @@ def floor_of(model: Model, settings: Layout) -> int:
 
 def items_of(model: Model, settings: Layout, release: tuple[int, ...]) -> Mapping[str, int]:
     """Modality → tokens of its largest item, sound aside (gemma4_mm.py, get_mm_max_tokens_per_item)."""
-    if model.architecture not in CLASSES or not has_encoder(model):
+    if not class_of(model.architecture).whole_items or not has_encoder(model):
         return {}
     config: Mapping[str, Any] = model.config or {}
     vision = config.get("vision_config")

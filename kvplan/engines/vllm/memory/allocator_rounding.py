@@ -1,4 +1,4 @@
-"""What the weights take beyond their own bytes under vLLM: blocks are rounded up, rows padded.
+"""Memory of the weights beyond their own bytes under vLLM: blocks are rounded up, rows padded.
 
 What vLLM makes with the weights that no checkpoint holds; the log's ``Model loading took`` has it.
 
@@ -19,17 +19,16 @@ from typing import TYPE_CHECKING
 
 from kvplan.dtypes import Packing
 from kvplan.engines.base import has_kind, parse_version
-from kvplan.engines.budget.lines import exact
 from kvplan.engines.budget.parts import AMD, NVIDIA
 from kvplan.engines.vllm.encoder_profile.multimodal import text_only
 from kvplan.engines.vllm.memory.profile_peak import served_shape
 from kvplan.engines.vllm.options import EXPANDABLE, VllmOptions
 from kvplan.engines.vllm.start.architectures import keeps_latent
-from kvplan.families import Kind, SparseIndexer
+from kvplan.families import Kind
 from kvplan.later import later
 from kvplan.model import Model
 from kvplan.record import replace
-from kvplan.results import BudgetLine
+from kvplan.results import BudgetLine, exact
 from kvplan.settings import EAGLE_LIKE, Serving
 from kvplan.units import MIB, gib, round_up
 from kvplan.weights.allocated import left_by_quantising, quantised_modules, rounded_up
@@ -67,10 +66,10 @@ def beside_weights(
     dtype: Packing,
     tokens: int,
 ) -> tuple[tuple[BudgetLine, ...], ...]:
-    """What torch's allocator gives beyond the tensors, and what is made beside them for a batch of so many
-    tokens (`memory.allocator_rounding`, of DeepSeek-V4 `compressed_pass.made_beside`), with the padding of
-    experts (`kvplan.engines.vllm.memory.padded_experts`), the lines of each stage; none where
-    somebody read the figure, or where some of the weights lie in the CPU's memory.
+    """Memory that torch's allocator adds to the tensors, and buffers made next to them for a batch of
+    ``tokens`` tokens (of DeepSeek-V4 `compressed_pass.made_beside`), with the padding of experts
+    (`padded_experts`), the lines of each stage; none where somebody read the figure, or where some of the
+    weights lie in the CPU's memory.
 
     Latent attention keeps a quantised kv_b_proj a second time in the model's dtype, whatever format it is
     stored in; of one that is not quantised W_UV and W_UK_T are views (model_executor/layers/attention/
@@ -230,7 +229,7 @@ def chosen_tokens(model: Model, tokens: int, *, drafts: bool = False) -> int:
     if drafts and model.model_type.startswith(_DOTS3):
         return 0
     layers = model.draft_layers if drafts else model.layers()
-    owners = [part for layer in layers for part in layer.parts if isinstance(part, SparseIndexer)]
+    owners = [part for layer in layers for part in layer.parts if part.kind is Kind.INDEXER]
     groups, chosen = model.facts.get("chosen_groups"), model.facts.get("index_topk")
     if isinstance(groups, int):
         return sum(tokens * (groups * part.group + 1) * _INT32 for part in owners)

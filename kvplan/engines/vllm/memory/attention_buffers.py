@@ -1,4 +1,4 @@
-"""What attention's kernels keep once graphs are captured: FlashInfer's buffers, FlashAttention 3's sums.
+"""Buffers that attention's kernels keep once graphs are captured: FlashInfer's, and FlashAttention 3's sums.
 
 vllm-project/vllm vllm/v1/attention/backends/flash_attn.py, FlashAttentionMetadataBuilder: where full graphs
 are captured the kernel may divide a request's tokens in up to 32 pieces
@@ -37,7 +37,7 @@ from kvplan.engines.vllm.start.resolve import resolve
 from kvplan.engines.vllm.start.runner import V2, runner_of
 from kvplan.engines.vllm.start.versions import rules_of
 from kvplan.errors import KvplanError
-from kvplan.families import Kind, MultiHeadLatentAttention
+from kvplan.families import Kind
 from kvplan.model import Model
 from kvplan.record import record
 from kvplan.settings import Serving
@@ -46,7 +46,7 @@ from kvplan.units import MIB, ceil_div
 WORKSPACE = 394 * MIB
 """VLLM_FLASHINFER_WORKSPACE_BUFFER_SIZE, vllm/envs.py."""
 SEGMENT, TOGETHER = 20 * MIB, 2
-"""What torch's allocator takes for a wrapper's _int_workspace_buffer, and how many lie in it."""
+"""The allocator's block for a wrapper's _int_workspace_buffer, and the number of buffers in it."""
 _SIZED = (0, 26)
 """Since then the workspace is at least 16 bytes for each element of the batch's queries."""
 _SIZED_BYTES = 16
@@ -195,4 +195,4 @@ def latent_block(model: Model, settings: Serving, version: str) -> int:
 
 def _latent_rank(model: Model) -> int:
     parts = (part for layer in model.distinct() for part in layer.parts)
-    return max((part.kv_lora_rank for part in parts if isinstance(part, MultiHeadLatentAttention)), default=0)
+    return max((part.kv_lora_rank for part in parts if part.kind is Kind.MLA), default=0)

@@ -2,7 +2,7 @@
 
 ``data/budget.json`` is written by scripts/fit_budget.py, checked there and by the tests, and read as it is. A
 row of a line holds from its ``since`` to the next row of the same runner or board; what a row does not say it
-has from the one before.
+has from the one before, and what no row says is the default that `Coefficients` declares.
 
 How the GPUs of one server talk to each other: what several ranks keep beside torch depends on it.
 

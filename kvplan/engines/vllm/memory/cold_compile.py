@@ -1,4 +1,4 @@
-"""What compiling inside vLLM's profile run takes, and what of it stays.
+"""Memory of compiling inside vLLM's profile run, and the part of it that stays.
 
 The workspace that torch gives cuBLAS, one for each handle and stream that multiplies.
 
@@ -43,7 +43,8 @@ COMPILE = "cold compile"
 
 
 def compile_line(shape: Shape, load: Load, known: Coefficients) -> BudgetLine | None:
-    """What compiling inside the measured run takes beyond the warm peak; None where it is not the peak.
+    """Memory that compiling inside the measured run takes beyond the warm peak; None where it is not the
+    peak.
 
     Inductor benchmarks combined kernels on random copies of their inputs (combo_kernels and
     benchmark_combo_kernel, vllm/config/compilation.py; vllm-project/vllm#54122): the first kernel's is the
@@ -91,7 +92,7 @@ def compile_line(shape: Shape, load: Load, known: Coefficients) -> BudgetLine | 
 
 
 def kept_copy(shape: Shape, load: Load, table: int) -> tuple[int, int]:
-    """What stays of the table's copy after the profile run: likely, at most.
+    """Bytes of the table's copy that stay after the profile run: likely, at most.
 
     What stays is mem_get_info's difference after empty_cache (utils/mem_utils.py, total_consumed; 0.27).
     A block of torch's allocator that holds anything that lasts cannot be given back, and a request takes the

@@ -1,4 +1,4 @@
-"""What DeepSeek-V4's class takes in vLLM beside its weights: in the measured pass, and as the model is made.
+"""Memory of DeepSeek-V4's class in vLLM next to its weights: in the measured pass, and as the model is made.
 
 vllm-project/vllm vllm/models/deepseek_v4/{attention,compressor}.py, nvidia/{model,flashmla,
 flashinfer_sparse}.py, read in 0.23 to 0.33, and deepseek_v41, which is built alike, in 0.30 to 0.33. The
@@ -33,12 +33,15 @@ stays.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Any
+
 from kvplan.architectures.config.rotary import rotary_table_bytes
 from kvplan.architectures.config.text_part import find_text_part
 from kvplan.architectures.config.view import ConfigView, split_quant
 from kvplan.engines.base import Version
 from kvplan.engines.vllm.memory.profile_run import Reserved
-from kvplan.families import CompressedAttention, SparseIndexer
+from kvplan.families import CompressedAttention, Part, SparseIndexer
 from kvplan.model import Model
 from kvplan.units import MIB, ceil_div
 
@@ -54,23 +57,33 @@ LOGITS = 512 * MIB
 """VLLM_SPARSE_INDEXER_MAXLOGITS_MB."""
 
 
+def _of_indexer(part: SparseIndexer, prefills: int, longest: int, batch: int) -> int:
+    return prefills * longest * (part.index_head_dim + _SCALE)
+
+
+def _of_compressed(part: CompressedAttention, prefills: int, longest: int, batch: int) -> int:
+    if not part.compress_rate or not part.index_head_dim:
+        return 0
+    entries = prefills * longest // part.compress_rate
+    gathered = ceil_div(longest, part.compress_rate) + part.sliding_window + batch
+    return max(entries * (part.index_head_dim + _SCALE), _CHUNK * gathered * part.head_dim * _LATENT_BYTES)
+
+
+_KEPT: dict[type[Part], Callable[[Any, int, int, int], int]] = {
+    SparseIndexer: _of_indexer,
+    CompressedAttention: _of_compressed,
+}
+"""Bytes that a layer's pass gathers, of families that have an indexer."""
+
+
 def reserved(model: Model, max_model_len: int, max_num_batched_tokens: int, release: Version) -> Reserved:
     """Nothing for a model without an indexer; the largest of its layers' otherwise."""
-    kept = 0
     prefills = _PREFILLS_LONG if max_model_len > _LONG and release >= _LONG_SINCE else _PREFILLS
-    for run in model.runs:
-        for part in run.layer.parts:
-            if isinstance(part, SparseIndexer):
-                kept = max(kept, prefills * max_model_len * (part.index_head_dim + _SCALE))
-            elif isinstance(part, CompressedAttention) and part.compress_rate and part.index_head_dim:
-                entries = prefills * max_model_len // part.compress_rate
-                latents = ceil_div(max_model_len, part.compress_rate)
-                gathered = latents + part.sliding_window + max_num_batched_tokens
-                kept = max(
-                    kept,
-                    entries * (part.index_head_dim + _SCALE),
-                    _CHUNK * gathered * part.head_dim * _LATENT_BYTES,
-                )
+    parts = (part for layer in model.distinct() for part in layer.parts if type(part) in _KEPT)
+    kept = max(
+        (_KEPT[type(part)](part, prefills, max_model_len, max_num_batched_tokens) for part in parts),
+        default=0,
+    )
     return Reserved(kept, LOGITS) if kept else Reserved()
 
 

@@ -112,7 +112,7 @@ _LATENT_MORE = 900
 
 
 def graph_sums(load: Load) -> int:
-    """What FlashAttention 3's partial sums add to every graph of a layer."""
+    """Bytes that FlashAttention 3's partial sums add to every graph of a layer."""
     return min(load.split_bytes, _SUMS_READ) * SUMS_MILLI // 1000
 
 

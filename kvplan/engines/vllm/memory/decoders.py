@@ -1,4 +1,4 @@
-"""What one more token takes while vLLM profiles a forward pass, by class: ``data/decoders.json``.
+"""Memory of one more token while vLLM profiles a forward pass, by class: ``data/decoders.json``.
 
 The file is written by scripts/trace_decoders.py: vLLM's own classes (0.32) on the meta device, every
 operation recorded, pointwise chains fused as Inductor fuses them, what is alive followed. Each row is one
@@ -20,6 +20,8 @@ from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from kvplan.architectures.weights import sources_of
+from kvplan.engines.base import parse_version
+from kvplan.engines.vllm.classes import class_of
 from kvplan.errors import KvplanError
 from kvplan.model import Model
 from kvplan.units import ceil_div
@@ -35,11 +37,6 @@ _LATENT = "qk_nope_head_dim + v_head_dim"
 _QUERY = "qk_nope_head_dim + qk_rope_head_dim"
 MOST_ROWS = 64 * 1024
 CAPPED = (0, 28)
-_TAKEN_UNTIL = {"KimiLinearForCausalLM": (0, 27)}
-"""Classes whose own attention takes no context in a profile run, and the release before which
-model_executor/models/kimi_linear.py ran that of mla_attention.py."""
-BY_FORMULA = frozenset({"Gemma4ForConditionalGeneration", "MiniMaxM2ForCausalLM", "Qwen3MoeForCausalLM"})
-"""Classes whose published starts the formula meets closer than their rows, by 0.05 to 0.1 GiB each."""
 _TRACED = 2
 """Bytes of an element where it was traced."""
 
@@ -152,7 +149,7 @@ def passes_of(
     max_num_seqs and tokens of a block.
     """
     name = model.architecture or ""
-    decoder = None if name in BY_FORMULA else decoder_of(name)
+    decoder = None if class_of(name).activation_by_formula else decoder_of(name)
     if decoder is None:
         return ()
     try:
@@ -181,4 +178,5 @@ def _taken(row: Row, name: str, release: tuple[int, ...]) -> Fraction:
     """How much of the workspace is alive at a place: all of it at attention, in releases whose attention took
     it."""
     at_attention = any(width.endswith(_QUERY) for width, _ in row.widths)
-    return Fraction(1) if at_attention and release < _TAKEN_UNTIL.get(name, (0,)) else row.workspace
+    until = class_of(name).profiles_context_until
+    return Fraction(1) if at_attention and until and release < parse_version(until) else row.workspace

@@ -1,4 +1,4 @@
-"""What the experts' kernels take while vLLM profiles a forward pass.
+"""Memory of the experts' kernels while vLLM profiles a forward pass.
 
 rows = max_num_batched_tokens · data-parallel ranks: with several of them every rank gathers the tokens of all
 before the experts and gives the sums back after them (vllm/model_executor/layers/fused_moe/prepare_finalize/,
@@ -50,18 +50,22 @@ _EIGHT_BITS = _TRTLLM | {"fbgemm_fp8", "quark"}
 
 @record()
 class ExpertRun:
-    """chunk: rows of a kernel at once, 0: all. reserved: a whole chunk is set aside. copies_milli: hidden
-    states of all rows beside the workspaces, where ranks exchange them. small: the first product lies in 8
-    bits. gathered: rows are copied beside the workspaces, by CUTLASS for NVFP4. indexed: rows are read where
-    they lie, by Humming. direct: Marlin is called by itself."""
+    """How the kernels of routed experts run in the profile run."""
 
     chunk: int = 0
+    """rows of a kernel at once, 0: all"""
     reserved: bool = False
+    """a whole chunk is set aside"""
     copies_milli: int = 0
+    """hidden states of all rows beside the workspaces, where ranks exchange them"""
     small: bool = False
+    """the first product lies in 8 bits"""
     gathered: bool = False
+    """rows are copied beside the workspaces, by CUTLASS for NVFP4"""
     indexed: bool = False
+    """rows are read where they lie, by Humming"""
     direct: bool = False
+    """Marlin is called by itself"""
 
 
 def expert_run(

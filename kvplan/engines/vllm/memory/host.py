@@ -30,7 +30,7 @@ _PINNED = "pinned: PyTorch's allocator rounds each tensor up to a power of two, 
 
 
 def lines(model: Model, settings: Settings, version: str, result: SizeResult) -> tuple[HostLine, ...]:
-    """What lies there beside the processes themselves."""
+    """Host memory besides the processes themselves."""
     del result
     ranks = settings.tensor_parallel_size * settings.pipeline_parallel_size * further_ranks(settings)
     known = parse_version(version)[:2] >= READ

@@ -10,7 +10,6 @@ from functools import lru_cache
 
 from kvplan.architectures.config.activation_shape import Shape, shape_of
 from kvplan.architectures.weights import sources_of
-from kvplan.engines.budget.lines import about, exact
 from kvplan.engines.vllm.encoder_profile.multimodal import has_encoder
 from kvplan.engines.vllm.memory.expert_workspaces import expert_bytes
 from kvplan.engines.vllm.memory.profile_run import Coefficients, Load
@@ -18,7 +17,7 @@ from kvplan.errors import KvplanError
 from kvplan.gpu import Gpu
 from kvplan.model import Model
 from kvplan.record import replace
-from kvplan.results import BudgetLine
+from kvplan.results import BudgetLine, about, exact
 from kvplan.units import ceil_div
 from kvplan.weights.inventory import Inventory, Role
 from kvplan.weights.parts import Part, part_of
@@ -81,15 +80,15 @@ def _draft_logits(shape: Shape, load: Load) -> int:
 
 
 def read_states(shape: Shape, load: Load, known: Coefficients) -> int:
-    """What of it lies beside the model's own pass: the layers' states that the draft will read, three of them
-    under EAGLE-3 (eagle3_utils.py, auxiliary layers). Before anything is sampled they are free again: the
-    allocations of an EAGLE-3 start on an H100 show none of them at the sampler's peak."""
+    """The part of it that lies next to the model's own pass: the layers' states that the draft will read,
+    three of them under EAGLE-3 (eagle3_utils.py, auxiliary layers). Before anything is sampled they are free
+    again: the allocations of an EAGLE-3 start on an H100 show none of them at the sampler's peak."""
     copies = min(1000 * load.states_read, known.draft_copies_milli)
     return _hidden_of_draft(shape, load) * (_PREDICTION_COPIES if load.predicts else copies) // 1000
 
 
 _BESIDE_LOGITS = 4
-"""What the draft's own pass holds beside its logits is not read, and taken for up to a fourth of them."""
+"""The memory of the draft's own pass besides its logits is not read, and taken for up to a fourth of them."""
 _PREDICTION_COPIES = 1000
 _AUXILIARY = 3
 """Hidden states that the drafts read which draft_copies_milli was fitted on (EAGLE-3)."""

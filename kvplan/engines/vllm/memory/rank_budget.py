@@ -31,13 +31,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from kvplan.architectures.config.activation_shape import Shape
-from kvplan.engines.budget.lines import about, exact, left_over
 from kvplan.engines.vllm.memory.cold_compile import compile_line
 from kvplan.engines.vllm.memory.cuda_graphs import graph_line
 from kvplan.engines.vllm.memory.profile_peak import H100_MULTIPROCESSORS, activation_line, states_line
 from kvplan.engines.vllm.memory.profile_run import Coefficients, Load
 from kvplan.later import later
-from kvplan.results import Budget, BudgetLine
+from kvplan.results import Budget, BudgetLine, about, exact, left_over
 from kvplan.units import ceil_div
 
 if TYPE_CHECKING:
@@ -112,7 +111,7 @@ def non_torch(shape: Shape, load: Load, known: Coefficients) -> int:
 
 
 def of_multiprocessors(load: Load, known: Coefficients) -> int:
-    """What a GPU keeps beyond one with 132 multiprocessors; below 0 where it has fewer.
+    """Memory that a GPU keeps beyond one with 132 multiprocessors; below 0 where it has fewer.
 
     A kernel that spills registers has local memory for every thread that can be resident, and the driver
     keeps the largest such area from the first launch on (CUDA C++ programming guide, "Local memory"):

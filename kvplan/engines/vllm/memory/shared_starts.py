@@ -1,4 +1,4 @@
-"""What `kvplan.engines.vllm.capacity_model` keeps of vLLM's starts, once for all classes of a search."""
+"""vLLM's starts as `kvplan.engines.vllm.capacity_model` keeps them, once for all classes of a search."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from kvplan.weights.facts import WeightFacts
 
 
 class Memory(NamedTuple):
-    """What may be used of a GPU, and what is reserved of it beforehand: likely, and at most."""
+    """The usable memory of a GPU, and the part reserved of it beforehand: likely, and at most."""
 
     total: int
     usable: int
@@ -34,8 +34,8 @@ class Start(NamedTuple):
 
 
 class Batch(NamedTuple):
-    """What max_num_seqs and max_model_len resolve to: max_num_batched_tokens, the element type, the
-    longest length that the model's config allows, and whether prefixes are kept."""
+    """The values that max_num_seqs and max_model_len resolve to: max_num_batched_tokens, the element type,
+    the longest length that the model's config allows, and whether prefixes are kept."""
 
     tokens: int
     dtype: Packing
@@ -53,7 +53,7 @@ def nothing_left(memory: Memory, taken: int) -> Rejection:
 
 
 class Shared:
-    """What the laws of one search have in common."""
+    """State shared by the capacity models of one search."""
 
     def __init__(self) -> None:
         self.batches: dict[Hashable, Batch | Rejection] = {}

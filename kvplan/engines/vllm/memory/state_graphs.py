@@ -1,5 +1,5 @@
-"""What vLLM asks of the pool once its cache is planned: a block of recurrent state for every sequence of a
-full CUDA graph.
+"""Blocks of the pool that vLLM needs once its cache is planned: one of recurrent state for every sequence of
+a full CUDA graph.
 
 vllm-project/vllm vllm/config/compilation.py resolve_cudagraph_mode_and_sizes, since 0.20 (#38270; before it,
 graphs of more sequences than blocks were left out): `max_num_seqs (1024) exceeds available Mamba cache blocks

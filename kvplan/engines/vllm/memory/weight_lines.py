@@ -1,4 +1,4 @@
-"""What lies in a rank's memory before vLLM's profile run: weights, adapters, drafts.
+"""Memory of a rank before vLLM's profile run: weights, adapters, drafts.
 
 How vLLM divides weights over its ranks.
 """
@@ -8,7 +8,6 @@ from __future__ import annotations
 from kvplan.architectures.weights import sources_of
 from kvplan.dtypes import Packing
 from kvplan.engines.base import Choice, parse_version
-from kvplan.engines.budget.lines import exact
 from kvplan.engines.vllm.encoder_profile.multimodal import text_only, tower_parts
 from kvplan.engines.vllm.memory.allocator_rounding import TOWERS_LEFT
 from kvplan.engines.vllm.options import VllmOptions
@@ -17,7 +16,7 @@ from kvplan.engines.vllm.start.architectures import GENERATING, is_pooling
 from kvplan.errors import RefusedError
 from kvplan.model import Model
 from kvplan.record import replace
-from kvplan.results import BudgetLine
+from kvplan.results import BudgetLine, exact
 from kvplan.settings import Serving
 from kvplan.units import GIB, gib
 from kvplan.weights.facts import WeightFacts, WeightSources
@@ -25,7 +24,7 @@ from kvplan.weights.ranks import Parallel, head_bytes, lookup_bytes, tower_bytes
 
 
 def repacked_share(model: Model, settings: Serving) -> int:
-    """What kernels may add to the weights as they load, in thousandths.
+    """Bytes that kernels may add to the weights as they load, in thousandths.
 
     Only quantised matrices are laid out anew (Marlin's order, padded scales); of 40 starts none took more
     than 0.4 % beyond its tensors. None where somebody read the figure, nor where the kernel's blocks are
@@ -60,8 +59,8 @@ def weights_line(facts: WeightFacts, stage: int, settings: Serving, *, relaid: i
 
 
 def relaid_share(model: Model, settings: Serving, release: tuple[int, ...]) -> int:
-    """What may count as free beside what is, in thousandths of the weights: sleep mode with matrices that
-    kernels lay out anew.
+    """Memory that may count as free in addition to the free memory, in thousandths of the weights: sleep mode
+    with matrices that kernels lay out anew.
 
     Loading frees the first layout in the weights' own pool, whose empty segments are unmapped by hand
     (device_allocator/cumem.py, use_memory_pool), while torch still counts them as reserved: until 0.27 the

@@ -1,4 +1,5 @@
-"""What vLLM refuses before it plans: the checks of its configuration classes that touch the cache.
+"""Configurations that vLLM refuses before it plans: the checks of its configuration classes that touch the
+cache.
 
 vllm-project/vllm 0.32 vllm/config/model.py (verify_with_parallel_config, _get_and_verify_max_len).
 """

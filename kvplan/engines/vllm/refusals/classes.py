@@ -14,6 +14,7 @@ from collections.abc import Mapping
 from kvplan.engines.base import has_kind, parse_version
 from kvplan.engines.kv_support import minor_of, released
 from kvplan.engines.vllm.cache_layout.built_model import stage_bounds
+from kvplan.engines.vllm.classes import class_of
 from kvplan.engines.vllm.start.architectures import (
     GENERATING,
     POOLING,
@@ -24,7 +25,7 @@ from kvplan.engines.vllm.start.architectures import (
 from kvplan.engines.vllm.start.resolve import Resolved
 from kvplan.engines.vllm.start.versions import rules_of
 from kvplan.errors import KvplanError
-from kvplan.families import CompressedAttention, Kind, SharedKv, WindowedConvolution
+from kvplan.families import Kind, WindowedConvolution
 from kvplan.model import Model
 from kvplan.results import Refusal
 
@@ -38,18 +39,12 @@ NOT_SERVED = {
 }
 """Families that no vLLM class builds."""
 
-OTHER_NAMES = {
-    "MiniMaxM3ForCausalLM": "MiniMaxM3SparseForCausalLM",
-    "Dots3NoteForConditionalGeneration": "Dots3NoteForCausalLM",
-}
-"""Names that a public copy of a config, or transformers, gives a class, and the registry's."""
-
 
 def class_refusal(model: Model, version: str) -> Refusal | None:
     """A class that the release builds, or a transformers class that it runs as it stands."""
     if model.architecture is None:
         return None
-    name = OTHER_NAMES.get(model.architecture, model.architecture)
+    name = class_of(model.architecture).registered_as or model.architecture
     row = GENERATING.get(name) or POOLING.get(name)
     if row is not None and released(row.since, row.until, version):
         return _forgotten(name, version)
@@ -85,14 +80,11 @@ def _check_remote(model: Model, name: str, version: str) -> None:
     )
 
 
-FORGOTTEN = {"ExaoneMoEForCausalLM": ("0.27", "0.32")}
-"""Names that the registry lost and got back: [since, until)."""
-
-
 def _forgotten(name: str, version: str) -> Refusal | None:
-    since, until = FORGOTTEN.get(name, ("99", "99"))
-    if not minor_of(since) <= minor_of(version) < minor_of(until):
+    gone = class_of(name).gone
+    if not gone or not minor_of(gone[0]) <= minor_of(version) < minor_of(gone[1]):
         return None
+    since, until = gone
     return Refusal(
         "unsupported-model",
         f"vLLM {since} to {until} have no class named {name}: {until} has it again",
@@ -133,9 +125,6 @@ OWN_RULES = {
     "qwen4_exp_text": "0.29",
 }
 
-ONE_RANK = frozenset({"DoryForCausalLM"})
-"""Classes that refuse tensor parallelism (vllm/model_executor/models/dory.py)."""
-
 
 def check_own_rules(model: Model, version: str) -> None:
     """Raises KvplanError(unknown-rule)."""
@@ -162,7 +151,7 @@ def own_refusal(model: Model, resolved: Resolved, version: str) -> Refusal | Non
     release = parse_version(version)[:2]
     if model.model_type == "deepseek_v41_text" and resolved.device.major == 10 and release < _V41_ON_10:
         raise _unknown(model, version, "0.31", f" on {resolved.device.name}")
-    if model.architecture in ONE_RANK and resolved.tp > 1:
+    if class_of(model.architecture).one_rank and resolved.tp > 1:
         message = f"{model.architecture} runs on one tensor-parallel rank only, not on {resolved.tp}"
         return Refusal("tensor-parallel", message)
     return (
@@ -249,10 +238,10 @@ def _shared_latents(model: Model, resolved: Resolved) -> Refusal | None:
     firsts = {first for first, _ in stage_bounds(len(layers), resolved.pp)}
     for index, layer in enumerate(layers):
         source = -1 if index in firsts else source
-        parts = [part for part in layer.parts if isinstance(part, CompressedAttention)]
+        parts = [part for part in layer.parts if part.kind is Kind.COMPRESSED]
         if any(part.index_of_latent and part.compress_rate for part in parts):
             source = index
-        if source < 0 and any(isinstance(part, SharedKv) for part in layer.parts):
+        if source < 0 and any(part.borrows for part in layer.parts):
             return Refusal(
                 "pipeline-parallel",
                 f"layer {index} reads latents of a layer that {resolved.pp} pipeline stages put elsewhere",

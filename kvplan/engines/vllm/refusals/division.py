@@ -9,11 +9,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from kvplan.engines.kv_support import minor_of
+from kvplan.engines.vllm.classes import class_of
 from kvplan.engines.vllm.options import VllmOptions
 from kvplan.engines.vllm.start.architectures import NO_PIPELINE, keeps_latent, lead_attention
 from kvplan.engines.vllm.start.resolve import Resolved
 from kvplan.engines.vllm.start.versions import rules_of
-from kvplan.families import Kind, Mamba2, MultiHeadLatentAttention, Part
+from kvplan.families import Kind, Mamba2, Part
 from kvplan.later import later
 from kvplan.model import Model
 from kvplan.results import Refusal
@@ -36,14 +37,12 @@ def heads_refusal(model: Model, resolved: Resolved, version: str) -> Refusal | N
     return Refusal("tensor-parallel", message)
 
 
-NAMELESS = frozenset({"Qwen3VLForConditionalGeneration", "Qwen3VLMoeForConditionalGeneration"})
-"""Classes whose language model has no architecture of its own until 0.30 (vllm-project/vllm#43271)."""
-
-
 def nameless_refusal(model: Model, resolved: Resolved, version: str) -> Refusal | None:
     """vllm/model_executor/models/qwen3_vl.py: the text's config is checked again, without a class that could
     say whether it runs in stages, since 0.28 whether it keeps latents. Asked of 0.20 to 0.29."""
-    if model.architecture not in NAMELESS or not minor_of("0.20") <= minor_of(version) < minor_of("0.30"):
+    if not class_of(model.architecture).nameless_decoder or not minor_of("0.20") <= minor_of(
+        version
+    ) < minor_of("0.30"):
         return None
     what = "pipeline stages" if resolved.pp > 1 else ""
     if not what and resolved.dcp > 1 and minor_of(version) >= minor_of("0.28"):
@@ -58,14 +57,10 @@ def nameless_refusal(model: Model, resolved: Resolved, version: str) -> Refusal 
     )
 
 
-UNDIVIDED = frozenset({"MllamaForConditionalGeneration"})
-"""Classes that vLLM runs through transformers, which says nothing of how they are divided."""
-
-
 def parallel_refusal(model: Model, settings: Layout, resolved: Resolved, version: str) -> Refusal | None:
     tp = resolved.tp
     if (
-        model.architecture in UNDIVIDED
+        class_of(model.architecture).no_parallel_plan
         and not rules_of(version).replicated_unplanned
         and tp * resolved.pp > 1
     ):
@@ -89,7 +84,7 @@ def divides(model: Model, tp: int, version: str) -> bool:
 
 
 def _whole_part(model: Model, tp: int) -> str | None:
-    """What the first layer has that cannot be divided."""
+    """The first layer's dimension that cannot be divided."""
     parts = (part for run in model.runs for part in run.layer.parts)
     return next(
         (why for part in parts if (why := _undivided(part, tp) or _unreplicated(model, part, tp))), None
@@ -158,7 +153,7 @@ def context_refusal(model: Model, settings: Layout, resolved: Resolved) -> Refus
     if lead is None:
         return Refusal("context-parallel", "a model without attention has no positions to split")
     unnamed = model.model_type in UNNAMED_LATENTS
-    if isinstance(lead, MultiHeadLatentAttention) and keeps_latent(model) and not unnamed:
+    if lead.kind is Kind.MLA and keeps_latent(model) and not unnamed:
         return None
     heads = getattr(lead, "num_kv_heads", 0) or getattr(lead, "num_heads", 0)
     if unnamed and isinstance(stated := (model.config or {}).get("num_key_value_heads"), int):

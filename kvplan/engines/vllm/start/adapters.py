@@ -9,80 +9,16 @@ from __future__ import annotations
 
 from kvplan.dtypes import Packing, scalar
 from kvplan.engines.base import parse_version
+from kvplan.engines.vllm.classes import class_of
 from kvplan.engines.vllm.options import VllmOptions
 from kvplan.errors import KvplanError, RefusedError
 from kvplan.model import Model
-from kvplan.record import replace
 from kvplan.results import Refusal
 from kvplan.settings import Layout, Serving
 from kvplan.weights.adapters import HEAD, MOST_VOCABULARY, Slots, Wrapped
 
 RANKS = (1, 8, 16, 32, 64, 128, 256, 320, 512)
 """MaxLoRARanks."""
-FIRST_KNOWN, FIRST_PLAIN = (0, 30), (0, 20)
-"""Since when the wrapped modules of every row below, and of `PLAIN`, were read."""
-PLAIN = frozenset(
-    "GemmaForCausalLM Gemma2ForCausalLM Gemma3ForCausalLM LlamaForCausalLM MistralForCausalLM"
-    " Qwen2ForCausalLM Qwen3ForCausalLM".split()
-)
-"""Classes without routers, encoders and experts, whose modules are the same in 0.20 to 0.33."""
-_TIED_TWICE, _NEW_HEAD = frozenset({"Qwen3ForCausalLM"}), (0, 28)
-"""Classes whose tied head was the embedding's module itself until 0.28 (models/qwen3.py, ``self.lm_head =
-self.model.embed_tokens``): it was wrapped under both names (lora/model_manager.py, _create_lora_modules,
-remove_duplicate=False, "lm_head" excepted), with one more A and B of the vocabulary for each adapter."""
-_CONV = ("conv1d",)
-_LATENT = Wrapped(fused=("kv_b_proj", "q_b_proj"), also=("mlp.gate",))
-_BOTH = Wrapped(embedding=True, head=True)
-_DELTA = "linear_attn.conv1d"
-WRAPPED: dict[str, Wrapped] = {
-    **dict.fromkeys(
-        "Exaone4ForCausalLM LlamaForCausalLM LlavaForConditionalGeneration Qwen3ForCausalLM"
-        " Qwen3VLForConditionalGeneration".split(),
-        _BOTH,
-    ),
-    **dict.fromkeys(
-        "Cohere2ForCausalLM CohereForCausalLM Olmo2ForCausalLM Olmo3ForCausalLM SeedOssForCausalLM"
-        " SmolLM3ForCausalLM Starcoder2ForCausalLM".split(),
-        Wrapped(embedding=True),
-    ),
-    **dict.fromkeys(
-        "Gemma2ForCausalLM Gemma3ForCausalLM Gemma3ForConditionalGeneration GemmaForCausalLM"
-        " Mistral3ForConditionalGeneration MistralForCausalLM MuseGlimmerForConditionalGeneration"
-        " OPTForCausalLM Qwen2ForCausalLM Qwen2_5_VLForConditionalGeneration".split(),
-        Wrapped(),
-    ),
-    **dict.fromkeys(("OlmoeForCausalLM", "Qwen2MoeForCausalLM"), Wrapped(also=("mlp.gate",))),
-    **dict.fromkeys(
-        "DeepseekV2ForCausalLM DeepseekV3ForCausalLM DeepseekV32ForCausalLM GlmMoeDsaForCausalLM".split(),
-        _LATENT,
-    ),
-    "GPTNeoXForCausalLM": Wrapped(fused=("query_key_value",)),
-    "Phi3ForCausalLM": Wrapped(embedding=True, head=True, fused=("gate_up_proj", "qkv_proj")),
-    "GlmForCausalLM": Wrapped(embedding=True, fused=("gate_up_proj",)),
-    "Qwen3MoeForCausalLM": Wrapped(embedding=True, head=True, also=("mlp.gate",)),
-    "MixtralForCausalLM": Wrapped(embedding=True, head=True, also=("block_sparse_moe.gate",)),
-    "Llama4ForConditionalGeneration": Wrapped(embedding=True, head=True, also=("feed_forward.router",)),
-    "Qwen3VLMoeForConditionalGeneration": Wrapped(
-        embedding=True, head=True, fused_experts=True, also=("mlp.gate",)
-    ),
-    "GptOssForCausalLM": Wrapped(fused_experts=True, also=("mlp.router",)),
-    "Gemma4ForConditionalGeneration": Wrapped(also=("router.proj",)),
-    "LagunaForCausalLM": Wrapped(fused=("g_proj",), also=("mlp.gate",)),
-    "Qwen3NextForCausalLM": Wrapped(
-        fused=("conv1d", "in_proj_ba", "in_proj_qkvz"), also=(_DELTA, "mlp.gate")
-    ),
-    "Qwen3_5ForConditionalGeneration": Wrapped(embedding=True, head=True, fused=_CONV, also=(_DELTA,)),
-    "Qwen3_5MoeForCausalLM": Wrapped(embedding=True, head=True, fused=_CONV, also=(_DELTA, "mlp.gate")),
-    "Qwen3_5MoeForConditionalGeneration": Wrapped(
-        embedding=True, head=True, fused=_CONV, fused_experts=True, also=(_DELTA, "mlp.gate")
-    ),
-}
-NO_ADAPTERS = frozenset(
-    "DbrxForCausalLM FalconForCausalLM FalconMambaForCausalLM KimiK25ForConditionalGeneration"
-    " KimiK3ForConditionalGeneration KimiLinearForCausalLM MambaForCausalLM MiMoV2FlashForCausalLM"
-    " StableLmForCausalLM".split()
-)
-"""Classes without ``SupportsLoRA``: vLLM does not start with --enable-lora."""
 
 
 def own_options(settings: Layout) -> VllmOptions:
@@ -116,13 +52,13 @@ def slots_of(settings: Serving, dtype: Packing) -> Slots | None:
 
 def wrapped_of(model: Model, version: str) -> Wrapped:
     """The row of the model's architecture. Raises RefusedError(lora)."""
-    name, release = model.architecture or "", parse_version(version)
-    found = WRAPPED.get(name)
-    if found is None or release[:2] < (FIRST_PLAIN if name in PLAIN else FIRST_KNOWN):
+    row, release = class_of(model.architecture), parse_version(version)
+    if row.lora is None or release[:2] < parse_version(row.lora_since):
         what = model.architecture or model.model_type
         why = f"which modules of {what} take adapters in vLLM {version} is not known"
         raise RefusedError("lora", why, help=("--kv-cache-memory 16GiB", "leave out --enable-lora"))
-    return replace(found, tied_twice=True) if name in _TIED_TWICE and release < _NEW_HEAD else found
+    until = row.tied_twice_until
+    return Wrapped(**row.lora, tied_twice=bool(until) and release < parse_version(until))
 
 
 def lora_refusal(model: Model, settings: Layout) -> Refusal | None:
@@ -130,13 +66,13 @@ def lora_refusal(model: Model, settings: Layout) -> Refusal | None:
     options = own_options(settings)
     if not options.enable_lora:
         return None
-    if model.architecture in NO_ADAPTERS:
+    row = class_of(model.architecture)
+    if row.no_lora:
         return Refusal(
             "lora", f"vLLM's {model.architecture} takes no LoRA adapters", help=("leave out --enable-lora",)
         )
     targets = options.lora_target_modules
-    row = WRAPPED.get(model.architecture or "")
-    head = HEAD in targets if targets else row is not None and row.head
+    head = HEAD in targets if targets else bool(row.lora and row.lora.get("head"))
     if head and model.vocab_size > MOST_VOCABULARY:
         return Refusal(
             "lora",

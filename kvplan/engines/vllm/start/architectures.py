@@ -10,19 +10,16 @@ from collections.abc import Callable, Iterable
 from functools import lru_cache
 
 from kvplan.engines.supported import classes
+from kvplan.engines.vllm.classes import class_of
 from kvplan.engines.vllm.options import VllmOptions
 from kvplan.engines.vllm.start.versions import Rules, rules_of
 from kvplan.errors import KvplanError
 from kvplan.families import (
-    CrossAttention,
     FullAttention,
     Kind,
     KvConvolution,
-    MultiHeadLatentAttention,
     NgramEmbedding,
     Part,
-    SlidingWindow,
-    SparseIndexer,
     WindowedConvolution,
 )
 from kvplan.model import SENTENCES, EncoderInput, Layer, Model
@@ -58,16 +55,12 @@ def as_run(model: Model, version: str) -> Model:
     heads = model.num_attention_heads
     if model.model_type == "glm5_next_text" or not rules.borrowed_indexers:
         model = _all_indexed(model)
-    if _keeps_convolutions(model):
+    if any(isinstance(part, KvConvolution) for run in model.runs for part in run.layer.parts):
         return _inkling(model)
     if not rules.head_dim_stated and model.model_type == "cohere2" and heads:
         width = model.hidden_size // heads
         return _with_parts(model, lambda part: _of_width(part, width))
     return model
-
-
-def _keeps_convolutions(model: Model) -> bool:
-    return any(isinstance(part, KvConvolution) for run in model.runs for part in run.layer.parts)
 
 
 def _inkling(model: Model) -> Model:
@@ -78,30 +71,29 @@ def _inkling(model: Model) -> Model:
         if isinstance(part, KvConvolution):
             own = whole or (part.num_kv_heads, part.head_dim)
             return WindowedConvolution(*own, part.hidden_size, part.conv_kernel)
-        return FullAttention(*whole) if whole and isinstance(part, SlidingWindow) else part
+        return FullAttention(*whole) if whole and part.kind is Kind.SLIDING else part
 
     return _with_parts(model, served)
 
 
 def _all_indexed(model: Model) -> Model:
-    own = next((p for run in model.runs for p in run.layer.parts if isinstance(p, SparseIndexer)), None)
+    own = next((p for run in model.runs for p in run.layer.parts if p.kind is Kind.INDEXER), None)
     if own is None:
         return model
 
     def layer_of(layer: Layer) -> Layer:
-        kinds = [type(part) for part in layer.parts]
-        bare = MultiHeadLatentAttention in kinds and SparseIndexer not in kinds
+        bare = Kind.MLA in layer.kinds and Kind.INDEXER not in layer.kinds
         return replace(layer, parts=(*layer.parts, own)) if bare else layer
 
     return replace(model, runs=tuple(replace(run, layer=layer_of(run.layer)) for run in model.runs))
 
 
 def _plain(part: Part) -> Part:
-    return FullAttention(part.num_kv_heads, part.head_dim) if isinstance(part, CrossAttention) else part
+    return FullAttention(part.num_kv_heads, part.head_dim) if part.kind is Kind.CROSS else part
 
 
 def _of_width(part: Part, width: int) -> Part:
-    return replace(part, head_dim=width) if isinstance(part, (FullAttention, SlidingWindow)) else part
+    return replace(part, head_dim=width) if part.kind in (Kind.FULL, Kind.SLIDING) else part
 
 
 def _with_parts(model: Model, change: Callable[[Part], Part]) -> Model:
@@ -118,12 +110,6 @@ POOLING_ENDINGS = (
     "ForTextEncoding", "EmbeddingModel", "ForSequenceClassification", "ForTokenClassification",
     "ClassificationModel", "ForRewardModeling", "RewardModel",
 )  # fmt: skip
-EVERY_STATE = frozenset(
-    "BambaForCausalLM FalconH1ForCausalLM FalconMambaForCausalLM GraniteMoeHybridForCausalLM "
-    "JambaForCausalLM JambaForSequenceClassification Mamba2ForCausalLM MambaForCausalLM NemotronHForCausalLM "
-    "NemotronHPuzzleForCausalLM Zamba2ForCausalLM".split()
-)
-"""Classes with SupportsMambaPrefixCaching (vllm/model_executor/models/interfaces.py)."""
 
 
 _EMBEDS = re.compile(r"(?<![a-z0-9])embed(?:ding|dings|der)?(?![a-z0-9])")
@@ -152,8 +138,8 @@ def is_pooling(model: Model, settings: Layout) -> bool:
 
 
 def mamba_mode(model: Model, rules: Rules, drafts: int) -> str:
-    """What prefix caching keeps: a state of every block, those of the last two, or (before 0.15) none."""
-    every = rules.every_state and (model.architecture or "") in EVERY_STATE
+    """States that prefix caching keeps: one of every block, those of the last two, or (before 0.15) none."""
+    every = rules.every_state and class_of(model.architecture).every_state
     if every and (rules.every_state_with_drafts or not drafts):
         return "all"
     return "align" if rules.state_at_end else "none"
@@ -184,7 +170,7 @@ def lead_attention(model: Model) -> Part | None:
     """The first attention part: its widths stand for the model's (ModelConfig.get_head_size)."""
     kinds = (Kind.FULL, Kind.SLIDING, Kind.CHUNKED, Kind.MLA)
     parts = (part for run in model.runs for part in run.layer.parts if part.kind in kinds)
-    return next((part for part in parts if not isinstance(part, WindowedConvolution)), None)
+    return next((part for part in parts if part.key_width), None)
 
 
 def keeps_latent(model: Model) -> bool:
@@ -194,22 +180,17 @@ def keeps_latent(model: Model) -> bool:
 
 def grouped_keys(layer: Layer) -> bool:
     """K and V per head with index keys of groups of tokens."""
-    indexed = any(isinstance(part, SparseIndexer) and part.group > 1 for part in layer.parts)
-    return indexed and any(isinstance(part, FullAttention) for part in layer.parts)
+    indexed = any(part.kind is Kind.INDEXER and part.group > 1 for part in layer.parts)
+    return indexed and Kind.FULL in layer.kinds
 
 
 def registered(parts: Iterable[Part]) -> Iterable[Part]:
     """In the order in which a layer makes its caches: groups' keys before K and V."""
-    return sorted(parts, key=lambda part: not (isinstance(part, SparseIndexer) and part.group > 1))
+    return sorted(parts, key=lambda part: not (part.kind is Kind.INDEXER and part.group > 1))
 
 
 def head_width(part: Part) -> int:
     """Numbers in one head's K, or in the latent with its rope key."""
-    if isinstance(part, MultiHeadLatentAttention):
-        return part.kv_lora_rank + part.qk_rope_head_dim
-    if isinstance(part, FullAttention):
-        return part.head_dim
-    width = getattr(part, "head_dim", None)
-    if not isinstance(width, int):
+    if not part.key_width:
         raise KvplanError("unknown-layer-type", f"vLLM: no attention width for {part.family}")
-    return width
+    return part.key_width

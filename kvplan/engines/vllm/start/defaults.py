@@ -27,9 +27,9 @@ NO_LENGTH_DEFAULT = 2048
 
 @record()
 class Device:
-    """What the rules ask of a GPU; ``assumed`` where the user named none. memory_bytes: as the engine is told
-    when it chooses its batch, 0 where it is not. target: AMD's name of what it runs code for (gfx942), from
-    which vLLM derives a capability."""
+    """Facts of a GPU that the rules need; ``assumed`` where the user named none. memory_bytes: as the engine
+    is told when it chooses its batch, 0 where it is not. target: AMD's name of what it runs code for
+    (gfx942), from which vLLM derives a capability."""
 
     name: str
     memory_bytes: int

@@ -1,4 +1,4 @@
-"""What speculation adds: layers to the cache, places beyond the target's tokens, tokens of a step."""
+"""Additions of speculation: layers of the cache, places beyond the target's tokens, tokens of a step."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from kvplan.engines.vllm.start.architectures import keeps_latent
 from kvplan.errors import KvplanError
-from kvplan.families import FullAttention, Kind, Part, SlidingWindow
+from kvplan.families import FullAttention, Kind, in_window, unwindowed
 from kvplan.later import later
 from kvplan.model import Layer, Model
 from kvplan.record import replace
@@ -103,37 +103,27 @@ def _dflash_layers(model: Model) -> tuple[Layer, ...]:
     keeps every token, without windows."""
     for layer in head_layer(model):
         for part in layer.parts:
-            if isinstance(part, (FullAttention, SlidingWindow)):
+            if part.kind is Kind.FULL or part.kind is Kind.SLIDING:
                 heads = max(1, part.num_kv_heads * part.head_dim // _DFLASH_WIDTH)
                 return (Layer((FullAttention(heads, _DFLASH_WIDTH),)),) * _DFLASH_LAYERS
     return head_layer(model)
 
 
 def _unwindowed(layer: Layer) -> Layer:
-    parts = (
-        FullAttention(part.num_kv_heads, part.head_dim, v_head_dim=part.v_head_dim)
-        if isinstance(part, SlidingWindow)
-        else part
-        for part in layer.parts
-    )
-    return replace(layer, parts=tuple(parts))
+    return replace(layer, parts=tuple(map(unwindowed, layer.parts)))
 
 
 def _in_the_models_window(model: Model, layers: tuple[Layer, ...]) -> tuple[Layer, ...]:
     """A layer that states no window takes the cache's, which is the model's where all of its layers have one
     (vllm/model_executor/layers/attention/attention.py: cache_config.sliding_window)."""
     kept = [part for run in model.runs for part in run.layer.parts if part.kind is not Kind.NONE]
-    windows = {part.sliding_window if isinstance(part, SlidingWindow) else None for part in kept}
+    windows = {part.window if part.kind is Kind.SLIDING else None for part in kept}
     window = windows.pop() if len(windows) == 1 else None
     if window is None:
         return layers
-
-    def windowed(part: Part) -> Part:
-        if not isinstance(part, FullAttention):
-            return part
-        return SlidingWindow(part.num_kv_heads, part.head_dim, window, v_head_dim=part.v_head_dim)
-
-    return tuple(replace(layer, parts=tuple(map(windowed, layer.parts))) for layer in layers)
+    return tuple(
+        replace(layer, parts=tuple(in_window(part, window) for part in layer.parts)) for layer in layers
+    )
 
 
 def retained(model: Model, settings: Layout) -> int:

@@ -1,4 +1,5 @@
-"""What may draft beside a model: draft models that fit it, and whose own layers draft beside pipeline stages.
+"""Drafters that a model may have: draft models that fit it, and models whose own layers draft next to
+pipeline stages.
 
 vllm/config/model.py (verify_with_parallel_config): a drafter's class must be SupportsPP, as the target's.
 Read in the classes of vllm-project/vllm 0.10.2 to 0.33.0, vllm/model_executor/models/*mtp*.py and
@@ -17,6 +18,7 @@ from kvplan.architectures.config.view import split_quant
 from kvplan.architectures.heads import ASSISTED
 from kvplan.architectures.lineages import lineage_of
 from kvplan.engines.base import has_kind, parse_version
+from kvplan.engines.vllm.classes import class_of, is_since
 from kvplan.engines.vllm.start.defaults import Lengths, lengths_of
 from kvplan.engines.vllm.start.runner import V2, runner_of
 from kvplan.engines.vllm.start.versions import Rules
@@ -51,13 +53,7 @@ PIPELINED: dict[str, tuple[tuple[str, str], ...]] = {
     ),
 }
 """Model type → the releases [since, until) whose drafter is SupportsPP; an absent type is not known."""
-DRAFTED_SINCE = {
-    **dict.fromkeys(ASSISTED, "0.21"),
-    **dict.fromkeys(("Qwen3_5ForCausalLM", "Qwen3_5MoeForCausalLM"), "0.28"),
-    "MiMoV2FlashForCausalLM": "0.21",
-}
-"""Classes that were built before their own layers drafted (vllm/config/speculative.py,
-hf_config_override)."""
+_ASSISTED_SINCE = "0.21"
 
 
 def drafts_in_stages(model_type: str, version: str) -> bool | None:
@@ -72,7 +68,7 @@ def drafts_in_stages(model_type: str, version: str) -> bool | None:
 
 
 def draft_refusal(model: Model, settings: Layout, version: str) -> Refusal | None:
-    """What vLLM's SpeculativeConfig refuses of drafts that it would have to run."""
+    """Drafts that vLLM's SpeculativeConfig refuses to run."""
     draft = settings.speculative_model
     same = draft is None or settings.speculative_method != "draft_model"
     if not same and draft is not None and draft.vocab_size != model.vocab_size:
@@ -96,14 +92,15 @@ def draft_refusal(model: Model, settings: Layout, version: str) -> Refusal | Non
         )
     if settings.speculative_method != "mtp" or not settings.num_speculative_tokens:
         return None
-    since = DRAFTED_SINCE.get(model.architecture or "")
-    if since is not None and parse_version(version) < parse_version(since):
+    assisted = model.architecture in ASSISTED
+    since = _ASSISTED_SINCE if assisted else class_of(model.architecture).drafts_since
+    if since and not is_since(version, since):
         return Refusal(
             "speculative",
             f"vLLM {version} drafts with no layers of {model.architecture}: {since} is the first",
             help=("leave out --speculative", f"use engine vllm@{since}"),
         )
-    if model.architecture in ASSISTED:
+    if assisted:
         return None
     rule = lineage_of(model.model_type).prediction
     if not model.draft_layers or (rule is not None and not rule.built_by_vllm(model.architecture)):

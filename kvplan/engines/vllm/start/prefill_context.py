@@ -69,7 +69,7 @@ def wants_eager(model: Model, settings: Settings) -> Refusal | None:
 
 
 def _unserved(model: Model, settings: Layout, dcp: int) -> tuple[str, tuple[str, ...]] | None:
-    """What validate_config refuses, and a way out where there is one."""
+    """Backends that validate_config refuses, and a suggestion where there is one."""
     own, sparse = VllmOptions.of(settings), has_kind(model, Kind.INDEXER)
     if not has_kind(model, Kind.MLA):
         return "models without MLA", ()

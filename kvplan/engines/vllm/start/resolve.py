@@ -19,7 +19,7 @@ from kvplan.engines.vllm.start.defaults import (
 from kvplan.engines.vllm.start.draft_layers import AHEAD, beyond, draft_layers_of, retained
 from kvplan.engines.vllm.start.runner import V2, runner_of
 from kvplan.engines.vllm.start.versions import Rules
-from kvplan.families import CompressedAttention, GatedDeltaNet, KimiDeltaAttention, Kind, SparseIndexer
+from kvplan.families import CompressedAttention, GatedDeltaNet, KimiDeltaAttention, Kind
 from kvplan.later import later
 from kvplan.model import Layer, Model
 from kvplan.record import record
@@ -36,7 +36,7 @@ else:
 
 @record()
 class Resolved:
-    """What the planner works with. kv: the cache dtype's word in force; kv_format: how it stores."""
+    """The planner's inputs. kv: the cache dtype's word in force; kv_format: how it stores."""
 
     device: Device
     dtype: Packing
@@ -205,11 +205,11 @@ def cache_word(model: Model, settings: Layout, device: Device, rules: Rules) -> 
     if word == "auto" and _fp8_unasked(model, device, rules):
         word = "fp8_e4m3"
     parts = [part for run in model.runs for part in run.layer.parts]
-    compressed = next((part for part in parts if isinstance(part, CompressedAttention)), None)
+    compressed = next((part for part in parts if part.kind is Kind.COMPRESSED), None)
     indexed = any(part.kind is Kind.INDEXER for part in parts)
     if compressed is not None:
         word = _record_word(word, compressed, device)
-    elif word == "bfloat16" and any(isinstance(part, SparseIndexer) for part in parts):
+    elif word == "bfloat16" and indexed:
         return "auto"
     return "fp8_ds_mla" if rules.sparse_fp8 and indexed and word.startswith("fp8") else word
 

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from kvplan.engines.base import has_kind, parse_version
+from kvplan.engines.vllm.classes import class_of, is_within
 from kvplan.engines.vllm.options import VllmOptions
 from kvplan.families import Kind
 from kvplan.later import later
@@ -41,11 +42,9 @@ class Row:
 
     since: str
     serves: str
-    classes: tuple[str, ...]
     states: bool
     methods: tuple[str, ...]
     forced: tuple[str, ...]
-    not_amd: tuple[str, ...]
 
 
 @lru_cache(maxsize=1)
@@ -56,11 +55,9 @@ def rows() -> tuple[Row, ...]:
         Row(
             since=entry["since"],
             serves=entry["serves"],
-            classes=tuple(entry["classes"]),
             states=entry["states"],
             methods=tuple(entry["methods"]),
             forced=tuple(entry["forced"]),
-            not_amd=tuple(entry["not_amd"]),
         )
         for entry in raw
     )
@@ -84,7 +81,7 @@ def runner_of(model: Model, settings: Layout, version: str) -> str:
         drafted == "dflash" and _mixed(settings) and parse_version(version) >= _MIXED
     ):
         return V2
-    if not _by_default(model, settings, row):
+    if not _by_default(model, settings, row, version):
         return V1
     if drafted is not None and drafted not in row.methods:
         return V1
@@ -99,13 +96,14 @@ def _mixed(settings: Layout) -> bool:
     return draft is not None and has_kind(draft, Kind.SLIDING) and has_kind(draft, Kind.FULL)
 
 
-def _by_default(model: Model, settings: Layout, row: Row) -> bool:
+def _by_default(model: Model, settings: Layout, row: Row, version: str) -> bool:
     """Whether the class is one that the V2 runner serves unasked."""
     if row.serves in ("none", "all"):
         return row.serves == "all"
-    name = model.architecture or ""
+    known = class_of(model.architecture)
     amd = settings.gpu is not None and settings.gpu.vendor.lower() == "amd"
-    named = name in row.classes and not (amd and name in row.not_amd)
+    named = is_within(version, known.v2_runner)
+    named = named and not (amd and known.v2_runner_not_on_amd)
     states = has_kind(model, Kind.STATE)
     if states and not (named and row.states):
         return False

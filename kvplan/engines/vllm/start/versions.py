@@ -1,4 +1,4 @@
-"""What changed between vLLM releases, as one table of rules.
+"""Changes between vLLM releases, as one table of rules.
 
 Read in the wheels of vllm-project/vllm 0.8.5 to 0.33.0 (every minor release), and held to what their own
 planners answer (docs/engines.md); a rule is dated to the first release in which it was seen.
@@ -30,10 +30,9 @@ class Rules:
 
     States: hybrid_caching, prefix caching is on by default where attention and states meet
     (engine/arg_utils.py); every_state, with it a class that supports it keeps a state a block
-    (models/config.py, MambaModelConfig); mamba2_checkpoint, kda_checkpoint, gdn_checkpoint, and
-    glm5_checkpoint, GLM-5.3-Flash's KDA: such layers reserve a state for their prefill checkpoint;
-    conv_drafts: short convolutions have room for draft tokens; latent_step: blocks of latents beside states
-    are whole 128s (platforms/interface.py).
+    (models/config.py, MambaModelConfig); mamba2_checkpoint, gdn_checkpoint: such layers reserve a state for
+    their prefill checkpoint; conv_drafts: short convolutions have room for draft tokens; latent_step: blocks
+    of latents beside states are whole 128s (platforms/interface.py).
 
     Blocks: common_block, of a size that all backends take, else the first one's; flat_rows, whole rows of a
     latent's kernel apart (_uses_flat_kv_cache, _get_kv_cache_bytes_per_block); aligned_kernels, beside
@@ -111,8 +110,6 @@ class Rules:
     every_state_with_drafts: bool = False
     conv_drafts: bool = False
     mamba2_checkpoint: bool = False
-    kda_checkpoint: bool = False
-    glm5_checkpoint: bool = False
     gdn_checkpoint: bool = False
     latent_step: bool = False
     common_block: bool = False
@@ -286,7 +283,6 @@ _CHANGES: tuple[tuple[str, dict[str, bool | int | str]], ...] = (
             "pads": "not latents",
             "conv_drafts": True,
             "packed_blocks": True,
-            "kda_checkpoint": True,
             "runners": "0.29",
             "head_dim_stated": True,
             "wide_pages": True,
@@ -318,7 +314,6 @@ _CHANGES: tuple[tuple[str, dict[str, bool | int | str]], ...] = (
             "runners": "0.32",
             "flat_rows": False,
             "ring_in_keys": False,
-            "glm5_checkpoint": True,
             "whole_rows": True,
             "sparse_fp8_on_sm100": True,
             "aligned_kernels": True,

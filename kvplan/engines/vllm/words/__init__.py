@@ -1,1 +1,1 @@
-"""What vLLM reads and prints: arguments, flags, log lines, metrics."""
+"""vLLM's interface: arguments, flags, log lines, metrics."""

@@ -38,7 +38,7 @@ _OBJECTS = {
 }
 """Options that are objects → the keys that a plan has."""
 _AS_EVER = (("mode", 3), ("mode", "VLLM_COMPILE"), ("level", 3))
-"""What vLLM does anyway (vllm/config/compilation.py, CompilationMode; CompilationLevel until 0.11)."""
+"""Modes that vLLM uses anyway (vllm/config/compilation.py, CompilationMode; CompilationLevel until 0.11)."""
 _ALLOCATOR = "--pytorch-alloc-conf"
 """No flag of the server's: torch reads PYTORCH_CUDA_ALLOC_CONF, or PYTORCH_ALLOC_CONF since 2.9."""
 _POOLING, _GENERATING, _NOTHING = {"runner": "pooling"}, {"runner": "generate"}, dict[str, object]()
@@ -74,10 +74,10 @@ _SAYINGS: Mapping[str, tuple[str, Mapping[str, Mapping[str, object]]]] = {
         },
     ),
 }  # fmt: skip
-"""What is said in other words than a plan's → how it is shown where it is not read, and by word what a plan
-says. The first three are numbers of the environment (vllm/envs.py). Levels: 0 has neither compiled code nor
-graphs, 1 piecewise graphs, 2 and 3 the same (vllm/config/vllm.py, OPTIMIZATION_LEVEL_00 to _03; compilation
-levels until 0.11, of which 3 is the default). ``--task`` is what ``--runner`` was called
+"""Options in other words than a plan's → the form to show where they are not read, and by word the plan's
+settings. The first three are numbers of the environment (vllm/envs.py). Levels: 0 has neither compiled code
+nor graphs, 1 piecewise graphs, 2 and 3 the same (vllm/config/vllm.py, OPTIMIZATION_LEVEL_00 to _03;
+compilation levels until 0.11, of which 3 is the default). ``--task`` is what ``--runner`` was called
 (vllm/config/model.py, TaskOption, until 0.13)."""
 _WORDS = {option.name: option.choices for option in OPTIONS}
 

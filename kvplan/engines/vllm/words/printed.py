@@ -1,4 +1,4 @@
-"""What vLLM prints, as settings, and what else may explain a printed figure.
+"""vLLM's printed lines as settings, and other explanations of a printed figure.
 
 Which release a build is nearest to, by the source lines that its log prints: ``[gpu_worker.py:508]``.
 
@@ -38,7 +38,7 @@ _SEEN = {
     "estimate_cudagraphs": ("estimate_cudagraphs",),
     "max_cudagraph_capture_size": ("max_cudagraph_capture_size", "graphs_largest"),
 }
-"""What is to be told → the settings that tell it: one graph that was compiled is enough for a cold cache."""
+"""A setting → the figures that reveal it: one graph that was compiled is enough for a cold cache."""
 RULES_CHANGED = ("0.19", "0.20", "0.22", "0.26", "0.28", "0.29", "0.33", "0.10", "0.8")
 _WORKER = "gpu_worker.py"
 _SHOWN = ("kv_cache_utils.py", _WORKER)
@@ -57,7 +57,8 @@ def _length(observation: Observation) -> Count | None:
 
 
 def cpu_defaults(ranks: int, *, block_size: int = 128, usage: str = "server") -> dict[str, Any]:
-    """What vLLM's CPU build does otherwise (0.32: platforms/cpu.py, engine/arg_utils.py get_batch_defaults).
+    """Settings of vLLM's CPU build that differ (0.32: platforms/cpu.py, engine/arg_utils.py
+    get_batch_defaults).
 
     block_size is 16 for a latent cache on CPUs without AMX. Recurrent states are float32 (since 0.28) on CPUs
     with bfloat16 dot products alone, where a line of the log says so.

@@ -1,0 +1,204 @@
+"""A child's messages, as values: read strictly, because a process of another project wrote them."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+from kvplan.errors import CannotRunHere
+from kvplan.record import field, record
+
+Event = Mapping[str, Any]
+"""A JSON object that a child sent."""
+MAX_LINE = 1 << 23
+"""Bytes of one line; a longer one is a broken child."""
+
+
+@record()
+class Told:
+    """A device as its driver describes it, None for what was not told. used: bytes that anybody held.
+
+    processes: the numbers of those that the driver names.
+    """
+
+    driver: str | None = None
+    runtime: str | None = None
+    used: int | None = None
+    processes: tuple[int, ...] = ()
+    compute_capability: tuple[int, int] | None = None
+    ecc: bool | None = None
+    mig: bool | None = None
+    persistence: bool | None = None
+
+
+@record()
+class Hello:
+    """The installed engine and where it runs. nvml_total: bytes of the device; None: not told, or a CPU.
+    server: what starts its server, after the interpreter. note: what of kvplan's driving was never tried.
+    hardware: what the driver says of the device before the engine runs on it."""
+
+    version: str
+    torch: str | None
+    python: str
+    device: str
+    kind: str
+    nvml_total: int | None = None
+    server: tuple[str, ...] = ()
+    note: str = ""
+    hardware: Told = Told()
+
+
+@record()
+class Group:
+    """Layers with one block table, as the engine has them."""
+
+    kind: str
+    layers: int
+    block_size: int
+    page_bytes: int
+
+
+@record()
+class Failure:
+    """The error that ended the engine. traceback: its last lines."""
+
+    stage: str
+    type: str
+    message: str
+    traceback: tuple[str, ...] = ()
+
+    @property
+    def out_of_memory(self) -> bool:
+        """Whether a device had no memory left: the error's own name or words."""
+        text = f"{self.type}: {self.message}".lower()
+        return "outofmemory" in text or "out of memory" in text or "alloc_failed" in text
+
+
+@record()
+class Measured:
+    """All that was measured."""
+
+    hello: Hello
+    settings: Mapping[str, Any] = field(default_factory=dict, hash=False)
+    """as the engine resolved them"""
+    available: tuple[int, ...] = ()
+    """bytes for the cache on each rank"""
+    workers: tuple[Mapping[str, int | None], ...] = field(default=(), hash=False)
+    """each rank's own figures (None: the platform has none)"""
+    num_blocks: int | None = None
+    groups: tuple[Group, ...] = ()
+    requests: Mapping[str, Any] = field(default_factory=dict, hash=False)
+    """what its block manager admitted"""
+    running: int | None = None
+    """how many its scheduler ran together"""
+    kept: Mapping[str, int | None] = field(default_factory=dict, hash=False)
+    """bytes of the cache that it keeps without a pool, after requests of so many tokens. What was not
+    reached is None or empty."""
+    failure: Failure | None = None
+    stages: tuple[str, ...] = ()
+
+    @property
+    def stage(self) -> str:
+        """The last one that began."""
+        return self.stages[-1] if self.stages else "start"
+
+
+def parse_line(line: bytes) -> Event | None:
+    """One event; None for a line that is none (a library printed it)."""
+    if not line.lstrip().startswith(b"{"):
+        return None
+    try:
+        data = json.loads(line)
+    except ValueError:
+        return None
+    return data if isinstance(data, dict) and isinstance(data.get("event"), str) else None
+
+
+def hello_of(event: Event) -> Hello:
+    """Raises CannotRunHere(engine-failed) for a greeting that lacks something."""
+    with _Read("hello"):
+        return Hello(
+            str(event["version"]),
+            None if event.get("torch") is None else str(event["torch"]),
+            str(event["python"]),
+            str(event["device"]),
+            str(event["kind"]),
+            None if event.get("nvml_total") is None else int(event["nvml_total"]),
+            tuple(str(word) for word in event.get("server") or ()),
+            str(event.get("note") or ""),
+            _told(event.get("hardware") or {}),
+        )
+
+
+def _told(values: Event) -> Told:
+    def text(name: str) -> str | None:
+        return None if values.get(name) is None else str(values[name])
+
+    def mode(name: str) -> bool | None:
+        return None if values.get(name) is None else bool(values[name])
+
+    major, minor = values.get("compute_capability") or (None, None)
+    return Told(
+        text("driver"),
+        text("runtime"),
+        None if values.get("used") is None else int(values["used"]),
+        tuple(int(one) for one in values.get("processes") or ()),
+        None if major is None or minor is None else (int(major), int(minor)),
+        mode("ecc"),
+        mode("mig"),
+        mode("persistence"),
+    )
+
+
+def failure_of(event: Event) -> Failure:
+    with _Read("failed"):
+        lines = tuple(str(line) for line in event.get("traceback", ()))
+        return Failure(str(event["stage"]), str(event["type"]), str(event["message"]), lines)
+
+
+def measured_of(hello: Hello, events: list[Event]) -> Measured:
+    """The events of one run in their order. Raises CannotRunHere(engine-failed) for one that is malformed."""
+    said = {str(event.get("of")): event.get("values") for event in events if event["event"] == "measured"}
+    failed = [event for event in events if event["event"] == "failed"]
+    with _Read("measured"):
+        cache: Event = said.get("cache") or {}
+        running = said.get("running")
+        return Measured(
+            hello,
+            dict(said.get("settings") or {}),
+            tuple(int(one) for one in said.get("available") or ()),
+            tuple(_counts(one) for one in said.get("workers") or ()),
+            None if cache.get("num_blocks") is None else int(cache["num_blocks"]),
+            tuple(
+                Group(str(one["kind"]), int(one["layers"]), int(one["block_size"]), int(one["page_bytes"]))
+                for one in cache.get("groups", ())
+            ),
+            dict(said.get("requests") or {}),
+            None if running is None else int(running["running"]),
+            _counts(said.get("kept") or {}),
+            failure_of(failed[0]) if failed else None,
+            tuple(str(event.get("name")) for event in events if event["event"] == "stage"),
+        )
+
+
+def _counts(values: Event) -> dict[str, int | None]:
+    return {str(name): None if value is None else int(value) for name, value in values.items()}
+
+
+class _Read:
+    """Turns what a malformed message raises into one clear error."""
+
+    def __init__(self, what: str) -> None:
+        self.what = what
+
+    def __enter__(self) -> None:
+        return None
+
+    def __exit__(self, kind: object, error: BaseException | None, _: object) -> None:
+        if isinstance(error, (KeyError, TypeError, ValueError, AttributeError)):
+            raise CannotRunHere(
+                "engine-failed",
+                f"the engine's process said something that cannot be read ({self.what}: {error})",
+                help="the engine's interpreter must run this kvplan's own file: --engine-python",
+            ) from error

@@ -1,0 +1,144 @@
+"""Shared by the stages: the place to run, the findings, and the signal to stop."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+from kvplan.plans.receipt import Figure
+from kvplan.proof.tensor import Dtype, Tensor
+from kvplan.proof.validate.devices import Device, is_out_of_memory
+from kvplan.proof.validate.findings import WorkloadTest
+
+Progress = Callable[[str, int, int], None]
+Stop = Callable[[], bool]
+
+BYTES, COUNT, SPEED = "bytes", "count", "bytes_per_second"
+EXACT = 0
+"""A figure that may not differ by one."""
+DEVICE_PPM = 5_000
+"""Memory of the whole device may differ by 0.5 %: page tables and what the driver keeps are not modelled."""
+
+
+class StageStopped(Exception):  # noqa: N818 - not an error: somebody asked for it
+    """A stage was asked to stop between two pieces of work."""
+
+
+class Bench:
+    """One rank's run: its device, the figures so far, the stage that runs.
+
+    unproved: probes for which there was no memory; workload_test: of the cache in use, once it is done.
+    """
+
+    def __init__(
+        self, device: Device, *, rank: int = 0, progress: Progress | None = None, stop: Stop | None = None
+    ) -> None:
+        self.device, self.rank = device, rank
+        self.figures: list[Figure] = []
+        self.notes: list[str] = []
+        self.stage = "probe"
+        self.unproved: list[str] = []
+        self.workload_test: WorkloadTest | None = None
+        self._progress, self._stop = progress, stop
+
+    def note(self, text: str) -> None:
+        if text not in self.notes:
+            self.notes.append(text)
+
+    def figure(
+        self,
+        name: str,
+        predicted: int | None,
+        measured: int | None,
+        *,
+        unit: str = BYTES,
+        allowed_ppm: int | None = None,
+        independent: bool = False,
+    ) -> None:
+        """Keep one figure of the stage that runs. independent: not kvplan's own formula on both sides."""
+        self.figures.append(
+            Figure(name, unit, predicted, measured, allowed_ppm, self.stage, self.rank, independent)
+        )
+
+    def tick(self, done: int = 0, total: int = 0) -> None:
+        """Between two pieces of work. Raises StageStopped."""
+        if self._progress is not None:
+            self._progress(self.stage, done, total)
+        if self.stopped():
+            raise StageStopped(self.stage)
+
+    def stopped(self) -> bool:
+        """Whether somebody asked to stop."""
+        return self._stop is not None and self._stop()
+
+    @contextmanager
+    def during(self, stage: str) -> Iterator[None]:
+        """Name the stage while it runs; an error leaves the name of the one that failed."""
+        self.stage = stage
+        self.tick()
+        yield
+
+    @contextmanager
+    def probing(self, stage: str) -> Iterator[None]:
+        """As `during`, for a probe of kvplan's own: where a GPU has no room for it the run goes on, and
+        proves nothing in the end. The engine's own work may need less."""
+        try:
+            with self.during(stage):
+                yield
+        except (RuntimeError, MemoryError) as error:
+            if not self.device.is_gpu or not is_out_of_memory(error):
+                raise
+            self.unproved.append(stage)
+            self.note(f"the probe `{stage}` ran out of memory: {first_line(error)}")
+        self.device.release()
+
+
+class Held:
+    """Tensors by name on one device, counted; all are dropped on exit."""
+
+    def __init__(self, device: Device) -> None:
+        self.device = device
+        self._tensors: dict[str, Tensor] = {}
+
+    def __enter__(self) -> Held:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for name in list(self._tensors):
+            self.drop(name)
+
+    def __getitem__(self, name: str) -> Tensor:
+        return self._tensors[name]
+
+    def has(self, name: str) -> bool:
+        return name in self._tensors
+
+    def new(self, name: str, shape: tuple[int, ...], dtype: Dtype, *, device: str | None = None) -> Tensor:
+        """An uninitialised tensor. ``device``: another than the bench's (``meta`` holds no memory)."""
+        import torch
+
+        tensor = torch.empty(shape, dtype=dtype, device=device or self.device.name)
+        self._tensors[name] = tensor
+        self.device.count(_bytes(tensor))
+        return tensor
+
+    def drop(self, name: str) -> None:
+        self.device.count(-_bytes(self._tensors.pop(name)))
+
+    @property
+    def bytes(self) -> int:
+        """Bytes of all tensors, as torch counts them."""
+        return sum(_bytes(tensor) for tensor in self._tensors.values())
+
+    def largest(self) -> Tensor:
+        """The largest tensor, None where there is none."""
+        return max(self._tensors.values(), key=_bytes, default=None)
+
+
+def first_line(error: BaseException) -> str:
+    """The first line of an error, without its trace."""
+    return (str(error).splitlines() or [type(error).__name__])[0]
+
+
+def _bytes(tensor: Tensor) -> int:
+    return int(tensor.numel()) * int(tensor.element_size())

@@ -1,0 +1,55 @@
+"""The cache's own tensors: bytes, segments and the device's memory, against the engine's rules."""
+
+from __future__ import annotations
+
+from kvplan.engines.tensors import Layout
+from kvplan.proof.validate.devices import Meters
+from kvplan.proof.validate.memory import Cache, allocate
+from kvplan.proof.validate.stages.base import DEVICE_PPM, EXACT, Bench
+from kvplan.weights.caching_allocator import reserved_for
+
+
+def measure(bench: Bench, layout: Layout, *, reserved: bool) -> Cache:
+    """Allocate and compare; the caller releases it. Raises what torch raises where memory runs out.
+
+    reserved: whether the allocator's rules are known, so that its segments are predicted to the byte.
+    """
+    device = bench.device
+    device.release()
+    before, there = device.read(), device.segments()
+    cache = allocate(layout, device.name)
+    try:
+        device.count(cache.bytes)
+        after = device.read()
+        bench.figure("pool_bytes", layout.predicted_bytes, cache.bytes, allowed_ppm=EXACT)
+        sizes = [allocation.bytes for allocation in layout.allocations]
+        _on_device(bench, layout, before, after, reserved_for(sizes, there) if reserved else None)
+    except BaseException:
+        release(bench, cache)
+        raise
+    return cache
+
+
+def release(bench: Bench, cache: Cache) -> None:
+    """Give the pool back, and uncount it."""
+    bench.device.count(-cache.bytes)
+    cache.release()
+
+
+def _on_device(bench: Bench, layout: Layout, before: Meters, after: Meters, segments: int | None) -> None:
+    bench.figure(
+        "pool_allocated_bytes", layout.predicted_bytes, after.requested - before.requested, allowed_ppm=EXACT
+    )
+    if after.reserved is None or before.reserved is None:
+        return
+    grown = after.reserved - before.reserved
+    # Segments beyond what was asked for: the rests that no tensor of the pool can use.
+    bench.figure("pool_fragmentation_bytes", None, grown - (after.requested - before.requested))
+    exact = EXACT if segments is not None else None
+    bench.figure("pool_reserved_bytes", segments, grown, allowed_ppm=exact, independent=True)
+    taken = layout.predicted_bytes if segments is None else segments
+    for name, old, new in (("runtime", before.device, after.device), ("nvml", before.nvml, after.nvml)):
+        if old is not None and new is not None:
+            # What was used before is part of the prediction: the share allowed is of the whole device.
+            predicted = old + taken
+            bench.figure(f"device_{name}_bytes", predicted, new, allowed_ppm=DEVICE_PPM, independent=True)

@@ -1,5 +1,0 @@
-"""Caches outside the GPU of a simulated engine: what is stored, loaded and evicted, and when."""
-
-from kvplan.simulate.offload.settings import Offload, Tier
-
-__all__ = ["Offload", "Tier"]

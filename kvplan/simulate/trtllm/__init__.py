@@ -1,5 +1,0 @@
-"""TensorRT-LLM's scheduler in virtual time, as its source says (1.2): read, not asked."""
-
-from kvplan.simulate.trtllm.settings import TrtllmEngine
-
-__all__ = ["TrtllmEngine"]

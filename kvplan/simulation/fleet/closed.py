@@ -1,0 +1,66 @@
+"""A closed load: so many requests are always under way, as benchmarks with a concurrency send them.
+
+Requests are dealt over the pools in turn, and each pool has its share of the concurrency: as soon as one of
+its requests ends its next one comes. Times of the trace do not count.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from kvplan.errors import KvplanError
+from kvplan.plans.arrival import Arrival
+from kvplan.simulation.fleet.watched import Watched
+from kvplan.simulation.load.closed_loop import Closed
+from kvplan.simulation.load.load import Load
+from kvplan.simulation.outcome import Outcome, Point, Target, counted
+from kvplan.simulation.schedulers import viewed
+from kvplan.simulation.time.clock import Clock
+from kvplan.simulation.time.results import Answer
+from kvplan.simulation.time.timeline import AnyEngine, Trace
+
+MOST = 1_000_000
+
+
+class WatchedClosed(Watched, Closed):
+    """A closed load on a replica that is watched."""
+
+
+class ClosedDealt:
+    """A load of which ``concurrency`` requests are always under way, over so many pools."""
+
+    def __init__(self, load: Load, pools: int, concurrency: int) -> None:
+        if not pools <= concurrency <= MOST:
+            raise KvplanError(
+                "bad-usage", f"{concurrency} requests under way over {pools} pools",
+                help=f"--concurrency {max(pools, min(concurrency, MOST))}",
+            )  # fmt: skip
+        self.load, self.pools = load, pools
+        self.shares = [(concurrency + pools - 1 - pool) // pools for pool in range(pools)]
+        rows = [Arrival(0, one.prompt, one.answer, one.ids, one.priority) for one in load.arrivals]
+        self.places = [range(pool, len(rows), pools) for pool in range(pools)]
+        self.traces = [Trace([rows[place] for place in places], load.wide) for places in self.places]
+
+    def run(self, engine: AnyEngine, clock: Clock, target: Target, frontend_ns: int = 0) -> Outcome:
+        """One run. Raises KvplanError where a request can never be admitted."""
+        engine.check()
+        arrivals = list(self.load.arrivals)
+        answers: list[tuple[Answer, Sequence[int]]] = []
+        used: list[list[Point]] = []
+        for trace, places, share in zip(self.traces, self.places, self.shares):
+            trace.check()
+            replica = _served(trace, engine, clock, share)
+            for number, place in enumerate(places):
+                arrivals[place] = replica.rows_due[number]
+            answers.append((replica.answer, places))
+            used.append(replica.series())
+        return counted(
+            arrivals, answers, engine, self.pools, target, frontend_ns, used,
+        )  # fmt: skip
+
+
+def _served(trace: Trace, engine: AnyEngine, clock: Clock, share: int) -> WatchedClosed:
+    replica = viewed(WatchedClosed, engine)(trace, engine, clock)
+    replica.start(share)
+    replica.run()
+    return replica

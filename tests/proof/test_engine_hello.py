@@ -1,0 +1,145 @@
+"""What an engine's worker says of the device before the engine runs: over stand-ins for vLLM and NVML."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from types import ModuleType, SimpleNamespace
+from typing import Any
+
+import pytest
+
+from kvplan.errors import CannotRunHere
+from kvplan.files.plans.receipts import read_receipt
+from kvplan.proof.validate.installed.messages import hello_of
+from kvplan.proof.validate.installed.run import hardware_of
+from kvplan.proof.validate.installed.workers import vllm as worker
+from tests.proof.test_engine_run import HERE, on_h200, on_plan
+
+pytestmark = pytest.mark.skipif(os.name != "posix", reason="engines run on Linux")
+NVML_TOTAL, USED = 150_754_820_096, 648_347_648
+UUIDS = ("GPU-0a", "GPU-0b")
+TOLD = {
+    "driver": "580.159.04", "runtime": "CUDA 13.0", "used": USED, "processes": [], "ecc": True, "mig": False,
+    "compute_capability": [9, 0], "persistence": True,
+}  # fmt: skip
+
+
+def module(name: str, **names: Any) -> ModuleType:
+    made = ModuleType(name)
+    made.__dict__.update(names)
+    return made
+
+
+def nvml(pids: tuple[int, ...] = ()) -> ModuleType:
+    """Two devices, of which the second is the one that the engine sees."""
+
+    class NVMLError(Exception):
+        pass
+
+    return module(
+        "pynvml",
+        NVMLError=NVMLError,
+        nvmlInit=lambda: None,
+        nvmlShutdown=lambda: None,
+        nvmlSystemGetDriverVersion=lambda: b"580.159.04",
+        nvmlDeviceGetCount=lambda: len(UUIDS),
+        nvmlDeviceGetHandleByIndex=lambda index: index,
+        nvmlDeviceGetName=lambda handle: "NVIDIA H200",
+        nvmlDeviceGetMemoryInfo=lambda handle: SimpleNamespace(total=NVML_TOTAL, used=handle * USED),
+        nvmlDeviceGetCudaComputeCapability=lambda handle: (9, 0),
+        nvmlDeviceGetComputeRunningProcesses=lambda handle: [SimpleNamespace(pid=one) for one in pids],
+        nvmlDeviceGetUUID=lambda handle: UUIDS[handle],
+        nvmlDeviceGetEccMode=lambda handle: [1, 1],
+        nvmlDeviceGetMigMode=lambda handle: [0, 0],
+        nvmlDeviceGetPersistenceMode=lambda handle: 1,
+    )
+
+
+@pytest.fixture
+def engine(monkeypatch: pytest.MonkeyPatch) -> Callable[..., dict[str, Any]]:
+    """What the worker's greeting is with these stand-ins."""
+
+    def greeting(pynvml: ModuleType | None, *, kind: str = "cuda", vendored: Any = None) -> dict[str, Any]:
+        version = SimpleNamespace(cuda="13.0" if kind == "cuda" else None, hip=None)
+        platform = SimpleNamespace(
+            device_type=kind,
+            get_device_name=lambda: "NVIDIA H200",
+            get_device_total_memory=lambda: NVML_TOTAL,
+            get_device_uuid=lambda index: UUIDS[1],
+        )
+        stand_ins = {
+            "torch": module("torch", __version__="2.14.0+cu130", version=version),
+            "vllm": module("vllm", __version__="0.33.0"),
+            "vllm.platforms": module("vllm.platforms", current_platform=platform),
+            "vllm.third_party": module("vllm.third_party"),
+            "vllm.third_party.pynvml": vendored,
+            "pynvml": pynvml,
+        }
+        for name, made in stand_ins.items():
+            monkeypatch.setitem(sys.modules, name, made)
+        for name in worker._QUIET:
+            monkeypatch.setenv(name, "")
+        return worker.hello()
+
+    return greeting
+
+
+def test_the_driver_tells_of_the_gpu_that_the_engine_sees(engine: Callable[..., dict[str, Any]]) -> None:
+    said = engine(nvml((os.getpid(), 77)))["hardware"]
+    assert said == {**TOLD, "processes": [77], "compute_capability": (9, 0)}
+
+
+def test_the_package_that_the_engine_brings_will_do(engine: Callable[..., dict[str, Any]]) -> None:
+    assert engine(None, vendored=nvml())["hardware"]["driver"] == "580.159.04"
+
+
+def test_without_nvml_the_runtime_alone_is_told(engine: Callable[..., dict[str, Any]]) -> None:
+    assert engine(None)["hardware"] == {"runtime": "CUDA 13.0"}
+
+
+def test_of_a_cpu_nothing_is_told(engine: Callable[..., dict[str, Any]]) -> None:
+    said = engine(nvml(), kind="cpu")
+    assert said["hardware"] == {}
+    assert hardware_of(hello_of(said), "cpu").model_dump()["driver"] is None
+
+
+def test_a_greeting_of_before_has_no_such_fields() -> None:
+    found = hardware_of(hello_of({**HERE, "device": "NVIDIA H200", "kind": "cuda"}), "cuda")
+    assert (found.driver, found.used, found.ecc, found.compute_capability) == (None, None, None, None)
+
+
+@pytest.mark.parametrize("wrong", [{"used": "much"}, {"compute_capability": [9]}, {"processes": ["x"]}, [1]])
+def test_one_that_is_malformed_is_one_error(wrong: Any) -> None:
+    with pytest.raises(CannotRunHere, match="cannot be read"):
+        hello_of({**HERE, "hardware": wrong})
+
+
+def _run(folder: Path, told: dict[str, Any]) -> tuple[int, dict[str, Any], tuple[str, ...]]:
+    says = on_h200()
+    says["hello"]["hardware"] = told
+    next(values for of, values in says["measured"] if of == "workers")[0]["unified_memory"] = 0
+    code, _ = on_plan(folder, says)
+    receipt = read_receipt(folder / "evidence" / "chat-h200-sxm-141gb.json").receipt
+    return code, dict(receipt.hardware), receipt.notes
+
+
+def test_the_receipt_says_on_what_the_engine_ran(tmp_path: Path) -> None:
+    code, hardware, notes = _run(tmp_path, TOLD)
+    assert code == 0
+    assert {name: hardware[name] for name in ("driver", "runtime", "compute_capability", "used_before_bytes",
+                                              "ecc", "mig", "persistence", "unified_memory")} == {
+        "driver": "580.159.04", "runtime": "CUDA 13.0", "compute_capability": "9.0",
+        "used_before_bytes": USED, "ecc": True, "mig": False, "persistence": True, "unified_memory": False,
+    }  # fmt: skip
+    assert hardware["other_processes"] == 0
+    assert not any("other processes" in note for note in notes)  # what the driver reserves is nobody's
+
+
+@pytest.mark.parametrize("more", [{"used": USED + (4 << 30)}, {"processes": [77]}])
+def test_others_on_the_device_are_said(more: dict[str, Any], tmp_path: Path) -> None:
+    code, _, notes = _run(tmp_path, {**TOLD, **more})
+    assert code == 0
+    assert any("other processes" in note for note in notes)
