@@ -116,7 +116,7 @@ OF_A_QUESTION = ("tokens", "encoder_tokens", "requests")
 """Keywords that a question to a plan may have; the plan says all else itself."""
 
 
-def _size_plan(plan: Plan, engine: str | None, options: dict[str, Any]) -> SizeResult:
+def _size_plan(plan: Plan, engine: str | None, options: dict[str, object]) -> SizeResult:
     wrong = [name for name in options if SHORT.get(name, name) not in OF_A_QUESTION]
     if wrong or engine is not None:
         raise KvplanError(

@@ -16,7 +16,7 @@ _WORDS = {"str": "a text", "int": "a whole number", "bool": "True or False", "fl
           "tuple": "a tuple", "date": "a date"}  # fmt: skip
 
 
-def check_type(name: str, value: Any, kinds: tuple[type, ...], code: str = "bad-argument") -> None:
+def check_type(name: str, value: object, kinds: tuple[type, ...], code: str = "bad-argument") -> None:
     """Raises KvplanError(code). True is no whole number."""
     if not (bool in kinds if isinstance(value, bool) else isinstance(value, kinds)):
         words = dict.fromkeys(_WORDS.get(kind.__name__, f"a {kind.__name__}") for kind in kinds)
@@ -59,7 +59,7 @@ def takes(**kinds: tuple[type, ...]) -> Callable[[F], F]:
     return decorate
 
 
-def _shown(value: Any) -> str:
+def _shown(value: object) -> str:
     try:
         text = repr(value)
     except Exception:  # the caller's own class

@@ -223,7 +223,7 @@ def _plan(launch: Launch, around: _Around) -> Plan:
     return replace(plan, settings=replace(plan.settings, gpu=None)) if bare else plan
 
 
-def _read(document: Mapping[str, Any], around: _Around) -> Reading:
+def _read(document: Mapping[str, object], around: _Around) -> Reading:
     """The plan of a document, with its places in the text that starts the server."""
     shown, written = around.shown, around.written
     (located,) = documents_of(_yaml(document), shown, Path())
@@ -275,7 +275,7 @@ def _begun(launch: Launch, gpu: str | None, gpus: int) -> tuple[Launch, int]:
         raise KvplanError("bad-usage", f"{launch.name} starts llama.cpp by itself", help="leave --engine out")
     asked = make_settings(**({} if gpu is None else {"gpu": gpu}))
     settings, notes = start(model, choice, replace(asked, pipeline_parallel_size=gpus), launch.wish)
-    serve: dict[str, Any] = dict(settings.own)
+    serve: dict[str, object] = dict(settings.own)
     if settings.quantization is not None:
         serve["quantization"] = settings.quantization
     engine = f"{choice.engine.name}@{choice.version}"
@@ -292,7 +292,7 @@ def notes_of(launch: Launch, plan: Plan) -> tuple[str, ...]:
     return tuple(found)
 
 
-def _yaml(document: Mapping[str, Any]) -> str:
+def _yaml(document: Mapping[str, object]) -> str:
     import yaml
 
     return str(yaml.safe_dump(dict(document), sort_keys=False, allow_unicode=True, width=10**6))

@@ -98,7 +98,7 @@ def usual_engine(
     return default_engine(models, quantization, gpus)
 
 
-def engine_for(models: Sequence[Model], options: Mapping[str, Any]) -> str:
+def engine_for(models: Sequence[Model], options: Mapping[str, object]) -> str:
     """`usual_engine` by the keywords of a question, before they are read."""
     more = options.get("settings")
     given = {**(more if isinstance(more, Mapping) else {}), **options}

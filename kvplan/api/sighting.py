@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from fractions import Fraction
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from kvplan.comparison.memory import DRAFTED, SAME_WEIGHTS, budget_with
 from kvplan.comparison.recognise import Recognised, recognise
@@ -32,7 +32,9 @@ NARROW = 100
 MOST_NAMED = 6
 
 
-def model_of(observation: Observation, overrides: Mapping[str, Any], *, engine: str | None = None) -> Sighted:
+def model_of(
+    observation: Observation, overrides: Mapping[str, object], *, engine: str | None = None
+) -> Sighted:
     """The model of a card, and what is to be said of how it was found.
 
     A name that a card has; else the cards whose name differs by weight format or tuning alone; else those of
@@ -78,7 +80,7 @@ def model_of(observation: Observation, overrides: Mapping[str, Any], *, engine: 
 def _among(
     models: tuple[Model, ...],
     observation: Observation,
-    overrides: Mapping[str, Any],
+    overrides: Mapping[str, object],
     engine: str | None,
     name: str,
 ) -> Sighted:
@@ -106,7 +108,7 @@ def _longest_enough(models: Iterable[Model], observation: Observation) -> Model:
 
 
 def _off(
-    model: Model, observation: Observation, overrides: Mapping[str, Any], engine: str | None
+    model: Model, observation: Observation, overrides: Mapping[str, object], engine: str | None
 ) -> Fraction:
     """How far the card's weights on a GPU are from the printed ones, as a share of them; 1 where not told."""
     printed = observation.count("weights_bytes")
@@ -159,7 +161,7 @@ class Machine(NamedTuple):
 
 
 def machine_of(
-    model: Model, observation: Observation, overrides: Mapping[str, Any], *, engine: str | None = None
+    model: Model, observation: Observation, overrides: Mapping[str, object], *, engine: str | None = None
 ) -> Machine:
     """The GPU of an observation where the user names none."""
     seen = gpu_of(observation)
@@ -175,7 +177,7 @@ def machine_of(
 
 
 def _by_pool(
-    model: Model, observation: Observation, overrides: Mapping[str, Any], engine: str | None
+    model: Model, observation: Observation, overrides: Mapping[str, object], engine: str | None
 ) -> Machine:
     """The GPUs whose budget holds the printed pool: taken where they are of one kind."""
     weights, pool = observation.count("weights_bytes"), observation.count("available_kv_bytes")

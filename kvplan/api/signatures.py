@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable
-from typing import Any
 
 SIGNED = {"size": "SizeOptions", "compare": "SizeOptions", "plan": "PlanOptions"}
 """Functions of the library that take such options, and which."""
 
 
-def sign(name: str, function: Callable[..., Any]) -> None:
+def sign(name: str, function: Callable[..., object]) -> None:
     """Give a function of that name the signature that ``help`` and notebooks complete from."""
     from kvplan.api import keywords
 

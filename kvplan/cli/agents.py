@@ -85,11 +85,11 @@ def options_of(tool: Tool) -> dict[str, Option]:
     }
 
 
-def input_schema(tool: Tool) -> dict[str, Any]:
+def input_schema(tool: Tool) -> dict[str, object]:
     """JSON Schema of a tool's arguments."""
     known = options_of(tool)
     listed = [name for name, _ in EVERYDAY[tool.name].options] if tool.name in EVERYDAY else list(known)
-    properties: dict[str, Any] = {tool.asked: {"type": "string", "description": tool.meaning}}
+    properties: dict[str, object] = {tool.asked: {"type": "string", "description": tool.meaning}}
     if tool.name == "check":
         properties["text"] = {"type": "string", "description": "The plan itself, as YAML, in place of path."}
     for name in listed:
@@ -106,7 +106,7 @@ def input_schema(tool: Tool) -> dict[str, Any]:
     }
 
 
-def _property(option: Option) -> dict[str, Any]:
+def _property(option: Option) -> dict[str, object]:
     if option.is_switch:
         return {"type": "boolean", "description": option.help}
     return {"type": ["string", "number"], "description": f"{option.metavar}: {option.help}"}
@@ -132,13 +132,13 @@ def answered(name: str, arguments: Mapping[str, Any]) -> Answered:
     return Answered(data, found.code)
 
 
-def _object(value: Any) -> dict[str, Any]:
+def _object(value: object) -> dict[str, object]:
     if not isinstance(value, dict):
         raise KvplanError("bad-usage", f"{MORE} is an object of options and values")
     return value
 
 
-def _given(tool: Tool, values: Mapping[str, Any]) -> dict[str, str | bool | None]:
+def _given(tool: Tool, values: Mapping[str, object]) -> dict[str, str | bool | None]:
     """Options as a command takes them: texts and switches. Raises KvplanError(bad-usage)."""
     known, given = options_of(tool), dict[str, "str | bool | None"]()
     known |= {
@@ -159,7 +159,7 @@ def _given(tool: Tool, values: Mapping[str, Any]) -> dict[str, str | bool | None
     return given
 
 
-def _value(option: Option, value: Any) -> str | bool:
+def _value(option: Option, value: object) -> str | bool:
     if option.is_switch:
         if not isinstance(value, bool):
             raise KvplanError("bad-usage", f"{option.name} is true or false")
@@ -173,7 +173,7 @@ def _value(option: Option, value: Any) -> str | bool:
     return str(value)
 
 
-def _checked(text: Any, given: Mapping[str, str | bool | None]) -> Answered:
+def _checked(text: object, given: Mapping[str, str | bool | None]) -> Answered:
     """A plan that was sent as text: nothing is read from standard input, on which the protocol runs."""
     if not isinstance(text, str) or len(text) > LONGEST:
         raise KvplanError("bad-usage", f"text is a plan of at most {LONGEST:,} characters")

@@ -35,7 +35,7 @@ Exit codes: 0 answered, 1 the answer is no, 2 could not answer,
 """
 
 
-def _context() -> dict[str, Any]:
+def _context() -> dict[str, object]:
     """The names of help, and how wide it is."""
     wide = columns()
     return {"help_option_names": ["-h", "--help"], "terminal_width": wide, "max_content_width": wide}
@@ -142,10 +142,10 @@ def _write_rows(rows: list[tuple[str, str]], formatter: Any) -> None:
 class NamedGroup(TyperGroup):
     """A group that names the nearest command where there is none of that name."""
 
-    def list_commands(self, ctx: Any) -> list[str]:
+    def list_commands(self, ctx: object) -> list[str]:
         return list(self.commands)
 
-    def collect_usage_pieces(self, ctx: Any) -> list[str]:
+    def collect_usage_pieces(self, ctx: object) -> list[str]:
         return ["COMMAND", "..."]
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
@@ -278,7 +278,7 @@ def _parameter(option: Option) -> inspect.Parameter:
         show_default=False,
         autocompletion=completer(option.complete) if option.complete else None,
     )
-    kind: Any = bool | None if option.is_switch else (list[str] if option.repeats else str) | None
+    kind: object = bool | None if option.is_switch else (list[str] if option.repeats else str) | None
     return inspect.Parameter(
         option.name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=Annotated[kind, info]
     )

@@ -110,7 +110,7 @@ def _code(lines: list[Machine], wanted: int) -> int:
     return EXIT_OK if any(cell.likely >= wanted for cell in cells) else EXIT_NO
 
 
-def _data(model: Model, engine: dict[str, str], lines: list[Machine]) -> dict[str, Any]:
+def _data(model: Model, engine: dict[str, str], lines: list[Machine]) -> dict[str, object]:
     rows = [
         {
             "gpu": line.gpu.slug,

@@ -64,7 +64,7 @@ def _version(package: str) -> str | None:
         return None
 
 
-def _gpus() -> dict[str, Any]:
+def _gpus() -> dict[str, object]:
     from kvplan.files.gpus.machine import seen_gpus
 
     try:
@@ -85,7 +85,7 @@ def _gpus() -> dict[str, Any]:
     return {"driver": found[0].driver, "devices": devices, "error": None}
 
 
-def _data() -> dict[str, Any]:
+def _data() -> dict[str, object]:
     """Cards and GPU specs: how many, and a fingerprint that changes when any of them does."""
     from kvplan.files.cards.index import summaries
     from kvplan.files.gpus.listed import list_slugs
@@ -107,7 +107,7 @@ def _fingerprint(folder: str) -> str:
     return digest.hexdigest()[:12]
 
 
-def _config() -> dict[str, Any]:
+def _config() -> dict[str, object]:
     try:
         path = config_path(os.environ)
         values = read_config_file(path) if path is not None else {}

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
-from typing import Any
 
 from kvplan.api import load_model
 from kvplan.checking.start import REFUSED
@@ -116,7 +115,7 @@ def _report(words: list[str], given: Given, target: str) -> Answer:
     if as_json:
         from kvplan.report.full.json import report_data
 
-        data: dict[str, Any] = report_data(reports)
+        data: dict[str, object] = report_data(reports)
         return Answer(data=data, code=report.exit_code)
     if output is None:
         return Answer(text=text, code=report.exit_code)

@@ -96,7 +96,7 @@ def _option(key: str, path: Path) -> Option:
     return option
 
 
-def _text(value: Any, option: Option, path: Path) -> str:
+def _text(value: object, option: Option, path: Path) -> str:
     if isinstance(value, bool):
         return "true" if value else "false"
     if isinstance(value, (str, int)):

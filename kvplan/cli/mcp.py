@@ -78,7 +78,7 @@ def made() -> Server[Any]:
     )
 
 
-def _result(name: str, arguments: dict[str, Any]) -> CallToolResult:
+def _result(name: str, arguments: dict[str, object]) -> CallToolResult:
     """The command's JSON, and its exit code in words; an error is a result too, for the agent to read."""
     import mcp_types as types
 
@@ -96,6 +96,6 @@ def _result(name: str, arguments: dict[str, Any]) -> CallToolResult:
     return types.CallToolResult(content=content, structured_content=data, is_error="error" in data)
 
 
-def _said(error: KvplanError) -> tuple[dict[str, Any], int]:
+def _said(error: KvplanError) -> tuple[dict[str, object], int]:
     """As ``--json`` has it."""
     return {"schema_version": SCHEMA_VERSION, "error": error.as_dict()}, error.exit_code

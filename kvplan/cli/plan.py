@@ -195,7 +195,7 @@ def _workload(values: dict[str, Any]) -> Workload | None:
     )
 
 
-def _carried(workload: Workload, path: str, values: dict[str, Any]) -> Workload:
+def _carried(workload: Workload, path: str, values: dict[str, object]) -> Workload:
     """A plan's workload for another plan: a trace that lies beside the first is found from there too."""
     if workload.trace is None or Path(workload.trace).is_absolute():
         return workload

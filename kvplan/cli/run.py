@@ -7,7 +7,7 @@ import io
 import json
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from kvplan.cli.engine_words import in_our_words
 from kvplan.cli.quick import parse
@@ -153,7 +153,7 @@ def _follow(result: Answer, arguments: list[str]) -> int:
     return result.code
 
 
-def json_text(data: Any) -> str:
+def json_text(data: object) -> str:
     """The same bytes for the same data on every machine: two blanks of indent, ASCII, a final newline."""
     return json.dumps(data, indent=2, ensure_ascii=True, allow_nan=False) + "\n"
 

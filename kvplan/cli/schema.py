@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from importlib import import_module
-from typing import Any
 
 from kvplan.cli.ask import check_color
 from kvplan.cli.commands import Given
@@ -27,11 +26,11 @@ def names() -> tuple[str, ...]:
     return (*ANSWERS, *FILES)
 
 
-def schema_named(name: str) -> dict[str, Any]:
+def schema_named(name: str) -> dict[str, object]:
     """Raises KeyError."""
     if name in FILES:
         module, function = FILES[name]
-        made: dict[str, Any] = getattr(import_module(module), function)()
+        made: dict[str, object] = getattr(import_module(module), function)()
         return made
     from kvplan.report.schema import answer_schema
 

@@ -158,7 +158,7 @@ def _asks(asked: Typed) -> bool:
     return all(settings.gpu is not None for settings in asked.variants)
 
 
-def _dump(row: several.Row) -> dict[str, Any]:
+def _dump(row: several.Row) -> dict[str, object]:
     if row.result is not None:
         return row.result.model_dump()
     assert row.error is not None

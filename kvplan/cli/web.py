@@ -124,7 +124,7 @@ def _sentences(screen: str) -> list[str]:
     return found
 
 
-def plan_of(fields: Fields) -> dict[str, Any]:
+def plan_of(fields: Fields) -> dict[str, object]:
     """The plan file of a form's deployment, and what starts it."""
     found = asked(fields)
     if found.variants[0].gpu is None:

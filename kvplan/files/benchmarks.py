@@ -17,7 +17,6 @@ import re
 from collections.abc import Iterator, Mapping
 from math import isfinite
 from pathlib import Path
-from typing import Any
 
 from kvplan.errors import KvplanError
 from kvplan.files.json_input import check_text, parse_json, read_limited
@@ -69,7 +68,7 @@ def _unknown(path: Path) -> KvplanError:
     )  # fmt: skip
 
 
-def _entries(data: bytes, path: Path) -> list[Mapping[str, Any]]:
+def _entries(data: bytes, path: Path) -> list[Mapping[str, object]]:
     """The object of the file, or one of each line."""
     lines = [line for line in data.splitlines() if line.strip()]
     if len(lines) > 1 and all(line.strip()[:1] == b"{" and line.strip()[-1:] == b"}" for line in lines):
@@ -77,7 +76,7 @@ def _entries(data: bytes, path: Path) -> list[Mapping[str, Any]]:
     return [_parsed(data, path)]
 
 
-def _parsed(data: bytes, path: Path) -> Mapping[str, Any]:
+def _parsed(data: bytes, path: Path) -> Mapping[str, object]:
     return parse_json(data, name=str(path), limit=_LIMIT, most=_VALUES)
 
 
@@ -94,7 +93,7 @@ def _checked(one: Measured, path: Path) -> Measured:
     return one
 
 
-def _number(entry: Any, *path: str) -> float:
+def _number(entry: object, *path: str) -> float:
     """A number at a path of keys; 0 where there is none."""
     for key in path:
         entry = entry.get(key) if isinstance(entry, Mapping) else None
@@ -105,7 +104,7 @@ def _running(per_second: float, ttft: float, tpot: float, output: float) -> floa
     return max(1.0, per_second * (ttft + tpot * max(output - 1, 0)))
 
 
-def _vllm(entry: Mapping[str, Any]) -> Iterator[Measured]:
+def _vllm(entry: Mapping[str, object]) -> Iterator[Measured]:
     done = _number(entry, "completed")
     ttft, tpot = _number(entry, "mean_ttft_ms") / 1e3, _number(entry, "mean_tpot_ms") / 1e3
     if not done or not tpot:
@@ -116,13 +115,13 @@ def _vllm(entry: Mapping[str, Any]) -> Iterator[Measured]:
     )
 
 
-def _metric(entry: Mapping[str, Any], name: str) -> float:
+def _metric(entry: Mapping[str, object], name: str) -> float:
     found = entry.get(name)
     unit = found.get("unit") if isinstance(found, Mapping) else None
     return _number(entry, name, "avg") * _UNITS.get(str(unit), 1.0)
 
 
-def _aiperf(entry: Mapping[str, Any]) -> Iterator[Measured]:
+def _aiperf(entry: Mapping[str, object]) -> Iterator[Measured]:
     ttft, tpot = _metric(entry, "time_to_first_token"), _metric(entry, "inter_token_latency")
     if not tpot:
         return
@@ -132,14 +131,14 @@ def _aiperf(entry: Mapping[str, Any]) -> Iterator[Measured]:
     )
 
 
-def _guidellm(entry: Mapping[str, Any]) -> Iterator[Measured]:
+def _guidellm(entry: Mapping[str, object]) -> Iterator[Measured]:
     runs = entry.get("benchmarks")
     for run in runs if isinstance(runs, list) else ():
         metrics = run.get("metrics") if isinstance(run, Mapping) else None
         if not isinstance(metrics, Mapping):
             continue
 
-        def mean(name: str, metrics: Mapping[str, Any] = metrics) -> float:
+        def mean(name: str, metrics: Mapping[str, object] = metrics) -> float:
             return _number(metrics, name, "successful", "mean")
 
         ttft, tpot = mean("time_to_first_token_ms") / 1e3, mean("inter_token_latency_ms") / 1e3
@@ -149,7 +148,7 @@ def _guidellm(entry: Mapping[str, Any]) -> Iterator[Measured]:
             yield Measured(max(1.0, running), mean("prompt_token_count"), output, ttft, tpot)
 
 
-def _inference_perf(entry: Mapping[str, Any]) -> Iterator[Measured]:
+def _inference_perf(entry: Mapping[str, object]) -> Iterator[Measured]:
     done = entry.get("successes")
     if not isinstance(done, Mapping):
         return

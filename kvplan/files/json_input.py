@@ -199,9 +199,9 @@ def _caret(text: str, position: int) -> str:
     return f"{shown}\n{' ' * (column - first)}^" if shown.strip() else ""
 
 
-def _check_depth(value: dict[str, Any], name: str) -> None:
+def _check_depth(value: dict[str, object], name: str) -> None:
     """Walks level by level, so that no recursion limit matters."""
-    level: list[Any] = [value]
+    level: list[object] = [value]
     for _ in range(MAX_DEPTH):
         level = [child for parent in level for child in _children(parent) if isinstance(child, dict | list)]
         if not level:
@@ -209,7 +209,7 @@ def _check_depth(value: dict[str, Any], name: str) -> None:
     raise _too_deep(name)
 
 
-def _check_surrogates(value: dict[str, Any], name: str) -> None:
+def _check_surrogates(value: dict[str, object], name: str) -> None:
     """Half a surrogate pair is a text that no terminal and no UTF-8 file can hold."""
     try:
         json.dumps(value, ensure_ascii=False).encode()
@@ -221,7 +221,7 @@ def _children(value: Any) -> Iterable[Any]:
     return value.values() if isinstance(value, dict) else value
 
 
-def _no_duplicates(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+def _no_duplicates(pairs: list[tuple[str, object]]) -> dict[str, object]:
     made = dict(pairs)
     if len(made) != len(pairs):
         seen: set[str] = set()
@@ -232,7 +232,7 @@ def _no_duplicates(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     return made
 
 
-def _no_constant(text: str) -> Any:
+def _no_constant(text: str) -> object:
     # Published config.json files hold infinities (Nemotron-H: "time_step_limit": [0.0, Infinity]), because
     # Python's json writes them; a key that needs a whole number refuses one. NaN has no such excuse.
     if text in ("Infinity", "-Infinity"):

@@ -172,7 +172,9 @@ def counted(model: Model, how: str = TRANSFORMERS) -> Model:
     return replace(model, counted=tensors_on_meta(split_quant(model.config)[0]))
 
 
-def allowed_values(raw: Mapping[str, Any], config_class: type, classes: Mapping[str, type]) -> dict[str, Any]:
+def allowed_values(
+    raw: Mapping[str, object], config_class: type, classes: Mapping[str, type]
+) -> dict[str, object]:
     """The keys and values of ``raw`` that the class is built from. classes: config classes by model type.
 
     Raises KvplanError: bad-config for sizes that no class is built with, no-weights for parts of another
@@ -182,13 +184,13 @@ def allowed_values(raw: Mapping[str, Any], config_class: type, classes: Mapping[
 
 
 def _level(
-    raw: Mapping[str, Any], config_class: type, classes: Mapping[str, type], depth: int
-) -> dict[str, Any]:
+    raw: Mapping[str, object], config_class: type, classes: Mapping[str, type], depth: int
+) -> dict[str, object]:
     if depth > DEEPEST:
         raise _refused("its parts are nested too deeply")
     known = _declared(config_class)
-    parts: Mapping[str, Any] = getattr(config_class, "sub_configs", None) or {}
-    kept: dict[str, Any] = {}
+    parts: Mapping[str, object] = getattr(config_class, "sub_configs", None) or {}
+    kept: dict[str, object] = {}
     for key, value in raw.items():
         if not isinstance(key, str) or key not in known | parts.keys():
             continue
@@ -229,7 +231,7 @@ def _part(
     return {**_level(value, classes[word], classes, depth), "model_type": word}
 
 
-def _value(key: str, value: Any, depth: int) -> tuple[bool, Any]:
+def _value(key: str, value: object, depth: int) -> tuple[bool, object]:
     """Whether a value may pass, and the plain copy of it. Raises KvplanError(bad-config)."""
     if isinstance(value, bool) or value is None or isinstance(value, float):
         return True, value

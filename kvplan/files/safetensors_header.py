@@ -113,7 +113,7 @@ def parse_header(data: bytes, name: str, *, data_bytes: int | None = None) -> li
     return tensors
 
 
-def _object(data: bytes, name: str) -> dict[str, Any]:
+def _object(data: bytes, name: str) -> dict[str, object]:
     """A JSON object whose size the caller has bounded; its values are counted before it is read."""
     if data.count(b",") + data.count(b"[") + data.count(b"{") > MAX_VALUES:
         raise _bad(name, f"it has more than {MAX_VALUES:,} values")
@@ -126,7 +126,7 @@ def _object(data: bytes, name: str) -> dict[str, Any]:
     return table
 
 
-def _tensor(key: str, entry: Any, name: str, data_bytes: int | None) -> Stored:
+def _tensor(key: str, entry: object, name: str, data_bytes: int | None) -> Stored:
     if not isinstance(entry, Mapping):
         raise _bad(name, f"{key[:80]!r} is not a tensor")
     dtype = entry.get("dtype")
@@ -154,7 +154,7 @@ def _whole_numbers(value: Any) -> tuple[int, ...] | None:
     return tuple(value) if fine else None
 
 
-def _no_duplicates(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+def _no_duplicates(pairs: list[tuple[str, object]]) -> dict[str, object]:
     table = dict(pairs)
     if len(table) != len(pairs):
         raise ValueError("a key stands twice in one object")

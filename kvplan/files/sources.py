@@ -6,7 +6,7 @@ import os
 import re
 import stat
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from kvplan.errors import KvplanError
 from kvplan.model import SENTENCES, Model
@@ -164,7 +164,7 @@ def _pools(modules: Path) -> bool:
     return any(str(entry.get("type")).endswith(".Pooling") for entry in entries)
 
 
-def _check_native(raw: dict[str, Any], name: str) -> None:
+def _check_native(raw: dict[str, object], name: str) -> None:
     """Other JSON files that lie beside a config.json are told apart by their keys."""
     if "model_type" in raw or "architectures" in raw:
         return

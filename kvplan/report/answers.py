@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from html import escape
 from importlib import import_module
-from typing import Any
 
 from kvplan.report.layout import Screen, Span, plain, printable
 
@@ -18,12 +17,12 @@ _CSS = {
 _SHOWN_ROWS = 10
 
 
-def as_text(answer: Any) -> str:
+def as_text(answer: object) -> str:
     """The screen as text, without a final newline."""
     return plain(_screen(answer)).rstrip("\n")
 
 
-def as_html(answer: Any) -> str:
+def as_html(answer: object) -> str:
     """The screen as one element that needs no style sheet; bold and words carry what colour does."""
     rows = "\n".join("".join(map(_html, row)).rstrip() for row in _screen(answer))
     return f'<pre class="kvplan" style="line-height:1.2">{rows}</pre>'
@@ -34,7 +33,7 @@ def _html(piece: Span) -> str:
     return f'<span style="{_CSS[piece.style]}">{text}</span>' if piece.style and text.strip() else text
 
 
-def _screen(answer: Any) -> Screen:
+def _screen(answer: object) -> Screen:
     name = type(answer).__name__
     module, _, function = _SCREENS[name].partition(":")
     shown: Screen = getattr(import_module(f"kvplan.report.{module}"), function)(answer, *_MORE.get(name, ()))

@@ -208,7 +208,7 @@ def gpu_figures(gpu: Gpu) -> list[tuple[str, str]]:
     return figures
 
 
-def _figure(name: str, value: Any) -> str:
+def _figure(name: str, value: object) -> str:
     if value is None:
         return "unknown"
     if not isinstance(value, int):

@@ -15,7 +15,7 @@ def explain_dump(model: Model, result: SizeResult) -> dict[str, Any]:
     return {**result.model_dump(), "layers": layers, "data_bytes": sum(entry["bytes"] for entry in layers)}
 
 
-def _layer_dump(model: Model, entry: LayerTerms, result: SizeResult) -> dict[str, Any]:
+def _layer_dump(model: Model, entry: LayerTerms, result: SizeResult) -> dict[str, object]:
     tokens, encoder = result.request.tokens, result.request.encoder_tokens
     one = sum(term.bytes_at(tokens, encoder) for term in entry.terms)
     return {

@@ -10,7 +10,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from fractions import Fraction
 from math import gcd
 from pathlib import Path
-from typing import Any
 
 from kvplan.errors import KvplanError
 from kvplan.files.plans.values import decimal_text, share_text
@@ -73,7 +72,7 @@ def _comment(lines: Sequence[str], indent: str = "") -> list[str]:
 
 
 def _block(
-    entries: Mapping[str, Any], why: Mapping[str, str], path: str = "", indent: str = ""
+    entries: Mapping[str, object], why: Mapping[str, str], path: str = "", indent: str = ""
 ) -> Iterator[str]:
     """One line a value; mappings at the top, and those that hold others, open a block."""
     for key, value in entries.items():
@@ -87,7 +86,7 @@ def _block(
             yield f"{indent}{scalar(key)}: {flow(value)}"
 
 
-def scalar(value: Any) -> str:
+def scalar(value: object) -> str:
     """One value, in quotes where a YAML reader could take it for something else."""
     if isinstance(value, bool):
         return "true" if value else "false"
@@ -110,7 +109,7 @@ def _escaped(char: str) -> str:
     return f"\\u{ord(char):04x}" if ord(char) < 2**16 else f"\\U{ord(char):08x}"
 
 
-def flow(value: Any) -> str:
+def flow(value: object) -> str:
     """A value on one line."""
     if isinstance(value, dict):
         return "{" + ", ".join(f"{scalar(key)}: {flow(one)}" for key, one in value.items()) + "}"
@@ -119,7 +118,7 @@ def flow(value: Any) -> str:
     return scalar(value)
 
 
-def _entries(plan: Plan, directory: Path | None) -> dict[str, Any]:
+def _entries(plan: Plan, directory: Path | None) -> dict[str, object]:
     """The keys of the file in its usual order, without what is the default."""
     settings = plan.settings
     gpu = settings.gpu
@@ -127,7 +126,7 @@ def _entries(plan: Plan, directory: Path | None) -> dict[str, Any]:
         raise KvplanError("unwritable", "a plan without a GPU cannot be written")
     name = gpu.memory_marketing if gpu.slug.startswith("unlisted-") else gpu.slug
     model = _from(plan.model, directory) if Path(plan.model).exists() else plan.model
-    entries: dict[str, Any] = {"model": model, "engine": plan.engine, "gpu": name, "gpus": plan.gpus}
+    entries: dict[str, object] = {"model": model, "engine": plan.engine, "gpu": name, "gpus": plan.gpus}
     if flags_of(plan.engine).spread is not None:
         entries["replicas"] = plan.replicas
     if settings.weights is not None:
@@ -175,8 +174,8 @@ def _from(path: str, directory: Path | None) -> str:
     return path if directory is None else Path(os.path.relpath(path, directory)).as_posix()
 
 
-def _require(require: Requirements) -> dict[str, Any]:
-    entries: dict[str, Any] = {}
+def _require(require: Requirements) -> dict[str, object]:
+    entries: dict[str, object] = {}
     for name in ("requests", "tokens"):
         if getattr(require, name) is not None:
             entries[name] = getattr(require, name)
@@ -202,8 +201,8 @@ def _require(require: Requirements) -> dict[str, Any]:
     return entries
 
 
-def _workload(workload: Workload) -> dict[str, Any]:
-    entries: dict[str, Any] = {}
+def _workload(workload: Workload) -> dict[str, object]:
+    entries: dict[str, object] = {}
     if workload.trace is not None:
         entries["trace"] = workload.trace
         if workload.trace_format != "auto":
@@ -229,7 +228,7 @@ def _workload(workload: Workload) -> dict[str, Any]:
     return entries
 
 
-def _sides(shapes: Sequence[Shape]) -> tuple[Any, Any]:
+def _sides(shapes: Sequence[Shape]) -> tuple[object, object]:
     """Histograms of both lengths whose product the shapes are; plain numbers where there is one length.
 
     What the reader makes of them must be the shapes. Raises KvplanError(unwritable).
@@ -253,7 +252,7 @@ def _sides(shapes: Sequence[Shape]) -> tuple[Any, Any]:
     return _histogram(inputs), _histogram(outputs)
 
 
-def _histogram(side: Mapping[int, int]) -> Any:
+def _histogram(side: Mapping[int, int]) -> object:
     if len(side) == 1:
         return next(iter(side))
     return {"histogram": [[length, weight] for length, weight in sorted(side.items())]}

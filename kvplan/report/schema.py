@@ -112,7 +112,7 @@ def _source(kind: type[Any]) -> ast.ClassDef:
     return found
 
 
-def _lines(kind: type[Any]) -> dict[str, str]:
+def _lines(kind: type[object]) -> dict[str, str]:
     """The documentation under each field."""
     body = _source(kind).body
     return {

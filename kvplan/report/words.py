@@ -5,7 +5,6 @@ from __future__ import annotations
 import shlex
 from collections.abc import Iterable, Mapping
 from fractions import Fraction
-from typing import Any
 
 from kvplan.engines.folders import title_of
 from kvplan.results import EngineRef, SizeResult
@@ -103,7 +102,7 @@ def request_ranks(result: SizeResult) -> tuple[int, str]:
     return int(result.settings.get("data_parallel_size") or 1), "data-parallel ranks"
 
 
-def settings_words(settings: Mapping[str, Any]) -> str:
+def settings_words(settings: Mapping[str, object]) -> str:
     """``dtype bfloat16, block_size 16``: the settings that say something, in the engine's order."""
     shown = [
         f"{name} {_value(value)}"
@@ -113,7 +112,7 @@ def settings_words(settings: Mapping[str, Any]) -> str:
     return ", ".join(shown)
 
 
-def _value(value: Any) -> str:
+def _value(value: object) -> str:
     if isinstance(value, bool):
         return "on" if value else "off"
     if isinstance(value, int):

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from datetime import date
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from kvplan.api.checking.git import Revision
 from kvplan.api.checking.load import (
@@ -40,7 +40,7 @@ def check_paths(
     today: date | None = None,
     stdin: bytes | None = None,
     gpu: str | None = None,
-    require: str | Mapping[str, Any] | None = None,
+    require: str | Mapping[str, object] | None = None,
 ) -> CheckReport:
     """Every plan of the paths, in their order; a folder's plans sorted by name.
 

@@ -177,10 +177,10 @@ def plan(
     return replace(result, best=best)
 
 
-def _with_media(model: Model, given: Given, options: Mapping[str, Any]) -> tuple[Given, PlanOptions]:
+def _with_media(model: Model, given: Given, options: Mapping[str, object]) -> tuple[Given, PlanOptions]:
     """Requests as long as with what they carry beside their text, as `kvplan.size` counts it."""
     media = {name: value for name, value in options.items() if name in MEDIA}
-    others: dict[str, Any] = {name: value for name, value in options.items() if name not in MEDIA}
+    others: dict[str, object] = {name: value for name, value in options.items() if name not in MEDIA}
     if given.workload is not None:
         raise _no_media(next(iter(media)))
     from kvplan.architectures.media.request import with_media
@@ -292,7 +292,7 @@ def _check_flags(choice: Choice, own: Settings) -> None:
 
 
 def _answer(
-    model: Model, given: Given, base: Settings, extra: Extra, typed: Mapping[str, Any] | None = None
+    model: Model, given: Given, base: Settings, extra: Extra, typed: Mapping[str, object] | None = None
 ) -> PlanResult:
     """typed: of the settings those that were given beside a plan; None: all were."""
     question = _Question(model, given, base, extra, typed)

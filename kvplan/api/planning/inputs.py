@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from fractions import Fraction
-from typing import Any
 
 from kvplan.api import gpus_of, parse_number
 from kvplan.api.arguments import check_each
@@ -236,7 +235,7 @@ def words_of(given: str | Sequence[str] | None) -> tuple[str, ...] | None:
     return tuple(check_each("kv_cache_dtype", given, _TEXT))
 
 
-def seconds_of(name: str, given: Any) -> Fraction | None:
+def seconds_of(name: str, given: object) -> Fraction | None:
     """A time in seconds, exactly as written."""
     return None if given is None else parse_number(name, given)
 

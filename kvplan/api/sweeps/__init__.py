@@ -12,8 +12,8 @@ from kvplan.plans.plan import Plan
 
 
 def sweep(
-    model: ModelLike | Plan, *, trace: TraceLike | None = None, over: Mapping[str, Sequence[Any]],
-    executor: str = "auto", resume: str | Path | None = None, **asked: Any,
+    model: ModelLike | Plan, *, trace: TraceLike | None = None, over: Mapping[str, Sequence[object]],
+    executor: str = "auto", resume: str | Path | None = None, **asked: object,
 ) -> Iterator[tuple[dict[str, Any], dict[str, Any]]]:  # fmt: skip
     """(change, JSON of the answer) for each combination of ``over``, in order.
 

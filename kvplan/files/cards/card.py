@@ -194,7 +194,7 @@ class CardConfig(Mapping[str, Any]):
         self._without = without
         self._parsed: dict[str, Any] | None = None
 
-    def _values(self) -> dict[str, Any]:
+    def _values(self) -> dict[str, object]:
         if self._parsed is None:
             from kvplan.files.json_input import parse_json
 
@@ -203,7 +203,7 @@ class CardConfig(Mapping[str, Any]):
             self._parsed = {**kept, **own}
         return self._parsed
 
-    def __getitem__(self, key: str) -> Any:
+    def __getitem__(self, key: str) -> object:
         return self._values()[key]
 
     def __iter__(self) -> Iterator[str]:
@@ -213,7 +213,9 @@ class CardConfig(Mapping[str, Any]):
         return len(self._values())
 
 
-def changed_keys(base: Mapping[str, Any], other: Mapping[str, Any]) -> tuple[dict[str, Any], tuple[str, ...]]:
+def changed_keys(
+    base: Mapping[str, object], other: Mapping[str, object]
+) -> tuple[dict[str, object], tuple[str, ...]]:
     """The keys on the top in which ``other`` differs from ``base``, and those that it lacks."""
     absent = object()
     order = dict.fromkeys((*base, *other))
@@ -221,7 +223,7 @@ def changed_keys(base: Mapping[str, Any], other: Mapping[str, Any]) -> tuple[dic
     return different, tuple(key for key in base if key not in other)
 
 
-def config_lines(config: Mapping[str, Any]) -> list[str]:
+def config_lines(config: Mapping[str, object]) -> list[str]:
     """The config as JSON, broken after commas so that a line has at most about 100 columns."""
     lines: list[str] = []
     for piece in json.dumps(dict(config), ensure_ascii=False, separators=(",\n", ": ")).split("\n"):

@@ -14,7 +14,6 @@ import re
 import zlib
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 from kvplan.errors import CannotRunHere, KvplanError
 from kvplan.files.json_input import parse_json, read_limited
@@ -67,7 +66,9 @@ def read_set(data: bytes, *, name: str, key: bytes | None = None, sha256: str | 
     return _content(name, parse_json(_unpacked(name, packed), name=name), digest)
 
 
-def _trust(name: str, header: Mapping[str, Any], digest: str, key: bytes | None, sha256: str | None) -> None:
+def _trust(
+    name: str, header: Mapping[str, object], digest: str, key: bytes | None, sha256: str | None
+) -> None:
     if sha256 is not None:
         if sha256.lower() != digest:
             raise KvplanError("bad-signature", f"{name} has the digest {digest}, not the one that was given")
@@ -135,7 +136,7 @@ def _unpacked(name: str, packed: bytes) -> bytes:
     return data
 
 
-def _content(name: str, body: Mapping[str, Any], digest: str) -> CardSet:
+def _content(name: str, body: Mapping[str, object], digest: str) -> CardSet:
     made, version, cards = body.get("made"), body.get("kvplan"), body.get("cards")
     if body.get("format") != FORMAT or not isinstance(cards, dict):
         raise _bad(name, "it has no cards")

@@ -33,7 +33,7 @@ def card_text(
 ) -> str:
     """The whole card; the same model gives the same bytes. Warnings of an unverified source are left out:
     the reader makes them from ``source``."""
-    data: dict[str, Any] = {
+    data: dict[str, object] = {
         "kvplan": FORMAT,
         "id": model.id,
         "aliases": list(aliases),
@@ -79,7 +79,7 @@ def kind_names(layers: Sequence[Layer]) -> dict[Layer, str]:
     return names
 
 
-def _layers(model: Model) -> dict[str, Any]:
+def _layers(model: Model) -> dict[str, object]:
     layers = model.layers()
     names = kind_names([*layers, *model.draft_layers])
     return {
@@ -111,7 +111,7 @@ class _Text(tuple[str, ...]):
         return super().__new__(cls, lines)
 
 
-def _variant_config(variant: Variant, model: Model) -> dict[str, Any]:
+def _variant_config(variant: Variant, model: Model) -> dict[str, object]:
     own = variant.changes.get("config")
     if own is None or model.config is None:
         return {"config": _Text(config_lines(own))} if own else {}
@@ -122,7 +122,7 @@ def _variant_config(variant: Variant, model: Model) -> dict[str, Any]:
     }
 
 
-def _variant(variant: Variant, model: Model) -> dict[str, Any]:
+def _variant(variant: Variant, model: Model) -> dict[str, object]:
     changes = {key: value for key, value in variant.changes.items() if key != "config"}
     if "facts" in changes:
         changes["facts"] = _with_nulls(changes["facts"])
@@ -149,7 +149,7 @@ def _expectation(entry: Expectation) -> dict[str, Any]:
     }
 
 
-def _with_nulls(data: Mapping[str, Any]) -> dict[str, Any]:
+def _with_nulls(data: Mapping[str, object]) -> dict[str, object]:
     return {key: _NULL if value is None else value for key, value in data.items()}
 
 
@@ -157,7 +157,7 @@ def _given(value: Any) -> dict[str, Any]:
     return {entry.name: getattr(value, entry.name) for entry in fields(value)}
 
 
-def _block(data: Mapping[str, Any], indent: str, keep: Sequence[str] = ()) -> Iterator[str]:
+def _block(data: Mapping[str, object], indent: str, keep: Sequence[str] = ()) -> Iterator[str]:
     """YAML lines; null, empty lists and empty mappings are left out (but for the keys in `keep`)."""
     for key, value in data.items():
         head = f"{indent}{scalar(key)}:"
@@ -183,7 +183,7 @@ def _block(data: Mapping[str, Any], indent: str, keep: Sequence[str] = ()) -> It
             yield f"{head} {_flow(value)}"
 
 
-def _item(value: Mapping[str, Any], indent: str) -> Iterator[str]:
+def _item(value: Mapping[str, object], indent: str) -> Iterator[str]:
     flow = _flow(value)
     if len(indent) + len(flow) < _FLOW_WIDTH and not any(isinstance(one, _Text) for one in value.values()):
         yield f"{indent}- {flow}"
@@ -193,7 +193,7 @@ def _item(value: Mapping[str, Any], indent: str) -> Iterator[str]:
     yield from lines[1:]
 
 
-def _flow(value: Any) -> str:
+def _flow(value: object) -> str:
     if isinstance(value, Mapping):
         inner = (f"{scalar(key)}: {_flow(one)}" for key, one in value.items() if not _is_empty(one))
         return "{" + ", ".join(inner) + "}"
@@ -202,15 +202,15 @@ def _flow(value: Any) -> str:
     return scalar(value)
 
 
-def _has_inner(value: Mapping[str, Any]) -> bool:
+def _has_inner(value: Mapping[str, object]) -> bool:
     return any(isinstance(one, (Mapping, list)) and one for one in value.values())
 
 
-def _is_empty(value: Any) -> bool:
+def _is_empty(value: object) -> bool:
     return value is None or value in ([], {}, ())
 
 
-def scalar(value: Any) -> str:
+def scalar(value: object) -> str:
     """A scalar that the strict reader reads back as the same value."""
     if value is _NULL:
         return "null"

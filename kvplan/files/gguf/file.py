@@ -132,7 +132,7 @@ class _Reader:
             )
         return Header(self._wanted(), self._lengths.get(_TOKENS, 0), cut_in, found)
 
-    def _wanted(self) -> dict[str, Any]:
+    def _wanted(self) -> dict[str, object]:
         name = self._values.get("general.architecture")
         wanted = ("general.", "split.", *([f"{name}."] if isinstance(name, str) and name else []))
         for key, length in self._lengths.items():
@@ -155,7 +155,7 @@ class _Reader:
         else:
             self._values[name] = self._value(kind)
 
-    def _value(self, kind: int) -> Any:
+    def _value(self, kind: int) -> object:
         if kind == TEXT:
             return self._text(MAX_KEPT_BYTES, "a text")
         self._kept_values += 1

@@ -107,12 +107,12 @@ def _processes(lists: list[Any]) -> tuple[Process, ...]:
     return tuple(found[pid] for pid in sorted(found))
 
 
-def _mode(value: Any) -> bool | None:
+def _mode(value: object) -> bool | None:
     """A switch, or the pair (now, after the next start)."""
     if value is None:
         return None
     return bool(value[0] if isinstance(value, (list, tuple)) else value)
 
 
-def _text(value: Any) -> str:
+def _text(value: object) -> str:
     return value.decode("utf-8", "replace") if isinstance(value, bytes) else str(value)

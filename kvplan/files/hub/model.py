@@ -17,7 +17,6 @@ from __future__ import annotations
 import os
 import re
 from pathlib import Path
-from typing import Any
 
 from kvplan.architectures.config.read import read_config
 from kvplan.errors import EXIT_CANNOT_RUN, CannotRunHere, KvplanError
@@ -67,7 +66,7 @@ def open_hub_model(name: str, revision: str | None = None, *, endpoint: str | No
 
 def open_hub_config(
     name: str, revision: str | None = None, *, endpoint: str | None = None
-) -> tuple[dict[str, Any], dict[str, Any] | None, str]:
+) -> tuple[dict[str, object], dict[str, object] | None, str]:
     """config.json, hf_quant_config.json where there is one, and the commit they are of.
 
     Raises what `open_hub_model` raises before it reads the config.
@@ -93,7 +92,7 @@ class OnHub:
 
 def _open(
     name: str, revision: str | None, endpoint: str | None
-) -> tuple[Repository, dict[str, Any], dict[str, Any] | None, _Fetched]:
+) -> tuple[Repository, dict[str, object], dict[str, object] | None, _Fetched]:
     repository = repository_of(name, revision, endpoint)
     hub = hub_of(os.environ, endpoint=repository.endpoint)
     fetched = within(TOTAL_SECONDS, lambda: _fetch(hub, repository))

@@ -53,7 +53,7 @@ _OF_CRD = ("maxModelLen", "dtype", "maxNumSeqs")
 _PREFIX, _CHUNKED = "enablePrefixCaching", "enableChunkedPrefill"
 
 
-def server_in(value: dict[str, Any]) -> Found | None:
+def server_in(value: dict[str, object]) -> Found | None:
     """The servers that a mapping names in keys of its own; None where it is no such mapping."""
     for reader in (*kserve.READERS, _model_service, production_stack, vllm_runtime, _kaito, _sky):
         found = reader(value)
@@ -62,7 +62,7 @@ def server_in(value: dict[str, Any]) -> Found | None:
     return None
 
 
-def _sky(value: dict[str, Any]) -> Found | None:
+def _sky(value: dict[str, object]) -> Found | None:
     """SkyPilot: ``resources.accelerators``, ``envs`` and a shell text ``run`` (skypilot-org/skypilot
     docs/source/reference/yaml-spec.rst). Of several kinds of GPUs that it may take the first counts."""
     resources, text = mapping(value.get("resources")), value.get("run")
@@ -84,7 +84,7 @@ def _sky(value: dict[str, Any]) -> Found | None:
     return [(start, Extra(None, replicas, kind, count, notes)) for start in starts_in(text, known)] or None
 
 
-def _model_service(value: dict[str, Any]) -> Found | None:
+def _model_service(value: dict[str, object]) -> Found | None:
     """llm-d: ``modelArtifacts.uri``, ``decode`` and ``prefill``."""
     artifacts = mapping(value.get("modelArtifacts"))
     if "uri" not in artifacts or not ("decode" in value or "prefill" in value):
@@ -114,7 +114,7 @@ KAITO_FILE = "inference_config.yaml"
 _SETTINGS = "kvplan.settings"
 
 
-def with_configs(documents: Sequence[Any], load: Callable[[str], Any]) -> None:
+def with_configs(documents: Sequence[object], load: Callable[[str], object]) -> None:
     """Puts what KAITO's ConfigMaps say (``inference_config.yaml``) beside the workspaces that name them."""
     maps = {
         mapping(one.get("metadata")).get("name"): mapping(one.get("data")).get(KAITO_FILE)
@@ -128,7 +128,7 @@ def with_configs(documents: Sequence[Any], load: Callable[[str], Any]) -> None:
             inference[_SETTINGS] = load(text)
 
 
-def files_of_config_maps(documents: Sequence[Any]) -> dict[str, str]:
+def files_of_config_maps(documents: Sequence[object]) -> dict[str, str]:
     """Name → text of the files that ConfigMaps bring, where only one has a file of that name."""
     found: dict[str, list[str]] = {}
     for one in documents:
@@ -139,7 +139,7 @@ def files_of_config_maps(documents: Sequence[Any]) -> dict[str, str]:
     return {name: texts[0] for name, texts in found.items() if len(texts) == 1}
 
 
-def _inference_of(value: dict[str, Any]) -> dict[str, Any]:
+def _inference_of(value: dict[str, object]) -> dict[str, object]:
     """The inference of a workspace, or of an InferenceSet's template."""
     if value.get("kind") == "Workspace":
         return mapping(value.get("inference"))
@@ -216,7 +216,7 @@ def _cache(given: object) -> list[str]:
     return words
 
 
-def production_stack(value: dict[str, Any]) -> Found | None:
+def production_stack(value: dict[str, object]) -> Found | None:
     """``servingEngineSpec.modelSpec`` of the chart."""
     specs = mapping(value.get("servingEngineSpec")).get("modelSpec")
     if not isinstance(specs, list):

@@ -189,7 +189,7 @@ class _Reader:
         plain = plain if plain in self.flags.flags else self.flags.short.get(plain, plain)
         return self.flags.flags.get(plain) if name.startswith("--") else None
 
-    def put(self, flag: Flag, value: Any, spelled: str) -> None:
+    def put(self, flag: Flag, value: object, spelled: str) -> None:
         """Raises KvplanError(bad-flag) for a value that the server would not take."""
         if not (self.late and flag.name in self.serve):
             self.serve[flag.name] = _typed(flag, self.resolved(value, spelled), self.server, spelled)
@@ -244,7 +244,7 @@ class _Reader:
         for document in load_loose_file(place):
             self.keys(document)
 
-    def keys(self, document: Any) -> None:
+    def keys(self, document: object) -> None:
         """The keys of an options file: those of the command line, or paths below one another."""
         if not isinstance(document, dict):
             self.unread.append(f"{self.server.options_file} (no keys in it)")
@@ -274,9 +274,9 @@ class _Reader:
         self.unread += self.server.translate(self.serve, self.options)
 
 
-def _flat(document: dict[str, Any], known: Mapping[str, str]) -> list[tuple[str, Any]]:
+def _flat(document: dict[str, object], known: Mapping[str, str]) -> list[tuple[str, object]]:
     """(path, value): a mapping goes in one piece unless keys below it are known."""
-    found: list[tuple[str, Any]] = []
+    found: list[tuple[str, object]] = []
     for key, value in document.items():
         name = str(key)
         if isinstance(value, dict) and any(path.startswith(name + ".") for path in known):
@@ -293,7 +293,7 @@ def _shown(option: Option) -> str:
     return f"{option.spelled} {' '.join(map(str, value)) if isinstance(value, list) else value}"
 
 
-def _typed(flag: Flag, value: Any, server: Server, spelled: str) -> object:
+def _typed(flag: Flag, value: object, server: Server, spelled: str) -> object:
     """A word of a command as a plan writes the flag's value. Raises KvplanError(bad-flag)."""
     if isinstance(value, list) and flag.kind != "list":
         value = value[0] if len(value) == 1 else " ".join(map(str, value))

@@ -74,7 +74,7 @@ def mapping(value: object) -> dict[str, Any]:
     return value if isinstance(value, dict) else {}
 
 
-def container_of(template: object, name: str = "main") -> dict[str, Any]:
+def container_of(template: object, name: str = "main") -> dict[str, object]:
     """The container of a pod's template that runs the server."""
     entries = mapping(template).get("containers")
     found = [one for one in entries if isinstance(one, dict)] if isinstance(entries, list) else []
@@ -94,7 +94,7 @@ def count_of(value: object) -> int | None:
     return int(text) if not isinstance(value, bool) and text.isdigit() and int(text) > 0 else None
 
 
-def words_of_keys(document: Mapping[str, Any]) -> tuple[str, ...]:
+def words_of_keys(document: Mapping[str, object]) -> tuple[str, ...]:
     """The words of a command that say what the keys of an options file say."""
     words: list[str] = []
     for key, value in document.items():

@@ -32,7 +32,7 @@ _KSERVES_OWN = ("--model_id", "--model_name", "--model_dir", "--backend", "--tas
 """Options of KServe's huggingfaceserver itself; the others are vLLM's."""
 
 
-def llm_inference_service(value: dict[str, Any]) -> Found | None:
+def llm_inference_service(value: dict[str, object]) -> Found | None:
     """The service's own pods, and those of its ``prefill``."""
     if value.get("kind") != "LLMInferenceService":
         return None
@@ -53,7 +53,7 @@ def llm_inference_service(value: dict[str, Any]) -> Found | None:
 
 
 def _start(
-    uri: object, part: dict[str, Any], container: dict[str, Any], besides: list[str]
+    uri: object, part: dict[str, object], container: dict[str, object], besides: list[str]
 ) -> tuple[Start | None, tuple[str, ...]]:
     """(the server of one kind of pods, a note): KServe's own command with the container's arguments, or a
     command that stands there instead."""
@@ -70,7 +70,7 @@ def _start(
     return replace(start, server=own[0].server, words=(*head, *words, *besides, *more)), ()
 
 
-def _model(spec: dict[str, Any]) -> tuple[object, tuple[str, ...]]:
+def _model(spec: dict[str, object]) -> tuple[object, tuple[str, ...]]:
     """(the model's address, a note): of a volume or a bucket the name that clients ask for, where that is a
     hub id."""
     model = mapping(spec.get("model"))
@@ -81,7 +81,7 @@ def _model(spec: dict[str, Any]) -> tuple[object, tuple[str, ...]]:
     return uri, ()
 
 
-def _lora(spec: dict[str, Any]) -> list[str]:
+def _lora(spec: dict[str, object]) -> list[str]:
     """Adapters switch LoRA on; only the limits that are set are told, the others are vLLM's own."""
     lora = mapping(mapping(spec.get("model")).get("lora"))
     if not lora.get("adapters"):
@@ -93,7 +93,7 @@ def _lora(spec: dict[str, Any]) -> list[str]:
     return words
 
 
-def _offloading(part: dict[str, Any], spec: dict[str, Any]) -> list[str]:
+def _offloading(part: dict[str, object], spec: dict[str, object]) -> list[str]:
     """``kvCacheOffloading``: memory of the host, in a word that no server knows, so that it is named."""
     given = mapping(part.get("kvCacheOffloading") or mapping(spec.get("workload")).get("kvCacheOffloading"))
     return ["--kvCacheOffloading-cpu", str(given["cpu"])] if "cpu" in given else []

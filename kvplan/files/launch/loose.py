@@ -17,7 +17,7 @@ MAX_DEPTH = 100
 _PLACEHOLDER = "{}"
 
 
-def load_loose_file(path: Path) -> list[Any]:
+def load_loose_file(path: Path) -> list[object]:
     """The documents of a file. Raises KvplanError(bad-yaml | yaml-too-large | no-such-file …)."""
     return load_loose(read_limited(path), name=str(path))
 
@@ -64,7 +64,7 @@ def load_loose(content: bytes | str, *, name: str) -> list[Any]:
     return documents
 
 
-def _count(value: Any, left: list[int], depth: int, name: str) -> None:
+def _count(value: object, left: list[int], depth: int, name: str) -> None:
     left[0] -= 1
     if left[0] < 0 or depth > MAX_DEPTH:
         raise KvplanError("yaml-too-large", f"{name} holds more than a manifest does")

@@ -102,7 +102,7 @@ def launches_in(
     return _named_apart(found)
 
 
-def _objects(document: Any) -> list[dict[str, Any]]:
+def _objects(document: object) -> list[dict[str, object]]:
     """The objects of a list as ``kubectl get -o yaml`` prints it; else the document itself."""
     if not isinstance(document, dict):
         return []
@@ -132,7 +132,7 @@ def _of_one(
 
 
 def _of_document(
-    document: dict[str, Any], stem: str, engine: str | None, beside: Path, held: Mapping[str, str]
+    document: dict[str, object], stem: str, engine: str | None, beside: Path, held: Mapping[str, str]
 ) -> list[Launch]:
     metadata = document.get("metadata")
     name = metadata.get("name") if isinstance(metadata, dict) else None
@@ -147,7 +147,7 @@ def _of_document(
     return [launch_of(Start(server, words_of_keys(document)), name=stem, engine=engine, beside=beside)]
 
 
-def _walk(value: Any, around: Around, stem: str, engine: str | None, beside: Path) -> Iterator[Launch]:
+def _walk(value: object, around: Around, stem: str, engine: str | None, beside: Path) -> Iterator[Launch]:
     if isinstance(value, list):
         for one in value:
             yield from _walk(one, around, stem, engine, beside)
@@ -189,7 +189,7 @@ def _walk(value: Any, around: Around, stem: str, engine: str | None, beside: Pat
             yield from _walk(one, inside, stem, engine, beside)
 
 
-def _is_frontend(value: Mapping[str, Any]) -> bool:
+def _is_frontend(value: Mapping[str, object]) -> bool:
     """Dynamo's HTTP server, in the same image as its workers."""
     return value.get("componentType") == "frontend" or (
         value.get("type") == "frontend" and "podTemplate" in value
@@ -215,12 +215,12 @@ def _around(value: dict[str, Any], around: Around) -> Around:
     )
 
 
-def _placed(launch: Launch, container: dict[str, Any], around: Around, gpus: int | None) -> Launch:
+def _placed(launch: Launch, container: dict[str, object], around: Around, gpus: int | None) -> Launch:
     count = gpus or launch.gpus or _count(container) or around.gpus
     return replace(launch, replicas=around.replicas or 1, gpu=around.gpu, gpus=count)
 
 
-def _container(value: dict[str, Any], around: Around) -> list[Start]:
+def _container(value: dict[str, object], around: Around) -> list[Start]:
     """The servers that a container starts: by its words, else by its image's own entry point."""
     image = value.get("image")
     if isinstance(image, dict):  # charts: {repository, tag}
@@ -244,14 +244,14 @@ def _words(given: Any) -> list[str]:
     return [_text(one) for one in given] if isinstance(given, list) else []
 
 
-def _text(value: Any) -> str:
+def _text(value: object) -> str:
     """A word as YAML's readers in other tools give it to a process."""
     if value is None:
         return ""
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 
-def _environment(value: Mapping[str, Any]) -> dict[str, str]:
+def _environment(value: Mapping[str, object]) -> dict[str, str]:
     """``env: [{name, value}]`` of Kubernetes, ``environment:`` of Compose as a mapping or a list."""
     found: dict[str, str] = {}
     for key in ("env", "environment", "envs"):
@@ -292,7 +292,7 @@ def _mappings(*values: Any) -> Iterator[dict[str, Any]]:
             yield from _mappings(*value.values())
 
 
-def _gpu_of(value: Mapping[str, Any]) -> str | None:
+def _gpu_of(value: Mapping[str, object]) -> str | None:
     """The GPU that a mapping's own keys name (a selector's label, a type)."""
     for label, text in value.items():
         if isinstance(text, str) and any(word in str(label).lower() for word in _LABELS):
@@ -306,13 +306,13 @@ def _gpu_of(value: Mapping[str, Any]) -> str | None:
     return None
 
 
-def _gpu_below(value: Any) -> str | None:
+def _gpu_below(value: object) -> str | None:
     """The one GPU that anything below names; None where it is none, or several."""
     kinds = {gpu for one in _everything(value) if (gpu := _gpu_of(one)) is not None}
     return kinds.pop() if len(kinds) == 1 else None
 
 
-def _everything(value: Any) -> Iterator[dict[str, Any]]:
+def _everything(value: object) -> Iterator[dict[str, object]]:
     if isinstance(value, dict):
         yield value
     for one in value.values() if isinstance(value, dict) else value if isinstance(value, list) else ():

@@ -45,7 +45,7 @@ def take_apart(server: Server, words: Sequence[str]) -> Words:
     table = table_of(server)
     options: list[Option] = []
     rest: list[str] = []
-    objects: dict[tuple[str, ...], dict[str, Any]] = {}
+    objects: dict[tuple[str, ...], dict[str, object]] = {}
     place = 0
     while place < len(words):
         word = words[place]
@@ -110,7 +110,7 @@ def _taken(flag: ServerFlag | None, words: Sequence[str], place: int) -> int:
     return min(free, 1) if flag.values == "?" else free
 
 
-def _value(flag: ServerFlag, name: str, given: list[str]) -> Any:
+def _value(flag: ServerFlag, name: str, given: list[str]) -> object:
     if flag.values == "0":
         said = given[0].lower() not in ("false", "0", "no") if given else True
         return said != flag.negated("--" + name.lstrip("-").replace("_", "-"))
@@ -119,7 +119,7 @@ def _value(flag: ServerFlag, name: str, given: list[str]) -> Any:
     return given[0] if given else None
 
 
-def _put(whole: dict[str, Any], keys: tuple[str, ...], value: object) -> None:
+def _put(whole: dict[str, object], keys: tuple[str, ...], value: object) -> None:
     *parents, last = keys
     for key in parents:
         inner = whole.setdefault(key, {})

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 from kvplan.errors import KvplanError, Mark
 from kvplan.files.json_input import read_limited
@@ -89,7 +88,7 @@ class Files:
         source = MergedSource(document.name, "")
         return Located(without_nulls(result), node, source), tuple(entry[1] for entry in chain[1:])
 
-    def _base(self, top: Located, wanted: Any, chain: list[Path]) -> tuple[Located, Path]:
+    def _base(self, top: Located, wanted: object, chain: list[Path]) -> tuple[Located, Path]:
         def wrong(message: str, *helps: str) -> KvplanError:
             return top.error("bad-extends", message, (EXTENDS,), help=helps)
 
@@ -141,7 +140,7 @@ def directory_of(node: Node) -> Path:
     return node.span.source.directory if isinstance(node.span, PlacedSpan) else Path()
 
 
-def merge(base: Any, base_node: Node, over: Any, over_node: Node) -> tuple[Any, Node]:
+def merge(base: object, base_node: Node, over: object, over_node: Node) -> tuple[object, Node]:
     """``over`` on ``base``: mappings key by key, everything else as in ``over``; null removes the key."""
     if not isinstance(base, dict) or not isinstance(over, dict):
         return over, over_node
@@ -162,7 +161,7 @@ def merge(base: Any, base_node: Node, over: Any, over_node: Node) -> tuple[Any, 
     return data, Node(over_node.span, None, keys, children)
 
 
-def without_nulls(data: Any) -> Any:
+def without_nulls(data: object) -> object:
     """Mappings without the keys whose value is null: nothing was said of them."""
     if not isinstance(data, dict):
         return data

@@ -179,7 +179,7 @@ def read_receipt(path: Path, *, name: str | None = None) -> ReadReceipt:
     return ReadReceipt(receipt_from(data), digest == file.digest)
 
 
-def receipt_schema() -> dict[str, Any]:
+def receipt_schema() -> dict[str, object]:
     """The JSON Schema of a receipt file."""
     return {
         "$schema": "https://json-schema.org/draft/2020-12/schema",

@@ -9,7 +9,6 @@ import json
 import re
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 from kvplan.errors import KvplanError
 from kvplan.files.plans.merge import documents_of, merge, without_nulls
@@ -19,7 +18,7 @@ OPTION, KEY = "--require", "require"
 _PLAIN = re.compile(r"[\w.%+/-]+", re.ASCII)
 
 
-def requirements(given: str | Mapping[str, Any]) -> Located:
+def requirements(given: str | Mapping[str, object]) -> Located:
     """``requests=60,tokens=8k``, or a mapping, as the document that has them under ``require:``.
 
     Raises KvplanError(bad-usage)."""

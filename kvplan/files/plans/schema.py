@@ -73,7 +73,7 @@ class HistogramEntry(Strict):
     ] = Field(description="[tokens, weight] pairs", max_length=10_000)
 
 
-def _kind_of_lengths(value: Any) -> str:
+def _kind_of_lengths(value: object) -> str:
     if not isinstance(value, dict):
         return "number"
     return "histogram" if "histogram" in value else "percentiles"
@@ -161,7 +161,7 @@ class EvidenceEntry(Strict):
     max_age: Age = Field(default=None, description=f"how old it may be: 90d; default {DEFAULT_MAX_AGE_DAYS}d")
 
 
-def _kind_of_evidence(value: Any) -> str:
+def _kind_of_evidence(value: object) -> str:
     return "entry" if isinstance(value, dict) else "list" if isinstance(value, list) else "path"
 
 
@@ -216,7 +216,7 @@ PLAN_ID = "https://www.schemastore.org/kvplan.json"
 """The schema's name where editors look for schemas (packaging/schemastore.json)."""
 
 
-def plan_schema() -> dict[str, Any]:
+def plan_schema() -> dict[str, object]:
     """The JSON Schema of one plan. A plan that extends another may leave out what the base has."""
     schema = PlanFile.model_json_schema()
     schema["required"] = ["kvplan"]

@@ -41,7 +41,7 @@ def by(parse: Callable[[Any], Any]) -> BeforeValidator:
     return BeforeValidator(take)
 
 
-def _shown(value: Any) -> str:
+def _shown(value: object) -> str:
     text = repr(value)
     return text if len(text) <= 40 else text[:37] + "..."
 
@@ -51,7 +51,7 @@ def wrong(value: Any, what: str, *helps: str) -> KvplanError:
     return KvplanError("invalid-plan", f"this must be {what}, not {_shown(value)}", help=helps)
 
 
-def gpu_name(value: Any) -> str:
+def gpu_name(value: object) -> str:
     """The name of a GPU; one that is digits alone (4090) needs no quotes."""
     return text(str(value) if isinstance(value, int) and not isinstance(value, bool) else value)
 
@@ -78,7 +78,7 @@ def tokens(value: Any) -> int:
     return whole(1, MOST_TOKENS)(parse_tokens(value) if isinstance(value, str) else value)
 
 
-def some_tokens(value: Any) -> int:
+def some_tokens(value: object) -> int:
     """As `tokens`; 0 is a number too."""
     return 0 if value == 0 and not isinstance(value, (bool, float)) else tokens(value)
 
@@ -95,7 +95,7 @@ def rate(value: Any) -> int:
     return size(value.strip().removesuffix("/s").rstrip() if isinstance(value, str) else value)
 
 
-def percent(value: Any) -> Fraction:
+def percent(value: object) -> Fraction:
     """``10%`` as a part of 1; a bare number could be either and is refused."""
     match = _PERCENT.fullmatch(value.strip()) if isinstance(value, str) else None
     if match is None:
@@ -107,7 +107,7 @@ def percent(value: Any) -> Fraction:
     return share
 
 
-def free_share(value: Any) -> Fraction:
+def free_share(value: object) -> Fraction:
     """A percentage below 100: what is kept free cannot be everything."""
     share = percent(value)
     if share == 1:
@@ -115,7 +115,7 @@ def free_share(value: Any) -> Fraction:
     return share
 
 
-def duration(value: Any) -> Fraction:
+def duration(value: object) -> Fraction:
     """``2s``, ``50ms``, ``1.5min`` in seconds."""
     match = _DURATION.fullmatch(value.strip()) if isinstance(value, str) else None
     if match is None:
@@ -127,7 +127,7 @@ def duration(value: Any) -> Fraction:
     return seconds
 
 
-def age(value: Any) -> int:
+def age(value: object) -> int:
     """``90d`` in days."""
     match = _AGE.fullmatch(value.strip()) if isinstance(value, str) else None
     if match is None:
@@ -135,7 +135,7 @@ def age(value: Any) -> int:
     return whole(1, MOST_DAYS)(int(match[1]))
 
 
-def amount(value: Any) -> Fraction:
+def amount(value: object) -> Fraction:
     """A positive number, exactly as written."""
     if isinstance(value, bool) or not isinstance(value, (int, float)):
         raise wrong(value, "a number")

@@ -125,7 +125,7 @@ def _session(raw: bytes) -> bool:
     return b'"requests"' in raw[:MAX_LINE] and b'"block_size"' in raw[:MAX_LINE]
 
 
-def _object(text: str) -> dict[str, Any] | None:
+def _object(text: str) -> dict[str, object] | None:
     try:
         entry = json.loads(text)
     except (ValueError, RecursionError):

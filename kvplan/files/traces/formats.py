@@ -84,7 +84,7 @@ def _aiperf(entry: Flat) -> Iterator[Flat]:
     }
 
 
-def _value(metrics: Flat, name: str) -> Any:
+def _value(metrics: Flat, name: str) -> object:
     found = metrics.get(name)
     return found.get("value") if isinstance(found, Mapping) else found
 

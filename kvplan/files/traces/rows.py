@@ -92,7 +92,7 @@ def _titles(head: frozenset[str], columns: Columns, name: str) -> None:
 
 
 def _rows(
-    entries: Iterator[tuple[int, Mapping[str, Any]]], form: Form, name: str, *, lengths_only: bool
+    entries: Iterator[tuple[int, Mapping[str, object]]], form: Form, name: str, *, lengths_only: bool
 ) -> Iterator[Row]:
     columns, flat = form.columns, form.flat
     line = 0
@@ -126,7 +126,7 @@ def tokens(entry: Mapping[str, Any], column: str) -> int:
     return length
 
 
-def _row(line: int, prompt: int, answer: int, entry: Mapping[str, Any], columns: Columns) -> Row:
+def _row(line: int, prompt: int, answer: int, entry: Mapping[str, object], columns: Columns) -> Row:
     at = None if columns.time is None else entry.get(columns.time)
     wide = entry.get("block_size") or columns.wide
     if isinstance(wide, bool) or not isinstance(wide, int) or not 0 <= wide <= MOST_TOKENS:
@@ -142,7 +142,7 @@ def _row(line: int, prompt: int, answer: int, entry: Mapping[str, Any], columns:
     )  # fmt: skip
 
 
-def _ids(value: Any) -> Sequence[int | str]:
+def _ids(value: object) -> Sequence[int | str]:
     if value is None or value == "":
         return ()
     if isinstance(value, str):
@@ -177,7 +177,7 @@ def nanoseconds(value: Any, unit: int) -> int:
     return found if isinstance(found, int) else round(found)
 
 
-def _wall(value: Any) -> int:
+def _wall(value: object) -> int:
     """``2023-11-16 18:17:03.9799600``, with a zone or without (then UTC), to the digit."""
     text = str(value).strip().replace("T", " ")
     head, _, rest = text.partition(".")

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-from typing import Any
 from urllib.parse import quote
 
 from kvplan.errors import EXIT_NO
@@ -54,7 +53,7 @@ def render(report: CheckReport) -> str:
     return json.dumps(log, indent=2, ensure_ascii=True, allow_nan=False) + "\n"
 
 
-def _rule(code: str, issue: Issue) -> dict[str, Any]:
+def _rule(code: str, issue: Issue) -> dict[str, object]:
     """A code is a phrase in kebab-case: the rule's name and description are that phrase."""
     words = code.split("-")
     phrase = " ".join(words)
@@ -67,7 +66,7 @@ def _rule(code: str, issue: Issue) -> dict[str, Any]:
     }
 
 
-def _result(one: CheckedPlan, issue: Issue, rule: int) -> dict[str, Any]:
+def _result(one: CheckedPlan, issue: Issue, rule: int) -> dict[str, object]:
     digest = fingerprint(one, issue)
     return {
         "ruleId": issue.code,
@@ -79,9 +78,9 @@ def _result(one: CheckedPlan, issue: Issue, rule: int) -> dict[str, Any]:
     }
 
 
-def _location(one: CheckedPlan, issue: Issue) -> dict[str, Any]:
+def _location(one: CheckedPlan, issue: Issue) -> dict[str, object]:
     place = issue.place
-    physical: dict[str, Any] = {"artifactLocation": artifact(place.path)}
+    physical: dict[str, object] = {"artifactLocation": artifact(place.path)}
     if place.line is not None:
         region = {"startLine": place.line, "startColumn": place.column, "endColumn": place.end_column}
         physical["region"] = {key: value for key, value in region.items() if value is not None}
@@ -105,9 +104,9 @@ def fingerprint(one: CheckedPlan, issue: Issue) -> str:
     return hashlib.sha256(json.dumps(parts, ensure_ascii=True).encode()).hexdigest()
 
 
-def _invocation(report: CheckReport) -> dict[str, Any]:
+def _invocation(report: CheckReport) -> dict[str, object]:
     code = report.exit_code
-    invocation: dict[str, Any] = {"executionSuccessful": code <= EXIT_NO, "exitCode": code}
+    invocation: dict[str, object] = {"executionSuccessful": code <= EXIT_NO, "exitCode": code}
     texts = dict.fromkeys(  # the schema wants no two alike
         (one.error.code, printable(f"{label(one)}: {one.error.message}"))
         for one in report.plans

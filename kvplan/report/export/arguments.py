@@ -68,7 +68,7 @@ def kept(plan: Plan, name: str) -> object | None:
     return dict(plan.serve).get(name)
 
 
-def _values(settings: Settings) -> dict[str, Any]:
+def _values(settings: Settings) -> dict[str, object]:
     """Setting or own option → value, those that are not the engine's own choice."""
     found = {
         name: getattr(settings, name)
@@ -130,7 +130,7 @@ class _Made:
         else:
             self.words += _written(argument, value)
 
-    def translated(self, name: str, words: Mapping[str, object], value: Any) -> object:
+    def translated(self, name: str, words: Mapping[str, object], value: object) -> object:
         if str(value) not in words:
             known = ", ".join(words)
             raise KvplanError(

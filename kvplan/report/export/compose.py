@@ -3,8 +3,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from kvplan.errors import KvplanError
 from kvplan.model import Model
 from kvplan.plans.plan import Plan
@@ -38,7 +36,7 @@ def export(plan: Plan, settings: Settings, model: Model | None, image: str | Non
         name if len(replicas) == 1 else f"{name}-{replica.number}": _described(container, gpu.vendor, replica)
         for replica in replicas
     }
-    file: dict[str, Any] = {"name": name, "services": services}
+    file: dict[str, object] = {"name": name, "services": services}
     if not container.checkpoint.is_path:
         file["volumes"] = {"huggingface": None}
     if container.options is not None:
@@ -46,10 +44,10 @@ def export(plan: Plan, settings: Settings, model: Model | None, image: str | Non
     return "".join(f"# {line}\n" for line in head(plan, container)) + yaml_text(file)
 
 
-def _described(container: Container, vendor: str, replica: Replica) -> dict[str, Any]:
+def _described(container: Container, vendor: str, replica: Replica) -> dict[str, object]:
     # HF_TOKEN without a value is taken from the shell that starts Compose.
     environment: dict[str, str | None] = {**{k: _literal(v) for k, v in container.env}, "HF_TOKEN": None}
-    service: dict[str, Any] = {
+    service: dict[str, object] = {
         "image": container.image,
         "entrypoint": list(container.entry),
         "command": [_literal(word) for word in container.words],
@@ -81,7 +79,7 @@ def _described(container: Container, vendor: str, replica: Replica) -> dict[str,
     return service
 
 
-def _volume(container: Container) -> dict[str, Any]:
+def _volume(container: Container) -> dict[str, object]:
     if not container.checkpoint.is_path:
         return {"type": "volume", "source": "huggingface", "target": HUB_CACHE}
     return {

@@ -99,7 +99,7 @@ def _panels(found: Watched) -> list[Panel]:
 
 def _graph(title: str, queries: list[tuple[str, str]], unit: str, lines: list[Step], text: str = "") -> Panel:
     """A time series with horizontal lines at the plan's figures."""
-    steps: list[dict[str, Any]] = [{"color": "green", "value": None}]
+    steps: list[dict[str, object]] = [{"color": "green", "value": None}]
     steps += [{"color": color, "value": value} for value, color in lines]
     custom = {"thresholdsStyle": {"mode": "dashed" if lines else "off"}}
     defaults = {

@@ -8,7 +8,6 @@ from __future__ import annotations
 import posixpath
 from fractions import Fraction
 from math import ceil
-from typing import Any
 
 from kvplan.errors import KvplanError
 from kvplan.gpu import Gpu
@@ -31,7 +30,7 @@ def export(plan: Plan, settings: Settings, model: Model | None, image: str | Non
     """The manifest's documents. Raises KvplanError."""
     container, gpu = container_of(plan, settings, model, image), gpu_of(plan)
     name = slug(plan.name)
-    documents: list[Any] = []
+    documents: list[object] = []
     if container.options is not None:
         data = {posixpath.basename(OPTIONS_PATH): container.options}
         documents.append(
@@ -48,7 +47,7 @@ def _head(plan: Plan, container: Container) -> list[str]:
     return rows
 
 
-def _meta(plan: Plan, name: str) -> dict[str, Any]:
+def _meta(plan: Plan, name: str) -> dict[str, object]:
     return {"name": name, "labels": _labels(name), "annotations": {"kvplan/plan": one_line(plan.name)}}
 
 
@@ -63,10 +62,10 @@ def resource_of(gpu: Gpu) -> str:
     return f"nvidia.com/mig-{gpu.mig_profile}" if gpu.is_mig_slice else "nvidia.com/gpu"
 
 
-def _deployment(plan: Plan, name: str, container: Container, gpu: Gpu) -> dict[str, Any]:
+def _deployment(plan: Plan, name: str, container: Container, gpu: Gpu) -> dict[str, object]:
     volumes, mounts = _volumes(name, container, _shm_limit(plan))
     probe = {"httpGet": {"path": "/health", "port": "http"}, "periodSeconds": _PERIOD_SECONDS}
-    env: list[dict[str, Any]] = [{"name": key, "value": _literal(value)} for key, value in container.env]
+    env: list[dict[str, object]] = [{"name": key, "value": _literal(value)} for key, value in container.env]
     if not container.checkpoint.is_path:
         reference = {"name": SECRET, "key": SECRET_KEY, "optional": True}
         env.append({"name": "HF_TOKEN", "valueFrom": {"secretKeyRef": reference}})
@@ -107,9 +106,11 @@ def _shm_limit(plan: Plan) -> str:
     return f"{_SHM_GIB + (ceil(tier) if isinstance(tier, Fraction) else 0)}Gi"
 
 
-def _volumes(name: str, container: Container, shm: str) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
-    volumes: list[dict[str, Any]] = [{"name": "shm", "emptyDir": {"medium": "Memory", "sizeLimit": shm}}]
-    mounts: list[dict[str, Any]] = [{"name": "shm", "mountPath": "/dev/shm"}]
+def _volumes(
+    name: str, container: Container, shm: str
+) -> tuple[list[dict[str, object]], list[dict[str, object]]]:
+    volumes: list[dict[str, object]] = [{"name": "shm", "emptyDir": {"medium": "Memory", "sizeLimit": shm}}]
+    mounts: list[dict[str, object]] = [{"name": "shm", "mountPath": "/dev/shm"}]
     checkpoint = container.checkpoint
     if not checkpoint.is_path:
         volumes.append({"name": "huggingface", "emptyDir": {}})
@@ -129,7 +130,7 @@ def _volumes(name: str, container: Container, shm: str) -> tuple[list[dict[str, 
     return volumes, mounts
 
 
-def _service(plan: Plan, name: str) -> dict[str, Any]:
+def _service(plan: Plan, name: str) -> dict[str, object]:
     port = {"name": "http", "port": 80, "targetPort": "http"}
     spec = {"selector": {"app.kubernetes.io/name": name}, "ports": [port]}
     return {"apiVersion": "v1", "kind": "Service", "metadata": _meta(plan, name), "spec": spec}

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Any
 
-
-def yaml_text(*documents: Any) -> str:
+def yaml_text(*documents: object) -> str:
     """The documents, keys in their own order, texts quoted where they could be taken for something else."""
     import yaml
 
     # No aliases: Compose and kubectl take them, people do not expect them.
     class Plain(yaml.SafeDumper):
-        def ignore_aliases(self, data: Any) -> bool:
+        def ignore_aliases(self, data: object) -> bool:
             return True
 
     def text(dumper: yaml.SafeDumper, value: str) -> yaml.ScalarNode:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 from kvplan.api.reporting import PlanReport
 from kvplan.errors import KvplanError
@@ -12,7 +11,7 @@ from kvplan.record import dumped
 from kvplan.results import SCHEMA_VERSION
 
 
-def report_data(reports: Sequence[PlanReport]) -> dict[str, Any]:
+def report_data(reports: Sequence[PlanReport]) -> dict[str, object]:
     """``plans``: each with ``check``, ``size``, ``plan`` and ``simulate`` as those commands answer."""
     report = CheckReport(tuple(one.checked for one in reports))
     checks = dumped(report)["plans"]
@@ -23,7 +22,7 @@ def report_data(reports: Sequence[PlanReport]) -> dict[str, Any]:
     }
 
 
-def _plan(one: PlanReport, check: dict[str, Any]) -> dict[str, Any]:
+def _plan(one: PlanReport, check: dict[str, object]) -> dict[str, object]:
     return {
         "check": check,
         "size": None if one.result is None else one.result.model_dump(),
