@@ -423,25 +423,13 @@ def test_a_compared_release_is_seen(source: str) -> None:
     assert not _compared_releases("if capability >= (8, 9) or release == '0.20': pass")
 
 
-_LONGEST, _MOST_LONG = 60, 6
-"""Lines of a function; how many may be longer until each is split along its meaning."""
-_MOST_ANY = 1140
+_MOST_ANY = 921
 """Uses of ``Any`` in the package: a new one takes the place of an old one."""
 
 
 def _trees() -> dict[str, ast.Module]:
     package = ROOT / "kvplan"
     return {str(file): ast.parse(file.read_text(encoding="utf-8")) for file in package.rglob("*.py")}
-
-
-def test_functions_fit_a_screen() -> None:
-    long = [
-        f"{file}: {node.name}"
-        for file, tree in _trees().items()
-        for node in ast.walk(tree)
-        if isinstance(node, ast.FunctionDef) and (node.end_lineno or 0) - node.lineno >= _LONGEST
-    ]
-    assert len(long) <= _MOST_LONG, "\n".join(long)
 
 
 def test_docstrings_say_what_a_thing_is() -> None:
