@@ -41,10 +41,8 @@ from kvplan.report.words import command, count
 from kvplan.results import NO_POOL, SizeResult
 
 if TYPE_CHECKING:
-    from kvplan.plans.plan import Plan
-
-if TYPE_CHECKING:
     from kvplan.deployment import fixes as suggestions
+    from kvplan.plans.plan import Plan
 else:
     suggestions = later("kvplan.deployment", "fixes")
 
