@@ -50,7 +50,7 @@ from kvplan.engines.trtllm.store import part_store, store_for, tokens_per_block
 from kvplan.engines.trtllm.v2 import PlanV2, plan_v2
 from kvplan.engines.trtllm.windows import check_retention, warnings_of, windows_of
 from kvplan.errors import KvplanError
-from kvplan.families import Kind, Storage
+from kvplan.families import Storage
 from kvplan.model import Model
 from kvplan.record import record
 from kvplan.results import (
@@ -74,8 +74,11 @@ KERNELS = (
     Kernel("one padding to 256", width=256, hidden=256, bias_bytes=4),
 )
 
-_STATES = ("mamba2", "gated_delta_net")
-_ATTENTION = (Kind.FULL, Kind.SLIDING, Kind.CHUNKED, Kind.MLA, Kind.INDEXER, Kind.NONE)
+_KEPT = frozenset(
+    "full_attention sliding_window chunked_attention mla sparse_indexer shared_kv no_cache mamba2"
+    " gated_delta_net".split()
+)
+"""Families that its cache managers have (_torch/pyexecutor/resource_manager.py, mamba_cache_manager.py)."""
 
 
 def expert_kernels(model: Model, settings: Settings, version: str) -> tuple[Kernel, ...]:
@@ -284,7 +287,7 @@ def _unsupported(model: Model) -> Refusal | None:
         )
     for run in model.runs:
         for part in run.layer.parts:
-            if part.kind not in _ATTENTION and part.family not in _STATES:
+            if part.family not in _KEPT:
                 what = model.architecture or model.model_type
                 return Refusal(
                     "unsupported-model",

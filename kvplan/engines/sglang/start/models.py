@@ -43,6 +43,11 @@ EXTRA_BUFFER_TYPES = frozenset(
 )
 # The states that SGLang's MambaPool is described for here; Zaya's and Inkling's have shapes of their own.
 STATES = frozenset(("mamba1", "mamba2", "gated_delta_net", "kda", "short_convolution", "lightning_attention"))
+ROWS = frozenset(
+    "full_attention sliding_window chunked_attention mla sparse_indexer compressed_attention cross_attention"
+    " shared_kv no_cache".split()
+)
+"""Families whose rows a token SGLang's pools have; a family that is neither here nor in STATES is refused."""
 _NO_CLASS = {
     "rg_lru": "RecurrentGemma",
     "rwkv4": "RWKV",
@@ -161,6 +166,8 @@ def refusal_of(model: Model, version: str = VERSIONS[-1]) -> Refusal | None:
     name, known = class_of(model), known_of(model)
     if known.not_described:
         raise KvplanError("unknown-rule", f"SGLang's cache for {name} is not known: {known.not_described}")
+    if unknown := sorted({part.family for part in parts} - ROWS - STATES):
+        raise KvplanError("unknown-rule", f"how SGLang stores {', '.join(unknown)} layers is not known")
     through = name in THROUGH or known.once_through_transformers
     through = through or row_of(model.architecture).read_by_transformers
     if through and not is_in_transformers(model.architecture or "", version):
