@@ -92,9 +92,12 @@ class Rules(ReleaseRules):
         since="0.12")
     borrowed_indexers = flag("a layer that borrows another's choice of tokens keeps no index keys",
         "model_executor/models/deepseek_v2.py", since="0.24", asked=False)
-    v41_on_sm100 = flag("DeepSeek-V4.1's cache on 10.x is known here", "models/deepseek_v41/", since="0.31", asked=False)
-    grouped_fp8 = flag("Qwen4-Exp's indexed attention keeps its cache in fp8", _GROUPED_KEYS, since="0.31", asked=False)
-    any_chosen_groups = flag("how many groups it chooses is free", "models/qwen4_exp/", since="0.32", asked=False)
+    v41_on_sm100 = flag("DeepSeek-V4.1's cache on 10.x is known here",
+        "models/deepseek_v41/", since="0.31", asked=False)
+    grouped_fp8 = flag("Qwen4-Exp's indexed attention keeps its cache in fp8",
+        _GROUPED_KEYS, since="0.31", asked=False)
+    any_chosen_groups = flag("how many groups it chooses is free",
+        "models/qwen4_exp/", since="0.32", asked=False)
     nameless_text = flag(
         "Qwen3-VL's language model has no architecture, which pipeline stages ask for (#43271)",
         "model_executor/models/qwen3_vl.py", since="0.20", until="0.30")
@@ -102,7 +105,8 @@ class Rules(ReleaseRules):
         since="0.28")
     encoder_heads_read = flag("how encoders are divided was read", "model_executor/models/", since="0.20",
         asked=False)
-    backend_names_read = flag("the names of its backends were read", _BACKENDS + "registry.py", since="0.20", asked=False)
+    backend_names_read = flag("the names of its backends were read",
+        _BACKENDS + "registry.py", since="0.20", asked=False)
 
     # Formats.
     float_words = flag("a cache may be asked for in 16 bit", _BACKENDS, since="0.15")
@@ -138,10 +142,12 @@ class Rules(ReleaseRules):
     flashinfer_own_kernels = steps("major capabilities whose FlashInfer has TRT-LLM's or XQA's kernels: "
         "sinks are taken, one workspace is shared", _FLASHINFER + ", supports_sink; utils/flashinfer.py",
         (10,), ("0.25", (10, 9)), ("0.29", (10, 9, 12)), asked=False)
-    grouped_pages = flag("FlashInfer's pages on 10.x are of up to 1,024 tokens", _FLASHINFER, since="0.25", asked=False)
+    grouped_pages = flag("FlashInfer's pages on 10.x are of up to 1,024 tokens",
+        _FLASHINFER, since="0.25", asked=False)
     wide_pages = flag("FlashAttention 4 has pages for heads of 256", _BACKENDS + "flash_attn.py",
         since="0.29", asked=False)
-    sparse_flash = flag("there is FLASH_ATTN_MLA_SPARSE", _BACKENDS + "registry.py", since="0.25", asked=False)
+    sparse_flash = flag("there is FLASH_ATTN_MLA_SPARSE",
+        _BACKENDS + "registry.py", since="0.25", asked=False)
     diff_triton = flag("there is TRITON_ATTN_DIFFKV", _BACKENDS + "registry.py", since="0.24")
     prefix_triton = flag("there is TRITON_FLASH_ATTN", _BACKENDS + "registry.py", since="0.30", asked=False)
     triton_checks = flag("Triton refuses fp8 K and V on GPUs before 8.9", _BACKENDS + "triton_attn.py",
@@ -162,9 +168,11 @@ class Rules(ReleaseRules):
     rocm_names_read = flag("their backends have rows in data/backends.tsv", _ROCM, since="0.11", asked=False)
     rocm_prefers = flag("a backend's own block size counts, before 16",
         _PLATFORM + ", update_block_size_for_backend", since="0.20", asked=False)
-    rocm_encoders_apart = flag("ROCM_ATTN serves no layer of a model with an encoder", _ROCM, since="0.26", asked=False)
+    rocm_encoders_apart = flag("ROCM_ATTN serves no layer of a model with an encoder",
+        _ROCM, since="0.26", asked=False)
     rocm_sparse = flag("sparse attention runs on AMD's GPUs", _ROCM, since="0.12", asked=False)
-    rocm_sparse_blocks = flag("there its blocks may have more than one token", _ROCM, since="0.18", asked=False)
+    rocm_sparse_blocks = flag("there its blocks may have more than one token",
+        _ROCM, since="0.18", asked=False)
     rocm_sparse_own = flag("there sparse layers name their backend: an asked one is not heeded",
         "models/deepseek_v32/amd/", since="0.30", asked=False)
     rocm_sparse_e5m2 = flag("there fp8_e5m2 is taken", "models/deepseek_v32/amd/", since="0.31", asked=False)
@@ -180,7 +188,8 @@ class Rules(ReleaseRules):
     whole_rows = flag("GLM-5.3-Flash's and dots3's do", "models/glm5next/", since="0.32", asked=False)
     v41_whole_rows = flag("DeepSeek-V4.1's are whole rows of windows and of latents", "models/deepseek_v41/",
         since="0.33", asked=False)
-    aligned_kernels = flag("beside states a block is a multiple of every backend's", _PLATFORM, since="0.32", asked=False)
+    aligned_kernels = flag("beside states a block is a multiple of every backend's",
+        _PLATFORM, since="0.32", asked=False)
     states_step = flag("beside states a block is whole kernel blocks, whatever size the user gave",
         _STATES + ", HybridAttentionMambaModelConfig", until="0.20")
     latent_step = flag("blocks of latents beside states are whole 128s", _PLATFORM, since="0.27")
@@ -220,7 +229,8 @@ class Rules(ReleaseRules):
         ("0.24", False), ("0.28", True))
     promoted_quantized = steps("a quantised one too", _GROUPS, True, ("0.20", False), ("0.21", True))
     promoted_blocks = flag("it takes the full layers' block size", _GROUPS, since="0.27")
-    promotes_latents = flag("windows over latents can be allocated in full", _GROUPS, until="0.31", asked=False)
+    promotes_latents = flag("windows over latents can be allocated in full",
+        _GROUPS, until="0.31", asked=False)
     packed_blocks = flag("pages of many sizes lie side by side in one block", _GROUPS, since="0.29")
     latent_blocks = steps("what a block of DeepSeek-V4 held before that: as many of each page as the group "
         "with most layers has (tuples), as any group has of it (pages), or the largest group; until then "
@@ -237,7 +247,8 @@ class Rules(ReleaseRules):
     tokens_from_concurrency = flag(
         '"KV cache size" is int(concurrency · max_model_len), before blocks // groups · smallest block size',
         _GROUPS, since="0.20")
-    tokens_times_dcp = flag("that figure is times the DCP size", _GROUPS, since="0.10", until="0.20", asked=False)
+    tokens_times_dcp = flag("that figure is times the DCP size",
+        _GROUPS, since="0.10", until="0.20", asked=False)
     first_group_checked = flag("the start-up check counts the first group alone", _GROUPS, since="0.14",
         until="0.19")
     null_block_checked = flag("it plans without block 0", _GROUPS, since="0.29")
@@ -248,7 +259,8 @@ class Rules(ReleaseRules):
 
     # Images, videos and sounds.
     gemma4_whole_items = flag("Gemma 4's items are scheduled whole",
-        "transformers_utils/model_arch_config_convertor.py, Gemma4ModelArchConfigConvertor", since="0.20", asked=False)
+        "transformers_utils/model_arch_config_convertor.py, Gemma4ModelArchConfigConvertor", since="0.20",
+        asked=False)
     items_raise_batch = flag("the largest such item raises the default of a batch",
         _ARGS + ", _get_min_mm_batched_tokens", since="0.22", asked=False)
     rocm_whole_items = flag("they are scheduled whole on AMD's GPUs too", _ROCM, since="0.31", asked=False)

@@ -12,7 +12,7 @@ _OFFLOADED = "distributed/kv_transfer/kv_connector/v1/offloading/scheduler.py"
 
 
 class Rules(ReleaseRules):
-    """What a release's scheduler does otherwise than another's."""
+    """The rules of one release's scheduler."""
 
     threshold_alone = flag(
         "long_prefill_token_threshold holds back even a prompt that is the only request",
