@@ -52,7 +52,7 @@ def _model(kind: Kind) -> Model:
 
 def _refusal(model: Model, engine: str, gpu: str | None) -> str:
     try:
-        answer = kvplan.size(model, context=8192, engine=engine, gpu=gpu)
+        answer = kvplan.size(model, tokens=8192, engine=engine, gpu=gpu)
     except KvplanError as error:
         return str(error) if error.code in ("unknown-layer-type", "unknown-rule") else ""
     assert answer.refusal is not None, "sized without a rule"

@@ -26,8 +26,8 @@ class Rules(ReleaseRules):
     )
     retention = flag("there is a prefix_cache_retention_interval", "config/cache.py", since="0.29")
     goes_on = flag(
-        "by priority, a request that preempts itself leaves the turns to those after it, who may fit into what"
-        " it gave back",
+        "by priority, a request that preempts itself leaves the turns to those after it, who may fit into"
+        " what it gave back",
         f"{_SCHEDULE}, schedule",
         since="0.33",
     )
