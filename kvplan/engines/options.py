@@ -136,8 +136,7 @@ def _known(word: str, choices: Iterable[str]) -> str:
 
 
 def _flag(value: object) -> bool:
-    word = "true" if value is True else "false" if value is False else str(value).lower()
-    return _known(word, ("true", "on", "1", "false", "off", "0")) in ("true", "on", "1")
+    return _known(str(value).lower(), ("true", "on", "1", "false", "off", "0")) in ("true", "on", "1")
 
 
 def _pieces(value: object) -> Iterable[object]:

@@ -98,7 +98,9 @@ def again_of(plan: Plan, given: Given) -> tuple[Given, Extra]:
     _check_counted(plan, given)
     replaced = given.tokens is not None or given.workload is not None
     longest = 0 if replaced else own.longest
-    changes = _load(own, given) if not replaced else {"requests": given.requests or own.requests}
+    changes: dict[str, Any] = (
+        _load(own, given) if not replaced else {"requests": given.requests or own.requests}
+    )
     stated = from_plan.length_of(plan, longest)
     if stated and given.objective != CONTEXT:
         changes |= {"max_model_len": stated} if given.max_model_len is None else {}
@@ -141,8 +143,8 @@ def _load(own: from_plan.Load, given: Given) -> dict[str, Any]:
 
 def _fallback(plan: Plan, given: Given) -> dict[str, object]:
     """Keywords that the plan says where nobody gave them."""
-    same = {choice.engine.name for choice in choices_of(given.engine or plan.engine)}
-    same = same == {plan.engine.partition("@")[0]}
+    named = {choice.engine.name for choice in choices_of(given.engine or plan.engine)}
+    same = named == {plan.engine.partition("@")[0]}
     return {
         "engine": plan.engine,
         "quality": plan.quality,

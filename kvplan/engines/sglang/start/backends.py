@@ -66,8 +66,7 @@ def backend_of(
 
 def _older(model: Model, settings: Serving, device: Device, version: str) -> str | None:
     """The default before 0.5.8; None where it is today's."""
-    rules, name = rules_of(version), class_of(model)
-    row = row_of(name)
+    rules, row = rules_of(version), row_of(class_of(model))
     if is_sparse_latent(model) or (_named(model, "gpt_oss", "llama4") and rules.gpt_oss_trtllm):
         return None
     if has_kind(model, Kind.STATE):
@@ -79,7 +78,7 @@ def _older(model: Model, settings: Serving, device: Device, version: str) -> str
         return None
     if has_kind(model, Kind.MLA):
         return _older_latent(row, device, rules)
-    if device.hopper and has_fa3(name, version) and _is_plain_chain(settings):
+    if device.hopper and has_fa3(class_of(model), version) and _is_plain_chain(settings):
         return "fa3"
     if row.override == "olmo2" and rules.olmo_backends:
         return None
@@ -118,8 +117,8 @@ def is_large_hopper_vl(model: Model, device: Device) -> bool:
     """large_hopper_qwen3_vl_model_type."""
     enough = device.memory_mib is not None and device.memory_mib >= FROM_GIB * 1024
     return (
-        device.hopper
-        and enough
+        enough
+        and device.hopper
         and is_multimodal(model)
         and str(model.facts.get("top_model_type")) in _HOPPER_VL
     )
@@ -142,7 +141,7 @@ def named_backend(
     return None if is_large_hopper_vl(model, device) else _own_elsewhere(model, settings, device)
 
 
-_OWN: Mapping[tuple[str, ...], tuple[str | None, str | None, str | None, str | None]] = {
+_OVERRIDES: Mapping[tuple[str, ...], tuple[str | None, str | None, str | None, str | None]] = {
     ("gemma4", "diffusion_gemma"): ("triton", "triton", "triton", "triton"),
     ("inkling",): ("fa4", "triton", "triton", "triton"),
     ("beam",): ("trtllm_mha", "trtllm_mha", None, None),
@@ -156,7 +155,7 @@ _OWN: Mapping[tuple[str, ...], tuple[str | None, str | None, str | None, str | N
 def _own_elsewhere(model: Model, settings: Serving, device: Device) -> str | None:
     """The overrides on other GPUs than SM100."""
     generation = 0 if device.hopper else 1 if device.blackwell else 2 if device.nvidia else 3
-    for stems, backends in _OWN.items():
+    for stems, backends in _OVERRIDES.items():
         if _named(model, *stems):
             return backends[generation]
     if _named(model, "kimi_k3") and settings.decode_context_parallel_size > 1:
