@@ -291,7 +291,7 @@ def _peak_row(budget: Budget, observation: Observation, tolerance: Fraction) -> 
 def _pool_row(
     budget: Budget, observation: Observation, tolerance: Fraction, assumed: str | None, told: str | None
 ) -> Iterator[ComparedRow]:
-    """What is left for the cache, where the engine prints it."""
+    """The bytes left for the cache, where the engine prints them."""
     left = smallest_pool(observation) if observation.count(POOL) is not None else None
     if left is not None and told is not None:
         yield _told_row("kv_pool_bytes", left, told)

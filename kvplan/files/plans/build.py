@@ -245,7 +245,7 @@ class Builder(WorkloadParts):
         )
 
     def _check_simulated(self, entry: RequireEntry, workload: Workload | None) -> None:
-        """What a simulation shows needs a trace, goodput a target as well."""
+        """Requirements that a simulation shows need a trace, goodput a target as well."""
         traced = workload is not None and workload.trace is not None
         for name in ("goodput", "hit_rate", "preemptions", "ttft", "tpot"):
             if getattr(entry, name) is not None and not traced and not self.errors:

@@ -148,7 +148,7 @@ def _changes(report: CheckReport) -> Screen:
 
 
 def _differences(before: CheckedPlan, after: CheckedPlan) -> list[tuple[str, str, str, str]]:
-    """What a plan's figures were, are, and how far they moved; then its verdict, where it is another."""
+    """Figures before and now, and how far they moved; then the verdict, where it is another."""
     cells = []
     names = dict.fromkeys((fact.name, fact.unit) for side in (before, after) for fact in side.facts)
     for name, unit in names:
