@@ -95,20 +95,14 @@ def make_settings(**options: Any) -> Settings:
             own[name] = OWN_OPTIONS[name].parse(value)
             continue
         check_type(name, value, _KINDS[name], "bad-setting")
-        parser = _PARSERS.get(name)
-        if parser is not None:
-            value = _parsed(name, value, parser)
-        elif name == "gpu":
-            value, count = gpus_of(value)
-        elif name == "speculative_model":
+        if name == "gpu":
+            values[name], count = gpus_of(value)
+            continue
+        values[name] = _read(name, value)
+        if name == "speculative_model" and options.get("speculative_method") is None:
             from kvplan.architectures.config.drafts import method_of
 
-            value = load_model(value)
-            if options.get("speculative_method") is None:
-                values["speculative_method"] = method_of(value)
-        elif name == "speculative_method":
-            value = known_method(value)
-        values[name] = value
+            values["speculative_method"] = method_of(values[name])
     if values.get("gpu") is not None:
         values["gpus"] = count if count > 1 else None
     if count > 1:
@@ -118,6 +112,15 @@ def make_settings(**options: Any) -> Settings:
     if own:
         values["own"] = OwnOptions.of(own)
     return Settings(**values)
+
+
+def _read(name: str, value: Any) -> Any:
+    """The value of a setting, whose text is parsed."""
+    if name in _PARSERS:
+        return _parsed(name, value, _PARSERS[name])
+    if name == "speculative_model":
+        return load_model(value)
+    return known_method(value) if name == "speculative_method" else value
 
 
 def in_our_words(options: Mapping[str, Any], engines: Iterable[str]) -> dict[str, Any]:

@@ -38,6 +38,22 @@ def run(words: list[str], given: Given) -> Answer:
     check_color(given)
     watch = is_given(given, "watch")
     seconds = [word for word in words if watch and word.isdecimal()]
+    name, url, log = _sources(words, seconds, given)
+    samples = text_of(given, "samples")
+    if not watch and samples is None:
+        return _compare(name, url, log, given)
+    if url is None or not watch:
+        raise KvplanError(
+            "bad-usage",
+            "following needs --watch and a running server",
+            help="--url http://HOST:PORT --watch",
+        )
+    count = whole_number(samples) if samples is not None else None
+    return _watch(url, int(seconds[0]) if seconds else WATCH_SECONDS, count, json=is_given(given, "json"))
+
+
+def _sources(words: list[str], seconds: list[str], given: Given) -> tuple[str | None, str | None, str | None]:
+    """(model, server, log). Raises KvplanError(bad-usage) unless one server or one log is named."""
     words = [word for word in words if word not in seconds]
     typed = {word: option for word in words if (option := _source(word))}
     names = [word for word in words if word != STDIN and word not in typed]
@@ -50,17 +66,7 @@ def run(words: list[str], given: Given) -> Answer:
         raise KvplanError("bad-usage", "one model is compared at a time")
     if sum((stdin, url is not None, log not in (None, STDIN))) != 1:
         raise _one_source()
-    samples = text_of(given, "samples")
-    if watch or samples is not None:
-        if url is None or not watch:
-            raise KvplanError(
-                "bad-usage",
-                "following needs --watch and a running server",
-                help="--url http://HOST:PORT --watch",
-            )
-        count = whole_number(samples) if samples is not None else None
-        return _watch(url, int(seconds[0]) if seconds else WATCH_SECONDS, count, json=is_given(given, "json"))
-    return _compare(names[0] if names else None, url, STDIN if stdin else log, given)
+    return names[0] if names else None, url, STDIN if stdin else log
 
 
 def _source(word: str) -> str:

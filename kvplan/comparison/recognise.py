@@ -10,6 +10,7 @@ from kvplan.engines import ENGINES, choose_engine
 from kvplan.engines.base import Choice, parse_version
 from kvplan.engines.observed import Observation, Setting, SettingValue, placed
 from kvplan.engines.observed.reading import reading_of
+from kvplan.engines.options import EngineOption
 from kvplan.errors import KvplanError
 from kvplan.gpu import Gpu
 from kvplan.own_options import OwnOptions
@@ -69,26 +70,9 @@ def recognise(
     Raises KvplanError(unknown-engine | bad-version | bad-setting).
     """
     choice, told, notes = choose(observation, engine)
-    values: dict[str, Any] = {}
-    own: dict[str, Any] = {}
-    shown: dict[str, str] = {}
     options = {option.name: option for option in getattr(choice.engine, "options", ())}
     reading = reading_of(observation.engine)
-    unchosen = reading.unchosen(observation)
-    for printed, setting in observation.settings.items():
-        name = reading.names.get(printed, printed)
-        if name in unchosen:
-            continue
-        value, kept = None, values
-        if name in _SETTINGS:
-            value, kept = _typed(name, setting.value), values
-        elif name in options:
-            value, kept = _own(options[name], setting.value), own
-        if value is not None:
-            kept[name], shown[name] = value, _as_printed(value, setting, observation.source)
-    for name, value in reading.own_options(observation).items():
-        if name in options:
-            own[name], shown[name] = options[name].parse(value), f"{value} ({observation.source})"
+    values, own, shown = _printed(observation, options)
     notes += _without_half_a_draft(values, shown)
     refused = None if observation.refusal is None else observation.refusal.max_num_seqs
     if refused is not None:
@@ -113,6 +97,32 @@ def recognise(
     if any(setting.source == "args" for setting in observation.settings.values()):
         stated |= _DEFAULTED
     return Recognised(choice, Settings(**values), frozenset(stated), shown, tuple(notes))
+
+
+def _printed(
+    observation: Observation, options: Mapping[str, EngineOption]
+) -> tuple[dict[str, Any], dict[str, Any], dict[str, str]]:
+    """(settings, options of the engine's own, where each was found) that the log prints."""
+    values: dict[str, Any] = {}
+    own: dict[str, Any] = {}
+    shown: dict[str, str] = {}
+    reading = reading_of(observation.engine)
+    unchosen = reading.unchosen(observation)
+    for printed, setting in observation.settings.items():
+        name = reading.names.get(printed, printed)
+        if name in unchosen:
+            continue
+        value, kept = None, values
+        if name in _SETTINGS:
+            value, kept = _typed(name, setting.value), values
+        elif name in options:
+            value, kept = _own(options[name], setting.value), own
+        if value is not None:
+            kept[name], shown[name] = value, _as_printed(value, setting, observation.source)
+    for name, value in reading.own_options(observation).items():
+        if name in options:
+            own[name], shown[name] = options[name].parse(value), f"{value} ({observation.source})"
+    return values, own, shown
 
 
 def _as_printed(value: object, setting: Setting, source: str) -> str:

@@ -81,26 +81,27 @@ def speculative(given: str | Mapping[str, Any]) -> tuple[str | None, int, str | 
 
     The method is None where the model decides it. Raises KvplanError(bad-setting).
     """
-    method: str | None
-    model: str | None = None
     text = given if isinstance(given, str) else str(dict(given))
     if not isinstance(given, str) or text.lstrip().startswith("{"):
-        try:
-            value = json.loads(given) if isinstance(given, str) else given
-            method, model, tokens = value.get("method"), value.get("model"), value["num_speculative_tokens"]
-        except (ValueError, KeyError, AttributeError, RecursionError) as error:
-            raise _bad_speculative(text) from error
-        words = [word for word in (method, model) if word is not None]
-        if not words or not all(isinstance(word, str) and word for word in words):
-            raise _bad_speculative(text)
-        if isinstance(tokens, bool) or not isinstance(tokens, int):
-            raise _bad_speculative(text)
-    else:
-        method, colon, number = text.strip().partition(":")
-        if not method or not colon:
-            raise _bad_speculative(text)
-        tokens = int(number) if number.isascii() and number.isdigit() and len(number) <= 9 else 0
-    if tokens < 1:
+        return _speculative_entry(given, text)
+    method, _, number = text.strip().partition(":")
+    tokens = int(number) if number.isascii() and number.isdigit() and len(number) <= 9 else 0
+    if not method or tokens < 1:
+        raise _bad_speculative(text)
+    return known_method(method), tokens, None
+
+
+def _speculative_entry(given: str | Mapping[str, Any], text: str) -> tuple[str | None, int, str | None]:
+    """The same of a dict or its JSON."""
+    try:
+        value = json.loads(given) if isinstance(given, str) else given
+        method, model, tokens = value.get("method"), value.get("model"), value["num_speculative_tokens"]
+    except (ValueError, KeyError, AttributeError, RecursionError) as error:
+        raise _bad_speculative(text) from error
+    words = [word for word in (method, model) if word is not None]
+    if not words or not all(isinstance(word, str) and word for word in words):
+        raise _bad_speculative(text)
+    if isinstance(tokens, bool) or not isinstance(tokens, int) or tokens < 1:
         raise _bad_speculative(text)
     return None if method is None else known_method(method), tokens, model
 
