@@ -121,10 +121,10 @@ def test_importing_the_library_is_light() -> None:
     assert done.stdout.strip() == "[]"
 
 
-MOST_COMPLEX = 70
+MOST_COMPLEX = 65
 """Functions whose cyclomatic complexity is above 20 (D and worse, as radon counts): 20 are the aim."""
 LONG = {
-    "beside_weights", "dtype_refusal", "encoder_run", "load_of", "resolve",  # vLLM's folder, whose files move
+    "beside_weights", "encoder_run", "load_of",  # vLLM's folder, whose files move
     "plan",  # kvplan.plan: most of it parameters and what they mean
 }  # fmt: skip
 """Functions over 60 lines that are left."""
