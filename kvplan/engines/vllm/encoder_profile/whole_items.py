@@ -28,7 +28,7 @@ _IMAGE = 280
 
 def floor_of(model: Model, settings: Layout, rules: Rules) -> int:
     """Tokens to which the default of a batch is raised (since 0.22); 0 for models that cut their items."""
-    items = items_of(model, settings, rules)
+    items = items_of(model, settings, rules) if rules.items_raise_batch else {}
     return max(items.values(), default=0)
 
 
