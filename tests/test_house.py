@@ -123,6 +123,8 @@ def test_importing_the_library_is_light() -> None:
 
 MOST_COMPLEX = 5
 """Functions whose cyclomatic complexity is above 20 (D and worse, as radon counts): 20 are the aim."""
+LONG = {"plan"}  # kvplan.plan: most of it parameters and what they mean
+"""Functions over 60 lines that are left."""
 Function = ast.FunctionDef | ast.AsyncFunctionDef
 
 
