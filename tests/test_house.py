@@ -420,7 +420,7 @@ def test_a_compared_release_is_seen(source: str) -> None:
     assert not _compared_releases("if capability >= (8, 9) or release == '0.20': pass")
 
 
-_MOST_ANY = 921
+_MOST_ANY = 690
 """Uses of ``Any`` in the package: a new one takes the place of an old one."""
 
 

@@ -16,7 +16,7 @@ from itertools import pairwise
 from types import NoneType, UnionType
 from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_type_hints
 
-from kvplan.record import json_attribute, json_names
+from kvplan.record import JsonDict, json_attribute, json_names
 
 _WORDS = {int: "integer", float: "number", str: "string", bool: "boolean", NoneType: "null"}
 _MADE_OF = "made of"
@@ -29,9 +29,9 @@ _EXACT = {
 }
 
 
-def schema_of(kind: type[Any], title: str) -> dict[str, Any]:
+def schema_of(kind: type[Any], title: str) -> JsonDict:
     """The JSON Schema of what `kvplan.record.dumped` makes of a record of this class."""
-    defs: dict[str, Any] = {}
+    defs: JsonDict = {}
     whole = _object(kind, defs)
     return {
         "$schema": "https://json-schema.org/draft/2020-12/schema",
@@ -43,11 +43,11 @@ def schema_of(kind: type[Any], title: str) -> dict[str, Any]:
     }
 
 
-def _object(kind: type[Any], defs: dict[str, Any]) -> dict[str, Any]:
+def _object(kind: type[Any], defs: JsonDict) -> JsonDict:
     lines = _lines(kind)
     types = get_type_hints(kind, include_extras=True)
     optional: tuple[str, ...] = getattr(kind, "JSON_OPTIONAL", ())
-    properties: dict[str, Any] = {}
+    properties: JsonDict = {}
     for name in json_names(kind):
         attribute = json_attribute(kind, name)
         computed = inspect.getattr_static(kind, attribute, None)
@@ -67,7 +67,7 @@ def _object(kind: type[Any], defs: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def _of(kind: Any, defs: dict[str, Any]) -> dict[str, Any]:
+def _of(kind: Any, defs: JsonDict) -> JsonDict:
     """The schema of one annotation. KeyError: a type that no answer has."""
     if get_origin(kind) is not None:
         return _of_several(kind, defs)
@@ -87,7 +87,7 @@ def _of(kind: Any, defs: dict[str, Any]) -> dict[str, Any]:
     return {"$ref": f"#/$defs/{kind.__name__}"}
 
 
-def _of_several(kind: Any, defs: dict[str, Any]) -> dict[str, Any]:
+def _of_several(kind: Any, defs: JsonDict) -> JsonDict:
     """The schema of an annotation that is made of others: a union, a list, a mapping."""
     origin, inner = get_origin(kind), get_args(kind)
     if origin is Annotated:
@@ -151,7 +151,7 @@ ANSWERS = {
 """Answers whose JSON is described: name of the schema → module and class of the answer, the command."""
 
 
-def answer_schema(name: str) -> dict[str, Any]:
+def answer_schema(name: str) -> JsonDict:
     """The JSON Schema of the answer of that name. Raises KeyError."""
     module, kind, command = ANSWERS[name]
     return schema_of(getattr(import_module(module), kind), f"kvplan {command}")

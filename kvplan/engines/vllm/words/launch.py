@@ -5,10 +5,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
-from typing import Any
 
 from kvplan.engines.launch import Serve, Server, as_object, config_override
 from kvplan.engines.vllm.options import EXPANDABLE, OPTIONS
+from kvplan.record import Json
 from kvplan.units import GB, GIB, KB, KIB, MB, MIB, TB, TIB
 
 _HUMAN = re.compile(r"(\d+(?:\.\d+)?)([kKmMgGtT])", re.ASCII)
@@ -136,7 +136,7 @@ def _sayings(serve: Serve, options: Mapping[str, object]) -> Iterator[str]:
             serve[key] = serve.get(key) or said
 
 
-def translate(serve: Serve, options: Mapping[str, Any]) -> tuple[str, ...]:
+def translate(serve: Serve, options: Json) -> tuple[str, ...]:
     """The plan's settings for options in other words, and those that are left; ``max_model_len -1`` is
     ``auto``."""
     left = [*_speculation(serve, options), *_keys(serve, options)]
