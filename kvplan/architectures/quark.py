@@ -68,10 +68,11 @@ def _form(weight: Any, refuse: Refuse) -> Format:
     raise refuse(f"{word} {scheme}")
 
 
-def _fp8(stage: Json, scheme: str) -> Format | None:
+def _fp8(stage: Mapping[str, object], scheme: str) -> Format | None:
     """FP8 by its scales; None for a scheme that is not known."""
-    if scheme == "per_block" and isinstance(stage.get("block_size"), list):
-        return fp8_block(*(check_integer(side, "block_size") for side in stage["block_size"][:2]))
+    block = stage.get("block_size")
+    if scheme == "per_block" and isinstance(block, list):
+        return fp8_block(*(check_integer(side, "block_size") for side in block[:2]))
     if scheme == "per_group" and stage.get("group_size") == 32:
         return MXFP8
     return {"per_tensor": FP8_TENSOR, "per_channel": FP8_CHANNEL}.get(scheme)

@@ -41,6 +41,8 @@ _SETTINGS = frozenset(item.name for item in fields(Settings))
 _SWITCHES = {"true": True, "false": False, "enabled": True, "disabled": False, "auto": True, "1": True}
 _SWITCHES["full-size"] = True  # llama.cpp's word for --swa-full
 
+Named = dict[str, Any]
+
 
 @record()
 class Recognised:
@@ -101,10 +103,10 @@ def recognise(
 
 def _printed(
     observation: Observation, options: Mapping[str, EngineOption]
-) -> tuple[JsonDict, JsonDict, dict[str, str]]:
+) -> tuple[Named, Named, dict[str, str]]:
     """(settings, options of the engine's own, where each was found) that the log prints."""
-    values: JsonDict = {}
-    own: JsonDict = {}
+    values: Named = {}
+    own: Named = {}
     shown: dict[str, str] = {}
     reading = reading_of(observation.engine)
     unchosen = reading.unchosen(observation)

@@ -16,7 +16,7 @@ from itertools import pairwise
 from types import NoneType, UnionType
 from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_type_hints
 
-from kvplan.record import JsonDict, json_attribute, json_names
+from kvplan.record import json_attribute, json_names
 
 _WORDS = {int: "integer", float: "number", str: "string", bool: "boolean", NoneType: "null"}
 _MADE_OF = "made of"
@@ -29,9 +29,12 @@ _EXACT = {
 }
 
 
-def schema_of(kind: type[Any], title: str) -> JsonDict:
+Schema = dict[str, Any]
+
+
+def schema_of(kind: type[Any], title: str) -> Schema:
     """The JSON Schema of what `kvplan.record.dumped` makes of a record of this class."""
-    defs: JsonDict = {}
+    defs: Schema = {}
     whole = _object(kind, defs)
     return {
         "$schema": "https://json-schema.org/draft/2020-12/schema",
@@ -43,11 +46,11 @@ def schema_of(kind: type[Any], title: str) -> JsonDict:
     }
 
 
-def _object(kind: type[Any], defs: JsonDict) -> JsonDict:
+def _object(kind: type[Any], defs: Schema) -> Schema:
     lines = _lines(kind)
     types = get_type_hints(kind, include_extras=True)
     optional: tuple[str, ...] = getattr(kind, "JSON_OPTIONAL", ())
-    properties: JsonDict = {}
+    properties: Schema = {}
     for name in json_names(kind):
         attribute = json_attribute(kind, name)
         computed = inspect.getattr_static(kind, attribute, None)
@@ -67,7 +70,7 @@ def _object(kind: type[Any], defs: JsonDict) -> JsonDict:
     }
 
 
-def _of(kind: Any, defs: JsonDict) -> JsonDict:
+def _of(kind: Any, defs: Schema) -> Schema:
     """The schema of one annotation. KeyError: a type that no answer has."""
     if get_origin(kind) is not None:
         return _of_several(kind, defs)
@@ -87,7 +90,7 @@ def _of(kind: Any, defs: JsonDict) -> JsonDict:
     return {"$ref": f"#/$defs/{kind.__name__}"}
 
 
-def _of_several(kind: Any, defs: JsonDict) -> JsonDict:
+def _of_several(kind: Any, defs: Schema) -> Schema:
     """The schema of an annotation that is made of others: a union, a list, a mapping."""
     origin, inner = get_origin(kind), get_args(kind)
     if origin is Annotated:
@@ -151,7 +154,7 @@ ANSWERS = {
 """Answers whose JSON is described: name of the schema → module and class of the answer, the command."""
 
 
-def answer_schema(name: str) -> JsonDict:
+def answer_schema(name: str) -> Schema:
     """The JSON Schema of the answer of that name. Raises KeyError."""
     module, kind, command = ANSWERS[name]
     return schema_of(getattr(import_module(module), kind), f"kvplan {command}")
