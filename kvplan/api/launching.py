@@ -14,8 +14,8 @@ from kvplan.engines.door_settings import start
 from kvplan.engines.spill import SHORTENED, spill
 from kvplan.errors import KvplanError
 from kvplan.files.gpus.find import parse_gpu_count
+from kvplan.files.launch.found import Broken
 from kvplan.files.launch.launch import Launch
-from kvplan.files.launch.manifest import Broken
 from kvplan.files.launch.places import StartSource
 from kvplan.files.launch.read import (
     SCRIPTS,

@@ -13,8 +13,8 @@ from kvplan.errors import KvplanError, did_you_mean
 from kvplan.files.json_input import SHOWN_STDIN, STDIN, read_standard_input
 
 if TYPE_CHECKING:
+    from kvplan.files.launch.found import Broken
     from kvplan.files.launch.launch import Launch
-    from kvplan.files.launch.manifest import Broken
     from kvplan.plans.plan import Plan
 
 NO_DEFAULTS = {CONFIG_VARIABLE: ""}

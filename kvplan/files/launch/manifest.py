@@ -1,4 +1,4 @@
-"""Servers in a manifest: Compose services, Kubernetes objects, charts' values, engines' own config files.
+"""Servers in a manifest: Kubernetes objects, charts' values, engines' own config files.
 
 A server stands wherever a mapping has a container's keys (``image`` with ``command``, ``args`` or the like),
 however deep; what is around it says how many and on which GPU. Forms that name model and parallelism in keys
@@ -16,6 +16,8 @@ from kvplan.errors import KvplanError
 from kvplan.files.launch import charts
 from kvplan.files.launch.command import launch_of
 from kvplan.files.launch.entries import mapping, words_of_keys
+from kvplan.files.launch.found import Beside, Broken
+from kvplan.files.launch.kinds import reader_of
 from kvplan.files.launch.launch import Launch
 from kvplan.files.launch.loose import load_loose
 from kvplan.files.launch.machines import gpu_of_label
@@ -44,7 +46,7 @@ _LABELS = (
     "gputype",
     "gpu_type",
 )
-_WORDS = ("entrypoint", "command", "args", "arg")
+_WORDS = ("command", "args", "arg")
 
 
 class Around(NamedTuple):
@@ -54,9 +56,6 @@ class Around(NamedTuple):
     """name, replicas, gpu: the nearest; None where nothing does"""
     replicas: int | None = None
     gpu: str | None = None
-    compose: bool = False
-    """it is a service of Compose, whose ``command`` is told to the image's entry point; Kubernetes'
-    replaces it"""
     group: int | None = None
     """the pods of one LeaderWorkerSet's group, which each is told as ``LWS_GROUP_SIZE``
     (kubernetes-sigs/lws pkg/utils/pod/pod_utils.go)"""
@@ -64,13 +63,6 @@ class Around(NamedTuple):
     """of the pod around a container (Dynamo)"""
     held: Mapping[str, str] = {}
     """the files of the ConfigMaps in the same text"""
-
-
-class Broken(NamedTuple):
-    """An object of a manifest whose server cannot be read."""
-
-    name: str
-    error: KvplanError
 
 
 def launches_in(
@@ -92,6 +84,16 @@ def launches_in(
     found: list[Launch] = []
     stem = Path(shown).stem.strip("<>")
     for document in documents:
+        reader = reader_of(document)
+        if reader is not None:
+            for one in reader(document, Beside(stem, engine, beside)):
+                if isinstance(one, Launch):
+                    found.append(one)
+                elif broken is None:
+                    raise one.error
+                else:
+                    broken.append(one)
+            continue
         several = broken if len(documents) > 1 else None
         found += _of_one(document, several, stem, engine, beside, held)
     if not (found or broken):
@@ -180,11 +182,9 @@ def _walk(value: object, around: Around, stem: str, engine: str | None, beside: 
             )
         return
     for key, one in value.items():
-        if key == "services" and isinstance(one, dict) and "image" not in value:
+        if key == "services" and isinstance(one, dict) and "image" not in value:  # Dynamo
             for service, entry in one.items():
-                yield from _walk(
-                    entry, inside._replace(name=str(service), compose=True), stem, engine, beside
-                )
+                yield from _walk(entry, inside._replace(name=str(service)), stem, engine, beside)
         else:
             yield from _walk(one, inside, stem, engine, beside)
 
@@ -232,7 +232,7 @@ def _container(value: dict[str, object], around: Around) -> list[Start]:
         return []
     if around.group is not None:
         environment.setdefault("LWS_GROUP_SIZE", str(around.group))
-    replaced = value.get("entrypoint" if around.compose else "command") is not None
+    replaced = value.get("command") is not None
     starts = starts_of(words, environment, image=None if replaced else image)
     return [with_image(one, image) for one in starts]
 
@@ -252,9 +252,9 @@ def _text(value: object) -> str:
 
 
 def _environment(value: Mapping[str, object]) -> dict[str, str]:
-    """``env: [{name, value}]`` of Kubernetes, ``environment:`` of Compose as a mapping or a list."""
+    """``env: [{name, value}]`` of Kubernetes, or a mapping."""
     found: dict[str, str] = {}
-    for key in ("env", "environment", "envs"):
+    for key in ("env", "envs"):
         given = value.get(key)
         if isinstance(given, dict):
             found.update(
@@ -271,17 +271,10 @@ def _environment(value: Mapping[str, object]) -> dict[str, str]:
 
 def _count(container: Mapping[str, Any]) -> int | None:
     """How many GPUs a container is given."""
-    for resources in _mappings(container.get("resources"), container.get("deploy"), container.get("limits")):
+    for resources in _mappings(container.get("resources"), container.get("limits")):
         for key, number in resources.items():
             if (key in _RESOURCES or str(key).startswith("nvidia.com/mig-")) and str(number).isdigit():
                 return int(number)
-            if key == "devices" and isinstance(number, list):
-                for device in number:
-                    if isinstance(device, dict):
-                        if str(device.get("count", "")).isdigit():
-                            return int(device["count"])
-                        if isinstance(device.get("device_ids"), list):
-                            return len(device["device_ids"])
     return None
 
 

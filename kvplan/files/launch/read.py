@@ -12,8 +12,9 @@ from kvplan.engines.launch import servers
 from kvplan.errors import KvplanError
 from kvplan.files.json_input import SHOWN_STDIN, check_text, read_limited
 from kvplan.files.launch.command import launch_of
+from kvplan.files.launch.found import Broken
 from kvplan.files.launch.launch import Launch
-from kvplan.files.launch.manifest import Broken, is_manifest, launches_in
+from kvplan.files.launch.manifest import is_manifest, launches_in
 from kvplan.files.launch.programs import MODELFILE, gathered, launch_of_modelfile
 from kvplan.files.launch.starts import starts_in
 from kvplan.files.sources import open_model
