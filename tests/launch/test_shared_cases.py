@@ -20,14 +20,8 @@ pytestmark = pytest.mark.beside
 DATA = Path(__file__).resolve().parents[3] / "shared" / "data"
 WRONG = {
     "k8s": """
-    llmd-uri-names-its-own-value lws-leader-and-worker-start-the-same statefulset-whose-pods-are-nodes
-    roles-times-groups roles-lose-their-names placeholder-where-the-model-stands
-    host-is-the-pods-address configmap-as-environment default-that-is-empty bash-lc-and-two-hyphens
-    argo-script sbatch-by-its-suffix ray-serve-llm-config sky-over-two-nodes sky-one-of-several-clouds
-    volume-path-as-a-hub-id knative-least-number a-slice-that-is-asked-for a-fraction-by-annotation
-    kaito-shards-over-a-machine kaito-utilization kubeai-model nim-service a-strategic-patch
-    llmd-own-command a-transfer-buffer-on-the-gpu a-clouds-own-label a-heap-beside-the-cache
-    two-servers-on-one-gpu
+    placeholder-where-the-model-stands host-is-the-pods-address default-that-is-empty
+    bash-lc-and-two-hyphens sbatch-by-its-suffix
     """,
     "scripts": """
     array-of-options array-appended array-is-the-command array-in-docker-run

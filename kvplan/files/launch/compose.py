@@ -7,10 +7,10 @@ from typing import Any
 
 from kvplan.errors import KvplanError
 from kvplan.files.launch.command import launch_of
-from kvplan.files.launch.entries import count_of, mapping
 from kvplan.files.launch.found import Beside, Broken
 from kvplan.files.launch.launch import Launch
 from kvplan.files.launch.starts import Start, split_words, starts_of, with_image
+from kvplan.files.launch.trees import count_of, mapping
 from kvplan.record import replace
 
 

@@ -77,7 +77,8 @@ def model_of(
     if bare_file or clean.endswith(".gguf"):
         note = f"{text} is not on this machine: read by its name, {parts[-1]}"
         return parts[-1], None if bare_file else note
-    return _of_folder(text, parts, dict.fromkeys(names))
+    tagged = [one for part in parts for one in part.split(":")] if clean.startswith("oci://") else parts
+    return _of_folder(text, tuple(tagged), dict.fromkeys(names))
 
 
 def _of_folder(text: str, parts: tuple[str, ...], names: Iterable[tuple[str, str]]) -> tuple[str, str]:
