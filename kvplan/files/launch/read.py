@@ -5,7 +5,8 @@ drafts, as far as kvplan can read them.
 from __future__ import annotations
 
 import re
-from pathlib import Path
+from collections.abc import Callable
+from pathlib import Path, PurePosixPath
 
 from kvplan.architectures.config.drafts import method_named
 from kvplan.engines.launch import servers
@@ -16,7 +17,8 @@ from kvplan.files.launch.found import Broken
 from kvplan.files.launch.launch import Launch
 from kvplan.files.launch.manifest import is_manifest, launches_in
 from kvplan.files.launch.programs import MODELFILE, gathered, launch_of_modelfile
-from kvplan.files.launch.starts import starts_in
+from kvplan.files.launch.starts import engines_of, starts_in
+from kvplan.files.launch.unknown import is_open
 from kvplan.files.sources import open_model
 from kvplan.plans.serve import flag_for
 from kvplan.record import replace
@@ -142,8 +144,25 @@ def _starts_one(text: str) -> bool:
         return False
 
 
+def _reader_beside(folder: Path) -> Callable[[str], str | None]:
+    """Reads a file that a script names by a path below its own folder."""
+
+    def read(path: str) -> str | None:
+        place = PurePosixPath(path)
+        if place.is_absolute() or ".." in place.parts or is_open(path):
+            return None
+        try:
+            content = read_limited(folder / place)
+        except (KvplanError, OSError, ValueError):
+            return None
+        return None if b"\0" in content else decoded(content)
+
+    return read
+
+
 def _of_text(text: str, name: str, engine: str | None, beside: Path) -> list[Launch]:
-    starts = gathered(starts_in(text))
+    shown = name if name == COMMAND else f"./{name}"
+    starts = gathered(engines_of(starts_in(text, beside=_reader_beside(beside), script=shown)))
     if not starts:
         raise KvplanError(
             "no-server", f"nothing in {name} starts a server of {', '.join(servers())}",
