@@ -183,7 +183,7 @@ def test_what_has_no_rule_is_named_and_what_changes_no_memory_is_not() -> None:
 )
 def test_what_the_server_would_not_take_is_an_error(text: str, code: str) -> None:
     with pytest.raises(KvplanError) as caught:
-        launches_of(text)
+        launches_of(text)[0].document("h100")
     assert caught.value.code == code
 
 

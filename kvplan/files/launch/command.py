@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path, PurePosixPath
 from typing import Any
 
@@ -18,9 +18,9 @@ from kvplan.engines.launch import (
     table_of,
 )
 from kvplan.errors import KvplanError
-from kvplan.files.cards.gguf_names import gguf_file
 from kvplan.files.folders import exists
 from kvplan.files.launch.launch import Launch, gpus_seen
+from kvplan.files.launch.models import model_of
 from kvplan.files.launch.programs import launch_of_program
 from kvplan.files.launch.starts import Start, version_of
 from kvplan.files.launch.unknown import is_open, is_whole, shown
@@ -28,7 +28,6 @@ from kvplan.files.launch.words import Option, take_apart
 from kvplan.plans.serve import EngineFlags, Flag, flags_of
 from kvplan.record import replace
 
-_ANY_MODEL = ("hf://", "huggingface.co/", "https://huggingface.co/", "hf.co/", "https://hf.co/")
 _NEARLY = 0.9
 """How alike two names are, of 1: no option that a release has dropped is so near to one that there is."""
 _SECRET = re.compile(r"key|token(?!s)|secret|password|credential", re.IGNORECASE)
@@ -42,12 +41,14 @@ def launch_of(
     engine: str | None = None,
     beside: Path = Path(),
     held: Mapping[str, str] | None = None,
+    names: Sequence[tuple[str, str]] = (),
 ) -> Launch:
     """The server that a command starts.
 
     engine: ``vllm@0.32``, before what the image says. beside: the folder from which its files are meant.
-    held: the files that its manifest brings with it, by name (ConfigMaps).
-    Raises KvplanError(no-model-named | unresolved-variable | bad-flag).
+    held: the files that its manifest brings with it, by name (ConfigMaps). names: (a hub id, its source),
+    which count where the model is a folder that is not here. A model that nothing names is no error yet:
+    `Launch.unnamed`. Raises KvplanError(unresolved-variable | bad-flag).
     """
     server = start.server
     if server.door is not None:
@@ -67,28 +68,28 @@ def launch_of(
             reader.variable(variable, flag)
     rest = list(words.rest)
     model = reader.model or _positional(server, rest) or reader.model_of_file
-    if model is None:
-        raise KvplanError(
-            "no-model-named",
-            f"{'the command' if name == 'command' else name} names no model",
-            help=f"{' or '.join(server.model)} names it",
-        )
     seen = start.gpus or gpus_seen(reader.environment)
     if seen is not None:
         reader.options[VISIBLE] = seen
     reader.finish()
     notes += reader.notes
-    text, read_as = _model_word(reader.resolved(model, server.model[0]), beside)
-    if read_as is not None:
-        notes.append(read_as)
+    unnamed = None
+    try:
+        model, read_as = reader.model_named(model, name, names)
+        notes += [read_as] if read_as is not None else []
+    except KvplanError as error:
+        unnamed = error
     variables = [
         name if _SECRET.search(name) else f"{name}={value}" for name, value in start.environment
         if name.startswith(server.variables) and name not in dict(server.environment)
     ]  # fmt: skip
     unread = dict.fromkeys(shown(one) for one in (*reader.unread, *rest, *variables))
-    launch = Launch(name, spec, text, reader.serve, gpus=seen, unread=tuple(unread), notes=tuple(notes))
+    launch = Launch(
+        name, spec, model or "", reader.serve, gpus=seen, unnamed=unnamed, unread=tuple(unread),
+        notes=tuple(notes),
+    )  # fmt: skip
     for condition, other in start.others:
-        said = _difference(launch, other, name=name, engine=engine, beside=beside, held=held)
+        said = _difference(launch, other, name=name, engine=engine, beside=beside, held=held, names=names)
         launch = replace(launch, notes=(*launch.notes, *(f"where {condition}: {one}" for one in said)))
     return replace(launch, notes=(*launch.notes, *start.notes))
 
@@ -107,6 +108,8 @@ def _difference(launch: Launch, other: Start, **around: Any) -> list[str]:
     """What a command that is another on a condition of its script makes of the server."""
     try:
         found = launch_of(other, **around)
+        if found.unnamed is not None:
+            return [found.unnamed.message]
     except KvplanError as error:
         return [error.message]
     said = [
@@ -243,6 +246,21 @@ class _Reader:
             )  # fmt: skip
         return value
 
+    def model_named(
+        self, model: str | None, name: str, names: Sequence[tuple[str, str]]
+    ) -> tuple[str, str | None]:
+        """(the model, a note), as `model_of`, which is told the name that clients ask for."""
+        spelled = " or ".join(self.server.model)
+        if model is None:
+            who = "the command" if name == "command" else name
+            raise KvplanError("no-model-named", f"{who} names no model", help=f"{spelled} names it")
+        served = self.serve.get("served_model_name")
+        called = [str(one) for one in (served if isinstance(served, list) else [served]) if one is not None]
+        address = self.environment.get("STORAGE_URI", "")
+        stored = [(address.removeprefix("hf://"), "its STORAGE_URI")] if address.startswith("hf://") else []
+        said = (*stored, *names, *((one, "the name that clients ask for") for one in called))
+        return model_of(self.resolved(model, self.server.model[0]), self.beside, self.server.model[0], said)
+
     def variable(self, variable: str, name: str) -> None:
         """A variable that sets a flag; an option on the command line counts before it."""
         value = self.environment[variable]
@@ -374,29 +392,3 @@ def _typed(flag: Flag, value: object, server: Server, spelled: str) -> object:
             raise wrong
         return entry
     return str(value)
-
-
-def _model_word(text: str, beside: Path) -> tuple[str, str | None]:
-    """(the model as a plan names it, a note where it was read as something else): a hub address without its
-    scheme; a path that does not exist here by its last part, or its folder's in a cache of the hub."""
-    for head in _ANY_MODEL:
-        if text.startswith(head):
-            return text.removeprefix(head).rstrip("/"), None
-    clean = text.rstrip("/")
-    bare = clean.endswith(".gguf") and "/" not in clean and not exists(beside / clean)
-    if bare and not exists(Path(clean)) and (named := gguf_file(clean)) is not None:
-        return named, f"{text} is not on this machine: read by its name, {named}"
-    if (
-        not clean.startswith(("/", "~", "./", "../"))
-        or exists(Path(clean).expanduser())
-        or exists(beside / clean)
-    ):
-        return clean, None
-    cached = re.search(r"models--([\w.-]+?)--([\w.-]+)", clean, re.ASCII)
-    if cached is not None:
-        return f"{cached[1]}/{cached[2]}", None
-    last = PurePosixPath(clean).name
-    named = gguf_file(last)
-    if named is not None:
-        return named, f"{text} is not on this machine: read by its name, {named}"
-    return last, f"{text} is not on this machine: read as the model {last}"

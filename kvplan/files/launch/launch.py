@@ -18,7 +18,7 @@ class Launch:
     """One server. name: of the deployment. engine: with the release, where the image's tag says it. serve: as
     a plan has it. replicas: engines. gpu: the kind of GPU, where something says it. gpus: how many one
     engine is given, None where nothing says. unread: what had no rule, as written. notes: what was
-    understood in one of several ways."""
+    understood in one of several ways. unnamed: why nothing says which model it is."""
 
     name: str
     engine: str
@@ -31,12 +31,15 @@ class Launch:
     notes: tuple[str, ...] = ()
     wish: Wish | None = None
     """Options of a program that starts the engine by itself: then serve follows from model and GPU."""
+    unnamed: KvplanError | None = None
 
     def document(self, gpu: str | None = None, gpus: int | None = None) -> dict[str, Any]:
         """The plan file's keys and values. gpu: instead of the server's own. gpus: of one engine, where none
         of its flags says how many.
 
-        Raises KvplanError(no-gpu): neither says on which GPU."""
+        Raises KvplanError(no-gpu): neither says on which GPU; and what no model is named by."""
+        if self.unnamed is not None:
+            raise self.unnamed
         kind = gpu or self.gpu
         if kind is None:
             raise KvplanError(
