@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
+from fnmatch import fnmatchcase
 from pathlib import Path, PurePosixPath
 from typing import Any
 
@@ -19,11 +20,11 @@ from kvplan.engines.launch import (
 )
 from kvplan.errors import KvplanError
 from kvplan.files.folders import exists
-from kvplan.files.launch.launch import Launch, gpus_seen
-from kvplan.files.launch.models import model_of
+from kvplan.files.launch.launch import Launch, devices_seen
+from kvplan.files.launch.models import check_no_placeholder, model_of
 from kvplan.files.launch.programs import launch_of_program
 from kvplan.files.launch.starts import Start, version_of
-from kvplan.files.launch.unknown import is_open, is_whole, shown
+from kvplan.files.launch.unknown import is_open, is_whole, shown, unknowns
 from kvplan.files.launch.words import Option, take_apart
 from kvplan.plans.serve import EngineFlags, Flag, flags_of
 from kvplan.record import replace
@@ -68,7 +69,7 @@ def launch_of(
             reader.variable(variable, flag)
     rest = list(words.rest)
     model = reader.model or _positional(server, rest) or reader.model_of_file
-    seen = start.gpus or gpus_seen(reader.environment)
+    seen = start.gpus or len(devices_seen(reader.environment)) or None
     if seen is not None:
         reader.options[VISIBLE] = seen
     reader.finish()
@@ -82,16 +83,23 @@ def launch_of(
     variables = [
         name if _SECRET.search(name) else f"{name}={value}" for name, value in start.environment
         if name.startswith(server.variables) and name not in dict(server.environment)
+        and not _is_quiet(server, name)
     ]  # fmt: skip
     unread = dict.fromkeys(shown(one) for one in (*reader.unread, *rest, *variables))
     launch = Launch(
         name, spec, model or "", reader.serve, gpus=seen, unnamed=unnamed, unread=tuple(unread),
-        notes=tuple(notes),
+        notes=tuple(notes), devices=start.devices or devices_seen(reader.environment),
     )  # fmt: skip
     for condition, other in start.others:
         said = _difference(launch, other, name=name, engine=engine, beside=beside, held=held, names=names)
         launch = replace(launch, notes=(*launch.notes, *(f"where {condition}: {one}" for one in said)))
     return replace(launch, notes=(*launch.notes, *start.notes))
+
+
+def _is_quiet(server: Server, variable: str) -> bool:
+    """Whether one of the engine's variables changes no byte."""
+    ends = [variable.removeprefix(one) for one in server.variables if variable.startswith(one)]
+    return any(fnmatchcase(end, one) for end in ends for one in server.quiet)
 
 
 def _positional(server: Server, rest: list[str]) -> str | None:
@@ -237,6 +245,8 @@ class _Reader:
     def resolved(self, value: Any, spelled: str) -> Any:
         """Raises KvplanError(unresolved-variable)."""
         if _is_open(value):
+            if any(one.startswith(("<", "{{")) for one in unknowns(str(value))):
+                check_no_placeholder(shown(str(value)), spelled)
             word = " ".join(map(shown, [value] if isinstance(value, str) else value))
             lacking = f" ({', '.join(self.missing)} is not here)" if self.missing else ""
             raise KvplanError(

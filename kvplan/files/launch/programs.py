@@ -9,7 +9,7 @@ from fractions import Fraction
 from kvplan.engines.doors import Wish
 from kvplan.errors import KvplanError
 from kvplan.files.cards.ollama_names import HEADS, named_in
-from kvplan.files.launch.launch import Launch, gpus_seen
+from kvplan.files.launch.launch import Launch, devices_seen
 from kvplan.files.launch.starts import Start
 from kvplan.files.launch.words import Option, take_apart
 from kvplan.record import replace
@@ -40,7 +40,7 @@ def launch_of_program(start: Start, *, name: str, engine: str | None = None) -> 
             f"{title} loads models as they are asked for, and {name} names none",
             help=f"kvplan size MODEL -e {program} --gpu rtx-3090",
         )
-    gpus = start.gpus or gpus_seen(dict(start.environment))
+    gpus = start.gpus or len(devices_seen(dict(start.environment))) or None
     return Launch(
         name, engine or program, _model(program, words.rest[0]), {}, gpus=gpus, unread=unread, notes=notes,
         wish=wish,

@@ -73,6 +73,8 @@ class Start:
     missing: tuple[str, ...] = ()
     files: tuple[tuple[str, str], ...] = ()
     """(path, text) of the files that its script writes"""
+    pin: str | None = None
+    """the release that the text installs"""
     literal: bool = False
     """its words were read by no shell"""
 
@@ -80,7 +82,8 @@ class Start:
     def version(self) -> str | None:
         """The release that the image's tag says, None where it says none (``latest``, a commit) and where
         the image is not the engine's own: ``llm-d-cuda:v0.9.0`` holds llm-d's 0.9.0."""
-        return version_of(self.image) if self.image is not None and self.is_tagged_by_engine else None
+        tagged = self.image is not None and self.is_tagged_by_engine
+        return (version_of(self.image or "") if tagged else None) or (None if self.image else self.pin)
 
     @property
     def is_tagged_by_engine(self) -> bool:

@@ -11,7 +11,7 @@ from kvplan.files.launch.unknown import unknown
 if TYPE_CHECKING:
     from tree_sitter import Node
 
-_PLACEHOLDER = re.compile(r"(?<=[\s=:/\"'])(?:<[A-Za-z][\w ./:-]*>(?![>&(])|\{\{[^{}\n]*\}\})")
+_PLACEHOLDER = re.compile(r"(?<=[\s=:/\"'])(?:<[A-Za-z][\w ./:-]*>(?![>&(])|\$?\{\{[^{}\n]*\}\})")
 """``<your-model>``, ``{{ model }}``: of a text that somebody has still to fill in."""
 _WORD = r"[A-Za-z_]\w*\+?=(?:\"[^\"\n]*\"|'[^'\n]*'|[^\s;&|\"'()#<>\\]*)"
 _ASSIGNMENTS = re.compile(rf"^([ \t]*{_WORD}(?:[ \t]+{_WORD})+)[ \t]*(?=$|#)", re.MULTILINE | re.ASCII)
