@@ -70,6 +70,8 @@ class Server:
     """How the names of the engine's own variables begin."""
     quiet: tuple[str, ...] = ()
     """Those, without that beginning, which change no byte of the GPU's memory; ``*`` stands for any end."""
+    a_gpu_each: tuple[str, ...] = ()
+    """Options with a value for each GPU, of which 0 leaves one out."""
     package: str = ""
     """The Python package that has it, as pip names it."""
     calls: tuple[str, ...] = ()

@@ -69,7 +69,7 @@ def launch_of(
             reader.variable(variable, flag)
     rest = list(words.rest)
     model = reader.model or _positional(server, rest) or reader.model_of_file
-    seen = start.gpus or len(devices_seen(reader.environment)) or None
+    seen = start.gpus or len(devices_seen(reader.environment)) or reader.each or None
     if seen is not None:
         reader.options[VISIBLE] = seen
     reader.finish()
@@ -180,6 +180,7 @@ class _Reader:
         self.model_of_file: str | None = None
         self.files: list[str] = []
         self.missing: tuple[str, ...] = ()
+        self.each = 0  # GPUs that have a value each
         self.late = False  # what is said now counts only where nothing was said before
 
     def take(self, option: Option) -> None:
@@ -199,6 +200,9 @@ class _Reader:
             self.notes.append(f"{option.spelled}: {ignored}")
             return
         known = next((one for one in map(self._flag, flag.names) if one is not None), None)
+        if any(one in self.server.a_gpu_each for one in flag.names):
+            values = option.value if isinstance(option.value, list) else re.split(r"[,/;]", str(option.value))
+            self.each = sum(one.strip() not in ("", "0", "none") for one in values)
         if flag.memoryless and named is None and _is_open(option.value):
             return
         if any(one in self.server.model for one in flag.names):

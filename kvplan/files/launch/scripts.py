@@ -7,12 +7,12 @@ import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import pairwise
 from pathlib import Path, PurePosixPath
-from typing import Any
+from typing import Any, NamedTuple
 
 from kvplan.errors import KvplanError
 from kvplan.files.json_input import read_limited
 from kvplan.files.launch.command import launch_of
-from kvplan.files.launch.entries import count_of
+from kvplan.files.launch.entries import count_of, pairs
 from kvplan.files.launch.found import Beside, Broken
 from kvplan.files.launch.launch import Launch
 from kvplan.files.launch.machines import gpu_of_label
@@ -58,7 +58,7 @@ def of_starts(starts: Iterable[Start], beside: Beside, text: str = "", **around:
     names = [f"{beside.name}-{place}" if several else beside.name for place in range(1, len(settled) + 1)]
     found: Found = []
     for name, start in zip(names, settled, strict=True):
-        one = _launch(start, name, beside, downloads_in(text))
+        one = _launch(start, name, beside, [*start.names, *downloads_in(text)])
         if isinstance(one, Launch):
             notes = (*one.notes, *around.get("notes", ()))
             free: dict[str, Any] = {
@@ -179,13 +179,18 @@ def unit(text: str, beside: Beside) -> Found:
             path = value.removeprefix("-")
             held = read(path) or read(PurePosixPath(path).name)
             missing += [path] if held is None else []
-            environment.update(_pairs((held or "").splitlines()))
+            environment.update(variables_in(held or ""))
     for key, value in rows:
         if key in ("ExecStart", "Exec"):
             starts += starts_of(split_words(value.lstrip("-@:+!")), environment, image)
     if image is not None and not any(key == "Exec" for key, _ in rows):
         starts = starts_of([], environment, image)
     return of_starts([replace(one, missing=tuple(missing)) for one in starts], beside, text)
+
+
+def variables_in(text: str) -> dict[str, str]:
+    """The variables of a file of ``NAME=value`` rows."""
+    return _pairs(text.splitlines())
 
 
 def _pairs(rows: Iterable[str]) -> dict[str, str]:
@@ -203,7 +208,7 @@ def is_of_windows(name: str, text: str) -> bool:
 
 
 def of_windows(text: str, beside: Beside) -> Found:
-    """A script of cmd or of PowerShell, in the words of a shell: ``%X%``, ``set``, ``^``; ``$X = …``, ``&``."""
+    """A script of cmd or of PowerShell, in the words of a shell: ``%X%``, ``set``; ``$X = …``, ``&``."""
     lines = re.sub(r"[\^`][ \t]*\r?\n", " ", text.replace("\r\n", "\n")).replace("\\", "/")
     if beside.file.lower().endswith(".ps1"):
         lines = re.sub(r"<#.*?#>", "", lines, flags=re.DOTALL)
@@ -234,43 +239,54 @@ def is_dockerfile(name: str, text: str) -> bool:
     return name.startswith(("Dockerfile", "Containerfile")) or name.lower().endswith(".dockerfile")
 
 
-def dockerfile(text: str, beside: Beside) -> Found:
-    """The last stage's ``CMD`` and ``ENTRYPOINT`` in its image (docs.docker.com/reference/dockerfile)."""
+class Build(NamedTuple):
+    """What a Dockerfile's last stage starts; a text is told to a shell."""
+
+    image: str | None
+    entry: tuple[str, ...]
+    command: tuple[str, ...]
+    environment: dict[str, str]
+
+
+def build_of(text: str, arguments: object = None) -> Build:
+    """The last stage's ``CMD`` and ``ENTRYPOINT`` in its image (docs.docker.com/reference/dockerfile).
+    arguments: of the build, before the defaults of ``ARG``."""
     joined = re.sub(r"\\[ \t]*\r?\n(?:[ \t]*#.*\n)*", " ", text)
+    given = dict(pairs(arguments))
     known: dict[str, str] = {}
-    said: dict[str, tuple[str, ...] | str] = {}
+    said: dict[str, tuple[str, ...]] = {}
+    stages: dict[str, tuple[str | None, dict[str, tuple[str, ...]]]] = {}
     image: str | None = None
-    stages: dict[str, str | None] = {}
     for key, value in re.findall(r"^[ \t]*([A-Za-z]+)[ \t]+(.+?)[ \t]*$", joined, re.MULTILINE):
         key = key.upper()
         if key == "FROM":
             base, _, alias = re.sub(r"--\S+\s+", "", value).partition(" ")
-            image = _filled(base, known)
-            image = stages.get(image, image)
-            stages[alias.rpartition(" ")[2]] = image
-            said = {} if image not in stages.values() or not said else said
+            image, said = stages.get(base, (_filled(base, known), {}))
+            said = dict(said)
+            stages[alias.rpartition(" ")[2]] = (image, said)
         elif key in ("ENV", "ARG"):
             words = split_words(value)
-            pairs = words if "=" in words[0] else [f"{words[0]}={' '.join(words[1:])}"]
-            known.update({name: _filled(one, known) for name, one in _pairs(pairs).items()})
+            rows = words if "=" in words[0] else [f"{words[0]}={' '.join(words[1:])}"]
+            known.update({name: _filled(one, known) for name, one in _pairs(rows).items()})
+            known.update({name: one for name, one in given.items() if key == "ARG" and name in value})
         elif key in ("CMD", "ENTRYPOINT"):
             said[key] = _exec_form(value)
-    entry, command = said.get("ENTRYPOINT"), said.get("CMD", ())
-    if isinstance(entry, str) or (entry is None and isinstance(command, str)):
-        shell = entry if isinstance(entry, str) else str(command)
-        return of_shell(shell, beside, known, image)
-    words = [*(entry or ()), *(command if not isinstance(command, str) else ("sh", "-c", command))]
-    starts = starts_of(words, known, image if not entry else None)
-    return of_starts([with_image(one, image) for one in starts], beside, text)
+    return Build(image, said.get("ENTRYPOINT", ()), said.get("CMD", ()), known)
 
 
-def _exec_form(value: str) -> tuple[str, ...] | str:
+def dockerfile(text: str, beside: Beside) -> Found:
+    made = build_of(text)
+    starts = starts_of([*made.entry, *made.command], made.environment, None if made.entry else made.image)
+    return of_starts([with_image(one, made.image) for one in starts], beside, text)
+
+
+def _exec_form(value: str) -> tuple[str, ...]:
     """A JSON list; any other text is told to a shell."""
     try:
         words = json.loads(value)
     except ValueError:
-        return value
-    return tuple(map(str, words)) if isinstance(words, list) else value
+        words = None
+    return tuple(map(str, words)) if isinstance(words, list) else ("/bin/sh", "-c", value)
 
 
 def _filled(text: str, known: Mapping[str, str]) -> str:

@@ -73,6 +73,8 @@ class Start:
     missing: tuple[str, ...] = ()
     files: tuple[tuple[str, str], ...] = ()
     """(path, text) of the files that its script writes"""
+    names: tuple[tuple[str, str], ...] = ()
+    """(what a folder with the model is called elsewhere, where)"""
     pin: str | None = None
     """the release that the text installs"""
     literal: bool = False
@@ -113,8 +115,9 @@ def starts_in(
     arguments: that it is given, None where nobody says. Raises KvplanError(bad-command)."""
     from kvplan.files.launch.shell.run import read
 
+    known = environment or {}
     reading = read(
-        text, environment or {}, beside=beside or (lambda path: None), script=script,
+        text, known, beside=beside or (lambda path: None), script=script,
         arguments=None if arguments is None else tuple(arguments),
     )  # fmt: skip
     found: list[tuple[Start, tuple[tuple[int, str], ...]]] = []
@@ -133,6 +136,9 @@ def starts_in(
                 ]
             else:
                 found.append((replace(around, others=others), call.arms))
+    for path, body in reading.files.items():  # that somebody else starts
+        if path not in reading.started:
+            found += [(one, ()) for one in _of_file(path, body, known)]
     if not found and reading.broken:
         raise KvplanError(
             "bad-command", f"this is no command line: line {reading.broken[0]} is no shell",
@@ -140,6 +146,14 @@ def starts_in(
         )  # fmt: skip
     said = tuple(f"line {line} is no shell that kvplan reads" for line in reading.broken)
     return [replace(one, notes=(*one.notes, *said)) for one in _either(found)]
+
+
+def _of_file(path: str, text: str, known: Mapping[str, str]) -> list[Start]:
+    """What a script or a unit starts that a script wrote."""
+    if path.endswith(".service"):
+        rows = re.findall(r"^ExecStart=[-@:+!]*(.*)$", re.sub(r"\\\n\s*", " ", text), re.MULTILINE)
+        return [one for row in rows for one in starts_of(split_words(row), known)]
+    return _inside(text, known) if text.startswith("#!") or path.endswith(".sh") else []
 
 
 def _either(found: Sequence[tuple[Start, tuple[tuple[int, str], ...]]]) -> list[Start]:

@@ -177,7 +177,8 @@ class Expander:
         elif operator:
             words = self._changed(words, operator, rest, text_of(node).strip())
         if words is None:
-            yield unknown(text_of(node).strip()), not quoted
+            asked = f"${{{name}}}" if operator.endswith("?") else text_of(node).strip()
+            yield unknown(asked), not quoted
             return
         if index == "*" and quoted:
             words = (" ".join(words),)

@@ -51,6 +51,8 @@ class Reading(NamedTuple):
 
     calls: Sequence[Call]
     files: Mapping[str, str]
+    started: frozenset[str]
+    """those of the files that it starts or reads"""
     broken: Sequence[int]
 
 
@@ -67,12 +69,12 @@ def read(
     if not runner.found:  # a library of functions
         for body in list(state.functions.values()):
             runner.block([body], state.copy())
-    return Reading(runner.found, state.files, broken_lines(root))
+    return Reading(runner.found, state.files, frozenset(runner.read), broken_lines(root))
 
 
 def expanded(word: str, known: Mapping[str, str]) -> str:
     """A word with the variables that are known."""
-    runner, mark = _Runner(lambda path: None), "kvplan\ue002"
+    runner, mark = _Runner(lambda path: None), "END_OF_A_WORD"
     (node,) = named(parse(f"cat <<{mark}\n{word}\n{mark}\n"))[:1]
     redirect = next(iter(node.children_by_field_name("redirect")), None)
     if redirect is None:
@@ -87,6 +89,7 @@ class _Runner:
         self.arms: tuple[tuple[int, str], ...] = ()
         self.left = _MOST_COMMANDS
         self.depth = 0
+        self.read: set[str] = set()
 
     def block(self, nodes: Sequence[Node], state: State) -> None:
         for node in nodes:
@@ -142,20 +145,21 @@ class _Runner:
             return
         if self.script(words, state, own, stdin):
             return
-        others, is_open_here = [], False
-        for label in dict.fromkeys((*used, *(one for name in own.exported if name in own.variables
-                                             for one in own.variables[name].others))):  # fmt: skip
-            other = self._words(node, self.expander(own, label))
-            variables = own.environment(label)
+        labels = dict.fromkeys(used)
+        for exported in own.exported & own.variables.keys():
+            labels.update(dict.fromkeys(own.variables[exported].others))
+        others = []
+        for label in labels:
+            other, variables = self._words(node, self.expander(own, label)), own.environment(label)
             if other != words or variables != own.environment():
-                others.append((label, tuple(other), variables))
-        for variable in own.variables.values():
-            is_open_here = is_open_here or (
-                variable.words is None and bool(used.keys() & variable.others.keys())
-            )
+                others.append((own.told(label), tuple(other), variables))
+        only_in_a_branch = any(
+            variable.words is None and used.keys() & variable.others.keys()
+            for variable in own.variables.values()
+        )
         self.found.append(
             Call(tuple(words), own.environment(), tuple(others), self.arms, stdin, tuple(state.missing),
-                 is_open_here)
+                 only_in_a_branch)
         )  # fmt: skip
 
     def function(self, name: str, arguments: Sequence[str], state: State, own: State) -> None:
@@ -195,6 +199,7 @@ class _Runner:
     def file(self, path: str, state: State) -> str | None:
         for name in (path, path.removeprefix("./")):
             if name in state.files:
+                self.read.add(name)
                 return state.files[name]
         return self.beside(path)
 

@@ -60,6 +60,16 @@ class State:
             return None
         return variable.words if world is None else variable.others.get(world, variable.words)
 
+    def told(self, world: str) -> str:
+        """A condition with the variables that are otherwise where it is."""
+        said = [
+            f"{name}={' '.join(words)}"
+            for name, variable in self.variables.items()
+            if not variable.array and world in variable.others
+            and (words := variable.others[world]) is not None and words != variable.words
+        ]  # fmt: skip
+        return f"{world} ({', '.join(said[:3])})" if said else world
+
     def put(self, name: str, variable: Variable) -> None:
         self.variables[name] = variable
         if self.all_exported:
