@@ -18,12 +18,9 @@ from kvplan.files.launch.found import Broken
 from kvplan.files.launch.launch import Launch
 from kvplan.files.launch.places import StartSource
 from kvplan.files.launch.read import (
-    SCRIPTS,
-    SUFFIXES,
     decoded,
     is_launch,
     is_launch_text,
-    is_modelfile,
     launches_of,
     launches_of_text,
     start_text,
@@ -199,9 +196,6 @@ def _of_all(broken: Sequence[Broken]) -> KvplanError:
 
 def is_start(word: str) -> bool:
     """Whether a word is no plan, but a command, script or manifest that starts a server."""
-    plain = word.lower().endswith((*SUFFIXES, *SCRIPTS)) or is_modelfile(word)
-    if not (plain or any(char.isspace() for char in word)):
-        return False
     return is_launch(word)
 
 

@@ -80,7 +80,7 @@ def test_a_sidecars_options_are_not_the_servers() -> None:
 
 @pytest.mark.parametrize(("text", "total"), [("2*8", 16), ("2 * 4 + 1", 9), ("9-2*3", 3), ("A*B", 6)])
 def test_sums_of_a_shell(text: str, total: int) -> None:
-    [start] = starts_in(f"A=2 B=3 vllm serve x/y -tp $(({text}))")
+    [start] = starts_in(f"A=2 B=3\nvllm serve x/y -tp $(({text}))")
     assert start.words == ("x/y", "-tp", str(total))
 
 

@@ -16,9 +16,10 @@ class Broken(NamedTuple):
 
 
 class Beside(NamedTuple):
-    """What is known beside a file. name: of the file. engine: ``vllm@0.32`` in place of what an image says.
-    folder: from which its files are meant."""
+    """What is known beside a file. name: of its server where there is one. engine: ``vllm@0.32`` in place of
+    what an image says. folder: from which its files are meant. file: its own name."""
 
     name: str
     engine: str | None = None
     folder: Path = Path()
+    file: str = ""

@@ -35,6 +35,8 @@ class Launch:
     wish: Wish | None = None
     """Options of a program that starts the engine by itself: then serve follows from model and GPU."""
     unnamed: KvplanError | None = None
+    devices: tuple[str, ...] = ()
+    """of one machine, by the numbers that its text has for them; none where nothing says"""
 
     def document(self, gpu: str | None = None, gpus: int | None = None) -> dict[str, Any]:
         """The plan file's keys and values. gpu: instead of the server's own. gpus: of one engine, where none
@@ -63,8 +65,8 @@ class Launch:
         return {**head, **counts, **({"serve": self.serve} if self.serve else {})}
 
 
-def gpus_seen(environment: Mapping[str, str]) -> int | None:
-    """How many GPUs ``CUDA_VISIBLE_DEVICES=0,1`` leaves; None where nothing says."""
+def devices_seen(environment: Mapping[str, str]) -> tuple[str, ...]:
+    """The GPUs that ``CUDA_VISIBLE_DEVICES=0,1`` leaves; none where nothing says."""
     for name in (
         "CUDA_VISIBLE_DEVICES",
         "NVIDIA_VISIBLE_DEVICES",
@@ -72,8 +74,8 @@ def gpus_seen(environment: Mapping[str, str]) -> int | None:
         "ROCR_VISIBLE_DEVICES",
     ):
         if re.fullmatch(r"\d+(,\d+)*", environment.get(name, "")):
-            return environment[name].count(",") + 1
-    return None
+            return tuple(environment[name].split(","))
+    return ()
 
 
 _MEMORY = re.compile(
