@@ -103,7 +103,7 @@ def _workers(sizes: dict[str, Any]) -> int:
 
 def _starts(document: Tree, container: Tree, sizes: Tree, text: Text) -> list[Start]:
     """The chart's own ``vllm serve``, or the words that the container has in its place."""
-    if container.get("modelCommand") in ("custom", "imageDefault") or "command" in container:
+    if container.get("modelCommand") == "custom" or "command" in container:
         return starts_in_container(container, text)
     uri = mapping(document.get("modelArtifacts"))["uri"]
     own = started(uri, sizes, container.get("args"), environment_of(container, text), container.get("image"))

@@ -32,6 +32,8 @@ class Served:
     unread: tuple[str, ...] = ()
     names: tuple[tuple[str, str], ...] = ()
     """(hub id, its source) for a model that is only a folder"""
+    size: int = 1
+    """of the group, with the pods that start none"""
     worker: bool = False
     """its pods are the others of a group whose first one leads"""
     gang: bool = False

@@ -102,11 +102,10 @@ def _operators(
 
 def _is_small(model: str, gpu: str) -> bool:
     """Whether a model takes less than half of a GPU (modelFitsOnSingleGPU)."""
-    from kvplan.files.cards.find import load_card
+    from kvplan.files.cards.find import load_weights
 
     try:
-        weights = load_card(model).weights
-        total = getattr(weights, "total_bytes", None)
+        total = load_weights(model).total_bytes
         memory = load_listed(gpu).memory_total_bytes
     except KvplanError:
         return False

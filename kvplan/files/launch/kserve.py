@@ -23,6 +23,7 @@ from kvplan.files.launch.trees import (
     entries_of,
     image_of,
     mapping,
+    merged,
     name_of,
     unknown_keys,
 )
@@ -48,7 +49,7 @@ def llm_inference_service(document: Tree, text: Text) -> Iterator[Served | Broke
         if known is None:
             absent.append(f"spec.baseRefs {base.get('name')} (it stands in another object)")
         else:
-            spec = _merged(mapping(known.get("spec")), spec)
+            spec = merged(mapping(known.get("spec")), spec)
     name = name_of(document) or text.beside.name
     model = mapping(spec.get("model"))
     uri, called = model.get("uri"), model.get("name")
@@ -70,14 +71,6 @@ def llm_inference_service(document: Tree, text: Text) -> Iterator[Served | Broke
             given.gpus, given.slice or profile, notes=(*unseen, *said), names=names, one=True,
             unread=(*given.parts, *absent, *(unknown_keys(spec, _QUIET, "spec") if not role else ())),
         )  # fmt: skip
-
-
-def _merged(base: Tree, over: Tree) -> dict[str, Any]:
-    found = dict(base)
-    for key, value in over.items():
-        both = isinstance(value, dict) and isinstance(found.get(key), dict)
-        found[key] = _merged(found[key], value) if both else value
-    return found
 
 
 def _range(scaling: Tree, replicas: object) -> tuple[int, tuple[str, ...]]:

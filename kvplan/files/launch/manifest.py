@@ -44,6 +44,7 @@ _READERS: tuple[tuple[str, str, Reader], ...] = (
     ("Service", "inference.llmaz.io", operators.llmaz_service),
     ("NIMService NIMPipeline", "apps.nvidia.com", operators.nim_service),
     ("RayService", "ray.io", rayserve.ray_service),
+    ("RayJob", "ray.io", rayserve.ray_job),
 )
 """Kinds of objects that name a model and its options in keys of their own, their groups, their readers."""
 _OF_VALUES: tuple[tuple[Callable[[Tree], bool], Reader], ...] = (

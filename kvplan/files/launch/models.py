@@ -57,6 +57,7 @@ def model_of(
     A hub id, also with its address; a card's whole name; a path that is here. Of another path the card that
     its folder is called after, else what ``names`` say of it: (a hub id, its source), of a download, of the
     name that clients ask for. Raises KvplanError(placeholder | no-model-named | unknown-model)."""
+    text = text.replace('"', "").strip("' ")
     check_no_placeholder(text, spelled)
     for head in _SCHEMES:
         if text.startswith(head):

@@ -109,9 +109,13 @@ def _placed(served: Served, launch: Launch, pods: int) -> tuple[Served, Launch]:
         notes = (*notes, f"{pods} pods are {engines} engine{'s' if engines > 1 else ''}")
     elif node.nodes > 1 and pods < node.nodes:
         notes = (*notes, f"one of the {node.nodes} machines of its engine stands here")
-    gpus = None if own is None else max(own, own * pods // engines) if spans else own
-    if node.nodes > 1 and own is not None:
+    gpus = own
+    if own is not None and node.nodes > 1:
         gpus = own * node.nodes
+    elif own is not None and spans:
+        gpus = max(own, own * pods // engines)
+    elif own is not None and more and served.gang:
+        gpus = own * max(served.size, pods)
     return served, replace(launch, replicas=served.replicas * engines, gpus=gpus, notes=notes)
 
 

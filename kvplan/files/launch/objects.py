@@ -71,6 +71,7 @@ def servers_of_object(
     """The servers of an object's pods, each with the numbers around it. scaled: (the least number of pods, a
     note) of what scales it."""
     own = name_of(document) or text.beside.name
+    document = document if row.prepared is None else row.prepared(document)
     names = {one.names for pods in row.pods for one in _along(document, pods.at) if one.names}
     for pods in row.pods:
         for bound in _along(document, pods.at):
@@ -102,7 +103,7 @@ def _of_pods(
     whole = {ALL: size, LEADER: 1, WORKER: size - 1 if led else size}[pods.share]
     for one in servers_of_pod(template, name, text, dict.fromkeys(pods.told, str(size))):
         yield one if isinstance(one, Broken) else replace(
-            one, replicas=prod(count_of(count) or 1 for count in counts), pods=max(1, whole),
+            one, replicas=prod(count_of(count) or 1 for count in counts), pods=max(1, whole), size=size,
             worker=pods.share == WORKER, gang=pods.gang or one.gang, one=pods.one,
             group=f"{id(document)} {name}", notes=(*one.notes, *notes),
         )  # fmt: skip

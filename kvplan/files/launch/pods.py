@@ -101,11 +101,21 @@ def starts_in_container(container: Tree, text: Text, told: Mapping[str, str] = {
         if shell not in SHELLS:
             return []
         command, args = [shell, "-c", source], []
-    words = [*command, *args]
+    words = _with_script([*command, *args], text)
     if not words and (image is None or not environment):
         return []
     starts = starts_of(words, environment, image=None if command else image)
     return [with_image(one, image) for one in starts]
+
+
+def _with_script(words: list[str], text: Text) -> list[str]:
+    """The words with the text of a script that a ConfigMap of the same text brings in place of its path."""
+    for place, word in enumerate(words[:4]):
+        script = text.held.get(PurePosixPath(word).name) if "/" in word else None
+        shell = place == 0 or PurePosixPath(words[place - 1]).name in SHELLS
+        if script is not None and shell and not word.endswith((".yaml", ".yml", ".json")):
+            return [SHELLS[0], "-c", script, word, *words[place + 1 :]]
+    return words
 
 
 def environment_of(container: Tree, text: Text) -> dict[str, str]:

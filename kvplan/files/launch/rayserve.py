@@ -14,8 +14,9 @@ from kvplan.files.launch.entries import Served, words_of_keys
 from kvplan.files.launch.found import Broken
 from kvplan.files.launch.loose import load_loose
 from kvplan.files.launch.machines import gpu_below, gpu_of_label
+from kvplan.files.launch.objects import row_of, servers_of_object
 from kvplan.files.launch.pods import Text
-from kvplan.files.launch.starts import Start
+from kvplan.files.launch.starts import Start, starts_in, with_image
 from kvplan.files.launch.trees import (
     Tree,
     container_of,
@@ -114,3 +115,21 @@ def _server(config: Tree, role: str, name: str, gpu: str | None, image: object) 
         names=((identifier, "its model_id"),) if isinstance(identifier, str) else (),
         unread=unknown_keys(config, _QUIET, called),
     )  # fmt: skip
+
+
+def ray_job(document: Tree, text: Text) -> Iterator[Served | Broken]:
+    """A ``RayJob``: its ``entrypoint`` runs on the head, beside what the cluster's pods start."""
+    row = row_of(document)
+    if row is not None:
+        yield from servers_of_object(document, row, text)
+    spec, name = mapping(document.get("spec")), name_of(document) or text.beside.name
+    said = spec.get("entrypoint")
+    cluster = mapping(spec.get("rayClusterSpec"))
+    template = mapping(mapping(cluster.get("headGroupSpec")).get("template"))
+    image = container_of(template.get("spec"), "ray-head").get("image")
+    if isinstance(said, str):
+        for start in starts_in(said):
+            yield Served(
+                with_image(start, image if isinstance(image, str) else None), name, gpu=gpu_below(cluster),
+                one=True,
+            )  # fmt: skip

@@ -6,10 +6,10 @@ through a mapping, whose entries are called by their keys.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
-from kvplan.files.launch.trees import Tree, entries_of, mapping
+from kvplan.files.launch.trees import Tree, entries_of, mapping, merged
 from kvplan.record import record, replace
 
 ALL, LEADER, WORKER = "all", "leader", "worker"
@@ -50,6 +50,28 @@ class Row(NamedTuple):
     groups: str
     pods: tuple[Pods, ...]
     source: str
+    prepared: Callable[[Tree], Tree] | None = None
+    """the object with what its parts refer to inside it"""
+
+
+def _with_templates(group: Tree) -> Tree:
+    """A role-based group in whose roles ``templateRef`` is the template that it names, patched."""
+    spec = mapping(group.get("spec"))
+    templates = {
+        one.get("name"): mapping(one.get("template")) for one in entries_of(spec.get("roleTemplates"))
+    }
+    roles = [_with_template(role, templates) for role in entries_of(spec.get("roles"))]
+    return {**group, "spec": {**spec, "roles": roles}} if templates else group
+
+
+def _with_template(role: Tree, templates: Mapping[object, Tree]) -> Tree:
+    found = dict(role)
+    for key, pattern in role.items():
+        reference = mapping(mapping(pattern).get("templateRef"))
+        if reference.get("name") in templates:
+            whole = merged(templates[reference["name"]], mapping(reference.get("patch")))
+            found[key] = {**mapping(pattern), "template": whole}
+    return found
 
 
 def _dynamo(service: Tree) -> Tree:
@@ -195,7 +217,7 @@ ROWS: tuple[Row, ...] = (
                      (*times, f"{head}.replicas", f"{head}.customComponentsPattern.components[].size")),
             )
         ),
-        "sgl-project/rbg api/workloads/v1alpha1, v1alpha2",
+        "sgl-project/rbg api/workloads/v1alpha1, v1alpha2", _with_templates,
     ),
     Row(
         "DynamoGraphDeployment", "nvidia.com",

@@ -89,3 +89,29 @@ def mappings_in(value: object) -> Iterator[dict[str, Any]]:
         yield value
     for one in value.values() if isinstance(value, dict) else value if isinstance(value, list) else ():
         yield from mappings_in(one)
+
+
+def merged(base: Tree, over: Tree) -> dict[str, Any]:
+    """A mapping with another over it; lists whose entries have names are put together by these (a strategic
+    merge patch), others are replaced."""
+    found = dict(base)
+    for key, value in over.items():
+        old = found.get(key)
+        if isinstance(value, dict) and isinstance(old, dict):
+            found[key] = merged(old, value)
+        elif _named(value) and _named(old):
+            names = {one["name"]: one for one in entries_of(old)}
+            for one in entries_of(value):
+                names[one["name"]] = merged(names.get(one["name"], {}), one)
+            found[key] = list(names.values())
+        else:
+            found[key] = value
+    return found
+
+
+def _named(value: object) -> bool:
+    return (
+        isinstance(value, list)
+        and bool(value)
+        and all(isinstance(one, dict) and "name" in one for one in value)
+    )
