@@ -156,7 +156,7 @@ def import_launches(
     """The servers that a command line, a script or a manifest starts. text: read instead of a file at
     ``word``. broken: takes what cannot be read of several. model: of the servers of which nothing says it,
     of all where there are none. Raises KvplanError."""
-    found = (
+    found = _beside_one_another(
         launches_of(word, engine=engine, broken=broken)
         if text is None
         else launches_of_text(text, engine=engine, shown=word, broken=broken)
@@ -168,6 +168,16 @@ def import_launches(
         replace(one, model=model, unnamed=None) if one.unnamed is not None or not some else one
         for one in found
     ]
+
+
+def _beside_one_another(launches: Sequence[Launch]) -> list[Launch]:
+    """Servers on one GPU say so."""
+    found = []
+    for one in launches:
+        names = [other.name for other in launches if other is not one and one.shares_with(other)]
+        note = f"on the same GPU as {', '.join(names)}: check judges them together"
+        found.append(replace(one, notes=(*one.notes, note)) if names else one)
+    return found
 
 
 def readable_plans(
@@ -265,7 +275,7 @@ def _plan(launch: Launch, around: _Around) -> Plan:
     notes = (*reading.plan.notes, *notes_of(launch, reading.plan))
     if count is not None and count > 1 and count != reading.plan.gpus_per_replica:
         notes += (f"--gpu says {count} GPUs, and its flags use {reading.plan.gpus_per_replica}",)
-    plan = replace(reading.plan, notes=notes, unread=launch.unread)
+    plan = replace(reading.plan, notes=notes, unread=launch.unread, devices=launch.devices)
     return replace(plan, settings=replace(plan.settings, gpu=None)) if bare else plan
 
 

@@ -114,9 +114,9 @@ def test_an_entry_point_replaces_the_images_server() -> None:
 def test_secrets_are_not_shown() -> None:
     """Of a key or token that has no rule the name is told, never the value."""
     launch = one(
-        "VLLM_API_KEY=s3cret vllm serve x/y --api-key s3cret --hf-token s3cret --made-up-token s3cret"
+        "VLLM_MADE_UP_KEY=s3cret vllm serve x/y --api-key s3cret --hf-token s3cret --made-up-token s3cret"
     )
-    assert launch.unread == ("--made-up-token", "VLLM_API_KEY")
+    assert launch.unread == ("--made-up-token", "VLLM_MADE_UP_KEY")
     (plan,) = launched_plans([launch], gpu="h100")
     assert "s3cret" not in repr(plan)
 

@@ -88,7 +88,9 @@ def launch_of(
     unread = dict.fromkeys(shown(one) for one in (*reader.unread, *rest, *variables))
     launch = Launch(
         name, spec, model or "", reader.serve, gpus=seen, unnamed=unnamed, unread=tuple(unread),
-        notes=tuple(notes), devices=start.devices or devices_seen(reader.environment),
+        notes=tuple(notes), devices=tuple(
+            f"{start.machine}/{one}" for one in start.devices or devices_seen(reader.environment)
+        ),
     )  # fmt: skip
     for condition, other in start.others:
         said = _difference(launch, other, name=name, engine=engine, beside=beside, held=held, names=names)
@@ -200,6 +202,8 @@ class _Reader:
             self.notes.append(f"{option.spelled}: {ignored}")
             return
         known = next((one for one in map(self._flag, flag.names) if one is not None), None)
+        if option.value == "" and any(one in self.server.optional for one in flag.names):
+            return
         if any(one in self.server.a_gpu_each for one in flag.names):
             values = option.value if isinstance(option.value, list) else re.split(r"[,/;]", str(option.value))
             self.each = sum(one.strip() not in ("", "0", "none") for one in values)

@@ -36,7 +36,11 @@ class Launch:
     """Options of a program that starts the engine by itself: then serve follows from model and GPU."""
     unnamed: KvplanError | None = None
     devices: tuple[str, ...] = ()
-    """of one machine, by the numbers that its text has for them; none where nothing says"""
+    """MACHINE/NUMBER, as its text tells them apart; none where nothing says"""
+
+    def shares_with(self, other: Launch) -> bool:
+        """Whether both are on one GPU."""
+        return not {*self.devices}.isdisjoint(other.devices)
 
     def document(self, gpu: str | None = None, gpus: int | None = None) -> dict[str, Any]:
         """The plan file's keys and values. gpu: instead of the server's own. gpus: of one engine, where none

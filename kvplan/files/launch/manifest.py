@@ -22,7 +22,7 @@ from kvplan.files.launch.launch import Launch, memory_variables
 from kvplan.files.launch.loose import load_loose
 from kvplan.files.launch.nodes import joined
 from kvplan.files.launch.objects import row_of, servers_of_object, unread_object
-from kvplan.files.launch.pods import Text, configs_in, files_in, is_patch, servers_of_pod, sharing
+from kvplan.files.launch.pods import Text, configs_in, files_in, is_patch, servers_of_pod
 from kvplan.files.launch.rendered import PATCH, helm_template, source_of_manifests, unrendered
 from kvplan.files.launch.scalers import scalers_in
 from kvplan.files.launch.starts import Start
@@ -112,7 +112,7 @@ def _read(documents: list[dict[str, Any]], beside: Beside, broken: list[Broken])
     broken += [one for one in parts if isinstance(one, Broken)]
     launches = [one for one in parts if isinstance(one, Launch)]
     served = [one for one in parts if isinstance(one, Served)]
-    read = [(one, launch) for one in sharing(served) if (launch := _launch(one, text, broken)) is not None]
+    read = [(one, launch) for one in served if (launch := _launch(one, text, broken)) is not None]
     return [*launches, *(launch for _, launch in joined(read))]
 
 
@@ -204,7 +204,8 @@ def _launch(served: Served, text: Text, broken: list[Broken]) -> Launch | None:
         return None
     variables = memory_variables(served.start.environment)
     return replace(
-        launch, replicas=served.replicas, gpu=served.gpu, slice=served.slice, gpus=served.gpus or launch.gpus,
+        launch, devices=(f"{served.shares}/0",) if served.shares is not None else launch.devices,
+        replicas=served.replicas, gpu=served.gpu, slice=served.slice, gpus=served.gpus or launch.gpus,
         notes=(*launch.notes, *served.notes),
         unread=tuple(dict.fromkeys((*launch.unread, *served.unread, *variables))),
     )  # fmt: skip

@@ -14,7 +14,6 @@ from kvplan.files.launch.machines import claimed, fractions_in, given_by, gpu_of
 from kvplan.files.launch.models import downloads_in
 from kvplan.files.launch.starts import SHELLS, Start, starts_of, with_image
 from kvplan.files.launch.trees import Tree, entries_of, image_of, mapping, pairs, text_of
-from kvplan.record import replace
 
 _RAY = re.compile(r"\bray\s+start\b|multi-node-serving|RAY_START_CMD")
 """How a pod joins a Ray cluster over which one engine runs."""
@@ -184,19 +183,3 @@ def is_patch(documents: list[dict[str, Any]]) -> bool:
                     return True
                 stack += value.values()
     return False
-
-
-def sharing(read: list[Served]) -> list[Served]:
-    """With a note on each server that others run beside on the same GPU."""
-    beside: dict[str, list[str]] = {}
-    for one in read:
-        if one.shares is not None:
-            beside.setdefault(one.shares, []).append(one.name)
-    return [
-        one if one.shares is None else replace(one, notes=(*one.notes, _on_one(beside[one.shares])))
-        for one in read
-    ]
-
-
-def _on_one(names: list[str]) -> str:
-    return f"{' and '.join(names)} are given the same GPU: what each takes adds up"

@@ -68,6 +68,8 @@ class Start:
     image: str | None = None
     gpus: int | None = None
     devices: tuple[str, ...] = ()
+    machine: str = ""
+    """where its devices are; of servers that never run together another each"""
     others: tuple[tuple[str, Start], ...] = ()
     notes: tuple[str, ...] = ()
     missing: tuple[str, ...] = ()
@@ -121,14 +123,20 @@ def starts_in(
         arguments=None if arguments is None else tuple(arguments),
     )  # fmt: skip
     found: list[tuple[Start, tuple[tuple[int, str], ...]]] = []
+    ended = 0
     for call in reading.calls:
+        kills = call.words[0] in ("kill", "pkill", "killall") or call.words[1:2] in (("stop",), ("rm",))
+        ended += kills
         mine = _started(call.words, call.environment, stdin=call.stdin)
         kept = [
             (label, _started(words, variables, stdin=call.stdin)) for label, words, variables in call.others
         ]
         for place, start in enumerate(mine):
             others = tuple((label, one[place]) for label, one in kept if len(one) == len(mine))
-            around = replace(start, missing=call.missing, files=tuple(reading.files.items()))
+            around = replace(
+                start, missing=call.missing, files=tuple(reading.files.items()),
+                machine=f"{start.machine}{ended or ''}",
+            )  # fmt: skip
             if call.open:
                 found += [
                     (replace(one, notes=(*one.notes, f"either this or another: {label}")), call.arms)
@@ -162,13 +170,13 @@ def _either(found: Sequence[tuple[Start, tuple[tuple[int, str], ...]]]) -> list[
     for _, inside in found:
         for place, label in inside:
             arms.setdefault(place, set()).add(label)
-    return [
-        replace(start, notes=(*start.notes, *(
-            f"one of {len(arms[place])} servers of a branch: this one where {label}"
-            for place, label in inside if len(arms[place]) > 1
-        )))
-        for start, inside in found
-    ]  # fmt: skip
+    settled = []
+    for start, inside in found:
+        chosen = [(label, len(arms[place])) for place, label in inside if len(arms[place]) > 1]
+        said = [f"one of {number} servers of a branch: this one where {label}" for label, number in chosen]
+        machine = start.machine + "".join(label for label, _ in chosen)
+        settled.append(replace(start, notes=(*start.notes, *said), machine=machine))
+    return settled
 
 
 def starts_of(
@@ -224,7 +232,8 @@ def _started(
         if " " in word and place and first in _TEXTS and name not in SHELLS:
             inside = _inside(word.removeprefix("--wrap="), known)
             if inside or first != "sudo":
-                return [with_image(one, image) for one in inside]
+                host = " ".join(words[1:place]) if first == "ssh" else ""
+                return [replace(with_image(one, image), machine=host) for one in inside]
         if name in _CONTAINERS:
             return _container(words[place + 1 :], known, depth)
         found = _own(words, place)

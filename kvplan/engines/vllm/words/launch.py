@@ -175,6 +175,14 @@ SERVER = Server(
         RANDOMIZE_DP_DUMMY_INPUTS TOOL_* RESPONSES_* MODEL_REDIRECT_PATH LORA_RESOLVER_*
         IMAGE_TAG MAIN_* MOONCAKE_BOOTSTRAP_PORT""".split()
     ),
+    optional=tuple(
+        """--max-model-len --quantization --kv-cache-memory-bytes --max-num-batched-tokens --max-num-seqs
+        --block-size --speculative-config --num-gpu-blocks-override --served-model-name --tokenizer --revision
+        --code-revision --tokenizer-revision --max-cpu-loras --kv-offloading-size --attention-backend
+        --distributed-executor-backend --reasoning-parser --hf-token --hf-config-path --download-dir
+        --kv-transfer-config --chat-template --api-key --tool-call-parser --data-parallel-size-local
+        --kv-sharing-fast-prefill --mm-encoder-tp-mode --seed""".split()
+    ),
     package="vllm",
     calls=("LLM", "AsyncEngineArgs", "EngineArgs"),
     in_charts=True,
