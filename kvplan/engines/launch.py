@@ -68,6 +68,16 @@ class Server:
     """(variable, the flag that it sets)."""
     variables: tuple[str, ...] = ()
     """How the names of the engine's own variables begin."""
+    quiet: tuple[str, ...] = ()
+    """Those, without that beginning, which change no byte of the GPU's memory; ``*`` stands for any end."""
+    optional: tuple[str, ...] = ()
+    """Options of which an empty value says as much as none."""
+    a_gpu_each: tuple[str, ...] = ()
+    """Options with a value for each GPU, of which 0 leaves one out."""
+    package: str = ""
+    """The Python package that has it, as pip names it."""
+    calls: tuple[str, ...] = ()
+    """Its classes of Python whose keywords are the server's options."""
     in_charts: bool = False
     """The charts and custom resources of Kubernetes start this one where they name no command."""
     door: str | None = None

@@ -157,6 +157,12 @@ SERVER = Server(
         ("LLAMA_ARG_N_CPU_MOE", "n_cpu_moe"),
     ),
     variables=("LLAMA_ARG_",),
+    a_gpu_each=("--tensor-split", "--device"),
+    quiet=tuple(
+        """HOST PORT API_KEY TIMEOUT THREADS THREADS_HTTP THREADS_BATCH ENDPOINT_* ALIAS JINJA CHAT_TEMPLATE*
+        LOG_* NO_WEBUI WEBUI* STATIC_PATH API_PREFIX SSL_* THINK* REASONING* MLOCK NO_MMAP NUMA PRIO* POLL*
+        CONT_BATCHING NO_CONT_BATCHING N_PREDICT""".split()
+    ),
 )
 
 

@@ -131,4 +131,11 @@ SERVER = Server(
     options_file="--config",
     renamed=_OLDER,
     variables=("SGLANG_", "SGL_"),
+    quiet=tuple(
+        """HOST_IP PORT API_KEY LOG_* LOGGING_* USE_MODELSCOPE TORCH_PROFILER_DIR *_TIMEOUT
+        DISABLE_REQUEST_LOGGING HEALTH_CHECK_TIMEOUT TOOL_* FORWARD_UNKNOWN_TOOLS
+        SKIP_P2P_CHECK DISAGGREGATION_*_TIMEOUT SYNC_TOKEN_IDS_ACROSS_TP""".split()
+    ),
+    package="sglang",
+    calls=("Engine", "Runtime", "ServerArgs"),
 )

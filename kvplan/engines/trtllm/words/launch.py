@@ -40,4 +40,7 @@ SERVER = Server(
     translated=(_SPECULATION,),
     options_file="--config",
     variables=("TRTLLM_", "TLLM_"),
+    quiet=("LOG_*", "LLM_PORT", "WORKER_USE_SINGLE_PROCESS"),
+    package="tensorrt_llm",
+    calls=("LLM",),
 )
