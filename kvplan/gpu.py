@@ -39,6 +39,9 @@ class Gpu(Shown):
     `is_vgpu`: it is a share of a board by NVIDIA's vGPU software; `memory_nvml_bytes` is its profile's frame
     buffer.
 
+    `market`: whom it is made for, datacenter, workstation, desktop, laptop or embedded; a plan that names no
+    GPU chooses among the first two.
+
     `row`: the GPUs of a server that has several kinds, in order; such a value has the figures of its first.
     """
 
@@ -69,6 +72,7 @@ class Gpu(Shown):
     default_for: tuple[str, ...] = ()
     row: tuple[Gpu, ...] = ()
     note: str | None = None
+    market: str | None = None
     memory_totals_seen: tuple[int, ...] = ()
     provenance: Mapping[str, str] = field(default_factory=dict, hash=False)
     notes: Mapping[str, str] = field(default_factory=dict, hash=False)
