@@ -14,16 +14,13 @@ from kvplan.engines.door_settings import start
 from kvplan.engines.spill import SHORTENED, spill
 from kvplan.errors import KvplanError
 from kvplan.files.gpus.find import parse_gpu_count
+from kvplan.files.launch.found import Broken
 from kvplan.files.launch.launch import Launch
-from kvplan.files.launch.manifest import Broken
 from kvplan.files.launch.places import StartSource
 from kvplan.files.launch.read import (
-    SCRIPTS,
-    SUFFIXES,
     decoded,
     is_launch,
     is_launch_text,
-    is_modelfile,
     launches_of,
     launches_of_text,
     start_text,
@@ -51,6 +48,7 @@ __all__ = [
     "is_start",
     "launched_plans",
     "notes_of",
+    "readable_plans",
     "start_text",
     "started_readings",
     "title_of",
@@ -98,23 +96,39 @@ class ImportedPlan:
 
 
 @record()
+class LeftOut:
+    """A part of a file that could not be read, while others could."""
+
+    name: str
+    error: KvplanError
+
+    JSON = ("name", "error")
+
+    @property
+    def json_error(self) -> dict[str, Any]:
+        """why not"""
+        return self.error.as_dict()
+
+
+@record()
 class Imported:
     """The answer of `kvplan import --json`."""
 
     plans: tuple[ImportedPlan, ...]
     text: str
     """the plan file, a document each"""
+    left_out: tuple[LeftOut, ...] = ()
     schema_version: Literal[1] = field(default=SCHEMA_VERSION)
 
-    JSON = ("schema_version", "plans", "text")
+    JSON = ("schema_version", "plans", "left_out", "text")
 
     def model_dump(self) -> dict[str, Any]:
         shown: dict[str, Any] = dumped(self)
         return shown
 
 
-def imported(plans: Sequence[Plan], text: str) -> Imported:
-    """Plans and the file that has them."""
+def imported(plans: Sequence[Plan], text: str, broken: Sequence[Broken] = ()) -> Imported:
+    """Plans and the file that has them; broken: what else stands in the text."""
     return Imported(
         tuple(
             ImportedPlan(
@@ -131,38 +145,83 @@ def imported(plans: Sequence[Plan], text: str) -> Imported:
             for plan in plans
         ),
         text,
+        tuple(LeftOut(name, error) for name, error in broken),
     )
 
 
 def import_launches(
-    word: str, *, engine: str | None = None, text: str | None = None, broken: list[Broken] | None = None
-) -> list[Launch]:
+    word: str, *, engine: str | None = None, text: str | None = None, broken: list[Broken] | None = None,
+    model: str | None = None,
+) -> list[Launch]:  # fmt: skip
     """The servers that a command line, a script or a manifest starts. text: read instead of a file at
-    ``word``. broken: takes what cannot be read of several. Raises KvplanError."""
-    return (
+    ``word``. broken: takes what cannot be read of several. model: of the servers of which nothing says it,
+    of all where there are none. Raises KvplanError."""
+    found = _beside_one_another(
         launches_of(word, engine=engine, broken=broken)
         if text is None
         else launches_of_text(text, engine=engine, shown=word, broken=broken)
     )
+    if model is None:
+        return found
+    some = any(one.unnamed is not None for one in found)
+    return [
+        replace(one, model=model, unnamed=None) if one.unnamed is not None or not some else one
+        for one in found
+    ]
+
+
+def _beside_one_another(launches: Sequence[Launch]) -> list[Launch]:
+    """Servers on one GPU say so."""
+    found = []
+    for one in launches:
+        names = [other.name for other in launches if other is not one and one.shares_with(other)]
+        note = f"on the same GPU as {', '.join(names)}: check judges them together"
+        found.append(replace(one, notes=(*one.notes, note)) if names else one)
+    return found
+
+
+def readable_plans(
+    launches: Sequence[Launch], broken: list[Broken], *, gpu: str | None, shown: str, written: str
+) -> tuple[Plan, ...]:
+    """The plans of those servers that make one; of the others why not in ``broken``. Raises KvplanError
+    where there is none."""
+    around = _Around(gpu, shown, written)
+    read = [(one, _reading(one, around)) for one in launches]
+    plans = tuple(reading.plan for _, reading in read if reading.plan is not None)
+    broken += [Broken(one.name, reading.errors[0]) for one, reading in read if reading.plan is None]
+    if not plans and broken:
+        raise broken[0].error if len(broken) == 1 else _of_all(broken)
+    return plans
+
+
+def _of_all(broken: Sequence[Broken]) -> KvplanError:
+    """The first server's error, with the others' names."""
+    first = broken[0].error
+    message, *others = (
+        one.error.message if one.name in one.error.message else f"{one.name}: {one.error.message}"
+        for one in broken
+    )
+    return KvplanError(
+        first.code, message, where=first.places,
+        detail=(*first.detail, *others), help=first.help, exit_code=first.exit_code,
+    )  # fmt: skip
 
 
 def is_start(word: str) -> bool:
     """Whether a word is no plan, but a command, script or manifest that starts a server."""
-    plain = word.lower().endswith((*SUFFIXES, *SCRIPTS)) or is_modelfile(word)
-    if not (plain or any(char.isspace() for char in word)):
-        return False
     return is_launch(word)
 
 
 def started_readings(
-    word: str, gpu: str | None = None, *, text: str | None = None, require: Located | None = None
-) -> list[Reading]:
+    word: str, gpu: str | None = None, *, text: str | None = None, require: Located | None = None,
+    model: str | None = None,
+) -> list[Reading]:  # fmt: skip
     """Each server as a plan, or as what is wrong with it. text: read instead of a file at ``word``. require:
-    what the plans require. Does not raise KvplanError."""
+    what the plans require. model: as `import_launches`. Does not raise KvplanError."""
     shown = title_of(word)
     broken: list[Broken] = []
     try:
-        launches = import_launches(word, text=text, broken=broken)
+        launches = import_launches(word, text=text, broken=broken, model=model)
     except KvplanError as error:
         return [Reading(Path(shown).stem.strip("<>"), shown, None, None, (error,))]
     written = start_text(word) if text is None else text
@@ -219,7 +278,7 @@ def _plan(launch: Launch, around: _Around) -> Plan:
     notes = (*reading.plan.notes, *notes_of(launch, reading.plan))
     if count is not None and count > 1 and count != reading.plan.gpus_per_replica:
         notes += (f"--gpu says {count} GPUs, and its flags use {reading.plan.gpus_per_replica}",)
-    plan = replace(reading.plan, notes=notes, unread=launch.unread)
+    plan = replace(reading.plan, notes=notes, unread=launch.unread, devices=launch.devices)
     return replace(plan, settings=replace(plan.settings, gpu=None)) if bare else plan
 
 

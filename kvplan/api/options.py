@@ -53,7 +53,9 @@ def parse_number(name: str, value: Any) -> Fraction:
     return Fraction(text)
 
 
-_PARSERS: dict[str, Callable[[Any], Any]] = {
+Parser = Callable[[Any], Any]
+_READERS: dict[str, Parser] = {"speculative_model": load_model, "speculative_method": known_method}
+_PARSERS: dict[str, Parser] = {
     **dict.fromkeys(LENGTHS, parse_tokens),
     **dict.fromkeys(SIZES, parse_bytes),
     "max_model_len": parse_length,
@@ -98,7 +100,9 @@ def make_settings(**options: Any) -> Settings:
         if name == "gpu":
             values[name], count = gpus_of(value)
             continue
-        values[name] = _read(name, value)
+        if name in _PARSERS:
+            value = _parsed(name, value, _PARSERS[name])
+        values[name] = _READERS[name](value) if name in _READERS else value
         if name == "speculative_model" and options.get("speculative_method") is None:
             from kvplan.architectures.config.drafts import method_of
 
@@ -112,15 +116,6 @@ def make_settings(**options: Any) -> Settings:
     if own:
         values["own"] = OwnOptions.of(own)
     return Settings(**values)
-
-
-def _read(name: str, value: Any) -> Any:
-    """The value of a setting, whose text is parsed."""
-    if name in _PARSERS:
-        return _parsed(name, value, _PARSERS[name])
-    if name == "speculative_model":
-        return load_model(value)
-    return known_method(value) if name == "speculative_method" else value
 
 
 def in_our_words(options: Mapping[str, Any], engines: Iterable[str]) -> dict[str, Any]:
@@ -151,7 +146,7 @@ def in_our_words(options: Mapping[str, Any], engines: Iterable[str]) -> dict[str
     return found
 
 
-def _parsed(name: str, value: Any, parser: Callable[[Any], Any]) -> Any:
+def _parsed(name: str, value: Any, parser: Parser) -> Any:
     try:
         return parser(value)
     except KvplanError as error:

@@ -22,6 +22,7 @@ from kvplan.architectures.module_lists import (
 )
 from kvplan.architectures.quark import quark
 from kvplan.errors import KvplanError, did_you_mean
+from kvplan.record import Json
 from kvplan.weights.formats import (
     FP8_CHANNEL,
     FP8_TENSOR,
@@ -36,7 +37,7 @@ from kvplan.weights.formats import (
 )
 from kvplan.weights.quantisation import UNQUANTISED, Modules, Quantisation
 
-Config = Mapping[str, Any]
+Config = Json
 
 _ALGORITHMS: dict[str, Format] = {
     "FP8": FP8_TENSOR,

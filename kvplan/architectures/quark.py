@@ -12,6 +12,7 @@ from typing import Any
 
 from kvplan.architectures.config.view import check_integer
 from kvplan.architectures.module_lists import pattern_list, wildcard_list
+from kvplan.record import Json
 from kvplan.weights.formats import (
     FP8_CHANNEL,
     FP8_TENSOR,
@@ -25,7 +26,7 @@ from kvplan.weights.formats import (
 )
 from kvplan.weights.quantisation import Modules, Quantisation
 
-Config = Mapping[str, Any]
+Config = Json
 Refuse = Callable[[str], Exception]
 
 
@@ -67,10 +68,11 @@ def _form(weight: Any, refuse: Refuse) -> Format:
     raise refuse(f"{word} {scheme}")
 
 
-def _fp8(stage: Mapping[str, Any], scheme: str) -> Format | None:
+def _fp8(stage: Mapping[str, object], scheme: str) -> Format | None:
     """FP8 by its scales; None for a scheme that is not known."""
-    if scheme == "per_block" and isinstance(stage.get("block_size"), list):
-        return fp8_block(*(check_integer(side, "block_size") for side in stage["block_size"][:2]))
+    block = stage.get("block_size")
+    if scheme == "per_block" and isinstance(block, list):
+        return fp8_block(*(check_integer(side, "block_size") for side in block[:2]))
     if scheme == "per_group" and stage.get("group_size") == 32:
         return MXFP8
     return {"per_tensor": FP8_TENSOR, "per_channel": FP8_CHANNEL}.get(scheme)

@@ -245,7 +245,7 @@ def mistakes_of(case: Case) -> list[Finding]:
     found = list(decimal_sizes(case))
     if case.refusal is not None or case.result is None or case.memory is None:
         said = (text for text in case.plan.notes if not text.startswith(NO_VERSION))
-        return found + [_note("engine-note", text, "engine") for text in said]
+        return [*found, *unread(case), *(_note("engine-note", text, "engine") for text in said)]
     for find in MISTAKES.values():
         found += find(case)
     found += [_note("engine-note", text, "engine") for text in case.plan.notes]

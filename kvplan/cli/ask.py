@@ -101,7 +101,7 @@ def _models(names: list[str], choices: list[Choice], weights_from: str | None) -
     return [load_model(named_in(head, name), weights_from=weights_from) for name in names]
 
 
-def _carrying(models: list[Model], variants: list[Settings], media: dict[str, Any]) -> list[Settings]:
+def _carrying(models: list[Model], variants: list[Settings], media: dict[str, object]) -> list[Settings]:
     """The settings with what a request carries beside its text."""
     if len(models) > 1:
         raise KvplanError("bad-usage", "images, video and audio are counted for one model at a time")

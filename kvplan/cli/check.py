@@ -37,6 +37,7 @@ def run(words: list[str], given: Given) -> Answer:
         changed_only=is_given(given, "changed_only"),
         today=today(os.environ),
         gpu=text_of(given, "gpu"),
+        model=text_of(given, "model"),
         require=text_of(given, "require"),
         stdin=read_standard_input() if STDIN in words else None,
     )

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from kvplan.cli.import_options import STARTED_ON
+from kvplan.cli.import_options import STARTED_ON, STARTED_WITH
 from kvplan.cli.options import OUTPUT, QUESTION, Option, switch, word
 
 CHECKED = (
     STARTED_ON,
+    STARTED_WITH,
     Option("require", ("--require",), "KEY=VALUE", word,
            "What must hold, before what plans say under require: requests=60,tokens=8k.", QUESTION),
     Option("env", ("--env",), "NAME|all", word, "The overlay of an environment, or each of them.", QUESTION),

@@ -19,7 +19,7 @@ from kvplan.cli.terminal import Answer
 from kvplan.errors import EXIT_CANNOT_ANSWER, EXIT_NO, EXIT_OK, KvplanError
 from kvplan.files.json_input import STDIN, standard_input
 from kvplan.files.logs import blocks
-from kvplan.record import field_names
+from kvplan.record import JsonDict, field_names
 from kvplan.report.layout import Screen
 from kvplan.settings import Settings
 
@@ -131,10 +131,10 @@ def _compare(name: str | None, url: str | None, log: str | None, given: Given) -
     return Answer(screen, code=code)
 
 
-def planned_options(plan: Plan) -> dict[str, Any]:
+def planned_options(plan: Plan) -> JsonDict:
     """The settings that a plan makes, as keywords of ``kvplan.compare``."""
     settings, default = plan.settings, Settings()
-    options: dict[str, Any] = {
+    options: JsonDict = {
         name: getattr(settings, name)
         for name in field_names(Settings)
         if name != "own" and getattr(settings, name) != getattr(default, name)
@@ -149,9 +149,9 @@ def _share(text: str) -> Fraction:
         raise KvplanError(error.code, error.message, where=f"--tolerance {text}", help=error.help) from None
 
 
-def _one_each(values: dict[str, Any]) -> dict[str, Any]:
+def _one_each(values: JsonDict) -> JsonDict:
     """Options that take a list elsewhere have one value here. Raises KvplanError(bad-usage)."""
-    single: dict[str, Any] = {}
+    single: JsonDict = {}
     for name, value in values.items():
         if name in ("tokens", "requests", "encoder_tokens", "cache_implementation"):
             continue

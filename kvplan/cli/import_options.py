@@ -9,8 +9,13 @@ STARTED_ON = Option(
     "The kind of GPU that a command or a manifest runs on, before what it says itself.", QUESTION,
     complete="gpus",
 )  # fmt: skip
+STARTED_WITH = Option(
+    "model", ("--model", "-m"), "MODEL", word,
+    "The model of a server that names none, or only a folder.", QUESTION, complete="models",
+)  # fmt: skip
 IMPORTED = (
     STARTED_ON,
+    STARTED_WITH,
     Option("engine", ("--engine", "-e"), "ENGINE", word,
            "Engine and release, before what an image's tag says: vllm@0.32.", QUESTION, complete="engines"),
     Option("write", ("--write",), "FILE", word, "Write the plans to a file that does not exist yet.", OUTPUT),

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 
-from kvplan.api.launching import import_launches, imported, launched_plans, start_text, title_of
+from kvplan.api.launching import import_launches, imported, readable_plans, start_text, title_of
 from kvplan.cli.ask import check_color
 from kvplan.cli.commands import Given, is_given, text_of
-from kvplan.cli.terminal import Answer
+from kvplan.cli.terminal import Answer, write_error
 from kvplan.errors import KvplanError
 from kvplan.files.json_input import SHOWN_STDIN, STDIN, read_standard_input
+from kvplan.files.launch.found import Broken
 from kvplan.files.writing import write_new, write_whole
 from kvplan.plans.serve import remarks
-from kvplan.report.layout import line, wrapped
+from kvplan.report.layout import line, printable, wrapped
 from kvplan.report.plan_file import plan_text
 
 
@@ -26,11 +28,14 @@ def run(words: list[str], given: Given) -> Answer:
     text = None
     if word == STDIN:
         word, text = SHOWN_STDIN, read_standard_input().decode("utf-8", "replace")
-    launches = import_launches(word, engine=text_of(given, "engine"), text=text)
+    broken: list[Broken] = []
+    launches = import_launches(
+        word, engine=text_of(given, "engine"), text=text, broken=broken, model=text_of(given, "model")
+    )
     gpu = text_of(given, "gpu")
     shown = title_of(word)
     written = start_text(word) if text is None else text
-    plans = launched_plans(launches, gpu=gpu, shown=shown, written=written)
+    plans = readable_plans(launches, broken, gpu=gpu, shown=shown, written=written)
     directory = Path(write).parent if write is not None else None
     file = "---\n".join(
         plan_text(plan, comments=(f"Read from {shown}.", *remarks(plan)), directory=directory)
@@ -38,8 +43,10 @@ def run(words: list[str], given: Given) -> Answer:
     )
     if write is not None:
         (write_whole if overwrite else write_new)(Path(write), file)
+    for name, error in broken:
+        write_error(printable(f"left out: {name}: {error.message}") + "\n", sys.stderr)
     if is_given(given, "json"):
-        return Answer(data=imported(plans, file).model_dump())
+        return Answer(data=imported(plans, file, broken).model_dump())
     if write is None:
         return Answer(text=file)
     screen = [line(f"wrote {write}")]

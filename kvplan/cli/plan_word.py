@@ -13,8 +13,8 @@ from kvplan.errors import KvplanError, did_you_mean
 from kvplan.files.json_input import SHOWN_STDIN, STDIN, read_standard_input
 
 if TYPE_CHECKING:
+    from kvplan.files.launch.found import Broken
     from kvplan.files.launch.launch import Launch
-    from kvplan.files.launch.manifest import Broken
     from kvplan.plans.plan import Plan
 
 NO_DEFAULTS = {CONFIG_VARIABLE: ""}
@@ -25,18 +25,9 @@ _OF_A_START = ("gpu", "engine")
 
 def is_plan_file(word: str) -> bool:
     """Whether a word names a plan file and no model card."""
-    if not _may_start(word):
-        return False
     from kvplan.api.launching import is_launch, is_launch_text
 
     return _is_plan(word) or (is_launch_text(read_standard_input()) if word == STDIN else is_launch(word))
-
-
-def _may_start(word: str) -> bool:
-    """Whether it is worth looking closer: a file of those kinds, or several words in one."""
-    ends = (".yaml", ".yml", ".sh", ".bash", ".modelfile")
-    several = any(char.isspace() for char in word)
-    return word == STDIN or word.lower().endswith(ends) or "Modelfile" in word or several
 
 
 def _is_plan(word: str) -> bool:

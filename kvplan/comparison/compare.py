@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from fractions import Fraction
-from typing import Any
 
 from kvplan.comparison.explain import explained, unseen_rank, why
 from kvplan.comparison.figures import (
@@ -53,7 +52,7 @@ from kvplan.engines.traits import LENGTH, TOKENS, traits_of
 from kvplan.errors import KvplanError
 from kvplan.gpu import Gpu
 from kvplan.model import Model
-from kvplan.record import replace
+from kvplan.record import Json, replace
 from kvplan.results import Budget, EngineRef, ModelRef
 from kvplan.units import gib
 
@@ -74,7 +73,7 @@ _SAID = (
 def compare(
     model: Model,
     observation: Observation,
-    overrides: Mapping[str, Any] | None = None,
+    overrides: Json | None = None,
     *,
     engine: str | None = None,
     gpu: Gpu | None = None,

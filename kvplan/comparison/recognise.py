@@ -14,7 +14,7 @@ from kvplan.engines.options import EngineOption
 from kvplan.errors import KvplanError
 from kvplan.gpu import Gpu
 from kvplan.own_options import OwnOptions
-from kvplan.record import fields, record, replace
+from kvplan.record import Json, JsonDict, fields, record, replace
 from kvplan.settings import Settings
 
 GIVEN = "given"
@@ -41,6 +41,8 @@ _SETTINGS = frozenset(item.name for item in fields(Settings))
 _SWITCHES = {"true": True, "false": False, "enabled": True, "disabled": False, "auto": True, "1": True}
 _SWITCHES["full-size"] = True  # llama.cpp's word for --swa-full
 
+Named = dict[str, Any]
+
 
 @record()
 class Recognised:
@@ -58,7 +60,7 @@ class Recognised:
 
 def recognise(
     observation: Observation,
-    overrides: Mapping[str, Any],
+    overrides: Json,
     *,
     engine: str | None = None,
     gpu: Gpu | None = None,
@@ -101,10 +103,10 @@ def recognise(
 
 def _printed(
     observation: Observation, options: Mapping[str, EngineOption]
-) -> tuple[dict[str, Any], dict[str, Any], dict[str, str]]:
+) -> tuple[Named, Named, dict[str, str]]:
     """(settings, options of the engine's own, where each was found) that the log prints."""
-    values: dict[str, Any] = {}
-    own: dict[str, Any] = {}
+    values: Named = {}
+    own: Named = {}
     shown: dict[str, str] = {}
     reading = reading_of(observation.engine)
     unchosen = reading.unchosen(observation)
@@ -131,7 +133,7 @@ def _as_printed(value: object, setting: Setting, source: str) -> str:
     return f"{_as_given(value)} ({setting.source or source}{line})"
 
 
-def _without_half_a_draft(values: dict[str, Any], shown: dict[str, str]) -> list[str]:
+def _without_half_a_draft(values: JsonDict, shown: dict[str, str]) -> list[str]:
     """Takes out a speculative method without its tokens, or the reverse; what is to be said of it."""
     method, tokens = values.get("speculative_method"), values.get("num_speculative_tokens")
     if method and tokens:

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from kvplan.engines.folders import having, part_of
-from kvplan.record import record
+from kvplan.record import Json, record
 
 FLAGS = Path(__file__).parent / "data" / "server_flags.tsv"
 """Written by scripts/make_server_flags.py from the engines' own parsers."""
@@ -52,7 +52,7 @@ class Server:
     """the model may also stand without one"""
     count: Callable[[str], int | None] = lambda text: int(text) if text.lstrip("-").isdigit() else None
     """a number as the server reads it, None where it is none (``32k``)"""
-    translate: Callable[[Serve, Mapping[str, Any]], tuple[str, ...]] = lambda serve, options: ()
+    translate: Callable[[Serve, Json], tuple[str, ...]] = lambda serve, options: ()
     """what of the options another form in a plan has; it takes (``serve``, the options by their long name)
     and gives the long names that it could not say. Among the options stands `VISIBLE`, where something
     says how many GPUs it sees."""
@@ -68,6 +68,16 @@ class Server:
     """(variable, the flag that it sets)."""
     variables: tuple[str, ...] = ()
     """How the names of the engine's own variables begin."""
+    quiet: tuple[str, ...] = ()
+    """Those, without that beginning, which change no byte of the GPU's memory; ``*`` stands for any end."""
+    optional: tuple[str, ...] = ()
+    """Options of which an empty value says as much as none."""
+    a_gpu_each: tuple[str, ...] = ()
+    """Options with a value for each GPU, of which 0 leaves one out."""
+    package: str = ""
+    """The Python package that has it, as pip names it."""
+    calls: tuple[str, ...] = ()
+    """Its classes of Python whose keywords are the server's options."""
     in_charts: bool = False
     """The charts and custom resources of Kubernetes start this one where they name no command."""
     door: str | None = None

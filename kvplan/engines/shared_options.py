@@ -10,14 +10,13 @@ Speculative decoding in one value: a method and its tokens, or vLLM's dict or JS
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Mapping
-from typing import Any
+from collections.abc import Iterable, Iterator
 
 from kvplan.engines.folders import FOLDERS
 from kvplan.engines.traits import traits_of
 from kvplan.errors import KvplanError
 from kvplan.model import Model
-from kvplan.record import field_names
+from kvplan.record import Json, field_names
 from kvplan.settings import Settings, known_method
 
 WEIGHING = """gpu_memory_utilization quantization enforce_eager enable_expert_parallel cpu_offload_gb weights
@@ -76,7 +75,7 @@ def idle_settings(engine: str, model: Model, settings: Settings) -> tuple[str, .
     return tuple(found)
 
 
-def speculative(given: str | Mapping[str, Any]) -> tuple[str | None, int, str | None]:
+def speculative(given: str | Json) -> tuple[str | None, int, str | None]:
     """``mtp:1``, or vLLM's dict or its JSON: method or model, and num_speculative_tokens.
 
     The method is None where the model decides it. Raises KvplanError(bad-setting).
@@ -91,7 +90,7 @@ def speculative(given: str | Mapping[str, Any]) -> tuple[str | None, int, str | 
     return known_method(method), tokens, None
 
 
-def _speculative_entry(given: str | Mapping[str, Any], text: str) -> tuple[str | None, int, str | None]:
+def _speculative_entry(given: str | Json, text: str) -> tuple[str | None, int, str | None]:
     """The same of a dict or its JSON."""
     try:
         value = json.loads(given) if isinstance(given, str) else given

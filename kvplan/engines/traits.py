@@ -37,11 +37,13 @@ class Axes(NamedTuple):
 
 
 class MemoryShare(NamedTuple):
-    """An engine's name for its share of memory: setting, flag, and values worth trying."""
+    """An engine's name for its share of memory: setting, flag, and values worth trying. of_free: of what is
+    free when it starts, not of the whole GPU."""
 
     setting: str
     flag: str
     tried: tuple[str, ...]
+    of_free: bool = False
 
 
 class Tried(NamedTuple):

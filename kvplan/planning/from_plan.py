@@ -163,7 +163,7 @@ def _workload(plan: Plan, best: Plan, requests: int | None) -> Workload | None:
     return replace(best.workload, **{name: one for name, one in targets.items() if one is not None})
 
 
-def _kept(plan: Plan, best: Plan) -> list[tuple[str, Any]]:
+def _kept(plan: Plan, best: Plan) -> list[tuple[str, object]]:
     """Flags that no setting says, where the engine is the same and no tier in host memory says them anew."""
     if best.engine.partition("@")[0] != plan.engine.partition("@")[0]:
         return []

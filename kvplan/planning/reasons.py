@@ -128,7 +128,7 @@ def _share_change(ask: Ask) -> Iterator[_Change]:
     entry = traits_of(ask.choice.engine.name).memory_share
     if entry is None:
         return
-    name, flag, values = entry
+    name, flag, values = entry.setting, entry.flag, entry.tried
     own = ask.base.gpu_memory_utilization if name == "gpu_memory_utilization" else None
     for value in values:
         if own is not None and Fraction(value) <= own:

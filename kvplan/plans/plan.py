@@ -114,6 +114,8 @@ class Plan(Shown):
     """what the reader filled in"""
     unread: tuple[str, ...] = ()
     """options of the command that it was read from for which there is no rule"""
+    devices: tuple[str, ...] = ()
+    """the GPUs of the machine that it was read to run on"""
 
     @property
     def gpus_per_replica(self) -> int:

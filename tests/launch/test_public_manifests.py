@@ -74,13 +74,13 @@ def test_a_sidecars_options_are_not_the_servers() -> None:
                   env: [{name: DP_SIZE_LOCAL, value: "8"}, {name: MAX_TOKENS, value: "256"}]
                   resources: {limits: {nvidia.com/gpu: 8}}
     """)
-    assert (one.model, one.gpus) == ("deepseek-ai/DeepSeek-R1-0528", 8)
+    assert (one.model, one.gpus, one.replicas) == ("deepseek-ai/DeepSeek-R1-0528", 16, 1)
     assert one.serve == {"data_parallel_size": 16, "max_num_seqs": 256}
 
 
 @pytest.mark.parametrize(("text", "total"), [("2*8", 16), ("2 * 4 + 1", 9), ("9-2*3", 3), ("A*B", 6)])
 def test_sums_of_a_shell(text: str, total: int) -> None:
-    [start] = starts_in(f"A=2 B=3 vllm serve x/y -tp $(({text}))")
+    [start] = starts_in(f"A=2 B=3\nvllm serve x/y -tp $(({text}))")
     assert start.words == ("x/y", "-tp", str(total))
 
 

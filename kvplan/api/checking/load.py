@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from kvplan.checking import check_plan, placed
+from kvplan.checking.shared import crowded
 from kvplan.errors import KvplanError, Mark, did_you_mean
 from kvplan.files.folders import files_below, is_folder
 from kvplan.files.json_input import regular_size
@@ -25,6 +26,7 @@ from kvplan.plans.findings import CheckedPlan
 from kvplan.plans.plan import Plan
 from kvplan.plans.receipt import ReadReceipt
 from kvplan.plans.serve import flags_of
+from kvplan.record import replace
 
 SUFFIXES = (".yaml", ".yml")
 _HEAD = re.compile(rb"^kvplan:[ \t]*[\"']?plan/", re.MULTILINE)
@@ -168,7 +170,8 @@ def _in_a_file(error: KvplanError) -> Mark | None:
 
 def checked(readings: Iterable[Reading], loader: Loader, today: date | None) -> list[CheckedPlan]:
     """Every reading checked; one plan's error hides no other."""
-    done = []
+    done: list[CheckedPlan] = []
+    running: list[tuple[Plan, Model]] = []
     for reading in readings:
         plan = reading.plan
         if plan is None:
@@ -180,5 +183,11 @@ def checked(readings: Iterable[Reading], loader: Loader, today: date | None) -> 
             mark, shown = plan.mark("model"), placed(error, plan)
             done.append(CheckedPlan(plan.name, plan.path, plan.environment, error=shown, mark=mark))
             continue
-        done.append(check_plan(plan, model, receipts=loader.receipts(plan), today=today))
+        one = check_plan(plan, model, receipts=loader.receipts(plan), today=today)
+        beside = [each for each in running if each[0].path == plan.path] if plan.devices else []
+        found = crowded(plan, model, beside)
+        if found is not None:
+            one = replace(one, findings=(replace(found, mark=plan.mark(found.field)), *one.findings))
+        done.append(one)
+        running.append((plan, model))
     return done

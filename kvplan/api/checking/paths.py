@@ -41,6 +41,7 @@ def check_paths(
     stdin: bytes | None = None,
     gpu: str | None = None,
     require: str | Mapping[str, object] | None = None,
+    model: str | None = None,
 ) -> CheckReport:
     """Every plan of the paths, in their order; a folder's plans sorted by name.
 
@@ -48,8 +49,8 @@ def check_paths(
     git revision. changed_only: only plans of which some file differs from the baseline (the plan, a base, a
     trace, a receipt, a model's file). today: against which receipts age. stdin: the content of ``-``. A path
     may also be a manifest, a script or a whole command that starts servers, and stdin may hold one; gpu:
-    where they run, as far as they do not say it. require: ``requests=60,tokens=8k`` or such a mapping, which
-    counts before what the plans themselves require.
+    where they run, as far as they do not say it; model: of those that name none. require:
+    ``requests=60,tokens=8k`` or such a mapping, which counts before what the plans themselves require.
 
     Raises KvplanError where the question itself is wrong: no plan at the paths, an environment that no plan
     has, a baseline that is not there. What is wrong with one plan is in the report.
@@ -61,7 +62,7 @@ def check_paths(
     loader = Loader()
     asked = None if require is None else requirements(require)
     named, found, readings = _read(
-        loader, paths, environment=environment, stdin=stdin, gpu=gpu, require=asked
+        loader, paths, environment=environment, stdin=stdin, gpu=gpu, require=asked, model=model
     )
     said = None if asked is None else said_of(asked)
     if baseline is None:
@@ -95,7 +96,7 @@ def readings_of(
 
 def _read(
     loader: Loader, paths: Sequence[str | Path], *, environment: str | None, stdin: bytes | None,
-    gpu: str | None, require: Located | None = None,
+    gpu: str | None, require: Located | None = None, model: str | None = None,
 ) -> tuple[list[str | Path], list[Found], list[Reading]]:  # fmt: skip
     """(paths of plans, the files there, what was read of them and of what starts servers)."""
     started = [str(path) for path in paths if is_start(str(path))]
@@ -103,11 +104,11 @@ def _read(
     found = files_of(named) if named or len(paths) == 0 else []
     readings = loader.readings(found, environment, require)
     for one in started:
-        readings += started_readings(one, gpu, require=require)
+        readings += started_readings(one, gpu, require=require, model=model)
     if any(str(path) == STDIN for path in paths):
         text = stdin or b""
         if is_launch_text(text):
-            readings += started_readings(SHOWN_STDIN, gpu, require=require, text=decoded(text))
+            readings += started_readings(SHOWN_STDIN, gpu, require=require, text=decoded(text), model=model)
         else:
             readings += read_plan_text(text, engine_of=flags_of, environment=environment, require=require)
     known_environment(readings, environment)

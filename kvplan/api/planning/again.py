@@ -133,7 +133,7 @@ def _check_counted(plan: Plan, given: Given) -> None:
         )
 
 
-def _load(own: from_plan.Load, given: Given) -> dict[str, Any]:
+def _load(own: from_plan.Load, given: Given) -> dict[str, object]:
     """The plan's own load: its workload, or so many requests."""
     if own.mix is None:
         return {"requests": given.requests or own.requests}

@@ -9,7 +9,6 @@ tokens_per_block, max_num_seqs max_batch_size, max_model_len max_seq_len.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from fractions import Fraction
 from functools import lru_cache
 from types import MappingProxyType
@@ -48,7 +47,7 @@ from kvplan.engines.trtllm.windows import check_retention, warnings_of, windows_
 from kvplan.errors import KvplanError
 from kvplan.families import Storage
 from kvplan.model import Model
-from kvplan.record import record
+from kvplan.record import Json, record
 from kvplan.results import (
     EngineRef,
     LayerTerms,
@@ -131,7 +130,7 @@ class Compiled:
     plan: Plan | PlanV2 | None
     refusal: Refusal | None
     max_seq_len: int
-    settings: Mapping[str, Any]
+    settings: Json
     layers: tuple[LayerTerms, ...]
     warnings: tuple[str, ...]
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from functools import lru_cache
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
@@ -23,7 +23,7 @@ from kvplan.errors import KvplanError
 from kvplan.families import Kind
 from kvplan.later import later
 from kvplan.model import Model
-from kvplan.record import record
+from kvplan.record import Json, record
 from kvplan.results import EngineRef, LayerTerms, ModelRef, Refusal
 from kvplan.settings import HEAD_METHODS, Key, Layout, further_ranks
 
@@ -52,7 +52,7 @@ class Compiled:
     engine: EngineRef
     plan: Plan | None
     refusal: Refusal | None
-    settings: Mapping[str, Any]
+    settings: Json
     layers: tuple[LayerTerms, ...]
     warnings: tuple[str, ...]
     max_model_len: int

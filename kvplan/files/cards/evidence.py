@@ -50,7 +50,7 @@ def evidence_of(receipt: Receipt) -> tuple[Expectation, ...]:
     return tuple(found)
 
 
-def _settings(receipt: Receipt) -> dict[str, Any]:
+def _settings(receipt: Receipt) -> dict[str, object]:
     """The settings that are not as they always are."""
     return {
         name: value

@@ -120,6 +120,17 @@ def list_names() -> list[str]:
     return list(card_index.packaged_index()["names"])
 
 
+def is_whole_name(name: str) -> bool:
+    """Whether a card, or a build of one, has the name in full: `load_card` would complete nothing."""
+    name = _meant(name)
+    if card_index.is_name(name) or name.startswith(HEADS):
+        return True
+    try:
+        return _named_build(name) is not None
+    except KvplanError:
+        return False
+
+
 def lint_cards(paths: Iterable[Path | str] | None = None, *, size: SizeOf | None = None) -> list[Finding]:
     """Everything that is wrong with card files (default: all packaged ones); empty when nothing is.
 

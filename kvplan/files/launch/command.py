@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from fnmatch import fnmatchcase
 from pathlib import Path, PurePosixPath
 from typing import Any
 
@@ -18,16 +19,16 @@ from kvplan.engines.launch import (
     table_of,
 )
 from kvplan.errors import KvplanError
-from kvplan.files.cards.gguf_names import gguf_file
 from kvplan.files.folders import exists
-from kvplan.files.launch.launch import Launch, gpus_seen
+from kvplan.files.launch.launch import Launch, devices_seen
+from kvplan.files.launch.models import check_no_placeholder, model_of
 from kvplan.files.launch.programs import launch_of_program
 from kvplan.files.launch.starts import Start, version_of
+from kvplan.files.launch.unknown import is_open, is_whole, shown, unknowns
 from kvplan.files.launch.words import Option, take_apart
 from kvplan.plans.serve import EngineFlags, Flag, flags_of
+from kvplan.record import replace
 
-_OPEN = re.compile(r"\$[{(]*\w", re.ASCII)
-_ANY_MODEL = ("hf://", "huggingface.co/", "https://huggingface.co/", "hf.co/", "https://hf.co/")
 _NEARLY = 0.9
 """How alike two names are, of 1: no option that a release has dropped is so near to one that there is."""
 _SECRET = re.compile(r"key|token(?!s)|secret|password|credential", re.IGNORECASE)
@@ -41,18 +42,22 @@ def launch_of(
     engine: str | None = None,
     beside: Path = Path(),
     held: Mapping[str, str] | None = None,
+    names: Sequence[tuple[str, str]] = (),
 ) -> Launch:
     """The server that a command starts.
 
     engine: ``vllm@0.32``, before what the image says. beside: the folder from which its files are meant.
-    held: the files that its manifest brings with it, by name (ConfigMaps).
-    Raises KvplanError(no-model-named | unresolved-variable | bad-flag).
+    held: the files that its manifest brings with it, by name (ConfigMaps). names: (a hub id, its source),
+    which count where the model is a folder that is not here. A model that nothing names is no error yet:
+    `Launch.unnamed`. Raises KvplanError(unresolved-variable | bad-flag).
     """
     server = start.server
     if server.door is not None:
         return launch_of_program(start, name=name, engine=engine)
     spec, flags, notes = _release_of(start, engine)
-    reader = _Reader(server, flags, dict(start.environment), beside, held or {})
+    files = {PurePosixPath(path).name: text for path, text in start.files}
+    reader = _Reader(server, flags, dict(start.environment), beside, {**files, **(held or {})})
+    reader.missing = start.missing
     words = take_apart(server, [_own_name(server, word) for word in start.words])
     for option in words.options:
         reader.take(option)
@@ -63,29 +68,71 @@ def launch_of(
         if variable in reader.environment:
             reader.variable(variable, flag)
     rest = list(words.rest)
-    model = reader.model or (rest.pop(0) if server.positional and rest else None) or reader.model_of_file
-    if model is None:
-        raise KvplanError(
-            "no-model-named",
-            f"{'the command' if name == 'command' else name} names no model",
-            help=f"{' or '.join(server.model)} names it",
-        )
-    seen = start.gpus or gpus_seen(reader.environment)
+    model = reader.model or _positional(server, rest) or reader.model_of_file
+    seen = start.gpus or len(devices_seen(reader.environment)) or reader.each or None
     if seen is not None:
         reader.options[VISIBLE] = seen
     reader.finish()
     notes += reader.notes
-    text, read_as = _model_word(reader.resolved(model, server.model[0]), beside)
-    if read_as is not None:
-        notes.append(read_as)
+    unnamed = None
+    try:
+        model, read_as = reader.model_named(model, name, names)
+        notes += [read_as] if read_as is not None else []
+    except KvplanError as error:
+        unnamed = error
     variables = [
         name if _SECRET.search(name) else f"{name}={value}" for name, value in start.environment
         if name.startswith(server.variables) and name not in dict(server.environment)
+        and not _is_quiet(server, name)
     ]  # fmt: skip
-    return Launch(
-        name, spec, text, reader.serve, gpus=seen,
-        unread=tuple(dict.fromkeys((*reader.unread, *rest, *variables))), notes=tuple(notes),
+    unread = dict.fromkeys(shown(one) for one in (*reader.unread, *rest, *variables))
+    launch = Launch(
+        name, spec, model or "", reader.serve, gpus=seen, unnamed=unnamed, unread=tuple(unread),
+        notes=tuple(notes), devices=tuple(
+            f"{start.machine}/{one}" for one in start.devices or devices_seen(reader.environment)
+        ),
     )  # fmt: skip
+    for condition, other in start.others:
+        said = _difference(launch, other, name=name, engine=engine, beside=beside, held=held, names=names)
+        launch = replace(launch, notes=(*launch.notes, *(f"where {condition}: {one}" for one in said)))
+    return replace(launch, notes=(*launch.notes, *start.notes))
+
+
+def _is_quiet(server: Server, variable: str) -> bool:
+    """Whether one of the engine's variables changes no byte."""
+    ends = [variable.removeprefix(one) for one in server.variables if variable.startswith(one)]
+    return any(fnmatchcase(end, one) for end in ends for one in server.quiet)
+
+
+def _positional(server: Server, rest: list[str]) -> str | None:
+    """The model that stands without an option: of two words, one of which may come to none, the other."""
+    if not (server.positional and rest):
+        return None
+    known = [one for one in rest if not is_whole(one)]
+    word = known[0] if len(known) == 1 else rest[0]
+    rest.remove(word)
+    return word
+
+
+def _difference(launch: Launch, other: Start, **around: Any) -> list[str]:
+    """What a command that is another on a condition of its script makes of the server."""
+    try:
+        found = launch_of(other, **around)
+        if found.unnamed is not None:
+            return [found.unnamed.message]
+    except KvplanError as error:
+        return [error.message]
+    said = [
+        f"its {what} is {two}"
+        for what, one, two in (("model", launch.model, found.model), ("engine", launch.engine, found.engine))
+        if one != two
+    ]
+    said += [
+        f"{flag} is {found.serve[flag]}" if flag in found.serve else f"no {flag}"
+        for flag in {**launch.serve, **found.serve}
+        if launch.serve.get(flag) != found.serve.get(flag)
+    ]
+    return said + [one for one in found.unread if one not in launch.unread]
 
 
 def _release_of(start: Start, engine: str | None) -> tuple[str, EngineFlags, list[str]]:
@@ -134,6 +181,8 @@ class _Reader:
         self.model: str | None = None
         self.model_of_file: str | None = None
         self.files: list[str] = []
+        self.missing: tuple[str, ...] = ()
+        self.each = 0  # GPUs that have a value each
         self.late = False  # what is said now counts only where nothing was said before
 
     def take(self, option: Option) -> None:
@@ -153,6 +202,13 @@ class _Reader:
             self.notes.append(f"{option.spelled}: {ignored}")
             return
         known = next((one for one in map(self._flag, flag.names) if one is not None), None)
+        if option.value == "" and any(one in self.server.optional for one in flag.names):
+            return
+        if any(one in self.server.a_gpu_each for one in flag.names):
+            values = option.value if isinstance(option.value, list) else re.split(r"[,/;]", str(option.value))
+            self.each = sum(one.strip() not in ("", "0", "none") for one in values)
+        if flag.memoryless and named is None and _is_open(option.value):
+            return
         if any(one in self.server.model for one in flag.names):
             self.model = None if option.value is None else str(option.value)
             if named is not None:
@@ -196,12 +252,32 @@ class _Reader:
 
     def resolved(self, value: Any, spelled: str) -> Any:
         """Raises KvplanError(unresolved-variable)."""
-        if isinstance(value, str) and _OPEN.search(value):
+        if _is_open(value):
+            if any(one.startswith(("<", "{{")) for one in unknowns(str(value))):
+                check_no_placeholder(shown(str(value)), spelled)
+            word = " ".join(map(shown, [value] if isinstance(value, str) else value))
+            lacking = f" ({', '.join(self.missing)} is not here)" if self.missing else ""
             raise KvplanError(
-                "unresolved-variable", f"{spelled} is {value}, and nothing says what that variable is",
-                help="write its value, or set it before the command: NAME=value vllm serve …",
+                "unresolved-variable",
+                f"{spelled} is {word}, and nothing says what that variable is{lacking}",
+                help="write its value, or set it on a line before the command: NAME=value",
             )  # fmt: skip
         return value
+
+    def model_named(
+        self, model: str | None, name: str, names: Sequence[tuple[str, str]]
+    ) -> tuple[str, str | None]:
+        """(the model, a note), as `model_of`, which is told the name that clients ask for."""
+        spelled = " or ".join(self.server.model)
+        if model is None:
+            who = "the command" if name == "command" else name
+            raise KvplanError("no-model-named", f"{who} names no model", help=f"{spelled} names it")
+        served = self.serve.get("served_model_name")
+        called = [str(one) for one in (served if isinstance(served, list) else [served]) if one is not None]
+        address = self.environment.get("STORAGE_URI", "")
+        stored = [(address.removeprefix("hf://"), "its STORAGE_URI")] if address.startswith("hf://") else []
+        said = (*stored, *names, *((one, "the name that clients ask for") for one in called))
+        return model_of(self.resolved(model, self.server.model[0]), self.beside, self.server.model[0], said)
 
     def variable(self, variable: str, name: str) -> None:
         """A variable that sets a flag; an option on the command line counts before it."""
@@ -274,6 +350,12 @@ class _Reader:
         self.unread += self.server.translate(self.serve, self.options)
 
 
+def _is_open(value: object) -> bool:
+    return any(
+        is_open(one) for one in (value if isinstance(value, list) else [value]) if isinstance(one, str)
+    )
+
+
 def _flat(document: dict[str, object], known: Mapping[str, str]) -> list[tuple[str, object]]:
     """(path, value): a mapping goes in one piece unless keys below it are known."""
     found: list[tuple[str, object]] = []
@@ -328,29 +410,3 @@ def _typed(flag: Flag, value: object, server: Server, spelled: str) -> object:
             raise wrong
         return entry
     return str(value)
-
-
-def _model_word(text: str, beside: Path) -> tuple[str, str | None]:
-    """(the model as a plan names it, a note where it was read as something else): a hub address without its
-    scheme; a path that does not exist here by its last part, or its folder's in a cache of the hub."""
-    for head in _ANY_MODEL:
-        if text.startswith(head):
-            return text.removeprefix(head).rstrip("/"), None
-    clean = text.rstrip("/")
-    bare = clean.endswith(".gguf") and "/" not in clean and not exists(beside / clean)
-    if bare and not exists(Path(clean)) and (named := gguf_file(clean)) is not None:
-        return named, f"{text} is not on this machine: read by its name, {named}"
-    if (
-        not clean.startswith(("/", "~", "./", "../"))
-        or exists(Path(clean).expanduser())
-        or exists(beside / clean)
-    ):
-        return clean, None
-    cached = re.search(r"models--([\w.-]+?)--([\w.-]+)", clean, re.ASCII)
-    if cached is not None:
-        return f"{cached[1]}/{cached[2]}", None
-    last = PurePosixPath(clean).name
-    named = gguf_file(last)
-    if named is not None:
-        return named, f"{text} is not on this machine: read by its name, {named}"
-    return last, f"{text} is not on this machine: read as the model {last}"

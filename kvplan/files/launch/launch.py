@@ -9,6 +9,7 @@ from typing import Any
 from kvplan.engines.doors import Wish
 from kvplan.engines.launch import Serve
 from kvplan.errors import KvplanError
+from kvplan.files.launch.machines import with_slice
 from kvplan.plans.plan import PLAN_FORMAT
 from kvplan.record import record
 
@@ -17,8 +18,9 @@ from kvplan.record import record
 class Launch:
     """One server. name: of the deployment. engine: with the release, where the image's tag says it. serve: as
     a plan has it. replicas: engines. gpu: the kind of GPU, where something says it. gpus: how many one
-    engine is given, None where nothing says. unread: what had no rule, as written. notes: what was
-    understood in one of several ways."""
+    engine is given, None where nothing says. slice: the profile of a MIG slice of that GPU. unread: what had
+    no rule, as written. notes: what was understood in one of several ways.
+    unnamed: why nothing says which model it is."""
 
     name: str
     engine: str
@@ -27,21 +29,33 @@ class Launch:
     replicas: int = 1
     gpu: str | None = None
     gpus: int | None = None
+    slice: str | None = None
     unread: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
     wish: Wish | None = None
     """Options of a program that starts the engine by itself: then serve follows from model and GPU."""
+    unnamed: KvplanError | None = None
+    devices: tuple[str, ...] = ()
+    """MACHINE/NUMBER, as its text tells them apart; none where nothing says"""
+
+    def shares_with(self, other: Launch) -> bool:
+        """Whether both are on one GPU."""
+        return not {*self.devices}.isdisjoint(other.devices)
 
     def document(self, gpu: str | None = None, gpus: int | None = None) -> dict[str, Any]:
         """The plan file's keys and values. gpu: instead of the server's own. gpus: of one engine, where none
         of its flags says how many.
 
-        Raises KvplanError(no-gpu): neither says on which GPU."""
+        Raises KvplanError(no-gpu): neither says on which GPU; and what no model is named by."""
+        if self.unnamed is not None:
+            raise self.unnamed
         kind = gpu or self.gpu
         if kind is None:
             raise KvplanError(
                 "no-gpu", f"nothing in {self.name} says which GPU it runs on", help="--gpu h100: its kind"
             )
+        if self.slice is not None:
+            kind = with_slice(kind, self.slice)
         head = {
             "kvplan": PLAN_FORMAT,
             "name": self.name,
@@ -55,8 +69,8 @@ class Launch:
         return {**head, **counts, **({"serve": self.serve} if self.serve else {})}
 
 
-def gpus_seen(environment: Mapping[str, str]) -> int | None:
-    """How many GPUs ``CUDA_VISIBLE_DEVICES=0,1`` leaves; None where nothing says."""
+def devices_seen(environment: Mapping[str, str]) -> tuple[str, ...]:
+    """The GPUs that ``CUDA_VISIBLE_DEVICES=0,1`` leaves; none where nothing says."""
     for name in (
         "CUDA_VISIBLE_DEVICES",
         "NVIDIA_VISIBLE_DEVICES",
@@ -64,5 +78,21 @@ def gpus_seen(environment: Mapping[str, str]) -> int | None:
         "ROCR_VISIBLE_DEVICES",
     ):
         if re.fullmatch(r"\d+(,\d+)*", environment.get(name, "")):
-            return environment[name].count(",") + 1
-    return None
+            return tuple(environment[name].split(","))
+    return ()
+
+
+_MEMORY = re.compile(
+    r"NVSHMEM_SYMMETRIC_SIZE|NCCL_BUFFSIZE|NCCL_(?:MIN|MAX)_(?:NCHANNELS|CTAS)|NCCL_CUMEM\w*|NCCL_NVLS\w*"
+    r"|LMCACHE_(?:\w*SIZE|\w*LOCAL_CPU|\w*BUFFER\w*)|MOONCAKE_\w*SIZE|MC_\w*SIZE|DEEPEP_\w+|NIXL_\w*SIZE"
+    r"|SGLANG_\w*BUFFER\w*|UCCL_\w*SIZE"
+)
+"""Variables that take memory of the GPU or of the host beside the engine."""
+
+
+def memory_variables(environment: tuple[tuple[str, str], ...]) -> tuple[str, ...]:
+    """``NAME=value`` of the variables that take memory and are in no figure."""
+    return tuple(
+        f"{name}={value}" for name, value in environment
+        if _MEMORY.fullmatch(name)
+    )  # fmt: skip

@@ -5,11 +5,13 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from fractions import Fraction
+from pathlib import Path
 
 from kvplan.engines.doors import Wish
 from kvplan.errors import KvplanError
 from kvplan.files.cards.ollama_names import HEADS, named_in
-from kvplan.files.launch.launch import Launch, gpus_seen
+from kvplan.files.launch.launch import Launch, devices_seen
+from kvplan.files.launch.models import model_of
 from kvplan.files.launch.starts import Start
 from kvplan.files.launch.words import Option, take_apart
 from kvplan.record import replace
@@ -40,7 +42,7 @@ def launch_of_program(start: Start, *, name: str, engine: str | None = None) -> 
             f"{title} loads models as they are asked for, and {name} names none",
             help=f"kvplan size MODEL -e {program} --gpu rtx-3090",
         )
-    gpus = start.gpus or gpus_seen(dict(start.environment))
+    gpus = start.gpus or len(devices_seen(dict(start.environment))) or None
     return Launch(
         name, engine or program, _model(program, words.rest[0]), {}, gpus=gpus, unread=unread, notes=notes,
         wish=wish,
@@ -72,7 +74,9 @@ def launch_of_modelfile(text: str, *, name: str) -> Launch:
             unread.append(f"{key} {rest}")
     if model is None:
         raise KvplanError("no-model-named", f"{name} has no FROM", help="FROM qwen3:8b")
-    return Launch(name, "ollama", _model("ollama", model), {}, unread=tuple(unread), wish=wish)
+    named, read_as = model_of(_model("ollama", model), Path(), "FROM")
+    notes = () if read_as is None else (read_as,)
+    return Launch(name, "ollama", named, {}, unread=tuple(unread), wish=wish, notes=notes)
 
 
 def _model(program: str, word: str) -> str:

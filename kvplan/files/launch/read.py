@@ -5,16 +5,21 @@ drafts, as far as kvplan can read them.
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from pathlib import Path
 
 from kvplan.architectures.config.drafts import method_named
 from kvplan.engines.launch import servers
 from kvplan.errors import KvplanError
+from kvplan.files.folders import exists
 from kvplan.files.json_input import SHOWN_STDIN, check_text, read_limited
-from kvplan.files.launch.command import launch_of
+from kvplan.files.launch.found import Beside, Broken
+from kvplan.files.launch.kinds import TextReader, text_reader_of
 from kvplan.files.launch.launch import Launch
-from kvplan.files.launch.manifest import Broken, is_manifest, launches_in
-from kvplan.files.launch.programs import MODELFILE, gathered, launch_of_modelfile
+from kvplan.files.launch.manifest import is_manifest, launches_in
+from kvplan.files.launch.others import engine_named
+from kvplan.files.launch.programs import MODELFILE, launch_of_modelfile
+from kvplan.files.launch.scripts import of_shell
 from kvplan.files.launch.starts import starts_in
 from kvplan.files.sources import open_model
 from kvplan.plans.serve import flag_for
@@ -23,8 +28,6 @@ from kvplan.record import replace
 _SETTING = "speculative"
 
 SUFFIXES = (".yaml", ".yml")
-SCRIPTS = (".sh", ".bash", ".service", ".bat", ".cmd", ".ps1")
-_WINDOWS = (".bat", ".cmd", ".ps1")
 COMMAND = "command"
 _NO_MANIFEST = ("no-server", "bad-yaml", "yaml-too-large")
 _PLAN = re.compile(rb"^kvplan:", re.MULTILINE)
@@ -48,19 +51,24 @@ def title_of(word: str) -> str:
 
 
 def is_launch(word: str) -> bool:
-    """Whether a word is a command, or the path of a script or manifest that starts a server."""
+    """Whether a word is a command, or the path of a file that starts a server, or may."""
     if is_command(word) or is_modelfile(word):
         return True
-    if not word.lower().endswith((*SUFFIXES, *SCRIPTS)):
+    path, plain = Path(word), word.lower().endswith(SUFFIXES)
+    if not (plain or _may_be_text(path)):
         return False
-    path = Path(word)
     try:
         content = read_limited(path)
     except (KvplanError, OSError):
         return False
-    if word.lower().endswith(SCRIPTS):
-        return True
+    if not plain:
+        return b"\0" not in content and text_reader_of(path.name, decoded(content)) is not None
     return _PLAN.search(content) is None and is_manifest(content, shown=word)
+
+
+def _may_be_text(path: Path) -> bool:
+    """Whether a file is worth opening: one of a kind that is known by its name, or one without an end."""
+    return text_reader_of(path.name, "") is not None or (not path.suffix and exists(path) and path.is_file())
 
 
 def is_launch_text(content: bytes) -> bool:
@@ -90,48 +98,36 @@ def start_text(word: str) -> str:
 def launches_of(word: str, *, engine: str | None = None, broken: list[Broken] | None = None) -> list[Launch]:
     """The servers that a command, a script or a manifest starts, in its order.
 
-    engine: ``vllm@0.32`` in place of the release that an image's tag says. broken: takes the objects of a
-    manifest whose server cannot be read, which else raise. Raises KvplanError: bad-command, bad-yaml,
-    no-server, no-model-named, bad-flag …"""
+    engine: ``vllm@0.32`` in place of the release that an image's tag says. broken: takes what of several
+    cannot be read, which else raises. Raises KvplanError: bad-command, bad-yaml, no-server, no-model-named,
+    bad-flag …"""
     if is_command(word):
-        return _of_text(word, COMMAND, engine, Path())
+        return _of_text(word, Beside(COMMAND, engine), broken)
     path = Path(word)
     content = read_limited(path)
     check_text(content, word)
     if is_modelfile(word):
-        return [launch_of_modelfile(content.decode("utf-8", "replace"), name=path.name)]
-    if word.lower().endswith(SCRIPTS):
-        return _of_text(_as_shell(path, content), path.stem, engine, path.parent)
+        return [launch_of_modelfile(decoded(content), name=path.name)]
+    text = decoded(content)
+    reader = text_reader_of(path.name, text)
+    if reader is not None:
+        return _of_text(text, Beside(path.stem, engine, path.parent, path.name), broken, reader)
     return launches_in(content, shown=word, engine=engine, beside=path.parent, broken=broken)
-
-
-def _as_shell(path: Path, content: bytes) -> str:
-    """A script as words of a shell: of a systemd unit its variables and what it starts; of Windows' scripts
-    with their own line continuations, slashes for backslashes and ``set``."""
-    text = content.decode("utf-8", "replace")
-    suffix = path.suffix.lower()
-    if suffix == ".service":
-        joined = re.sub(r"\\\r?\n", " ", text)
-        found = re.findall(r"^(Environment|ExecStart)=[-@:+!]*(.+)$", joined, re.MULTILINE)
-        return "\n".join(f"export {said}" if key == "Environment" else said for key, said in found)
-    if suffix in _WINDOWS:
-        text = re.sub(r"[\^`]\r?\n", " ", text).replace("\\", "/")
-        text = re.sub(r"^\s*\$env:(\w+)\s*=", r"export \1=", text, flags=re.MULTILINE | re.IGNORECASE)
-        text = re.sub(r"^\s*(?:@|rem\b.*|::.*)", "", text, flags=re.MULTILINE | re.IGNORECASE)
-        return re.sub(r"%(\w+)%", r"${\1}", text)
-    return text
 
 
 def launches_of_text(
     text: str, *, engine: str | None = None, shown: str = SHOWN_STDIN, broken: list[Broken] | None = None
 ) -> list[Launch]:
     """As `launches_of`, of a text that is a manifest, a script or a command."""
+    beside = Beside(COMMAND, engine)
+    if (reader := text_reader_of("", text)) is not None:
+        return _of_text(text, beside, broken, reader)
     try:
         return launches_in(text, shown=shown, engine=engine, broken=broken)
     except KvplanError as error:
         if error.code not in _NO_MANIFEST or not _starts_one(text):
             raise
-    return _of_text(text, COMMAND, engine, Path())
+    return _of_text(text, beside, broken)
 
 
 def _starts_one(text: str) -> bool:
@@ -141,18 +137,29 @@ def _starts_one(text: str) -> bool:
         return False
 
 
-def _of_text(text: str, name: str, engine: str | None, beside: Path) -> list[Launch]:
-    starts = gathered(starts_in(text))
-    if not starts:
-        raise KvplanError(
-            "no-server", f"nothing in {name} starts a server of {', '.join(servers())}",
-            help="for example: vllm serve Qwen/Qwen3-32B --tensor-parallel-size 2",
-        )  # fmt: skip
-    several = len(starts) > 1
-    return [
-        launch_of(start, name=f"{name}-{place}" if several else name, engine=engine, beside=beside)
-        for place, start in enumerate(starts, 1)
-    ]
+def _of_text(
+    text: str, beside: Beside, broken: list[Broken] | None, reader: TextReader = of_shell
+) -> list[Launch]:
+    """The servers of a text. Raises KvplanError(no-server …)."""
+    found: Iterable[Launch | Broken] = reader(text, beside)
+    launches = [one for one in found if isinstance(one, Launch)]
+    failed = [one for one in found if isinstance(one, Broken)]
+    if failed and (broken is None or not (launches or len(failed) > 1)):
+        raise failed[0].error
+    (broken if broken is not None else []).extend(failed)
+    if not (launches or failed):
+        raise _no_server(text, beside.file or beside.name)
+    return launches
+
+
+def _no_server(text: str, shown: str) -> KvplanError:
+    other = engine_named(text)
+    if other is not None:
+        return KvplanError("no-server", f"{shown} starts {other}, and kvplan has no rules for it")
+    return KvplanError(
+        "no-server", f"nothing in {shown} starts a server of {', '.join(servers())}",
+        help="for example: vllm serve Qwen/Qwen3-32B --tensor-parallel-size 2",
+    )  # fmt: skip
 
 
 def with_known_draft(launch: Launch) -> Launch:

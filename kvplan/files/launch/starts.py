@@ -4,22 +4,27 @@ from __future__ import annotations
 
 import re
 import shlex
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import PurePosixPath
 
 from kvplan.engines.launch import Server, servers
 from kvplan.errors import KvplanError
+from kvplan.files.launch import containers
+from kvplan.files.launch.unknown import is_whole, shown
 from kvplan.record import record, replace
 
 SHELLS = ("sh", "bash", "zsh", "dash", "ash")
 _ASSIGNMENT = re.compile(r"([A-Za-z_]\w*)=(.*)", re.DOTALL | re.ASCII)
-_VARIABLE = re.compile(r"\$(?:\{(\w+)(?::?-([^{}]*))?\}|\((\w+)\)|(\w+))", re.ASCII)
-_TO_A_STREAM = re.compile(r"\d?[<>]&(\d|-)|&(?=>)", re.ASCII)
-_BREAKS = re.compile(r"[;&|]+")
-_IMAGE = re.compile(r"[\w./-]+(?::[\w.-]+)?(?:@sha256:\w+)?", re.ASCII)
+_OF_A_FIELD = re.compile(r"\$\((\w+)\)", re.ASCII)
+"""A variable as Kubernetes writes it in ``args``."""
+_TEXT = re.compile(r"-[a-zA-Z]*c[a-zA-Z]*")
 _IMAGE_WORD = re.compile(r"(?:docker://|--image=)(.+)")
 """How Apptainer and ``kubectl run`` name an image."""
-_TAG = re.compile(r"(?:^|[-_])v?(\d+\.\d+(?:\.\d+)?)(?=$|[-_.a-z+])", re.ASCII)
+_TAG = re.compile(
+    r"(?:^v?(\d+\.\d+(?:\.\d+)?)|[-_](?:v(\d+\.\d+(?:\.\d+)?)|(\d+\.\d+\.\d+)))(?=$|[-_.a-z+])", re.ASCII
+)
+"""A release in an image's tag; behind other words one with a ``v`` or of three parts, as ``2.5`` there may be
+a model's."""
 _REPACKED = ("lmcache/",)
 """Who puts an engine into images with tags of their own."""
 _BESIDE = re.compile(
@@ -27,31 +32,62 @@ _BESIDE = re.compile(
     r"|-sim(?![a-z])|-cache-manager|dashboard|-epp"
 )
 """In the names of images that stand beside a server and start none."""
-_NAME = re.compile(r"(?<![$\w{])[A-Za-z_]\w*", re.ASCII)
-_SUM = re.compile(r"\$\(\(([^()]*)\)\)")
-_TERMS = re.compile(r"\s*(\d{1,9})((?:\s*[-+*]\s*\d{1,9})*)\s*", re.ASCII)
-_PYTHON = re.compile(r"python(\d(\.\d+)?)?", re.ASCII)
+_PYTHON = re.compile(r"python(\d(\.\d+)?)?|pypy3?|torchrun|accelerate|deepspeed", re.ASCII)
+"""What starts a module with ``-m``."""
+_NO_START = frozenset(
+    """echo printf pkill pgrep killall kill which type hash command ls grep rm cp mv ln chmod chown test [ [[
+    cmake make ninja pip pip3 git curl wget cat systemctl journalctl tail head sed awk cd mkdir touch du stat
+    file ps lsof apt apt-get brew trap alias export sleep wait log info warn error die usage""".split()
+)
+"""Commands in whose words a server's name starts none."""
+_WRAPPERS = frozenset(
+    """nohup exec sudo env nice numactl taskset time timeout setsid stdbuf srun mpirun mpiexec torchrun uv uvx
+    poetry pipenv pixi conda micromamba mamba nsys ncu strace xvfb-run ssh kubectl oc apptainer singularity
+    enroot chroot su doas runuser systemd-run flock ionice chrt prlimit dumb-init tini catchsegv unbuffer
+    op infisical doppler dotenv accelerate gdb rlwrap then do else ! proxychains proxychains4 proot
+    trtllm-llmapi-launch hipprof rocprof rocprofv3 start call docker podman nerdctl opentelemetry-instrument
+    ddtrace-run jemalloc.sh caffeinate start-stop-daemon""".split()
+)
+"""Commands that start the one in their words."""
+_TEXTS = frozenset("ssh tmux screen su sudo watch timeout eval sbatch script runuser flock parallel".split())
+"""Commands that are given another as one word."""
 _CONTAINERS = ("docker", "podman", "nerdctl")
-_DEPTH = 4
+_DEPTH = 8
 MAX_WORDS = 4096
 
 
 @record()
 class Start:
     """A server that is started: its engine, the words after its own name, the variables it is given.
-    image: of the container, where it is known."""
+    image: of the container, where it is known. devices: of GPUs, as they are told to it. others: the start
+    where a condition of the script is otherwise. missing: files with variables that are not here."""
 
     server: Server
     words: tuple[str, ...]
     environment: tuple[tuple[str, str], ...] = ()
     image: str | None = None
     gpus: int | None = None
+    devices: tuple[str, ...] = ()
+    machine: str = ""
+    """where its devices are; of servers that never run together another each"""
+    others: tuple[tuple[str, Start], ...] = ()
+    notes: tuple[str, ...] = ()
+    missing: tuple[str, ...] = ()
+    files: tuple[tuple[str, str], ...] = ()
+    """(path, text) of the files that its script writes"""
+    names: tuple[tuple[str, str], ...] = ()
+    """(what a folder with the model is called elsewhere, where)"""
+    pin: str | None = None
+    """the release that the text installs"""
+    literal: bool = False
+    """its words were read by no shell"""
 
     @property
     def version(self) -> str | None:
         """The release that the image's tag says, None where it says none (``latest``, a commit) and where
         the image is not the engine's own: ``llm-d-cuda:v0.9.0`` holds llm-d's 0.9.0."""
-        return version_of(self.image) if self.image is not None and self.is_tagged_by_engine else None
+        tagged = self.image is not None and self.is_tagged_by_engine
+        return (version_of(self.image or "") if tagged else None) or (None if self.image else self.pin)
 
     @property
     def is_tagged_by_engine(self) -> bool:
@@ -68,70 +104,183 @@ def version_of(image: str) -> str | None:
     last = image.rpartition("/")[2].partition("@")[0]
     _, colon, tag = last.partition(":")
     match = _TAG.search(tag) if colon else None
-    return match[1] if match is not None and len(match[1].split(".")[0]) < 4 else None
+    said = match and next(one for one in match.groups() if one is not None)
+    return said if said and len(said.split(".")[0]) < 4 else None
 
 
-def starts_in(text: str, environment: Mapping[str, str] | None = None) -> list[Start]:
-    """The servers that a shell text starts."""
-    joined = _SUM.sub(lambda match: "".join(match[0].split()), re.sub(r"\\\r?\n", " ", text))
-    known = dict(environment or {})
-    found: list[Start] = []
-    for line in _commands(joined):
-        while line and line[0] in ("export", "set", "declare"):
-            line = line[1:]
-        for word in line:
-            match = _ASSIGNMENT.fullmatch(word)
-            if match is None:
-                break
-            known[match[1]] = _expanded(match[2], known)
-        found += starts_of([_expanded(word, known) for word in line], known)
-    return found
+def starts_in(
+    text: str, environment: Mapping[str, str] | None = None, *,
+    beside: Callable[[str], str | None] | None = None, script: str = "script",
+    arguments: Sequence[str] | None = None,
+) -> list[Start]:  # fmt: skip
+    """The servers that a shell text starts. beside: the text of a file that it reads, by its path.
+    arguments: that it is given, None where nobody says. Raises KvplanError(bad-command)."""
+    from kvplan.files.launch.shell.run import read
+
+    known = environment or {}
+    reading = read(
+        text, known, beside=beside or (lambda path: None), script=script,
+        arguments=None if arguments is None else tuple(arguments),
+    )  # fmt: skip
+    found: list[tuple[Start, tuple[tuple[int, str], ...]]] = []
+    ended = 0
+    for call in reading.calls:
+        kills = call.words[0] in ("kill", "pkill", "killall") or call.words[1:2] in (("stop",), ("rm",))
+        ended += kills
+        mine = _started(call.words, call.environment, stdin=call.stdin)
+        kept = [
+            (label, _started(words, variables, stdin=call.stdin)) for label, words, variables in call.others
+        ]
+        for place, start in enumerate(mine):
+            others = tuple((label, one[place]) for label, one in kept if len(one) == len(mine))
+            around = replace(
+                start, missing=call.missing, files=tuple(reading.files.items()),
+                machine=f"{start.machine}{ended or ''}",
+            )  # fmt: skip
+            if call.open:
+                found += [
+                    (replace(one, notes=(*one.notes, f"either this or another: {label}")), call.arms)
+                    for label, one in others
+                ]
+            else:
+                found.append((replace(around, others=others), call.arms))
+    for path, body in reading.files.items():  # that somebody else starts
+        if path not in reading.started:
+            found += [(one, ()) for one in _of_file(path, body, known)]
+    if not found and reading.broken:
+        raise KvplanError(
+            "bad-command", f"this is no command line: line {reading.broken[0]} is no shell",
+            help="quote the words as in a shell",
+        )  # fmt: skip
+    said = tuple(f"line {line} is no shell that kvplan reads" for line in reading.broken)
+    return [replace(one, notes=(*one.notes, *said)) for one in _either(found)]
+
+
+def _of_file(path: str, text: str, known: Mapping[str, str]) -> list[Start]:
+    """What a script or a unit starts that a script wrote."""
+    if path.endswith(".service"):
+        rows = re.findall(r"^ExecStart=[-@:+!]*(.*)$", re.sub(r"\\\n\s*", " ", text), re.MULTILINE)
+        return [one for row in rows for one in starts_of(split_words(row), known)]
+    return _inside(text, known) if text.startswith("#!") or path.endswith(".sh") else []
+
+
+def _either(found: Sequence[tuple[Start, tuple[tuple[int, str], ...]]]) -> list[Start]:
+    """Servers in several arms of one branch are told apart: one of them is started."""
+    arms: dict[int, set[str]] = {}
+    for _, inside in found:
+        for place, label in inside:
+            arms.setdefault(place, set()).add(label)
+    settled = []
+    for start, inside in found:
+        chosen = [(label, len(arms[place])) for place, label in inside if len(arms[place]) > 1]
+        said = [f"one of {number} servers of a branch: this one where {label}" for label, number in chosen]
+        machine = start.machine + "".join(label for label, _ in chosen)
+        settled.append(replace(start, notes=(*start.notes, *said), machine=machine))
+    return settled
 
 
 def starts_of(
-    words: Sequence[str],
-    environment: Mapping[str, str] | None = None,
-    image: str | None = None,
-    depth: int = 0,
+    words: Sequence[str], environment: Mapping[str, str] | None = None, image: str | None = None
 ) -> list[Start]:
-    """The servers that some words start: after assignments, wrappers (``nohup``, ``uv run``), a shell's
-    ``-c``, ``docker run``. image: whose entry point takes the words, where nothing in them starts one."""
+    """The servers that some words start which no shell reads: a manifest's. image: whose entry point takes
+    the words, where nothing in them starts one."""
     known = dict(environment or {})
-    words = [_expanded(word, known) for word in words][:MAX_WORDS]
+    given = [_OF_A_FIELD.sub(lambda match: known.get(match[1], match[0]), one) for one in words]
+    return [
+        replace(one, words=tuple(_literal(word, known) for word in one.words)) if one.literal else one
+        for one in _started(given, known, image=image, literal=True)
+    ]
+
+
+def _literal(word: str, known: Mapping[str, str]) -> str:
+    """A word in which a shell's variables stand although no shell reads it."""
+    if "$" not in word:
+        return word
+    from kvplan.files.launch.shell.run import expanded
+
+    return expanded(word, known)
+
+
+def _started(
+    words: Sequence[str], environment: Mapping[str, str], *, image: str | None = None, depth: int = 0,
+    stdin: str | None = None, literal: bool = False,
+) -> list[Start]:  # fmt: skip
+    known = dict(environment)
+    words = list(words[:MAX_WORDS])
+    while words and (words[0] in ("env", "exec", "command", "-") or _ASSIGNMENT.fullmatch(words[0])):
+        match = _ASSIGNMENT.fullmatch(words.pop(0))
+        if match is not None:
+            known[match[1]] = match[2]
+    if not words or depth > _DEPTH:
+        return _of_image(words, known, image, literal)
+    first = PurePosixPath(words[0]).name
+    if first in _NO_START:
+        return []
+    if words[0].startswith("-"):
+        return _of_image(words, known, image, literal)
     for place, word in enumerate(words):
         name = PurePosixPath(word).name
-        if name in SHELLS and depth < _DEPTH:
-            for at in range(place + 1, len(words)):
-                if re.fullmatch(r"-\w*c", words[at]) and at + 1 < len(words):
-                    return [
-                        with_image(one, image)
-                        for text in words[at + 1 :][:1]
-                        for one in starts_in(text, known)
-                    ]
+        if (match := _ASSIGNMENT.fullmatch(word)) is not None and first in _WRAPPERS:
+            known[match[1]] = match[2]
+        if name in SHELLS:
+            inside = _of_shell(words[place + 1 :], known, stdin)
+            if inside is not None:
+                return [with_image(one, image) for one in inside]
         if (named := _IMAGE_WORD.fullmatch(word)) is not None and server_of_image(named[1]) is not None:
             after = [one for one in words[place + 1 :] if one != "--"]
-            return starts_of(after, known, image=named[1], depth=depth + 1)
-        if " " in word and depth < _DEPTH and place and name not in SHELLS and _said_to(words[0]):
-            return [with_image(one, image) for one in _inside(word, known)]
-        if name in _CONTAINERS and "run" in words[place + 1 : place + 3]:
-            return _container(words[words.index("run", place) + 1 :], known, depth)
+            return _started(after, known, image=named[1], depth=depth + 1, literal=literal)
+        if " " in word and place and first in _TEXTS and name not in SHELLS:
+            inside = _inside(word.removeprefix("--wrap="), known)
+            if inside or first != "sudo":
+                host = " ".join(words[1:place]) if first == "ssh" else ""
+                return [replace(with_image(one, image), machine=host) for one in inside]
+        if name in _CONTAINERS:
+            return _container(words[place + 1 :], known, depth)
         found = _own(words, place)
-        if found is not None:
-            return [Start(found[0], tuple(words[found[1] :]), tuple(known.items()), image)]
+        if found is not None and _is_start(words, place, found):
+            own = tuple(words[found[1] :])
+            return [Start(found[0], own, tuple(known.items()), image, literal=literal)]
+    return _of_image(words, known, image, literal)
+
+
+def _of_image(
+    words: Sequence[str], known: Mapping[str, str], image: str | None, literal: bool
+) -> list[Start]:
     server = server_of_image(image) if image is not None else None
     if server is None:
         return []
-    return [Start(server, tuple(_after_entry(words)), tuple(known.items()), image)]
+    return [Start(server, tuple(_after_entry(words)), tuple(known.items()), image, literal=literal)]
 
 
-def _said_to(word: str) -> bool:
-    """Whether a command is given another as one word: ``ssh gpu1 'vllm serve …'``."""
-    return PurePosixPath(word).name in ("ssh", "tmux", "screen", "su", "sudo", "watch", "timeout", "eval")
+def _is_start(words: Sequence[str], place: int, found: tuple[Server, int]) -> bool:
+    """Whether a server's name among a command's words starts it: behind a wrapper, in two words (``vllm
+    serve``), or with a model behind it."""
+    server, after = found
+    first = PurePosixPath(words[0]).name
+    if not place or after - place > 1 or first in _WRAPPERS:
+        return True
+    return any(one.partition("=")[0] in server.model for one in words[after:])
+
+
+def _of_shell(words: Sequence[str], known: Mapping[str, str], stdin: str | None) -> list[Start] | None:
+    """What ``bash -lc TEXT name arguments`` starts, or the text that it is given; None where there is
+    none."""
+    for at, word in enumerate(words):
+        if _TEXT.fullmatch(word):
+            rest = list(words[at + 1 :])
+            while rest and (rest[0] == "--" or re.fullmatch(r"-[a-z]+", rest[0])):
+                rest.pop(0)
+            if not rest:
+                return None
+            return starts_in(rest[0], known, arguments=rest[2:], script=next(iter(rest[1:]), "bash"))
+        if not word.startswith("-"):
+            break
+    return _inside(stdin, known) if stdin is not None else None
 
 
 def _inside(text: str, known: Mapping[str, str]) -> list[Start]:
     try:
-        return starts_in(text, known)
+        return starts_in(shown(text), known)
     except KvplanError:
         return []
 
@@ -160,27 +309,23 @@ def _name_of(image: str) -> str:
 
 
 def _own(words: Sequence[str], place: int) -> tuple[Server, int] | None:
-    """The server that the words at a place start, and where its own begin. ``python -m module`` begins at
-    ``python``; a command by its name or path."""
-    first = PurePosixPath(words[place]).name.removesuffix(".exe")
+    """The server that the words at a place start, and where its own begin: a command by its name or path, a
+    module behind ``python … -m``, a module's file."""
+    word = words[place]
+    first = PurePosixPath(word.replace("\\", "/")).name.removesuffix(".exe")
+    runs_module = any(_PYTHON.fullmatch(PurePosixPath(one).name) for one in words[:place])
+    dotted = word.removesuffix(".py").replace("/", ".") if word.endswith(".py") and runs_module else ""
     for server in servers().values():
         for start in server.starts:
-            module = start[0] == "-m"
-            at = place
-            if module:
-                if not _PYTHON.fullmatch(first):
+            if start[0] == "-m":
+                if dotted.endswith(f".{start[1]}") or dotted == start[1]:
+                    return server, place + 1
+                if not runs_module or word != "-m":
                     continue
-                at += 1
-                while at < len(words) and words[at] in ("-u", "-O", "-s"):
-                    at += 1
-            elif first != start[0]:
+            elif first != start[0] or tuple(words[place + 1 : place + len(start)]) != start[1:]:
                 continue
-            shown = [
-                first if index == place else words[index]
-                for index in range(at, min(at + len(start), len(words)))
-            ]
-            if tuple(shown) == start:
-                return server, at + len(start)
+            if start[0] != "-m" or tuple(words[place + 1 : place + len(start)]) == start[1:]:
+                return server, place + len(start)
     return None
 
 
@@ -190,41 +335,23 @@ def _after_entry(words: Sequence[str]) -> Sequence[str]:
 
 
 def _container(words: Sequence[str], known: dict[str, str], depth: int) -> list[Start]:
-    """``docker run [options] IMAGE [words]``: the image is the first word that looks like an engine's."""
-    gpus: int | None = None
-    entry: str | None = None
-    for place, word in enumerate(words):
-        option, equals, value = word.partition("=")
-        if not equals and place + 1 < len(words):
-            value = words[place + 1]
-        if option in ("-e", "--env"):
-            match = _ASSIGNMENT.fullmatch(value)
-            if match is not None:
-                known[match[1]] = match[2]
-        elif option == "--gpus":
-            gpus = _gpus(value)
-        elif option == "--entrypoint":
-            entry = value
-        elif not word.startswith("-") and _IMAGE.fullmatch(word) and server_of_image(word) is not None:
-            if place and words[place - 1] in ("-v", "--volume", "--name", "-w", "--network", "--entrypoint"):
-                continue
-            after = words[place + 1 :]
-            if entry is None:
-                inner = starts_of(after, known, image=word, depth=depth + 1)
-            else:  # it is started instead of the image's own server
-                inner = [with_image(one, word) for one in starts_of([entry, *after], known, depth=depth + 1)]
-            return [replace(one, gpus=gpus) for one in inner]
-    # An image of somebody's own: its words start the server, or nothing says which it is.
-    return starts_of([word for word in words if word not in _CONTAINERS], known, depth=_DEPTH)
-
-
-def _gpus(text: str) -> int | None:
-    """``2``, ``"device=0,1"``, ``all`` (not said how many)."""
-    clean = text.strip("'\"")
-    if clean.isdigit():
-        return int(clean)
-    match = re.search(r"device=([\w,.:-]+)", clean)
-    return len(match[1].split(",")) if match else None
+    """``docker run [options] IMAGE [words]``, ``docker exec NAME words``."""
+    said = containers.options_of(words)
+    if said is None:
+        return []
+    variables = {**known, **said.environment}
+    image, after = said.image, said.words
+    image = None if image is None or is_whole(image) else shown(image)
+    server = None if image is None else server_of_image(image)
+    if said.entry is not None:  # it is started instead of the image's own server
+        found = _started([*said.entry, *after], variables, depth=depth + 1)
+    elif server is None and not said.runs:
+        found = _started(after, variables, depth=depth + 1)
+    else:
+        found = _started(after, variables, image=image, depth=depth + 1)
+    return [
+        replace(with_image(one, image), gpus=said.gpus or one.gpus, devices=said.devices) for one in found
+    ]
 
 
 def with_image(start: Start, image: str | None) -> Start:
@@ -233,96 +360,43 @@ def with_image(start: Start, image: str | None) -> Start:
 
 
 def split_words(text: str) -> list[str]:
-    """The words of a text as a shell takes them apart. Raises KvplanError(bad-command)."""
-    return [word for command in _commands(text) for word in command]
-
-
-def _commands(text: str) -> list[list[str]]:
-    """A shell text as its simple commands, each a list of words; what is no shell is refused.
+    """The words of a text that no shell reads, taken apart at its spaces and quotes.
 
     Raises KvplanError(bad-command)."""
-    lexer = shlex.shlex(_broken(_TO_A_STREAM.sub(" ", text)), posix=True, punctuation_chars=";&|")
-    lexer.whitespace_split = True
-    lexer.commenters = ""
-    commands: list[list[str]] = [[]]
+    joined = re.sub(r"\\\r?\n", " ", text)
     try:
-        for token in lexer:
-            if _BREAKS.fullmatch(token):
-                commands.append([])
-            else:
-                commands[-1].append(token)
+        return shlex.split(joined)
     except ValueError as error:
         raise KvplanError(
             "bad-command", f"this is no command line: {error}", help="quote the words as in a shell"
         ) from error
-    return [kept for command in commands if (kept := _without_redirections(command))]
 
 
-def _without_redirections(words: list[str]) -> list[str]:
-    """``> file``: of no meaning here."""
-    kept: list[str] = []
-    place = 0
-    while place < len(words):
-        if words[place] in ("<", ">"):
-            while place < len(words) and words[place] in ("<", ">"):
-                place += 1
-            place += 1
-        else:
-            kept.append(words[place])
-            place += 1
-    return kept
+_RANKS = ("--node-rank", "--node_rank", "--data-parallel-start-rank", "-dpr")
 
 
-def _broken(text: str) -> str:
-    """A shell text whose line ends outside of quotes are semicolons; without its comments."""
-    out: list[str] = []
-    quote = ""
-    rows = iter(text)
-    for char in rows:
-        if quote:
-            quote = "" if char == quote else quote
-        elif char in "<>":
-            if out and out[-1].isdigit() and (len(out) == 1 or out[-2].isspace()):
-                out.pop()  # 2> is no value of what stands before it
-            char = f" {char} "
-        elif char in "'\"":
-            quote = char
-        elif char == "\n":
-            char = " ; "
-        elif char == "#" and (not out or out[-1][-1].isspace()):
-            char = next((" ; " for one in rows if one == "\n"), "")
-        out.append(char or " ")
-    return "".join(out)
+def engines_of(starts: Sequence[Start]) -> list[Start]:
+    """The starts without those that join another as further nodes of one engine (``--node-rank 1``,
+    ``--headless``): vllm 0.33 vllm/entrypoints/cli/serve.py, sglang 0.5.23 sglang/srt/server_args.py."""
+    led = {(one.server, _model_words(one)) for one in starts if not _joins(one)}
+    return [one for one in starts if not (_joins(one) and (one.server, _model_words(one)) in led)]
 
 
-def _expanded(word: str, known: Mapping[str, str]) -> str:
-    """A word with the variables that are known; a default (``${TP:-2}``) where one is written."""
-
-    def value(match: re.Match[str]) -> str:
-        name = match[1] or match[3] or match[4]
-        if name in known:
-            return known[name]
-        return match[2] if match[2] is not None else match[0]
-
-    if "$" not in word:
-        return word
-    return _SUM.sub(_summed, _VARIABLE.sub(value, _SUM.sub(lambda match: _named(match, known), word)))
+def _joins(start: Start) -> bool:
+    """Whether a start is a further node of an engine."""
+    for place, word in enumerate(start.words):
+        name, equals, value = word.partition("=")
+        given = value if equals else next(iter(start.words[place + 1 :]), "")
+        if name == "--headless" or (name in _RANKS and given != "0"):
+            return True
+    return False
 
 
-def _named(match: re.Match[str], known: Mapping[str, str]) -> str:
-    """A sum in which names that are known stand as their values: ``$((A*4))``."""
-    return "$((" + _NAME.sub(lambda name: known.get(name[0], name[0]), match[1]) + "))"
-
-
-def _summed(match: re.Match[str]) -> str:
-    """The value of ``$((2*8))``; of what is no plain sum of numbers, its text."""
-    found = _TERMS.fullmatch(match[1])
-    if found is None:
-        return match[0]
-    total, product, sign = 0, int(found[1]), 1
-    for operator, number in re.findall(r"([-+*])\s*(\d+)", found[2]):
-        if operator == "*":
-            product *= int(number)
-        else:
-            total, product, sign = total + sign * product, int(number), 1 if operator == "+" else -1
-    return str(total + sign * product)
+def _model_words(start: Start) -> tuple[str, ...]:
+    """The words that name the model of a start."""
+    words = start.words
+    for place, word in enumerate(words):
+        name, equals, value = word.partition("=")
+        if name in start.server.model:
+            return (value if equals else next(iter(words[place + 1 :]), ""),)
+    return words[:1]

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
-
 from kvplan.deployment.counts import ask, largest_tokens
 from kvplan.engines.base import Choice
 from kvplan.engines.spill import spill
@@ -15,7 +12,7 @@ from kvplan.model import Model
 from kvplan.plans.plan import SAFE, Plan
 from kvplan.plans.question import requests_of, settings_of
 from kvplan.plans.receipt import model_digest, plan_hash
-from kvplan.record import record, replace
+from kvplan.record import Json, record, replace
 from kvplan.results import Budget, ModelWeights, SizeResult
 from kvplan.settings import LONGEST, Settings
 from kvplan.units import MIB, human_bytes
@@ -117,7 +114,7 @@ def target_of(
     on_gpu: bool,
     gpu: Gpu | None = None,
     spec: Gpu | None = None,
-    changes: Mapping[str, Any] | None = None,
+    changes: Json | None = None,
 ) -> Target:
     """Resolve a plan for the place where it will run.
 
@@ -170,7 +167,7 @@ def target_of(
 
 
 def _pool(
-    plan: Plan, model: Model, budget: Budget | None, given: Mapping[str, Any], *, on_gpu: bool
+    plan: Plan, model: Model, budget: Budget | None, given: Json, *, on_gpu: bool
 ) -> tuple[int, list[str]]:
     """(Bytes of the pool, what is to be said of them). Raises KvplanError(no-memory)."""
     stated: int | None = given.get("kv_cache_memory")

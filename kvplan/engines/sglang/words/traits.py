@@ -21,7 +21,9 @@ TRAITS = Traits(
     axes=Axes(context=True, groups="attn_dp_size", spread="ep_size"),
     usual_block=64,
     kv_formats=("auto", "fp8_e4m3", "nvfp4", "fp4_mx_block16"),
-    memory_share=MemoryShare("mem_fraction_static", "--mem-fraction-static", ("0.85", "0.9", "0.93")),
+    memory_share=MemoryShare(
+        "mem_fraction_static", "--mem-fraction-static", ("0.85", "0.9", "0.93"), of_free=True
+    ),
     pinned={"chunked_prefill_size": "chunked_prefill_size"},
     windows_off={"disable_hybrid_swa_memory": True},
     at_once="as many as fit at full length, answers included: so none is retracted, which admission alone"

@@ -16,7 +16,9 @@ TRAITS = Traits(
     axes=Axes(groups="enable_attention_dp"),
     usual_block=32,
     kv_formats=("auto", "fp8", "nvfp4"),
-    memory_share=MemoryShare("free_gpu_memory_fraction", "--free-gpu-memory-fraction", ("0.93", "0.95")),
+    memory_share=MemoryShare(
+        "free_gpu_memory_fraction", "--free-gpu-memory-fraction", ("0.93", "0.95"), of_free=True
+    ),
     retention=Tried("window:4096"),
     pinned={"max_num_batched_tokens": "max_num_tokens"},
     never_preempts="GUARANTEED_NO_EVICT keeps room for the whole output",

@@ -19,6 +19,7 @@ from kvplan.engines.vllm.classes import class_of
 from kvplan.engines.vllm.encoder_profile.dummy_items import whole
 from kvplan.engines.vllm.encoder_profile.patch_bytes import Widths
 from kvplan.model import Model
+from kvplan.record import Json
 
 _MELS = 128
 _CONFORMER = "encoder_config"
@@ -27,7 +28,7 @@ published checkpoints (ibm-granite/granite-speech-3.3-2b … 4.1-2b config.json)
 GraniteSpeechEncoderConfig)."""
 
 
-def widths_of(model: Model, config: Mapping[str, Any], tower: str = "") -> Widths | None:
+def widths_of(model: Model, config: Json, tower: str = "") -> Widths | None:
     """The tower's widths; None where they are not known."""
     row = class_of(model.architecture)
     if row.audio.config_part == _CONFORMER:
@@ -78,7 +79,7 @@ def _tower(model: Model, part: Part, default: tuple[int, ...]) -> Widths | None:
     return Widths(hidden, mlp, model.hidden_size, 3 * patch * patch * frames)
 
 
-def _conformer(model: Model, config: Mapping[str, Any]) -> Widths | None:
+def _conformer(model: Model, config: Json) -> Widths | None:
     part = config.get("encoder_config")
     part = part if isinstance(part, Mapping) else {}
     hidden = whole(part.get("hidden_dim"), 1024)
@@ -88,7 +89,7 @@ def _conformer(model: Model, config: Mapping[str, Any]) -> Widths | None:
     return Widths(hidden, times * hidden, model.hidden_size, mels)
 
 
-def _audio(model: Model, part: Mapping[str, Any] | None) -> Widths | None:
+def _audio(model: Model, part: Json | None) -> Widths | None:
     """Two columns of the spectrogram to a position."""
     if part is None:
         return None
@@ -105,7 +106,7 @@ def _audio(model: Model, part: Mapping[str, Any] | None) -> Widths | None:
     return Widths(hidden, ffn, model.hidden_size, 2 * mels)
 
 
-Part = Mapping[str, Any]
+Part = Json
 
 
 class Patch(NamedTuple):

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from kvplan.architectures.config.view import split_quant
 from kvplan.engines.base import Version, parse_version
@@ -21,6 +21,7 @@ from kvplan.engines.vllm.options import VllmOptions
 from kvplan.engines.vllm.versions import rules_of
 from kvplan.later import later
 from kvplan.model import Model
+from kvplan.record import Json
 from kvplan.settings import Layout, Serving
 from kvplan.units import ceil_div
 from kvplan.weights.parts import Part
@@ -59,12 +60,12 @@ def tower_parts(model: Model, settings: Serving) -> tuple[tuple[Part, int], ...]
     return ((Part.TOWER, 1),) if whole_on_each_rank(model, settings) else ()
 
 
-def limits_of(settings: Layout) -> Mapping[str, Any]:
+def limits_of(settings: Layout) -> Json:
     """--limit-mm-per-prompt: modality → a number, or the options of its dummy items."""
     return _json(VllmOptions.of(settings).limit_mm_per_prompt)
 
 
-def _json(text: object) -> Mapping[str, Any]:
+def _json(text: object) -> Json:
     found = json.loads(text) if isinstance(text, str) else {}
     return found if isinstance(found, Mapping) else {}
 
@@ -194,7 +195,7 @@ def _passing(
     return once * cost.peak + beside, once * cost.least + beside, most_once * cost.most + fewest
 
 
-def mask_of(config: Mapping[str, Any], settings: Serving, release: Version, patches: int) -> int:
+def mask_of(config: Json, settings: Serving, release: Version, patches: int) -> int:
     """Numbers of the mask of a Pixtral tower that runs so many patches at once: one for each pair of them.
 
     vllm/model_executor/models/pixtral.py until 0.28: torch's attention takes a mask of all images together
@@ -217,7 +218,7 @@ def _tower_of(name: str, item: dummy_items.Item) -> str:
 
 
 def _items(
-    name: str, settings: Serving, config: Mapping[str, Any], release: Version, length: int, tokens: int
+    name: str, settings: Serving, config: Json, release: Version, length: int, tokens: int
 ) -> dict[str, dummy_items.Item]:
     vision = encoder_widths.part_of(name, config) or (
         encoder_widths.part_of(name, config, "audio") if class_of(name).hears_alone else None
@@ -265,12 +266,12 @@ def _count_of(
     return max(1, min(budget // item.tokens, seqs * a_prompt))
 
 
-def _limit(name: str, limits: Mapping[str, Any], kind: str, release: Version) -> int:
+def _limit(name: str, limits: Json, kind: str, release: Version) -> int:
     """The number given, at most the class's own limit."""
     return min(_asked(limits, kind, release), class_of(name).limits.get(kind, dummy_items.NO_LIMIT))
 
 
-def _asked(limits: Mapping[str, Any], kind: str, release: Version) -> int:
+def _asked(limits: Json, kind: str, release: Version) -> int:
     if kind in limits:
         return _count(limits[kind])
     return dummy_items.NO_LIMIT if rules_of(release).items_unlimited else 1
@@ -286,7 +287,7 @@ def _count(limit: object) -> int:
     )
 
 
-def _config_of(model: Model) -> Mapping[str, Any]:
+def _config_of(model: Model) -> Json:
     """Of a card without its config the model type alone, whose class has defaults."""
     if not model.config:
         return {"model_type": model.facts.get("top_model_type")}

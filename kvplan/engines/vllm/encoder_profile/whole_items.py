@@ -9,12 +9,12 @@ vllm/platforms/cuda.py, check_and_update_config: "Forcing --disable_chunked_mm_i
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
 
 from kvplan.engines.vllm.classes import class_of
 from kvplan.engines.vllm.encoder_profile.multimodal import has_encoder, limits_of
 from kvplan.engines.vllm.versions import Rules
 from kvplan.model import Model
+from kvplan.record import Json
 from kvplan.settings import Layout
 
 _FRAMES, _OF_A_FRAME = 32, 70 + 2 + 6
@@ -37,7 +37,7 @@ def items_of(model: Model, settings: Layout, rules: Rules) -> Mapping[str, int]:
     # Gemma4ModelArchConfigConvertor.
     if not class_of(model.architecture).whole_items or not has_encoder(model):
         return {}
-    config: Mapping[str, Any] = model.config or {}
+    config: Json = model.config or {}
     vision = config.get("vision_config")
     image = _number(config.get("vision_soft_tokens_per_image"))
     if image is None and isinstance(vision, Mapping):

@@ -5,10 +5,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
-from typing import Any
 
 from kvplan.engines.launch import Serve, Server, as_object, config_override
 from kvplan.engines.vllm.options import EXPANDABLE, OPTIONS
+from kvplan.record import Json
 from kvplan.units import GB, GIB, KB, KIB, MB, MIB, TB, TIB
 
 _HUMAN = re.compile(r"(\d+(?:\.\d+)?)([kKmMgGtT])", re.ASCII)
@@ -136,7 +136,7 @@ def _sayings(serve: Serve, options: Mapping[str, object]) -> Iterator[str]:
             serve[key] = serve.get(key) or said
 
 
-def translate(serve: Serve, options: Mapping[str, Any]) -> tuple[str, ...]:
+def translate(serve: Serve, options: Json) -> tuple[str, ...]:
     """The plan's settings for options in other words, and those that are left; ``max_model_len -1`` is
     ``auto``."""
     left = [*_speculation(serve, options), *_keys(serve, options)]
@@ -179,5 +179,27 @@ SERVER = Server(
         ("PYTORCH_ALLOC_CONF", "pytorch_alloc_conf"),
     ),
     variables=("VLLM_",),
+    quiet=tuple(
+        """API_KEY LOGGING_* LOG_* NO_USAGE_STATS DO_NOT_TRACK USAGE_* HOST_IP PORT RPC_* LOOPBACK_IP
+        CACHE_ROOT CONFIG_ROOT ASSETS_CACHE* CONFIGURE_LOGGING TRACE_FUNCTION DEBUG_* HTTP_*
+        ENGINE_READY_TIMEOUT_S ENGINE_ITERATION_TIMEOUT_S EXECUTE_MODEL_TIMEOUT_SECONDS
+        *_FETCH_TIMEOUT MEDIA_* USE_MODELSCOPE WORKER_MULTIPROC_METHOD
+        ENABLE_V1_MULTIPROCESSING NIXL_SIDE_CHANNEL_* NIXL_ABORT_REQUEST_TIMEOUT
+        SLEEP_WHEN_IDLE DP_MASTER_* DP_RANK* TORCH_PROFILER_* ALLOW_RUNTIME_LORA_UPDATING
+        TARGET_DEVICE USE_PRECOMPILED SKIP_P2P_CHECK SERVER_DEV_MODE KEEP_ALIVE_ON_ENGINE_DEATH
+        RAY_DP_PACK_STRATEGY RAY_PER_WORKER_GPUS MSGPACK_ZERO_COPY_THRESHOLD
+        RANDOMIZE_DP_DUMMY_INPUTS TOOL_* RESPONSES_* MODEL_REDIRECT_PATH LORA_RESOLVER_*
+        IMAGE_TAG MAIN_* MOONCAKE_BOOTSTRAP_PORT""".split()
+    ),
+    optional=tuple(
+        """--max-model-len --quantization --kv-cache-memory-bytes --max-num-batched-tokens --max-num-seqs
+        --block-size --speculative-config --num-gpu-blocks-override --served-model-name --tokenizer --revision
+        --code-revision --tokenizer-revision --max-cpu-loras --kv-offloading-size --attention-backend
+        --distributed-executor-backend --reasoning-parser --hf-token --hf-config-path --download-dir
+        --kv-transfer-config --chat-template --api-key --tool-call-parser --data-parallel-size-local
+        --kv-sharing-fast-prefill --mm-encoder-tp-mode --seed""".split()
+    ),
+    package="vllm",
+    calls=("LLM", "AsyncEngineArgs", "EngineArgs"),
     in_charts=True,
 )  # fmt: skip

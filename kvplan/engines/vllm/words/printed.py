@@ -20,6 +20,7 @@ from kvplan.engines.observed import Count, Observation, Ratio, placed
 from kvplan.engines.observed.reading import Build, Guessing, Hypothesis, Reading, sizes_told
 from kvplan.engines.vllm.versions import rules_of
 from kvplan.errors import KvplanError
+from kvplan.record import Json
 from kvplan.results import Pool
 from kvplan.settings import Settings
 
@@ -106,9 +107,7 @@ class _Vllm(Reading):
             return ()
         return ("block_size",)
 
-    def told(
-        self, observation: Observation, values: Mapping[str, Any]
-    ) -> Iterator[tuple[str, Any, str | None]]:
+    def told(self, observation: Observation, values: Json) -> Iterator[tuple[str, Any, str | None]]:
         """The length in force, how many ranks spoke, what a CPU build does otherwise, the compile cache and
         the runner."""
         length = _length(observation)

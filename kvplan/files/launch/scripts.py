@@ -1,0 +1,328 @@
+"""Files of text that start servers: scripts and jobs, units, Windows' scripts, Dockerfiles, Makefiles."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from itertools import pairwise
+from pathlib import Path, PurePosixPath
+from typing import Any, NamedTuple
+
+from kvplan.errors import KvplanError
+from kvplan.files.json_input import read_limited
+from kvplan.files.launch.command import launch_of
+from kvplan.files.launch.found import Beside, Broken
+from kvplan.files.launch.launch import Launch
+from kvplan.files.launch.machines import gpu_of_label
+from kvplan.files.launch.models import downloads_in
+from kvplan.files.launch.programs import gathered
+from kvplan.files.launch.starts import Start, engines_of, split_words, starts_in, starts_of, with_image
+from kvplan.files.launch.trees import count_of, pairs
+from kvplan.files.launch.unknown import is_open
+from kvplan.record import replace
+
+Found = list[Launch | Broken]
+_SHEBANG = re.compile(r"#!.*\b(?:ba|z|da|a|k)?sh\b")
+_DIRECTIVE = re.compile(r"^#(?:SBATCH|FLUX:)[ \t]+(.*?)(?:[ \t]#.*)?$", re.MULTILINE)
+_JOB_SIZES = {
+    "--nodes": "nodes", "-N": "nodes", "--gres": "gres", "--gpus-per-node": "gres", "--gpus": "gpus",
+    "-G": "gpus", "--gpus-per-task": "per_task", "--ntasks-per-node": "tasks", "--constraint": "kind",
+    "-C": "kind",
+}  # fmt: skip
+
+
+def file_reader(folder: Path) -> Callable[[str], str | None]:
+    """Reads a file that a script names by a path below its own folder."""
+
+    def read(path: str) -> str | None:
+        place = PurePosixPath(path)
+        if place.is_absolute() or ".." in place.parts or is_open(path):
+            return None
+        try:
+            content = read_limited(folder / place)
+        except (KvplanError, OSError, ValueError):
+            return None
+        return None if b"\0" in content else content.decode("utf-8-sig", "replace")
+
+    return read
+
+
+def of_starts(starts: Iterable[Start], beside: Beside, text: str = "", **around: Any) -> Found:
+    """Each server, or what is wrong with it. text: in which they stand. around: what of a `Launch` its
+    surroundings say."""
+    pins = _pins(text)
+    pinned = [replace(one, pin=pins.get(one.server.package)) for one in starts]
+    settled = gathered(engines_of(pinned))
+    several = len(settled) > 1
+    names = [f"{beside.name}-{place}" if several else beside.name for place in range(1, len(settled) + 1)]
+    found: Found = []
+    for name, start in zip(names, settled, strict=True):
+        one = _launch(start, name, beside, [*start.names, *downloads_in(text)])
+        if isinstance(one, Launch):
+            notes = (*one.notes, *around.get("notes", ()))
+            free: dict[str, Any] = {
+                key: value for key, value in around.items() if getattr(one, key) in (None, 1)
+            }
+            one = replace(one, **free, notes=notes)
+        same = found[-1] if found else None
+        if isinstance(one, Launch) and isinstance(same, Launch) and _is_another(one, same):
+            found[-1] = replace(same, replicas=same.replicas + 1, devices=(*same.devices, *one.devices))
+        else:
+            found.append(one)
+    if len(found) == 1 and len(settled) > 1 and isinstance(found[0], Launch):
+        found[0] = replace(found[0], name=beside.name)
+    return found
+
+
+def _pins(text: str) -> dict[str, str]:
+    """Package → the release that a text installs, where it is one."""
+    found: dict[str, set[str]] = {}
+    for package, release in re.findall(r"([A-Za-z_-]+)(?:\[[\w,-]+\])?==(\d+\.\d+(?:\.\d+)?)", text):
+        found.setdefault(package.lower().replace("-", "_"), set()).add(release)
+    return {package: next(iter(one)) for package, one in found.items() if len(one) == 1}
+
+
+def _launch(start: Start, name: str, beside: Beside, names: Sequence[tuple[str, str]]) -> Launch | Broken:
+    try:
+        return launch_of(start, name=name, engine=beside.engine, beside=beside.folder, names=names)
+    except KvplanError as error:
+        return Broken(name, error)
+
+
+def _is_another(one: Launch, same: Launch) -> bool:
+    """Whether a server is the one before it once more, on GPUs of its own: as a loop starts them."""
+    kept: dict[str, Any] = {"name": "", "replicas": 1, "devices": ()}
+    return (
+        bool(one.devices)
+        and not {*one.devices} & {*same.devices}
+        and replace(one, **kept) == replace(same, **kept)
+    )
+
+
+def of_shell(
+    text: str, beside: Beside, environment: Mapping[str, str] | None = None, image: str | None = None,
+    **around: Any,
+) -> Found:  # fmt: skip
+    """The servers that a shell text starts, in a container of an image where there is one."""
+    known, sizes = _job(text)
+    starts = starts_in(
+        text,
+        {**known, **(environment or {})},
+        beside=file_reader(beside.folder),
+        script=f"./{beside.file or beside.name}",
+    )
+    return of_starts([with_image(one, image) for one in starts], beside, text, **{**sizes, **around})
+
+
+def _job(text: str) -> tuple[dict[str, str], dict[str, Any]]:
+    """(Slurm's variables, kind and number of GPUs) of a job's directives
+    (slurm.schedmd.com/sbatch.html: INPUT and OUTPUT ENVIRONMENT VARIABLES)."""
+    said: dict[str, str] = {}
+    for row in _DIRECTIVE.findall(text):
+        words = re.split(r"[ =]+", row.strip())
+        for option, value in pairwise(words):
+            if option in _JOB_SIZES:
+                said[_JOB_SIZES[option]] = value
+    if not said and not _DIRECTIVE.search(text):
+        return {}, {}
+    nodes = count_of(said.get("nodes", "1").partition("-")[0]) or 1
+    tasks = count_of(said.get("tasks")) or 1
+    *kinds, number = (
+        (said.get("gres") or said.get("gpus") or said.get("per_task") or "").split(",")[0].split(":")
+    )
+    each = count_of(number)
+    if "gres" not in said and "gpus" in said and each:
+        each = -(-each // nodes)
+    elif "gres" not in said and "per_task" in said and each:
+        each *= tasks
+    known = {
+        "SLURM_NNODES": str(nodes),
+        "SLURM_JOB_NUM_NODES": str(nodes),
+        "SLURM_NTASKS": str(nodes * tasks),
+    }
+    if each:
+        known |= {"SLURM_GPUS_ON_NODE": str(each), "SLURM_GPUS_PER_NODE": str(each)}
+    kind = next((one for one in kinds if one not in ("gpu", "")), said.get("kind", ""))
+    gpu = gpu_of_label(kind) if kind else None
+    return known, {"gpu": gpu, "gpus": each * nodes if each else None}
+
+
+def is_script(name: str, text: str) -> bool:
+    """A shell script or a job, by the end of its name or its first line."""
+    ends = (".sh", ".bash", ".zsh", ".ksh", ".sbatch", ".slurm", ".job", ".env.sh")
+    return name.lower().endswith(ends) or _SHEBANG.match(text) is not None or name == "Procfile"
+
+
+def script(text: str, beside: Beside) -> Found:
+    if beside.file == "Procfile":
+        text = re.sub(r"^[\w-]+:[ \t]*", "", text, flags=re.MULTILINE)
+    return of_shell(text, beside)
+
+
+def is_unit(name: str, text: str) -> bool:
+    return name.endswith((".service", ".container"))
+
+
+def unit(text: str, beside: Beside) -> Found:
+    """A unit of systemd, or of Podman's Quadlet (man systemd.exec, podman-systemd.unit)."""
+    rows = re.findall(r"^(\w+)[ \t]*=[ \t]*(.*)$", re.sub(r"\\\r?\n\s*", " ", text), re.MULTILINE)
+    environment: dict[str, str] = {}
+    starts: list[Start] = []
+    read = file_reader(beside.folder)
+    image = next((value for key, value in rows if key == "Image"), None)
+    missing: list[str] = []
+    for key, value in rows:
+        if key == "Environment":
+            environment.update(_pairs(split_words(value)))
+        elif key == "EnvironmentFile":
+            path = value.removeprefix("-")
+            held = read(path) or read(PurePosixPath(path).name)
+            missing += [path] if held is None else []
+            environment.update(variables_in(held or ""))
+    for key, value in rows:
+        if key in ("ExecStart", "Exec"):
+            starts += starts_of(split_words(value.lstrip("-@:+!")), environment, image)
+    if image is not None and not any(key == "Exec" for key, _ in rows):
+        starts = starts_of([], environment, image)
+    return of_starts([replace(one, missing=tuple(missing)) for one in starts], beside, text)
+
+
+def variables_in(text: str) -> dict[str, str]:
+    """The variables of a file of ``NAME=value`` rows."""
+    return _pairs(text.splitlines())
+
+
+def _pairs(rows: Iterable[str]) -> dict[str, str]:
+    """``NAME=value`` of each row, without quotes."""
+    found = {}
+    for row in rows:
+        name, equals, value = row.strip().removeprefix("export ").partition("=")
+        if equals and not name.startswith(("#", ";")):
+            found[name.strip()] = value.strip().strip("\"'")
+    return found
+
+
+def is_of_windows(name: str, text: str) -> bool:
+    return name.lower().endswith((".bat", ".cmd", ".ps1"))
+
+
+def of_windows(text: str, beside: Beside) -> Found:
+    """A script of cmd or of PowerShell, in the words of a shell: ``%X%``, ``set``; ``$X = …``, ``&``."""
+    lines = re.sub(r"[\^`][ \t]*\r?\n", " ", text.replace("\r\n", "\n")).replace("\\", "/")
+    if beside.file.lower().endswith(".ps1"):
+        lines = re.sub(r"<#.*?#>", "", lines, flags=re.DOTALL)
+        lines = re.sub(r"\$env:(\w+)", r"$\1", lines, flags=re.IGNORECASE)
+        lines = re.sub(r"^([ \t]*)(?:\[\w+\])?\$(\w+)[ \t]*=[ \t]*@\(", r"\1\2=(", lines, flags=re.MULTILINE)
+        lines = re.sub(
+            r"^([ \t]*)(?:\[\w+\])?\$(\w+)[ \t]*=[ \t]*", r"\1export \2=", lines, flags=re.MULTILINE
+        )
+        lines = re.sub(r"^([ \t]*)&[ \t]+", r"\1", lines, flags=re.MULTILINE)
+        lines = re.sub(r"(?<![\w$])@(\w+)\b", r'"${\1[@]}"', lines)
+        return of_shell(re.sub(r"(?<=['\"\w]),[ \t]*\n?[ \t]*(?=['\"])", " ", lines), beside)
+    lines = re.sub(
+        r"^[ \t]*(?:@echo\b.*|rem\b.*|::.*|:\w+.*)$", "", lines, flags=re.MULTILINE | re.IGNORECASE
+    )
+    lines = re.sub(r"^[ \t]*@", "", lines, flags=re.MULTILINE)
+    lines = re.sub(
+        r'^([ \t]*)set[ \t]+"?(\w+)=([^"\n]*)"?', _batch_set, lines, flags=re.MULTILINE | re.IGNORECASE
+    )
+    return of_shell(re.sub(r"%(\w+)%", r"${\1}", lines), beside)
+
+
+def _batch_set(match: re.Match[str]) -> str:
+    value = re.sub(r"([\"$`])", r"\\\1", match[3].strip())
+    return f'{match[1]}export {match[2]}="{value}"'
+
+
+def is_dockerfile(name: str, text: str) -> bool:
+    return name.startswith(("Dockerfile", "Containerfile")) or name.lower().endswith(".dockerfile")
+
+
+class Build(NamedTuple):
+    """What a Dockerfile's last stage starts; a text is told to a shell."""
+
+    image: str | None
+    entry: tuple[str, ...]
+    command: tuple[str, ...]
+    environment: dict[str, str]
+
+
+def build_of(text: str, arguments: object = None) -> Build:
+    """The last stage's ``CMD`` and ``ENTRYPOINT`` in its image (docs.docker.com/reference/dockerfile).
+    arguments: of the build, before the defaults of ``ARG``."""
+    joined = re.sub(r"\\[ \t]*\r?\n(?:[ \t]*#.*\n)*", " ", text)
+    given = dict(pairs(arguments))
+    known: dict[str, str] = {}
+    said: dict[str, tuple[str, ...]] = {}
+    stages: dict[str, tuple[str | None, dict[str, tuple[str, ...]]]] = {}
+    image: str | None = None
+    for key, value in re.findall(r"^[ \t]*([A-Za-z]+)[ \t]+(.+?)[ \t]*$", joined, re.MULTILINE):
+        key = key.upper()
+        if key == "FROM":
+            base, _, alias = re.sub(r"--\S+\s+", "", value).partition(" ")
+            image, said = stages.get(base, (_filled(base, known), {}))
+            said = dict(said)
+            stages[alias.rpartition(" ")[2]] = (image, said)
+        elif key in ("ENV", "ARG"):
+            words = split_words(value)
+            rows = words if "=" in words[0] else [f"{words[0]}={' '.join(words[1:])}"]
+            known.update({name: _filled(one, known) for name, one in _pairs(rows).items()})
+            known.update({name: one for name, one in given.items() if key == "ARG" and name in value})
+        elif key in ("CMD", "ENTRYPOINT"):
+            said[key] = _exec_form(value)
+    return Build(image, said.get("ENTRYPOINT", ()), said.get("CMD", ()), known)
+
+
+def dockerfile(text: str, beside: Beside) -> Found:
+    made = build_of(text)
+    starts = starts_of([*made.entry, *made.command], made.environment, None if made.entry else made.image)
+    return of_starts([with_image(one, made.image) for one in starts], beside, text)
+
+
+def _exec_form(value: str) -> tuple[str, ...]:
+    """A JSON list; any other text is told to a shell."""
+    try:
+        words = json.loads(value)
+    except ValueError:
+        words = None
+    return tuple(map(str, words)) if isinstance(words, list) else ("/bin/sh", "-c", value)
+
+
+def _filled(text: str, known: Mapping[str, str]) -> str:
+    from kvplan.files.launch.shell.run import expanded
+
+    return expanded(text, known) if "$" in text else text
+
+
+def is_makefile(name: str, text: str) -> bool:
+    return name in ("Makefile", "makefile", "GNUmakefile", "justfile", "Justfile") or name.endswith(".mk")
+
+
+def makefile(text: str, beside: Beside) -> Found:
+    """The recipes of a Makefile, whose variables count in each; ``$$`` is one sign for the shell."""
+    joined = re.sub(r"\\\r?\n[ \t]*", " ", text)
+    known: dict[str, str] = {}
+    recipes: list[str] = []
+    for row in joined.splitlines():
+        match = re.match(r"(?:export[ \t]+)?(\w+)[ \t]*(\?|:{0,3}|\+|!)=[ \t]*(.*?)[ \t]*(?:#.*)?$", row)
+        if row.startswith("\t") or (row.startswith("  ") and "justfile" in beside.file.lower()):
+            recipes.append(row.strip().lstrip("@-+"))
+        elif match is not None:
+            value = match[3].strip("\"'") if ":=" in row and "justfile" in beside.file.lower() else match[3]
+            known[match[1]] = f"{known.get(match[1], '')} {value}".strip() if match[2] == "+" else value
+    shell = "\n".join(_made(row, known) for row in recipes)
+    return of_shell(shell, beside)
+
+
+def _made(text: str, known: Mapping[str, str], depth: int = 0) -> str:
+    """A recipe with make's variables; what it does not know stays as a shell's variable."""
+
+    def value(match: re.Match[str]) -> str:
+        name = match[1] or match[2] or match[3]
+        if name in known and depth < 8:
+            return _made(known[name], known, depth + 1)
+        return f"${{{name}}}"
+
+    marked = text.replace("$$", "\ue005")
+    return re.sub(r"\$\((\w+)\)|\$\{(\w+)\}|\{\{[ ]*(\w+)[ ]*\}\}", value, marked).replace("\ue005", "$")

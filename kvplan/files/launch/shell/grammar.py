@@ -1,0 +1,69 @@
+"""A shell text as the tree of its grammar (tree-sitter-bash)."""
+
+from __future__ import annotations
+
+import re
+from functools import cache
+from typing import TYPE_CHECKING, Any
+
+from kvplan.files.launch.unknown import unknown
+
+if TYPE_CHECKING:
+    from tree_sitter import Node
+
+_PLACEHOLDER = re.compile(r"(?<=[\s=:/\"'])(?:<[A-Za-z][\w ./:-]*>(?![>&(])|\$?\{\{[^{}\n]*\}\})")
+"""``<your-model>``, ``{{ model }}``: of a text that somebody has still to fill in."""
+_WORD = r"[A-Za-z_]\w*\+?=(?:\"[^\"\n]*\"|'[^'\n]*'|[^\s;&|\"'()#<>\\]*)"
+_ASSIGNMENTS = re.compile(rf"^([ \t]*{_WORD}(?:[ \t]+{_WORD})+)[ \t]*(?=$|#)", re.MULTILINE | re.ASCII)
+"""The grammar takes the line below such a line for its command."""
+
+
+_SIGNS = {ord(sign): 0xE010 + place for place, sign in enumerate("<>{} $.")}
+_BACK = {code: sign for sign, code in _SIGNS.items()}
+"""The signs of a placeholder, so that the grammar takes it for a plain word."""
+
+
+@cache
+def _parser() -> Any:
+    import tree_sitter
+    import tree_sitter_bash
+
+    return tree_sitter.Parser(tree_sitter.Language(tree_sitter_bash.language()))
+
+
+def parse(text: str) -> Node:
+    """The tree of a text."""
+    text = text.replace("\r\n", "\n").replace("\0", " ")
+    text = _PLACEHOLDER.sub(lambda match: unknown(match[0]).translate(_SIGNS), text)
+    text = _ASSIGNMENTS.sub(r"\1;", text)
+    root: Node = _parser().parse(text.encode("utf-8", "replace")).root_node
+    return root
+
+
+def text_of(node: Node) -> str:
+    """The source of a node."""
+    return plain(node.text or b"")
+
+
+def plain(source: bytes) -> str:
+    """Source with the signs of placeholders as they were written."""
+    return source.decode("utf-8", "replace").translate(_BACK)
+
+
+def named(node: Node) -> list[Node]:
+    """The children that are no punctuation and no comment."""
+    return [one for one in node.named_children if one.type != "comment"]
+
+
+def broken_lines(root: Node) -> list[int]:
+    """The lines at which the grammar reads no shell."""
+    if not root.has_error:
+        return []
+    found, left = [], [root]
+    while left:
+        node = left.pop()
+        if node.type == "ERROR" or node.is_missing:
+            found.append(node.start_point[0] + 1)
+        elif node.has_error:
+            left += node.children
+    return sorted(set(found))
