@@ -125,7 +125,7 @@ class _Graph(NamedTuple):
 
 
 def _mamba2(graph: _Graph, part: Mamba2) -> int:
-    """What in_proj gives (2 inner + groups + heads), 2 (inner + groups), 2 inner and hidden."""
+    """in_proj gives 2 inner + groups + heads; beside it 2 (inner + groups), 2 inner and hidden."""
     groups = 2 * part.n_groups * part.state_size
     inner = part.num_heads * part.head_dim
     return 6 * inner + 3 * groups + part.num_heads + graph.hidden
