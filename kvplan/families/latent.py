@@ -137,15 +137,12 @@ class CompressedAttention(Family):
 
 @record()
 class SparseIndexer(Family):
-    """index_head_dim numbers per token, replicated; fp8 with one fp32 scale in the serving engines.
-
-    The transformers classes keep the key in the model's dtype.
-    """
+    """index_head_dim numbers per token, replicated; fp8 with one fp32 scale in the serving engines."""
 
     index_head_dim: int
     """of GLM-5.3-Flash twice the key's and one: transformers keeps every token's key, gate and flag"""
     float32_key: bool = False
-    """the transformers class keeps it in fp32"""
+    """the transformers class keeps it in fp32, not in the model's dtype"""
     position_rows: int = 0
     """int64 rows of positions that it keeps beside the key (models/qwen4_exp)"""
     kpool: int = 1
