@@ -66,6 +66,7 @@ class Gpu(Shown):
     provenance: Mapping[str, str] = field(default_factory=dict, hash=False)
     """a figure's name, such as ``dense_tflops.bf16`` → its source; ``unverified``: nobody checked it"""
     notes: Mapping[str, str] = field(default_factory=dict, hash=False)
+    """a figure's name → remarks"""
 
     def __hash__(self) -> int:
         # Settings with a GPU are the key of every engine's memory; two GPUs of one name are compared.

@@ -1,7 +1,7 @@
 """A build of a format: the model's config with the ``quantization_config`` of such builds.
 
-A build's own config may spare more modules: whoever answers for one says that it was derived. Checked against
-published builds in tests/files/test_builds.py.
+A build's own config may leave more modules as trained, so an answer for a build says that it was derived.
+Checked against published builds in tests/files/test_builds.py.
 """
 
 from __future__ import annotations
@@ -258,8 +258,8 @@ def build_config(config: Json, form: str, whole: tuple[str, ...] = ()) -> Config
 
 
 def _left_alone(config: Json) -> list[str]:
-    """The linear modules that a published quantised checkpoint leaves as trained: its builds leave them
-    too."""
+    """The linear modules that a published quantised checkpoint leaves as trained: other builds leave them
+    alone too."""
     raw, quant = split_quant(config)
     try:
         inventory = inventory_of(raw, hf_quant_config=quant)

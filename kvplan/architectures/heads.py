@@ -81,7 +81,8 @@ def head_tensors(draft: Model, method: str, target: Model) -> tuple[Tensors, Ten
 
 
 def _own_head(draft: Model, target: Model) -> Tensors:
-    """EAGLE-3's output head, divided as any other; with a table of its words where it has fewer."""
+    """EAGLE-3's output head, divided like any other, with a table of its words where it has fewer than the
+    target."""
     view = find_text_part(split_quant(draft.config or {})[0]).view
     vocabulary = int(view.optional_integer("draft_vocab_size") or draft.vocab_size)
     head = embedding("lm_head", vocabulary, draft.hidden_size, Role.HEAD)

@@ -1,6 +1,6 @@
 """Multi-token-prediction (MTP, NextN) layers by model type: how many, built like which layer, joined by what.
 
-One row a lineage (``registry.Lineage.prediction``), of which cache (`config.drafts`) and tensors
+One row per lineage (``registry.Lineage.prediction``), from which cache (`config.drafts`) and tensors
 (`draft_tensors`) are made. Source: vllm-project/vllm 0.32 vllm/config/speculative.py (hf_config_override:
 which key counts them), vllm/model_executor/models/*_mtp.py and vllm/models/*/nvidia/mtp.py.
 """

@@ -4,7 +4,7 @@
 
 | files | |
 | --- | --- |
-| `question`, `resolve`, `answer`, `parallel` | the way above |
+| `question`, `resolve`, `answer`, `parallel` | the steps above |
 | `counts`, `held` | how many requests a pool runs; what they hold |
 | `rows`, `lengths`, `machines` | answers side by side: a row each, by length, by GPU |
 | `mix`, `least` | requests of several lengths; the least that holds a load |

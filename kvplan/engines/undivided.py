@@ -1,9 +1,9 @@
 """The refusal of tensor-parallel ranks over which a matrix of the decoder does not divide.
 
 Parallel layers divide evenly or stop (``divide``, an assertion): vllm-project/vllm vllm/distributed/utils.py,
-model_executor/layers/linear.py, vocab_parallel_embedding.py; sgl-project/sglang python/sglang/srt/
-distributed/utils.py, layers/linear.py, layers/vocab_parallel_embedding.py, and the classes' own assertions on
-heads.
+model_executor/layers/linear.py, vocab_parallel_embedding.py; sgl-project/sglang
+python/sglang/srt/distributed/utils.py, layers/linear.py, layers/vocab_parallel_embedding.py, and the classes'
+own assertions on heads.
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ def undivided_refusal(
 @lru_cache(maxsize=4096)
 def uneven(inventory: Inventory, parallel: Parallel) -> tuple[Dim, int] | None:
     """The first dimension of a decoder's tensor that its ranks do not divide, and how many they are.
-    DeepSeek-V4's output groups are divided without an assertion, and none is left."""
+    DeepSeek-V4's output groups are divided without an assertion: a rank may be left with none."""
     for tensor in _decoder(inventory):
         part = part_of(tensor.name, tensor.role)
         for dim in (*tensor.rows, *tensor.columns):

@@ -114,7 +114,7 @@ def _metric(entry: Mapping[str, object], name: str) -> float:
 
 
 def _aiperf(entry: Mapping[str, object]) -> Iterator[Measured]:
-    """profile_export_aiperf.json."""
+    """``profile_export_aiperf.json``: each metric with a unit and an average."""
     ttft, tpot = _metric(entry, "time_to_first_token"), _metric(entry, "inter_token_latency")
     if not tpot:
         return

@@ -1,7 +1,7 @@
 """The search: every candidate judged, or proved not to matter by a bound; the best by a total order.
 
 A candidate is a class (weights, cache format, layout), a GPU, max_model_len, max_num_seqs and a number of
-replicas. The bounds spare work, none changes the answer: on replicas (`_fewest_gpus`), on max_num_seqs
+replicas. Bounds save work and never change the answer: on replicas (`_fewest_gpus`), on max_num_seqs
 (`_most`), on GPUs or their price (`_left_out`).
 """
 

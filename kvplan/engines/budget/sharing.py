@@ -86,8 +86,8 @@ def shared_block(groups: Sequence[PoolGroup], *, prefix_caching: bool) -> int:
 
 
 def dropped_of(result: SizeResult) -> int:
-    """Tokens that a prefix hit leaves out at its end: a block, with drafts that read the target's hidden
-    states (vllm-project/vllm vllm/config/speculative.py, use_eagle_block_drop)."""
+    """Tokens that a prefix hit leaves out at its end: one block where drafts read the target's hidden states
+    (vllm-project/vllm vllm/config/speculative.py, use_eagle_block_drop)."""
     reads_hidden = result.settings.get("speculative_method") in EAGLE_LIKE
     drops = reads_hidden and traits_of(result.engine.name).drafts_drop_block
     return block_of(result) if drops else 0

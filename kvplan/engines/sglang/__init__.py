@@ -1,5 +1,5 @@
-"""SGLang. From outside, ``engine`` is asked (a pool of tokens, one more for windows, slots for states; what a
-request takes of them), ``budget`` (memory left for the pools) and ``tensors``. A folder reads only those
+"""SGLang. Other packages call ``engine`` (a pool of tokens, one more for windows, slots for states; what a
+request takes of them), ``budget`` (memory left for the pools) and ``tensors``. A folder imports only those
 above it:
 
     start            arguments resolved

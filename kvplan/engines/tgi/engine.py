@@ -2,7 +2,7 @@
 
 Mirrors huggingface/text-generation-inference 3.3 server/text_generation_server/models/flash_causal_lm.py
 (FlashCausalLM.__init__, warmup), models/globals.py (BLOCK_SIZE), launcher/src/main.rs (resolve_attention) and
-backends/v3/src/{queue,block_allocator,radix}.rs; read from source, not asked. max_model_len is its
+backends/v3/src/{queue,block_allocator,radix}.rs; read from source, never run. max_model_len is its
 max_total_tokens, max_num_seqs max_batch_size, max_num_batched_tokens max_batch_prefill_tokens.
 """
 

@@ -57,9 +57,9 @@ def layout(model: Model, settings: Settings, version: str, rank: Rank) -> Layout
 
 
 def _runs(geometry: Geometry, sectors: int, tokens: int, requests: int) -> list[tuple[int, int]]:
-    """The sectors of each kind, from one to another (exclusive). The library deals them as requests come:
-    here each kind has a run of as many as the requests that fit take at full length, the first kind what is
-    left over too. A kind numbers its blocks from its run's first."""
+    """The sectors of each kind, from one to another (exclusive). The library hands sectors out as requests
+    come; here each kind has one run, long enough for the requests that fit at full length, and the first kind
+    gets the remainder. A kind numbers its blocks from the start of its run."""
     counts = [
         ceil_div(requests * kind.blocks(tokens, geometry.page), geometry.blocks_in_sector(kind))
         for kind in geometry.kinds

@@ -2,7 +2,7 @@
 
 NVIDIA/TensorRT-LLM 1.2 tensorrt_llm/_torch/pyexecutor/_util.py (KvCacheCreator): a start-up run of context
 requests with max_num_tokens tokens beside a small temporary cache gives the peak; the temporary cache is
-given back. Where a later release leaves the run out, the peak is what is used then.
+given back. Where a later release skips that run, the peak is the memory in use then.
 """
 
 from __future__ import annotations

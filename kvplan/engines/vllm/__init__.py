@@ -1,4 +1,4 @@
-"""vLLM. Asked from outside: ``engine``, ``budget``, ``capacity_model``, ``tensors``. A folder reads
+"""vLLM. Other packages call ``engine``, ``budget``, ``capacity_model``, ``tensors``. A folder imports
 only those above it:
 
     encoder_profile  the largest image, video or sound of a class

@@ -27,7 +27,8 @@ class WrittenElsewhere(Exception):  # noqa: N818 - what was found, not an error 
 
 
 def kernels_for(layout: Layout) -> Any | None:
-    """The engine's own (its part ``kernels``), where it is here and some run alone on such a layout."""
+    """The engine's own (its part ``kernels``), where it is installed and has some that run alone on such a
+    layout."""
     kernels = part_of(layout.engine, "kernels")
     if kernels is None or not kernels.are_here():
         return None

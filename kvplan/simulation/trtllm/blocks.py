@@ -1,7 +1,7 @@
 """TensorRT-LLM's blocks: a tree of those that can be found again, and a queue of those that nobody holds.
 
 NVIDIA/TensorRT-LLM around 1.2, cpp/tensorrt_llm/batch_manager/kvCacheManager.cpp (WindowBlockManager,
-KVCacheBlock) and evictionPolicy.cpp (LRUEvictionPolicy): read, not asked. The source goes from block to
+KVCacheBlock) and evictionPolicy.cpp (LRUEvictionPolicy): read, never run. The source goes from block to
 block; here blocks in a row that have one fate are a `Span`, so that a prompt of a thousand blocks is a few of
 them. tests/simulation/trtllm_by_blocks.py says the same a block at a time.
 """

@@ -4,7 +4,7 @@ NVIDIA/TensorRT-LLM around 1.2: cpp/tensorrt_llm/batch_manager/capacityScheduler
 (GuaranteedNoEvictScheduler, StaticBatchScheduler, MaxUtilizationScheduler), microBatchScheduler.cpp,
 scheduledBlocksManager.h, kvCacheManager.cpp, utils/inflightBatchingUtils.cpp (sortRequests),
 include/…/llmRequest.h (setPrepopulatedPromptLen, willCompleteNextIteration) and
-tensorrt_llm/_torch/pyexecutor/py_executor.py (_executor_loop, _executor_loop_overlap). Read, not asked.
+tensorrt_llm/_torch/pyexecutor/py_executor.py (_executor_loop, _executor_loop_overlap). Read, never run.
 """
 
 from __future__ import annotations

@@ -9,7 +9,7 @@ from kvplan.simulation.vllm.block_table import BlockTable, Path
 
 
 class Request:
-    """One request; the fields beside the names of its slots."""
+    """One request; a comment beside each slot says what it is."""
 
     __slots__ = (
         "ahead",  # answer tokens that are scheduled and not known yet (async)

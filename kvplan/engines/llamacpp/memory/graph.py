@@ -55,8 +55,8 @@ class Copied(NamedTuple):
 
 NOTHING_COPIED = Copied()
 COPIES = 4
-"""Micro-batches for which GPUs that take turns (`compute.is_pipelined`) keep what a split begins with: masks
-and hidden states (ggml/src/ggml-backend.cpp, GGML_SCHED_MAX_COPIES; unslothai/unsloth#7637 measured it)."""
+"""Micro-batches for which pipelined GPUs (`compute.is_pipelined`) keep a split's inputs: masks and hidden
+states (ggml/src/ggml-backend.cpp, GGML_SCHED_MAX_COPIES; unslothai/unsloth#7637 measured it)."""
 
 
 def reserve(
@@ -81,7 +81,7 @@ def reserve(
     )
     inner = max(step * tokens * F32, attention * tokens * F32 + mask + copied.cache) + copied.matrix
     logits = tokens if outputs is None or name_of(model) in BIASED else min(outputs, tokens)
-    # The output: logits, their norm and the last layer, of tokens that have logits alone.
+    # The output: logits, their norm and the last layer, only of tokens that have logits.
     taken = max((shape.vocab_size + 2 * shape.hidden_size) * logits * F32, inner)
     return taken + (copies - 1) * (mask + shape.hidden_size * tokens * F32)
 
@@ -132,12 +132,12 @@ def _mamba2(graph: _Graph, part: Mamba2) -> int:
 
 
 def _compressed(graph: _Graph, part: CompressedAttention) -> int:
-    """DeepSeek-V4: four streams of hidden."""
+    """DeepSeek-V4: four streams of hidden states."""
     return 3 * graph.heads * part.head_dim + 13 * graph.hidden // 2 + 3 * graph.context.cells // 2
 
 
 def _latent(graph: _Graph, part: MultiHeadLatentAttention) -> int:
-    """The query before and behind the absorbed matrix, as it came, and what attention gives."""
+    """The query as projected, before and after the absorbed matrix, and the output of attention."""
     cells = graph.context.cells
     each = 2 * part.key_width + part.qk_nope_head_dim + part.v_head_dim
     index = 3 * cells // 2 + 64 * min(CHOSEN, cells) if has_kind(graph.model, Kind.INDEXER) else 0

@@ -1,9 +1,8 @@
-"""The options with which Ollama starts llama-server: ollama/ollama 0.33 (snapshot fb307609; llama.cpp
-b10488).
+"""The options with which Ollama starts llama-server: ollama/ollama 0.33 (fb307609; llama.cpp b10488).
 
 Since 0.30 every GGUF model runs in a llama-server of its own (llm/llama_server.go, startLlamaServer). Layers
-that do not fit stay in host memory (`kvplan.engines.spill`): -ngl is left to llama.cpp. Not followed, and
-said: drafts that some models ship, adapters, models on Ollama's MLX runner.
+that do not fit stay in host memory (`kvplan.engines.spill`): -ngl is left to llama.cpp. Not modelled, as
+notes say: drafts that some models ship, adapters, models on Ollama's MLX runner.
 """
 
 from __future__ import annotations
@@ -23,7 +22,7 @@ from kvplan.units import GIB, MIB
 BUILDS = {"gpt_oss": "bf16"}
 """Model type → what the library holds where it is not Q4_K_M: of gpt-oss only the experts are MXFP4."""
 TIERS = ((47 * GIB, 262_144), (23 * GIB, 32_768), (0, 4_096))
-"""Memory of all GPUs from which on the context is so long, without OLLAMA_CONTEXT_LENGTH
+"""Memory of all GPUs from which on this is the context, unless OLLAMA_CONTEXT_LENGTH says it
 (server/routes.go)."""
 VISION_CONTEXT = 2_048
 """The least for models with vision (server/sched.go)."""
@@ -64,7 +63,7 @@ def begin(model: Model, settings: Settings, wish: Wish) -> Begun:
         notes.append(f"Ollama puts it on one of the {gpus} GPUs: OLLAMA_SCHED_SPREAD=1 takes them all")
         gpus, totals = 1, totals[:1]
     batch = wish.batch or automatic_batch(context * parallel, predicted, totals, gpu, flash=flash)
-    # ``-b`` and ``-ub`` are one number.
+    # ``-b`` and ``-ub`` are the same number.
     options: dict[str, object] = {"ubatch_size": batch}
     if _sees(model):
         options["mmproj"] = True  # the library's files have it; on the first GPU

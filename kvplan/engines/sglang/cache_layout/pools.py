@@ -2,7 +2,8 @@
 
 sgl-project/sglang 0.5.23 model_executor/pool_configurator.py (DefaultPoolConfigurator,
 HybridSWAPoolConfigurator, SWARequestCapPoolConfigurator) and mem_cache/kv_cache_configurator.py
-(_handle_max_mamba_cache, resolve_max_num_reqs). Its GiB in floating point are exact numbers here.
+(_handle_max_mamba_cache, resolve_max_num_reqs). SGLang computes in floating-point GiB; the numbers here are
+exact.
 """
 
 from __future__ import annotations
@@ -265,7 +266,7 @@ def _slots_told(arguments: Arguments) -> int | None:
 
 
 def older_states(pools: Pools, memory: int) -> tuple[int, int]:
-    """(slots, bytes left for tokens) before 0.5.13, when the budget does not hold what drafts keep of a
+    """(slots, bytes left for tokens) before 0.5.13, when the budget did not count what drafts keep of a
     state. Raises PoolError.
 
     0.5.2 model_executor/model_runner.py (__init__, profile_max_num_token), 0.5.3 to 0.5.6

@@ -38,8 +38,7 @@ def parallel_of(model: Model, arguments: Arguments, settings: Serving, options: 
         raise _refused(model, name, "attention data parallelism")
     if known is None and backend != "none":
         raise _refused(model, name, f"the all-to-all backend {backend}")
-    # What has no group here is divided among all ranks, shared experts too, fused with the routed ones or
-    # not.
+    # Other parts are divided among all ranks, shared experts too (fused with the routed ones or not).
     groups: dict[Part, int] = {}
     if known is not None:
         if apart:

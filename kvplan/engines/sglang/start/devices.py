@@ -104,7 +104,7 @@ def kernels_of(
     if not device.nvidia:
         return (_AMD, replace(_AMD, hidden=256, width=256, keeps_scales=True))
     flashinfer = FLASHINFER if rules.narrow_experts else _FLASHINFER_WIDE
-    # Of other models and older releases, as on AMD GPUs, nothing says which it is.
+    # For other models, older releases and AMD GPUs it is not known which of several runs.
     if model_type != "gpt_oss" or not rules.expert_kernels_chosen:
         return (flashinfer, TRITON, _TOO) if device.major == 10 else (_TOO, TRITON, MARLIN)
     if device.major == 10:

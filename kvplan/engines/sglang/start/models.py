@@ -192,7 +192,7 @@ def _in_no_release(model: Model) -> str:
 
 
 def is_in_transformers(architecture: str, version: str) -> bool:
-    """Whether the release's transformers has the class, and the release runs it."""
+    """Whether the release's transformers has the class, and the release runs it (model_loader/utils.py)."""
     return reached(version, row_of(architecture).transformers_since)
 
 

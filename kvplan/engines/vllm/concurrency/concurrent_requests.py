@@ -84,7 +84,7 @@ def _running(
     tables: tuple[Table, ...], steps: Steps, prompt: int, answer: int, usable: int, limit: int, most: int
 ) -> tuple[int, bool]:
     """How many run, and whether more might: the replay ended there because it grew too long."""
-    # Drafts are all accepted or none: none keeps all requests together for longest.
+    # All drafts accepted, then none: with none all requests run together for longest.
     if steps.drafts and steps.gain == 1:
         runs, more = _running(
             tables, replace(steps, gain=1 + steps.drafts), prompt, answer, usable, limit, most

@@ -1,9 +1,9 @@
 """The encoders beside a decoder whose attention heads vLLM divides over the tensor-parallel ranks.
 
 vllm-project/vllm 0.32, vllm/model_executor/models/: their attention calls ``dist_utils.divide(num_heads,
-tp_size)`` or asserts ``num_heads % tp_size == 0``, and the server stops while it builds them, for text alone
-too: with ``--limit-mm-per-prompt`` of 0 a tower is built on the meta device before a placeholder takes its
-place (interfaces.py, _mark_tower_model; utils.py, no_init_weights).
+tp_size)`` or asserts ``num_heads % tp_size == 0``, and the server stops while it builds them. Serving text
+alone (``--limit-mm-per-prompt`` of 0) does not help: the encoder is still built, on the meta device, before a
+placeholder takes its place (interfaces.py, _mark_tower_model; utils.py, no_init_weights).
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ from kvplan.results import Refusal
 
 def encoder_heads(model: Model, version: str) -> int:
     """The heads that every number of ranks must divide; 0: none that are known. Classes without
-    `Encoder.heads` keep the tower whole where it does not divide (intern_vit.py, kimi_k25_vit.py,
+    `Encoder.heads` keep the encoder whole where it does not divide (intern_vit.py, kimi_k25_vit.py,
     muse_glimmer.py), never divide it (transformers' own of Gemma 3n and 4, interns1_vit.py, qwen2_audio.py,
-    deepseek_vl2.py), or were not read, as releases before 0.20."""
+    deepseek_vl2.py), or were not read, as were releases before 0.20."""
     encoder = class_of(model.architecture).main_encoder
     if not encoder.heads or not rules_of(version).encoder_heads_read:
         return 0

@@ -256,7 +256,8 @@ def _count_of(
     tokens: int,
     length: int,
 ) -> int:
-    """MultiModalBudget.get_max_items: as many as a batch's tokens, or those of one, hold; by the requests."""
+    """MultiModalBudget.get_max_items: as many as fit into a batch (at least one), and as requests may
+    bring."""
     budget = max(tokens, item.tokens)
     if class_of(name).whole_prompts:
         seqs = min(seqs, tokens // item.tokens)

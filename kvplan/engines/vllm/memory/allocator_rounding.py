@@ -1,7 +1,7 @@
 """Memory of the weights beyond their own bytes under vLLM: blocks are rounded up, rows padded, and buffers
-made that no checkpoint holds. The log's ``Model loading took`` has it.
+made that no checkpoint holds. The log's ``Model loading took`` includes it.
 
-Files that are named here: vllm-project/vllm vllm/model_executor/models, 0.20 to 0.33.
+Files named below are in vllm-project/vllm vllm/model_executor/models, 0.20 to 0.33.
 """
 
 from __future__ import annotations

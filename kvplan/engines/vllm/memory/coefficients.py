@@ -36,8 +36,8 @@ _AMPERE = (8, 0)
 
 
 def board_of(gpu: Gpu) -> str:
-    """The kind of board, on which it depends what several ranks keep beside torch: told from a GPU's spec,
-    never from the number of GPUs."""
+    """The kind of board, which decides what several ranks keep outside torch: told from a GPU's spec, never
+    from the number of GPUs."""
     if gpu.is_unified_memory:
         return UNIFIED
     if gpu.vendor.lower() != "nvidia":

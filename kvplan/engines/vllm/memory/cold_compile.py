@@ -16,7 +16,7 @@ _LARGE, _SMALL = 32 * MIB, (2 * 4096 + 8 * 16) * KIB
 _IN_A_RUN = 2
 """Workspaces that a profile run makes: as many as those starts say, one for each stream that multiplies."""
 _CONSUMER = 12
-"""The capability that has the large one since torch 2.12, and the first release of vLLM with it."""
+"""Capability 12.x has the large one since torch 2.12 (`wide_cublas_on_sm120`)."""
 
 
 def workspace(capability: tuple[int, int] | None) -> int:

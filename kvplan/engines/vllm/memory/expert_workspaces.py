@@ -1,7 +1,6 @@
-"""Memory of the experts' kernels while vLLM profiles a forward pass.
+"""Memory of the experts' kernels while vLLM profiles a forward pass, 0.8.5 to 0.33.
 
-vllm-project/vllm vllm/model_executor/layers/fused_moe/, where the files lie that are named here, 0.8.5 to
-0.33.
+Files named below are in vllm-project/vllm vllm/model_executor/layers/fused_moe/.
 """
 
 from __future__ import annotations
@@ -19,9 +18,9 @@ _HUMMING, _HUMMING_ON = "humming", (9, 0)
 _MARLINS = frozenset(
     "auto-round awq awq_marlin auto_awq gptq gptq_marlin auto_gptq modelopt_fp4 nvfp4 mxfp4".split()
 )
-"""Methods whose experts Marlin would run on Hopper, and Humming does since 0.32 (quantization/utils/humming/
-priority.py). Not gpt-oss's MXFP4, whose first kernels are Triton's (oracle/int_wna16.py, nvfp4.py,
-mxfp4.py)."""
+"""Methods whose experts Marlin would run on Hopper, and Humming does since 0.32
+(quantization/utils/humming/priority.py). Not gpt-oss's MXFP4, whose first kernels are Triton's
+(oracle/int_wna16.py, nvfp4.py, mxfp4.py)."""
 _EIGHT_BITS = _TRTLLM | {"fbgemm_fp8", "quark"}
 
 

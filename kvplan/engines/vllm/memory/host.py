@@ -83,5 +83,5 @@ def queue_bytes(settings: Settings, ranks: int) -> int:
 
 
 def _queue(chunk: int, chunks: int, readers: int) -> int:
-    """Chunks of so many bytes, for each a byte a reader and one more."""
+    """Bytes of one queue: each chunk has a byte for every reader and one more."""
     return (chunk + 1 + readers) * chunks

@@ -56,7 +56,7 @@ def padded_lines(
         or parallel.redundant_experts
     ):
         return ()
-    # Since 0.27, which counts all that a start took.
+    # Since 0.27 everything that a start took is counted.
     counted = rules.consumed_counts and VllmOptions.of(settings).pytorch_alloc_conf != EXPANDABLE
     source = "256 bytes a row (VLLM_ROCM_MOE_PADDING), and holes in what the rows lay in before"
     lines, start = [], 0

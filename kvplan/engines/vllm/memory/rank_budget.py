@@ -64,6 +64,7 @@ def vllm_budget(
         )
     activation, compiling = activation_line(shape, load, known, how), compile_line(shape, load, known)
     before = activation.bytes + (0 if compiling is None else compiling.bytes)
+    # Graphs are taken off since 0.20.
     # Since 0.27 the engine takes mem_get_info's difference for everything that stays, and adds the peak above
     # what torch still holds: lines move between each other, their sum does not but for what the allocator
     # cannot give back, which is in that row's non-torch figure.

@@ -72,9 +72,8 @@ def _divided(settings: Layout) -> Callable[[int], ranks.Parallel]:
 
 def _runs(cut: shares.Cut, settings: Layout, resolved: Resolved, rules: Rules) -> bool:
     """Whether a smaller block divides everything and a kernel that takes it runs
-    (vllm/model_executor/layers/fused_moe/ oracle/fp8.py, refine_fp8_moe_block_shape, since 0.29); kernels
-    that are asked for by name pad a part of whole blocks instead (pad_tp_shard_to_weight_blocks, since
-    0.31)."""
+    (vllm/model_executor/layers/fused_moe/oracle/fp8.py, refine_fp8_moe_block_shape, since 0.29); kernels that
+    are asked for by name pad a part of whole blocks instead (pad_tp_shard_to_weight_blocks, since 0.31)."""
     own = VllmOptions.of(settings)
     if own.moe_backend not in TRITON:
         ways = resolved.tp * settings.data_parallel_size

@@ -162,7 +162,8 @@ class Offloading:
         return self.offload.answers or kept.next < request.prompt // self.chunk
 
     def preempted(self, request: Request) -> None:
-        """Its stores are waited for before the next step (jobs_to_flush)."""
+        """Its stores are waited for before the next step (jobs_to_flush); it is looked at again once they are
+        over."""
         for ends, _ in self.requests[request].stores:
             self.waits_for = max(self.waits_for, ends)
 
