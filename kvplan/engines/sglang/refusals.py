@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from kvplan.engines.base import has_kind, is_assumed, part_terms, too_many_stages
+from kvplan.engines.base import has_kind, is_assumed, part_terms, undividable
 from kvplan.engines.sglang.cache_layout.cells import store_of
 from kvplan.engines.sglang.classes import row_of
 from kvplan.engines.sglang.memory.groups import parallel_of
@@ -64,7 +64,7 @@ def refusal_of_settings(
         or undivided_refusal(model, settings, arguments.tp, _divided(model, settings, options, arguments))
         or (None if is_assumed(model, settings) else divided_refusal(model, settings, options, arguments))
         or _strategy_refusal(model, settings, options, arguments)
-        or too_many_stages(model, settings)
+        or undividable(model, settings)
     )
 
 

@@ -23,7 +23,7 @@ from kvplan.engines.base import (
     planned_settings,
     planned_values,
     request_tokens,
-    too_many_stages,
+    undividable,
 )
 from kvplan.engines.options import EngineOption
 from kvplan.engines.supported import check_class, classes
@@ -141,7 +141,7 @@ def _compile(model: Model, version: str, max_seq_len: int, values: tuple[Any, ..
     options = TrtllmOptions.of(settings)
     check_retention(model, options)
     store = store_for(model, settings)
-    refusal = _unsupported(model) or check_class(model, "TensorRT-LLM") or too_many_stages(model, settings)
+    refusal = _unsupported(model) or check_class(model, "TensorRT-LLM") or undividable(model, settings)
     make = plan_v2 if options.use_kv_cache_manager_v2 else make_plan
     plan: Plan | PlanV2 | None = None
     if refusal is None:
