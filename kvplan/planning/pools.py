@@ -1,14 +1,7 @@
 """Prompts on engines of their own: how many read prompts, how many make answers, and what travels between.
 
-    decode    requests in flight there = arrivals · answer tokens · TPOT (Little), held by the cache as ever
-    prefill   one prompt after another on each of P engines, which get λ/P of the arrivals at random; a prompt
-              waits (Pollaczek and Khinchine)   W = λ/P · E[t²] / (2 · (1 − λ/P · E[t])),   λ/P · E[t] < 1
-    TTFT      W + t(longest prompt) + its cache over the link ≤ what is asked for
-    link      one request's bytes = what its prompt holds on all GPUs of an engine
-
-The least P that keeps TTFT on average, with the likely times and with the slow end of their interval. Both
-kinds of engines have the same settings, as `kvplan simulate --prefill-replicas` serves them; that run, with
-the trace, is the proof: batches of several prompts, bursts and prefix hits are not in these formulas.
+Both kinds of engines have the same settings, as `kvplan simulate --prefill-replicas` serves them; that run,
+with the trace, is the proof: batches of several prompts, bursts and prefix hits are not in these formulas.
 """
 
 from __future__ import annotations
@@ -57,7 +50,7 @@ class Pools:
 
 
 def decode_requests(rate: Fraction, answers: Fraction, tpot: Fraction) -> int:
-    """Answers under way: arrivals a second · tokens · seconds a token, rounded up."""
+    """Answers under way, by Little's law: arrivals a second · tokens · seconds a token, rounded up."""
     return max(1, ceil(rate * answers * tpot))
 
 
@@ -103,7 +96,14 @@ def pools_of(
 def _least(
     rate: float, times: Sequence[tuple[int, float]], longest: float, travel: float, ttft: float
 ) -> tuple[int, float, float]:
-    """(the least number of engines, the TTFT there, the wait in it). Raises KvplanError(too-slow)."""
+    """(the least number P of engines, the TTFT there, the wait in it), on average. Raises
+    KvplanError(too-slow).
+
+        W    = λ/P · E[t²] / (2 · (1 − λ/P · E[t])),   λ/P · E[t] < 1      (Pollaczek and Khinchine)
+        TTFT = W + t(longest prompt) + its cache over the link
+
+    Each engine reads one prompt after another and gets λ/P of the arrivals at random.
+    """
     if longest + travel > ttft:
         raise KvplanError(
             "too-slow",

@@ -192,22 +192,20 @@ def divided_refusal(
 ) -> Refusal | None:
     """A rank would have a part of a block of FP8 weights, or of a group of AWQ's.
 
-    sgl-project/sglang 0.4.7 to 0.5.23 layers/quantization/fp8.py (validate_block_quant_shapes, where fused
-    matrices are held to it too; Fp8MoEMethod, create_weights), awq/schemes/awq_linear.py,
-    compressed_tensors/schemes/compressed_tensors_{wNa16,w8a8_fp8_moe}.py; experts also in ModelRunner
-    (model_runner_components/moe_ep_setup.py, check_quantized_moe_compatibility). Attention among fewer ranks
-    than there are is not held to it, nor are MiMo-V2's fused queries, keys and values
-    (skip_block_quant_check, models/mimo_v2.py): MiMo-V2-Flash starts over four ranks with keys 192 wide
-    (sgl-project/sglang#18039).
+    sgl-project/sglang 0.4.7 to 0.5.23 layers/quantization/fp8.py (validate_block_quant_shapes, of fused
+    matrices too; Fp8MoEMethod, create_weights), awq/schemes/awq_linear.py,
+    compressed_tensors/schemes/compressed_tensors_{wNa16,w8a8_fp8_moe}.py.
     """
     if not arguments.device.nvidia:
         return None
+    # skip_block_quant_check of models/mimo_v2.py: MiMo-V2-Flash starts over four ranks with keys 192 wide
+    # (sgl-project/sglang#18039).
     unheld = model.model_type.startswith("mimo_v2")
 
     def stops(cut: Cut, method: str) -> bool:
-        if cut.is_expert:
+        if cut.is_expert:  # also model_runner_components/moe_ep_setup.py, check_quantized_moe_compatibility
             return cut.in_blocks and method in ("fp8", "compressed-tensors")
-        if arguments.attn_dp > 1:
+        if arguments.attn_dp > 1:  # attention among fewer ranks than there are is not checked
             return False
         if unheld and cut.side is Side.OUTPUTS and cut.name.endswith(_FUSED):
             return False

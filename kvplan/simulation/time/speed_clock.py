@@ -1,15 +1,9 @@
 """The step time of a simulated engine from a speed profile: whole nanoseconds, in pieces of straight lines.
 
-Of requests that only make answers a step of ``count`` of them at a mean context of m tokens takes
-
-    step_seconds(profile, count, m)      (kvplan.planning.speed.steps)
-
-which is a straight line in m between its breakpoints: a window that is full, reads that outweigh
-operations. Between them it is interpolated in whole nanoseconds, so that steps taken together and one by one
-last the same. Windows see the mean, not each request's own length: of requests around a window's length that
-is too much by at most what the window saves.
-
-Prompts in a step: their matrices with all its tokens, their attention each with what was computed before.
+A step of ``count`` requests that only make answers, at a mean context of m tokens, takes
+``step_seconds(profile, count, m)``. Between breakpoints in m it is interpolated in whole nanoseconds, so that
+steps taken together and one by one last the same. Windows see the mean, not each request's own length: of
+requests around a window's length that is too much by at most what the window saves.
 """
 
 from __future__ import annotations
@@ -85,7 +79,8 @@ class SpeedClock:
         return own if self.limits is None else max(own, self.limits._decodes(count, mean))
 
     def mixed(self, count: int, context: int, tokens: int, chunks: list[tuple[int, int]]) -> float:
-        """Seconds of a step with prompts: ``count`` answers beside them that have ``context`` tokens."""
+        """Seconds of a step with prompts: ``count`` answers beside them that have ``context`` tokens.
+        Matrices with all its tokens, each prompt's attention with what was computed before."""
         profile = self.profile
         sampled = count + len(chunks)
         total = self.matrices.get((tokens, sampled))
@@ -108,7 +103,8 @@ class SpeedClock:
 
 
 def breakpoints(profile: SpeedProfile) -> list[int]:
-    """Mean contexts at which a step of answers may bend, from 1 on."""
+    """Mean contexts at which a step of answers may bend, from 1 on: a window is full, reads outweigh
+    operations."""
     found = {1 << octave for octave in range(_OCTAVES)}
     caches = [cache for stage in profile.stages for cache in stage.caches]
     for cache in caches:
