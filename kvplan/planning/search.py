@@ -193,6 +193,9 @@ class _Search:
             return dealt
         replicas, per_engine = dealt
         seqs = self._seqs(per_engine, replicas * layout.pools)
+        if ask.tpot is not None or ask.ttft is not None:
+            # As many as keep the times, and no more: the server admits what max_num_seqs lets it.
+            seqs = min(seqs, capacity * ask.samples)
         room = law.room(offer.gpu, seqs * one.limit_ways, length, safe=ask.safe)
         assert isinstance(room, Capacity)
         if ask.objective == REQUESTS:
