@@ -5,8 +5,9 @@ Nothing is raised: what kvplan cannot answer becomes the plan's error.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from datetime import date
+from typing import TYPE_CHECKING
 
 from kvplan.checking.case import Case
 from kvplan.checking.evidence import Receipts, weighed
@@ -21,6 +22,9 @@ from kvplan.plans.plan import SAFE, Plan
 from kvplan.plans.question import tokens_of
 from kvplan.record import replace
 from kvplan.wings import wing
+
+if TYPE_CHECKING:
+    from kvplan.planning.ask import SpeedOf
 
 NO_RECEIPTS: Receipts = {}
 
@@ -38,12 +42,14 @@ __all__ = ["check_plan"]
 
 
 def check_plan(
-    plan: Plan, model: Model, *, receipts: Receipts = NO_RECEIPTS, today: date | None = None
-) -> CheckedPlan:
+    plan: Plan, model: Model, *, receipts: Receipts = NO_RECEIPTS, today: date | None = None,
+    speed: Callable[[str], SpeedOf] | None = None,
+) -> CheckedPlan:  # fmt: skip
     """Check a plan: its findings, its use of the GPUs, and the figures.
 
     receipts: those of ``plan.evidence`` by path, read or the error that reading gave. today: against which
-    their age counts; None leaves the age out.
+    their age counts; None leaves the age out. speed: of an engine, the estimate of its times; None leaves the
+    workload's targets out.
     """
     try:
         case = Case(plan, model)
@@ -53,6 +59,7 @@ def check_plan(
         findings = [
             *with_ways(case, wrong),
             *(_simulated(plan, model) if not wrong else ()),
+            *(_times(case, speed) if not wrong and speed is not None else ()),
             *of_receipts,
             *mistakes_of(case),
             *_unchecked(plan),
@@ -81,6 +88,16 @@ def _simulated(plan: Plan, model: Model) -> list[Finding]:
     return found
 
 
+def _times(case: Case, speed: Callable[[str], SpeedOf]) -> list[Finding]:
+    """Findings of the workload's targets, where it has any: what estimates them is loaded only then."""
+    workload = case.plan.workload
+    if workload is None or (workload.ttft_seconds is None and workload.tpot_seconds is None):
+        return []
+    from kvplan.checking.times import times_of
+
+    return times_of(case, speed(case.choice.engine.name))
+
+
 def _unchecked(plan: Plan) -> list[Finding]:
     """Parts of the plan that were not checked."""
     found = []
@@ -95,7 +112,9 @@ def _unchecked(plan: Plan) -> list[Finding]:
             )
         )
     workload = plan.workload
-    if workload is not None and workload.requests_per_second is not None and not workload.requests_in_flight:
+    if workload is None or workload.ttft_seconds is not None or workload.tpot_seconds is not None:
+        return found
+    if workload.requests_per_second is not None and not workload.requests_in_flight:
         found.append(
             Finding(
                 "arrivals-not-checked",

@@ -74,7 +74,9 @@ def load_of(plan: Plan, requests: int | None = None) -> Load:
         flying = mix.requests_in_flight
         if flying is None and mix.requests_per_second is None:
             mix = replace(mix, requests_in_flight=number)
-        return Load(mix, flying or number, also, workload=True)
+        own = [(shape.tokens, flying or number) for shape in mix.shapes if len(mix.shapes) == 1]
+        more = tuple(one for one in also if (one.shape.tokens, one.requests) not in own)
+        return Load(mix, flying or number, more, workload=True)
     if not also:
         return Load(None, number)
     return Load(Workload((also[0].shape,), requests_in_flight=number), number)

@@ -263,7 +263,7 @@ tolerance: 200%
         ),
         (
             "workload: {input_tokens: 10, output_tokens: 1, ttft: 2s}",
-            "or a trace is missing",
+            "or a trace",
         ),
         ("workload: {input_tokens: {p50: 1}, output_tokens: 1}", "max"),
         ("workload: {input_tokens: {histogram: []}, output_tokens: 1}", "at least 1"),

@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterable, Sequence
 from datetime import date
 from pathlib import Path
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from kvplan.checking import check_plan, placed
 from kvplan.checking.shared import crowded
@@ -27,6 +27,9 @@ from kvplan.plans.plan import Plan
 from kvplan.plans.receipt import ReadReceipt
 from kvplan.plans.serve import flags_of
 from kvplan.record import replace
+
+if TYPE_CHECKING:
+    from kvplan.planning.ask import SpeedOf
 
 SUFFIXES = (".yaml", ".yml")
 _HEAD = re.compile(rb"^kvplan:[ \t]*[\"']?plan/", re.MULTILINE)
@@ -168,6 +171,13 @@ def _in_a_file(error: KvplanError) -> Mark | None:
     return next((one for one in error.places if isinstance(one, Mark) and one.path != REQUIRED), None)
 
 
+def _speed(engine: str) -> SpeedOf:
+    """The estimate of an engine's times: its module is read only where a plan has targets."""
+    from kvplan.api.planning.levers import speed_of
+
+    return speed_of(engine)
+
+
 def checked(readings: Iterable[Reading], loader: Loader, today: date | None) -> list[CheckedPlan]:
     """Every reading checked; one plan's error hides no other."""
     done: list[CheckedPlan] = []
@@ -183,7 +193,7 @@ def checked(readings: Iterable[Reading], loader: Loader, today: date | None) -> 
             mark, shown = plan.mark("model"), placed(error, plan)
             done.append(CheckedPlan(plan.name, plan.path, plan.environment, error=shown, mark=mark))
             continue
-        one = check_plan(plan, model, receipts=loader.receipts(plan), today=today)
+        one = check_plan(plan, model, receipts=loader.receipts(plan), today=today, speed=_speed)
         beside = [each for each in running if each[0].path == plan.path] if plan.devices else []
         found = crowded(plan, model, beside)
         if found is not None:

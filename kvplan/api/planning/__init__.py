@@ -323,7 +323,7 @@ def _planned(question: _Question, asks: list[Ask], said: tuple[str, ...]) -> tup
         named=given.named or question.model.id,
         top=given.top,
         pareto=given.pareto,
-        workload=load if load.requests_per_second else replace(load, ttft_seconds=None, tpot_seconds=None),
+        workload=load,
         currency="" if given.fleet is None else given.fleet.currency,
         each=partial(longest, stretch=stretch) if own_length else None,
     )

@@ -79,11 +79,13 @@ class WorkloadParts(Parts):
                 ("workload", "shared_prefix_tokens"),
             )
         for name in ("ttft", "tpot"):
-            if getattr(entry, name) is not None and entry.requests_per_second is None and not entry.trace:
+            loads = (entry.requests_per_second, entry.requests_in_flight, entry.trace)
+            if getattr(entry, name) is not None and not any(loads):
                 self.fail(
                     KvplanError(
                         "invalid-plan",
-                        f"{name} is a target under a load: requests_per_second or a trace is missing",
+                        f"{name} is a target under a load: say requests_in_flight, requests_per_second or a"
+                        " trace",
                     ),
                     ("workload", name),
                 )
