@@ -405,8 +405,15 @@ def _typed(flag: Flag, value: object, server: Server, spelled: str) -> object:
     if flag.kind == "list":
         return value if isinstance(value, list) else str(value).split(",")
     if flag.kind in ("speculative", "map"):
-        entry = as_object(value)
+        entry = as_object(value) or _listed_pairs(value)
         if entry is None:
             raise wrong
         return entry
     return str(value)
+
+
+def _listed_pairs(value: object) -> dict[str, int] | None:
+    """``image=1,video=2``, as vLLM took an object until 0.9 (vllm/engine/arg_utils.py, nullable_kvs)."""
+    pairs = [one.partition("=") for one in str(value).split(",")]
+    found = {key.strip(): int(text) for key, _, text in pairs if key.strip() and text.strip().isdecimal()}
+    return found if len(found) == len(pairs) else None

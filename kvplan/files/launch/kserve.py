@@ -7,13 +7,15 @@ become), config_merge.go (what ``kvCacheOffloading`` becomes), workload_multi_no
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from typing import Any
 
 from kvplan.engines.launch import server_in_charts
+from kvplan.errors import KvplanError
 from kvplan.files.launch.entries import Served, started, words_of
 from kvplan.files.launch.found import Broken
-from kvplan.files.launch.machines import given_by, gpu_of_pod
+from kvplan.files.launch.machines import claimed_by, given_by, gpu_of_pod
 from kvplan.files.launch.pods import Text, environment_of, servers_of_pod
 from kvplan.files.launch.starts import Start, starts_of
 from kvplan.files.launch.trees import (
@@ -34,6 +36,7 @@ _MOUNT = "/mnt/models"
 _LORA = {"maxRank": "--max-lora-rank", "maxAdapters": "--max-loras", "maxCpuAdapters": "--max-cpu-loras"}
 _KSERVES_OWN = ("--model_id", "--model_name", "--model_dir", "--backend", "--task")
 """Options of KServe's huggingfaceserver itself; the others are vLLM's."""
+_SIMULATOR = re.compile(r"-sim(?![a-z])|simulator")
 _QUIET = """model replicas parallelism template prefill worker router scaling baseRefs kvCacheOffloading
 workload labels annotations storageInitializer tracing"""
 _OF_MODEL = """modelFormat storageUri storage args env envFrom resources runtime protocolVersion name command
@@ -58,17 +61,25 @@ def llm_inference_service(document: Tree, text: Text) -> Iterator[Served | Broke
         if not part or not isinstance(uri, str):
             continue
         container = container_of(part.get("template"))
+        image = image_of(container.get("image")) or ""
+        if _SIMULATOR.search(image):
+            yield Broken(
+                f"{name}{role}", KvplanError("not-read", f"{name}{role}: {image} only simulates a server")
+            )
+            continue
         start, unseen = _start(uri, part, container, _lora(spec) + _offloading(part, spec), text)
         if start is None:
             continue
         sizes, given = mapping(part.get("parallelism")), given_by(container.get("resources"))
         node, profile = gpu_of_pod(mapping(part.get("template")))
+        claims, claimed = claimed_by(mapping(mapping(document.get("metadata")).get("annotations")))
         least, said = _range(mapping(part.get("scaling")), part.get("replicas"))
         data, local = count_of(sizes.get("data")) or 1, count_of(sizes.get("dataLocal")) or 0
         several = max(1, data // local) if local else count_of(sizes.get("pipeline")) or 1
         yield Served(
-            start, f"{name}{role}", least, several if part.get("worker") else 1, node or given.gpu,
-            given.gpus, given.slice or profile, notes=(*unseen, *said), names=names, one=True,
+            start, f"{name}{role}", least, several if part.get("worker") else 1,
+            node or given.gpu or claimed, given.gpus or claims, given.slice or profile,
+            notes=(*unseen, *said), names=names, one=True,
             unread=(*given.parts, *absent, *(unknown_keys(spec, _QUIET, "spec") if not role else ())),
         )  # fmt: skip
 

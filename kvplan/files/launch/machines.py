@@ -245,7 +245,7 @@ def gpu_of_pod(spec: Tree) -> tuple[str | None, str | None]:
     return named, part if isinstance(part, str) else None
 
 
-_PRODUCT = re.compile(r"product(?:Name)?['\"\]]*[.\w()]*\s*==\s*['\"]([^'\"]+)", re.IGNORECASE)
+_PRODUCT = re.compile(r"(?:product(?:Name)?|type)['\"\]]*[.\w()]*\s*==\s*['\"]([^'\"]+)", re.IGNORECASE)
 
 
 def claimed(spec: Tree, objects: Mapping[tuple[str, str], Tree]) -> Iterator[tuple[int, str | None]]:
@@ -262,6 +262,18 @@ def claimed(spec: Tree, objects: Mapping[tuple[str, str], Tree]) -> Iterator[tup
                 if str(exact.get("deviceClassName", "")).startswith(("gpu.", "mig.", "tpu.", "neuron")):
                     product = _PRODUCT.search(str(exact.get("selectors", "")))
                     yield count_of(exact.get("count")) or 1, gpu_of_label(product[1]) if product else None
+
+
+def claimed_by(annotations: Tree) -> tuple[int | None, str | None]:
+    """(number, GPU) of the devices that KServe claims for a service (kserve/kserve
+    pkg/controller/v1alpha2/llmisvc: ``exp-dra-device-count``, ``exp-dra-cel-selector``)."""
+    head = "serving.kserve.io/exp-dra-"
+    if f"{head}device-class" not in annotations:
+        return None, None
+    product = _PRODUCT.search(str(annotations.get(f"{head}cel-selector", "")))
+    return count_of(annotations.get(f"{head}device-count")) or 1, gpu_of_label(
+        product[1]
+    ) if product else None
 
 
 def with_slice(gpu: str, profile: str) -> str:

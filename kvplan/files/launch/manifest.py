@@ -7,7 +7,8 @@ container's keys.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -35,6 +36,7 @@ _READERS: tuple[tuple[str, str, Reader], ...] = (
     ("LLMInferenceService", "serving.kserve.io", kserve.llm_inference_service),
     ("InferenceService", "serving.kserve.io", kserve.inference_service),
     ("InferenceService", "ome.io", operators.ome_service),
+    ("ClusterServingRuntime ServingRuntime", "ome.io", operators.ome_runtime),
     ("VLLMRuntime", "production-stack.vllm.ai serving.vllm.ai", stack.vllm_runtime),
     ("Workspace InferenceSet", "kaito.sh", kaito.workspace),
     ("MultiRoleInference", "kaito.sh", kaito.roles),
@@ -53,6 +55,10 @@ _OF_VALUES: tuple[tuple[Callable[[Tree], bool], Reader], ...] = (
     (rayserve.is_serve, rayserve.serve_config),
     (sky.is_sky, sky.task),
 )
+
+
+_ON_CPU = re.compile(r"[-_]cpu(?![a-z0-9])")
+"""In the name of an image whose engine uses no GPU."""
 
 
 def launches_in(
@@ -77,11 +83,18 @@ def launches_in(
         patch = unrendered(shown, PATCH) if is_patch(documents) else None
         raise template or source_of_manifests(documents, shown) or patch or KvplanError(
             "no-server", f"nothing in {shown} starts a server of {', '.join(servers())}",
+            detail=_held(documents),
             help="what is read: commands, Compose files, Kubernetes objects, values of charts",
         )  # fmt: skip
     if broken is not None:
         broken += left
     return _named_apart(found)
+
+
+def _held(documents: Iterable[Tree]) -> tuple[str, ...]:
+    """The objects of a text, in one line."""
+    names = dict.fromkeys(f"{one['kind']} {name_of(one) or ''}".strip() for one in documents if "kind" in one)
+    return (f"it holds: {', '.join(list(names)[:12])}{' …' if len(names) > 12 else ''}",) if names else ()
 
 
 def _objects(document: object) -> list[dict[str, Any]]:
@@ -203,11 +216,13 @@ def _launch(served: Served, text: Text, broken: list[Broken]) -> Launch | None:
         broken.append(Broken(served.name, error))
         return None
     variables = memory_variables(served.start.environment)
+    image = served.start.image
+    processor = (f"image {image} (it runs on the processor alone)",) if _ON_CPU.search(image or "") else ()
     return replace(
-        launch, devices=(f"{served.shares}/0",) if served.shares is not None else launch.devices,
+        launch, devices=(f"{served.shares}/0",) if served.shares is not None else (),
         replicas=served.replicas, gpu=served.gpu, slice=served.slice, gpus=served.gpus or launch.gpus,
         notes=(*launch.notes, *served.notes),
-        unread=tuple(dict.fromkeys((*launch.unread, *served.unread, *variables))),
+        unread=tuple(dict.fromkeys((*launch.unread, *served.unread, *processor, *variables))),
     )  # fmt: skip
 
 

@@ -29,6 +29,7 @@ _PLACEHOLDER = re.compile(
 _DOWNLOAD = re.compile(
     r"(?:hf|huggingface-cli|modelscope)\s+download\s+(?:--\S+\s+)*?['\"]?([\w.-]+/[\w.-]+)"
     r"|snapshot_download\(\s*(?:repo_id\s*=\s*)?['\"]([\w.-]+/[\w.-]+)"
+    r"|--model[-_]uri[= ]['\"]?([\w.-]+/[\w.-]+)"
     r"|git\s+clone\s+(?:-\S+\s+)*https://huggingface\.co/([\w.-]+/[\w.-]+)",
     re.ASCII,
 )

@@ -115,7 +115,7 @@ def _placed(served: Served, launch: Launch, pods: int) -> tuple[Served, Launch]:
     elif own is not None and spans:
         gpus = max(own, own * pods // engines)
     elif own is not None and more and served.gang:
-        gpus = own * max(served.size, pods)
+        gpus = None if served.one and served.size == 1 else own * max(served.size, pods)
     return served, replace(launch, replicas=served.replicas * engines, gpus=gpus, notes=notes)
 
 

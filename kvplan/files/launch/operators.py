@@ -225,6 +225,21 @@ def ome_service(document: Tree, text: Text) -> Iterator[Served | Broken]:
                 )  # fmt: skip
 
 
+def ome_runtime(document: Tree, text: Text) -> Iterator[Served | Broken]:
+    """OME's runtime by itself: the server that a service of it will start, where none is in the text."""
+    if any(kind == "InferenceService" for kind, _ in text.objects):
+        return
+    spec, name = mapping(document.get("spec")), name_of(document) or text.beside.name
+    note = f"{document.get('kind')}: how many run, and where, says the InferenceService that names it"
+    for part, role in (("engineConfig", ""), ("decoderConfig", "-decoder")):
+        for pod, pods, worker in _ome_pods(mapping(spec.get(part)), {}):
+            for one in servers_of_pod({"spec": pod}, f"{name}{role}", text, {"MODEL_PATH": "/mnt/models"}):
+                yield one if isinstance(one, Broken) else replace(
+                    one, pods=pods, worker=worker, gang=True, group=f"{id(document)}{role}",
+                    notes=(*one.notes, note),
+                )  # fmt: skip
+
+
 def _ome_pods(config: Tree, asked: Tree) -> Iterator[tuple[Tree, int, bool]]:
     """(pod, how many, whether they follow a leader) of a part of a service, over what its runtime says."""
     leads = "leader" in config or "leader" in asked

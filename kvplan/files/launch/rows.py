@@ -93,7 +93,7 @@ def _dynamo(service: Tree) -> Tree:
 _TEMPLATE, _REPLICAS = "spec.template", "spec.replicas"
 _LWS = ("LWS_GROUP_SIZE",)
 _RAY = (
-    Pods("headGroupSpec.template", share=LEADER, called="", one=True),
+    Pods("headGroupSpec.template", share=LEADER, called="", gang=True, one=True),
     Pods("workerGroupSpecs[].template", (), "workerGroupSpecs[].replicas", share=WORKER, plus=1, called=""),
 )
 
