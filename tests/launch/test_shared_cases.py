@@ -22,7 +22,7 @@ WRONG = {
     "k8s": """
     llmd-uri-names-its-own-value lws-leader-and-worker-start-the-same statefulset-whose-pods-are-nodes
     roles-times-groups roles-lose-their-names
-    configmap-as-environment default-that-is-empty
+    configmap-as-environment
     argo-script ray-serve-llm-config sky-over-two-nodes sky-one-of-several-clouds
     volume-path-as-a-hub-id knative-least-number a-slice-that-is-asked-for a-fraction-by-annotation
     kaito-shards-over-a-machine kaito-utilization kubeai-model nim-service a-strategic-patch
