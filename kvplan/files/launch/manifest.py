@@ -10,7 +10,6 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import Any
 
 from kvplan.engines.launch import servers
 from kvplan.errors import KvplanError
@@ -27,7 +26,7 @@ from kvplan.files.launch.pods import Text, configs_in, files_in, is_patch, serve
 from kvplan.files.launch.rendered import PATCH, helm_template, source_of_manifests, unrendered
 from kvplan.files.launch.scalers import scalers_in
 from kvplan.files.launch.starts import Start
-from kvplan.files.launch.trees import Tree, entries_of, name_of
+from kvplan.files.launch.trees import OwnTree, Tree, entries_of, name_of
 from kvplan.files.launch.values import servers_in_values
 from kvplan.record import replace
 
@@ -97,7 +96,7 @@ def _held(documents: Iterable[Tree]) -> tuple[str, ...]:
     return (f"it holds: {', '.join(list(names)[:12])}{' …' if len(names) > 12 else ''}",) if names else ()
 
 
-def _objects(document: object) -> list[dict[str, Any]]:
+def _objects(document: object) -> list[OwnTree]:
     """The objects of a list as ``kubectl get -o yaml`` prints it; else the document itself."""
     if not isinstance(document, dict):
         return []
@@ -113,7 +112,7 @@ def is_manifest(content: bytes | str, *, shown: str) -> bool:
         return error.code not in ("no-server", "bad-yaml", "yaml-too-large")
 
 
-def _read(documents: list[dict[str, Any]], beside: Beside, broken: list[Broken]) -> list[Launch]:
+def _read(documents: list[OwnTree], beside: Beside, broken: list[Broken]) -> list[Launch]:
     """The servers of the documents; what of them cannot be read goes to ``broken``."""
     objects = {(str(one.get("kind")), name_of(one) or ""): one for one in documents}
     text = Text(beside, configs_in(documents), files_in(documents), objects)
@@ -130,7 +129,7 @@ def _read(documents: list[dict[str, Any]], beside: Beside, broken: list[Broken])
 
 
 def _guarded(
-    document: dict[str, Any], text: Text, scaled: Mapping[str, tuple[int, str]]
+    document: OwnTree, text: Text, scaled: Mapping[str, tuple[int, str]]
 ) -> Iterator[Served | Broken]:
     """The servers of a document; an error in the middle of it ends it."""
     try:
@@ -140,7 +139,7 @@ def _guarded(
 
 
 def _of_document(
-    document: dict[str, Any], text: Text, scaled: Mapping[str, tuple[int, str]]
+    document: OwnTree, text: Text, scaled: Mapping[str, tuple[int, str]]
 ) -> Iterator[Served | Broken]:
     kind = document.get("kind")
     if not isinstance(kind, str):
@@ -173,7 +172,7 @@ def _not_read(what: str) -> KvplanError:
 def _pods_of_unknown(document: Tree, text: Text) -> Iterator[Served | Broken]:
     """The pods of an object whose kind has no row: wherever a list of containers stands."""
     note = f"{document.get('kind')} is a kind that kvplan does not know: read by the pods that it holds"
-    stack_of: list[tuple[Any, int]] = [(document.get("spec", document), 1)]
+    stack_of: list[tuple[object, int]] = [(document.get("spec", document), 1)]
     while stack_of:
         value, times = stack_of.pop(0)
         if isinstance(value, list):
@@ -192,7 +191,7 @@ def _pods_of_unknown(document: Tree, text: Text) -> Iterator[Served | Broken]:
                 stack_of += [(one, times) for one in value.values()]
 
 
-def _of_values(document: dict[str, Any], text: Text) -> Iterator[Served | Broken]:
+def _of_values(document: OwnTree, text: Text) -> Iterator[Served | Broken]:
     """Values of a chart, or a mapping of another kind of file."""
     document = charts.with_own_values(document)
     for is_one, reader in _OF_VALUES:

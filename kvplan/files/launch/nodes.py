@@ -96,27 +96,32 @@ def _placed(served: Served, launch: Launch, pods: int) -> tuple[Served, Launch]:
     """The engines that so many pods of a group make."""
     node, each, own = node_of(served.start), gpus_of_engine(launch), served.gpus
     more = own is not None and each > own
+    engines, spans = pods, False
     if served.one:
         engines, spans = 1, pods > 1
     elif node.nodes > 1:
         engines, spans = max(1, pods // node.nodes), True
     elif node.spans or (more and served.gang and pods > 1):
         engines, spans = max(1, pods * (own or each) // max(1, each)), True
-    else:
-        engines, spans = pods, False
-    notes = launch.notes
+    note = ""
     if spans and pods > engines:
-        notes = (*notes, f"{pods} pods are {engines} engine{'s' if engines > 1 else ''}")
-    elif node.nodes > 1 and pods < node.nodes:
-        notes = (*notes, f"one of the {node.nodes} machines of its engine stands here")
-    gpus = own
-    if own is not None and node.nodes > 1:
-        gpus = own * node.nodes
-    elif own is not None and spans:
-        gpus = max(own, own * pods // engines)
-    elif own is not None and more and served.gang:
-        gpus = None if served.one and served.size == 1 else own * max(served.size, pods)
+        note = f"{pods} pods are {engines} engine{'s' if engines > 1 else ''}"
+    elif pods < node.nodes:
+        note = f"one of the {node.nodes} machines of its engine stands here"
+    gpus = _gpus(served, node, pods // engines if spans else 1, more)
+    notes = (*launch.notes, note) if note else launch.notes
     return served, replace(launch, replicas=served.replicas * engines, gpus=gpus, notes=notes)
+
+
+def _gpus(served: Served, node: Node, pods: int, more: bool) -> int | None:
+    """The GPUs that one engine is given by its pods, those too that only wait for its leader."""
+    if served.gpus is None:
+        return None
+    if node.nodes > 1 or pods > 1:
+        return served.gpus * max(node.nodes, pods)
+    if more and served.gang:
+        return None if served.one and served.size == 1 else served.gpus * served.size
+    return served.gpus
 
 
 def _across_objects(found: Sequence[tuple[Served, Launch]]) -> list[tuple[Served, Launch]]:

@@ -10,7 +10,6 @@ pkg/apis/ome/v1beta1. NIM: NVIDIA/k8s-nim-operator api/apps/v1alpha1.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
 
 from kvplan.engines.launch import Server, server_in_charts, servers
 from kvplan.errors import KvplanError
@@ -22,6 +21,7 @@ from kvplan.files.launch.pods import Text, environment_of, servers_of_pod
 from kvplan.files.launch.rows import Row, lws_pods
 from kvplan.files.launch.starts import Start
 from kvplan.files.launch.trees import (
+    OwnTree,
     Tree,
     count_of,
     entries_of,
@@ -172,7 +172,7 @@ def _source(model: Tree) -> str:
     return str(hub.get("modelID") or source.get("uri") or "")
 
 
-def _flavor(model: Tree, spec: Tree) -> dict[str, Any]:
+def _flavor(model: Tree, spec: Tree) -> OwnTree:
     """The flavor that a claim names, else the model's first."""
     own = mapping(model.get("spec"))
     flavors = entries_of(mapping(own.get("inferenceConfig")).get("flavors") or own.get("inferenceFlavors"))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping
 from pathlib import PurePosixPath
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from kvplan.errors import KvplanError
 from kvplan.files.launch.entries import Served, words_of
@@ -13,7 +13,7 @@ from kvplan.files.launch.found import Beside, Broken
 from kvplan.files.launch.machines import claimed, fractions_in, given_by, gpu_of_pod
 from kvplan.files.launch.models import downloads_in
 from kvplan.files.launch.starts import SHELLS, Start, starts_in, starts_of, with_image
-from kvplan.files.launch.trees import Tree, entries_of, image_of, mapping, pairs, text_of
+from kvplan.files.launch.trees import OwnTree, Tree, entries_of, image_of, mapping, pairs, text_of
 
 _RAY = re.compile(r"\bray\s+start\b|multi-node-serving|RAY_START_CMD")
 """How a pod joins a Ray cluster over which one engine runs."""
@@ -148,7 +148,7 @@ def environment_of(container: Tree, text: Text) -> dict[str, str]:
     return found
 
 
-def configs_in(documents: list[dict[str, Any]]) -> dict[tuple[str, str], dict[str, Any]]:
+def configs_in(documents: list[OwnTree]) -> dict[tuple[str, str], OwnTree]:
     """(kind, name) → data of the ConfigMaps and Secrets of a text."""
     found = {}
     for one in documents:
@@ -160,7 +160,7 @@ def configs_in(documents: list[dict[str, Any]]) -> dict[tuple[str, str], dict[st
     return found
 
 
-def files_in(documents: list[dict[str, Any]]) -> dict[str, str]:
+def files_in(documents: list[OwnTree]) -> dict[str, str]:
     """Name → text of the files that ConfigMaps bring, where only one has a file of that name."""
     found: dict[str, list[str]] = {}
     for one in documents:
@@ -171,7 +171,7 @@ def files_in(documents: list[dict[str, Any]]) -> dict[str, str]:
     return {name: texts[0] for name, texts in found.items() if len(texts) == 1}
 
 
-def is_patch(documents: list[dict[str, Any]]) -> bool:
+def is_patch(documents: list[OwnTree]) -> bool:
     """Whether containers have words or variables and no image: parts that kustomize puts together."""
     for document in documents:
         if not isinstance(document.get("kind"), str):

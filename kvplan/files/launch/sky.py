@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from typing import Any
 
 from kvplan.errors import KvplanError
 from kvplan.files.launch.entries import Served
@@ -13,7 +12,7 @@ from kvplan.files.launch.machines import gpu_of_label
 from kvplan.files.launch.models import downloads_in
 from kvplan.files.launch.pods import Text
 from kvplan.files.launch.starts import Start, starts_in, with_image
-from kvplan.files.launch.trees import Tree, count_of, entries_of, mapping, pairs, unknown_keys
+from kvplan.files.launch.trees import OwnTree, Tree, count_of, entries_of, mapping, pairs, unknown_keys
 
 _PIN = re.compile(r"\b([a-z]+)(?:\[[\w,-]*\])?==(\d+(?:\.\d+)+)", re.ASCII)
 _QUIET = """name resources num_nodes envs secrets setup run service workdir file_mounts volumes storage_mounts
@@ -68,7 +67,7 @@ def _pinned(start: Start, setup: str) -> str | None:
     return f"{start.server.tagged[0]}:v{pins[0]}" if pins and start.server.tagged else None
 
 
-def _choices(resources: object) -> list[dict[str, Any]]:
+def _choices(resources: object) -> list[OwnTree]:
     """The machines that a task may take: one, or those under ``any_of`` or ``ordered``."""
     if isinstance(resources, list):
         return entries_of(resources)
