@@ -14,7 +14,7 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
-from kvplan.files.gpus.listed import find_slugs
+from kvplan.files.gpus.listed import find_slugs, list_slugs
 from kvplan.files.launch.trees import Tree, count_of, entries_of, mapping, mappings_in
 
 ACCELERATORS = {
@@ -277,5 +277,12 @@ def claimed_by(annotations: Tree) -> tuple[int | None, str | None]:
 
 
 def with_slice(gpu: str, profile: str) -> str:
-    """A GPU's slug with that of its slice: ``a100-sxm-80gb-mig-3g.40gb``."""
-    return gpu if "-mig-" in gpu else f"{_slug(gpu) or gpu}-mig-{profile}"
+    """A GPU's slug with that of its slice: ``a100-sxm-80gb-mig-3g.40gb``; of a card that has no file of the
+    slice that of the same chip with as much memory."""
+    if "-mig-" in gpu:
+        return gpu
+    slug = _slug(gpu) or gpu
+    chip, memory, ending = slug.partition("-")[0], slug.rpartition("-")[2], f"-mig-{profile}"
+    same = [one for one in list_slugs() if one.endswith(ending) and one.startswith(f"{chip}-")]
+    same = [one for one in same if one.removesuffix(ending).endswith(f"-{memory}")]
+    return slug + ending if slug + ending in same or len(same) != 1 else same[0]

@@ -125,12 +125,19 @@ def _gpus(served: Served, node: Node, pods: int, more: bool) -> int | None:
 
 
 def _across_objects(found: Sequence[tuple[Served, Launch]]) -> list[tuple[Served, Launch]]:
-    """Without the parts of engines whose first part another object starts."""
-    heads = [(served, launch) for served, launch in found if not node_of(served.start).follows]
+    """Without the parts of engines whose first part another object starts; it gets their GPUs."""
+    nodes = [node_of(served.start) for served, _ in found]
+    gpus = {place: launch.gpus for place, (_, launch) in enumerate(found)}
     kept = []
-    for served, launch in found:
-        node = node_of(served.start)
-        led = any(_alike(head, launch) and node_of(one.start).spans for one, head in heads)
-        if not (node.follows and led):
-            kept.append((served, launch))
-    return kept
+    for place, (_, launch) in enumerate(found):
+        head = next(
+            (one for one, (_, other) in enumerate(found)
+             if nodes[one].spans and not nodes[one].follows and _alike(other, launch)), None,
+        )  # fmt: skip
+        if not nodes[place].follows or head is None:
+            kept.append(place)
+            continue
+        before, own = gpus[head], launch.gpus
+        whole = gpus_of_engine(found[head][1])
+        gpus[head] = None if before is None or own is None else min(whole, before + own * launch.replicas)
+    return [(found[place][0], replace(found[place][1], gpus=gpus[place])) for place in kept]

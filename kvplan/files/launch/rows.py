@@ -58,18 +58,18 @@ def _with_templates(group: Tree) -> Tree:
     """A role-based group in whose roles ``templateRef`` is the template that it names, patched."""
     spec = mapping(group.get("spec"))
     templates = {
-        one.get("name"): mapping(one.get("template")) for one in entries_of(spec.get("roleTemplates"))
+        str(one.get("name")): mapping(one.get("template")) for one in entries_of(spec.get("roleTemplates"))
     }
     roles = [_with_template(role, templates) for role in entries_of(spec.get("roles"))]
     return {**group, "spec": {**spec, "roles": roles}} if templates else group
 
 
-def _with_template(role: Tree, templates: Mapping[object, Tree]) -> Tree:
+def _with_template(role: Tree, templates: Mapping[str, Tree]) -> Tree:
     found = dict(role)
     for key, pattern in role.items():
         reference = mapping(mapping(pattern).get("templateRef"))
-        if reference.get("name") in templates:
-            whole = merged(templates[reference["name"]], mapping(reference.get("patch")))
+        if str(reference.get("name")) in templates:
+            whole = merged(templates[str(reference["name"])], mapping(reference.get("patch")))
             found[key] = {**mapping(pattern), "template": whole}
     return found
 

@@ -112,8 +112,7 @@ def merged(base: Tree, over: Tree) -> OwnTree:
 
 
 def _named(value: object) -> bool:
-    return (
-        isinstance(value, list)
-        and bool(value)
-        and all(isinstance(one, dict) and "name" in one for one in value)
-    )
+    """Whether all entries of a list have names."""
+    entries = entries_of(value)
+    whole = isinstance(value, list) and len(entries) == len(value) > 0
+    return whole and all(isinstance(one.get("name"), str) for one in entries)
