@@ -197,9 +197,12 @@ def readable_plans(
 def _of_all(broken: Sequence[Broken]) -> KvplanError:
     """The first server's error, with the others' names."""
     first = broken[0].error
-    others = [f"{one.name}: {one.error.message}" for one in broken[1:]]
+    message, *others = (
+        one.error.message if one.name in one.error.message else f"{one.name}: {one.error.message}"
+        for one in broken
+    )
     return KvplanError(
-        first.code, f"{broken[0].name}: {first.message}", where=first.places,
+        first.code, message, where=first.places,
         detail=(*first.detail, *others), help=first.help, exit_code=first.exit_code,
     )  # fmt: skip
 

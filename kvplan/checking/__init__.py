@@ -170,15 +170,17 @@ def facts_of(case: Case) -> tuple[Fact, ...]:
 
 
 def summary_of(case: Case, facts: tuple[Fact, ...]) -> str:
-    """``2 × h100-sxm-80gb hold 60 requests of 8,192 tokens``."""
+    """``Qwen/Qwen3-32B, vllm@0.33: 2 × h100-sxm-80gb hold 60 requests of 8,192 tokens``."""
     plan = case.plan
     gpu = plan.settings.gpu
+    who = f"{plan.model}, {plan.engine}"
     what = f"{plan.gpus} × {gpu.slug if gpu is not None else 'GPU'}"
     known = {fact.name: fact.value for fact in facts}
     verb = "holds" if plan.gpus == 1 else "hold"
     if case.refusal is not None:
-        return f"{what}: {plan.engine} would refuse to start"
+        return f"{who}: would refuse to start on {what}"
     count = known.get("safe_max_requests" if plan.require.pool == SAFE else "max_requests")
     if count is not None:
-        return f"{what} {verb} {count:,} request{'' if count == 1 else 's'} of {known['tokens']:,} tokens"
-    return what
+        requests = f"{count:,} request{'' if count == 1 else 's'} of {known['tokens']:,} tokens"
+        return f"{who}: {what} {verb} {requests}"
+    return f"{who}: {what}"

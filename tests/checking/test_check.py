@@ -236,7 +236,8 @@ def test_a_plain_plan_makes_no_mistake() -> None:
     found = check(LLAMA + "serve: {max_model_len: 32768}\nrequire: {requests: 4, tokens: 8192}\n")
     assert codes(found, Severity.ERROR, Severity.WARNING) == set()
     assert found.passed
-    assert found.summary == f"1 × h100-sxm-80gb holds {found.fact('max_requests')} requests of 8,192 tokens"
+    holds = f"1 × h100-sxm-80gb holds {found.fact('max_requests')} requests of 8,192 tokens"
+    assert found.summary == f"llama-3.1-8b, vllm@0.32: {holds}"
 
 
 def test_heads_are_said_in_bytes() -> None:

@@ -233,7 +233,7 @@ def test_charts() -> None:
                   args: ["python3 -m dynamo.vllm --model Qwen/Qwen3-0.6B --is-prefill-worker"]
         """
     )
-    assert (dynamo.name, dynamo.replicas, dynamo.model) == ("VllmDecodeWorker", 2, "Qwen/Qwen3-0.6B")
+    assert (dynamo.name, dynamo.replicas, dynamo.model) == ("disagg-VllmDecodeWorker", 2, "Qwen/Qwen3-0.6B")
     assert other.unread == ("--is-prefill-worker",)
 
 

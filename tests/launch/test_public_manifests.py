@@ -74,7 +74,7 @@ def test_a_sidecars_options_are_not_the_servers() -> None:
                   env: [{name: DP_SIZE_LOCAL, value: "8"}, {name: MAX_TOKENS, value: "256"}]
                   resources: {limits: {nvidia.com/gpu: 8}}
     """)
-    assert (one.model, one.gpus) == ("deepseek-ai/DeepSeek-R1-0528", 8)
+    assert (one.model, one.gpus, one.replicas) == ("deepseek-ai/DeepSeek-R1-0528", 16, 1)
     assert one.serve == {"data_parallel_size": 16, "max_num_seqs": 256}
 
 

@@ -8,12 +8,12 @@ from pathlib import PurePosixPath
 from typing import Any
 
 from kvplan.errors import KvplanError
-from kvplan.files.launch.entries import count_of, mapping
 from kvplan.files.launch.found import Beside, Broken
 from kvplan.files.launch.launch import Launch
 from kvplan.files.launch.loose import load_loose
 from kvplan.files.launch.scripts import build_of, file_reader, of_starts, variables_in
 from kvplan.files.launch.starts import Start, split_words, starts_of, with_image
+from kvplan.files.launch.trees import count_of, mapping
 from kvplan.files.launch.unknown import is_open, shown
 from kvplan.record import replace
 

@@ -1,28 +1,32 @@
-"""KServe: ``LLMInferenceService``, and ``InferenceService`` whose huggingfaceserver runs vLLM.
+"""KServe: ``LLMInferenceService``, and ``InferenceService`` with a runtime, its own containers or workers.
 
-Sources: kserve/kserve pkg/apis/serving/v1alpha2/llm_inference_service_types.go,
-pkg/controller/v1alpha2/llmisvc/workload_lora.go (what LoRA adapters become), config_merge.go (what
-``kvCacheOffloading`` becomes).
+Sources: kserve/kserve pkg/apis/serving/v1alpha2/llm_inference_service_types.go, v1beta1/predictor.go and
+v1alpha1/servingruntime_types.go; pkg/controller/v1alpha2/llmisvc/workload_lora.go (what LoRA adapters
+become), config_merge.go (what ``kvCacheOffloading`` becomes), workload_multi_node.go (nodes of one engine).
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 from kvplan.engines.launch import server_in_charts
-from kvplan.files.launch.entries import (
-    Extra,
-    Found,
+from kvplan.files.launch.entries import Served, started, words_of
+from kvplan.files.launch.found import Broken
+from kvplan.files.launch.machines import given_by, gpu_of_pod
+from kvplan.files.launch.pods import Text, environment_of, servers_of_pod
+from kvplan.files.launch.starts import Start, starts_of
+from kvplan.files.launch.trees import (
+    Tree,
     container_of,
     count_of,
-    gpus_of,
+    entries_of,
+    image_of,
     mapping,
-    pairs,
-    plain,
-    started,
-    words_of,
+    merged,
+    name_of,
+    unknown_keys,
 )
-from kvplan.files.launch.starts import Start, starts_of
 from kvplan.record import replace
 
 _MOUNT = "/mnt/models"
@@ -30,58 +34,71 @@ _MOUNT = "/mnt/models"
 _LORA = {"maxRank": "--max-lora-rank", "maxAdapters": "--max-loras", "maxCpuAdapters": "--max-cpu-loras"}
 _KSERVES_OWN = ("--model_id", "--model_name", "--model_dir", "--backend", "--task")
 """Options of KServe's huggingfaceserver itself; the others are vLLM's."""
+_QUIET = """model replicas parallelism template prefill worker router scaling baseRefs kvCacheOffloading
+workload labels annotations storageInitializer tracing"""
+_OF_MODEL = """modelFormat storageUri storage args env envFrom resources runtime protocolVersion name command
+image ports livenessProbe readinessProbe startupProbe volumeMounts runtimeVersion securityContext"""
 
 
-def llm_inference_service(value: dict[str, object]) -> Found | None:
+def llm_inference_service(document: Tree, text: Text) -> Iterator[Served | Broken]:
     """The service's own pods, and those of its ``prefill``."""
-    if value.get("kind") != "LLMInferenceService":
-        return None
-    spec = mapping(value.get("spec"))
-    name = mapping(value.get("metadata")).get("name")
-    found: Found = []
-    uri, notes = _model(spec)
+    spec = mapping(document.get("spec"))
+    absent = []
+    for base in entries_of(spec.get("baseRefs")):
+        known = text.objects.get(("LLMInferenceServiceConfig", str(base.get("name"))))
+        if known is None:
+            absent.append(f"spec.baseRefs {base.get('name')} (it stands in another object)")
+        else:
+            spec = merged(mapping(known.get("spec")), spec)
+    name = name_of(document) or text.beside.name
+    model = mapping(spec.get("model"))
+    uri, called = model.get("uri"), model.get("name")
+    names = ((called, "its name"),) if isinstance(called, str) else ()
     for part, role in ((spec, ""), (mapping(spec.get("prefill")), "-prefill")):
-        if not part:
+        if not part or not isinstance(uri, str):
             continue
         container = container_of(part.get("template"))
-        start, unseen = _start(uri, part, container, _lora(spec) + _offloading(part, spec))
-        if start is not None:
-            own = f"{name}{role}" if name else None
-            replicas, gpus = count_of(part.get("replicas")), gpus_of(container)
-            found.append((start, Extra(own, replicas, None, gpus, notes + unseen)))
-    return found
+        start, unseen = _start(uri, part, container, _lora(spec) + _offloading(part, spec), text)
+        if start is None:
+            continue
+        sizes, given = mapping(part.get("parallelism")), given_by(container.get("resources"))
+        node, profile = gpu_of_pod(mapping(part.get("template")))
+        least, said = _range(mapping(part.get("scaling")), part.get("replicas"))
+        data, local = count_of(sizes.get("data")) or 1, count_of(sizes.get("dataLocal")) or 0
+        several = max(1, data // local) if local else count_of(sizes.get("pipeline")) or 1
+        yield Served(
+            start, f"{name}{role}", least, several if part.get("worker") else 1, node or given.gpu,
+            given.gpus, given.slice or profile, notes=(*unseen, *said), names=names, one=True,
+            unread=(*given.parts, *absent, *(unknown_keys(spec, _QUIET, "spec") if not role else ())),
+        )  # fmt: skip
+
+
+def _range(scaling: Tree, replicas: object) -> tuple[int, tuple[str, ...]]:
+    """(the least number of pods, a note where more may run)."""
+    least = count_of(scaling.get("minReplicas")) or count_of(replicas) or 1
+    most = count_of(scaling.get("maxReplicas"))
+    return least, (f"{least} to {most} run: {least} counted",) if most and most > least else ()
 
 
 def _start(
-    uri: object, part: dict[str, object], container: dict[str, object], besides: list[str]
+    uri: str, part: Tree, container: Tree, besides: list[str], text: Text
 ) -> tuple[Start | None, tuple[str, ...]]:
     """(the server of one kind of pods, a note): KServe's own command with the container's arguments, or a
     command that stands there instead."""
-    env = dict(pairs(container.get("env")))
+    env = environment_of(container, text)
     command, arguments = words_of(container.get("command")), words_of(container.get("args"))
     more = words_of(env.pop("VLLM_ADDITIONAL_ARGS", None))
     start = started(uri, part.get("parallelism"), [*arguments, *besides, *more], env, container.get("image"))
     own = starts_of([*command, *arguments], env) if command else []
     if start is None or not own:
         return start, (f"its command {command[0]} is not one that kvplan knows",) if command else ()
-    words = [word.replace(_MOUNT, plain(str(uri))) for word in own[0].words]
-    named = any(word in own[0].server.model for word in words) or own[0].server.positional
-    head = [] if named else [own[0].server.model[0], plain(str(uri))]
+    words = [word.replace(_MOUNT, uri) for word in own[0].words]
+    named = any(word.partition("=")[0] in own[0].server.model for word in words) or own[0].server.positional
+    head = [] if named else [own[0].server.model[0], uri]
     return replace(start, server=own[0].server, words=(*head, *words, *besides, *more)), ()
 
 
-def _model(spec: dict[str, object]) -> tuple[object, tuple[str, ...]]:
-    """(the model's address, a note): of a volume or a bucket the name that clients ask for, where that is a
-    hub id."""
-    model = mapping(spec.get("model"))
-    uri, name = model.get("uri"), model.get("name")
-    is_hub = isinstance(uri, str) and (uri.startswith("hf://") or "://" not in uri)
-    if not is_hub and isinstance(uri, str) and isinstance(name, str) and name.count("/") == 1:
-        return name, (f"{uri} is not looked into: read as the model {name}, its name",)
-    return uri, ()
-
-
-def _lora(spec: dict[str, object]) -> list[str]:
+def _lora(spec: Tree) -> list[str]:
     """Adapters switch LoRA on; only the limits that are set are told, the others are vLLM's own."""
     lora = mapping(mapping(spec.get("model")).get("lora"))
     if not lora.get("adapters"):
@@ -93,47 +110,101 @@ def _lora(spec: dict[str, object]) -> list[str]:
     return words
 
 
-def _offloading(part: dict[str, object], spec: dict[str, object]) -> list[str]:
+def _offloading(part: Tree, spec: Tree) -> list[str]:
     """``kvCacheOffloading``: memory of the host, in a word that no server knows, so that it is named."""
     given = mapping(part.get("kvCacheOffloading") or mapping(spec.get("workload")).get("kvCacheOffloading"))
     return ["--kvCacheOffloading-cpu", str(given["cpu"])] if "cpu" in given else []
 
 
-def inference_model(value: dict[str, Any]) -> Found | None:
-    """``spec.predictor.model`` of an InferenceService whose format is huggingface, or vLLM, as the runtimes
-    of OpenShift AI are called: the model's arguments come behind the runtime's own."""
-    predictor = mapping(mapping(value.get("spec")).get("predictor"))
+def inference_service(document: Tree, text: Text) -> Iterator[Served | Broken]:
+    """An ``InferenceService``: ``predictor.model`` behind its runtime's own arguments, or containers."""
+    name = name_of(document) or text.beside.name
+    predictor = mapping(mapping(document.get("spec")).get("predictor"))
+    least, notes = _range(predictor, predictor.get("minReplicas"))
+    found: Iterator[Served | Broken]
+    if "model" in predictor:
+        found = _of_runtime(predictor, name, text)
+    else:
+        found = servers_of_pod({"metadata": document.get("metadata"), "spec": predictor}, name, text)
+    workers = mapping(predictor.get("workerSpec"))
+    words: list[str] = []
+    for key, flag in (("tensorParallelSize", "--tensor-parallel-size"),
+                      ("pipelineParallelSize", "--pipeline-parallel-size")):  # fmt: skip
+        if (count := count_of(workers.get(key))) is not None:
+            words += [flag, str(count)]
+    for one in found:
+        if isinstance(one, Broken):
+            yield one
+            continue
+        start = replace(one.start, words=(*one.start.words, *words))
+        pods = count_of(workers.get("pipelineParallelSize")) or 1
+        yield replace(
+            one, start=start, replicas=least, pods=pods, one=bool(workers), notes=(*one.notes, *notes)
+        )
+
+
+def _of_runtime(predictor: Tree, name: str, text: Text) -> Iterator[Served | Broken]:
+    """``predictor.model`` of a format that is huggingface, or vLLM, as the runtimes of OpenShift AI are
+    called, or of a runtime in the same text."""
     model = mapping(predictor.get("model"))
     kind = str(mapping(model.get("modelFormat")).get("name")).lower()
-    runtime_of_server = kind == server_in_charts().engine
-    if value.get("kind") != "InferenceService" or not (runtime_of_server or kind == "huggingface"):
-        return None
-    args = words_of(model.get("args"))
+    runtime = _runtime(model, kind, text)
+    if runtime is None and kind not in (server_in_charts().engine, "huggingface"):
+        return
+    args, env = words_of(model.get("args")), environment_of(model, text)
+    uri = model.get("storageUri") or mapping(model.get("storage")).get("path")
+    notes: tuple[str, ...] = ()
+    image = image_of(model.get("image"))
+    if runtime is not None:
+        container = {**runtime, **({"image": image} if image else {})}
+        container["args"] = [*words_of(runtime.get("args")), *args]
+        container["env"] = [*entries_of(runtime.get("env")), *entries_of(model.get("env"))]
+        if "resources" in model:
+            container["resources"] = model["resources"]
+        if isinstance(uri, str):
+            container = _with_model(container, uri)
+        yield from servers_of_pod({"spec": {**predictor, "containers": [container]}}, name, text)
+        return
     words: list[str] = []
-    uri: object = model.get("storageUri")
     for place, word in enumerate(args):
-        option, _, text = word.partition("=")
+        option, _, said = word.partition("=")
         if option == "--model_id":
-            uri = text or "".join(args[place + 1 : place + 2])
-        elif option not in _KSERVES_OWN and not (place and not text and args[place - 1] in _KSERVES_OWN):
+            uri = said or "".join(args[place + 1 : place + 2])
+        elif option not in _KSERVES_OWN and not (place and not said and args[place - 1] in _KSERVES_OWN):
             words.append(word)
-    uri, notes = _from_tag(uri)
-    if runtime_of_server:
-        runtime = model.get("runtime")
-        notes += (f"what the runtime {runtime or kind} starts its server with stands in another object",)
-    start = started(uri, None, words, model.get("env"))
-    name = mapping(value.get("metadata")).get("name")
-    replicas = count_of(predictor.get("minReplicas"))
-    return None if start is None else [(start, Extra(name, replicas, None, gpus_of(model), notes))]
+    if kind != "huggingface":
+        asked = model.get("runtime") or kind
+        notes = (f"what the runtime {asked} starts its server with stands in another object",)
+    start = started(uri, None, words, env, image)
+    if start is None:
+        return
+    node, profile = gpu_of_pod(predictor)
+    given = given_by(model.get("resources"))
+    yield Served(
+        start, name, gpu=node or given.gpu, gpus=given.gpus, slice=given.slice or profile, notes=notes,
+        names=((name, "the service's name"),),
+        unread=(*given.parts, *unknown_keys(model, _OF_MODEL, "spec.predictor.model")),
+    )  # fmt: skip
 
 
-def _from_tag(uri: object) -> tuple[object, tuple[str, ...]]:
-    """(the model, a note): an image of models is called by its tag (``modelcar-catalog:granite-3.3-2b``)."""
-    if not isinstance(uri, str) or not uri.startswith("oci://"):
-        return uri, ()
-    image, _, tag = uri.rpartition("/")[2].partition(":")
-    name = image if not tag or tag == "latest" or tag[0].isdigit() else tag
-    return name, (f"{uri} is not looked into: read as the model {name}, its name",)
+def _runtime(model: Tree, kind: str, text: Text) -> dict[str, Any] | None:
+    """The container of the runtime that a model names, or that takes its format, in the same text."""
+    named = model.get("runtime")
+    for (group, name), one in text.objects.items():
+        spec = mapping(one.get("spec"))
+        formats = {str(entry.get("name")).lower() for entry in entries_of(spec.get("supportedModelFormats"))}
+        if group in ("ServingRuntime", "ClusterServingRuntime") and (
+            name == named or (named is None and kind in formats)
+        ):
+            return container_of(spec, "kserve-container")
+    return None
 
 
-READERS = (llm_inference_service, inference_model)
+def _with_model(container: dict[str, Any], uri: str) -> dict[str, Any]:
+    """The container with the model's address where KServe mounts it."""
+    changed: dict[str, Any] = {
+        key: [word.replace(_MOUNT, uri) for word in words_of(container.get(key))]
+        for key in ("command", "args")
+        if key in container
+    }
+    return {**container, **changed}

@@ -9,6 +9,7 @@ from typing import Any
 from kvplan.engines.doors import Wish
 from kvplan.engines.launch import Serve
 from kvplan.errors import KvplanError
+from kvplan.files.launch.machines import with_slice
 from kvplan.plans.plan import PLAN_FORMAT
 from kvplan.record import record
 
@@ -17,8 +18,9 @@ from kvplan.record import record
 class Launch:
     """One server. name: of the deployment. engine: with the release, where the image's tag says it. serve: as
     a plan has it. replicas: engines. gpu: the kind of GPU, where something says it. gpus: how many one
-    engine is given, None where nothing says. unread: what had no rule, as written. notes: what was
-    understood in one of several ways. unnamed: why nothing says which model it is."""
+    engine is given, None where nothing says. slice: the profile of a MIG slice of that GPU. unread: what had
+    no rule, as written. notes: what was understood in one of several ways.
+    unnamed: why nothing says which model it is."""
 
     name: str
     engine: str
@@ -27,6 +29,7 @@ class Launch:
     replicas: int = 1
     gpu: str | None = None
     gpus: int | None = None
+    slice: str | None = None
     unread: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
     wish: Wish | None = None
@@ -51,6 +54,8 @@ class Launch:
             raise KvplanError(
                 "no-gpu", f"nothing in {self.name} says which GPU it runs on", help="--gpu h100: its kind"
             )
+        if self.slice is not None:
+            kind = with_slice(kind, self.slice)
         head = {
             "kvplan": PLAN_FORMAT,
             "name": self.name,
@@ -75,3 +80,19 @@ def devices_seen(environment: Mapping[str, str]) -> tuple[str, ...]:
         if re.fullmatch(r"\d+(,\d+)*", environment.get(name, "")):
             return tuple(environment[name].split(","))
     return ()
+
+
+_MEMORY = re.compile(
+    r"NVSHMEM_SYMMETRIC_SIZE|NCCL_BUFFSIZE|NCCL_(?:MIN|MAX)_(?:NCHANNELS|CTAS)|NCCL_CUMEM\w*|NCCL_NVLS\w*"
+    r"|LMCACHE_(?:\w*SIZE|\w*LOCAL_CPU|\w*BUFFER\w*)|MOONCAKE_\w*SIZE|MC_\w*SIZE|DEEPEP_\w+|NIXL_\w*SIZE"
+    r"|SGLANG_\w*BUFFER\w*|UCCL_\w*SIZE"
+)
+"""Variables that take memory of the GPU or of the host beside the engine."""
+
+
+def memory_variables(environment: tuple[tuple[str, str], ...]) -> tuple[str, ...]:
+    """``NAME=value`` of the variables that take memory and are in no figure."""
+    return tuple(
+        f"{name}={value}" for name, value in environment
+        if _MEMORY.fullmatch(name)
+    )  # fmt: skip

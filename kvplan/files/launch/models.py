@@ -57,6 +57,7 @@ def model_of(
     A hub id, also with its address; a card's whole name; a path that is here. Of another path the card that
     its folder is called after, else what ``names`` say of it: (a hub id, its source), of a download, of the
     name that clients ask for. Raises KvplanError(placeholder | no-model-named | unknown-model)."""
+    text = text.replace('"', "").strip("' ")
     check_no_placeholder(text, spelled)
     for head in _SCHEMES:
         if text.startswith(head):
@@ -77,7 +78,8 @@ def model_of(
     if bare_file or clean.endswith(".gguf"):
         note = f"{text} is not on this machine: read by its name, {parts[-1]}"
         return parts[-1], None if bare_file else note
-    return _of_folder(text, parts, dict.fromkeys(names))
+    tagged = [one for part in parts for one in part.split(":")] if clean.startswith("oci://") else parts
+    return _of_folder(text, tuple(tagged), dict.fromkeys(names))
 
 
 def _of_folder(text: str, parts: tuple[str, ...], names: Iterable[tuple[str, str]]) -> tuple[str, str]:

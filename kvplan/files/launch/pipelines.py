@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from kvplan.files.launch.entries import mapping
 from kvplan.files.launch.found import Beside, Broken
 from kvplan.files.launch.launch import Launch
 from kvplan.files.launch.scripts import of_shell
+from kvplan.files.launch.trees import mapping
 
 _TEXTS = ("run", "script", "bash", "command", "commands", "before_script", "after_script")
 

@@ -10,11 +10,12 @@ from typing import Any, NamedTuple
 
 from kvplan.engines.launch import Server, servers
 from kvplan.errors import KvplanError
-from kvplan.files.launch.entries import count_of, words_of_keys
+from kvplan.files.launch.entries import words_of_keys
 from kvplan.files.launch.found import Beside
 from kvplan.files.launch.machines import gpu_of_label
 from kvplan.files.launch.scripts import Found, file_reader, of_starts
 from kvplan.files.launch.starts import Start, starts_in, starts_of
+from kvplan.files.launch.trees import count_of
 from kvplan.files.launch.unknown import unknown
 from kvplan.record import replace
 

@@ -18,6 +18,7 @@ _MARKER = re.compile(
 _OBJECT = re.compile(r"^(?:apiVersion|kind):", re.MULTILINE)
 _TEMPLATE = ("a Helm template", "helm template CHART")
 _KUSTOMIZATION = ("a kustomization", "kustomize build {folder}")
+PATCH = ("a patch of kustomize (a container without an image)", "kustomize build FOLDER")
 _RELEASE = ("a Helm release of Flux", "helm template CHART -f values.yaml")
 _APPLICATION = ("an application of Argo CD", "argocd app manifests NAME")
 _KINDS = {
@@ -44,7 +45,7 @@ def helm_template(content: bytes | str, shown: str) -> tuple[KvplanError | None,
         found = None if row.lstrip().startswith("#") else _MARKER.search(row.partition(" #")[0])
         if found is not None:
             mark = Mark(shown, number, found.start() + 1, found.end() + 1, row)
-            return _unrendered(shown, _TEMPLATE, mark=mark), _OBJECT.search(text) is not None
+            return unrendered(shown, _TEMPLATE, mark=mark), _OBJECT.search(text) is not None
     return None, False
 
 
@@ -53,16 +54,16 @@ def source_of_manifests(documents: Iterable[Mapping[Any, Any]], shown: str) -> K
     path = PurePath(shown)
     found = [_KINDS[kind] for one in documents if (kind := str(one.get("kind"))) in _KINDS]
     found += [_FILES[path.name]] if path.name in _FILES else []
-    return _unrendered(shown, found[0], str(path.parent)) if found else None
+    return unrendered(shown, found[0], str(path.parent)) if found else None
 
 
 def folder_to_render(folder: Path) -> KvplanError | None:
     """The error of a folder that is a chart or a kustomization; None of any other."""
     found = next((one for name, one in _FILES.items() if exists(folder / name)), None)
-    return None if found is None else _unrendered(str(folder), found, str(folder))
+    return None if found is None else unrendered(str(folder), found, str(folder))
 
 
-def _unrendered(
+def unrendered(
     shown: str, source: tuple[str, str], folder: str = "", mark: Mark | None = None
 ) -> KvplanError:
     title, command = source

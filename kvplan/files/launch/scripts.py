@@ -12,13 +12,13 @@ from typing import Any, NamedTuple
 from kvplan.errors import KvplanError
 from kvplan.files.json_input import read_limited
 from kvplan.files.launch.command import launch_of
-from kvplan.files.launch.entries import count_of, pairs
 from kvplan.files.launch.found import Beside, Broken
 from kvplan.files.launch.launch import Launch
 from kvplan.files.launch.machines import gpu_of_label
 from kvplan.files.launch.models import downloads_in
 from kvplan.files.launch.programs import gathered
 from kvplan.files.launch.starts import Start, engines_of, split_words, starts_in, starts_of, with_image
+from kvplan.files.launch.trees import count_of, pairs
 from kvplan.files.launch.unknown import is_open
 from kvplan.record import replace
 

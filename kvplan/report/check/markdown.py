@@ -35,6 +35,7 @@ _MARKS = {"passes": "✅ passes", "fails": "❌ fails", "could not be judged": "
 _TICKS = re.compile("`+")
 _ROOM_FOR_NOTE = 300
 _LONGEST_NAME = 100
+_LONGEST_SUMMARY = 240
 
 
 def render(report: CheckReport) -> str:
@@ -197,9 +198,9 @@ def _longer_than(text: str, least: int) -> str:
 
 def _quiet(text: str) -> str:
     """Text between HTML tags; an @ of its own mentions nobody."""
-    return escape(_cut(text), quote=False).replace("@", "<code>@</code>")
+    return escape(_cut(text, _LONGEST_SUMMARY), quote=False).replace("@", "<code>@</code>")
 
 
-def _cut(text: str) -> str:
+def _cut(text: str, longest: int = _LONGEST_NAME) -> str:
     plain = one_line(text)
-    return plain if len(plain) <= _LONGEST_NAME else plain[: _LONGEST_NAME - 1] + "…"
+    return plain if len(plain) <= longest else plain[: longest - 1] + "…"

@@ -14,7 +14,7 @@ from urllib.parse import quote
 
 from kvplan.errors import EXIT_NO
 from kvplan.plans.findings import CheckedPlan, CheckReport
-from kvplan.report.check.shown import Issue, is_absolute, issues_of, label, plain_path, printable
+from kvplan.report.check.shown import Issue, is_absolute, issues_of, label, plain_path, printable, verdict
 from kvplan.version import __version__
 
 SCHEMA = "https://docs.oasis-open.org/sarif/sarif/v2.1.0/os/schemas/sarif-schema-2.1.0.json"
@@ -46,6 +46,12 @@ def render(report: CheckReport) -> str:
                     ROOT: {"description": {"text": "The folder in which kvplan check was started."}}
                 },
                 "columnKind": "unicodeCodePoints",
+                "properties": {
+                    "plans": [
+                        {"name": label(one), "verdict": verdict(one), "summary": printable(one.summary)}
+                        for one in report.plans
+                    ]
+                },
                 "results": [_result(one, issue, index[issue.code]) for one, issue in found],
             }
         ],
