@@ -5,10 +5,10 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping
 from enum import Enum
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from kvplan.families import Kind, Part
-from kvplan.record import KeptHash, field, record
+from kvplan.record import Json, KeptHash, field, record
 from kvplan.shown import Shown
 
 if TYPE_CHECKING:
@@ -140,7 +140,7 @@ class Model(Shown):
     """config values that one engine's rule needs (named as in the config)"""
     provenance: Provenance = field(default_factory=Provenance)
     warnings: tuple[str, ...] = ()
-    config: Mapping[str, Any] | None = field(default=None)
+    config: Json | None = field(default=None)
     """the raw config, or the keys of it that decide sizes, for the rules of weights and activations
     (ModelOpt's file under hf_quant_config); None where the model was read from something else"""
     counted: Checkpoint | None = None

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from kvplan.record import KeptHash, record
+from kvplan.record import Json, KeptHash, record
 
 
 @record()
-class OwnOptions(KeptHash, Mapping[str, Any]):
+class OwnOptions(KeptHash, Json):
     """A frozen mapping, so that settings that have it can be the key of a cache; values are hashable.
 
     An engine reads it through the record of its own options, which knows types and defaults

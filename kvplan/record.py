@@ -15,6 +15,11 @@ from fractions import Fraction
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any, TypeVar
 
+Json = Mapping[str, Any]
+"""Values under names, as JSON, YAML or a header has them: their types are checked where they are read."""
+JsonDict = dict[str, Any]
+"""The same, made here, to be written."""
+
 if TYPE_CHECKING:
     from dataclasses import MISSING, Field, field, fields, replace
 

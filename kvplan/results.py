@@ -13,7 +13,7 @@ from typing import Any, Final, Literal
 
 from kvplan.errors import KvplanError
 from kvplan.model import Layer
-from kvplan.record import dumped, field, record
+from kvplan.record import Json, dumped, field, record
 from kvplan.shown import Shown
 from kvplan.terms import Term
 from kvplan.units import Bytes, Count, Positive
@@ -377,7 +377,7 @@ class SizeResult(Answered):
 
     model: ModelRef
     engine: EngineRef
-    settings: Mapping[str, Any]
+    settings: Json
     """every resolved setting that influenced the answer"""
     request: Request
     per_gpu: PerGpu

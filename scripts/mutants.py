@@ -39,7 +39,9 @@ _POOLS = tuple(
 )
 _FAMILIES = tuple(f"tests/core/test_{name}.py" for name in ("published", "terms", "beside"))
 _COUNTS = ("tests/deployment/test_counts.py", "tests/deployment/test_counts_by_law.py")
-_SEARCH = tuple(f"tests/planning/test_{name}.py" for name in "search slots pools sharing".split())
+_SEARCH = tuple(
+    f"tests/planning/test_{name}.py" for name in "search_bounds search slots pools sharing".split()
+)
 PLACES = {
     "kvplan/terms.py": _FAMILIES,
     "kvplan/families": _FAMILIES,

@@ -121,12 +121,9 @@ def test_importing_the_library_is_light() -> None:
     assert done.stdout.strip() == "[]"
 
 
-MOST_COMPLEX = 70
+MOST_COMPLEX = 5
 """Functions whose cyclomatic complexity is above 20 (D and worse, as radon counts): 20 are the aim."""
-LONG = {
-    "beside_weights", "dtype_refusal", "encoder_run", "load_of", "resolve",  # vLLM's folder, whose files move
-    "plan",  # kvplan.plan: most of it parameters and what they mean
-}  # fmt: skip
+LONG = {"plan"}  # kvplan.plan: most of it parameters and what they mean
 """Functions over 60 lines that are left."""
 Function = ast.FunctionDef | ast.AsyncFunctionDef
 
@@ -423,7 +420,7 @@ def test_a_compared_release_is_seen(source: str) -> None:
     assert not _compared_releases("if capability >= (8, 9) or release == '0.20': pass")
 
 
-_MOST_ANY = 921
+_MOST_ANY = 690
 """Uses of ``Any`` in the package: a new one takes the place of an old one."""
 
 

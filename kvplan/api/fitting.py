@@ -9,7 +9,7 @@ from typing import Any, ClassVar, Literal
 from kvplan.api.load import gpus_of, load_model
 from kvplan.api.runs_on import check_runs
 from kvplan.architectures.weights import sources_of
-from kvplan.deployment.answer import answer
+from kvplan.deployment.answer import Answer, answer
 from kvplan.deployment.lengths import longest_of
 from kvplan.deployment.question import Question
 from kvplan.engines import default_engine
@@ -253,11 +253,9 @@ def _fit(
         wrong.append(error)
         return _SAID.get(error.code, REFUSED)
     result, capacity = found.result, found.result.capacity
-    refusal = result.refusal
-    by_length = refusal is not None and refusal.largest_max_model_len is not None
     if result.budget is None or result.weights is None or capacity is None:
-        return REFUSED if refusal is not None and not by_length else UNKNOWN
-    if refusal is not None and not by_length:
+        return REFUSED if _is_refused(found) else UNKNOWN
+    if _is_refused(found):
         return TOO_LARGE if not result.budget.kv_pool_bytes else REFUSED
     placed = any(name in found.deployment.settings.own for name in PLACES)
     if not found.holds or (placed and HOST_MEMORY not in settings.own):
@@ -269,6 +267,12 @@ def _fit(
         None if longest is None or own is None else longest.safe, not is_unverified(model),
         max_num_seqs=settings.max_num_seqs, host_bytes=hosted,
     )  # fmt: skip
+
+
+def _is_refused(found: Answer) -> bool:
+    """Refused, and for more than its length."""
+    refusal = found.result.refusal
+    return refusal is not None and refusal.largest_max_model_len is None
 
 
 def _started(model: Model, choice: Choice, settings: Settings) -> Settings:

@@ -53,7 +53,9 @@ def parse_number(name: str, value: Any) -> Fraction:
     return Fraction(text)
 
 
-_PARSERS: dict[str, Callable[[Any], Any]] = {
+Parser = Callable[[Any], Any]
+_READERS: dict[str, Parser] = {"speculative_model": load_model, "speculative_method": known_method}
+_PARSERS: dict[str, Parser] = {
     **dict.fromkeys(LENGTHS, parse_tokens),
     **dict.fromkeys(SIZES, parse_bytes),
     "max_model_len": parse_length,
@@ -95,20 +97,16 @@ def make_settings(**options: Any) -> Settings:
             own[name] = OWN_OPTIONS[name].parse(value)
             continue
         check_type(name, value, _KINDS[name], "bad-setting")
-        parser = _PARSERS.get(name)
-        if parser is not None:
-            value = _parsed(name, value, parser)
-        elif name == "gpu":
-            value, count = gpus_of(value)
-        elif name == "speculative_model":
+        if name == "gpu":
+            values[name], count = gpus_of(value)
+            continue
+        if name in _PARSERS:
+            value = _parsed(name, value, _PARSERS[name])
+        values[name] = _READERS[name](value) if name in _READERS else value
+        if name == "speculative_model" and options.get("speculative_method") is None:
             from kvplan.architectures.config.drafts import method_of
 
-            value = load_model(value)
-            if options.get("speculative_method") is None:
-                values["speculative_method"] = method_of(value)
-        elif name == "speculative_method":
-            value = known_method(value)
-        values[name] = value
+            values["speculative_method"] = method_of(values[name])
     if values.get("gpu") is not None:
         values["gpus"] = count if count > 1 else None
     if count > 1:
@@ -148,7 +146,7 @@ def in_our_words(options: Mapping[str, Any], engines: Iterable[str]) -> dict[str
     return found
 
 
-def _parsed(name: str, value: Any, parser: Callable[[Any], Any]) -> Any:
+def _parsed(name: str, value: Any, parser: Parser) -> Any:
     try:
         return parser(value)
     except KvplanError as error:

@@ -9,14 +9,14 @@ trained: whole paths, ends of paths, expressions.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any
 
 from kvplan.architectures.config.view import check_integer
 from kvplan.architectures.module_lists import component_list, pattern_list, substring_list
+from kvplan.record import Json
 from kvplan.weights.formats import MXFP4, MXFP8, Format, fp8_block, grouped
 from kvplan.weights.quantisation import Modules, Quantisation
 
-Config = Mapping[str, Any]
+Config = Json
 Refuse = Callable[[str], Exception]
 NAME = "auto-round"
 WHOLE = 16

@@ -19,7 +19,7 @@ joins the hidden states: Qwen3.8-27B-FP8's files have 30,866,866,928 bytes.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Any
 
 from kvplan.architectures.config.view import split_quant, unquantised
@@ -27,7 +27,7 @@ from kvplan.architectures.inventory import NO_INVENTORY, inventory_of
 from kvplan.errors import KvplanError
 from kvplan.families import Kind
 from kvplan.model import GGUF_MIXTURE, Model
-from kvplan.record import record, replace
+from kvplan.record import Json, record, replace
 from kvplan.units import ceil_div
 from kvplan.weights.inventory import Inventory, Role
 from kvplan.weights.parts import TOWER_NAME, Part, part_of
@@ -248,7 +248,7 @@ def as_foreign(model: Model, method: str, name: str) -> Model:
     return replace(made, quantization=method, config=config, counted=None, weights=None)
 
 
-def build_config(config: Mapping[str, Any], form: str, whole: tuple[str, ...] = ()) -> Config:
+def build_config(config: Json, form: str, whole: tuple[str, ...] = ()) -> Config:
     """The config with that format's ``quantization_config`` in place of its own."""
     plain = unquantised(split_quant(config)[0])
     try:
@@ -263,7 +263,7 @@ def build_config(config: Mapping[str, Any], form: str, whole: tuple[str, ...] = 
     return {**plain, "quantization_config": FORMS[form].config(list(paths))}
 
 
-def _left_alone(config: Mapping[str, Any]) -> list[str]:
+def _left_alone(config: Json) -> list[str]:
     """The linear modules that the config itself leaves as trained, where it quantises others."""
     raw, quant = split_quant(config)
     try:

@@ -65,23 +65,30 @@ def head_tensors(draft: Model, method: str, target: Model) -> tuple[Tensors, Ten
     view = find_text_part(raw).view
     hidden = whole("hidden_size", draft.hidden_size)
     layers = [list(block.tensors) for block in inventory.layers]
+    every = tuple(tensor for layer in layers for tensor in layer)
     table = next(entry.tensor for entry in inventory.ends if entry.tensor.role is Role.EMBEDDING)
     if method == "eagle":
         own = [tensor for tensor in layers[0] if tensor.name != "input_layernorm"]
         ends = vector("fc", hidden, whole("embedding and hidden state", 2), hidden)
-        return (*own, *(tensor for layer in layers[1:] for tensor in layer), *ends), table
+        return (*own, *every[len(layers[0]) :], *ends), table
     wide = int(view.optional_integer("target_hidden_size") or target.hidden_size)
     states = whole("hidden states", states_read(draft, method))
     ends = vector("fc", hidden, states, whole("target_hidden_size", wide)) + norm("norm", hidden)
     if method == "dflash":
-        return (*(tensor for layer in layers for tensor in layer), *ends, *norm("hidden_norm", hidden)), table
+        return (*every, *ends, *norm("hidden_norm", hidden)), table
     twice = [tensor for tensor in layers[0] if tensor.name.endswith(("q_proj", "k_proj", "v_proj"))]
     norms = norm("hidden_norm", hidden) * len(layers)
+    return (*every, *twice, *norms, *ends, *_own_head(draft, target)), table
+
+
+def _own_head(draft: Model, target: Model) -> Tensors:
+    """EAGLE-3's output head, with a table of its words where it has fewer than the target."""
+    view = find_text_part(split_quant(draft.config or {})[0]).view
     vocabulary = int(view.optional_integer("draft_vocab_size") or draft.vocab_size)
-    if vocabulary != target.vocab_size:
-        ends += vector("draft_id_to_target_id", whole("draft_vocab_size", vocabulary), dtype="int64")
-    ends += (embedding("lm_head", vocabulary, draft.hidden_size, Role.HEAD),)
-    return (*(tensor for layer in layers for tensor in layer), *twice, *norms, *ends), table
+    head = embedding("lm_head", vocabulary, draft.hidden_size, Role.HEAD)
+    if vocabulary == target.vocab_size:
+        return (head,)
+    return (*vector("draft_id_to_target_id", whole("draft_vocab_size", vocabulary), dtype="int64"), head)
 
 
 def assistant_tensors(draft: Model) -> Tensors:

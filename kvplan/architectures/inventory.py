@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from kvplan.architectures.blocks.frame import blocks
 from kvplan.architectures.config.class_names import class_facts
@@ -12,6 +11,7 @@ from kvplan.architectures.lineages import lineage_of, lineages
 from kvplan.architectures.registry import Decoder, DecoderRule
 from kvplan.errors import KvplanError
 from kvplan.later import later
+from kvplan.record import Json
 from kvplan.weights.inventory import Block, Inventory
 
 if TYPE_CHECKING:
@@ -37,7 +37,7 @@ def known_decoders() -> list[str]:
     return sorted(name for name, known in lineages().items() if known.tensors or known.whole)
 
 
-def inventory_of(raw: Mapping[str, Any], *, hf_quant_config: Mapping[str, Any] | None = None) -> Inventory:
+def inventory_of(raw: Json, *, hf_quant_config: Json | None = None) -> Inventory:
     """The tensors of the model that a config describes; hf_quant_config is ModelOpt's file beside it.
 
     Raises KvplanError: no-weights (no rule for this model type), missing-key, bad-config,
@@ -61,7 +61,7 @@ def inventory_of(raw: Mapping[str, Any], *, hf_quant_config: Mapping[str, Any] |
     return _stored(Inventory(tuple(ends), layers, drafts, part.stated_dtype), quantisation)
 
 
-def _quantisation(part: TextPart, hf_quant_config: Mapping[str, Any] | None) -> Quantisation | None:
+def _quantisation(part: TextPart, hf_quant_config: Json | None) -> Quantisation | None:
     keys = ("quantization_config", "compression_config")
     if hf_quant_config is None and not any(level.raw.get(key) for level in part.levels for key in keys):
         return None

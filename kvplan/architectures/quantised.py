@@ -22,6 +22,7 @@ from kvplan.architectures.module_lists import (
 )
 from kvplan.architectures.quark import quark
 from kvplan.errors import KvplanError, did_you_mean
+from kvplan.record import Json
 from kvplan.weights.formats import (
     FP8_CHANNEL,
     FP8_TENSOR,
@@ -36,7 +37,7 @@ from kvplan.weights.formats import (
 )
 from kvplan.weights.quantisation import UNQUANTISED, Modules, Quantisation
 
-Config = Mapping[str, Any]
+Config = Json
 
 _ALGORITHMS: dict[str, Format] = {
     "FP8": FP8_TENSOR,
@@ -198,26 +199,34 @@ def _compressed(config: Config, part: TextPart) -> Quantisation:
 
 def _compressed_form(weights: Config, group: Config, config: Config) -> Format:
     bits, kind = _number(weights, "num_bits"), str(weights.get("type") or "int")
-    strategy, size = str(weights.get("strategy") or "tensor"), weights.get("group_size")
+    strategy = str(weights.get("strategy") or "tensor")
     form = str(group.get("format") or config.get("format") or "")
-    block = weights.get("block_structure")
     if kind == "float" and bits == 4:
-        return MXFP4 if form.startswith("mxfp4") or size == 32 else NVFP4
+        return MXFP4 if form.startswith("mxfp4") or weights.get("group_size") == 32 else NVFP4
     if kind == "float" and bits == 8:
-        if strategy == "block" and isinstance(block, list) and len(block) == 2:
-            return fp8_block(*(check_integer(side, "block_structure") for side in block))
-        if strategy == "group" and size == 32:
-            return MXFP8
-        return {"tensor": FP8_TENSOR, "channel": FP8_CHANNEL}.get(strategy) or _refuse(strategy)
-    if kind == "int" and strategy in ("group", "channel"):
-        symmetric = weights.get("symmetric") is not False
-        if bits == 8 and strategy == "channel" and form in ("int-quantized", ""):
-            return INT8_CHANNEL
-        width = 0 if strategy == "channel" or size in (None, -1) else check_integer(size, "group_size")
-        return grouped(bits, width, zeros=not symmetric, matrix_bytes=4)
+        return _compressed_fp8(weights, strategy)
     if kind == "int" and bits == 8 and strategy == "tensor":
         return FP8_TENSOR
+    if kind == "int" and bits == 8 and strategy == "channel" and form in ("int-quantized", ""):
+        return INT8_CHANNEL
+    if kind == "int" and strategy in ("group", "channel"):
+        return _compressed_groups(weights, bits, strategy)
     return _refuse(f"{kind}{bits} {strategy}")
+
+
+def _compressed_groups(weights: Config, bits: int, strategy: str) -> Format:
+    size = weights.get("group_size")
+    width = 0 if strategy == "channel" or size in (None, -1) else check_integer(size, "group_size")
+    return grouped(bits, width, zeros=weights.get("symmetric") is False, matrix_bytes=4)
+
+
+def _compressed_fp8(weights: Config, strategy: str) -> Format:
+    block = weights.get("block_structure")
+    if strategy == "block" and isinstance(block, list) and len(block) == 2:
+        return fp8_block(*(check_integer(side, "block_structure") for side in block))
+    if strategy == "group" and weights.get("group_size") == 32:
+        return MXFP8
+    return {"tensor": FP8_TENSOR, "channel": FP8_CHANNEL}.get(strategy) or _refuse(strategy)
 
 
 def _refuse(what: str) -> Format:

@@ -12,6 +12,7 @@ from typing import Any
 
 from kvplan.architectures.config.view import check_integer
 from kvplan.architectures.module_lists import pattern_list, wildcard_list
+from kvplan.record import Json
 from kvplan.weights.formats import (
     FP8_CHANNEL,
     FP8_TENSOR,
@@ -25,7 +26,7 @@ from kvplan.weights.formats import (
 )
 from kvplan.weights.quantisation import Modules, Quantisation
 
-Config = Mapping[str, Any]
+Config = Json
 Refuse = Callable[[str], Exception]
 
 
@@ -56,16 +57,22 @@ def _form(weight: Any, refuse: Refuse) -> Format:
         return NVFP4 if len(stages) == 2 or size == 16 else MXFP4
     if word == "fp8_e4m3" and len(stages) == 2 and last.get("dtype") == "int4":
         return grouped(4, 0, zeros=False, matrix_bytes=4)
-    if word == "fp8_e4m3" and len(stages) == 1:
-        if scheme == "per_block" and isinstance(first.get("block_size"), list):
-            return fp8_block(*(check_integer(side, "block_size") for side in first["block_size"][:2]))
-        if scheme == "per_group" and size == 32:
-            return MXFP8
-        if scheme in ("per_tensor", "per_channel"):
-            return FP8_CHANNEL if scheme == "per_channel" else FP8_TENSOR
+    form = _fp8(first, scheme) if word == "fp8_e4m3" and len(stages) == 1 else None
+    if form is not None:
+        return form
     if word == "int8" and scheme in ("per_tensor", "per_channel"):
         return INT8_CHANNEL if scheme == "per_channel" else FP8_TENSOR
     if word in ("int4", "uint4"):
         group = check_integer(size, "group_size") if scheme == "per_group" else 0
         return grouped(4, group, zeros=first.get("symmetric") is not True)
     raise refuse(f"{word} {scheme}")
+
+
+def _fp8(stage: Mapping[str, object], scheme: str) -> Format | None:
+    """FP8 by its scales; None for a scheme that is not known."""
+    block = stage.get("block_size")
+    if scheme == "per_block" and isinstance(block, list):
+        return fp8_block(*(check_integer(side, "block_size") for side in block[:2]))
+    if scheme == "per_group" and stage.get("group_size") == 32:
+        return MXFP8
+    return {"per_tensor": FP8_TENSOR, "per_channel": FP8_CHANNEL}.get(scheme)

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Protocol, TypedDict
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Protocol, TypedDict
 
 from kvplan.architectures.blocks.frame import Frame
 from kvplan.architectures.blocks.parts import Tensors
 from kvplan.architectures.config.custom_types import CustomType
 from kvplan.architectures.config.view import ConfigView
 from kvplan.model import EncoderInput, Layer
-from kvplan.record import record
+from kvplan.record import Json, record
 from kvplan.weights.inventory import Block, Placed
 
 if TYPE_CHECKING:
@@ -32,7 +32,7 @@ class Decoder:
 
 
 DecoderRule = Callable[[ConfigView], Decoder]
-TowerRule = Callable[[Mapping[str, Any], ConfigView], list[Placed]]
+TowerRule = Callable[[Json, ConfigView], list[Placed]]
 """Lists a wrapper's tensors outside its text decoder, by the wrapper's raw config and the text part's view.
 """
 Whole = tuple[Sequence[Placed], tuple[Block, ...]]

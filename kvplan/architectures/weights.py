@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from kvplan.architectures.config.view import split_quant, unquantised
 from kvplan.architectures.inventory import NO_INVENTORY, inventory_of
 from kvplan.errors import KvplanError, RefusedError
 from kvplan.later import later
 from kvplan.model import Model, is_gguf_build
-from kvplan.record import replace
+from kvplan.record import Json, replace
 from kvplan.weights.facts import Index, WeightSources, no_source
 from kvplan.weights.inventory import Inventory
 from kvplan.weights.stored import Checkpoint
@@ -51,9 +50,9 @@ def sources_of_model(model: Model, found: Checkpoint | Index | None = None) -> W
 
 
 def sources_of_config(
-    raw: Mapping[str, Any],
+    raw: Json,
     *,
-    hf_quant_config: Mapping[str, Any] | None = None,
+    hf_quant_config: Json | None = None,
     found: Checkpoint | Index | None = None,
     model: Model | None = None,
 ) -> WeightSources:
@@ -78,7 +77,7 @@ def sources_of_config(
     )
 
 
-def _shape(raw: Mapping[str, Any], model: Model) -> by_name.Shape:
+def _shape(raw: Json, model: Model) -> by_name.Shape:
     """Facts that tensor names do not hold, from the model: layers, KV heads, a tied head."""
     heads = [
         int(getattr(part, "num_kv_heads", 0))

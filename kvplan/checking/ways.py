@@ -7,7 +7,7 @@ start at all, a way that starts it counts too, with what would be left to mend.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from fractions import Fraction
 from functools import partial
 from itertools import islice
@@ -24,7 +24,7 @@ from kvplan.plans.findings import Finding
 from kvplan.plans.plan import QUALITIES, SAFE, Plan
 from kvplan.plans.question import HOST_MEMORY, question_of
 from kvplan.plans.serve import flag_for, serve_of
-from kvplan.record import replace
+from kvplan.record import Json, replace
 from kvplan.settings import with_setting
 from kvplan.units import MIB, ceil_div
 
@@ -245,7 +245,7 @@ def _raised(case: Case) -> dict[str, int]:
     return {} if flag_for(case.plan.engine, "max_num_seqs") is None else {"max_num_seqs": wanted}
 
 
-def _with(plan: Plan, text: str, changes: Mapping[str, Any]) -> Way:
+def _with(plan: Plan, text: str, changes: Json) -> Way:
     """The plan with further settings, and their flags in the text."""
     for setting, value in changes.items():
         text += f" with serve.{flag_for(plan.engine, setting) or setting}: {value}"

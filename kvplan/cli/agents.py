@@ -14,6 +14,7 @@ from kvplan.cli.commands import COMMANDS
 from kvplan.cli.everyday import EVERYDAY
 from kvplan.cli.options import OUTPUT, Option
 from kvplan.errors import KvplanError, did_you_mean
+from kvplan.record import Json
 
 MORE = "options"
 LONGEST = 200_000
@@ -112,7 +113,7 @@ def _property(option: Option) -> dict[str, object]:
     return {"type": ["string", "number"], "description": f"{option.metavar}: {option.help}"}
 
 
-def answered(name: str, arguments: Mapping[str, Any]) -> Answered:
+def answered(name: str, arguments: Json) -> Answered:
     """The answer to one call. Raises KvplanError: what the command line would say."""
     if name not in TOOLS:
         raise KvplanError("unknown-tool", f"there is no tool {name!r}", help=", ".join(TOOLS))

@@ -71,15 +71,14 @@ def typed(names: list[str], given: Given, *, compare_dtypes: bool = False) -> Ty
     values = gather(given)
     specs = values.pop("engine", None)
     every = specs is not None and ALL in specs
-    named = None if specs is None else [choose(spec) for spec in (list(ENGINES) if every else specs)]
+    named = [] if specs is None else [choose(spec) for spec in (list(ENGINES) if every else specs)]
     lengths = values.pop("tokens", [None])
     if 0 in lengths:
         raise KvplanError("bad-setting", "a request has at least one token", help="--tokens 4096")
     counts = values.pop("requests", [None])
     dtypes = values.pop("kv_cache_dtype", [None])
     weights_from = values.pop("weights_from", None)
-    head = head_of(named[0] if named else None)
-    models = [load_model(named_in(head, name), weights_from=weights_from) for name in names]
+    models = _models(names, named, weights_from)
     if compare_dtypes:
         dtypes = list(dict.fromkeys(name for model in models for name in kv_dtypes_to_compare(model)))
     media = {name: values.pop(name) for name in MEDIA if name in values}
@@ -91,21 +90,28 @@ def typed(names: list[str], given: Given, *, compare_dtypes: bool = False) -> Ty
         for dtype, tokens, requests in product(dtypes, lengths, counts)
     ]
     if media:
-        if len(models) > 1:
-            raise KvplanError("bad-usage", "images, video and audio are counted for one model at a time")
-        from kvplan.architectures.media.request import with_media
-
-        variants = [with_media(models[0], settings, media) for settings in variants]
+        variants = _carrying(models, variants, media)
         lengths = [settings.tokens for settings in variants]
-    return Typed(
-        names,
-        models,
-        choices,
-        variants,
-        tuple(tokens for tokens in lengths if tokens is not None),
-        tuple(number for number in counts if number is not None),
-        every or compare_dtypes,
-    )
+    return Typed(names, models, choices, variants, _stated(lengths), _stated(counts), every or compare_dtypes)
+
+
+def _models(names: list[str], choices: list[Choice], weights_from: str | None) -> list[Model]:
+    """The models, by the names that the first engine has for them."""
+    head = head_of(choices[0] if choices else None)
+    return [load_model(named_in(head, name), weights_from=weights_from) for name in names]
+
+
+def _carrying(models: list[Model], variants: list[Settings], media: dict[str, object]) -> list[Settings]:
+    """The settings with what a request carries beside its text."""
+    if len(models) > 1:
+        raise KvplanError("bad-usage", "images, video and audio are counted for one model at a time")
+    from kvplan.architectures.media.request import with_media
+
+    return [with_media(models[0], settings, media) for settings in variants]
+
+
+def _stated(numbers: list[int | None]) -> tuple[int, ...]:
+    return tuple(number for number in numbers if number is not None)
 
 
 def _of_plan(names: list[str], given: Given) -> Typed:
@@ -123,8 +129,8 @@ def _of_plan(names: list[str], given: Given) -> Typed:
         [question.model],
         [question.choice],
         variants,
-        tuple(tokens for tokens in lengths if tokens is not None),
-        tuple(number for number in counts if number is not None),
+        _stated(lengths),
+        _stated(counts),
         forgiving=False,
         plan=plan,
     )

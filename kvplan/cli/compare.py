@@ -19,7 +19,7 @@ from kvplan.cli.terminal import Answer
 from kvplan.errors import EXIT_CANNOT_ANSWER, EXIT_NO, EXIT_OK, KvplanError
 from kvplan.files.json_input import STDIN, standard_input
 from kvplan.files.logs import blocks
-from kvplan.record import field_names
+from kvplan.record import JsonDict, field_names
 from kvplan.report.layout import Screen
 from kvplan.settings import Settings
 
@@ -38,6 +38,22 @@ def run(words: list[str], given: Given) -> Answer:
     check_color(given)
     watch = is_given(given, "watch")
     seconds = [word for word in words if watch and word.isdecimal()]
+    name, url, log = _sources(words, seconds, given)
+    samples = text_of(given, "samples")
+    if not watch and samples is None:
+        return _compare(name, url, log, given)
+    if url is None or not watch:
+        raise KvplanError(
+            "bad-usage",
+            "following needs --watch and a running server",
+            help="--url http://HOST:PORT --watch",
+        )
+    count = whole_number(samples) if samples is not None else None
+    return _watch(url, int(seconds[0]) if seconds else WATCH_SECONDS, count, json=is_given(given, "json"))
+
+
+def _sources(words: list[str], seconds: list[str], given: Given) -> tuple[str | None, str | None, str | None]:
+    """(model, server, log). Raises KvplanError(bad-usage) unless one server or one log is named."""
     words = [word for word in words if word not in seconds]
     typed = {word: option for word in words if (option := _source(word))}
     names = [word for word in words if word != STDIN and word not in typed]
@@ -50,17 +66,7 @@ def run(words: list[str], given: Given) -> Answer:
         raise KvplanError("bad-usage", "one model is compared at a time")
     if sum((stdin, url is not None, log not in (None, STDIN))) != 1:
         raise _one_source()
-    samples = text_of(given, "samples")
-    if watch or samples is not None:
-        if url is None or not watch:
-            raise KvplanError(
-                "bad-usage",
-                "following needs --watch and a running server",
-                help="--url http://HOST:PORT --watch",
-            )
-        count = whole_number(samples) if samples is not None else None
-        return _watch(url, int(seconds[0]) if seconds else WATCH_SECONDS, count, json=is_given(given, "json"))
-    return _compare(names[0] if names else None, url, STDIN if stdin else log, given)
+    return names[0] if names else None, url, STDIN if stdin else log
 
 
 def _source(word: str) -> str:
@@ -125,10 +131,10 @@ def _compare(name: str | None, url: str | None, log: str | None, given: Given) -
     return Answer(screen, code=code)
 
 
-def planned_options(plan: Plan) -> dict[str, Any]:
+def planned_options(plan: Plan) -> JsonDict:
     """The settings that a plan makes, as keywords of ``kvplan.compare``."""
     settings, default = plan.settings, Settings()
-    options: dict[str, Any] = {
+    options: JsonDict = {
         name: getattr(settings, name)
         for name in field_names(Settings)
         if name != "own" and getattr(settings, name) != getattr(default, name)
@@ -143,9 +149,9 @@ def _share(text: str) -> Fraction:
         raise KvplanError(error.code, error.message, where=f"--tolerance {text}", help=error.help) from None
 
 
-def _one_each(values: dict[str, Any]) -> dict[str, Any]:
+def _one_each(values: JsonDict) -> JsonDict:
     """Options that take a list elsewhere have one value here. Raises KvplanError(bad-usage)."""
-    single: dict[str, Any] = {}
+    single: JsonDict = {}
     for name, value in values.items():
         if name in ("tokens", "requests", "encoder_tokens", "cache_implementation"):
             continue

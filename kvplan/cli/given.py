@@ -5,10 +5,10 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 from kvplan.cli.options import BY_NAME, OPTIONS, Option, values_of
 from kvplan.errors import KvplanError, did_you_mean
+from kvplan.record import Json, JsonDict
 
 ENV_PREFIX = "KVPLAN_"
 CONFIG_VARIABLE = "KVPLAN_CONFIG"
@@ -29,7 +29,7 @@ def config_path(environment: Mapping[str, str]) -> Path | None:
     return path if path.is_file() else None
 
 
-def gather(flags: Mapping[str, Any], environment: Mapping[str, str] | None = None) -> dict[str, Any]:
+def gather(flags: Json, environment: Mapping[str, str] | None = None) -> JsonDict:
     """Parsed values by the library's names, for what was given anywhere.
 
     flags: texts (or booleans) from the command line, None where a flag was not given. Raises KvplanError.
@@ -37,7 +37,7 @@ def gather(flags: Mapping[str, Any], environment: Mapping[str, str] | None = Non
     environment = os.environ if environment is None else environment
     path = config_path(environment)
     from_file = read_config_file(path) if path is not None else {}
-    values: dict[str, Any] = {}
+    values: JsonDict = {}
     for option in OPTIONS:
         flag = flags.get(option.name)
         variable = ENV_PREFIX + option.name.upper()
@@ -53,7 +53,7 @@ def gather(flags: Mapping[str, Any], environment: Mapping[str, str] | None = Non
     return _spread(values)
 
 
-def _spread(values: dict[str, Any]) -> dict[str, Any]:
+def _spread(values: JsonDict) -> JsonDict:
     pair = values.pop("speculative", None)
     if pair is not None:
         method, values["num_speculative_tokens"], model = pair
@@ -63,7 +63,7 @@ def _spread(values: dict[str, Any]) -> dict[str, Any]:
     return values
 
 
-def read_config_file(path: Path) -> dict[str, Any]:
+def read_config_file(path: Path) -> JsonDict:
     """Defaults from a YAML file whose keys are long option names, with hyphens or underscores.
 
     Raises KvplanError(bad-config-file | unknown-option) with the place.
@@ -77,7 +77,7 @@ def read_config_file(path: Path) -> dict[str, Any]:
         raise KvplanError(
             "bad-config-file", f"{path} is not a mapping of options to values", help="engine: vllm@0.32"
         )
-    values: dict[str, Any] = {}
+    values: JsonDict = {}
     for key, value in located.data.items():
         option = _option(str(key), path)
         values[option.name] = values_of(option, _text(value, option, path), f"{path}: {key}: {value}")

@@ -111,23 +111,26 @@ def gpus(words: list[str], given: Given) -> Answer:
     json = is_given(given, "json")
     if len(words) == 1 and (words[0].endswith((".yaml", ".yml")) or len(find_slugs(words[0])) == 1):
         gpu = load_gpu(words[0])
-        return (
-            Answer(data={"schema_version": SCHEMA_VERSION, "gpu": data_of(gpu)})
-            if json
-            else Answer(gpu_screen(gpu, runs_on(gpu)))
-        )
+        if json:
+            return Answer(data={"schema_version": SCHEMA_VERSION, "gpu": data_of(gpu)})
+        return Answer(gpu_screen(gpu, runs_on(gpu)))
     everything = list_gpus()
-    named = {word: {gpu.slug for gpu in everything if _has(gpu, word)} for word in words}
-    chosen = set[str]().union(*named.values())
-    found = [gpu for gpu in everything if gpu.slug in chosen or not words]
-    # A Mac of another memory; for others the reader's own error names the nearest.
-    found += [load_gpu(word) for word, slugs in named.items() if not slugs]
+    found = _matching(everything, words) if words else list(everything)
     if json:
         return Answer(data={"schema_version": SCHEMA_VERSION, "gpus": [data_of(gpu) for gpu in found]})
     whole = [gpu for gpu in found if not gpu.is_mig_slice]
     slices = bool(words) and (not whole or any("mig" in word.casefold() for word in words))
     shown = found if slices else whole
     return Answer(gpus_screen(shown, len(everything), 0 if slices else len(found) - len(whole)))
+
+
+def _matching(everything: Sequence[Gpu], words: list[str]) -> list[Gpu]:
+    """The GPUs that match a word, then what a word that matches none names."""
+    named = {word: {gpu.slug for gpu in everything if _has(gpu, word)} for word in words}
+    chosen = set[str]().union(*named.values())
+    found = [gpu for gpu in everything if gpu.slug in chosen]
+    # A Mac of another memory; for others the reader's own error names the nearest.
+    return found + [load_gpu(word) for word, slugs in named.items() if not slugs]
 
 
 def _has(gpu: Gpu, word: str) -> bool:

@@ -27,6 +27,7 @@ from kvplan.planning.results import PlanResult
 from kvplan.plans.question import settings_of
 from kvplan.plans.workload import Shape, Workload
 from kvplan.record import replace
+from kvplan.report.layout import Screen
 from kvplan.results import SizeResult
 
 _TIME = re.compile(r"(\d{1,9}(?:\.\d{1,6})?)\s*(ms|s)", re.ASCII)
@@ -82,13 +83,20 @@ def run(words: list[str], given: Given) -> Answer:
         from kvplan.report.plan_markdown import plan_markdown
 
         return Answer(text=plan_markdown(result), code=code)
+    typed = [*words, *_typed(given)]
+    return Answer(_screen(result, typed, counting, write, whole=is_given(given, "verbose")), code=code)
+
+
+def _screen(
+    result: PlanResult, typed: list[str], counting: str | None, write: str | None, *, whole: bool
+) -> Screen:
     from kvplan.report.plan import plan_screen, whole_screen
 
-    typed, sized = [*words, *_typed(given)], _sized(result, counting)
-    if is_given(given, "verbose"):
-        look = look_of(result) + (["--weights-from", counting] if counting is not None else [])
-        return Answer(whole_screen(result, typed=typed, look=look, sized=sized, written=write), code=code)
-    return Answer(plan_screen(result, typed=typed, sized=sized, written=write), code=code)
+    sized = _sized(result, counting)
+    if not whole:
+        return plan_screen(result, typed=typed, sized=sized, written=write)
+    look = look_of(result) + (["--weights-from", counting] if counting is not None else [])
+    return whole_screen(result, typed=typed, look=look, sized=sized, written=write)
 
 
 def _sized(result: PlanResult, counting: str | None) -> SizeResult | None:

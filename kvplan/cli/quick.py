@@ -8,7 +8,7 @@ against each other.
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 
 from kvplan.cli.commands import Command, command_of
 from kvplan.cli.options import Option
@@ -24,35 +24,50 @@ def parse(arguments: list[str], environment: Mapping[str, str] | None = None) ->
     command = command_of(arguments)
     if command is None:
         return None
-    by_flag: dict[str, tuple[Option, bool]] = {}
-    for option in command.options:
-        by_flag.update(dict.fromkeys(option.flags, (option, True)))
-        by_flag.update(dict.fromkeys(option.off_flags, (option, False)))
     words: list[str] = []
     given: dict[str, str | bool | None] = {}
+    flags = _flags(command)
     rest = iter(arguments[len(command.name.split()) :])
     for argument in rest:
         if argument == "--":
             words += rest
         elif argument == "-" or not argument.startswith("-"):
             words.append(argument)
-        else:
-            flag, equals, value = argument.partition("=")
-            if flag not in by_flag or (equals and not flag.startswith("--")):
-                return None
-            option, state = by_flag[flag]
-            if option.is_switch:
-                if equals:
-                    return None
-                given[option.name] = state
-                continue
-            if not equals:
-                value = next(rest, "-")
-                if value.startswith("-"):
-                    return None
-            before = given.get(option.name)
-            given[option.name] = f"{before} {value}" if option.repeats and before else value
+        elif not _take(argument, rest, flags, given):
+            return None
     least, most = (0, 0) if command.argument is None else (command.argument.least, command.argument.most)
     if len(words) < least or (most is not None and len(words) > most):
         return None
     return command, words, given
+
+
+def _flags(command: Command) -> dict[str, tuple[Option, bool]]:
+    """Flag → its option, and whether it switches it on."""
+    by_flag: dict[str, tuple[Option, bool]] = {}
+    for option in command.options:
+        by_flag.update(dict.fromkeys(option.flags, (option, True)))
+        by_flag.update(dict.fromkeys(option.off_flags, (option, False)))
+    return by_flag
+
+
+def _take(
+    argument: str,
+    rest: Iterator[str],
+    flags: Mapping[str, tuple[Option, bool]],
+    given: dict[str, str | bool | None],
+) -> bool:
+    """Read an option with its value into ``given``; whether it can be understood in one way."""
+    flag, equals, value = argument.partition("=")
+    if flag not in flags or (equals and not flag.startswith("--")):
+        return False
+    option, state = flags[flag]
+    if option.is_switch:
+        given[option.name] = state
+        return not equals
+    if not equals:
+        value = next(rest, "-")
+        if value.startswith("-"):
+            return False
+    before = given.get(option.name)
+    given[option.name] = f"{before} {value}" if option.repeats and before else value
+    return True

@@ -6,7 +6,6 @@ import csv
 import io
 import sys
 from pathlib import Path
-from typing import Any
 
 from kvplan.api.simulating import deployment, load_of, simulate
 from kvplan.cli.ask import check_color
@@ -21,6 +20,7 @@ from kvplan.cli.terminal import Answer
 from kvplan.errors import EXIT_CANNOT_ANSWER, EXIT_NO, EXIT_OK, KvplanError
 from kvplan.files.writing import write_whole
 from kvplan.plans.plan import SAFE, Plan
+from kvplan.record import JsonDict
 from kvplan.results import SCHEMA_VERSION
 from kvplan.simulation.results import SimulationResult
 from kvplan.units import parse_tokens
@@ -71,7 +71,7 @@ def run(words: list[str], given: Given) -> Answer:
     return Answer(simulation_screen(result, where=_where(model, asked), rules=rules_of(result)), code=code)
 
 
-def _generate(values: dict[str, Any]) -> None:
+def _generate(values: JsonDict) -> None:
     """The trace that --generate asks for, where it does."""
     generated = values.pop("generate", None)
     if generated is not None:
@@ -80,7 +80,7 @@ def _generate(values: dict[str, Any]) -> None:
         values["trace"] = generate.generated(generate.asked_of(str(generated)))
 
 
-def _calibrate(model: Plan | str, values: dict[str, Any], asked: dict[str, Any]) -> None:
+def _calibrate(model: Plan | str, values: JsonDict, asked: JsonDict) -> None:
     """The step time by the server's own metrics, where --calibrate asks for it."""
     calibration = values.pop("calibrate", None)
     if calibration is not None:
@@ -101,7 +101,7 @@ def _good(result: SimulationResult, plan: Plan | None) -> bool:
     return result.safely if safe else result.keeps
 
 
-def _where(model: Plan | str, asked: dict[str, Any]) -> str:
+def _where(model: Plan | str, asked: JsonDict) -> str:
     """``2 × h100-sxm-80gb``: the GPUs of one replica."""
     if isinstance(model, Plan):
         gpu, count = model.settings.gpu, model.gpus_per_replica
@@ -116,9 +116,9 @@ def _where(model: Plan | str, asked: dict[str, Any]) -> str:
     return f"{count} × {gpu.slug if gpu is not None else 'GPU'}"
 
 
-def _values(given: Given) -> dict[str, Any]:
+def _values(given: Given) -> JsonDict:
     """Given values of the command's own options, under the names of `kvplan.simulate`."""
-    values: dict[str, Any] = {}
+    values: JsonDict = {}
     for option in SIMULATED:
         flag = given.get(option.name)
         if isinstance(flag, bool):
@@ -149,7 +149,7 @@ def columns_of(text: str) -> tuple[str, ...]:
     return tuple(names)
 
 
-def _asked(name: str, plan: Plan | None, given: Given) -> dict[str, Any]:
+def _asked(name: str, plan: Plan | None, given: Given) -> JsonDict:
     """The deployment's settings; beside a plan there are none."""
     own = {option.name for option in SIMULATED}
     rest = {key: value for key, value in given.items() if key not in own}
@@ -177,7 +177,7 @@ def policies_of(text: str) -> tuple[str, ...]:
     return names
 
 
-def _hits(values: dict[str, Any], evict: tuple[str, ...], json: bool) -> Answer:
+def _hits(values: JsonDict, evict: tuple[str, ...], json: bool) -> Answer:
     from kvplan.report.hits import flat_screen, hits_screen
     from kvplan.simulation.cache_only.hits import flat_rates, hit_rates
 
@@ -208,7 +208,7 @@ def _hits(values: dict[str, Any], evict: tuple[str, ...], json: bool) -> Answer:
     return Answer(hits_screen(rates, trace=load.name, wide=load.wide, requests=len(load.arrivals)))
 
 
-def _swept(model: Plan | str, values: dict[str, Any], asked: dict[str, Any], json: bool) -> Answer:
+def _swept(model: Plan | str, values: JsonDict, asked: JsonDict, json: bool) -> Answer:
     from kvplan.api.sweeps import sweep
     from kvplan.api.sweeps.tasks import over_of, row_of
 

@@ -116,12 +116,7 @@ def _step(asked: Typed, given: Given, found: Found) -> str:
 def _several(asked: Typed, given: Given) -> Answer:
     rows = several.side_by_side(asked.questions(), keep_errors=asked.forgiving)
     rows = [row if row.found is None else row._replace(found=with_suggestions(row.found)) for row in rows]
-    holding = [row for row in rows if row.found is not None and row.found.holds]
-    counted = [row for row in rows if row.found is not None and row.found.holds is not None]
-    sized = [row for row in rows if row.result is not None and row.result.refusal is None]
-    code = EXIT_OK if holding or (sized and not counted and not _asks(asked)) else EXIT_NO
-    if code == EXIT_NO and _asks(asked) and len(counted) < len(sized):
-        code = EXIT_CANNOT_ANSWER
+    code = _code(asked, rows)
     if is_given(given, "json"):
         return Answer(
             data={"schema_version": SCHEMA_VERSION, "results": [_dump(row) for row in rows]}, code=code
@@ -131,6 +126,16 @@ def _several(asked: Typed, given: Given) -> Answer:
     wanted = {row.question.settings.requests for row in rows}
     no = none_holds(wanted) if code == EXIT_NO else []
     return Answer([*no, *_table(asked, rows, given)], code=code)
+
+
+def _code(asked: Typed, rows: Sequence[several.Row]) -> int:
+    """Answered yes where one holds the requests, or one is sized where nobody asked whether it holds them."""
+    held = [row.found.holds for row in rows if row.found is not None]
+    sized = sum(row.result is not None and row.result.refusal is None for row in rows)
+    counted = sum(one is not None for one in held)
+    if any(held) or (sized and not counted and not _asks(asked)):
+        return EXIT_OK
+    return EXIT_CANNOT_ANSWER if _asks(asked) and counted < sized else EXIT_NO
 
 
 def _table(asked: Typed, rows: Sequence[several.Row], given: Given) -> Screen:

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
 from typing import Any
 
 from kvplan.cli.commands import COMMANDS
 from kvplan.cli.everyday import EVERYDAY
 from kvplan.errors import KvplanError, did_you_mean
+from kvplan.record import Json
 
 _MEANT = {
     **dict.fromkeys(("--rehearse", "--dry-run", "--rehearsal"), "--device cpu"),
@@ -69,7 +69,7 @@ def _is_long(path: str) -> bool:
     return path.removeprefix("kvplan ") in EVERYDAY
 
 
-def unknown_command(name: str, commands: Mapping[str, Any], path: str) -> KvplanError:
+def unknown_command(name: str, commands: Json, path: str) -> KvplanError:
     near = RENAMED.get(name) if path == "kvplan" else None
     near = near or did_you_mean(name, commands)
     shown = (known for known, command in commands.items() if not command.hidden)

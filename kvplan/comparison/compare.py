@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from fractions import Fraction
-from typing import Any
 
 from kvplan.comparison.explain import explained, unseen_rank, why
 from kvplan.comparison.figures import (
@@ -53,7 +52,7 @@ from kvplan.engines.traits import LENGTH, TOKENS, traits_of
 from kvplan.errors import KvplanError
 from kvplan.gpu import Gpu
 from kvplan.model import Model
-from kvplan.record import replace
+from kvplan.record import Json, replace
 from kvplan.results import Budget, EngineRef, ModelRef
 from kvplan.units import gib
 
@@ -74,7 +73,7 @@ _SAID = (
 def compare(
     model: Model,
     observation: Observation,
-    overrides: Mapping[str, Any] | None = None,
+    overrides: Json | None = None,
     *,
     engine: str | None = None,
     gpu: Gpu | None = None,
@@ -360,21 +359,13 @@ class _Run:
 
     def _verdict(self, compared: list[ComparedRow]) -> tuple[Verdict, str]:
         off = [row for row in compared if not row.agrees]
+        if not off:
+            return Verdict.AGREES, self._agreement(compared)
         # A row of the budget has its tolerance in its interval, and none where the release is uncalibrated.
         strict = {"starts"} | (BUDGET_ROWS if self.budget is not None else frozenset())
         strict |= {BLOCKS_ROW} if self.predicts_blocks else frozenset()
         beyond = [row for row in off if row.off_by() > self.tolerance or row.name in strict]
         percent = _percent(self.tolerance)
-        if not off:
-            pools = (row for row in compared if row.name == "kv_pool_bytes")
-            pool = next(pools, None)
-            if pool is not None and pool.inside_by() > self.tolerance:
-                others = "" if len(compared) == 1 else "; the others are what the rules print, or inside too"
-                said = f"{pool.label} is off by {_percent(pool.inside_by())}, inside the estimate's interval"
-                return Verdict.AGREES, said + others
-            estimated = any(row.name in BUDGET_ROWS for row in compared) or self.predicts_blocks
-            within = ", or lies in the interval of the memory budget" if estimated else ""
-            return Verdict.AGREES, f"every figure is the one that the rules print{within}"
         worst = max(off, key=ComparedRow.off_by)
         if not beyond:
             return Verdict.AGREES, f"all within {percent}; {worst.label} is off by {_percent(worst.off_by())}"
@@ -385,6 +376,18 @@ class _Run:
             return Verdict.DIFFERS, f"{beyond[0].label} is outside the interval of the memory budget"
         shown = worst.off_by() if worst.ratio is None else abs(worst.ratio - 1)  # the table's figure
         return Verdict.DIFFERS, f"{worst.label} is off by {_percent(shown)}, more than {percent}"
+
+    def _agreement(self, compared: list[ComparedRow]) -> str:
+        """The sentence where every figure agrees."""
+        pool = next((row for row in compared if row.name == "kv_pool_bytes"), None)
+        if pool is not None and pool.inside_by() > self.tolerance:
+            others = "" if len(compared) == 1 else "; the others are what the rules print, or inside too"
+            return (
+                f"{pool.label} is off by {_percent(pool.inside_by())}, inside the estimate's interval{others}"
+            )
+        estimated = any(row.name in BUDGET_ROWS for row in compared) or self.predicts_blocks
+        within = ", or lies in the interval of the memory budget" if estimated else ""
+        return f"every figure is the one that the rules print{within}"
 
     def _why_not(self, rows: list[ComparedRow]) -> str:
         source = self.observation.source

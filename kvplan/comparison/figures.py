@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from kvplan.comparison.predict import BLOCKS, BYTES, ENDLESS, PICKS, Axis, Predictor, allocated, cells, narrow
 from kvplan.comparison.results import ComparedRow, Unit, row_of
-from kvplan.engines.observed import Count, Figure, Observation, total
+from kvplan.engines.observed import Count, Figure, Observation, Refusal, total
 from kvplan.engines.observed.reading import reading_of
 from kvplan.engines.traits import LENGTH, TOKENS, traits_of
 from kvplan.record import replace
@@ -97,22 +97,10 @@ def refusal_rows(
         return []
     ends = [predictor.result] if axis is None else [predictor.sized(axis.kind, at) for at in _ends(axis)]
     starts = [_starts(result, predictor, seqs_known=seqs_known) for result in ends]
-    said = refusal is None
-    rows: list[ComparedRow] = []
-    if refusal is not None or said not in starts:
-        why = next((result.refusal.message for result in ends if result.refusal is not None), None)
-        agrees = said in starts
-        row = ComparedRow(
-            "starts",
-            "",
-            said,
-            "yes" if said else "no",
-            said if agrees else not said,
-            min(starts),
-            max(starts),
-        )
-        line = refusal.line if refusal else 0
-        rows.append(replace(row, agrees=agrees, line=line, explanation=None if agrees else why))
+    if refusal is None and True in starts:
+        return []
+    why = next((result.refusal.message for result in ends if result.refusal is not None), None)
+    rows = [_starts_row(refusal, starts, why)]
     if refusal is None:
         return rows
     if refusal.needed_bytes is not None:
@@ -125,6 +113,16 @@ def refusal_rows(
                 row_of("estimated_max_model_len", "tokens", refusal.estimated_max_model_len, value, low, high)
             )
     return rows
+
+
+def _starts_row(refusal: Refusal | None, starts: list[bool], why: str | None) -> ComparedRow:
+    """Whether the engine starts, as it said and as the rules say. why: the rules' own reason against it."""
+    said, agrees = refusal is None, (refusal is None) in starts
+    row = ComparedRow(
+        "starts", "", said, "yes" if said else "no", said if agrees else not said, min(starts), max(starts)
+    )
+    line = refusal.line if refusal else 0
+    return replace(row, agrees=agrees, line=line, explanation=None if agrees else why)
 
 
 def _ends(axis: Axis) -> tuple[int, int, int]:

@@ -7,7 +7,7 @@ those of the printed pool.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from fractions import Fraction
 from types import MappingProxyType
 
@@ -22,7 +22,7 @@ from kvplan.errors import KvplanError
 from kvplan.gpu import Gpu, under_wsl
 from kvplan.model import Model
 from kvplan.record import field, record, replace
-from kvplan.results import Budget, SizeResult
+from kvplan.results import Budget, BudgetLine, SizeResult
 from kvplan.settings import Settings, with_settings
 from kvplan.units import gib
 
@@ -88,48 +88,47 @@ def budget_of(
     weights that the log prints stand in for a card's where its format is another, or is not known.
     other_format: the card is known to be of another one.
     """
-    if observation.engine not in BUDGETS:
+    if observation.engine not in BUDGETS or observation.setting("device") == "cpu":
         return Measure()
-    on_cpu = observation.setting("device") == "cpu"
+    card = recognised.settings.gpu or gpu
     printed_any = any(observation.count(name) is not None for name in _FIGURES)
-    if on_cpu or not (printed_any or tells_blocks_alone(observation)):
-        return Measure()
-    settings = recognised.settings
-    card = settings.gpu or gpu
-    if card is None and not printed_any:
+    if not printed_any and (card is None or not tells_blocks_alone(observation)):
         return Measure()
     if card is None:
         text = f"no memory budget: the {observation.source} does not tell the GPU (--gpu h100, --gpu 80GiB)"
         return Measure(why=text)
     card, seen = _as_logged(card, recognised, observation)
-    offload = observation.setting("cpu_offload_gb")
-    if not settings.cpu_offload_gb and isinstance(offload, (int, Fraction)):
-        recognised = replace(recognised, settings=replace(settings, cpu_offload_gb=Fraction(offload)))
     recognised = _placed(recognised, observation)
     card, filled = _free(model, recognised, card, observation)
     result = _asked(model, recognised, card, None)
-    weights = printed_weights(observation)
-    stated = recognised.settings.weights is not None
     budget = result.budget if isinstance(result, SizeResult) else None
-    if weights is not None and not stated:
-        off = Fraction(1) if budget is None else weights_off(weights, budget, observation)
-        if off > SAME_WEIGHTS:
-            other = _asked(model, recognised, card, weights.value)
-            if isinstance(other, SizeResult) and other.budget is not None:
-                why = "no tensors of the model in this format are known"
-                if budget is not None and not other_format:
-                    counted = sum(
-                        line.bytes for line in budget.lines if line.name.lower().startswith(WEIGHT_LINES)
-                    )
-                    why = f"the tensors that are known come to {gib(counted)}"
-                told = {"weights_bytes": f"{why}: the budget takes the printed ones"}
-                return Measure(other.budget, (*seen, *filled, *other.warnings), None, bool(filled), told)
+    other = _with_printed_weights(model, recognised, card, budget, observation)
+    if other is not None:
+        why = "no tensors of the model in this format are known"
+        if budget is not None and not other_format:
+            lines = (line for line in budget.lines if line.name.lower().startswith(WEIGHT_LINES))
+            why = f"the tensors that are known come to {gib(sum(line.bytes for line in lines))}"
+        told = {"weights_bytes": f"{why}: the budget takes the printed ones"}
+        return Measure(other.budget, (*seen, *filled, *other.warnings), None, bool(filled), told)
     if isinstance(result, KvplanError):
         return Measure(why=f"no memory budget: {result.message}")
     if budget is None:
         refused = None if result.refusal is None else f"no memory budget: {result.refusal.message}"
         return Measure(said=result.warnings, why=refused)
     return Measure(budget, (*seen, *filled, *result.warnings), shared=bool(filled))
+
+
+def _with_printed_weights(
+    model: Model, recognised: Recognised, card: Gpu, budget: Budget | None, observation: Observation
+) -> SizeResult | None:
+    """The answer with the weights that the log prints, where those of the budget are others; else None."""
+    weights = printed_weights(observation)
+    if weights is None or recognised.settings.weights is not None:
+        return None
+    if budget is not None and weights_off(weights, budget, observation) <= SAME_WEIGHTS:
+        return None
+    other = _asked(model, recognised, card, weights.value)
+    return other if isinstance(other, SizeResult) and other.budget is not None else None
 
 
 def _as_logged(card: Gpu, recognised: Recognised, observation: Observation) -> tuple[Gpu, tuple[str, ...]]:
@@ -145,6 +144,9 @@ def _as_logged(card: Gpu, recognised: Recognised, observation: Observation) -> t
 def _placed(recognised: Recognised, observation: Observation) -> Recognised:
     """With what the log tells of where weights lie, unless somebody said it."""
     settings = recognised.settings
+    offload = observation.setting("cpu_offload_gb")
+    if not settings.cpu_offload_gb and isinstance(offload, (int, Fraction)):
+        settings = replace(settings, cpu_offload_gb=Fraction(offload))
     seen = reading_of(observation.engine).budget_changes(observation)
     more = {
         name: value
@@ -266,44 +268,56 @@ def budget_rows(
         if name == "weights_bytes" and reported is not None:
             reported = printed_weights(observation) or reported
         if reported is not None and name in told:
-            yield ComparedRow(
-                name, "bytes", reported.value, reported.printed, line=reported.line, explanation=told[name]
-            )
+            yield _told_row(name, reported, told[name])
         elif lines and reported is not None:
-            low, likely, high = (
-                sum(getattr(line, end) for line in lines) for end in ("low_bytes", "bytes", "high_bytes")
-            )
+            likely, low, high = _summed(lines)
             if name == "cuda_graph_bytes" and observation.count(_ESTIMATED) is None:
                 low = 0  # captured: half of the estimate and less (0.45 of 0.92 GiB on an H100)
             row = _judged(row_of(name, "bytes", reported, likely, low, high), budget, tolerance)
             reason = _unsure(name, budget) if not _others(row) else OTHERS
-            yield (
-                row
-                if reason is None
-                else replace(row, predicted=None, low=None, high=None, agrees=False, explanation=reason)
-            )
+            yield row if reason is None else _unforeseen(row, reason)
+    yield from _peak_row(budget, observation, tolerance)
+    if pool:
+        yield from _pool_row(budget, observation, tolerance, assumed, told.get("kv_pool_bytes"))
+
+
+def _peak_row(budget: Budget, observation: Observation, tolerance: Fraction) -> Iterator[ComparedRow]:
+    """Everything that is taken at once, where the engine prints it."""
     peak = observation.count("peak_bytes")
     if peak is not None and reading_of(observation.engine).prints_peak:
-        likely, low, high = (
-            sum(getattr(line, end) for line in budget.lines) for end in ("bytes", "low_bytes", "high_bytes")
-        )
-        yield _judged(row_of("peak_bytes", "bytes", peak, likely, low, high), budget, tolerance)
+        yield _judged(row_of("peak_bytes", "bytes", peak, *_summed(budget.lines)), budget, tolerance)
+
+
+def _pool_row(
+    budget: Budget, observation: Observation, tolerance: Fraction, assumed: str | None, told: str | None
+) -> Iterator[ComparedRow]:
+    """The bytes left for the cache, where the engine prints them."""
     left = smallest_pool(observation) if observation.count(POOL) is not None else None
-    if pool and left is not None:
+    if left is not None and told is not None:
+        yield _told_row("kv_pool_bytes", left, told)
+    elif left is not None:
         ends = (budget.kv_pool_bytes, budget.kv_pool_low_bytes, budget.kv_pool_high_bytes)
         row = _judged(row_of("kv_pool_bytes", "bytes", left, *ends), budget, tolerance)
-        if assumed is not None:
-            text = f"with the release's default share of the memory: {assumed}"
-            row = (
-                replace(row, explanation=text)
-                if row.agrees
-                else replace(row, predicted=None, low=None, high=None, explanation=assumed)
-            )
-        if "kv_pool_bytes" in told:
-            row = ComparedRow(
-                row.name, row.unit, row.reported, row.printed, line=row.line, explanation=told[row.name]
-            )
-        yield row
+        if assumed is not None and row.agrees:
+            row = replace(row, explanation=f"with the release's default share of the memory: {assumed}")
+        yield row if assumed is None or row.agrees else _unforeseen(row, assumed)
+
+
+def _summed(lines: Sequence[BudgetLine]) -> tuple[int, int, int]:
+    """Likely, low and high bytes of lines together."""
+    likely, low, high = (
+        sum(getattr(line, end) for line in lines) for end in ("bytes", "low_bytes", "high_bytes")
+    )
+    return likely, low, high
+
+
+def _told_row(name: str, reported: Count, why: str) -> ComparedRow:
+    """A figure that the budget has from the log."""
+    return ComparedRow(name, "bytes", reported.value, reported.printed, line=reported.line, explanation=why)
+
+
+def _unforeseen(row: ComparedRow, why: str) -> ComparedRow:
+    return replace(row, predicted=None, low=None, high=None, agrees=False, explanation=why)
 
 
 OTHERS = "CUDA's own and whatever other programs hold on the GPU"

@@ -10,10 +10,11 @@ from kvplan.engines import ENGINES, choose_engine
 from kvplan.engines.base import Choice, parse_version
 from kvplan.engines.observed import Observation, Setting, SettingValue, placed
 from kvplan.engines.observed.reading import reading_of
+from kvplan.engines.options import EngineOption
 from kvplan.errors import KvplanError
 from kvplan.gpu import Gpu
 from kvplan.own_options import OwnOptions
-from kvplan.record import fields, record, replace
+from kvplan.record import Json, JsonDict, fields, record, replace
 from kvplan.settings import Settings
 
 GIVEN = "given"
@@ -40,6 +41,8 @@ _SETTINGS = frozenset(item.name for item in fields(Settings))
 _SWITCHES = {"true": True, "false": False, "enabled": True, "disabled": False, "auto": True, "1": True}
 _SWITCHES["full-size"] = True  # llama.cpp's word for --swa-full
 
+Named = dict[str, Any]
+
 
 @record()
 class Recognised:
@@ -57,7 +60,7 @@ class Recognised:
 
 def recognise(
     observation: Observation,
-    overrides: Mapping[str, Any],
+    overrides: Json,
     *,
     engine: str | None = None,
     gpu: Gpu | None = None,
@@ -69,26 +72,9 @@ def recognise(
     Raises KvplanError(unknown-engine | bad-version | bad-setting).
     """
     choice, told, notes = choose(observation, engine)
-    values: dict[str, Any] = {}
-    own: dict[str, Any] = {}
-    shown: dict[str, str] = {}
     options = {option.name: option for option in getattr(choice.engine, "options", ())}
     reading = reading_of(observation.engine)
-    unchosen = reading.unchosen(observation)
-    for printed, setting in observation.settings.items():
-        name = reading.names.get(printed, printed)
-        if name in unchosen:
-            continue
-        value, kept = None, values
-        if name in _SETTINGS:
-            value, kept = _typed(name, setting.value), values
-        elif name in options:
-            value, kept = _own(options[name], setting.value), own
-        if value is not None:
-            kept[name], shown[name] = value, _as_printed(value, setting, observation.source)
-    for name, value in reading.own_options(observation).items():
-        if name in options:
-            own[name], shown[name] = options[name].parse(value), f"{value} ({observation.source})"
+    values, own, shown = _printed(observation, options)
     notes += _without_half_a_draft(values, shown)
     refused = None if observation.refusal is None else observation.refusal.max_num_seqs
     if refused is not None:
@@ -115,13 +101,39 @@ def recognise(
     return Recognised(choice, Settings(**values), frozenset(stated), shown, tuple(notes))
 
 
+def _printed(
+    observation: Observation, options: Mapping[str, EngineOption]
+) -> tuple[Named, Named, dict[str, str]]:
+    """(settings, options of the engine's own, where each was found) that the log prints."""
+    values: Named = {}
+    own: Named = {}
+    shown: dict[str, str] = {}
+    reading = reading_of(observation.engine)
+    unchosen = reading.unchosen(observation)
+    for printed, setting in observation.settings.items():
+        name = reading.names.get(printed, printed)
+        if name in unchosen:
+            continue
+        value, kept = None, values
+        if name in _SETTINGS:
+            value, kept = _typed(name, setting.value), values
+        elif name in options:
+            value, kept = _own(options[name], setting.value), own
+        if value is not None:
+            kept[name], shown[name] = value, _as_printed(value, setting, observation.source)
+    for name, value in reading.own_options(observation).items():
+        if name in options:
+            own[name], shown[name] = options[name].parse(value), f"{value} ({observation.source})"
+    return values, own, shown
+
+
 def _as_printed(value: object, setting: Setting, source: str) -> str:
     """The value with the place where it was read."""
     line = f", line {setting.line}" if setting.line else ""
     return f"{_as_given(value)} ({setting.source or source}{line})"
 
 
-def _without_half_a_draft(values: dict[str, Any], shown: dict[str, str]) -> list[str]:
+def _without_half_a_draft(values: JsonDict, shown: dict[str, str]) -> list[str]:
     """Takes out a speculative method without its tokens, or the reverse; what is to be said of it."""
     method, tokens = values.get("speculative_method"), values.get("num_speculative_tokens")
     if method and tokens:

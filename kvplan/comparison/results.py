@@ -8,7 +8,7 @@ from fractions import Fraction
 from typing import Any, Literal
 
 from kvplan.engines.observed import Figure
-from kvplan.record import dumped, field, record
+from kvplan.record import Json, dumped, field, record
 from kvplan.results import SCHEMA_VERSION, EngineRef, ModelRef
 from kvplan.shown import Shown
 
@@ -162,7 +162,7 @@ class Comparison(Shown):
 
     model: ModelRef | None
     engine: EngineRef
-    settings: Mapping[str, Any]
+    settings: Json
     """as the engine's rules resolved them"""
     recognised: Mapping[str, str]
     """settings of the log, the metrics or the user, and where"""

@@ -69,11 +69,7 @@ def least(deployment: Deployment) -> Least:
     asked = replace(asked, tokens=asked.tokens or ask(model, choice, asked).request.tokens)
     traits = traits_of(choice.engine.name)
     seqs = None if "max_num_seqs" in traits.foreign else asked.requests
-    memory = least_memory(model, choice, asked)
-    if memory is None and seqs is not None and asked.max_num_seqs is None:
-        told = replace(asked, max_num_seqs=seqs)  # the engine's own may be less than the requests
-        memory = least_memory(model, choice, told)
-        asked = asked if memory is None else told
+    asked, memory = _with_memory(model, choice, asked, seqs)
     found = Least(asked.tokens or 0, deployment.requests, memory, seqs=seqs, pools=deployment.pools)
     if asked.gpu is None:
         return found
@@ -87,11 +83,27 @@ def least(deployment: Deployment) -> Least:
     if budget is not None and memory is not None:
         found = found._replace(room=room_for_cache(budget))
     if traits.memory_share is not None:
-        flag, name = traits.memory_share.flag, traits.memory_share.setting
-        shares = (with_setting(plain, name, Fraction(step, 100)) for step in _HUNDREDTHS)
-        share = _both(model, choice, shares, plain)
-        found = found._replace(flag=flag, share=Both(*(_hundredth(step) for step in share)))
+        share = _share(model, choice, plain, traits.memory_share.setting)
+        found = found._replace(flag=traits.memory_share.flag, share=share)
     return found if asked.gpu.row else found._replace(gpus=_gpus(replace(deployment, settings=plain)))
+
+
+def _with_memory(
+    model: Model, choice: Choice, asked: Settings, seqs: int | None
+) -> tuple[Settings, int | None]:
+    """The settings, with max_num_seqs where the engine's own is below the requests, and the least memory."""
+    memory = least_memory(model, choice, asked)
+    if memory is not None or seqs is None or asked.max_num_seqs is not None:
+        return asked, memory
+    told = replace(asked, max_num_seqs=seqs)
+    memory = least_memory(model, choice, told)
+    return (asked if memory is None else told), memory
+
+
+def _share(model: Model, choice: Choice, asked: Settings, name: str) -> Both:
+    """The least share of the GPU's memory that the engine is to take. name: of its setting."""
+    shares = (with_setting(asked, name, Fraction(step, 100)) for step in _HUNDREDTHS)
+    return Both(*(_hundredth(step) for step in _both(model, choice, shares, asked)))
 
 
 def _gpus(deployment: Deployment) -> Both:

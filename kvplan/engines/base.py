@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from fractions import Fraction
 from functools import lru_cache
-from typing import Any, Protocol
+from typing import Protocol
 
 from kvplan.dtypes import FLOAT32, SCALARS, Packing, scalar
 from kvplan.engines.options import EngineOption
 from kvplan.errors import KvplanError
 from kvplan.families import Kind, Part, Storage
 from kvplan.model import EncoderInput, Model
-from kvplan.record import record
+from kvplan.record import Json, record
 from kvplan.results import (
     EngineRef,
     LayerTerms,
@@ -252,7 +252,7 @@ class Compiled(Protocol):
     @property
     def engine(self) -> EngineRef: ...
     @property
-    def settings(self) -> Mapping[str, Any]: ...
+    def settings(self) -> Json: ...
     @property
     def layers(self) -> tuple[LayerTerms, ...]: ...
     @property
@@ -266,7 +266,7 @@ def answer_of(
     pool: Pool | None,
     refusal: Refusal | None,
     *,
-    settings: Mapping[str, Any] | None = None,
+    settings: Json | None = None,
     warnings: tuple[str | None, ...] = (),
 ) -> SizeResult:
     """The answer for one request. settings: as shown, where not those compiled; warnings: further ones."""

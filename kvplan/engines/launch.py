@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from kvplan.engines.folders import having, part_of
-from kvplan.record import record
+from kvplan.record import Json, record
 
 FLAGS = Path(__file__).parent / "data" / "server_flags.tsv"
 """Written by scripts/make_server_flags.py from the engines' own parsers."""
@@ -52,7 +52,7 @@ class Server:
     """the model may also stand without one"""
     count: Callable[[str], int | None] = lambda text: int(text) if text.lstrip("-").isdigit() else None
     """a number as the server reads it, None where it is none (``32k``)"""
-    translate: Callable[[Serve, Mapping[str, Any]], tuple[str, ...]] = lambda serve, options: ()
+    translate: Callable[[Serve, Json], tuple[str, ...]] = lambda serve, options: ()
     """what of the options another form in a plan has; it takes (``serve``, the options by their long name)
     and gives the long names that it could not say. Among the options stands `VISIBLE`, where something
     says how many GPUs it sees."""
@@ -70,6 +70,8 @@ class Server:
     """How the names of the engine's own variables begin."""
     quiet: tuple[str, ...] = ()
     """Those, without that beginning, which change no byte of the GPU's memory; ``*`` stands for any end."""
+    dropped: tuple[str, ...] = ()
+    """Options of older releases that changed no byte"""
     optional: tuple[str, ...] = ()
     """Options of which an empty value says as much as none."""
     a_gpu_each: tuple[str, ...] = ()

@@ -50,34 +50,14 @@ class EngineOption:
             raise KvplanError("bad-setting", f"{self.name} is {value!r}", help=self.expected()) from None
 
     def _parse(self, value: object) -> Value:
-        if self.kind == "flag":
-            if isinstance(value, bool):
-                return value
-            return {"true": True, "on": True, "1": True, "false": False, "off": False, "0": False}[
-                _known(str(value).lower(), ("true", "on", "1", "false", "off", "0"))
-            ]
         if self.kind == "word":
             word = str(value).lower()
             return next((known for known in self.choices if known.lower() == word), None) or _known(word, ())
-        if self.kind == "map":
-            return _map(value)
-        if self.kind == "retention":
-            return _retention(value)
-        if self.kind == "words":
-            listed = value if isinstance(value, (tuple, list)) else str(value).split(",")
-            return tuple(_name(piece) for piece in listed)
-        if self.kind in ("counts", "shares", "ratios"):
-            pieces = value if isinstance(value, (tuple, list)) else str(value).strip("[] ").split(",")
-            if self.kind == "counts":
-                return tuple(self._count(piece) for piece in pieces)
-            return tuple(_share(piece, most=1 if self.kind == "shares" else None) for piece in pieces)
-        if isinstance(value, bool):
-            raise TypeError
-        if self.kind == "count":
-            return self._count(value)
-        if self.kind == "size":
-            return parse_bytes(value) if isinstance(value, str) else self._count(value)
-        return _share(value, most=1 if self.kind == "share" else None)
+        if self.kind == "counts":
+            return tuple(self._count(piece) for piece in _pieces(value))
+        if self.kind == "size" and isinstance(value, str):
+            return parse_bytes(value)
+        return self._count(value) if self.kind in ("count", "size") else _READERS[self.kind](value)
 
     def _count(self, value: object) -> int:
         number = int(str(value))
@@ -153,6 +133,32 @@ def _known(word: str, choices: Iterable[str]) -> str:
     if word not in choices:
         raise ValueError(word)
     return word
+
+
+def _flag(value: object) -> bool:
+    return _known(str(value).lower(), ("true", "on", "1", "false", "off", "0")) in ("true", "on", "1")
+
+
+def _pieces(value: object) -> Iterable[object]:
+    return value if isinstance(value, (tuple, list)) else str(value).strip("[] ").split(",")
+
+
+def _names(value: object) -> tuple[str, ...]:
+    listed = value if isinstance(value, (tuple, list)) else str(value).split(",")
+    return tuple(_name(piece) for piece in listed)
+
+
+_READERS: Mapping[str, Callable[[object], Value]] = {
+    "flag": _flag,
+    "map": _map,
+    "retention": _retention,
+    "words": _names,
+    "share": lambda value: _share(value, most=1),
+    "ratio": lambda value: _share(value, most=None),
+    "shares": lambda value: tuple(_share(piece, most=1) for piece in _pieces(value)),
+    "ratios": lambda value: tuple(_share(piece, most=None) for piece in _pieces(value)),
+}
+"""Kinds of options that need nothing of the option itself."""
 
 
 def option(kind: str, words: str, default: Value | None = None, **about: Any) -> Any:

@@ -10,14 +10,13 @@ Speculative decoding in one value: a method and its tokens, or vLLM's dict or JS
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Mapping
-from typing import Any
+from collections.abc import Iterable, Iterator
 
 from kvplan.engines.folders import FOLDERS
 from kvplan.engines.traits import traits_of
 from kvplan.errors import KvplanError
 from kvplan.model import Model
-from kvplan.record import field_names
+from kvplan.record import Json, field_names
 from kvplan.settings import Settings, known_method
 
 WEIGHING = """gpu_memory_utilization quantization enforce_eager enable_expert_parallel cpu_offload_gb weights
@@ -76,31 +75,32 @@ def idle_settings(engine: str, model: Model, settings: Settings) -> tuple[str, .
     return tuple(found)
 
 
-def speculative(given: str | Mapping[str, Any]) -> tuple[str | None, int, str | None]:
+def speculative(given: str | Json) -> tuple[str | None, int, str | None]:
     """``mtp:1``, or vLLM's dict or its JSON: method or model, and num_speculative_tokens.
 
     The method is None where the model decides it. Raises KvplanError(bad-setting).
     """
-    method: str | None
-    model: str | None = None
     text = given if isinstance(given, str) else str(dict(given))
     if not isinstance(given, str) or text.lstrip().startswith("{"):
-        try:
-            value = json.loads(given) if isinstance(given, str) else given
-            method, model, tokens = value.get("method"), value.get("model"), value["num_speculative_tokens"]
-        except (ValueError, KeyError, AttributeError, RecursionError) as error:
-            raise _bad_speculative(text) from error
-        words = [word for word in (method, model) if word is not None]
-        if not words or not all(isinstance(word, str) and word for word in words):
-            raise _bad_speculative(text)
-        if isinstance(tokens, bool) or not isinstance(tokens, int):
-            raise _bad_speculative(text)
-    else:
-        method, colon, number = text.strip().partition(":")
-        if not method or not colon:
-            raise _bad_speculative(text)
-        tokens = int(number) if number.isascii() and number.isdigit() and len(number) <= 9 else 0
-    if tokens < 1:
+        return _speculative_entry(given, text)
+    method, _, number = text.strip().partition(":")
+    tokens = int(number) if number.isascii() and number.isdigit() and len(number) <= 9 else 0
+    if not method or tokens < 1:
+        raise _bad_speculative(text)
+    return known_method(method), tokens, None
+
+
+def _speculative_entry(given: str | Json, text: str) -> tuple[str | None, int, str | None]:
+    """The same of a dict or its JSON."""
+    try:
+        value = json.loads(given) if isinstance(given, str) else given
+        method, model, tokens = value.get("method"), value.get("model"), value["num_speculative_tokens"]
+    except (ValueError, KeyError, AttributeError, RecursionError) as error:
+        raise _bad_speculative(text) from error
+    words = [word for word in (method, model) if word is not None]
+    if not words or not all(isinstance(word, str) and word for word in words):
+        raise _bad_speculative(text)
+    if isinstance(tokens, bool) or not isinstance(tokens, int) or tokens < 1:
         raise _bad_speculative(text)
     return None if method is None else known_method(method), tokens, model
 

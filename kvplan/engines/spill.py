@@ -45,24 +45,12 @@ def spill(model: Model, choice: Choice, settings: Settings) -> tuple[Settings, t
     if not least or settings.gpu is None:
         return settings, ()
     asked, settings = settings, own_settings(choice.engine, settings)
-    own = settings.own
-    stated = settings.kv_cache_memory is not None or settings.weights is not None
-    if stated or settings.max_model_len == LONGEST:
+    if _is_settled(model, choice, settings):
         return asked, ()
-    if any(name in own for name in PLACES) or _starts(model, choice, settings):
-        return asked, ()
-    notes: tuple[str, ...] = ()
-    ours = settings.tokens is not None and not own.get(SHORTENED)
-    if own.get(SHORTENED) and _starts(model, choice, replace(settings, tokens=None)):
-        return asked, ()  # the context is cut whatever a request asks for
-    if settings.max_model_len is None and not ours and own.get("ctx_size") is None:
-        whole = model.max_model_len or least
-        if whole > least:
-            notes = (f"no length given: it is cut to {least:,} of {whole:,} tokens",)
-            settings = replace(settings, max_model_len=least)
+    settings, notes = _shortened(model, settings, least)
 
     def with_own(**more: object) -> Settings:
-        return with_settings(settings, {FITS: own.get(FITS, True), **more})
+        return with_settings(settings, {FITS: settings.own.get(FITS, True), **more})
 
     def starts(**more: object) -> bool:
         asked = with_own(**more)
@@ -80,6 +68,27 @@ def spill(model: Model, choice: Choice, settings: Settings) -> tuple[Settings, t
     most = _largest(layers, lambda kept: starts(n_gpu_layers=kept, **more))
     words = f"it does not fit whole: its fitting takes some -ngl {most} of {layers + 1}"
     return with_own(n_gpu_layers=most, **more), (*notes, words)
+
+
+def _is_settled(model: Model, choice: Choice, settings: Settings) -> bool:
+    """Whether the fitting has nothing to move: sizes or places are given, or it starts as it is."""
+    stated = settings.kv_cache_memory is not None or settings.weights is not None
+    if stated or settings.max_model_len == LONGEST or any(name in settings.own for name in PLACES):
+        return True
+    if _starts(model, choice, settings):
+        return True
+    # The context is cut whatever a request asks for.
+    return bool(settings.own.get(SHORTENED)) and _starts(model, choice, replace(settings, tokens=None))
+
+
+def _shortened(model: Model, settings: Settings, least: int) -> tuple[Settings, tuple[str, ...]]:
+    """The settings with the context that is cut where nobody gave one, and a note where it is."""
+    own, whole = settings.own, model.max_model_len or least
+    ours = settings.tokens is not None and not own.get(SHORTENED)
+    if ours or settings.max_model_len is not None or own.get("ctx_size") is not None or whole <= least:
+        return settings, ()
+    note = f"no length given: it is cut to {least:,} of {whole:,} tokens"
+    return replace(settings, max_model_len=least), (note,)
 
 
 def _has_experts(model: Model) -> bool:

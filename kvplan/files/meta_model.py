@@ -24,7 +24,7 @@ from typing import Any
 from kvplan.architectures.config.view import split_quant
 from kvplan.errors import CannotRunHere, KvplanError
 from kvplan.model import Model
-from kvplan.record import replace
+from kvplan.record import Json, replace
 from kvplan.weights.facts import COUNT
 from kvplan.weights.stored import Checkpoint, Stored
 
@@ -45,7 +45,7 @@ _OFFLINE = {"HF_HUB_OFFLINE": "1", "TRANSFORMERS_OFFLINE": "1", "HF_HUB_DISABLE_
 _AUTOS = ("AutoModelForCausalLM", "AutoModelForImageTextToText", "AutoModelForSeq2SeqLM", "AutoModel")
 
 
-def tensors_on_meta(raw: Mapping[str, Any]) -> Checkpoint:
+def tensors_on_meta(raw: Json) -> Checkpoint:
     """Every parameter of the class that the config's architecture (or model type) names.
 
     Raises CannotRunHere(missing-extra), KvplanError(no-weights | bad-config).
@@ -81,7 +81,7 @@ def tensors_on_meta(raw: Mapping[str, Any]) -> Checkpoint:
     return Checkpoint(tensors, f"built by transformers {transformers.__version__}", COUNT)
 
 
-def _build(transformers: Any, model_type: str, raw: Mapping[str, Any]) -> Any:
+def _build(transformers: Any, model_type: str, raw: Json) -> Any:
     classes = transformers.CONFIG_MAPPING
     if model_type not in classes:
         raise ValueError("the library does not know the model type")
@@ -95,7 +95,7 @@ def _build(transformers: Any, model_type: str, raw: Mapping[str, Any]) -> Any:
     return build._from_config(config, attn_implementation="eager")
 
 
-def _class(transformers: Any, raw: Mapping[str, Any], config: Any) -> Any:
+def _class(transformers: Any, raw: Json, config: Any) -> Any:
     """The class that ``architectures`` names, made for this config, else the first automatic one."""
     names = raw.get("architectures")
     first = names[0] if isinstance(names, list) and names else None
@@ -218,9 +218,7 @@ def _declared(config_class: type) -> frozenset[str]:
     return frozenset(names)
 
 
-def _part(
-    key: str, value: Mapping[str, Any], declared: Any, classes: Mapping[str, type], depth: int
-) -> dict[str, Any]:
+def _part(key: str, value: Json, declared: Any, classes: Mapping[str, type], depth: int) -> dict[str, Any]:
     """The keys of a part, with its model type where that chooses the class."""
     declared = getattr(declared, "config_class", declared)
     word = value.get("model_type")

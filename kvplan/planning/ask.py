@@ -141,12 +141,20 @@ class Ask:
     """what all GPUs may cost in an hour"""
 
     def __post_init__(self) -> None:
+        self._check_words()
+        self._check_lengths()
+        self._check_load()
+        self._check_aims()
+
+    def _check_words(self) -> None:
         for name, value, words in (
             ("quality", self.quality, QUALITIES),
             ("objective", self.objective, OBJECTIVES),
         ):
             if value not in words:
                 raise KvplanError("bad-setting", f"{name} is {value!r}", help=f"one of {', '.join(words)}")
+
+    def _check_lengths(self) -> None:
         if not self.variants or not self.offers or not self.shapes:
             raise KvplanError("bad-usage", "nothing to plan: a model, a GPU and a request are needed")
         longest = self.longest
@@ -157,6 +165,8 @@ class Ask:
                 f" ({longest:,} tokens)",
                 help=f"--max-model-len {longest}",
             )
+
+    def _check_load(self) -> None:
         for requests in (self.requests, *(demand.requests for demand in self.also)):
             if requests < 1 or requests > 10**9:
                 raise KvplanError("bad-setting", f"requests is {requests:,}", help="1 or more")
@@ -168,6 +178,8 @@ class Ask:
                 f"no flag of {self.choice.engine.name} for a tier in host memory is known",
                 help="--engine " + " or ".join(host_tiers()),
             )
+
+    def _check_aims(self) -> None:
         if not 0 <= self.headroom < 1:
             raise KvplanError("bad-setting", f"headroom is {float(self.headroom):g}", help="0 … below 1")
         if (self.tpot is not None or self.ttft is not None) and self.speed is None:

@@ -141,25 +141,36 @@ def successor(plan: Plan, best: Plan, *, replaced: bool, requests: int | None, c
             max_model_len=require.max_model_len if context else plan.require.max_model_len,
             **{name: getattr(plan.require, name) for name in SIMULATED},
         )
-        if not load_of(plan, requests).workload:
-            workload = plan.workload
-        elif workload is not None and plan.workload is not None:
-            targets = {name: getattr(plan.workload, name) for name in ("ttft_seconds", "tpot_seconds")}
-            workload = replace(workload, **{name: one for name, one in targets.items() if one is not None})
-    same = best.engine.partition("@")[0] == plan.engine.partition("@")[0]
-    tier = host_tiers().get(plan.engine.partition("@")[0]) if require.host_memory_bytes else None
-    anew = set() if tier is None else {tier.flag, *(name for name, _ in tier.needs)}
-    flags = flags_of(plan.engine).flags
-    kept = [
-        pair for pair in plan.serve
-        if same and pair[0] not in anew and pair[0] in flags and flags[pair[0]].setting is None
-    ]  # fmt: skip
+        workload = _workload(plan, best, requests)
     places = [QUALITIES.index(one.quality) for one in (plan, best)]
     return replace(
         best,
         workload=workload,
         require=require,
-        serve=(*best.serve, *kept),
+        serve=(*best.serve, *_kept(plan, best)),
         quality=QUALITIES[max(places)],
         tolerance=plan.tolerance,
     )
+
+
+def _workload(plan: Plan, best: Plan, requests: int | None) -> Workload | None:
+    """The first plan's workload, or the best's with the targets that the first one has."""
+    if not load_of(plan, requests).workload:
+        return plan.workload
+    if best.workload is None or plan.workload is None:
+        return best.workload
+    targets = {name: getattr(plan.workload, name) for name in ("ttft_seconds", "tpot_seconds")}
+    return replace(best.workload, **{name: one for name, one in targets.items() if one is not None})
+
+
+def _kept(plan: Plan, best: Plan) -> list[tuple[str, object]]:
+    """Flags that no setting says, where the engine is the same and no tier in host memory says them anew."""
+    if best.engine.partition("@")[0] != plan.engine.partition("@")[0]:
+        return []
+    tier = host_tiers().get(plan.engine.partition("@")[0]) if best.require.host_memory_bytes else None
+    anew = set() if tier is None else {tier.flag, *(name for name, _ in tier.needs)}
+    flags = flags_of(plan.engine).flags
+    return [
+        pair for pair in plan.serve
+        if pair[0] not in anew and pair[0] in flags and flags[pair[0]].setting is None
+    ]  # fmt: skip

@@ -16,7 +16,7 @@ replicas. Three bounds spare work, none changes the answer:
 
 from __future__ import annotations
 
-from collections.abc import Hashable
+from collections.abc import Hashable, Iterator
 from fractions import Fraction
 from operator import attrgetter, itemgetter
 
@@ -58,25 +58,16 @@ class _Search:
         self.rejected: list[Rejected] = []
         self.considered = self.dominated = 0
         self.settings: dict[int, Settings] = {}
+        self.laws: dict[Hashable, CapacityModel] = {}
 
     def run(self) -> Searched:
-        alive: list[Class] = []
-        for one, why in classes(self.ask):
-            if why is None:
-                alive.append(one)
-            else:
-                count = self.each * len(self.ask.offers)
-                self.considered += count
-                self.rejected.append(Rejected(one, None, why, count))
-        kinds = [self._kind(offer) for offer in self.ask.offers]
         pairs = [
             (self._bound(one, offer), one.quality_rank, rank, one.place, one)
+            for one in self._alive()
             for rank, offer in enumerate(self.ask.offers)
-            for one in alive
         ]
-        pairs.sort(key=itemgetter(0, 1, 2, 3))
-        laws: dict[Hashable, CapacityModel] = {}
-        for bound, _, rank, place, one in pairs:
+        kinds = [self._kind(offer) for offer in self.ask.offers]
+        for bound, _, rank, _, one in sorted(pairs, key=itemgetter(0, 1, 2, 3)):
             self.considered += self.each
             offer, kind = self.ask.offers[rank], kinds[rank]
             why = kind if isinstance(kind, Rejection) else unsupported(self.ask, one, offer)
@@ -85,12 +76,29 @@ class _Search:
             elif self.bounded and self._left_out(offer, bound):
                 self.dominated += self.each
             else:
-                law = laws.get((place, kind))
-                if law is None:
-                    settings = self._settings(one)
-                    law = self.ask.laws.law(one.variant.model, self.ask.choice, settings, offer.gpu, kind)
-                    laws[place, kind] = law
-                self._judge(one, rank, law)
+                self._judge(one, rank, self._law(one, offer, kind))
+        return self._searched()
+
+    def _alive(self) -> Iterator[Class]:
+        """Classes that no GPU is needed to reject."""
+        for one, why in classes(self.ask):
+            if why is None:
+                yield one
+            else:
+                count = self.each * len(self.ask.offers)
+                self.considered += count
+                self.rejected.append(Rejected(one, None, why, count))
+
+    def _law(self, one: Class, offer: Offer, kind: Hashable) -> CapacityModel:
+        law = self.laws.get((one.place, kind))
+        if law is None:
+            settings = self._settings(one)
+            law = self.ask.laws.law(one.variant.model, self.ask.choice, settings, offer.gpu, kind)
+            self.laws[one.place, kind] = law
+        return law
+
+    def _searched(self) -> Searched:
+        """The best that were wanted, and the kinds of GPU that come after them."""
         found = sorted(self.best.values(), key=attrgetter("key"))
         if not self.by_kind:
             found = found[: self.wanted or None]

@@ -8,14 +8,13 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping
 from fractions import Fraction
 from typing import Any, NamedTuple
 
 from kvplan.gpu import Gpu
 from kvplan.model import Model
 from kvplan.plans.plan import Plan
-from kvplan.record import dumped, exact, field, field_names, record
+from kvplan.record import Json, dumped, exact, field, field_names, record
 from kvplan.settings import Settings
 
 _AROUND = ("max_cost_per_hour", "shm_bytes")
@@ -97,8 +96,8 @@ class Receipt:
     """``proof`` (on a GPU) or ``rehearsal`` (host memory: layout and arithmetic, never capacity)"""
     created: str
     """UTC, ISO 8601 with Z"""
-    hardware: Mapping[str, Any] = field(default_factory=dict, hash=False)
-    settings: Mapping[str, Any] = field(default_factory=dict, hash=False)
+    hardware: Json = field(default_factory=dict, hash=False)
+    settings: Json = field(default_factory=dict, hash=False)
     figures: tuple[Figure, ...] = ()
     verdict: str = CONFIRMED
     stopped_at: str | None = None
@@ -106,9 +105,9 @@ class Receipt:
     notes: tuple[str, ...] = ()
     stopped_by: str | None = None
     """time, memory, signal or fault"""
-    attention: tuple[Mapping[str, Any], ...] = field(default=(), hash=False)
+    attention: tuple[Json, ...] = field(default=(), hash=False)
     """each check with its kernel, error, tolerance and note"""
-    engine_run: Mapping[str, Any] = field(default_factory=dict, hash=False)
+    engine_run: Json = field(default_factory=dict, hash=False)
     """where an engine measured, what ran (its version, torch's, the device, its settings), else empty"""
     format: str = RECEIPT_FORMAT
     """the layout of the file that it was read from"""
@@ -162,7 +161,7 @@ class Receipt:
         return {**body, "digest": digest_of(body)}
 
 
-def receipt_from(data: Mapping[str, Any]) -> Receipt:
+def receipt_from(data: Json) -> Receipt:
     """A receipt file's JSON as values; its layout is the caller's to check. Raises KeyError, TypeError."""
     model, engine = data["model"], data["engine"]
     return Receipt(
@@ -188,12 +187,12 @@ def receipt_from(data: Mapping[str, Any]) -> Receipt:
     )
 
 
-def _figure(entry: Mapping[str, Any]) -> Figure:
+def _figure(entry: Json) -> Figure:
     plain = {name: value for name, value in entry.items() if name != "class"}
     return Figure(**plain, independent=entry.get("class") == CONFIRMED)
 
 
-def digest_of(body: Mapping[str, Any]) -> str:
+def digest_of(body: Json) -> str:
     """``sha256:`` and the digest of the canonical JSON (sorted keys, no blanks) without ``digest``."""
     plain = {key: value for key, value in body.items() if key != "digest"}
     text = json.dumps(plain, sort_keys=True, separators=(",", ":"), ensure_ascii=True, allow_nan=False)

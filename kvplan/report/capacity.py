@@ -48,6 +48,16 @@ def capacity_screen(
     )
     if len(cells) > 1:
         screen += [BLANK, *table(cells, "l" + "r" * (len(heads) - 1))]
+    for note in _notes(lines):
+        screen += wrapped(note, indent=1, hang=2)
+    said = tuple(dict.fromkeys(text for one in lines for text in one.warnings))
+    if said:
+        screen += [BLANK, *short_warnings(said, _MOST_WARNINGS)]
+    return [*screen, BLANK, *next_line(step)] if step else screen
+
+
+def _notes(lines: Sequence[Machine]) -> list[str]:
+    """Machines without an answer, lengths that servers start with, GPUs that idle."""
     notes = [f"{_name(one)}, TP {one.tensor_parallel_size}: {one.why}" for one in lines if one.why]
     if any(one.alone for one in lines):
         notes.append("*: none starts for the longest length; each length has a server started for it")
@@ -58,12 +68,7 @@ def capacity_screen(
     for one in lines:
         idle = one.answers[0].deployment.idle_gpus if one.answers else 0
         notes += [f"{_name(one)}, TP {one.tensor_parallel_size}: {count(idle, 'GPU')} idle"] if idle else []
-    for note in notes:
-        screen += wrapped(note, indent=1, hang=2)
-    said = tuple(dict.fromkeys(text for one in lines for text in one.warnings))
-    if said:
-        screen += [BLANK, *short_warnings(said, _MOST_WARNINGS)]
-    return [*screen, BLANK, *next_line(step)] if step else screen
+    return notes
 
 
 def _name(one: Machine) -> str:

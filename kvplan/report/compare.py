@@ -43,26 +43,28 @@ def comparison_screen(rows: Sequence[Row]) -> Screen:
     if [title for title, _ in names] == ["kv dtype"]:
         return _dtype_screen(rows, results)
     keys = [[read(row) for _, read in names] for row in rows]
-    figures = _figures(rows, results)
-    grouped = len(names) > 1 and names[0][0] == "model"
-    shown = names[1:] if grouped else names
-    width = 0 if grouped else columns() - table_width(table(figures, "r" * len(figures[0]))) - len(GAP)
-    cells: list[list[Piece]] = [[*(Span(title, "dim") for title, _ in shown), *figures[0]]]
-    for key, numbers in zip(keys, figures[1:]):
-        cells.append([*key[1:], *numbers] if grouped else [shorten(key[0], width), *key[1:], *numbers])
-    body = table(cells, "".join(_ALIGN[title] for title, _ in shown) + "r" * len(figures[0]))
-    if grouped:
-        body = _under_headings([key[0] for key in keys], body)
     notes = [f"{' '.join(key)}: {why}" for key, row in zip(keys, rows) if (why := _why_not(row))]
     return [
         *_headline(rows, results),
         BLANK,
-        *body,
+        *_comparison([title for title, _ in names], keys, _figures(rows, results)),
         *([BLANK] if notes else []),
         *[row for note in notes for row in wrapped(note, indent=1, hang=2)],
         *shared_warnings(results),
         *_next_steps(),
     ]
+
+
+def _comparison(names: list[str], keys: list[list[str]], figures: list[list[Piece]]) -> Screen:
+    """The table: models that differ in more stand over their rows."""
+    grouped = len(names) > 1 and names[0] == "model"
+    shown = names[1:] if grouped else names
+    width = 0 if grouped else columns() - table_width(table(figures, "r" * len(figures[0]))) - len(GAP)
+    cells: list[list[Piece]] = [[*(Span(title, "dim") for title in shown), *figures[0]]]
+    for key, numbers in zip(keys, figures[1:]):
+        cells.append([*key[1:], *numbers] if grouped else [shorten(key[0], width), *key[1:], *numbers])
+    body = table(cells, "".join(_ALIGN[title] for title in shown) + "r" * len(figures[0]))
+    return _under_headings([key[0] for key in keys], body) if grouped else body
 
 
 def _dtype_screen(rows: Sequence[Row], results: Sequence[SizeResult]) -> Screen:

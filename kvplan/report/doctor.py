@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
-
 from kvplan.engines.folders import title_of
+from kvplan.record import Json
 from kvplan.report.layout import BLANK, Piece, Screen, Span, line, table, wrapped
 from kvplan.report.words import count, size_words
 
 
-def doctor_screen(data: Mapping[str, Any]) -> Screen:
+def doctor_screen(data: Json) -> Screen:
     """The answer first: what this is and whether a GPU can be read; then the details for a bug report."""
     return [
         *_sentence(data),
@@ -27,7 +25,7 @@ def doctor_screen(data: Mapping[str, Any]) -> Screen:
     ]
 
 
-def _sentence(data: Mapping[str, Any]) -> Screen:
+def _sentence(data: Json) -> Screen:
     missing = [
         name for name, packages in data["extras"].items() if any(found is None for found in packages.values())
     ]
@@ -37,7 +35,7 @@ def _sentence(data: Mapping[str, Any]) -> Screen:
     )
 
 
-def _packages(data: Mapping[str, Any]) -> Screen:
+def _packages(data: Json) -> Screen:
     rows: list[list[Piece]] = [[Span("packages", "bold")]]
     rows += [[name, found or "not installed"] for name, found in data["packages"].items()]
     for extra, packages in data["extras"].items():
@@ -48,7 +46,7 @@ def _packages(data: Mapping[str, Any]) -> Screen:
     return table(rows, "ll")
 
 
-def _gpus(gpus: Mapping[str, Any]) -> Screen:
+def _gpus(gpus: Json) -> Screen:
     if gpus["error"] is not None:
         return [line(Span("GPUs", "bold"), indent=1), *wrapped(gpus["error"], indent=1)]
     driver = f", driver {gpus['driver']}" if gpus["driver"] else ""
@@ -65,7 +63,7 @@ def _gpus(gpus: Mapping[str, Any]) -> Screen:
     return table(rows, "lrl") if gpus["devices"] else [*table(rows, "l"), line("none", indent=1)]
 
 
-def _rules(data: Mapping[str, Any]) -> Screen:
+def _rules(data: Json) -> Screen:
     rows: list[list[Piece]] = [[Span("data and rules", "bold")]]
     for name, title, one in (("model_cards", "model cards", "card"), ("gpu_specs", "GPU specs", "file")):
         entry = data["data"][name]
@@ -76,7 +74,7 @@ def _rules(data: Mapping[str, Any]) -> Screen:
     return table(rows, "ll")
 
 
-def _settings(data: Mapping[str, Any]) -> Screen:
+def _settings(data: Json) -> Screen:
     config, environment = data["config"], data["environment"]
     screen = [line(Span("settings in force", "bold"), indent=1)]
     if config["error"] is not None:

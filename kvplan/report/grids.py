@@ -64,27 +64,15 @@ def grid_screen(rows: Sequence[Row], *, rules_file: str | None = None, step: str
     unit = Unit(result.per_gpu.kv_bytes for result in results)
     counts = list(dict.fromkeys(result.request.count for result in results))
     by_place = {(row.result.request.tokens, row.result.request.count): row for row in rows if row.result}
+    lengths = dict.fromkeys(result.request.tokens for result in results)
     header: list[Piece] = [
         Span("tokens", "dim"),
         *(Span(count(number, "request"), "dim") for number in counts),
     ]
-    cells: list[list[Piece]] = [header]
-    overfull = False
-    for tokens in dict.fromkeys(result.request.tokens for result in results):
-        row: list[Piece] = [f"{tokens:,}"]
-        for number in counts:
-            found = by_place[tokens, number]
-            assert found.result is not None
-            if not found.result.sized:
-                row.append(Span("refused", "bad"))
-                continue
-            shown = unit.show(found.result.per_gpu.kv_bytes)
-            too_many = found.max_requests is not None and found.max_requests < number
-            overfull |= too_many
-            row.append(
-                Span(f"no {shown}", "bad") if too_many else Span(shown, "good" if found.max_requests else "")
-            )
-        cells.append(row)
+    cells: list[list[Piece]] = [
+        header,
+        *([f"{tokens:,}", *(_place(by_place[tokens, one], unit) for one in counts)] for tokens in lengths),
+    ]
     gpus = gpus_of_request(first)
     where = "one GPU" if gpus == 1 else f"the fullest of {gpus} GPUs"
     screen = wrapped(
@@ -95,7 +83,7 @@ def grid_screen(rows: Sequence[Row], *, rules_file: str | None = None, step: str
     if memory is not None:
         words = (
             f"no: more than {size_words(memory)} of cache hold"
-            if overfull
+            if any(_is_overfull(row) for row in by_place.values())
             else f"All fit {size_words(memory)}"
         )
         screen += [line(f"{words}.", indent=1), BLANK]
@@ -103,6 +91,24 @@ def grid_screen(rows: Sequence[Row], *, rules_file: str | None = None, step: str
         screen += [*refused, BLANK]
     screen += shared_warnings(results)[1:] + ([BLANK] if any(result.warnings for result in results) else [])
     return screen + grid_basis(first, rules_file, step)
+
+
+def _place(row: Row, unit: Unit) -> Piece:
+    """The bytes of one length and number of requests, and whether the memory holds so many."""
+    assert row.result is not None
+    if not row.result.sized:
+        return Span("refused", "bad")
+    shown = unit.show(row.result.per_gpu.kv_bytes)
+    return (
+        Span(f"no {shown}", "bad") if _is_overfull(row) else Span(shown, "good" if row.max_requests else "")
+    )
+
+
+def _is_overfull(row: Row) -> bool:
+    result = row.result
+    if result is None or not result.sized or row.max_requests is None:
+        return False
+    return row.max_requests < result.request.count
 
 
 def grid_basis(result: SizeResult, rules_file: str | None, step: str = "") -> Screen:

@@ -20,6 +20,7 @@ from kvplan.plans.plan import (
     DEFAULT_TOLERANCE,
     LIKELY,
     PLAN_FORMAT,
+    Evidence,
     FleetPlan,
     Plan,
     Requirements,
@@ -124,14 +125,29 @@ def _entries(plan: Plan, directory: Path | None) -> dict[str, object]:
     gpu = settings.gpu
     if gpu is None:
         raise KvplanError("unwritable", "a plan without a GPU cannot be written")
-    name = gpu.memory_marketing if gpu.slug.startswith("unlisted-") else gpu.slug
-    model = _from(plan.model, directory) if Path(plan.model).exists() else plan.model
-    entries: dict[str, object] = {"model": model, "engine": plan.engine, "gpu": name, "gpus": plan.gpus}
-    if flags_of(plan.engine).spread is not None:
-        entries["replicas"] = plan.replicas
-    if settings.weights is not None:
-        entries["weights"] = settings.weights
-    serve = dict(plan.serve) or dict(serve_of(settings, plan.engine))
+    entries: dict[str, object] = {
+        "model": _from(plan.model, directory) if Path(plan.model).exists() else plan.model,
+        "engine": plan.engine,
+        "gpu": gpu.memory_marketing if gpu.slug.startswith("unlisted-") else gpu.slug,
+        "gpus": plan.gpus,
+        "replicas": None if flags_of(plan.engine).spread is None else plan.replicas,
+        "weights": settings.weights,
+        "serve": _serve(plan, directory) or None,
+        "workload": None if plan.workload is None else _workload(plan.workload),
+        "require": _require(plan.require) or None,
+        "fleet": _fleet(plan.fleet) or None,
+        "quality": None if plan.quality == "safe" else plan.quality,
+        "tolerance": None if plan.tolerance == DEFAULT_TOLERANCE else share_text(plan.tolerance),
+        "price_per_gpu_hour": plan.price_per_gpu_hour,
+        "evidence": [_evidence(one, directory) for one in plan.evidence] or None,
+    }
+    return {name: value for name, value in entries.items() if value is not None}
+
+
+def _serve(plan: Plan, directory: Path | None) -> dict[str, object]:
+    """The engine's flags, a draft of a file with its path as it is meant there."""
+    settings = plan.settings
+    serve: dict[str, object] = dict(plan.serve) or dict(serve_of(settings, plan.engine))
     draft = settings.speculative_model
     if draft is not None and draft_word(draft) != draft.id and Path(draft_word(draft)).exists():
         entry = json.loads(str(serve["speculative_config"]))
@@ -141,32 +157,19 @@ def _entries(plan: Plan, directory: Path | None) -> dict[str, object]:
             "unwritable", f"a plan of {plan.engine} has no flag for {', '.join(missing)}",
             help="leave it out, or give it to the engine by hand",
         )  # fmt: skip
-    if serve:
-        entries["serve"] = serve
-    if plan.workload is not None:
-        entries["workload"] = _workload(plan.workload)
-    require = _require(plan.require)
-    if require:
-        entries["require"] = require
-    fleet = {name: value for name, value in dumped(plan.fleet).items() if value}
-    if fleet.get("router") == FleetPlan().router:
-        del fleet["router"]
-    if fleet:
-        entries["fleet"] = fleet
-    if plan.quality != "safe":
-        entries["quality"] = plan.quality
-    if plan.tolerance != DEFAULT_TOLERANCE:
-        entries["tolerance"] = share_text(plan.tolerance)
-    if plan.price_per_gpu_hour is not None:
-        entries["price_per_gpu_hour"] = plan.price_per_gpu_hour
-    if plan.evidence:
-        entries["evidence"] = [
-            _from(one.path, directory)
-            if one.max_age_days == DEFAULT_MAX_AGE_DAYS
-            else {"path": _from(one.path, directory), "max_age": f"{one.max_age_days}d"}
-            for one in plan.evidence
-        ]
-    return entries
+    return serve
+
+
+def _fleet(plan: FleetPlan) -> dict[str, object]:
+    usual = FleetPlan().router
+    return {name: one for name, one in dumped(plan).items() if one and (name, one) != ("router", usual)}
+
+
+def _evidence(one: Evidence, directory: Path | None) -> object:
+    path = _from(one.path, directory)
+    if one.max_age_days == DEFAULT_MAX_AGE_DAYS:
+        return path
+    return {"path": path, "max_age": f"{one.max_age_days}d"}
 
 
 def _from(path: str, directory: Path | None) -> str:

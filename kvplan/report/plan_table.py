@@ -54,38 +54,38 @@ def options_table(options: Sequence[Option], currency: str, *, lengths: bool = F
     engines = len({option.engine for option in options}) > 1
     plain = len({_name(option) for option in options}) == len({option.engine for option in options})
     heads = ["GPUs", "kind", "weights", "cache", "layout", *(["engine"] if engines else []), "likely", "safe"]
-    rows: list[list[Piece]] = [[*(Span(head, "dim") for head in heads)]]
-    if priced:
-        rows[0].append(Span("an hour", "dim"))
-    if timed:
-        rows[0].append(Span("TPOT", "dim"))
-    if lengths:
-        rows[0].append(Span("tokens", "dim"))
-    width = _GPU_WIDTH - 8 * (lengths + engines + (priced and timed))
+    ends = [head for head, shown in zip(_ENDS, (priced, timed, lengths)) if shown]
+    rows: list[list[Piece]] = [[*(Span(head, "dim") for head in (*heads, *ends))]]
+    width = max(_GPU_WIDTH - 8 * (lengths + engines + (priced and timed)), _LEAST_WIDTH)
     for place, option in enumerate(options):
         style = "bold" if place == 0 and not lengths else ""
-        layout = option.layout()
-        if option.replicas > 1:  # "1 × 2": the column is as wide as what is divided
-            layout = f"{layout.removesuffix(' GPU')} × {option.replicas}"
-        row: list[Piece] = [
-            Span(f"{option.gpus:,}", style),
-            Span(shorten(option.gpu, max(width, _LEAST_WIDTH)), style),
-            Span(weights_of(option), style),
-            Span(_cache(option), style),
-            Span(layout, style),
-            *([Span(_name(option) if plain else option.engine, style)] if engines else []),
-            Span(f"{option.requests:,}", style),
-            Span(f"{option.safe_requests:,}", style if option.safe_requests else "bad"),
-        ]
-        if priced:
-            cost = option.cost_per_hour
-            row.append("" if cost is None else money(cost, currency))
-        if timed:
-            row.append("" if option.speed is None else about(option.speed.tpot[1]))
-        if lengths:
-            row.append(f"{option.max_model_len:,}")
-        rows.append(row)
-    return table(rows, "rllll" + "l" * engines + "rr" + "r" * (priced + timed + lengths), gap="  ")
+        words = [f"{option.gpus:,}", shorten(option.gpu, width), weights_of(option), _cache(option)]
+        words += [_layout(option), *([_name(option) if plain else option.engine] if engines else [])]
+        words.append(f"{option.requests:,}")
+        safe = Span(f"{option.safe_requests:,}", style if option.safe_requests else "bad")
+        last = _end_cells(option, currency)
+        rows.append([*(Span(word, style) for word in words), safe, *(last[head] for head in ends)])
+    return table(rows, "rllll" + "l" * engines + "rr" + "r" * len(ends), gap="  ")
+
+
+_ENDS = ("an hour", "TPOT", "tokens")
+"""Columns that not every table has."""
+
+
+def _end_cells(option: Option, currency: str) -> dict[str, str]:
+    cost, speed = option.cost_per_hour, option.speed
+    return {
+        "an hour": "" if cost is None else money(cost, currency),
+        "TPOT": "" if speed is None else about(speed.tpot[1]),
+        "tokens": f"{option.max_model_len:,}",
+    }
+
+
+def _layout(option: Option) -> str:
+    layout = option.layout()
+    if option.replicas > 1:  # "1 × 2": the column is as wide as what is divided
+        layout = f"{layout.removesuffix(' GPU')} × {option.replicas}"
+    return layout
 
 
 def checkpoints(options: Sequence[Option]) -> Screen:

@@ -29,9 +29,12 @@ _EXACT = {
 }
 
 
-def schema_of(kind: type[Any], title: str) -> dict[str, Any]:
+Schema = dict[str, Any]
+
+
+def schema_of(kind: type[Any], title: str) -> Schema:
     """The JSON Schema of what `kvplan.record.dumped` makes of a record of this class."""
-    defs: dict[str, Any] = {}
+    defs: Schema = {}
     whole = _object(kind, defs)
     return {
         "$schema": "https://json-schema.org/draft/2020-12/schema",
@@ -43,11 +46,11 @@ def schema_of(kind: type[Any], title: str) -> dict[str, Any]:
     }
 
 
-def _object(kind: type[Any], defs: dict[str, Any]) -> dict[str, Any]:
+def _object(kind: type[Any], defs: Schema) -> Schema:
     lines = _lines(kind)
     types = get_type_hints(kind, include_extras=True)
     optional: tuple[str, ...] = getattr(kind, "JSON_OPTIONAL", ())
-    properties: dict[str, Any] = {}
+    properties: Schema = {}
     for name in json_names(kind):
         attribute = json_attribute(kind, name)
         computed = inspect.getattr_static(kind, attribute, None)
@@ -67,8 +70,28 @@ def _object(kind: type[Any], defs: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def _of(kind: Any, defs: dict[str, Any]) -> dict[str, Any]:
+def _of(kind: Any, defs: Schema) -> Schema:
     """The schema of one annotation. KeyError: a type that no answer has."""
+    if get_origin(kind) is not None:
+        return _of_several(kind, defs)
+    if kind is Any:
+        return {}
+    if kind is Fraction:
+        return dict(_EXACT)
+    if isinstance(kind, type) and issubclass(kind, Enum):
+        return {"enum": [one.value for one in kind], "type": "string"}
+    if kind in _WORDS:
+        return {"type": _WORDS[kind]}
+    if kind.__name__ not in defs:
+        defs[kind.__name__] = {_MADE_OF: kind}  # its place, should it hold one of its own kind
+        defs[kind.__name__] |= _object(kind, defs)
+    elif defs[kind.__name__][_MADE_OF] is not kind:
+        raise TypeError(f"two classes of one answer are named {kind.__name__}")
+    return {"$ref": f"#/$defs/{kind.__name__}"}
+
+
+def _of_several(kind: Any, defs: Schema) -> Schema:
+    """The schema of an annotation that is made of others: a union, a list, a mapping."""
     origin, inner = get_origin(kind), get_args(kind)
     if origin is Annotated:
         return {**_of(inner[0], defs), **dict(inner[1:])}
@@ -78,10 +101,6 @@ def _of(kind: Any, defs: dict[str, Any]) -> dict[str, Any]:
         return (
             {"const": inner[0]} if len(inner) == 1 else {"enum": list(inner), "type": _WORDS[type(inner[0])]}
         )
-    if kind is Any:
-        return {}
-    if kind is Fraction:
-        return dict(_EXACT)
     if origin is tuple and (len(inner) < 2 or inner[1] is not Ellipsis):
         return {
             "maxItems": len(inner),
@@ -93,16 +112,7 @@ def _of(kind: Any, defs: dict[str, Any]) -> dict[str, Any]:
         return {"items": _of(inner[0], defs), "type": "array"}
     if origin in (dict, Mapping):
         return {"additionalProperties": _of(inner[1], defs) or True, "type": "object"}
-    if isinstance(kind, type) and issubclass(kind, Enum):
-        return {"enum": [one.value for one in kind], "type": "string"}
-    if kind in _WORDS:
-        return {"type": _WORDS[kind]}
-    if kind.__name__ not in defs:
-        defs[kind.__name__] = {_MADE_OF: kind}  # its place, should it hold one of its own kind
-        defs[kind.__name__] |= _object(kind, defs)
-    elif defs[kind.__name__][_MADE_OF] is not kind:
-        raise TypeError(f"two classes of one answer are named {kind.__name__}")
-    return {"$ref": f"#/$defs/{kind.__name__}"}
+    raise KeyError(kind)
 
 
 def _source(kind: type[Any]) -> ast.ClassDef:
@@ -144,7 +154,7 @@ ANSWERS = {
 """Answers whose JSON is described: name of the schema → module and class of the answer, the command."""
 
 
-def answer_schema(name: str) -> dict[str, Any]:
+def answer_schema(name: str) -> Schema:
     """The JSON Schema of the answer of that name. Raises KeyError."""
     module, kind, command = ANSWERS[name]
     return schema_of(getattr(import_module(module), kind), f"kvplan {command}")

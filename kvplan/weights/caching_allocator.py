@@ -19,8 +19,8 @@ from __future__ import annotations
 
 from bisect import bisect_left, insort
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
 
+from kvplan.record import Json
 from kvplan.units import MIB, round_up
 
 MIN_BLOCK = 512
@@ -65,7 +65,7 @@ class Allocator:
     Those of graphs' pools and of other streams serve no request of this stream, and are left out.
     """
 
-    def __init__(self, there: Sequence[Mapping[str, Any]] = (), *, max_split: int | None = None) -> None:
+    def __init__(self, there: Sequence[Json] = (), *, max_split: int | None = None) -> None:
         self.max_split = max_split
         self.requested = self.allocated = self.reserved = 0
         self.peak_allocated = self.peak_reserved = 0
@@ -78,7 +78,7 @@ class Allocator:
             if segment.get("stream", 0) == 0 and tuple(segment.get("segment_pool_id", (0, 0))) == (0, 0):
                 self._seen(segment)
 
-    def _seen(self, segment: Mapping[str, Any]) -> None:
+    def _seen(self, segment: Json) -> None:
         """A segment that is there, with its blocks in the order of their addresses."""
         address, small = int(segment["address"]), segment["segment_type"] == "small"
         self.reserved += int(segment["total_size"])
@@ -199,7 +199,7 @@ def allocated(sizes: Iterable[int], max_split: int | None = None) -> int:
     return allocator.allocated
 
 
-def reserved_for(sizes: Iterable[int], there: Sequence[Mapping[str, Any]] = ()) -> int:
+def reserved_for(sizes: Iterable[int], there: Sequence[Json] = ()) -> int:
     """Bytes that the allocator asks of the driver for tensors of these sizes, made in this order and kept.
 
     there: what it holds already (torch.cuda.memory_snapshot): what is free in it is used first.

@@ -95,44 +95,21 @@ def again_of(plan: Plan, given: Given) -> tuple[Given, Extra]:
     """(keywords, what else). What was given beside the plan counts first: another load (tokens, a workload)
     replaces the workload and the requests that are required, another number both numbers."""
     own, require = from_plan.load_of(plan, given.requests), plan.require
-    alone = given.requests is None and given.arrival is None and given.tokens is None
-    counted = require.requests or (plan.workload is not None and plan.workload.requests_in_flight)
-    if require.simulated and alone and not counted:
-        raise KvplanError(
-            "bad-usage",
-            f"how many requests of the trace of {plan.name} are there at once, only a simulation says",
-            help=("kvplan simulate PLAN --replicas auto", "--requests 64 plans for so many at once"),
-        )
+    _check_counted(plan, given)
     replaced = given.tokens is not None or given.workload is not None
-    changes: dict[str, Any] = {}
-    if replaced or own.mix is None:
-        changes["requests"] = given.requests or own.requests
-    if not replaced and own.mix is not None:
-        arrives = given.arrival is not None and given.requests is None
-        changes["workload"] = replace(own.mix, requests_in_flight=None) if arrives else own.mix
-    context = given.objective == CONTEXT
     longest = 0 if replaced else own.longest
+    changes: dict[str, Any] = (
+        _load(own, given) if not replaced else {"requests": given.requests or own.requests}
+    )
     stated = from_plan.length_of(plan, longest)
-    if given.max_model_len is None and not context and stated:
-        changes["max_model_len"] = stated
-    if not replaced and own.mix is None and not context and stated:
-        changes["tokens"] = stated
-    offered = given.gpu is not None or given.fleet is not None
-    if not offered:
+    if stated and given.objective != CONTEXT:
+        changes |= {"max_model_len": stated} if given.max_model_len is None else {}
+        changes |= {"tokens": stated} if not replaced and own.mix is None else {}
+    if given.gpu is None and given.fleet is None:
         changes["gpu"] = plan.settings.gpu
         if given.max_gpus is None and given.objective in (CONTEXT, REQUESTS):
             changes["max_gpus"] = plan.gpus
-    engine = given.engine or plan.engine
-    same = {choice.engine.name for choice in choices_of(engine)} == {plan.engine.partition("@")[0]}
-    fallback = {
-        "engine": plan.engine,
-        "quality": plan.quality,
-        "headroom": require.headroom,
-        "pool": from_plan.pool_of(plan),
-        "host_memory": require.host_memory_bytes,
-        "kv_cache_dtype": from_plan.kv_word(plan) if same else None,
-    }
-    changes |= {name: value for name, value in fallback.items() if getattr(given, name) is None}
+    changes |= {name: value for name, value in _fallback(plan, given).items() if getattr(given, name) is None}
     extra = Extra(
         plan,
         also=() if replaced else own.also,
@@ -142,3 +119,37 @@ def again_of(plan: Plan, given: Given) -> tuple[Given, Extra]:
         least=from_plan.least_length(plan, longest),
     )
     return given._replace(**changes), extra
+
+
+def _check_counted(plan: Plan, given: Given) -> None:
+    """Raises KvplanError(bad-usage) where only a simulation says how many requests are there at once."""
+    alone = given.requests is None and given.arrival is None and given.tokens is None
+    counted = plan.require.requests or (plan.workload is not None and plan.workload.requests_in_flight)
+    if plan.require.simulated and alone and not counted:
+        raise KvplanError(
+            "bad-usage",
+            f"how many requests of the trace of {plan.name} are there at once, only a simulation says",
+            help=("kvplan simulate PLAN --replicas auto", "--requests 64 plans for so many at once"),
+        )
+
+
+def _load(own: from_plan.Load, given: Given) -> dict[str, object]:
+    """The plan's own load: its workload, or so many requests."""
+    if own.mix is None:
+        return {"requests": given.requests or own.requests}
+    arrives = given.arrival is not None and given.requests is None
+    return {"workload": replace(own.mix, requests_in_flight=None) if arrives else own.mix}
+
+
+def _fallback(plan: Plan, given: Given) -> dict[str, object]:
+    """Keywords that the plan says where nobody gave them."""
+    named = {choice.engine.name for choice in choices_of(given.engine or plan.engine)}
+    same = named == {plan.engine.partition("@")[0]}
+    return {
+        "engine": plan.engine,
+        "quality": plan.quality,
+        "headroom": plan.require.headroom,
+        "pool": from_plan.pool_of(plan),
+        "host_memory": plan.require.host_memory_bytes,
+        "kv_cache_dtype": from_plan.kv_word(plan) if same else None,
+    }

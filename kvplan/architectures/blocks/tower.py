@@ -15,7 +15,7 @@ from kvplan.architectures.blocks.plain import hidden_size
 from kvplan.architectures.config.class_names import class_facts
 from kvplan.architectures.config.view import ConfigView
 from kvplan.errors import KvplanError
-from kvplan.record import record, replace
+from kvplan.record import Json, record, replace
 from kvplan.weights.inventory import Place, Placed, Tensor
 
 # What transformers 5.23.0's vision classes default to, as far as shapes depend on it and the generated table
@@ -84,7 +84,7 @@ VISION_DEFAULTS: dict[str, dict[str, Any]] = {
 }
 
 
-def vision_view(raw: Mapping[str, Any], key: str = "vision_config") -> ConfigView:
+def vision_view(raw: Json, key: str = "vision_config") -> ConfigView:
     """The tower's config with its class's defaults. Raises KvplanError(missing-key)."""
     inner = raw.get(key)
     if not isinstance(inner, Mapping):
@@ -102,7 +102,7 @@ def vision_view(raw: Mapping[str, Any], key: str = "vision_config") -> ConfigVie
     return ConfigView(inner, model_type=name, defaults=defaults, aliases=known.get("aliases"), path=f"{key}.")
 
 
-def wrapper_view(raw: Mapping[str, Any]) -> ConfigView:
+def wrapper_view(raw: Json) -> ConfigView:
     """A wrapper's own keys for its projector, next to the parts."""
     return ConfigView(raw, model_type=str(raw.get("model_type")), defaults={})
 
@@ -232,7 +232,7 @@ def siglip(vision: ConfigView, layers: int, *, patches_as_linear: bool = False) 
     return made + (norm(f"{path}.post_layernorm", model, kind=LAYER) if complete else ())
 
 
-Raw = Mapping[str, Any]
+Raw = Json
 
 
 def two_layer_projector(

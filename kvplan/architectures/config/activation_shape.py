@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from functools import lru_cache
-from typing import Any
 
 from kvplan.architectures.config.rotary import rotary_table_bytes
 from kvplan.architectures.config.text_part import find_text_part
 from kvplan.architectures.config.view import ConfigView, check_integer, split_quant
 from kvplan.model import Model
-from kvplan.record import record
+from kvplan.record import Json, record
 
 _MLP_WIDTH = (
     *("intermediate_size_mlp", "intermediate_size", "ffn_dim", "n_inner", "ffn_hidden_size", "d_ff"),
@@ -49,7 +48,7 @@ class Shape:
     """their first product has no gate beside it"""
 
 
-def activation_shape(raw: Mapping[str, Any], model: Model, element_bytes: int) -> Shape:
+def activation_shape(raw: Json, model: Model, element_bytes: int) -> Shape:
     """Widths as the config states them; 4 · hidden where a config of an older class states no MLP width."""
     part = find_text_part(raw)
     view = part.view

@@ -6,10 +6,11 @@ What transformers' configuration classes default to, from the generated table in
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
+
+from kvplan.record import Json
 
 _TABLE = Path(__file__).parents[1] / "data" / "transformers_defaults.json"
 
@@ -121,7 +122,7 @@ GENERATORS = (
 )
 
 
-def first_architecture(raw: Mapping[str, Any]) -> str | None:
+def first_architecture(raw: Json) -> str | None:
     """The first entry of ``architectures`` where that is a list of texts."""
     names = raw.get("architectures")
     if isinstance(names, (list, tuple)) and names and isinstance(names[0], str):

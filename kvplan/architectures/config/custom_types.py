@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from kvplan.record import field, record
+from kvplan.record import Json, field, record
 
 PLAIN = "plain_custom_decoder"  # without a key for KV heads, every head has its own
 GROUPED = "grouped_custom_decoder"  # the number of KV heads must be stated
@@ -31,7 +31,7 @@ class CustomType:
     like: str = ""
     inherits: bool = False
     aliases: Mapping[str, str] = field(default_factory=dict)
-    defaults: Mapping[str, Any] = field(default_factory=dict)
+    defaults: Json = field(default_factory=dict)
     text: str | None = None
     text_type: str | None = None
 

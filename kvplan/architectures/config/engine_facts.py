@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from kvplan.architectures.config.view import ConfigView
+from kvplan.record import Json
 
 LENGTH_KEYS = (
     "max_position_embeddings", "n_positions", "max_seq_len", "seq_length", "model_max_length",
@@ -33,7 +34,7 @@ _MODELOPT_WORDS = {"fp8": "fp8_e4m3", "nvfp4": "nvfp4"}
 def engine_facts(
     view: ConfigView,
     max_model_len: int | None,
-    quantization: Mapping[str, Any] | None = None,
+    quantization: Json | None = None,
     scheme: str | None = None,
 ) -> dict[str, int | str | bool | None]:
     """Facts of the text part.
@@ -159,7 +160,7 @@ def _is_length(value: Any) -> bool:
     return isinstance(value, (int, float)) and not isinstance(value, bool) and 0 <= value < 10**15
 
 
-def _factor(ropes: list[tuple[str, Mapping[str, Any]]]) -> float:
+def _factor(ropes: list[tuple[str, Json]]) -> float:
     factor: Any = 1.0
     for kind, entry in ropes:
         if kind not in SCALED:
@@ -167,7 +168,7 @@ def _factor(ropes: list[tuple[str, Mapping[str, Any]]]) -> float:
     return factor if isinstance(factor, (int, float)) and 0 < factor < 10**6 else 1.0
 
 
-def rope_entries(view: ConfigView) -> list[tuple[str, Mapping[str, Any]]]:
+def rope_entries(view: ConfigView) -> list[tuple[str, Json]]:
     """(type, parameters) of the rope settings: one for the model, or one a layer type."""
     for key in ("rope_parameters", "rope_scaling"):
         value = view.get(key)
@@ -178,12 +179,12 @@ def rope_entries(view: ConfigView) -> list[tuple[str, Mapping[str, Any]]]:
     return []
 
 
-def _rope_type(entry: Mapping[str, Any]) -> str:
+def _rope_type(entry: Json) -> str:
     kind = entry.get("rope_type", entry.get("type", "default"))
     return {"su": "longrope", "mrope": "default"}.get(kind, kind) if isinstance(kind, str) else "default"
 
 
-def serving_kv_scheme(config: Mapping[str, Any] | None) -> str | None:
+def serving_kv_scheme(config: Json | None) -> str | None:
     """The format that ``auto`` becomes under vLLM, or None (vllm/utils/torch_utils.py,
     get_kv_cache_quant_algo_string).
 
@@ -212,7 +213,7 @@ def serving_kv_scheme(config: Mapping[str, Any] | None) -> str | None:
     return _MODELOPT_WORDS.get(scheme.lower()) if isinstance(scheme, str) else None
 
 
-def _quant_method(config: Mapping[str, Any]) -> str:
+def _quant_method(config: Json) -> str:
     """quant_method; ModelOpt's older files name their producer instead."""
     producer, inner = config.get("producer"), config.get("quantization")
     if isinstance(inner, Mapping):

@@ -10,6 +10,7 @@ from kvplan.architectures.config.plain import HEADS, WIDTHS
 from kvplan.architectures.config.text_part import TextPart
 from kvplan.architectures.config.view import LARGEST, ConfigView, check_integer
 from kvplan.errors import KvplanError
+from kvplan.record import Json
 
 # Read only where none of those is there: LED, RWKV, OpenELM.
 _OTHER_LENGTH_KEYS = ("max_decoder_position_embeddings", "context_length", "max_context_length")
@@ -79,7 +80,7 @@ def _scaled(length: int, model_type: str, view: ConfigView) -> int:
     return int(length * factor)
 
 
-def _ropes(view: ConfigView) -> Iterator[Mapping[str, Any]]:
+def _ropes(view: ConfigView) -> Iterator[Json]:
     """The rope settings: one object, or one for each layer type."""
     for key in ("rope_parameters", "rope_scaling"):
         value = view.get(key)
@@ -93,14 +94,14 @@ def _is_layer_word(word: Any) -> bool:
     return isinstance(word, str) and any(part in word for part in _LAYER_WORDS) and word != "attention_factor"
 
 
-def rope_type(rope: Mapping[str, Any]) -> str:
+def rope_type(rope: Json) -> str:
     """rope_type (older files: type) of one rope object; "default" without one."""
     word = rope.get("rope_type", rope.get("type"))
     return word if isinstance(word, str) else "default"
 
 
 def quantisation(
-    part: TextPart, hf_quant_config: Mapping[str, Any] | None
+    part: TextPart, hf_quant_config: Json | None
 ) -> tuple[str | None, str | None, tuple[str, ...]]:
     """The checkpoint's quantisation method, the KV dtype that it asks for, and warnings.
 
@@ -118,7 +119,7 @@ def quantisation(
     return None, None, ()
 
 
-def quant_object(part: TextPart, hf_quant_config: Mapping[str, Any] | None) -> Mapping[str, Any] | None:
+def quant_object(part: TextPart, hf_quant_config: Json | None) -> Json | None:
     """The quantisation settings that count: config.json's, else those of the file beside it."""
     own = _quant_config(part)
     return own if isinstance(own, Mapping) and own else hf_quant_config
@@ -137,7 +138,7 @@ _SPELLED = {"compressed_tensors": "compressed-tensors", "auto_round": "auto-roun
 """A method's name as some checkpoints write it → the usual one."""
 
 
-def _method(config: Mapping[str, Any]) -> str | None:
+def _method(config: Json) -> str | None:
     word = config.get("quant_method")
     if isinstance(word, str) and word:
         word = word.lower()[:60]
@@ -149,7 +150,7 @@ def _method(config: Mapping[str, Any]) -> str | None:
     return None
 
 
-def _kv_scheme(config: Mapping[str, Any]) -> tuple[str | None, tuple[str, ...]]:
+def _kv_scheme(config: Json) -> tuple[str | None, tuple[str, ...]]:
     inner = config.get("quantization")
     holders = [inner, config] if isinstance(inner, Mapping) else [config]
     for key in ("kv_cache_scheme", "kv_cache_quant_algo"):
@@ -169,7 +170,7 @@ def _kv_scheme(config: Mapping[str, Any]) -> tuple[str | None, tuple[str, ...]]:
     return None, ()
 
 
-def _scheme_word(scheme: Mapping[str, Any]) -> str | None:
+def _scheme_word(scheme: Json) -> str | None:
     bits, kind = scheme.get("num_bits"), scheme.get("type")
     if kind == "float" and not scheme.get("dynamic"):
         return {8: "fp8", 4: "nvfp4"}.get(bits) if isinstance(bits, int) else None

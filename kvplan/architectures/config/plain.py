@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Mapping
+from collections.abc import Collection
 from typing import Any
+
+from kvplan.record import Json
 
 LAYERS = ("num_hidden_layers", "n_layer", "n_layers", "num_layers")
 HEADS = ("num_attention_heads", "n_head", "n_heads", "num_heads")
@@ -28,7 +30,7 @@ _HARMLESS = re.compile(
 _OFF = (None, False, 0, "", "none", "full", "full_attention")
 
 
-def telltale_keys(raw: Mapping[str, Any], understood: Collection[str] = ()) -> list[str]:
+def telltale_keys(raw: Json, understood: Collection[str] = ()) -> list[str]:
     """Keys of the config that speak against "full attention in every layer", in the file's order.
 
     understood: keys that the type's own rule reads. A key that is off (null, false, 0, -1, empty) says
@@ -57,7 +59,7 @@ def _is_off(value: Any) -> bool:
     return any(value is off or (type(value) is type(off) and value == off) for off in _OFF)
 
 
-def two_meanings(raw: Mapping[str, Any]) -> list[str]:
+def two_meanings(raw: Json) -> list[str]:
     """Spellings of one thing that disagree in the file: ``["n_head", "num_attention_heads"]``."""
     for names in (LAYERS, HEADS, KV_HEADS):
         given = [name for name in names if isinstance(raw.get(name), int)]

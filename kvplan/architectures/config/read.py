@@ -8,7 +8,6 @@ What no model can be, and what a config leaves to a class: said before anything 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
 
 from kvplan.architectures.blocks.custom import states_layers, unknown_decoder
 from kvplan.architectures.blocks.decoder import plain_decoder
@@ -32,17 +31,17 @@ from kvplan.architectures.lineages import lineage_of
 from kvplan.errors import KvplanError
 from kvplan.families import FullAttention, NoCache, Part, SharedKv, SlidingWindow
 from kvplan.model import FOREIGN_CLASS, Layer, Model, Provenance, runs_of
-from kvplan.record import fields, replace
+from kvplan.record import Json, fields, replace
 
 MAX_KEYS = 20_000
 
 
 def read_config(
-    raw: Mapping[str, Any],
+    raw: Json,
     *,
     id: str,  # noqa: A002 - the model's id, as on the hub
     source: str,
-    hf_quant_config: Mapping[str, Any] | None = None,
+    hf_quant_config: Json | None = None,
 ) -> Model:
     """The model that a config describes; hf_quant_config is ModelOpt's file beside it, where there is one.
 
@@ -95,12 +94,12 @@ def read_config(
     )
 
 
-def text_view(raw: Mapping[str, Any]) -> ConfigView:
+def text_view(raw: Json) -> ConfigView:
     """The view of the text decoder: the config itself, or the part that holds the text model."""
     return _text_part(raw).view
 
 
-def _text_part(raw: Mapping[str, Any]) -> TextPart:
+def _text_part(raw: Json) -> TextPart:
     if not isinstance(raw, Mapping):
         raise KvplanError("bad-config", f"a config is an object, not a {type(raw).__name__}")
     if len(raw) > MAX_KEYS:
@@ -133,7 +132,7 @@ def _layers(part: TextPart, role: Role) -> tuple[list[Layer], tuple[str, ...]]:
     return with_overlays(view, shaped(part, layers, role)), warnings
 
 
-def _foreign(raw: Mapping[str, Any], part: TextPart, layers: list[Layer]) -> dict[str, str]:
+def _foreign(raw: Json, part: TextPart, layers: list[Layer]) -> dict[str, str]:
     """The fact of a class whose own type has other layers than the file's type, or cannot read the file."""
     other = other_type(part)
     if other is None:

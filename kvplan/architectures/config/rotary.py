@@ -8,10 +8,10 @@ positions are the config's, not max_model_len: Llama-4-Scout's ten million take 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
 
 from kvplan.architectures.config.text_part import find_text_part
 from kvplan.architectures.config.view import ConfigView, check_integer, check_number
+from kvplan.record import Json
 
 _MROPE_POSITIONS = 4
 _FACTORS = (1e-6, 1e6)
@@ -30,7 +30,7 @@ _BASES = (
 )
 
 
-def rotary_table_bytes(raw: Mapping[str, Any], element_bytes: int) -> int:
+def rotary_table_bytes(raw: Json, element_bytes: int) -> int:
     """Bytes of all tables; 0 for a model without rotary embeddings or whose length is not stated.
 
     Raises KvplanError(bad-config).
@@ -47,7 +47,7 @@ def rotary_table_bytes(raw: Mapping[str, Any], element_bytes: int) -> int:
     return int(total)
 
 
-def _scalings(view: ConfigView) -> list[Mapping[str, Any]]:
+def _scalings(view: ConfigView) -> list[Json]:
     """The different rotary embeddings: one, or one for each kind of layer."""
     for key in ("rope_parameters", "rope_scaling"):
         value = view.get(key)
@@ -60,7 +60,7 @@ def _scalings(view: ConfigView) -> list[Mapping[str, Any]]:
     return [{}, {}] if view.get("rope_local_base_freq") is not None else [{}]
 
 
-def _table(view: ConfigView, scaling: Mapping[str, Any], positions: int, element_bytes: int) -> int:
+def _table(view: ConfigView, scaling: Json, positions: int, element_bytes: int) -> int:
     kind = str(scaling.get("rope_type") or scaling.get("type") or "default")
     factor, original = 1.0, None
     if scaling.get("factor") is not None:
@@ -78,7 +78,7 @@ def _table(view: ConfigView, scaling: Mapping[str, Any], positions: int, element
     return positions * _rotary_dim(view, scaling) * (4 if kind in _FLOAT32_TYPES else element_bytes)
 
 
-def _rotary_dim(view: ConfigView, scaling: Mapping[str, Any]) -> int:
+def _rotary_dim(view: ConfigView, scaling: Json) -> int:
     rope_head = view.optional_integer("qk_rope_head_dim", lowest=0)
     if rope_head:
         return int(rope_head)

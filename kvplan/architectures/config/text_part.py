@@ -17,7 +17,7 @@ from kvplan.architectures.config.view import ConfigView
 from kvplan.architectures.lineages import custom_types, lineage_of
 from kvplan.dtypes import SCALARS, scalar
 from kvplan.errors import KvplanError, did_you_mean
-from kvplan.record import record
+from kvplan.record import Json, record
 
 if TYPE_CHECKING:
     from kvplan.architectures.prediction import Prediction
@@ -56,7 +56,7 @@ class Level:
     """One object on the way from the file's top to the text part; ``path`` ends in a dot or is empty."""
 
     model_type: str
-    raw: Mapping[str, Any]
+    raw: Json
     path: str
 
 
@@ -103,7 +103,7 @@ class TextPart:
         return None
 
 
-def find_text_part(raw: Mapping[str, Any]) -> TextPart:
+def find_text_part(raw: Json) -> TextPart:
     """Walk from the top of the file to the text decoder.
 
     A known wrapper names its text part (the generated table); an unknown one is searched for the usual
@@ -125,7 +125,7 @@ def find_text_part(raw: Mapping[str, Any]) -> TextPart:
     raise KvplanError("bad-config", f"the text part lies more than {MAX_WRAPPERS} levels deep")
 
 
-def _top_type(raw: Mapping[str, Any]) -> str:
+def _top_type(raw: Json) -> str:
     word = raw.get("model_type")
     architecture = first_architecture(raw)
     if architecture in OWN_CLASSES:
@@ -228,7 +228,7 @@ def _unannounced(level: Level) -> tuple[Level | None, str | None]:
     return Level(str(inner_type), value, f"{level.path}text_config."), None
 
 
-def _part_type(value: Mapping[str, Any], default: str | None) -> str | None:
+def _part_type(value: Json, default: str | None) -> str | None:
     word = value.get("model_type")
     if isinstance(word, str) and 0 < len(word) <= 200:
         return word
@@ -239,7 +239,7 @@ def _part_type(value: Mapping[str, Any], default: str | None) -> str | None:
     return named or default
 
 
-def _has_layers(raw: Mapping[str, Any]) -> bool:
+def _has_layers(raw: Json) -> bool:
     return any(raw.get(key) is not None for key in LAYER_KEYS)
 
 
@@ -260,7 +260,7 @@ _OLDER_KEYS = {
 }
 
 
-def _class_view(level: Level, model_type: str, facts: Mapping[str, Any]) -> ConfigView:
+def _class_view(level: Level, model_type: str, facts: Json) -> ConfigView:
     older = _older_keys(level, model_type)
     return ConfigView(
         level.raw,

@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from kvplan.errors import KvplanError
+from kvplan.record import Json
 
 LARGEST = 2**31 - 1
 MAX_LAYERS = 4096
@@ -35,10 +36,10 @@ class ConfigView:
 
     def __init__(
         self,
-        raw: Mapping[str, Any],
+        raw: Json,
         *,
         model_type: str,
-        defaults: Mapping[str, Any],
+        defaults: Json,
         aliases: Mapping[str, str] | None = None,
         path: str = "",
     ) -> None:
@@ -151,7 +152,7 @@ class ConfigView:
         found = self._object(key)
         return None if found is None else dict(found)
 
-    def _object(self, key: str) -> Mapping[str, Any] | None:
+    def _object(self, key: str) -> Json | None:
         value, origin = self.find(key)
         if value is None:
             return None
@@ -160,7 +161,7 @@ class ConfigView:
         return value
 
     def inner(
-        self, key: str, *, aliases: Mapping[str, str] | None = None, defaults: Mapping[str, Any] | None = None
+        self, key: str, *, aliases: Mapping[str, str] | None = None, defaults: Json | None = None
     ) -> ConfigView:
         """A nested object as a view of its own (an empty one where it is missing)."""
         return ConfigView(
@@ -171,7 +172,7 @@ class ConfigView:
             path=f"{self.path}{key}.",
         )
 
-    def with_values(self, values: Mapping[str, Any]) -> ConfigView:
+    def with_values(self, values: Json) -> ConfigView:
         """The same view with some keys set otherwise, as one layer of ``per_layer_config`` has them."""
         changed = {self.real(key) for key in values}
         kept = {key: value for key, value in self.raw.items() if self.real(key) not in changed}
@@ -240,7 +241,7 @@ QUANT_KEY = "hf_quant_config"
 """Under this key a model's config has the file that ModelOpt writes beside it."""
 
 
-def split_quant(config: Mapping[str, Any]) -> tuple[Mapping[str, Any], Mapping[str, Any] | None]:
+def split_quant(config: Json) -> tuple[Json, Json | None]:
     """A model's config as the file and ModelOpt's file beside it."""
     quant = config.get(QUANT_KEY)
     if not isinstance(quant, Mapping):
@@ -248,7 +249,7 @@ def split_quant(config: Mapping[str, Any]) -> tuple[Mapping[str, Any], Mapping[s
     return {key: value for key, value in config.items() if key != QUANT_KEY}, quant
 
 
-def unquantised(raw: Mapping[str, Any]) -> dict[str, Any]:
+def unquantised(raw: Json) -> dict[str, Any]:
     """The config without its quantisation, on the top and in the parts."""
     return {
         key: unquantised(value) if isinstance(value, Mapping) else value

@@ -7,7 +7,6 @@ ggml/src/ggml-common.h (the blocks), include/llama.h (llama_ftype).
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any
 
 from kvplan.architectures.config.read import strip_sources
@@ -24,6 +23,7 @@ from kvplan.architectures.gguf.view import HEADS, GgufView
 from kvplan.errors import KvplanError, did_you_mean
 from kvplan.families import NoCache
 from kvplan.model import GGUF_HEADER, Encoder, EncoderInput, Layer, Model, Provenance, runs_of
+from kvplan.record import Json
 
 TEXT, ARRAY = 8, 9
 SCALARS = {0: "B", 1: "b", 2: "H", 3: "h", 4: "I", 5: "i", 6: "f", 7: "?", 10: "Q", 11: "q", 12: "d"}
@@ -111,9 +111,7 @@ FILE_TYPES = {
 _FLOATS = {"all_f32": "float32", "f16": "float16", "bf16": "bfloat16"}
 
 
-def read_keys(
-    values: Mapping[str, Any], *, called: str, source: str, listed: int, cut_in: str | None
-) -> Model:
+def read_keys(values: Json, *, called: str, source: str, listed: int, cut_in: str | None) -> Model:
     """The model that the keys of a file describe. listed: tokens of the vocabulary that were counted; cut_in:
     the key inside which the file ends. Raises KvplanError: bad-gguf, not-a-model, missing-key, bad-config,
     unknown-model-type, unknown-layer-type."""
@@ -160,7 +158,7 @@ def _plain(value: int | None) -> int | None:
     return None if value is None else int(value)
 
 
-def _architecture_name(values: Mapping[str, Any], path: str) -> str:
+def _architecture_name(values: Json, path: str) -> str:
     kind = values.get("general.type", "model")
     if kind != "model":
         raise KvplanError(

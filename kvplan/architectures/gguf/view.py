@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
 from typing import Any
 
 from kvplan.architectures.config.view import MAX_LAYERS, ConfigView, Sourced, check_integer
 from kvplan.errors import KvplanError
+from kvplan.record import Json
 
 HEADS, KV_HEADS = "attention.head_count", "attention.head_count_kv"
 WINDOW = "attention.sliding_window"
@@ -26,7 +26,7 @@ class GgufView(ConfigView):
     block_count: all layers of the file; trunk: without the nextn_predict_layers at its end.
     """
 
-    def __init__(self, values: Mapping[str, Any], architecture: str) -> None:
+    def __init__(self, values: Json, architecture: str) -> None:
         prefix = f"{architecture}."
         own = {key[len(prefix) :]: value for key, value in values.items() if key.startswith(prefix)}
         super().__init__(own, model_type=architecture, defaults={}, path=prefix)

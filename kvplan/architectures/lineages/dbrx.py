@@ -5,9 +5,6 @@ Source: vllm-project/vllm 0.32 vllm/model_executor/models/dbrx.py.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
-
 from kvplan.architectures.blocks.decoder import hidden_per_head, uniform
 from kvplan.architectures.blocks.frame import Frame
 from kvplan.architectures.blocks.parts import Heads, attention, experts, fused, norms, router, whole
@@ -15,6 +12,7 @@ from kvplan.architectures.config.view import ConfigView, check_integer, derived
 from kvplan.architectures.registry import Decoder, lineage
 from kvplan.families import FullAttention
 from kvplan.model import Layer
+from kvplan.record import Json
 
 
 def dbrx_layers(view: ConfigView) -> list[Layer]:
@@ -25,7 +23,7 @@ def dbrx_layers(view: ConfigView) -> list[Layer]:
     return uniform(view, FullAttention(kv, hidden_per_head(view)))
 
 
-def _inner(view: ConfigView, key: str) -> Mapping[str, Any]:
+def _inner(view: ConfigView, key: str) -> Json:
     """A nested object of settings, empty where there is none."""
     return view.mapping(key) or {}
 

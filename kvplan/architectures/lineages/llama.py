@@ -6,9 +6,6 @@ llava_next.py, llava_onevision.py; huggingface/transformers 5.23.0 models/mllama
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
-
 from kvplan.architectures.blocks.cross import IMAGE, per_head
 from kvplan.architectures.blocks.decoder import ATTENTION
 from kvplan.architectures.blocks.frame import Frame
@@ -49,6 +46,7 @@ from kvplan.architectures.registry import Decoder, EncoderRule, lineage
 from kvplan.errors import KvplanError
 from kvplan.families import CrossAttention, FullAttention
 from kvplan.model import Layer
+from kvplan.record import Json
 from kvplan.weights.inventory import Placed, Split
 
 _MLLAMA_CROSS = range(3, 40, 5)  # what the class takes without a list
@@ -104,7 +102,7 @@ def _heads(view: ConfigView) -> Heads:
     return Heads(count, int(view.optional_integer("num_key_value_heads") or count), width, width)
 
 
-def _mllama_tower(raw: Mapping[str, Any], view: ConfigView) -> list[Placed]:
+def _mllama_tower(raw: Json, view: ConfigView) -> list[Placed]:
     """Tiles of patches, a local and a global transformer (with gates), then one projection."""
     vision, path = vision_view(raw), "vision_model"
     hidden, heads = int(vision.integer("hidden_size")), int(vision.integer("attention_heads"))

@@ -7,7 +7,6 @@ configuration_decilm.py.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
 
 from kvplan.architectures.blocks.custom import entries, width_per_head
 from kvplan.architectures.blocks.decoder import num_heads
@@ -19,6 +18,7 @@ from kvplan.architectures.config.view import ConfigView, check_integer, derived
 from kvplan.architectures.registry import Decoder, lineage
 from kvplan.families import FullAttention, NoCache, Part, SlidingWindow
 from kvplan.model import Layer
+from kvplan.record import Json
 
 
 def nemotron_nas_layers(view: ConfigView) -> list[Layer]:
@@ -45,7 +45,7 @@ def nemotron_nas_layers(view: ConfigView) -> list[Layer]:
     return layers
 
 
-def _nas_part(view: ConfigView, attention: Mapping[str, Any], where: str) -> Part:
+def _nas_part(view: ConfigView, attention: Json, where: str) -> Part:
     if attention.get("no_op") or attention.get("replace_with_linear"):
         return NoCache()
     if attention.get("sparsify"):

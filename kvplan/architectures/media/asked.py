@@ -10,7 +10,7 @@ from kvplan.architectures.media.rule import Key, Pixels, Rule
 from kvplan.architectures.media.sizes import Size
 from kvplan.errors import KvplanError
 from kvplan.model import Model
-from kvplan.record import record
+from kvplan.record import Json, record
 
 _MOST = 10**6
 
@@ -45,7 +45,7 @@ class Asked(NamedTuple):
     """One model's config and rule, and the request's media."""
 
     model: Model
-    config: Mapping[str, Any]
+    config: Json
     rule: Rule
     media: Media
 

@@ -16,7 +16,7 @@ from kvplan.architectures.media.asked import Asked, Media, MediaTokens, unknown
 from kvplan.architectures.media.counting import COUNTS, CROSS
 from kvplan.errors import KvplanError
 from kvplan.model import Model
-from kvplan.record import replace
+from kvplan.record import Json, replace
 from kvplan.settings import Settings
 
 _OTHER_KEYS = (
@@ -54,7 +54,7 @@ def _seconds(value: Any) -> Fraction:
     return found
 
 
-def with_media(model: Model, settings: Settings, given: Mapping[str, Any]) -> Settings:
+def with_media(model: Model, settings: Settings, given: Json) -> Settings:
     """The settings with the tokens that images, video and audio add; ``tokens`` counts text before.
 
     Without ``tokens`` the request is as long as the model takes, media included. Raises KvplanError
@@ -125,7 +125,7 @@ def media_tokens(model: Model, media: Media) -> MediaTokens:
     return MediaTokens(tuple(prompt), encoder)
 
 
-def _has_parts(config: Mapping[str, Any]) -> bool:
+def _has_parts(config: Json) -> bool:
     return any(
         config.get(key) for key in ("vision_config", "audio_config", "img_processor", "thinker_config")
     )

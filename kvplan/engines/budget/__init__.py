@@ -86,7 +86,7 @@ def answered(model: Model, choice: Choice, settings: Settings) -> SizeResult:
 
 def fitted(model: Model, choice: Choice, settings: Settings) -> SizeResult:
     """The engine's answer with the pool that its budget leaves, where one is asked for."""
-    engine, version = choice.engine, choice.version
+    engine = choice.engine
     module = engine.name if engine.name in BUDGETS else None
     longest = settings.max_model_len == LONGEST
     if longest:
@@ -98,24 +98,32 @@ def fitted(model: Model, choice: Choice, settings: Settings) -> SizeResult:
             help=("--engine llamacpp deals layers by what each has", "name the smallest of them as often"),
         )
     if module is None or settings.gpu is None or settings.kv_cache_memory is not None:
-        asked = with_longest(model, choice, settings) if longest else settings
-        result = engine.size(model, asked, version)
-        if module is None or settings.gpu is None or result.refusal is not None:
-            return result
-        budget = _fit(module, model, choice, changed(asked, kv_cache_memory=None)).budget
-        return _beside(model, choice, asked, budget, result)
-    if longest:
-        settings = _settled(module, model, choice, settings)
-        longest = settings.max_model_len == LONGEST
+        return _with_stated_pool(module, model, choice, settings)
+    return _divided(module, model, choice, _settled(module, model, choice, settings) if longest else settings)
+
+
+def _with_stated_pool(module: str | None, model: Model, choice: Choice, settings: Settings) -> SizeResult:
+    """The answer that no budget decides: a pool that was stated, or none."""
+    asked = with_longest(model, choice, settings) if settings.max_model_len == LONGEST else settings
+    result = choice.engine.size(model, asked, choice.version)
+    if module is None or settings.gpu is None or result.refusal is not None:
+        return result
+    budget = _fit(module, model, choice, changed(asked, kv_cache_memory=None)).budget
+    return _beside(model, choice, asked, budget, result)
+
+
+def _divided(module: str, model: Model, choice: Choice, settings: Settings) -> SizeResult:
+    """The answer with what the engine's budget leaves of the GPU."""
+    longest = settings.max_model_len == LONGEST
     plain = replace(settings, max_model_len=None) if longest else settings
     fit = _fit(module, model, choice, plain)
     if fit.budget is None:
         if longest:
             raise KvplanError("no-memory", "the longest length that fits is not known", detail=fit.warnings)
-        result = engine.size(model, plain, version)
+        result = choice.engine.size(model, plain, choice.version)
         return replace(result, warnings=(*result.warnings, *fit.warnings)) if fit.warnings else result
     if fit.budget.kv_pool_bytes == 0:
-        result = engine.size(model, plain, version)
+        result = choice.engine.size(model, plain, choice.version)
         if result.refusal is None:
             result = replace(result, refusal=_nothing_left(module, model, choice, plain, fit))
     else:

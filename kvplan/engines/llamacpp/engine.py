@@ -9,7 +9,7 @@ own default is the model's length.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from fractions import Fraction
 from functools import lru_cache
 from typing import Any
@@ -42,7 +42,7 @@ from kvplan.errors import KvplanError
 from kvplan.families import Kind, Storage
 from kvplan.model import Model
 from kvplan.own_options import OwnOptions
-from kvplan.record import changed, record, replace
+from kvplan.record import Json, changed, record, replace
 from kvplan.results import EngineRef, LayerTerms, ModelRef, PerGpu, Refusal, Request, SizeResult, Total
 from kvplan.settings import Serving, Settings, with_setting, with_settings
 from kvplan.units import MIB, human_bytes
@@ -171,7 +171,7 @@ class Compiled:
     machine: Machine
     options: LlamacppOptions
     refusal: Refusal | None
-    settings: Mapping[str, Any]
+    settings: Json
     layers: tuple[LayerTerms, ...]
     warnings: tuple[str, ...]
 

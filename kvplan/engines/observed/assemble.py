@@ -7,7 +7,6 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
-from typing import Any
 
 from kvplan.engines.observed import (
     ROW_FIGURES,
@@ -25,6 +24,7 @@ from kvplan.engines.observed import (
 from kvplan.engines.observed.rules import Dialect, Values
 from kvplan.engines.observed.settings import from_figure, settings_from
 from kvplan.engines.observed.stream import Hit
+from kvplan.record import JsonDict
 
 MAX_ROWS = 4096
 MAX_POOLS = 256
@@ -48,8 +48,8 @@ class _Row:
     closed: bool = False
 
     def whole(self) -> Row:
-        sums: dict[str, Any] = {name: total(parts) for name, parts in self.added.items()}
-        figures: dict[str, Any] = {**self.figures, **sums}
+        sums: JsonDict = {name: total(parts) for name, parts in self.added.items()}
+        figures: JsonDict = {**self.figures, **sums}
         return Row(self.rank, **figures, pools=tuple(self.pools))
 
 
@@ -100,7 +100,7 @@ class Start:
         elif rule.kind == "pool":
             self._pool(hit, values)
         elif rule.kind == "refusal":
-            kept: dict[str, Any] = {name: value for name, value in values.items() if name in _REFUSAL_FIELDS}
+            kept: JsonDict = {name: value for name, value in values.items() if name in _REFUSAL_FIELDS}
             for name in values.keys() - _REFUSAL_FIELDS:
                 self._settle({name: from_figure(values[name], number, "refusal")})
             if self.refusal is None or self.refusal.kind != rule.text or kept:
@@ -183,7 +183,7 @@ class Start:
             else self.next_pool or hit.rule.text
         )
         name, self.next_pool = "draft " * self.further + name, ""
-        kept: dict[str, Any] = {key: value for key, value in values.items() if key in _POOL_FIELDS}
+        kept: JsonDict = {key: value for key, value in values.items() if key in _POOL_FIELDS}
         if row.closed:
             row.pools.clear()
             row.closed = False

@@ -9,7 +9,7 @@ from typing import Any, ClassVar, NamedTuple
 from kvplan.engines.base import Choice
 from kvplan.engines.folders import part_of
 from kvplan.engines.observed import Count, Observation, Rank
-from kvplan.record import record
+from kvplan.record import Json, record
 from kvplan.results import Pool
 from kvplan.settings import Settings
 
@@ -36,9 +36,7 @@ class Reading:
         """Printed settings that nobody chose."""
         return ()
 
-    def told(
-        self, observation: Observation, values: Mapping[str, Any]
-    ) -> Iterable[tuple[str, Any, str | None]]:
+    def told(self, observation: Observation, values: Json) -> Iterable[tuple[str, Any, str | None]]:
         """(setting, value, where it is seen) that follow from other lines; where: None = not to be shown.
 
         values: those that were printed.
@@ -49,7 +47,7 @@ class Reading:
         """Options of the engine's own that follow from other lines."""
         return {}
 
-    def budget_changes(self, observation: Observation) -> Mapping[str, Any]:
+    def budget_changes(self, observation: Observation) -> Json:
         """Settings, and options of the engine's own, that the memory budget alone is asked with: what the log
         tells of where its weights lie."""
         return {}
@@ -134,7 +132,7 @@ def _word(value: Any) -> str:
     return {True: "on", False: "off"}.get(value, str(value)) if isinstance(value, bool) else str(value)
 
 
-def sizes_told(observation: Observation, values: Mapping[str, Any]) -> Iterator[tuple[str, int, str]]:
+def sizes_told(observation: Observation, values: Json) -> Iterator[tuple[str, int, str]]:
     """(setting, value, where it is seen) of the groups whose ranks spoke and whose size no line says.
 
     An excerpt may lack some of them: their number is taken for the next power of two.

@@ -111,10 +111,24 @@ def items(text: str, start: int = 0) -> Iterator[tuple[str, str]]:
     """
     begin, closing = _opening(text, start)
     key_ends = (":", "=") if closing != "}" else (":",)
-    depth, quote, at, key, given = 0, "", begin, "", 0
-    piece = begin
+    piece, key, given = begin, "", 0
+    for at, mark in _marks(text, begin, {",", closing, *key_ends}):
+        if mark in (",", closing):
+            if key:
+                yield key, text[piece:at].strip()
+                given += 1
+            if mark == closing or given == MAX_ITEMS:
+                return
+            key, piece = "", at + 1
+        elif mark in key_ends and not key:
+            key, piece = text[piece:at].strip().strip("'\""), at + 1
+
+
+def _marks(text: str, begin: int, marks: set[str]) -> Iterator[tuple[int, str]]:
+    """(place, mark) outside quotes and inner brackets, the text's end as "" where it is outside them too."""
+    depth, quote, at = 0, "", begin
     end = min(len(text), begin + MAX_LENGTH)
-    while at < end and given < MAX_ITEMS:
+    while at < end:
         letter = text[at]
         if quote:
             if letter == "\\":
@@ -127,22 +141,13 @@ def items(text: str, start: int = 0) -> Iterator[tuple[str, str]]:
             depth += 1
             if depth > MAX_DEPTH:
                 return
-        elif letter in _CLOSE and depth == 0:
-            if letter == closing:
-                break
-        elif letter in _CLOSE:
+        elif letter in _CLOSE and depth:
             depth -= 1
-        elif depth == 0 and letter == ",":
-            if key:
-                yield key, text[piece:at].strip()
-                given += 1
-            key, piece = "", at + 1
-        elif depth == 0 and not key and letter in key_ends:
-            key, piece = text[piece:at].strip().strip("'\""), at + 1
+        elif not depth and letter in marks:
+            yield at, letter
         at += 1
-    whole = at < len(text) or not closing
-    if key and whole and not quote and depth == 0 and at < begin + MAX_LENGTH:
-        yield key, text[piece:at].strip()
+    if not quote and not depth and at == len(text) < begin + MAX_LENGTH:
+        yield at, ""
 
 
 def _opening(text: str, start: int) -> tuple[int, str]:

@@ -13,7 +13,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from kvplan.record import record
+from kvplan.record import Json, record
 
 FILE = Path(__file__).parent / "data" / "classes.json"
 
@@ -114,7 +114,7 @@ class ModelClass:
 
 
 @cache
-def rows() -> Mapping[str, Mapping[str, Any]]:
+def rows() -> Mapping[str, Json]:
     """Class → its row as it stands in the file."""
     found: dict[str, dict[str, Any]] = json.loads(FILE.read_text(encoding="utf-8"))
     return found
@@ -129,5 +129,5 @@ def row_of(name: str | None) -> ModelClass:
     return ModelClass(**row)
 
 
-def _lists_as_tuples(entry: Mapping[str, Any]) -> dict[str, Any]:
+def _lists_as_tuples(entry: Json) -> dict[str, Any]:
     return {key: tuple(value) if isinstance(value, list) else value for key, value in entry.items()}

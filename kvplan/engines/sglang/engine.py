@@ -8,7 +8,6 @@ another name: block_size is --page-size, max_num_seqs --max-running-requests, ma
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from fractions import Fraction
 from functools import lru_cache
 from types import MappingProxyType
@@ -42,7 +41,7 @@ from kvplan.engines.supported import check_class
 from kvplan.errors import KvplanError
 from kvplan.families import Kind
 from kvplan.model import Model
-from kvplan.record import record
+from kvplan.record import Json, record
 from kvplan.results import (
     EngineRef,
     LayerTerms,
@@ -112,7 +111,7 @@ class Compiled:
     arguments: Arguments
     pools: Pools | None
     refusal: Refusal | None
-    settings: Mapping[str, Any]
+    settings: Json
     layers: tuple[LayerTerms, ...]
     warnings: tuple[str, ...]
 

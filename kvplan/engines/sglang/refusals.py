@@ -260,43 +260,50 @@ def _strategy_refusal(
 ) -> Refusal | None:
     """validate_mamba_extra_buffer and validate_mamba_no_buffer: of hybrids with reuse of prompts."""
     if arguments.rules.drafts_or_states and arguments.draft_tokens and arguments.radix:
-        buffered = options.mamba_radix_cache_strategy == "extra_buffer" and arguments.device.nvidia
-        if uses_state_radix(model) and not buffered:
-            return _no_buffer(arguments)
-        return None
+        return _drafts_beside_states(model, options, arguments)
     if options.disable_radix_cache or not arguments.rules.extra_buffer:
         return None  # before 0.5.23 the settings give way: pages of one, no overlap
     strategy, name = arguments.strategy, model.architecture or model.model_type
     extra = strategy in ("extra_buffer", "extra_buffer_lazy")
     if not uses_state_radix(model):
-        if extra:
-            why = f"--mamba-radix-cache-strategy {strategy} needs states that SGLang reuses: {name} has none"
-            return Refusal("unsupported-setting", why, help=("leave out --mamba-radix-cache-strategy",))
-        return None
+        why = f"--mamba-radix-cache-strategy {strategy} needs states that SGLang reuses: {name} has none"
+        ways = ("leave out --mamba-radix-cache-strategy",)
+        return Refusal("unsupported-setting", why, help=ways) if extra else None
     page = overridden_page(model, settings, arguments.device, arguments.backend)
     if extra:
-        if not has_extra_buffer(model):
-            return _no_strategy(f"SGLang has no {strategy} for {name}")
-        if page is not None and TRACK_INTERVAL % page:
-            return _no_strategy(f"{TRACK_INTERVAL}, the interval of state tracking, is no multiple of {page}")
-        if strategy == "extra_buffer_lazy" and not arguments.overlap:
-            return _no_strategy("extra_buffer_lazy needs overlapped scheduling")
-        return None
+        return _no_strategy(
+            (not has_extra_buffer(model), f"SGLang has no {strategy} for {name}"),
+            (
+                TRACK_INTERVAL % (page or 1) > 0,
+                f"{TRACK_INTERVAL}, the interval of state tracking, is no multiple of {page}",
+            ),
+            (
+                strategy == "extra_buffer_lazy" and not arguments.overlap,
+                "extra_buffer_lazy needs overlapped scheduling",
+            ),
+        )
     if strategy != "no_buffer":
         return None
-    if page not in (None, 1):
-        return _no_strategy(f"the states of {name} are kept without a buffer, which takes pages of 1 only")
-    if arguments.overlap:
-        return _no_strategy("no_buffer does not go with overlapped scheduling")
     chosen = settings.attention_backend is not None or row_of(name).override == "nemotron_h"
-    if arguments.backend == "trtllm_mha" and chosen:  # a default that is found later is not looked at
-        return _no_strategy("no_buffer does not go with the attention backend trtllm_mha")
-    return None
+    return _no_strategy(
+        (
+            page not in (None, 1),
+            f"the states of {name} are kept without a buffer, which takes pages of 1 only",
+        ),
+        (arguments.overlap, "no_buffer does not go with overlapped scheduling"),
+        (
+            arguments.backend == "trtllm_mha" and chosen,  # a default that is found later is not looked at
+            "no_buffer does not go with the attention backend trtllm_mha",
+        ),
+    )
 
 
-def _no_buffer(arguments: Arguments) -> Refusal:
+def _drafts_beside_states(model: Model, options: SglangOptions, arguments: Arguments) -> Refusal | None:
     """server_args.py of 0.5.10 to 0.5.13 (_handle_mamba_radix_cache): no buffer unless it is asked for, which
     is for NVIDIA alone."""
+    buffered = options.mamba_radix_cache_strategy == "extra_buffer" and arguments.device.nvidia
+    if buffered or not uses_state_radix(model):
+        return None
     asked = ("--mamba-radix-cache-strategy extra_buffer",) if arguments.device.nvidia else ()
     return Refusal(
         "unsupported-setting",
@@ -306,10 +313,12 @@ def _no_buffer(arguments: Arguments) -> Refusal:
     )
 
 
-def _no_strategy(why: str) -> Refusal:
+def _no_strategy(*rows: tuple[bool, str]) -> Refusal | None:
+    """rows: what must not be, and the sentence that says so; the first that is."""
     ways = (
         "--disable-overlap-schedule",
         "leave out --mamba-radix-cache-strategy and --page-size",
         "--disable-radix-cache",
     )
-    return Refusal("unsupported-setting", why, help=ways)
+    why = next((sentence for holds, sentence in rows if holds), None)
+    return None if why is None else Refusal("unsupported-setting", why, help=ways)

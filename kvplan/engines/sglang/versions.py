@@ -48,7 +48,7 @@ class Rules(ReleaseRules):
     image_factor = flag("image models keep memory free by the size of their encoder, not a tenth",
         _MEMORY + ", adjust_mem_fraction_for_vlm", since="0.4.9")
     image_cache = flag("images' features have a part of the budget", _MEMORY, since="0.5.18")
-    roles = flag("what is kept free follows --disaggregation-mode", _MEMORY, since="0.5.16")
+    roles = flag("what is kept free follows --disaggregation-mode", _MEMORY, since="0.5.16", asked=False)
     prefill_graphs = flag("memory is kept for graphs of prompts", _ARGS, since="0.5.10")
     prompt_graphs = steps("whose graphs of prompts keep memory (`.prompt_graphs`; empty: as 0.5.23)", _GRAPHS,
         "", ("0.5.10", "piecewise"), ("0.5.11", "piecewise, drafts"), ("0.5.13", "piecewise, DSA"),
@@ -104,7 +104,7 @@ class Rules(ReleaseRules):
     index_elided = flag("a sparse layer that borrows another's choice of tokens keeps no index keys", _POOLS,
         since="0.5.18")
     index_replicated = flag("under decode context parallelism every rank pays for all of them", _POOLS,
-        since="0.5.22")
+        since="0.5.22", asked=False)
     divided_experts = flag(
         "how the kernel of experts that are divided by all ranks or none is chosen was read", _OVERRIDES,
         since="0.5.22")
@@ -133,11 +133,11 @@ class Rules(ReleaseRules):
     slots_told = steps("the slots that are asked for count where prompts are reused too", _MIXIN, True,
         ("0.5.3", False), ("0.5.7", True))
     slots_by_share = flag("where prompts are not reused and nobody says how many requests run, slots are a "
-        "share too, before 512", _MIXIN, since="0.5.9")
+        "share too, before 512", _MIXIN, since="0.5.9", asked=False)
     drafts_in_share = flag("each slot has the states of its drafts beside it", _RUNNER, since="0.5.3",
         until="0.5.7")
     drafts_first = flag("states of drafts are those of a group's requests, whether or not prompts are reused",
-        _MIXIN, since="0.5.8")
+        _MIXIN, since="0.5.8", asked=False)
     joint_states = flag("they are a part of the states' share", _MIXIN, since="0.5.13")
 
     # Pools.
@@ -150,13 +150,13 @@ class Rules(ReleaseRules):
         _MIXIN, since="0.5.8")
     split_first = flag("a window pool is split off before --max-total-tokens bounds it", _POOLS,
         since="0.5.10")
-    window_floor = flag("a window pool that holds no request is refused", _POOLS, since="0.5.20")
+    window_floor = flag("a window pool that holds no request is refused", _POOLS, since="0.5.20", asked=False)
     request_cap = flag("without a radix cache a window pool has what the requests need",
         _POOLS + ", SWARequestCapPoolConfigurator", since="0.5.14")
     requests_capped = flag("who may run follows from the tokens that --max-total-tokens leaves", _MIXIN,
         since="0.5.10")
     given_estimated = flag("the own estimate bounds --max-running-requests",
-        _MIXIN + ", resolve_max_num_reqs", since="0.5.10")
+        _MIXIN + ", resolve_max_num_reqs", since="0.5.10", asked=False)
     given_halved = flag("half the tokens do", _CONFIGURATOR + ", resolve_max_num_reqs", since="0.5.14")
     stage_layers = flag("DeepSeek-V4: layers beside the model's own are not counted", _POOLS, since="0.5.13")
     fixed_states = flag("its states of ratio 128 are of requests, not of tokens", _POOLS, since="0.5.15")

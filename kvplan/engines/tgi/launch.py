@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
-
 from kvplan.engines.launch import VISIBLE, Serve, Server
+from kvplan.record import Json
 
 _VARIABLES = """num_shard quantize max_total_tokens max_batch_prefill_tokens max_batch_size
 max_concurrent_requests cuda_memory_fraction kv_cache_dtype dtype speculate sharded max_batch_total_tokens
 rope_scaling rope_factor lora_adapters cuda_graphs"""
 
 
-def translate(serve: Serve, options: Mapping[str, Any]) -> tuple[str, ...]:
+def translate(serve: Serve, options: Json) -> tuple[str, ...]:
     """``--sharded`` without --num-shard: false takes one GPU; else as many as it sees (find_num_shards)."""
     said, seen = str(options.get("--sharded", "")).lower(), options.get(VISIBLE)
     if "num_shard" not in serve:

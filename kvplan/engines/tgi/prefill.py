@@ -3,12 +3,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
-
 from kvplan.architectures.config.view import split_quant
 from kvplan.engines.tgi.options import TgiOptions
 from kvplan.model import Model
+from kvplan.record import Json
 from kvplan.settings import Serving
 
 TERA = 10**12
@@ -35,14 +33,14 @@ def prefill_tokens(model: Model, settings: Serving) -> int:
     return found if most is None else min(found, most)
 
 
-def _first(raw: Mapping[str, Any], *names: str) -> int | None:
+def _first(raw: Json, *names: str) -> int | None:
     return next((raw[name] for name in names if isinstance(raw.get(name), int)), None)
 
 
 class _Sizes:
     """Sizes of the top of a config; ``whole``: all that the formulas ask for are there."""
 
-    def __init__(self, raw: Mapping[str, Any]) -> None:
+    def __init__(self, raw: Json) -> None:
         heads, hidden = _first(raw, "num_attention_heads"), _first(raw, "hidden_size", "n_embd")
         width = _first(raw, "head_dim")
         if width is None and heads and hidden and hidden % heads == 0:
@@ -59,7 +57,7 @@ class _Sizes:
         self.experts = _first(raw, "num_local_experts") or 1
 
 
-def _by_compute(raw: Mapping[str, Any], settings: Serving) -> int | None:
+def _by_compute(raw: Json, settings: Serving) -> int | None:
     """compute_optimal: what the cards do in a second over what a token costs."""
     size, gpu = _Sizes(raw), settings.gpu
     card = None if gpu is None else FLOPS.get(gpu.name.replace(" ", "-").lower())
@@ -71,7 +69,7 @@ def _by_compute(raw: Mapping[str, Any], settings: Serving) -> int | None:
     return found if found > LEAST else None
 
 
-def _by_memory(raw: Mapping[str, Any], settings: Serving) -> int | None:
+def _by_memory(raw: Json, settings: Serving) -> int | None:
     """vram_maximum: what is left beside float16 weights, by the launcher's own rough count."""
     size, gpu = _Sizes(raw), settings.gpu
     total = None if gpu is None else gpu.memory_nvml_bytes

@@ -13,7 +13,6 @@ from none to that.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from fractions import Fraction
 from functools import lru_cache
 from types import MappingProxyType
@@ -50,9 +49,9 @@ from kvplan.engines.trtllm.store import part_store, store_for, tokens_per_block
 from kvplan.engines.trtllm.v2 import PlanV2, plan_v2
 from kvplan.engines.trtllm.windows import check_retention, warnings_of, windows_of
 from kvplan.errors import KvplanError
-from kvplan.families import Kind, Storage
+from kvplan.families import Storage
 from kvplan.model import Model
-from kvplan.record import record
+from kvplan.record import Json, record
 from kvplan.results import (
     EngineRef,
     LayerTerms,
@@ -74,8 +73,11 @@ KERNELS = (
     Kernel("one padding to 256", width=256, hidden=256, bias_bytes=4),
 )
 
-_STATES = ("mamba2", "gated_delta_net")
-_ATTENTION = (Kind.FULL, Kind.SLIDING, Kind.CHUNKED, Kind.MLA, Kind.INDEXER, Kind.NONE)
+_KEPT = frozenset(
+    "full_attention sliding_window chunked_attention mla sparse_indexer shared_kv no_cache mamba2"
+    " gated_delta_net".split()
+)
+"""Families that its cache managers have (_torch/pyexecutor/resource_manager.py, mamba_cache_manager.py)."""
 
 
 def expert_kernels(model: Model, settings: Settings, version: str) -> tuple[Kernel, ...]:
@@ -130,7 +132,7 @@ class Compiled:
     plan: Plan | PlanV2 | None
     refusal: Refusal | None
     max_seq_len: int
-    settings: Mapping[str, Any]
+    settings: Json
     layers: tuple[LayerTerms, ...]
     warnings: tuple[str, ...]
 
@@ -284,7 +286,7 @@ def _unsupported(model: Model) -> Refusal | None:
         )
     for run in model.runs:
         for part in run.layer.parts:
-            if part.kind not in _ATTENTION and part.family not in _STATES:
+            if part.family not in _KEPT:
                 what = model.architecture or model.model_type
                 return Refusal(
                     "unsupported-model",

@@ -14,10 +14,10 @@ from types import MappingProxyType
 from typing import Any
 
 from kvplan.engines.release_rules import reached, within
-from kvplan.record import field, record
+from kvplan.record import Json, field, record
 
 FILE = Path(__file__).parent / "data" / "classes.json"
-_NOTHING: Mapping[str, Any] = MappingProxyType({})
+_NOTHING: Json = MappingProxyType({})
 
 
 @record()
@@ -76,7 +76,7 @@ class ModelClass:
     """Heeds ``--mm-encoder-tp-mode data`` (supports_encoder_tp_data, 0.33)."""
     encoder: Encoder = Encoder()
     audio: Encoder = Encoder()
-    lora: Mapping[str, Any] | None = None
+    lora: Json | None = None
     """Modules that adapters wrap, as `weights.adapters.Wrapped` has it; None: not known."""
     lora_since: str = "0.30"
     """The first release in which that was read."""
@@ -120,8 +120,8 @@ class ModelClass:
 
 
 @cache
-def _rows() -> Mapping[str, Mapping[str, Any]]:
-    found: Mapping[str, Mapping[str, Any]] = json.loads(FILE.read_text(encoding="utf-8"))
+def _rows() -> Mapping[str, Json]:
+    found: Mapping[str, Json] = json.loads(FILE.read_text(encoding="utf-8"))
     return found
 
 
@@ -130,7 +130,7 @@ def names() -> tuple[str, ...]:
     return tuple(_rows())
 
 
-def _lists_as_tuples(entry: Mapping[str, Any]) -> dict[str, Any]:
+def _lists_as_tuples(entry: Json) -> dict[str, Any]:
     return {key: tuple(value) if isinstance(value, list) else value for key, value in entry.items()}
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator
 from functools import lru_cache
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
@@ -18,12 +18,12 @@ from kvplan.engines.vllm.refusals.checks import refusal_of
 from kvplan.engines.vllm.start.architectures import as_run
 from kvplan.engines.vllm.start.defaults import lengths_of
 from kvplan.engines.vllm.start.resolve import Resolved, resolve
-from kvplan.engines.vllm.versions import NOT_ASKED, rules_of
+from kvplan.engines.vllm.versions import NOT_ASKED, Rules, rules_of
 from kvplan.errors import KvplanError
 from kvplan.families import Kind
 from kvplan.later import later
 from kvplan.model import Model
-from kvplan.record import record
+from kvplan.record import Json, record
 from kvplan.results import EngineRef, LayerTerms, ModelRef, Refusal
 from kvplan.settings import HEAD_METHODS, Key, Layout, further_ranks
 
@@ -52,7 +52,7 @@ class Compiled:
     engine: EngineRef
     plan: Plan | None
     refusal: Refusal | None
-    settings: Mapping[str, Any]
+    settings: Json
     layers: tuple[LayerTerms, ...]
     warnings: tuple[str, ...]
     max_model_len: int
@@ -81,6 +81,7 @@ def compile_start(model: Model, version: str, values: tuple[Any, ...]) -> Compil
             refusal = refusal or Refusal("cannot-start", str(error))
         if plan is not None and not all(plan.bytes_per_block) and plan.groups:
             refusal, plan = Refusal("cannot-start", "a pipeline stage has no layer with a cache"), None
+    _check_pool(model, resolved, version)
     return Compiled(
         ModelRef(model.id, model.source),
         EngineRef("vllm", version),
@@ -139,70 +140,100 @@ def _shown(resolved: Resolved, built: Built | None, settings: Layout) -> dict[st
 def _warnings(
     model: Model, settings: Layout, resolved: Resolved, built: Built | None, version: str
 ) -> tuple[str, ...]:
-    found, rules = list(model.warnings), rules_of(version)
-    if rules.release in NOT_ASKED:
-        found.append(f"the rules of vLLM {version} were read, not checked against its own planner")
+    rules = rules_of(version)
+    unasked = f"the rules of vLLM {version} were read, not checked against its own planner"
+    assumed = is_assumed(model, settings)
+    doubted = divided_blocks.divided_refusal(model, settings, resolved, version) if assumed else None
+    found = (
+        unasked if rules.release in NOT_ASKED else None,
+        *_odd_blocks(resolved, built),
+        _unread_amd(resolved, rules, version),
+        _without_flashinfer(resolved, rules),
+        _plugin(model, settings, rules, version),
+        *doubt(doubted),
+        _without_kernels(resolved, rules, version),
+        _unnamed_draft(settings, resolved),
+        _shortened(model, settings, resolved, version),
+    )
+    return (*model.warnings, *(said for said in found if said is not None))
+
+
+def _odd_blocks(resolved: Resolved, built: Built | None) -> Iterator[str]:
     size = resolved.block_size
-    if built is not None and size is not None:
-        found += [
-            f"the planner takes blocks of {size} tokens, but the kernels of {name} do not"
-            for name in built.backends
-            if name in BACKENDS and not BACKENDS[name].accepts(size)
-        ]
-    if resolved.device.vendor == "amd":
-        if resolved.device.target not in rocm.AITER_TARGETS:
-            found.append("AMD GPUs other than gfx942 and gfx950: the rules were read, not asked of an engine")
-        elif not rules.rocm_asked:
-            found.append(f"AMD GPUs: the rules of vLLM {version} were read, not asked of an engine")
-    older = resolved.flashinfer and not rules.flashinfer_first
-    if resolved.device.major == 10 and resolved.attention_backend is None and older:
-        found.append(
-            "Blackwell: without FlashInfer; an installation that has it takes FLASHINFER (blocks of 16) or"
-            " FLASHINFER_MLA (blocks of 32): --attention-backend"
-        )
-    if PLUGIN[0] in (settings.quantization, model.quantization) and rules.bitsandbytes_plugin:
-        found.append(f"bitsandbytes: vLLM {version} has it with the package {PLUGIN[1]} alone")
-    if is_assumed(model, settings):
-        found += doubt(divided_blocks.divided_refusal(model, settings, resolved, version))
-    device = resolved.device
-    old = device.vendor == "nvidia" and device.capability < KERNELS_FROM
-    if old and rules.cuda_13:
-        found.append(
-            f"the wheels and images of vLLM {version} have no kernels for compute capability"
-            f" {device.major}.{device.capability[1]}: it takes a build of CUDA 12, or vllm@0.19"
-        )
-    unnamed = settings.speculative_model is None
-    if resolved.spec_tokens and unnamed and settings.speculative_method in OWN_DRAFTERS:
-        method = settings.speculative_method
-        taken = "is taken to be one like the model's" if method in HEAD_METHODS else "is not counted"
-        if method == "dflash":
-            taken = "is taken to be that of five layers without windows"
-        found.append(f"{method}: the cache of the draft {taken}: name it with --speculative-model")
-    asked = lengths_of(model, settings, rules).max_model_len
-    if resolved.lengths.max_model_len < asked:
-        found.append(
-            f"max_model_len is {resolved.lengths.max_model_len:,}, the draft's, not {asked:,}: vLLM"
-            f" {version} runs no longer requests beside it"
-        )
-    outside = _outside_the_pool(model, resolved, version)
-    if outside is not None:
-        raise KvplanError(
-            "unknown-rule",
-            f"vLLM {version} {outside}; that layout is not known",
-            help="use vllm@0.10 or newer",
-        )
-    return tuple(found)
+    if built is None or size is None:
+        return
+    for name in built.backends:
+        if name in BACKENDS and not BACKENDS[name].accepts(size):
+            yield f"the planner takes blocks of {size} tokens, but the kernels of {name} do not"
 
 
-def _outside_the_pool(model: Model, resolved: Resolved, version: str) -> str | None:
-    """Caches outside the paged pool of the V1 engine before 0.10 (v1/worker/gpu_model_runner.py,
-    get_kv_cache_spec; engine/arg_utils.py, _is_v1_supported_oracle)."""
-    if rules_of(version).mamba_blocks:
+def _unread_amd(resolved: Resolved, rules: Rules, version: str) -> str | None:
+    if resolved.device.vendor != "amd":
         return None
-    if resolved.hybrid or resolved.state_only:
-        return "kept state-space layers outside the paged pool"
-    if has_kind(model, Kind.CROSS):
-        return "served cross attention with its first engine"
-    if resolved.pp > 1 and not rules_of(version).hybrid_groups:
-        return "served pipeline stages with its first engine"
-    return None
+    if resolved.device.target not in rocm.AITER_TARGETS:
+        return "AMD GPUs other than gfx942 and gfx950: the rules were read, not asked of an engine"
+    if rules.rocm_asked:
+        return None
+    return f"AMD GPUs: the rules of vLLM {version} were read, not asked of an engine"
+
+
+def _without_flashinfer(resolved: Resolved, rules: Rules) -> str | None:
+    older = resolved.flashinfer and not rules.flashinfer_first
+    if resolved.device.major != 10 or resolved.attention_backend is not None or not older:
+        return None
+    return (
+        "Blackwell: without FlashInfer; an installation that has it takes FLASHINFER (blocks of 16) or"
+        " FLASHINFER_MLA (blocks of 32): --attention-backend"
+    )
+
+
+def _plugin(model: Model, settings: Layout, rules: Rules, version: str) -> str | None:
+    if PLUGIN[0] not in (settings.quantization, model.quantization) or not rules.bitsandbytes_plugin:
+        return None
+    return f"bitsandbytes: vLLM {version} has it with the package {PLUGIN[1]} alone"
+
+
+def _without_kernels(resolved: Resolved, rules: Rules, version: str) -> str | None:
+    device = resolved.device
+    if device.vendor != "nvidia" or device.capability >= KERNELS_FROM or not rules.cuda_13:
+        return None
+    return (
+        f"the wheels and images of vLLM {version} have no kernels for compute capability"
+        f" {device.major}.{device.capability[1]}: it takes a build of CUDA 12, or vllm@0.19"
+    )
+
+
+def _unnamed_draft(settings: Layout, resolved: Resolved) -> str | None:
+    method, named = settings.speculative_method, settings.speculative_model is not None
+    if not resolved.spec_tokens or named or method not in OWN_DRAFTERS:
+        return None
+    taken = "is taken to be one like the model's" if method in HEAD_METHODS else "is not counted"
+    if method == "dflash":
+        taken = "is taken to be that of five layers without windows"
+    return f"{method}: the cache of the draft {taken}: name it with --speculative-model"
+
+
+def _shortened(model: Model, settings: Layout, resolved: Resolved, version: str) -> str | None:
+    own, asked = resolved.lengths.max_model_len, lengths_of(model, settings, rules_of(version)).max_model_len
+    if own >= asked:
+        return None
+    bounded = f"max_model_len is {own:,}, the draft's, not {asked:,}"
+    return f"{bounded}: vLLM {version} runs no longer requests beside it"
+
+
+def _check_pool(model: Model, resolved: Resolved, version: str) -> None:
+    """Raises KvplanError(unknown-rule): caches outside the paged pool of the V1 engine before 0.10
+    (v1/worker/gpu_model_runner.py, get_kv_cache_spec; engine/arg_utils.py, _is_v1_supported_oracle)."""
+    rules = rules_of(version)
+    outside = (
+        (resolved.hybrid or resolved.state_only, "kept state-space layers outside the paged pool"),
+        (has_kind(model, Kind.CROSS), "served cross attention with its first engine"),
+        (resolved.pp > 1 and not rules.hybrid_groups, "served pipeline stages with its first engine"),
+    )
+    for is_so, what in () if rules.mamba_blocks else outside:
+        if is_so:
+            raise KvplanError(
+                "unknown-rule",
+                f"vLLM {version} {what}; that layout is not known",
+                help="use vllm@0.10 or newer",
+            )

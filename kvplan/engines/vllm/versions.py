@@ -43,11 +43,11 @@ class Rules(ReleaseRules):
     # fmt: off
     # The start: arguments, defaults, lengths.
     default_utilization_percent = steps("--gpu-memory-utilization by default", "config/cache.py", 90,
-        ("0.20", 92))
+        ("0.20", 92), asked=False)
     large_gpu_row = flag("GPUs of 160 GiB have a row of their own in the batch's defaults", _ARGS,
         since="0.28")
     performance_modes = flag("throughput doubles what of the batch is not given; interactivity has CUDA "
-        "graphs of every size up to 32", _ARGS, since="0.17")
+        "graphs of every size up to 32", _ARGS, since="0.17", asked=False)
     scaled_yarn = flag(
         "max_position_embeddings of a YaRN config is its length, before the original times the factor",
         _MODEL + ", _get_and_verify_max_len", since="0.30")
@@ -62,10 +62,10 @@ class Rules(ReleaseRules):
     state_at_end = flag("classes that cannot keep every state keep that of the last blocks", _STATES,
         since="0.15")
     dflash_windows = flag("layers of a DFlash draft have windows", "model_executor/models/qwen3_dflash.py",
-        since="0.25")
+        since="0.25", asked=False)
     lookups_async = flag("the second runner schedules ahead whatever proposes the drafts", _CONFIG,
-        since="0.33")
-    bounded_by_draft = flag("its max_model_len is at most the draft's", _CONFIG, since="0.33")
+        since="0.33", asked=False)
+    bounded_by_draft = flag("its max_model_len is at most the draft's", _CONFIG, since="0.33", asked=False)
     draft_on_one_stage = flag("a draft has a parallel configuration of one stage",
         _DRAFTS + ", create_draft_parallel_config", since="0.30")
     eagle3_stages = flag("the second runner runs EAGLE-3 beside a pipeline", _CONFIG, since="0.30",
@@ -73,7 +73,7 @@ class Rules(ReleaseRules):
     dflash_kinds = flag("a DFlash draft with layers of both kinds is run by the second runner alone",
         _CONFIG + ", _dflash_needs_multi_kv_group", since="0.26", asked=False)
     context_ranks = flag("some backend takes prefill context parallelism (#47846)", "v1/worker/cp_utils.py",
-        since="0.25")
+        since="0.25", asked=False)
     context_ranks_known = flag("its rules are known here", "v1/worker/gpu/pcp_manager.py", since="0.32")
 
     # Classes.
@@ -82,7 +82,7 @@ class Rules(ReleaseRules):
         "model_executor/models/transformers/base.py", since="0.11")
     head_dim_stated = flag("Cohere2 heeds head_dim", "model_executor/models/commandr.py", since="0.29")
     mimo_cache_dtype = flag("MiMo-V2 heeds the cache's dtype", "model_executor/models/mimo_v2.py",
-        since="0.32")
+        since="0.32", asked=False)
     latent_words = flag("DeepSeek-V4 keeps records without being asked for fp8",
         "models/deepseek_v4/attention.py", since="0.30")
     replicated_unplanned = flag(
@@ -91,10 +91,13 @@ class Rules(ReleaseRules):
     rotation_handed_on = flag("GPT-J's own rotation is taken for a scaling", "model_executor/models/gpt_j.py",
         since="0.12")
     borrowed_indexers = flag("a layer that borrows another's choice of tokens keeps no index keys",
-        "model_executor/models/deepseek_v2.py", since="0.24")
-    v41_on_sm100 = flag("DeepSeek-V4.1's cache on 10.x is known here", "models/deepseek_v41/", since="0.31")
-    grouped_fp8 = flag("Qwen4-Exp's indexed attention keeps its cache in fp8", _GROUPED_KEYS, since="0.31")
-    any_chosen_groups = flag("how many groups it chooses is free", "models/qwen4_exp/", since="0.32")
+        "model_executor/models/deepseek_v2.py", since="0.24", asked=False)
+    v41_on_sm100 = flag("DeepSeek-V4.1's cache on 10.x is known here",
+        "models/deepseek_v41/", since="0.31", asked=False)
+    grouped_fp8 = flag("Qwen4-Exp's indexed attention keeps its cache in fp8",
+        _GROUPED_KEYS, since="0.31", asked=False)
+    any_chosen_groups = flag("how many groups it chooses is free",
+        "models/qwen4_exp/", since="0.32", asked=False)
     nameless_text = flag(
         "Qwen3-VL's language model has no architecture, which pipeline stages ask for (#43271)",
         "model_executor/models/qwen3_vl.py", since="0.20", until="0.30")
@@ -102,24 +105,25 @@ class Rules(ReleaseRules):
         since="0.28")
     encoder_heads_read = flag("how encoders are divided was read", "model_executor/models/", since="0.20",
         asked=False)
-    backend_names_read = flag("the names of its backends were read", _BACKENDS + "registry.py", since="0.20")
+    backend_names_read = flag("the names of its backends were read",
+        _BACKENDS + "registry.py", since="0.20", asked=False)
 
     # Formats.
     float_words = flag("a cache may be asked for in 16 bit", _BACKENDS, since="0.15")
     one_float = flag("a cache asked for in 16 bit has the model's dtype", _LAYER, since="0.33")
     latent_fp8 = steps(
         "where latents may be fp8: any GPU, or Hopper's and Blackwell's kernels (Triton's takes 16 bit only)",
-        _CUDA, "any", ("0.11", "hopper"), ("0.18", "any"))
-    sparse_fp8 = flag("any fp8 word gives sparse attention its records", _CUDA, until="0.18")
+        _CUDA, "any", ("0.11", "hopper"), ("0.18", "any"), asked=False)
+    sparse_fp8 = flag("any fp8 word gives sparse attention its records", _CUDA, until="0.18", asked=False)
     sparse_fp8_on_sm100 = flag("GLM's sparse latents are fp8 by default on 10.x", _STATES, since="0.32")
-    pooled_fp8_on_sm100 = flag("GLM-5.3-Flash's are too", _STATES, since="0.33")
+    pooled_fp8_on_sm100 = flag("GLM-5.3-Flash's are too", _STATES, since="0.33", asked=False)
     small_index_keys = flag("DeepSeek-V4's index keys in mxfp4 take their own room",
-        _BACKENDS + "mla/indexer.py", since="0.27")
+        _BACKENDS + "mla/indexer.py", since="0.27", asked=False)
     hybrid_turboquant = flag("TurboQuant runs beside states", _ARGS, since="0.21")
     undeclared_e5m2 = flag("compressed-tensors without a scheme of the cache keeps one in fp8_e5m2", _LAYER,
-        since="0.24")
+        since="0.24", asked=False)
     packed_windows = flag("windows in int4_per_token_head take half a byte a number, before one",
-        "v1/kv_cache_interface.py, SlidingWindowSpec", since="0.28")
+        "v1/kv_cache_interface.py, SlidingWindowSpec", since="0.28", asked=False)
     bfloat16_states = flag("states may be asked for in bfloat16", "config/cache.py, MambaDType", since="0.22")
     gdn_state_dtype = flag("GDN heeds --mamba-ssm-cache-dtype", _STATES, since="0.17")
     grouped_experts_whole = flag("compressed-tensors' experts are held to whole groups",
@@ -137,23 +141,25 @@ class Rules(ReleaseRules):
     flashinfer_first = flag("on 10.x FlashInfer is tried before the others", _CUDA, since="0.20")
     flashinfer_own_kernels = steps("major capabilities whose FlashInfer has TRT-LLM's or XQA's kernels: "
         "sinks are taken, one workspace is shared", _FLASHINFER + ", supports_sink; utils/flashinfer.py",
-        (10,), ("0.25", (10, 9)), ("0.29", (10, 9, 12)))
-    grouped_pages = flag("FlashInfer's pages on 10.x are of up to 1,024 tokens", _FLASHINFER, since="0.25")
+        (10,), ("0.25", (10, 9)), ("0.29", (10, 9, 12)), asked=False)
+    grouped_pages = flag("FlashInfer's pages on 10.x are of up to 1,024 tokens",
+        _FLASHINFER, since="0.25", asked=False)
     wide_pages = flag("FlashAttention 4 has pages for heads of 256", _BACKENDS + "flash_attn.py",
-        since="0.29")
-    sparse_flash = flag("there is FLASH_ATTN_MLA_SPARSE", _BACKENDS + "registry.py", since="0.25")
+        since="0.29", asked=False)
+    sparse_flash = flag("there is FLASH_ATTN_MLA_SPARSE",
+        _BACKENDS + "registry.py", since="0.25", asked=False)
     diff_triton = flag("there is TRITON_ATTN_DIFFKV", _BACKENDS + "registry.py", since="0.24")
-    prefix_triton = flag("there is TRITON_FLASH_ATTN", _BACKENDS + "registry.py", since="0.30")
+    prefix_triton = flag("there is TRITON_FLASH_ATTN", _BACKENDS + "registry.py", since="0.30", asked=False)
     triton_checks = flag("Triton refuses fp8 K and V on GPUs before 8.9", _BACKENDS + "triton_attn.py",
         since="0.24")
-    latent_checks = flag("and latents", _BACKENDS + "mla/triton_mla.py", since="0.26")
+    latent_checks = flag("and latents", _BACKENDS + "mla/triton_mla.py", since="0.26", asked=False)
     dcp_backends = flag(
         "a backend that cannot divide a request's tokens is not chosen under decode context parallelism",
-        _CUDA, since="0.30")
+        _CUDA, since="0.30", asked=False)
     latent_kernel = steps("what MLA's kernel makes of a block size (`cache_layout.older_block_sizes`)",
         _CUDA + ", check_and_update_config", "hopper", ("0.10", "exact"), ("0.11", "multiples"),
         ("0.15", "flashinfer"), ("0.18", "none"))
-    rocm_asked = flag("the engine was asked on AMD's GPUs", _ROCM, since="0.20")
+    rocm_asked = flag("the engine was asked on AMD's GPUs", _ROCM, since="0.20", asked=False)
     rocm_order = steps("AMD's backends of layers with K and V, in the order in which they are tried",
         _ROCM + ", _get_backend_priorities", ("TRITON_ATTN",),
         ("0.19", ("ROCM_AITER_UNIFIED_ATTN", "TRITON_ATTN")),
@@ -161,26 +167,29 @@ class Rules(ReleaseRules):
         ("0.32", ("ROCM_ATTN", "ROCM_AITER_UNIFIED_ATTN", "TRITON_ATTN", "TURBOQUANT", "ULTRAQUANT")))
     rocm_names_read = flag("their backends have rows in data/backends.tsv", _ROCM, since="0.11", asked=False)
     rocm_prefers = flag("a backend's own block size counts, before 16",
-        _PLATFORM + ", update_block_size_for_backend", since="0.20")
-    rocm_encoders_apart = flag("ROCM_ATTN serves no layer of a model with an encoder", _ROCM, since="0.26")
-    rocm_sparse = flag("sparse attention runs on AMD's GPUs", _ROCM, since="0.12")
-    rocm_sparse_blocks = flag("there its blocks may have more than one token", _ROCM, since="0.18")
+        _PLATFORM + ", update_block_size_for_backend", since="0.20", asked=False)
+    rocm_encoders_apart = flag("ROCM_ATTN serves no layer of a model with an encoder",
+        _ROCM, since="0.26", asked=False)
+    rocm_sparse = flag("sparse attention runs on AMD's GPUs", _ROCM, since="0.12", asked=False)
+    rocm_sparse_blocks = flag("there its blocks may have more than one token",
+        _ROCM, since="0.18", asked=False)
     rocm_sparse_own = flag("there sparse layers name their backend: an asked one is not heeded",
-        "models/deepseek_v32/amd/", since="0.30")
-    rocm_sparse_e5m2 = flag("there fp8_e5m2 is taken", "models/deepseek_v32/amd/", since="0.31")
+        "models/deepseek_v32/amd/", since="0.30", asked=False)
+    rocm_sparse_e5m2 = flag("there fp8_e5m2 is taken", "models/deepseek_v32/amd/", since="0.31", asked=False)
     rocm_packed_free = flag(
         "TurboQuant's layers are left to the platform where the named backend does not take them", _ROCM,
         since="0.28")
 
     # Block sizes.
     common_block = flag("blocks are of a size that all backends take, before of the first one's",
-        "v1/worker/utils.py", since="0.31")
+        "v1/worker/utils.py", since="0.31", asked=False)
     flat_rows = flag("blocks lie whole rows of a latent's kernel apart",
         _BACKENDS + "mla/, _uses_flat_kv_cache, _get_kv_cache_bytes_per_block", since="0.31", until="0.32")
-    whole_rows = flag("GLM-5.3-Flash's and dots3's do", "models/glm5next/", since="0.32")
+    whole_rows = flag("GLM-5.3-Flash's and dots3's do", "models/glm5next/", since="0.32", asked=False)
     v41_whole_rows = flag("DeepSeek-V4.1's are whole rows of windows and of latents", "models/deepseek_v41/",
-        since="0.33")
-    aligned_kernels = flag("beside states a block is a multiple of every backend's", _PLATFORM, since="0.32")
+        since="0.33", asked=False)
+    aligned_kernels = flag("beside states a block is a multiple of every backend's",
+        _PLATFORM, since="0.32", asked=False)
     states_step = flag("beside states a block is whole kernel blocks, whatever size the user gave",
         _STATES + ", HybridAttentionMambaModelConfig", until="0.20")
     latent_step = flag("blocks of latents beside states are whole 128s", _PLATFORM, since="0.27")
@@ -190,14 +199,14 @@ class Rules(ReleaseRules):
         "shared", ("0.25", "smallest"), ("0.30", "largest"))
     large_compressed_blocks = flag(
         "DeepSeek-V4's blocks of more than 256 tokens have the bytes of their pages; later not known here",
-        _GROUPS, until="0.32")
+        _GROUPS, until="0.32", asked=False)
 
     # States.
     mamba_blocks = flag("state-space layers live in the paged pool", _RUNNER + ", get_kv_cache_spec",
         since="0.10")
     pure_states_blocks = flag("classes of states alone keep one of every block too", _STATES, since="0.12")
     conv_drafts = flag("short convolutions have room for draft tokens",
-        "model_executor/layers/mamba/short_conv.py", since="0.29")
+        "model_executor/layers/mamba/short_conv.py", since="0.29", asked=False)
     mamba2_checkpoint = flag("Mamba-2 reserves a state for its prefill checkpoint",
         "model_executor/layers/mamba/mamba_mixer2.py", since="0.32")
     gdn_checkpoint = flag("so does GDN", "model_executor/layers/mamba/gdn/qwen_gdn_linear_attn.py",
@@ -214,13 +223,14 @@ class Rules(ReleaseRules):
         "but latents'", _GROUPS, "none", ("0.24", "attention"), ("0.29", "not latents"))
     pads_states = flag("pages of states are", _GROUPS, since="0.26")
     full_fallback = flag("latents beside windows are allocated in full where pages cannot be equal", _GROUPS,
-        since="0.27")
-    merged_kinds = flag("kinds that one spec can stand for share a group", _GROUPS, since="0.27")
+        since="0.27", asked=False)
+    merged_kinds = flag("kinds that one spec can stand for share a group", _GROUPS, since="0.27", asked=False)
     promoted_merge = steps("a window allocated in full is the same as a full layer", _GROUPS, True,
         ("0.24", False), ("0.28", True))
     promoted_quantized = steps("a quantised one too", _GROUPS, True, ("0.20", False), ("0.21", True))
     promoted_blocks = flag("it takes the full layers' block size", _GROUPS, since="0.27")
-    promotes_latents = flag("windows over latents can be allocated in full", _GROUPS, until="0.31")
+    promotes_latents = flag("windows over latents can be allocated in full",
+        _GROUPS, until="0.31", asked=False)
     packed_blocks = flag("pages of many sizes lie side by side in one block", _GROUPS, since="0.29")
     latent_blocks = steps("what a block of DeepSeek-V4 held before that: as many of each page as the group "
         "with most layers has (tuples), as any group has of it (pages), or the largest group; until then "
@@ -237,7 +247,8 @@ class Rules(ReleaseRules):
     tokens_from_concurrency = flag(
         '"KV cache size" is int(concurrency · max_model_len), before blocks // groups · smallest block size',
         _GROUPS, since="0.20")
-    tokens_times_dcp = flag("that figure is times the DCP size", _GROUPS, since="0.10", until="0.20")
+    tokens_times_dcp = flag("that figure is times the DCP size",
+        _GROUPS, since="0.10", until="0.20", asked=False)
     first_group_checked = flag("the start-up check counts the first group alone", _GROUPS, since="0.14",
         until="0.19")
     null_block_checked = flag("it plans without block 0", _GROUPS, since="0.29")
@@ -248,12 +259,13 @@ class Rules(ReleaseRules):
 
     # Images, videos and sounds.
     gemma4_whole_items = flag("Gemma 4's items are scheduled whole",
-        "transformers_utils/model_arch_config_convertor.py, Gemma4ModelArchConfigConvertor", since="0.20")
+        "transformers_utils/model_arch_config_convertor.py, Gemma4ModelArchConfigConvertor", since="0.20",
+        asked=False)
     items_raise_batch = flag("the largest such item raises the default of a batch",
-        _ARGS + ", _get_min_mm_batched_tokens", since="0.22")
-    rocm_whole_items = flag("they are scheduled whole on AMD's GPUs too", _ROCM, since="0.31")
+        _ARGS + ", _get_min_mm_batched_tokens", since="0.22", asked=False)
+    rocm_whole_items = flag("they are scheduled whole on AMD's GPUs too", _ROCM, since="0.31", asked=False)
     prefix_for_items = flag("tokens of an image see each other only where images are served",
-        _MODEL + ", _supports_multimodal_for_mm_prefix", since="0.27")
+        _MODEL + ", _supports_multimodal_for_mm_prefix", since="0.27", asked=False)
     second_runner_encodes = flag("the second runner profiles the encoder", "v1/worker/gpu/model_runner.py",
         since="0.27", asked=False)
     items_alone = flag("the item that is run is made as if its modality were the only one", _RUNNER,

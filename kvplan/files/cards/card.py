@@ -13,7 +13,7 @@ from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from kvplan.model import Model
-from kvplan.record import field, record, replace
+from kvplan.record import Json, field, record, replace
 
 if TYPE_CHECKING:
     from kvplan.weights.facts import WeightSources
@@ -99,7 +99,7 @@ class Variant:
 
     id: str
     aliases: tuple[str, ...]
-    changes: Mapping[str, Any]
+    changes: Json
     source: Source | None
     weights: Weights
 
@@ -111,7 +111,7 @@ class Expectation:
     engine: str
     field: str
     value: int | list[int]
-    settings: Mapping[str, Any]
+    settings: Json
     source: str | None = None
 
 
@@ -173,7 +173,7 @@ def unverified(name: str, source: Source) -> tuple[str, ...]:
 _WIDTH = 96
 
 
-class CardConfig(Mapping[str, Any]):
+class CardConfig(Json):
     """A config that is parsed at its first use: most questions asked of a card never look at it.
 
     Raises KvplanError(bad-json | bad-config) then, naming the card.
@@ -185,7 +185,7 @@ class CardConfig(Mapping[str, Any]):
         self,
         text: str,
         name: str,
-        base: Mapping[str, Any] | None = None,
+        base: Json | None = None,
         without: tuple[str, ...] = (),
     ) -> None:
         self._text = text

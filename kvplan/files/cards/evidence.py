@@ -32,26 +32,7 @@ def evidence_of(receipt: Receipt) -> tuple[Expectation, ...]:
             "no-proof",
             f"the receipt is a {receipt.kind} that ended {receipt.verdict}: a card takes confirmed proofs",
         )
-    settings = {
-        name: value
-        for name, value in receipt.settings.items()
-        if name in _SETTINGS and value is not None and not (name.endswith("_parallel_size") and value == 1)
-    }
-    if not settings.get("encoder_tokens"):
-        settings.pop("encoder_tokens", None)
-    settings |= _of_the_engine(receipt)
-    hardware = receipt.hardware
-    source = ", ".join(
-        str(word)
-        for word in (
-            f"kvplan validate on {hardware.get('name')}",
-            hardware.get("runtime"),
-            f"driver {hardware['driver']}" if hardware.get("driver") else None,
-            receipt.created,
-            receipt.model_dump()["digest"],
-        )
-        if word
-    )
+    settings, source = {**_settings(receipt), **_of_the_engine(receipt)}, _source(receipt)
     found = []
     for name, field in _FIELDS:
         if receipt.has_classes:
@@ -67,6 +48,31 @@ def evidence_of(receipt: Receipt) -> tuple[Expectation, ...]:
             help="kvplan validate PLAN --with ENGINE has its blocks and requests measured",
         )
     return tuple(found)
+
+
+def _settings(receipt: Receipt) -> dict[str, object]:
+    """The settings that are not as they always are."""
+    return {
+        name: value
+        for name, value in receipt.settings.items()
+        if name in _SETTINGS
+        and value is not None
+        and not (name.endswith("_parallel_size") and value == 1)
+        and not (name == "encoder_tokens" and not value)
+    }
+
+
+def _source(receipt: Receipt) -> str:
+    """The GPU, its software and the day, in one line."""
+    hardware = receipt.hardware
+    words = (
+        f"kvplan validate on {hardware.get('name')}",
+        hardware.get("runtime"),
+        f"driver {hardware['driver']}" if hardware.get("driver") else None,
+        receipt.created,
+        receipt.model_dump()["digest"],
+    )
+    return ", ".join(str(word) for word in words if word)
 
 
 def _of_the_engine(receipt: Receipt) -> dict[str, int]:

@@ -26,7 +26,7 @@ from kvplan.files.cards.card import (
 from kvplan.files.cards.pattern import expand
 from kvplan.files.yaml.marks import Located, Path
 from kvplan.model import Encoder, EncoderInput, Layer, LayerRun, Model, Provenance
-from kvplan.record import replace
+from kvplan.record import Json, replace
 
 _NUMBERS = ("num_attention_heads", "hidden_size", "vocab_size")
 
@@ -71,7 +71,7 @@ class _Reader:
 
     def __init__(self, located: Located) -> None:
         self.located = located
-        self.data: Mapping[str, Any] = located.data
+        self.data: Json = located.data
 
     def card(self, slug: str) -> Card:
         data = self.data
@@ -138,7 +138,7 @@ class _Reader:
                 )
         return tuple(LayerRun(kinds[name], count) for name, count in runs)
 
-    def weights(self, holder: Mapping[str, Any], path: Path) -> Weights:
+    def weights(self, holder: Json, path: Path) -> Weights:
         entry = holder.get("weights")
         if not entry:
             return Weights()
@@ -156,13 +156,13 @@ class _Reader:
                 raise self.located.error("invalid-card", error.message, (*path, "tensors")) from None
         return Weights(how, entry.get("parameters"), sizes, entry.get("note"), tensors)
 
-    def config(self, entry: Mapping[str, Any], base: Mapping[str, Any] | None = None) -> Any:
+    def config(self, entry: Json, base: Json | None = None) -> Any:
         text, without = entry.get("config"), tuple(entry.get("config_without") or ())
         if text is None and not without:
             return base
         return CardConfig(text or "", self.located.name, base, without)
 
-    def variant(self, entry: Mapping[str, Any], path: Path, model: Model) -> Variant:
+    def variant(self, entry: Json, path: Path, model: Model) -> Variant:
         changes = {key: entry[key] for key in (*TEXTS, "max_model_len", "vocab_size") if key in entry}
         if "facts" in entry:
             changes["facts"] = dict(entry["facts"] or {})
@@ -178,21 +178,21 @@ class _Reader:
         )
 
 
-def _part(entry: Mapping[str, Any]) -> Part:
+def _part(entry: Json) -> Part:
     given = {key: value for key, value in entry.items() if key != "family" and value is not None}
     return FAMILIES[entry["family"]](**given)
 
 
-def _encoder(entry: Mapping[str, Any] | None) -> Encoder | None:
+def _encoder(entry: Json | None) -> Encoder | None:
     return Encoder(EncoderInput(entry["input"]), entry.get("tokens")) if entry else None
 
 
-def _source(entry: Mapping[str, Any]) -> Source:
+def _source(entry: Json) -> Source:
     texts = {key: entry.get(key) for key in ("repository", "revision", "path", "note")}
     return Source(entry["how"], entry["verified"], **texts)
 
 
-def _expectation(entry: Mapping[str, Any]) -> Expectation:
+def _expectation(entry: Json) -> Expectation:
     settings = dict(entry.get("settings") or {})
     if entry.get("tokens") is not None:
         settings["tokens"] = entry["tokens"]

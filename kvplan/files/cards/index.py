@@ -11,7 +11,7 @@ import re
 from collections.abc import Iterable, Mapping
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from kvplan.errors import KvplanError
 from kvplan.files.cards.card import Card
@@ -20,7 +20,7 @@ from kvplan.files.cards.installed import Installed, installed
 from kvplan.files.datafiles import data_dir
 from kvplan.files.yaml.strict import load_yaml_file
 from kvplan.later import later
-from kvplan.record import record
+from kvplan.record import Json, JsonDict, record
 
 if TYPE_CHECKING:
     from kvplan.files.cards import formats as endings
@@ -98,7 +98,7 @@ def claims_of(card: Card) -> dict[str, Target]:
     return claims
 
 
-def summary_of(card: Card) -> dict[str, Any]:
+def summary_of(card: Card) -> JsonDict:
     """The card's line of the index."""
     model = card.model
     families: dict[str, int] = {}
@@ -125,7 +125,7 @@ def read_cards(folder: Path) -> list[Card]:
     return [card_from_located(load_yaml_file(path)) for path in sorted(folder.glob("*.yaml"))]
 
 
-def build_index(folder: Path | None = None) -> dict[str, Any]:
+def build_index(folder: Path | None = None) -> JsonDict:
     """The index of a folder of cards.
 
     Raises:
@@ -134,10 +134,10 @@ def build_index(folder: Path | None = None) -> dict[str, Any]:
     return index_of(read_cards(folder or data_dir(FOLDER)))
 
 
-def index_of(cards: Iterable[Card]) -> dict[str, Any]:
+def index_of(cards: Iterable[Card]) -> JsonDict:
     """The index of some cards. Raises KvplanError(duplicate-model-name)."""
     names: dict[str, str] = {}
-    summaries: dict[str, Any] = {}
+    summaries: JsonDict = {}
     for card in cards:
         summaries[card.slug] = summary_of(card)
         for key, target in claims_of(card).items():
@@ -151,7 +151,7 @@ def index_of(cards: Iterable[Card]) -> dict[str, Any]:
     return {"format": "kvplan card index 1", "cards": summaries, "names": dict(sorted(names.items()))}
 
 
-def index_text(index: Mapping[str, Any]) -> str:
+def index_text(index: Json) -> str:
     """The content of ``index.json``, one card and one name a line; the same index gives the same bytes."""
     parts = [f'"format": {json.dumps(index["format"])}']
     for section in ("cards", "names"):
@@ -161,13 +161,13 @@ def index_text(index: Mapping[str, Any]) -> str:
 
 
 @cache
-def shipped_index() -> dict[str, Any]:
+def shipped_index() -> JsonDict:
     """The index as it lies beside the cards that came with kvplan."""
-    index: dict[str, Any] = json.loads((data_dir(FOLDER) / INDEX).read_text(encoding="utf-8"))
+    index: JsonDict = json.loads((data_dir(FOLDER) / INDEX).read_text(encoding="utf-8"))
     return index
 
 
-def packaged_index() -> dict[str, Any]:
+def packaged_index() -> JsonDict:
     """The same with the cards of a released set that was put in place (`kvplan cards update`)."""
     return shipped_index() if newer_cards() is None else _merged()
 
@@ -179,7 +179,7 @@ def newer_cards() -> Installed | None:
 
 
 @cache
-def _merged() -> dict[str, Any]:
+def _merged() -> JsonDict:
     newer, shipped = newer_cards(), shipped_index()
     assert newer is not None
     kept = {

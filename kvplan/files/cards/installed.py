@@ -9,11 +9,10 @@ import sys
 from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
-from typing import Any
 
 from kvplan.errors import KvplanError
 from kvplan.files.json_input import read_limited
-from kvplan.record import record
+from kvplan.record import Json, record
 from kvplan.units import MIB
 from kvplan.version import __version__
 
@@ -31,7 +30,7 @@ class Installed:
     kvplan: str
     origin: str
     sha256: str
-    index: Mapping[str, Any]
+    index: Json
     cards: Mapping[str, str]
 
     @property

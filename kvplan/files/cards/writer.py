@@ -12,7 +12,7 @@ from kvplan.files.cards.card import FORMAT, Expectation, Source, Variant, Weight
 from kvplan.files.cards.pattern import shorten
 from kvplan.files.yaml.scalars import Trap, read_plain
 from kvplan.model import Layer, Model
-from kvplan.record import MISSING, fields
+from kvplan.record import MISSING, JsonDict, fields
 
 SCHEMA_LINE = "# yaml-language-server: $schema=card.schema.json"
 _PLAIN = re.compile(r"[A-Za-z0-9][A-Za-z0-9 ()/._+@-]*")
@@ -89,8 +89,8 @@ def _layers(model: Model) -> dict[str, object]:
     }
 
 
-def _part(part: Part) -> dict[str, Any]:
-    values: dict[str, Any] = {"family": part.family}
+def _part(part: Part) -> JsonDict:
+    values: JsonDict = {"family": part.family}
     for entry in fields(part):
         value = getattr(part, entry.name)
         if entry.default is MISSING or value != entry.default:
@@ -98,7 +98,7 @@ def _part(part: Part) -> dict[str, Any]:
     return values
 
 
-def _encoder(model: Model) -> dict[str, Any] | None:
+def _encoder(model: Model) -> JsonDict | None:
     if model.encoder is None:
         return None
     return {"input": model.encoder.input.value, "tokens": model.encoder.tokens}
@@ -136,7 +136,7 @@ def _variant(variant: Variant, model: Model) -> dict[str, object]:
     }
 
 
-def _expectation(entry: Expectation) -> dict[str, Any]:
+def _expectation(entry: Expectation) -> JsonDict:
     settings = dict(entry.settings)
     tokens = settings.pop("tokens", None)
     return {
@@ -153,7 +153,7 @@ def _with_nulls(data: Mapping[str, object]) -> dict[str, object]:
     return {key: _NULL if value is None else value for key, value in data.items()}
 
 
-def _given(value: Any) -> dict[str, Any]:
+def _given(value: Any) -> JsonDict:
     return {entry.name: getattr(value, entry.name) for entry in fields(value)}
 
 

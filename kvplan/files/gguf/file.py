@@ -15,7 +15,7 @@ from kvplan.architectures.config.view import MAX_LAYERS
 from kvplan.architectures.gguf.read import ARRAY, BLOCKS, SCALARS, TEXT
 from kvplan.errors import KvplanError
 from kvplan.files.json_input import regular_size
-from kvplan.record import record
+from kvplan.record import Json, record
 from kvplan.units import KIB, MIB
 
 BLOCK = 64 * KIB
@@ -44,7 +44,7 @@ class Header:
     cut_in: the key in which the file ends, where it is incomplete. tensors: name → bytes, where asked for.
     """
 
-    values: Mapping[str, Any]
+    values: Json
     vocab: int = 0
     cut_in: str | None = None
     tensors: Mapping[str, int] | None = None

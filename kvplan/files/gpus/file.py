@@ -5,11 +5,12 @@ A figure is ``{value: ..., source: ..., note: ...}``; `value` may be null, `note
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from typing import Any
 
 from kvplan.files.yaml.marks import Located
 from kvplan.gpu import Gpu
+from kvplan.record import Json
 
 _TEXTS = ("slug", "name", "vendor", "arch", "note")
 _LISTS = ("aliases", "nvml_names", "default_for")
@@ -37,7 +38,7 @@ def gpu_from_located(located: Located) -> Gpu:
     return gpu_of(located.data)
 
 
-def gpu_of(data: Mapping[str, Any]) -> Gpu:
+def gpu_of(data: Json) -> Gpu:
     """The `Gpu` of a spec that keeps the layout: packaged specs are judged when their index is built."""
     figures = {path: entry for path, entry in _figures(data) if entry is not None}
     values = {path: entry["value"] for path, entry in figures.items()}
@@ -64,7 +65,7 @@ def gpu_of(data: Mapping[str, Any]) -> Gpu:
     )
 
 
-def _figures(data: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
+def _figures(data: Json) -> Iterator[tuple[str, Any]]:
     """(``dense_tflops.bf16``, the figure) of every figure."""
     for key in (*_FIGURES, "compute_capability"):
         yield key, data.get(key)

@@ -138,6 +138,9 @@ def _difference(launch: Launch, other: Start, **around: Any) -> list[str]:
 def _release_of(start: Start, engine: str | None) -> tuple[str, EngineFlags, list[str]]:
     """(Engine and release, its flags, which release was taken where none that is known was named)."""
     server, version = start.server, start.version
+    newest = flags_of(server.engine).spec.partition("@")[2]
+    if version is not None and int(version.partition(".")[0]) > int(newest.partition(".")[0]):
+        version = None  # of CUDA, or of a model
     spec = engine or (f"{server.engine}@{version}" if version else server.engine)
     notes: list[str] = []
     try:
@@ -191,6 +194,8 @@ class _Reader:
             name, equals, given = option.spelled.partition("=")
             if name in self.server.model:  # a server that takes it without an option, through a wrapper
                 self.model = given or next(iter(option.value), None)
+                return
+            if name.replace("_", "-") in self.server.dropped:
                 return
             self.check_spelling(name)
             whole = option.spelled if equals else " ".join((name, *option.value))

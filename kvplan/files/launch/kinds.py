@@ -18,6 +18,7 @@ OF_YAML: tuple[tuple[Callable[[Mapping[str, Any]], bool], Reader], ...] = (
     (runners.is_llama_swap, runners.llama_swap),
     (runners.is_truss, runners.truss),
     (runners.is_dstack, runners.dstack),
+    (runners.is_srt_slurm, runners.srt_slurm),
     (runners.is_localai, runners.localai),
     (runners.is_other_engine, runners.other_engine),
     (runners.is_options_file, runners.options_file),

@@ -205,6 +205,7 @@ class _Reader:
 
     def engine(self, server: Server, node: ast.Call, scope: dict[str, object]) -> Start:
         keys: dict[str, object] = {}
+        rest: list[str] = []
         for place, one in enumerate(node.args[:1]):
             keys[server.model[place].lstrip("-")] = self.value(one, scope)
         for keyword in node.keywords:
@@ -214,8 +215,8 @@ class _Reader:
             elif isinstance(value, dict):
                 keys.update(value)
             else:
-                keys[unknown(ast.unparse(keyword.value))] = True
-        words = words_of_keys({key: _plain(one) for key, one in keys.items()})
+                rest.append(unknown(f"**{ast.unparse(keyword.value)}"))
+        words = (*words_of_keys({key: _plain(one) for key, one in keys.items()}), *rest)
         note = f"read as options of its server: {ast.unparse(node.func)} may have other defaults"
         return Start(server, words, notes=(note,))
 

@@ -11,7 +11,7 @@ from pathlib import Path
 from kvplan.architectures.config.drafts import method_named
 from kvplan.engines.launch import servers
 from kvplan.errors import KvplanError
-from kvplan.files.folders import exists, is_folder
+from kvplan.files.folders import exists
 from kvplan.files.json_input import SHOWN_STDIN, check_text, read_limited
 from kvplan.files.launch.found import Beside, Broken
 from kvplan.files.launch.kinds import TextReader, text_reader_of
@@ -68,9 +68,7 @@ def is_launch(word: str) -> bool:
 
 def _may_be_text(path: Path) -> bool:
     """Whether a file is worth opening: one of a kind that is known by its name, or one without an end."""
-    return text_reader_of(path.name, "") is not None or (
-        not path.suffix and exists(path) and not is_folder(path)
-    )
+    return text_reader_of(path.name, "") is not None or (not path.suffix and exists(path) and path.is_file())
 
 
 def is_launch_text(content: bytes) -> bool:

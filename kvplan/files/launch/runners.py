@@ -9,6 +9,7 @@ from typing import Any
 
 from kvplan.engines.launch import flags_of_server, servers
 from kvplan.errors import KvplanError
+from kvplan.files.launch.entries import words_of_keys
 from kvplan.files.launch.found import Beside, Broken
 from kvplan.files.launch.launch import Launch
 from kvplan.files.launch.machines import gpu_of_label
@@ -40,7 +41,11 @@ def llama_swap(document: Mapping[str, Any], beside: Beside) -> Found:
         given = model.get("env")
         rows = [str(one).partition("=") for one in given] if isinstance(given, list) else []
         own = beside._replace(name=str(name))
-        yield from of_starts(starts_of(split_words(text), {key: value for key, _, value in rows}), own)
+        starts = starts_of(split_words(text), {key: value for key, _, value in rows})
+        if not starts:
+            program = " ".join(text.split()[:1])
+            yield Broken(own.name, KvplanError("no-server", f"{program} is no server that is known"))
+        yield from of_starts([replace(one, machine=own.name) for one in starts], own)
 
 
 def is_truss(document: Mapping[str, Any]) -> bool:
@@ -52,7 +57,7 @@ def truss(document: Mapping[str, Any], beside: Beside) -> Found:
     image = mapping(document.get("base_image")).get("image")
     gpu, count, notes = asked_gpus(mapping(document.get("resources")).get("accelerator"))
     yield from of_shell(
-        str(document["docker_server"]["start_command"]),
+        str(document["docker_server"]["start_command"]).replace("/app/data/", "./data/"),
         beside._replace(name=str(document.get("model_name") or beside.name)),
         dict(pairs(document.get("environment_variables"))), image if isinstance(image, str) else None,
         gpu=gpu, gpus=count, notes=notes,
@@ -120,6 +125,42 @@ _LOCALAI_QUIET = frozenset(
     debug step prompt_cache_path prompt_cache_all prompt_cache_ro seed temperature top_k top_p numa icon urls
     config_url license tags batch flash_attention no_kv_offloading options reasoning rms_norm_eps""".split()
 )
+
+
+_ROLES = {"prefill": "prefill", "decode": "decode", "aggregated": "agg"}
+
+
+def is_srt_slurm(document: Mapping[str, Any]) -> bool:
+    return f"{mapping(document.get('backend')).get('type')}_config" in mapping(document.get("backend"))
+
+
+def srt_slurm(document: Mapping[str, Any], beside: Beside) -> Found:
+    """``backend.vllm_config`` and its like by role, on ``resources`` (ishandhanani/srt-slurm docs/config.md,
+    as SemiAnalysisAI/InferenceX has it)."""
+    backend, resources, model = (mapping(document.get(key)) for key in ("backend", "resources", "model"))
+    server = servers().get(str(backend["type"]))
+    settings = mapping(backend[f"{backend['type']}_config"])
+    if server is None or server.door is not None:
+        yield Broken(beside.name, KvplanError("no-server", f"{backend['type']} is no engine that is known"))
+        return
+    repository = mapping(mapping(document.get("identity")).get("model")).get("repo")
+    gpu, container = resources.get("gpu_type"), model.get("container")
+    for role, short in _ROLES.items():
+        keys = mapping(settings.get(role))
+        if not keys:
+            continue
+        served = keys.get("served-model-name", keys.get("served_model_name"))
+        named = repository or (served if "/" in str(served) else None) or model.get("path")
+        words = [] if any(one.lstrip("-") in keys for one in server.model) else [server.model[0], str(named)]
+        start = Start(
+            server, (*words, *words_of_keys(keys)), tuple(pairs(backend.get(f"{role}_environment"))),
+            container if isinstance(container, str) and ":" in container else None,
+        )  # fmt: skip
+        yield from of_starts(
+            [start], beside._replace(name=str(document.get("name") or beside.name) + f"-{role}"),
+            gpu=gpu_of_label(str(gpu)) if gpu else None, gpus=count_of(resources.get(f"gpus_per_{short}")),
+            replicas=count_of(resources.get(f"{short}_workers")) or 1,
+        )  # fmt: skip
 
 
 def is_localai(document: Mapping[str, Any]) -> bool:

@@ -257,7 +257,7 @@ def _is_start(words: Sequence[str], place: int, found: tuple[Server, int]) -> bo
     serve``), or with a model behind it."""
     server, after = found
     first = PurePosixPath(words[0]).name
-    if not place or after - place > 1 or first in _WRAPPERS:
+    if after - place > 1 or first in _WRAPPERS or (not place and first in {one[0] for one in server.starts}):
         return True
     return any(one.partition("=")[0] in server.model for one in words[after:])
 
@@ -317,16 +317,17 @@ def _own(words: Sequence[str], place: int) -> tuple[Server, int] | None:
     dotted = word.removesuffix(".py").replace("/", ".") if word.endswith(".py") and runs_module else ""
     for server in servers().values():
         for start in server.starts:
-            if start[0] == "-m":
-                if dotted.endswith(f".{start[1]}") or dotted == start[1]:
-                    return server, place + 1
-                if not runs_module or word != "-m":
-                    continue
-            elif first != start[0] or tuple(words[place + 1 : place + len(start)]) != start[1:]:
-                continue
-            if start[0] != "-m" or tuple(words[place + 1 : place + len(start)]) == start[1:]:
+            if start[0] == "-m" and (dotted.endswith(f".{start[1]}") or dotted == start[1]):
+                return server, place + 1
+            named = word == "-m" and runs_module if start[0] == "-m" else _is_called(first, start)
+            if named and tuple(words[place + 1 : place + len(start)]) == start[1:]:
                 return server, place + len(start)
     return None
+
+
+def _is_called(name: str, start: Sequence[str]) -> bool:
+    """Whether a program has a server's name, or that with a build behind it: ``llama-server-b4719``."""
+    return name == start[0] or (len(start) == 1 and re.match(rf"{start[0]}[-_.]\w", name) is not None)
 
 
 def _after_entry(words: Sequence[str]) -> Sequence[str]:

@@ -225,13 +225,7 @@ class Builder(WorkloadParts):
             self.missing("require.tokens", ("require", "requests"))
         if entry.tokens is not None and entry.requests is None:
             self.missing("require.requests", ("require", "tokens"))
-        for name in ("goodput", "hit_rate", "preemptions", "ttft", "tpot"):
-            traced = workload is not None and workload.trace is not None
-            if getattr(entry, name) is not None and not traced and not self.errors:
-                self.missing("workload.trace", ("require", name))
-        timed = workload is not None and (workload.ttft_seconds or workload.tpot_seconds)
-        if entry.goodput is not None and not timed and not self.errors:
-            self.missing("workload.ttft", ("require", "goodput"), "tpot")
+        self._check_simulated(entry, workload)
         defaults = Requirements()
         return Requirements(
             requests=entry.requests,
@@ -249,6 +243,16 @@ class Builder(WorkloadParts):
             ttft_seconds=entry.ttft,
             tpot_seconds=entry.tpot,
         )
+
+    def _check_simulated(self, entry: RequireEntry, workload: Workload | None) -> None:
+        """Requirements that a simulation shows need a trace, goodput a target as well."""
+        traced = workload is not None and workload.trace is not None
+        for name in ("goodput", "hit_rate", "preemptions", "ttft", "tpot"):
+            if getattr(entry, name) is not None and not traced and not self.errors:
+                self.missing("workload.trace", ("require", name))
+        timed = workload is not None and (workload.ttft_seconds or workload.tpot_seconds)
+        if entry.goodput is not None and not timed and not self.errors:
+            self.missing("workload.ttft", ("require", "goodput"), "tpot")
 
     def evidence(self) -> tuple[Evidence, ...]:
         given: Any = self.file.evidence

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -123,46 +123,47 @@ class _Document:
         if given is None and not self.alone:
             lacks = merged.error("missing-key", "a plan among several needs a name", help="add `name:`")
             return [Reading(name, self.shown, None, None, (lacks,), used)]
-        if environment is None or not declared:
-            wanted: tuple[str | None, ...] = (None,)
-        elif environment == ALL:
-            wanted = declared
-        elif environment in declared:
-            wanted = (environment,)
-        else:
-            near = did_you_mean(environment, declared)
-            unknown = merged.error(
-                "unknown-environment",
-                f"{name} has no environment {environment}",
-                ("environments",),
-                at_key=True,
-                help=f"did you mean {near}?" if near else "it has " + ", ".join(declared),
-            )
-            return [Reading(name, self.shown, environment, None, (unknown,), used, declared)]
         own = {one: self._overlaid(merged, one) for one in (None, *declared)}
-        asked = self.require
-        overlays = own if asked is None else {one: over(plan, asked) for one, plan in own.items()}
-        found = []
-        for one in wanted:
-            errors: dict[tuple[str, str, str | None], KvplanError] = {}
-            others = () if one is not None else declared
-            plan, built_files, whole = None, used, False
-            for which in (one, *others):
-                file, right, wrong = _validated(overlays[which])
+        if environment is None or not declared:
+            return [self._reading(name, None, own, used)]
+        if environment == ALL:
+            return [self._reading(name, one, own, used) for one in declared]
+        if environment in declared:
+            return [self._reading(name, environment, own, used)]
+        near = did_you_mean(environment, declared)
+        unknown = merged.error(
+            "unknown-environment",
+            f"{name} has no environment {environment}",
+            ("environments",),
+            at_key=True,
+            help=f"did you mean {near}?" if near else "it has " + ", ".join(declared),
+        )
+        return [Reading(name, self.shown, environment, None, (unknown,), used, declared)]
+
+    def _reading(
+        self, name: str, one: str | None, own: Mapping[str | None, Located], used: tuple[str, ...]
+    ) -> Reading:
+        """The plan of an environment; of none, with the errors that any of them has. own: by environment,
+        None first."""
+        errors: dict[tuple[str, str, str | None], KvplanError] = {}
+        declared = tuple(which for which in own if which is not None)
+        asked, plan, built_files, whole = self.require, None, used, False
+        for which in (one,) if one is not None else own:
+            overlay = own[which] if asked is None else over(own[which], asked)
+            file, right, wrong = _validated(overlay)
+            errors.update({(error.code, error.message, error.where): error for error in wrong})
+            if which == one and right is not None:
+                whole = file is not None
+                plan, wrong, more = Builder(overlay, right, self.engine_of, self.files).build(
+                    name=name, path=self.shown, environment=one, environments=declared, files=used,
+                    marks=marks_of(own[one]),
+                )  # fmt: skip
+                built_files = (*used, *more)
                 errors.update({(error.code, error.message, error.where): error for error in wrong})
-                if which == one and right is not None:
-                    whole = file is not None
-                    plan, wrong, more = Builder(overlays[one], right, self.engine_of, self.files).build(
-                        name=name, path=self.shown, environment=one, environments=declared, files=used,
-                        marks=marks_of(own[one]),
-                    )  # fmt: skip
-                    built_files = (*used, *more)
-                    errors.update({(error.code, error.message, error.where): error for error in wrong})
-            kept = plan if whole and not errors else None
-            if kept is not None and asked is not None:
-                kept = replace(kept, notes=(*kept.notes, *overridden(own[one], asked)))
-            found.append(Reading(name, self.shown, one, kept, tuple(errors.values()), built_files, declared))
-        return found
+        kept = plan if whole and not errors else None
+        if kept is not None and asked is not None:
+            kept = replace(kept, notes=(*kept.notes, *overridden(own[one], asked)))
+        return Reading(name, self.shown, one, kept, tuple(errors.values()), built_files, declared)
 
     def _check_head(self) -> None:
         data = self.document.mapping("a plan")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from datetime import datetime
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 
@@ -28,6 +28,7 @@ from kvplan.plans.receipt import (
     digest_of,
     receipt_from,
 )
+from kvplan.record import JsonDict
 from kvplan.units import MIB
 
 MAX_BYTES = 4 * MIB
@@ -99,10 +100,10 @@ class EngineRun(_Strict):
     python: str
     device: str = Field(description="where it ran: the GPU's name, or cpu")
     layers: Annotated[int, Field(ge=1)] | None = Field(description="of the model; null: all of them")
-    taken: dict[str, Any] = Field(
+    taken: JsonDict = Field(
         description="settings in which its platform differs from the plan's: it was sized with them"
     )
-    settings: dict[str, Any] = Field(description="what it resolved")
+    settings: JsonDict = Field(description="what it resolved")
 
 
 class ReceiptFile(_Strict):
@@ -127,8 +128,8 @@ class ReceiptFile(_Strict):
         datetime.fromisoformat(text[:19])
         return text
 
-    hardware: dict[str, Any]
-    settings: dict[str, Any]
+    hardware: JsonDict
+    settings: JsonDict
     figures: list[FigureEntry]
     verdict: Literal[CONFIRMED, CONSISTENT, REFUTED, STOPPED] = Field(  # type: ignore[valid-type]
         description="confirmed: by figures of that class; self-consistent: nothing differs, and none is of it"

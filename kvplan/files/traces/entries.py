@@ -10,13 +10,14 @@ import csv
 import gzip
 import json
 import zlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from itertools import chain
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from kvplan.errors import CannotRunHere, KvplanError, Mark
 from kvplan.files.json_input import check_text, regular_size
+from kvplan.record import Json
 from kvplan.units import GIB, MIB
 
 MAX_BYTES = 4 * GIB
@@ -27,7 +28,7 @@ _GZIP = b"\x1f\x8b"
 _PARQUET = b"PAR1"
 _SHOWN = 40
 
-Entry = tuple[int, Mapping[str, Any]]
+Entry = tuple[int, Json]
 
 
 class Opened(NamedTuple):

@@ -17,12 +17,13 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any, NamedTuple
 
 from kvplan.errors import KvplanError
+from kvplan.record import Json
 
 _SHOWN = 40
 MILLISECONDS, SECONDS, NANOSECONDS, WALL = 10**6, 10**9, 1, 0
 """Nanoseconds of one unit of time; WALL: a date and a time of day."""
 
-Flat = Mapping[str, Any]
+Flat = Json
 
 
 class Columns(NamedTuple):

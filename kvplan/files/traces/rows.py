@@ -21,6 +21,7 @@ from kvplan.files.traces.formats import (
     named,
     recognised,
 )
+from kvplan.record import Json
 
 MOST_TOKENS = 10**9
 MOST_NS = 10**9 * 86_400 * 3_660
@@ -110,7 +111,7 @@ def _rows(
         raise bad(name, line, error.message) from None
 
 
-def tokens(entry: Mapping[str, Any], column: str) -> int:
+def tokens(entry: Json, column: str) -> int:
     """A length. Raises KvplanError(bad-trace), without the place."""
     value = entry.get(column)
     length = value

@@ -6,12 +6,13 @@ pydantic is not imported here: its error and model classes arrive as arguments.
 from __future__ import annotations
 
 import typing
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from types import UnionType
 from typing import TYPE_CHECKING, Any, Union
 
 from kvplan.errors import KvplanError, did_you_mean
 from kvplan.files.yaml.marks import Key, Located, Node, Path, path_text
+from kvplan.record import Json
 
 if TYPE_CHECKING:
     from pydantic import BaseModel, ValidationError
@@ -35,7 +36,7 @@ _PLAIN = {
 }
 """pydantic's type of error → what people are told."""
 _MUST = "this must be "
-_Item = tuple[tuple[int, int], Path, Path, Mapping[str, Any]]
+_Item = tuple[tuple[int, int], Path, Path, Json]
 """Line and column; the path that the file has, and what of the error's path it has not; pydantic's error."""
 MAX_MISTAKES = 19
 
@@ -125,7 +126,7 @@ def unknown_key(located: Located, path: Path, known: Iterable[str]) -> KvplanErr
 
 
 def _explain(
-    item: Mapping[str, Any],
+    item: Json,
     path: Path,
     rest: Path,
     located: Located,
@@ -162,7 +163,7 @@ def _explain(
     return located.error(code, f"{subject}{message}", path, at_key=at_key, help=helps)
 
 
-def _unknown_tag(located: Located, path: Path, context: Mapping[str, Any]) -> KvplanError:
+def _unknown_tag(located: Located, path: Path, context: Json) -> KvplanError:
     """The word that says which of several forms an entry has (``family``) is none that there is."""
     name, tag = str(context["discriminator"]).strip("'"), str(context["tag"])
     known = _quoted_words(str(context["expected_tags"]))

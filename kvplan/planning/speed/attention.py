@@ -8,7 +8,7 @@ vllm/v1/attention/backends/mla/common.py).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from typing import Any
 
 from kvplan.engines.base import rank_terms
@@ -26,7 +26,7 @@ from kvplan.families import (
     Storage,
 )
 from kvplan.model import Layer, Model
-from kvplan.record import record
+from kvplan.record import Json, record
 from kvplan.terms import Grows, Term
 from kvplan.terms import Part as Held
 from kvplan.units import ceil_div
@@ -180,7 +180,7 @@ def _sparse_span(model: Model, layer: Layer, part: Part) -> int | None:
 
 
 def _config_number(model: Model, key: str) -> int:
-    config: Mapping[str, Any] = model.config or {}
+    config: Json = model.config or {}
     value = config.get(key)
     if not isinstance(value, int) or isinstance(value, bool) or value < 1:
         raise RefusedError("no-speed-rule", f"{model.id} has sparse attention, and its config has no {key}")

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
-
 from kvplan.deployment.counts import ask, largest_tokens
 from kvplan.engines.base import Choice
 from kvplan.engines.spill import spill
@@ -15,7 +12,7 @@ from kvplan.model import Model
 from kvplan.plans.plan import SAFE, Plan
 from kvplan.plans.question import requests_of, settings_of
 from kvplan.plans.receipt import model_digest, plan_hash
-from kvplan.record import record, replace
+from kvplan.record import Json, record, replace
 from kvplan.results import Budget, ModelWeights, SizeResult
 from kvplan.settings import LONGEST, Settings
 from kvplan.units import MIB, human_bytes
@@ -117,7 +114,7 @@ def target_of(
     on_gpu: bool,
     gpu: Gpu | None = None,
     spec: Gpu | None = None,
-    changes: Mapping[str, Any] | None = None,
+    changes: Json | None = None,
 ) -> Target:
     """Resolve a plan for the place where it will run.
 
@@ -170,7 +167,7 @@ def target_of(
 
 
 def _pool(
-    plan: Plan, model: Model, budget: Budget | None, given: Mapping[str, Any], *, on_gpu: bool
+    plan: Plan, model: Model, budget: Budget | None, given: Json, *, on_gpu: bool
 ) -> tuple[int, list[str]]:
     """(Bytes of the pool, what is to be said of them). Raises KvplanError(no-memory)."""
     stated: int | None = given.get("kv_cache_memory")
@@ -217,33 +214,32 @@ def _resolved(
     if length is not None or settings.max_model_len is not None:
         asked = replace(settings, tokens=length)
         result = ask(model, choice, asked)
+        if rigid:
+            _check_taken(result)
         if result.refusal is None and (rigid or result.pool is None or result.pool.max_requests >= 1):
             said = _said(model, UNSTATED) if unstated else None
             return replace(asked, max_model_len=_started(result, asked)), result, said
-        if rigid and result.refusal is not None:
-            raise KvplanError("engine-refuses", result.refusal.message, help=result.refusal.help)
     fits = _longest(
         model, choice, replace(settings, tokens=None, max_model_len=UNSTATED if unstated else None)
     )
-    if not fits:
-        raise KvplanError(
-            "no-memory",
-            f"a pool of {human_bytes(settings.kv_cache_memory or 0)} does not hold one token of {model.id}",
-            help="give more: --kv-cache-memory 1GiB",
-        )
-    if length is not None and length <= fits:
-        fits = length
+    if length is not None:
+        fits = min(fits, length)
     chosen = replace(settings, tokens=fits, max_model_len=fits)
     result = ask(model, choice, chosen)
-    if result.refusal is not None:
-        raise KvplanError("engine-refuses", result.refusal.message, help=result.refusal.help)
+    _check_taken(result)
+    if unstated:
+        return chosen, result, _said(model, fits)
     longer = max(
         (one for one in (length, settings.max_model_len) if one is not None), default=model.max_model_len or 0
     )
     shorter = None if longer <= fits else f"requests of {fits:,} tokens: {longer:,} do not fit the pool"
-    if unstated:
-        shorter = _said(model, fits)
     return chosen, result, shorter
+
+
+def _check_taken(result: SizeResult) -> None:
+    """Raises KvplanError(engine-refuses) with the engine's own words."""
+    if result.refusal is not None:
+        raise KvplanError("engine-refuses", result.refusal.message, help=result.refusal.help)
 
 
 def _said(model: Model, tokens: int) -> str:
@@ -260,12 +256,21 @@ def _started(result: SizeResult, settings: Settings) -> int | None:
 
 def _longest(model: Model, choice: Choice, settings: Settings) -> int:
     """The longest request that the pool holds: the engine's own word where it refuses the model's length."""
-    refusal = ask(model, choice, settings).refusal
-    if refusal is None:
-        return largest_tokens(model, choice, settings)
-    if refusal.largest_max_model_len is None and refusal.code != "not-enough-memory":
-        raise KvplanError("engine-refuses", refusal.message, help=refusal.help)
-    return refusal.largest_max_model_len or 0
+    result = ask(model, choice, settings)
+    fits = (
+        largest_tokens(model, choice, settings)
+        if result.refusal is None
+        else result.refusal.largest_max_model_len
+    )
+    if fits is None and result.refusal is not None and result.refusal.code != "not-enough-memory":
+        _check_taken(result)
+    if not fits:
+        raise KvplanError(
+            "no-memory",
+            f"a pool of {human_bytes(settings.kv_cache_memory or 0)} does not hold one token of {model.id}",
+            help="give more: --kv-cache-memory 1GiB",
+        )
+    return fits
 
 
 def check_world(target: Target, world: int) -> None:

@@ -136,20 +136,7 @@ def _changes(report: CheckReport) -> Screen:
         if before is None or after is None:
             rows += wrapped(f"{_name(one)}: {'new' if before is None else 'gone'}", first=INDENT, hang=4)
             continue
-        cells = []
-        names = dict.fromkeys((fact.name, fact.unit) for side in (before, after) for fact in side.facts)
-        for name, unit in names:
-            old, new = before.fact(name), after.fact(name)
-            if old == new:
-                continue
-            difference = amount(new - old, unit) if old is not None and new is not None else ""
-            if difference and not difference.startswith("-"):
-                difference = f"+{difference}"
-            shown = [amount(value, unit) if value is not None else "none" for value in (old, new)]
-            cells.append((name.replace("_", " "), *shown, difference))
-        if before.passed != after.passed:
-            word = {True: "passes", False: "fails"}
-            cells.append(("check", word[before.passed], word[after.passed], ""))
+        cells = _differences(before, after)
         if not cells:
             same += 1
             continue
@@ -158,6 +145,25 @@ def _changes(report: CheckReport) -> Screen:
     if same:
         rows.append(line(INDENT, Span(f"{count(same, 'plan')} unchanged", "dim")))
     return [line("Against the baseline"), *rows] if rows else []
+
+
+def _differences(before: CheckedPlan, after: CheckedPlan) -> list[tuple[str, str, str, str]]:
+    """Figures before and now, and how far they moved; then the verdict, where it is another."""
+    cells = []
+    names = dict.fromkeys((fact.name, fact.unit) for side in (before, after) for fact in side.facts)
+    for name, unit in names:
+        old, new = before.fact(name), after.fact(name)
+        if old == new:
+            continue
+        difference = amount(new - old, unit) if old is not None and new is not None else ""
+        if difference and not difference.startswith("-"):
+            difference = f"+{difference}"
+        was, now = (amount(value, unit) if value is not None else "none" for value in (old, new))
+        cells.append((name.replace("_", " "), was, now, difference))
+    if before.passed != after.passed:
+        word = {True: "passes", False: "fails"}
+        cells.append(("check", word[before.passed], word[after.passed], ""))
+    return cells
 
 
 def _next(report: CheckReport, alone: bool) -> Screen:

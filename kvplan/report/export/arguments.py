@@ -13,7 +13,7 @@ from kvplan.engines import OWN_OPTIONS
 from kvplan.engines.command import Argument, Asked, EngineTable, word_of
 from kvplan.errors import KvplanError
 from kvplan.plans.plan import Plan
-from kvplan.record import field_names, record, replace
+from kvplan.record import Json, field_names, record, replace
 from kvplan.settings import NO_FLAG, Settings
 
 _DEFAULTS = Settings()
@@ -26,7 +26,7 @@ class Arguments:
 
     words: tuple[str, ...]
     env: tuple[tuple[str, str], ...] = ()
-    options: Mapping[str, Any] | None = None
+    options: Json | None = None
 
 
 def arguments_of(plan: Plan, settings: Settings, table: EngineTable, version: str) -> Arguments:

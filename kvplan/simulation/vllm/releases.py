@@ -1,59 +1,66 @@
-"""The releases of vLLM whose scheduler is described here, and the rules in which they differ; others are
-refused, for its rules move every month."""
+"""The releases of vLLM whose scheduler is described here, and the rules in which they differ, a row each;
+others are refused, for its rules move every month."""
 
 from __future__ import annotations
 
+from kvplan.engines.release_rules import ReleaseRules, flag
 from kvplan.errors import RefusedError
-from kvplan.record import record
+
+_SCHEDULE = "v1/core/sched/scheduler.py"
+_STATES = "v1/core/single_type_kv_cache_manager.py, MambaManager"
+_OFFLOADED = "distributed/kv_transfer/kv_connector/v1/offloading/scheduler.py"
 
 
-@record()
-class Rules:
-    """threshold_alone: whether long_prefill_token_threshold holds a prompt back that is the only request
-    (vllm-project/vllm vllm/v1/core/sched/scheduler.py, schedule: until 0.30); align: whether states kept at
-    block boundaries are cut as described here (_mamba_block_aligned_split: since 0.32); retention: whether
-    there is a prefix_cache_retention_interval (since 0.29); goes_on: whether, by priority, a request that
-    preempts itself leaves the turns to those after it, who may fit into what it gave back, in place of ending
-    them (schedule: since 0.33); renews: whether the state at a prompt's last boundary counts as stored anew
-    in every step that holds it, so that others who hit it wait (vllm/v1/core/single_type_kv_cache_manager.py,
-    MambaManager._cache_partial_tail_block: until 0.32, which lacks the look at block_hash_num_tokens);
-    states_cached: whether the prefix cache may be on beside states that are not aligned
-    (MambaManager.__init__ asserts otherwise since 0.33); offers_anew: whether a request that is looked up
-    again offers all its chunks to the offloading connector anew
-    (vllm/distributed/kv_transfer/kv_connector/v1/offloading/scheduler.py, get_num_new_matched_tokens: since
-    0.33); shared_rank: whether chunks that a running request met have one rank in the connector's LRU
-    (vllm/v1/kv_offload/cpu/policies/lru.py: since 0.33);
-    in_flight: whether windows and chunks give blocks back by what is scheduled, though its steps are under
-    way (vllm/v1/core/kv_cache_manager.py, allocate_slots: until 0.25; admission then counts one batch in
-    flight)."""
+class Rules(ReleaseRules):
+    """The rules of one release's scheduler."""
 
-    threshold_alone: bool = False
-    align: bool = False
-    retention: bool = True
-    goes_on: bool = False
-    renews: bool = True
-    states_cached: bool = True
-    offers_anew: bool = False
-    shared_rank: bool = False
-    in_flight: bool = False
+    threshold_alone = flag(
+        "long_prefill_token_threshold holds back even a prompt that is the only request",
+        f"{_SCHEDULE}, schedule",
+        until="0.31",
+    )
+    align = flag(
+        "states kept at block boundaries cut prompts as described here",
+        f"{_SCHEDULE}, _mamba_block_aligned_split",
+        since="0.32",
+    )
+    retention = flag("there is a prefix_cache_retention_interval", "config/cache.py", since="0.29")
+    goes_on = flag(
+        "by priority, a request that preempts itself leaves the turns to those after it, who may fit into"
+        " what it gave back",
+        f"{_SCHEDULE}, schedule",
+        since="0.33",
+    )
+    renews = flag(
+        "the state at a prompt's last boundary counts as stored anew in every step that holds it, so that"
+        " others who hit it wait",
+        f"{_STATES}._cache_partial_tail_block, which lacks the look at block_hash_num_tokens",
+        until="0.33",
+    )
+    states_cached = flag(
+        "the prefix cache may be on beside states that are not aligned",
+        f"{_STATES}.__init__, which asserts otherwise later",
+        until="0.33",
+    )
+    offers_anew = flag(
+        "a request that is looked up again offers all its chunks to the offloading connector anew",
+        f"{_OFFLOADED}, get_num_new_matched_tokens",
+        since="0.33",
+    )
+    shared_rank = flag(
+        "chunks that a running request met have one rank in the connector's LRU",
+        "v1/kv_offload/cpu/policies/lru.py",
+        since="0.33",
+    )
+    in_flight = flag(
+        "windows and chunks give blocks back by what is scheduled, though its steps are under way; admission"
+        " then counts one batch in flight",
+        "v1/core/kv_cache_manager.py, allocate_slots",
+        until="0.26",
+    )
 
 
-RULES = {
-    "0.24": Rules(threshold_alone=True, retention=False, in_flight=True),
-    "0.25": Rules(threshold_alone=True, retention=False, in_flight=True),
-    "0.26": Rules(threshold_alone=True, retention=False),
-    "0.27": Rules(threshold_alone=True, retention=False),
-    "0.28": Rules(threshold_alone=True, retention=False),
-    "0.29": Rules(threshold_alone=True),
-    "0.30": Rules(threshold_alone=True),
-    "0.31": Rules(),
-    "0.32": Rules(align=True),
-    "0.33": Rules(
-        align=True, goes_on=True, renews=False, states_cached=False, offers_anew=True, shared_rank=True
-    ),
-}
-
-KNOWN = tuple(RULES)
+KNOWN = tuple(f"0.{minor}" for minor in range(24, 34))
 """Releases whose own scheduler was asked, with every scenario of these rules equal; the newest is last."""
 
 
@@ -62,16 +69,16 @@ def rules_of(release: str, align: bool = False) -> Rules:
 
     Raises RefusedError where they are not known.
     """
-    rules = RULES.get(".".join(str(release).split(".")[:2]))
-    if rules is None:
+    if ".".join(str(release).split(".")[:2]) not in KNOWN:
         raise RefusedError(
             "not-simulated",
             f"how vLLM {release} schedules is not known here: its own scheduler was not asked, and rules"
             " differ from release to release (who is held back, when windows give blocks back)",
             help=f"use a release whose scheduler was asked: {', '.join(KNOWN)}",
         )
+    rules = Rules.of(release)
     if align and not rules.align:
-        known = ", ".join(name for name, other in RULES.items() if other.align)
+        known = ", ".join(name for name in KNOWN if Rules.of(name).align)
         raise RefusedError(
             "not-simulated",
             f"where vLLM {release} cuts prompts whose states are kept at block boundaries is not known here",

@@ -189,6 +189,23 @@ def _weights_too_large(machine: Machine, left: int) -> Refusal:
     )
 
 
+def _too_long(context: Context, options: LlamacppOptions, settings: Settings, tokens: int) -> Refusal | None:
+    """A request that no slot takes, whatever memory there is."""
+    if retention_of(options) is not None:
+        # Without a length only the start is asked about, which no request decides.
+        return None if settings.tokens is None else never_admitted(context, settings, tokens)
+    given = options.ctx_size is not None
+    if tokens <= context.cells or not (given or settings.max_model_len is not None):
+        return None
+    longer = f"--ctx-size {tokens * context.streams}" if given else f"--max-model-len {tokens}"
+    return Refusal(
+        "request-too-long",
+        f"a request of {tokens:,} tokens is longer than a slot's {context.cells:,} cells",
+        largest_max_model_len=context.cells,
+        help=(longer,),
+    )
+
+
 def answer(
     machine: Machine,
     context: Context,
@@ -202,25 +219,13 @@ def answer(
     """
     room = _room(machine, settings, options)
     given = options.ctx_size is not None
+    refusal = _too_long(context, options, settings, tokens)
+    if refusal is None and room.in_host is not None and room.in_host < 0:
+        refusal = _weights_too_large(machine, room.in_host)
+    if refusal is not None:
+        return refusal, None
     if retention_of(options) is not None:
-        # Without a length only the start is asked about, which no request decides.
-        refusal = None if settings.tokens is None else never_admitted(context, settings, tokens)
-        if refusal is not None:
-            return refusal, None
         tokens = min(tokens, context.cells)
-    if (given or settings.max_model_len is not None) and tokens > context.cells:
-        longer = f"--ctx-size {tokens * context.streams}" if given else f"--max-model-len {tokens}"
-        return (
-            Refusal(
-                "request-too-long",
-                f"a request of {tokens:,} tokens is longer than a slot's {context.cells:,} cells",
-                largest_max_model_len=context.cells,
-                help=(longer,),
-            ),
-            None,
-        )
-    if room.in_host is not None and room.in_host < 0:
-        return _weights_too_large(machine, room.in_host), None
     inside = machine.on_gpu == 0 and machine.on_host > 0
     memory = room.in_host if inside else room.on_gpu
     if memory is None:

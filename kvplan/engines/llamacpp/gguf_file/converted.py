@@ -18,7 +18,6 @@ from collections.abc import Iterator, Mapping
 from functools import cache
 from math import prod
 from pathlib import Path
-from typing import Any
 
 from kvplan.engines.base import has_kind
 from kvplan.engines.llamacpp.gguf_file.ggml_types import row_bytes
@@ -26,7 +25,7 @@ from kvplan.engines.llamacpp.gguf_file.quantise import GgufTensor, Hyper, types_
 from kvplan.errors import RefusedError
 from kvplan.families import Kind
 from kvplan.model import Model
-from kvplan.record import record, replace
+from kvplan.record import Json, record, replace
 from kvplan.weights.inventory import Inventory, Role, Tensor
 from kvplan.weights.parts import TOWER_NAME
 
@@ -131,9 +130,9 @@ def hyper_of(model: Model, inventory: Inventory, tensors: list[GgufTensor]) -> H
     )
 
 
-def _text(model: Model) -> Mapping[str, Any]:
+def _text(model: Model) -> Json:
     """The config's keys, those of its text part before the others."""
-    raw: Mapping[str, Any] = model.config or {}
+    raw: Json = model.config or {}
     text = raw.get("text_config")
     return {**raw, **text} if isinstance(text, Mapping) else raw
 

@@ -97,6 +97,18 @@ def more_bits(index: int, number: int) -> bool:
     return index < number // 8 or index >= 7 * number // 8 or (index - number // 8) % 3 == 2
 
 
+_DOWN = {"q2_k": "q3_k", "q3_k_l": "q5_k"}
+_FIRST_DOWN = {"q2_k_s": "q4_k", "q4_k_s": "q5_k", "iq3_m": "q4_k", "iq4_nl": "q5_k", "iq4_xs": "q5_k"}
+"""Of the first eighth of the layers."""
+_DOWN_OF_FALCON = {
+    "q3_k_m": ("q5_k", "q4_k", "q3_k"),
+    "q3_k_l": ("q4_k", "q4_k", "q4_k"),
+    "q4_k_m": ("q6_k", "q5_k", "q4_k"),
+    "q4_k_s": (None, None, None),
+}
+"""The first sixteenth of Falcon's layers, those that get more bits, the rest."""
+
+
 class _Chooser:
     """Counts tensors of a category as it goes, as the quantiser does."""
 
@@ -195,27 +207,18 @@ class _Chooser:
         return {"iq3_m": "q4_k", "q3_k_l": "q5_k"}.get(mixture)
 
     def _down(self, index: int) -> str | None:
-        mixture, layers, falcon = self.mixture, self.hyper.layers, self.hyper.is_falcon
+        mixture, layers = self.mixture, self.hyper.layers
         more, first = more_bits(index, layers), index < layers // 8
-        if mixture == "q2_k":
-            return "q3_k"
-        if mixture == "q2_k_s":
-            return "q4_k" if first else None
+        if self.hyper.is_falcon and mixture in _DOWN_OF_FALCON:
+            beginning, better, rest = _DOWN_OF_FALCON[mixture]
+            return beginning if index < layers // 16 else better if more else rest
         if mixture == "q3_k_m":
-            if index < layers // 16:
-                return "q5_k"
-            return "q4_k" if not falcon or more else "q3_k"
-        if mixture == "iq3_m":
-            return "q4_k" if first or (self.hyper.experts == EXPERTS_OF_MIXTRAL and more) else None
-        if mixture == "q3_k_l":
-            return "q4_k" if falcon else "q5_k"
-        if mixture == "q4_k_m" and falcon:
-            return "q6_k" if index < layers // 16 else "q5_k" if more else "q4_k"
+            return "q5_k" if index < layers // 16 else "q4_k"
         if mixture in ("q4_k_m", "q5_k_m"):
             return "q6_k" if more else None
-        if mixture in ("iq4_nl", "iq4_xs"):
-            return "q5_k" if first else None
-        return "q5_k" if mixture == "q4_k_s" and not falcon and first else None
+        if mixture == "iq3_m":
+            first = first or (self.hyper.experts == EXPERTS_OF_MIXTRAL and more)
+        return _DOWN.get(mixture) or (_FIRST_DOWN.get(mixture) if first else None)
 
     def _attention_output(self) -> str | None:
         if self.hyper.is_falcon:

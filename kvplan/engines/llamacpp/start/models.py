@@ -8,6 +8,7 @@ text part is one of them); ``swa_type`` in src/models/<architecture>.cpp.
 from __future__ import annotations
 
 from kvplan.engines.supported import classes
+from kvplan.errors import KvplanError
 from kvplan.model import Model
 from kvplan.results import Refusal
 
@@ -43,6 +44,12 @@ _NOT_BUILT = {
     "kv_convolution": "Inkling",
     "compressed_convolution": "Zaya",
 }
+_BUILT = frozenset(
+    "full_attention sliding_window chunked_attention mla sparse_indexer compressed_attention cross_attention"
+    " shared_kv no_cache mamba1 mamba2 gated_delta_net kda lightning_attention short_convolution rwkv5"
+    " ngram_embedding".split()
+)
+"""Families whose cache kvplan knows in llama.cpp's graphs."""
 
 
 def name_of(model: Model) -> str:
@@ -66,6 +73,8 @@ def refusal_of(model: Model) -> Refusal | None:
     for family, what in _NOT_BUILT.items():
         if family in families:
             return Refusal("unsupported-model", f"llama.cpp has no graph for {what} ({family} layers)")
+    if unknown := sorted(families - _BUILT):
+        raise KvplanError("unknown-rule", f"how llama.cpp keeps {', '.join(unknown)} layers is not known")
     if "cross_attention" in families and name_of(model) not in CROSS_WITHOUT_CACHE:
         what = model.architecture or model.model_type
         return Refusal("unsupported-model", f"{what} is an encoder-decoder model, and it has no graph for it")

@@ -7,11 +7,10 @@ src/llama-model-loader.cpp (std::regex_search over the name of a tensor).
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
-from typing import Any
 
 from kvplan.engines.launch import Serve, Server, ServerFlag
 from kvplan.engines.llamacpp.options import BATCH, KEPT_FREE, LEAST_CONTEXT, MICRO_BATCH, SERVER_SLOTS
+from kvplan.record import Json
 from kvplan.units import MIB
 
 MOST_LAYERS = 512
@@ -32,7 +31,7 @@ ALL_LAYERS = 999
 """``-ngl all``: every layer, whether they fit or not (``auto`` leaves what does not fit)."""
 
 
-def translate(serve: Serve, options: Mapping[str, Any]) -> tuple[str, ...]:
+def translate(serve: Serve, options: Json) -> tuple[str, ...]:
     """``-fa on|off|auto`` (older builds: a switch), ``-ngl auto|all|-1``, and what the server does where
     nothing is said: slots, context, batch and the encoder of images."""
     left: list[str] = []
@@ -60,7 +59,7 @@ def translate(serve: Serve, options: Mapping[str, Any]) -> tuple[str, ...]:
     return tuple(left)
 
 
-def _slots(serve: Serve, options: Mapping[str, Any]) -> None:
+def _slots(serve: Serve, options: Json) -> None:
     """Without ``-np``, or with -1: four slots in one cache (tools/server/server.cpp)."""
     asked = _whole(options.get("--parallel"))
     if asked is not None and asked > 0:
@@ -69,7 +68,7 @@ def _slots(serve: Serve, options: Mapping[str, Any]) -> None:
         serve.update(parallel=SERVER_SLOTS, kv_unified=True)
 
 
-def _fitting(serve: Serve, options: Mapping[str, Any]) -> list[str]:
+def _fitting(serve: Serve, options: Json) -> list[str]:
     """Without ``-c`` the model's own length, which --fit cuts; ``-c 0`` the same, which nothing cuts."""
     left = []
     fit = options.get("--fit")
@@ -90,20 +89,20 @@ def _fitting(serve: Serve, options: Mapping[str, Any]) -> list[str]:
     return left
 
 
-def _batch(serve: Serve, options: Mapping[str, Any]) -> None:
+def _batch(serve: Serve, options: Json) -> None:
     """A micro-batch is no larger than the batch (src/llama-context.cpp)."""
     batch, own = _whole(options.get("--batch-size")) or BATCH, serve.get("ubatch_size", MICRO_BATCH)
     if isinstance(own, int) and batch < own:
         serve["ubatch_size"] = batch
 
 
-def _has_encoder(options: Mapping[str, Any]) -> bool:
+def _has_encoder(options: Json) -> bool:
     """One that is named, or that a repository has (common/arg.cpp, download_mmproj)."""
     named = any(name in options for name in ("--mmproj", "--mmproj-url"))
     return named or ("--hf-repo" in options and "--no-mmproj" not in options)
 
 
-def _overrides(serve: Serve, options: Mapping[str, Any]) -> list[str]:
+def _overrides(serve: Serve, options: Json) -> list[str]:
     """``-ot PATTERN=CPU`` of the experts of all layers, or of the first ones."""
     given = options.get("--override-tensor")
     if given is None:

@@ -178,12 +178,30 @@ _TABLE_HOST = "Host"
 def _finish(observation: Observation) -> Observation:
     """Call the caches as kvplan does; add the devices' buffers up in the row of the whole process."""
     whole = next((row for row in observation.rows if row.rank.whole), Row(rank_of("")))
-    devices = [row for row in observation.rows if not row.rank.whole]
-    if any(lies_on_cpu(row) and row.rank.label != _TABLE_HOST for row in devices):
-        devices = [row for row in devices if row.rank.label != _TABLE_HOST]  # the same, said once more
-    own = [row for row in devices if not row.rank.label.endswith(" draft")]
+    devices = _devices(observation)
     pools = tuple(dataclasses.replace(pool, name=_NAMES.get(pool.name, pool.name)) for pool in whole.pools)
     main = _main(pools)
+    window = next((pool for pool in pools if pool.name == "swa"), None)
+    whole = dataclasses.replace(
+        whole,
+        pools=pools,
+        kv_tokens=main.tokens if main else None,
+        swa_tokens=window.tokens if window else None,
+        **_buffers(devices, pools),
+    )
+    return dataclasses.replace(observation, rows=(whole, *devices) if observation.rows else ())
+
+
+def _devices(observation: Observation) -> list[Row]:
+    """The devices' rows, without the CPU's of the memory breakdown where its buffers are told one by one."""
+    devices = [row for row in observation.rows if not row.rank.whole]
+    finer = any(lies_on_cpu(row) and row.rank.label != _TABLE_HOST for row in devices)
+    return [row for row in devices if not finer or row.rank.label != _TABLE_HOST]
+
+
+def _buffers(devices: list[Row], pools: tuple[Pool, ...]) -> dict[str, Any]:
+    """The devices' buffers but the draft's, added up; of GPUs' compute buffers the largest."""
+    own = [row for row in devices if not row.rank.label.endswith(" draft")]
     sums: dict[str, Any] = {
         name: total(getattr(row, name) for row in own if getattr(row, name)) for name in _BUFFERS
     }
@@ -193,15 +211,7 @@ def _finish(observation: Observation) -> Observation:
     if not sums["kv_bytes"]:
         caches = [pool for pool in pools if pool.name != "state" and not pool.name.startswith("draft")]
         sums["kv_bytes"] = summed(caches, "bytes")
-    window = next((pool for pool in pools if pool.name == "swa"), None)
-    whole = dataclasses.replace(
-        whole,
-        pools=pools,
-        kv_tokens=main.tokens if main else None,
-        swa_tokens=window.tokens if window else None,
-        **sums,
-    )
-    return dataclasses.replace(observation, rows=(whole, *devices) if observation.rows else ())
+    return sums
 
 
 def lies_on_cpu(row: Row) -> bool:

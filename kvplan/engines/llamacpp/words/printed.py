@@ -11,6 +11,7 @@ from kvplan.engines.llamacpp.words.log import lies_on_cpu
 from kvplan.engines.observed import Count, Observation, Row
 from kvplan.engines.observed.reading import Reading
 from kvplan.errors import KvplanError
+from kvplan.record import Json
 from kvplan.settings import Settings
 
 
@@ -23,7 +24,7 @@ class _Llamacpp(Reading):
     }
     build_numbers = True
 
-    def budget_changes(self, observation: Observation) -> Mapping[str, Any]:
+    def budget_changes(self, observation: Observation) -> Json:
         """The build by its file type, and the GPUs and the layers that lie on them."""
         found: dict[str, Any] = {}
         mixture = _mixture(observation.setting("quantization"))

@@ -14,7 +14,7 @@ from kvplan.engines.base import has_kind, named_or_float32, part_terms
 from kvplan.engines.sglang.start.arguments import Arguments
 from kvplan.engines.sglang.start.config_facts import facts_of
 from kvplan.engines.sglang.start.dtypes import FP4, NVFP4_ROW, copies_layers, keeps_scales_twice
-from kvplan.engines.sglang.start.models import STATES, is_window
+from kvplan.engines.sglang.start.models import is_window
 from kvplan.errors import KvplanError
 from kvplan.families import FullAttention, Kind, Part, Storage
 from kvplan.model import Layer, Model
@@ -176,7 +176,7 @@ def _store(arguments: Arguments, state: str | None) -> Storage:
 
 @lru_cache(maxsize=4096)
 def cell_of(layer: Layer, arguments: Arguments) -> Cell:
-    """The cell of one layer. Raises KvplanError(unknown-rule) for a part whose pool is not described."""
+    """The cell of one layer."""
     cell = Cell()
     for part in layer.parts:
         cell += _part_cell(part, arguments)
@@ -186,8 +186,6 @@ def cell_of(layer: Layer, arguments: Arguments) -> Cell:
 def _part_cell(part: Part, arguments: Arguments) -> Cell:
     if part.kind is Kind.NONE:
         return Cell()
-    if part.kind is Kind.STATE and part.family not in STATES:
-        raise KvplanError("unknown-rule", f"how SGLang stores {part.family} layers is not known")
     terms = part_terms(part, store_of(arguments, part))
     if part.kind is Kind.STATE:
         on_rank = [term.on_rank(arguments.state_tp) for term in terms]

@@ -101,48 +101,53 @@ def _draft(model: Model, layers: list[Layer], target: Cell, arguments: Arguments
 
 def solve(pools: Pools, memory: int) -> Sizes:
     """Pools for ``memory`` bytes (what is left for the cache on each GPU). Raises PoolError."""
-    arguments = pools.arguments
     if pools.compressed:
         return solve_compressed(pools, memory)
+    arguments, rules = pools.arguments, pools.arguments.rules
     slots, rest = _states(pools, memory)
-    page = arguments.page_size
-    capped = arguments.max_total_tokens
     cap = _request_cap(pools)
-    tokens: int | None = None
-    raw: int | None = None
-    least: int | None = None
-    for stage in pools.stages:
-        cell = pools.cell(stage)
-        if not cell:
-            continue
-        if cap is not None and stage.full:
-            own = (rest - cap * stage.window) // stage.full
-            if own < page:
-                raise PoolError(
-                    f"the window pool of {cap:,} tokens leaves no room for the full one in {memory:,} bytes"
-                )
-        elif arguments.rules.split_first:
-            own = int(rest // cell)
-        else:
-            own = _split_last(stage, rest, arguments)
-        raw = own if raw is None else min(raw, own)
-        profiled = int(rest // (stage.full + stage.window))
-        least = profiled if least is None else min(least, profiled)
-        if arguments.rules.window_pools or not stage.window:
-            own = own // page * page
-        tokens = own if tokens is None else min(tokens, own)
-    if tokens is None:
-        tokens = (capped or arguments.context_len) // page * page
-    elif arguments.rules.headroom and arguments.draft_tokens and raw is not None:
-        tokens = (raw + _headroom(arguments, slots)) // page * page
-    bounded = arguments.rules.split_first or not any(stage.window for stage in pools.stages)
-    if capped is not None and bounded:
-        tokens = min(tokens, capped) // page * page
+    stages = [stage for stage in pools.stages if pools.cell(stage)]
+    each = [_stage_tokens(pools, stage, rest, cap) for stage in stages]
+    if cap is not None and any(own < arguments.page_size for stage, own in zip(stages, each) if stage.full):
+        raise PoolError(
+            f"the window pool of {cap:,} tokens leaves no room for the full one in {memory:,} bytes"
+        )
+    tokens = _full_tokens(pools, stages, each, slots)
     if tokens <= 0:
-        raise PoolError(f"{memory:,} bytes hold no page of {page} tokens: raise --mem-fraction-static")
-    window_tokens = _window_tokens(pools, tokens if arguments.rules.split_first else raw or tokens, cap)
-    counted = tokens if arguments.rules.requests_capped or least is None else least
-    return Sizes(tokens, window_tokens, slots, running(arguments, counted, slots))
+        why = f"{memory:,} bytes hold no page of {arguments.page_size} tokens: raise --mem-fraction-static"
+        raise PoolError(why)
+    divided = tokens if rules.split_first else min(each, default=0) or tokens
+    counted = tokens
+    if stages and not rules.requests_capped:
+        counted = min(int(rest // (stage.full + stage.window)) for stage in stages)
+    return Sizes(tokens, _window_tokens(pools, divided, cap), slots, running(arguments, counted, slots))
+
+
+def _stage_tokens(pools: Pools, stage: Stage, rest: int, cap: int | None) -> int:
+    """The tokens that the full pool of a stage holds, before they are made whole pages."""
+    if cap is not None and stage.full:
+        return (rest - cap * stage.window) // stage.full
+    if pools.arguments.rules.split_first:
+        return int(rest // pools.cell(stage))
+    return _split_last(stage, rest, pools.arguments)
+
+
+def _full_tokens(pools: Pools, stages: list[Stage], each: list[int], slots: int) -> int:
+    """Whole pages of what the smallest stage holds, and no more than --max-total-tokens."""
+    arguments, rules = pools.arguments, pools.arguments.rules
+    page, capped = arguments.page_size, arguments.max_total_tokens
+    if not each:
+        tokens = (capped or arguments.context_len) // page * page
+    elif rules.headroom and arguments.draft_tokens:
+        tokens = (min(each) + _headroom(arguments, slots)) // page * page
+    else:
+        tokens = min(
+            own // page * page if rules.window_pools or not stage.window else own
+            for stage, own in zip(stages, each)
+        )
+    if capped is None or not (rules.split_first or all(not stage.window for stage in pools.stages)):
+        return tokens
+    return min(tokens, capped) // page * page
 
 
 def _headroom(arguments: Arguments, slots: int) -> int:
@@ -254,6 +259,16 @@ def _states(pools: Pools, memory: int) -> tuple[int, int]:
     return slots, rest - (slots + padding) * slot
 
 
+def _slots_told(arguments: Arguments) -> int | None:
+    """The slots that were asked for, or that requests need; None: a share of the memory decides."""
+    rules, requests = arguments.rules, arguments.max_running_requests
+    if arguments.max_slots is not None and (rules.slots_told or not arguments.radix):
+        return arguments.max_slots
+    if arguments.radix or (requests is None and rules.slots_by_share):
+        return None
+    return UNASKED if requests is None else requests
+
+
 def older_states(pools: Pools, memory: int) -> tuple[int, int]:
     """(slots, bytes left for tokens). Raises PoolError."""
     arguments, slot, rules = pools.arguments, pools.slot_bytes, pools.arguments.rules
@@ -263,9 +278,7 @@ def older_states(pools: Pools, memory: int) -> tuple[int, int]:
         copies = 1 + draft
     elif draft and requests is not None and rules.states_by_ratio and (rules.drafts_first or arguments.radix):
         rest -= slot * draft * (requests // groups if rules.drafts_first else requests)
-    told = arguments.max_slots if rules.slots_told or not arguments.radix else None
-    if told is None and not arguments.radix and (requests is not None or not rules.slots_by_share):
-        told = UNASKED if requests is None else requests
+    told = _slots_told(arguments)
     if told is None:
         share = rest * arguments.state_ratio / (1 + arguments.state_ratio)
         slots = int(share // slot // copies)

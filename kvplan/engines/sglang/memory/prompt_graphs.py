@@ -34,22 +34,38 @@ def has_prompt_graphs(model: Model, arguments: Arguments) -> bool:
     images = _is_in(known_of(model).piecewise_images, arguments)
     if era.startswith("breakable") and arguments.rules.image_graphs != "0.5.14" and images:
         return _piecewise(model, arguments)
-    if era == "breakable":
-        mla = has_kind(model, Kind.MLA) or has_kind(model, Kind.COMPRESSED)
-        shut = mla or arguments.attn_dp > 1 or a2a != "none"
-        return arguments.pp == 1 and not shut and _plain_or_breaks(model, arguments)
-    if era == "breakable, DSA":
-        dense = has_kind(model, Kind.MLA) and not is_sparse_latent(model)
-        if dense or has_kind(model, Kind.COMPRESSED) or known_of(model).override == "nemotron_h":
-            return False
-        return a2a in _USUAL and _plain_or_breaks(model, arguments)
-    if era == "breakable, images":
-        if has_kind(model, Kind.COMPRESSED) or (_is_kda(model) and arguments.rules.image_graphs == "0.5.20"):
-            return False
-        whole = arguments.pp == 1 or arguments.rules.image_graphs == "0.5.18"
-        return whole and a2a in _USUAL and _plain_or_breaks(model, arguments)
+    if era in _BREAKABLE:
+        return _BREAKABLE[era](model, arguments) and _plain_or_breaks(model, arguments)
     # Not with pipeline stages or unusual backends (apply_cuda_graph_compatibility).
     return arguments.pp == 1 and a2a in _USUAL and has_prefill_graphs(model)
+
+
+def _breakable(model: Model, arguments: Arguments) -> bool:
+    if has_kind(model, Kind.MLA) or has_kind(model, Kind.COMPRESSED):
+        return False
+    return arguments.pp == 1 and arguments.attn_dp == 1 and arguments.moe_a2a_backend == "none"
+
+
+def _breakable_sparse(model: Model, arguments: Arguments) -> bool:
+    dense = has_kind(model, Kind.MLA) and not is_sparse_latent(model)
+    if dense or has_kind(model, Kind.COMPRESSED) or known_of(model).override == "nemotron_h":
+        return False
+    return arguments.moe_a2a_backend in _USUAL
+
+
+def _breakable_images(model: Model, arguments: Arguments) -> bool:
+    rules = arguments.rules
+    if has_kind(model, Kind.COMPRESSED) or (_is_kda(model) and rules.image_graphs == "0.5.20"):
+        return False
+    return (arguments.pp == 1 or rules.image_graphs == "0.5.18") and arguments.moe_a2a_backend in _USUAL
+
+
+_BREAKABLE = {
+    "breakable": _breakable,
+    "breakable, DSA": _breakable_sparse,
+    "breakable, images": _breakable_images,
+}
+"""Graphs that break, by the rules of the release."""
 
 
 def _plain_or_breaks(model: Model, arguments: Arguments) -> bool:

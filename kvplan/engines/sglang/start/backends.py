@@ -7,9 +7,11 @@ _fa4_page_constraint, _page_size_default), arg_groups/model_hook.py, arg_groups/
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from kvplan.dtypes import KvDtype
 from kvplan.engines.base import has_kind
-from kvplan.engines.sglang.classes import row_of
+from kvplan.engines.sglang.classes import ModelClass, row_of
 from kvplan.engines.sglang.options import SglangOptions
 from kvplan.engines.sglang.start.config_facts import facts_of
 from kvplan.engines.sglang.start.devices import Device
@@ -51,7 +53,7 @@ def backend_of(
         older = not rules_of(version).hopper_fa3
         found = _older(model, settings, device, version) if older else None
         if known_of(model).override == "nemotron_h" and not rules_of(version).nemotron_backends:
-            found = found or ("flashinfer" if device.nvidia and device.major == 10 else None)
+            found = found or ("flashinfer" if device.sm100 else None)
         else:
             found = found or named_backend(model, settings, device, kv, strategy, options)
         found = found or _default(model, settings, device, kv)
@@ -64,37 +66,41 @@ def backend_of(
 
 def _older(model: Model, settings: Serving, device: Device, version: str) -> str | None:
     """The default before 0.5.8; None where it is today's."""
-    rules, name = rules_of(version), class_of(model)
-    hopper, sm100 = device.nvidia and device.major == 9, device.nvidia and device.major == 10
+    rules, row = rules_of(version), row_of(class_of(model))
     if is_sparse_latent(model) or (_named(model, "gpt_oss", "llama4") and rules.gpt_oss_trtllm):
         return None
     if has_kind(model, Kind.STATE):
         if not rules.states_by_ratio:
             return "hybrid_linear_attn"
-        if sm100 and (not rules.hybrid_backends or row_of(name).sm100_backend != "triton"):
-            return _older_hybrid(name, settings, rules)
+        if device.sm100 and (not rules.hybrid_backends or row.sm100_backend != "triton"):
+            return _older_hybrid(row, rules)
     if not device.nvidia:
         return None
     if has_kind(model, Kind.MLA):
-        if hopper:
-            return "fa3"
-        if sm100 and rules.deepseek_trtllm and row_of(name).older_sm100_backend:
-            return row_of(name).older_sm100_backend
-        return "flashinfer" if sm100 and rules.latent_flashinfer else "triton"
-    if hopper and has_fa3(name, version) and _is_plain_chain(settings):
+        return _older_latent(row, device, rules)
+    if device.hopper and has_fa3(class_of(model), version) and _is_plain_chain(settings):
         return "fa3"
-    if row_of(name).override == "olmo2" and rules.olmo_backends:
+    if row.override == "olmo2" and rules.olmo_backends:
         return None
-    return "trtllm_mha" if sm100 and rules.sm100_trtllm and _is_linear(settings) else "flashinfer"
+    return "trtllm_mha" if device.sm100 and rules.sm100_trtllm and _is_linear(settings) else "flashinfer"
 
 
-def _older_hybrid(name: str, settings: Serving, rules: Rules) -> str:
+def _older_hybrid(row: ModelClass, rules: Rules) -> str:
     """Classes with states on SM100."""
     if not rules.sm100_trtllm:
         return "flashinfer"
-    if row_of(name).older_sm100_backend:
-        return row_of(name).older_sm100_backend
-    return "flashinfer" if row_of(name).override == "nemotron_h" and rules.hybrid_backends else "trtllm_mha"
+    if row.older_sm100_backend:
+        return row.older_sm100_backend
+    return "flashinfer" if row.override == "nemotron_h" and rules.hybrid_backends else "trtllm_mha"
+
+
+def _older_latent(row: ModelClass, device: Device, rules: Rules) -> str:
+    """Classes with latent attention on NVIDIA GPUs."""
+    if device.hopper:
+        return "fa3"
+    if device.sm100 and rules.deepseek_trtllm and row.older_sm100_backend:
+        return row.older_sm100_backend
+    return "flashinfer" if device.sm100 and rules.latent_flashinfer else "triton"
 
 
 def decode_backend_of(model: Model, settings: Serving, device: Device, backend: str) -> str:
@@ -111,9 +117,8 @@ def is_large_hopper_vl(model: Model, device: Device) -> bool:
     """large_hopper_qwen3_vl_model_type."""
     enough = device.memory_mib is not None and device.memory_mib >= FROM_GIB * 1024
     return (
-        device.nvidia
-        and device.major == 9
-        and enough
+        enough
+        and device.hopper
         and is_multimodal(model)
         and str(model.facts.get("top_model_type")) in _HOPPER_VL
     )
@@ -125,36 +130,40 @@ def named_backend(
     """As given, else what the class's own override says (arg_groups/model_overrides); None: nothing."""
     if settings.attention_backend is not None:
         return settings.attention_backend.lower()
-    hopper, sm100 = device.nvidia and device.major == 9, device.nvidia and device.major == 10
-    blackwell = device.nvidia and device.major in (10, 11, 12)
     if is_sparse_latent(model):
         return "dsa"
     if has_kind(model, Kind.INDEXER):
-        if sm100:
+        if device.sm100:
             return "trtllm_mha" if kv.name == "fp8_e4m3" else "fa4"
-        return "fa3" if hopper else None
-    if sm100:
+        return "fa3" if device.hopper else None
+    if device.sm100:
         return _own_sm100(model, settings, strategy, options)
-    if is_large_hopper_vl(model, device):
-        return None
-    if _named(model, "gemma4", "diffusion_gemma"):
-        return "triton"
-    if _named(model, "inkling"):
-        return "fa4" if hopper else "triton"
-    if _named(model, "beam") and (hopper or blackwell):
-        return "trtllm_mha"
-    if _named(model, "iquest_q1"):
-        return "fa3"
+    return None if is_large_hopper_vl(model, device) else _own_elsewhere(model, settings, device)
+
+
+_OVERRIDES: Mapping[tuple[str, ...], tuple[str | None, str | None, str | None, str | None]] = {
+    ("gemma4", "diffusion_gemma"): ("triton", "triton", "triton", "triton"),
+    ("inkling",): ("fa4", "triton", "triton", "triton"),
+    ("beam",): ("trtllm_mha", "trtllm_mha", None, None),
+    ("iquest_q1",): ("fa3", "fa3", "fa3", "fa3"),
+    ("step3p5", "step3p7"): ("fa3", "fa4", None, None),
+    ("gpt_oss", "llama4"): ("fa3", "triton", "triton", "aiter"),
+}
+"""Starts of names → the override on Hopper, on Blackwell but SM100, on older NVIDIA GPUs, on AMD's."""
+
+
+def _own_elsewhere(model: Model, settings: Serving, device: Device) -> str | None:
+    """The overrides on other GPUs than SM100."""
+    generation = 0 if device.hopper else 1 if device.blackwell else 2 if device.nvidia else 3
+    for stems, backends in _OVERRIDES.items():
+        if _named(model, *stems):
+            return backends[generation]
     if _named(model, "kimi_k3") and settings.decode_context_parallel_size > 1:
         return "trtllm_mla"
-    if _named(model, "step3p5", "step3p7"):
-        return "fa3" if hopper else "fa4" if blackwell else None
-    if _named(model, "gpt_oss", "llama4"):
-        return "fa3" if hopper else "triton" if device.nvidia else "aiter"
-    ampere = device.nvidia and device.capability >= (8, 0)
     if known_of(model).override == "olmo2" or _windowed_exaone(model):
-        return "fa3" if ampere else "triton"
-    return "triton" if blackwell and _named(model, "nemotron_h") and settings.speculative_method else None
+        return "fa3" if device.nvidia and device.capability >= (8, 0) else "triton"
+    drafts = settings.speculative_method is not None
+    return "triton" if drafts and device.blackwell and _named(model, "nemotron_h") else None
 
 
 def _windowed_exaone(model: Model) -> bool:
@@ -177,29 +186,33 @@ def _own_sm100(model: Model, settings: Serving, strategy: str, options: SglangOp
     if _named(model, "mimo_v2", "inkling", "step3p5", "step3p7"):
         return "fa4"
     if known.override == "qwen3_5" or (not name and _named(model, "qwen3_next", "qwen3_5", "qwen4_exp")):
-        kept = strategy in ("extra_buffer", "extra_buffer_lazy") or options.disable_radix_cache
-        kept = kept or settings.speculative_method is not None
-        return "trtllm_mha" if kept and _is_linear(settings) else "triton"
+        return _hybrid_qwen_sm100(settings, strategy, options)
     starts = ("gpt_oss", "llama4", "gemma4", "beam", "nemotron_h")
     named = _named(model, *starts) or known.override == "olmo2" or _windowed_exaone(model)
     return "trtllm_mha" if named else None
+
+
+def _hybrid_qwen_sm100(settings: Serving, strategy: str, options: SglangOptions) -> str:
+    """arg_groups/model_overrides/qwen3_5.py."""
+    kept = strategy in ("extra_buffer", "extra_buffer_lazy") or options.disable_radix_cache
+    kept = kept or settings.speculative_method is not None
+    return "trtllm_mha" if kept and _is_linear(settings) else "triton"
 
 
 def _default(model: Model, settings: Serving, device: Device, kv: KvDtype) -> str:
     """get_default_attn_backend, for chains of drafts (top-k 1)."""
     if kv.name == "mxfp8":
         return "fa4"
-    hopper, sm100 = device.nvidia and device.major == 9, device.nvidia and device.major == 10
     if known_of(model).default_backend:
         return known_of(model).default_backend
     if has_kind(model, Kind.MLA):
         if not device.nvidia:
             heads = max(1, model.num_attention_heads // settings.tensor_parallel_size)
             return "aiter" if heads in (16, 128) else "triton"
-        return "fa3" if hopper else "flashinfer" if sm100 else "triton"
-    if hopper and _is_plain_chain(settings):
+        return "fa3" if device.hopper else "flashinfer" if device.sm100 else "triton"
+    if device.hopper and _is_plain_chain(settings):
         return "fa3"
-    if sm100 and _is_linear(settings):
+    if device.sm100 and _is_linear(settings):
         return "fa4" if _unequal(model) else "trtllm_mha"
     if not device.nvidia:
         return "aiter"
@@ -266,8 +279,7 @@ def _named(model: Model, *stems: str) -> bool:
 
 def overridden_page(model: Model, settings: Serving, device: Device, backend: str) -> int | None:
     """--page-size as the states' strategy sees it: Qwen3.5's hybrids set it on SM100 (qwen3_5.py)."""
-    sm100 = device.nvidia and device.major == 10
-    if sm100 and settings.attention_backend is None and known_of(model).override == "qwen3_5":
+    if device.sm100 and settings.attention_backend is None and known_of(model).override == "qwen3_5":
         return 64 if backend == "trtllm_mha" else 1
     return settings.block_size
 
@@ -279,7 +291,6 @@ def page_size_of(model: Model, settings: Serving, device: Device, backend: str, 
         return 256
     if is_sparse_latent(model):
         return 64 if device.nvidia else asked or 1
-    sm100 = device.nvidia and device.major == 10
     asked = overridden_page(model, settings, device, backend)
     if has_kind(model, Kind.INDEXER):
         asked = asked or (128 if device.major in (9, 10) else 1)
@@ -292,6 +303,6 @@ def page_size_of(model: Model, settings: Serving, device: Device, backend: str, 
         asked = 64
     if "hpc_ops" in either:
         asked = 64
-    if "fa4" in either and sm100 and not has_kind(model, Kind.MLA):
+    if "fa4" in either and device.sm100 and not has_kind(model, Kind.MLA):
         return known_of(model).fa4_page
     return asked or 1

@@ -19,7 +19,7 @@ from kvplan.architectures.config.text_part import find_text_part
 from kvplan.architectures.config.view import ConfigView, check_number, split_quant
 from kvplan.errors import KvplanError
 from kvplan.model import Model
-from kvplan.record import record
+from kvplan.record import Json, record
 
 LENGTH_KEYS = (
     "max_sequence_length", "seq_length", "max_seq_len", "model_max_length", "max_position_embeddings",
@@ -176,7 +176,7 @@ def _factor(view: ConfigView) -> float:
     return factor if usable else 1
 
 
-def kv_scheme(config: Mapping[str, Any] | None, hf_quant_config: Mapping[str, Any] | None) -> str | None:
+def kv_scheme(config: Json | None, hf_quant_config: Json | None) -> str | None:
     """``fp8`` where ``auto`` becomes an fp8 cache: the quantisation's kv_cache_quant_algo says FP8."""
     if config is None:
         return _modelopt_scheme(hf_quant_config) if hf_quant_config else None
@@ -197,7 +197,7 @@ def kv_scheme(config: Mapping[str, Any] | None, hf_quant_config: Mapping[str, An
     return None
 
 
-def _has_nvfp4_layers(config: Mapping[str, Any]) -> bool:
+def _has_nvfp4_layers(config: Json) -> bool:
     """Only then is a mixed checkpoint ModelOpt's (configs/model_config.py, _parse_modelopt_quant_config)."""
     layers = config.get("quantized_layers")
     if not isinstance(layers, Mapping):
@@ -208,7 +208,7 @@ def _has_nvfp4_layers(config: Mapping[str, Any]) -> bool:
     )
 
 
-def _modelopt_scheme(config: Mapping[str, Any]) -> str | None:
+def _modelopt_scheme(config: Json) -> str | None:
     """Flat settings (quant_algo at the top) with a kv_cache_scheme, or those under ``quantization``."""
     nested = config.get("quantization")
     if config.get("quant_algo") is None and isinstance(nested, Mapping):
@@ -235,7 +235,7 @@ def _is_static_fp8(scheme: Any) -> bool:
     )
 
 
-def image_encoder(raw: Mapping[str, Any], model_type: str) -> tuple[int, int] | None:
+def image_encoder(raw: Json, model_type: str) -> tuple[int, int] | None:
     """Layers and width of the image encoder as attributes of SGLang's config object; None without one."""
     given = raw.get("vision_config")
     if model_type in _NO_VISION and not isinstance(given, Mapping):
@@ -257,7 +257,7 @@ def image_encoder(raw: Mapping[str, Any], model_type: str) -> tuple[int, int] | 
     return layers, width
 
 
-def _by_class(facts: Mapping[str, Any], inner: Mapping[str, Any]) -> tuple[Any, Any]:
+def _by_class(facts: Json, inner: Json) -> tuple[Any, Any]:
     """The attributes of transformers' vision class: its aliases, what is given, its defaults. ``depth`` is
     no alias there: the class has no attribute of the common name."""
     declared = facts.get("sub_configs", {}).get("vision_config")

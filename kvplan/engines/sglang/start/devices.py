@@ -52,6 +52,18 @@ class Device:
     def major(self) -> int:
         return self.capability[0]
 
+    @property
+    def hopper(self) -> bool:
+        return self.nvidia and self.major == 9
+
+    @property
+    def sm100(self) -> bool:
+        return self.nvidia and self.major == 10
+
+    @property
+    def blackwell(self) -> bool:
+        return self.nvidia and self.major in (10, 11, 12)
+
 
 _OLDEST = (7, 5)
 """sgl-project/sglang python/sglang/srt/model_executor/model_runner.py: "only supports sm75 and above"."""

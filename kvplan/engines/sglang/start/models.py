@@ -43,6 +43,11 @@ EXTRA_BUFFER_TYPES = frozenset(
 )
 # The states that SGLang's MambaPool is described for here; Zaya's and Inkling's have shapes of their own.
 STATES = frozenset(("mamba1", "mamba2", "gated_delta_net", "kda", "short_convolution", "lightning_attention"))
+ROWS = frozenset(
+    "full_attention sliding_window chunked_attention mla sparse_indexer compressed_attention cross_attention"
+    " shared_kv no_cache".split()
+)
+"""Families whose rows a token SGLang's pools have; a family that is neither here nor in STATES is refused."""
 _NO_CLASS = {
     "rg_lru": "RecurrentGemma",
     "rwkv4": "RWKV",
@@ -61,6 +66,8 @@ LESS_ONE = frozenset(classes("sglang", "window_less_one"))
 _LESS_ONE_TYPES = frozenset(
     "gpt_oss gemma4 gemma4_text gemma4_unified gemma4_unified_text muse_glimmer mellum beam inkling".split()
 )
+_OWN_CLASS = (Kind.STATE, Kind.COMPRESSED, Kind.INDEXER)
+"""Layers of them run through no class of transformers."""
 THROUGH = frozenset(classes("sglang", "through_transformers"))
 """Classes of transformers that SGLang runs through its transformers backend."""
 _NOT_THROUGH = frozenset(classes("sglang", "not_through_transformers"))
@@ -151,37 +158,42 @@ def uses_state_radix(model: Model) -> bool:
 
 def refusal_of(model: Model, version: str = VERSIONS[-1]) -> Refusal | None:
     """A model that SGLang cannot serve from its own classes or through transformers'."""
-    parts = [part for run in model.runs for part in run.layer.parts]
-    for part in parts:
-        if part.family in _NO_CLASS:
-            return Refusal(
-                "unsupported-model",
-                f"SGLang has no class for {_NO_CLASS[part.family]} ({part.family} layers)",
-            )
+    families = {part.family for run in model.runs for part in run.layer.parts}
+    if none := sorted(families & _NO_CLASS.keys()):
+        why = f"SGLang has no class for {_NO_CLASS[none[0]]} ({none[0]} layers)"
+        return Refusal("unsupported-model", why)
+    if unknown := known_of(model).not_described:
+        raise KvplanError("unknown-rule", f"SGLang's cache for {class_of(model)} is not known: {unknown}")
+    if strange := sorted(families - ROWS - STATES):
+        raise KvplanError("unknown-rule", f"how SGLang stores {', '.join(strange)} layers is not known")
+    why = _not_yet(model, version) or _in_no_release(model)
+    return Refusal("unsupported-model", why) if why else None
+
+
+def _not_yet(model: Model, version: str) -> str:
+    """A class that came later than the release, or than its transformers."""
     name, known = class_of(model), known_of(model)
-    if known.not_described:
-        raise KvplanError("unknown-rule", f"SGLang's cache for {name} is not known: {known.not_described}")
     through = name in THROUGH or known.once_through_transformers
     through = through or row_of(model.architecture).read_by_transformers
     if through and not is_in_transformers(model.architecture or "", version):
-        return Refusal(
-            "unsupported-model", f"SGLang {version} has no class for {name}, nor has its transformers"
-        )
-    if name in later_classes(version) and not known.once_through_transformers:
-        return Refusal("unsupported-model", f"SGLang {version} has no class for {name}")
-    if not name or name in SERVED or name in THROUGH or model.is_gguf:
-        own = any(part.kind in (Kind.STATE, Kind.COMPRESSED, Kind.INDEXER) for part in parts)
-        if name and name not in SERVED and own:
-            return Refusal("unsupported-model", f"SGLang 0.5.23 has no class for {name}")
-        return None
+        return f"SGLang {version} has no class for {name}, nor has its transformers"
+    later = name in later_classes(version) and not known.once_through_transformers
+    return f"SGLang {version} has no class for {name}" if later else ""
+
+
+def _in_no_release(model: Model) -> str:
+    """A class that SGLang does not have, and does not run through transformers."""
+    name = class_of(model)
+    if not name or name in SERVED:
+        return ""
+    why = f"SGLang 0.5.23 has no class for {name}"
+    if name in THROUGH or model.is_gguf:
+        return why if has_kind(model, *_OWN_CLASS) else ""
     if facts_of(model).remote:
-        return None  # the repository's own code may run through the transformers backend
-    why = (
-        "transformers' is not compatible with its backend"
-        if name in _NOT_THROUGH
-        else "neither has transformers"
-    )
-    return Refusal("unsupported-model", f"SGLang 0.5.23 has no class for {name}, and {why}")
+        return ""  # the repository's own code may run through the transformers backend
+    if name in _NOT_THROUGH:
+        return f"{why}, and transformers' is not compatible with its backend"
+    return f"{why}, and neither has transformers"
 
 
 def is_in_transformers(architecture: str, version: str) -> bool:

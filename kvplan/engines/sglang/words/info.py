@@ -7,15 +7,14 @@ Its "GB" are GiB, rounded to three decimals.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
 from types import MappingProxyType
-from typing import Any
 
 from kvplan.engines.observed import Count, Observation, Rank, Row, Setting, SettingValue, exact_count, total
 from kvplan.engines.observed.printed import parse_count
 from kvplan.engines.observed.settings import from_text, plain
 from kvplan.engines.sglang.words.log import SETTINGS
 from kvplan.errors import KvplanError
+from kvplan.record import Json
 
 MAX_ENGINES = 4096
 PAGES = ("/server_info", "/get_server_info")
@@ -58,7 +57,7 @@ class _Decimal(str):
     __slots__ = ()
 
 
-def _server_row(state: Mapping[str, Any], index: int, engines: int) -> Row:
+def _server_row(state: Json, index: int, engines: int) -> Row:
     used = state.get("memory_usage")
     used = used if isinstance(used, dict) else {}
     graph = used.get("graph", used.get("cuda graph"))

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any
 
 from kvplan.engines.launch import Serve, Server, as_object, config_override
+from kvplan.record import Json
 
 _METHODS = {"STANDALONE": "draft_model", "EAGLE": "eagle", "EAGLE3": "eagle3", "NEXTN": "mtp"}
 _ALGORITHM, _DRAFT = "--speculative-algorithm", "--speculative-draft-model-path"
@@ -40,7 +40,7 @@ STEPS = 3
 that has prediction layers; Llama's EAGLE heads get a tree."""
 
 
-def translate(serve: Serve, options: Mapping[str, Any]) -> tuple[str, ...]:
+def translate(serve: Serve, options: Json) -> tuple[str, ...]:
     """A chain of so many draft steps. ``EAGLE`` without a draft model runs the checkpoint's own prediction
     layers (server_args.py takes the target's path then). A tree (topk above 1) is no chain: not said."""
     left: tuple[str, ...] = ()
@@ -49,7 +49,7 @@ def translate(serve: Serve, options: Mapping[str, Any]) -> tuple[str, ...]:
     return (*left, *_graphs(serve, options), *_speculation(serve, options))
 
 
-def _graphs(serve: Serve, options: Mapping[str, Any]) -> tuple[str, ...]:
+def _graphs(serve: Serve, options: Json) -> tuple[str, ...]:
     """The largest decode graph, ``bs`` before ``max_bs``, and no graphs at all; what is left is named."""
     given = as_object(options[_GRAPHS]) if _GRAPHS in options else {}
     if given is None or not all(isinstance(keys, dict) for keys in given.values()):
@@ -80,7 +80,7 @@ def _listed(value: object) -> list[str]:
     return [] if value is None else str(value).replace(",", " ").split()
 
 
-def _speculation(serve: Serve, options: Mapping[str, Any]) -> tuple[str, ...]:
+def _speculation(serve: Serve, options: Json) -> tuple[str, ...]:
     given = [name for name in (_ALGORITHM, _DRAFT, _STEPS, _TOKENS, _TOPK) if name in options]
     if not given:
         return ()
@@ -103,14 +103,14 @@ def _speculation(serve: Serve, options: Mapping[str, Any]) -> tuple[str, ...]:
     return ()
 
 
-def _left_out(options: Mapping[str, Any]) -> str:
+def _left_out(options: Json) -> str:
     """The draft that no figure has, on one line."""
     tree = options.get(_TOPK, "1")
     words = f"the draft of {_ALGORITHM} {options.get(_ALGORITHM, '(not given)')}"
     return words if str(tree) == "1" else f"{words}, a tree ({_TOPK} {tree})"
 
 
-def _looked_up(serve: Serve, options: Mapping[str, Any]) -> tuple[str, ...]:
+def _looked_up(serve: Serve, options: Json) -> tuple[str, ...]:
     """NGRAM verifies 12 tokens at once unless told (speculative_hook.py, _handle_ngram)."""
     tokens = str(options.get(_TOKENS, NGRAM_TOKENS))
     if not tokens.isdigit() or not 1 < int(tokens) < 10_000:

@@ -9,6 +9,7 @@ from typing import Any, ClassVar
 from kvplan.engines.base import Choice
 from kvplan.engines.observed import Observation
 from kvplan.engines.observed.reading import Hypothesis, Reading, attention_groups, sizes_told
+from kvplan.record import Json
 from kvplan.settings import Settings
 from kvplan.units import GIB, MIB
 
@@ -32,9 +33,7 @@ class _Sglang(Reading):
             return f"this build's DeepSeek-V4 pools take {taken}; 0.5.23's others"
         return None
 
-    def told(
-        self, observation: Observation, values: Mapping[str, Any]
-    ) -> Iterator[tuple[str, Any, str | None]]:
+    def told(self, observation: Observation, values: Json) -> Iterator[tuple[str, Any, str | None]]:
         """Ranks read from the prefixes of the lines where no arguments are printed: ``[… DP1 TP1 EP1]``
         (managers/scheduler.py, configure_logger: under attention's data parallelism TP is the place among
         all)."""

@@ -5,17 +5,15 @@ Dynamo's wrapper has two options under other names: ai-dynamo/dynamo recipes/dee
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
-
 from kvplan.engines.launch import Serve, Server, as_object
+from kvplan.record import Json
 
 _SPECULATION = "--speculative-config"
 """Of the options file alone; what `.command` writes for prediction layers."""
 _LENGTHS = ("num_nextn_predict_layers", "max_draft_len")
 
 
-def translate(serve: Serve, options: Mapping[str, Any]) -> tuple[str, ...]:
+def translate(serve: Serve, options: Json) -> tuple[str, ...]:
     """The model's own prediction layers (MTPDecodingConfig, llmapi/llm_args.py: one where no number is
     given); of other decoding types the draft is in no figure."""
     given = as_object(options.get(_SPECULATION))

@@ -91,49 +91,62 @@ def attention_backend(ask: Ask) -> Backend:
     if ask.chosen is not None and not own:  # MiMo-V2's class heeds the two that take both widths
         return _chosen(ask)
     if ask.kv.startswith("turboquant_"):
-        _undivided(ask, "TURBOQUANT")
-        if ask.windowed or ask.sinks or ask.v_head_dim != ask.head_dim:
-            raise NoBackendError("TurboQuant takes neither windows nor sinks, and K and V of one width only")
-        if ask.dtype == "float32":
-            raise NoBackendError("TurboQuant runs in float16 and bfloat16, not in float32")
-        return BACKENDS["TURBOQUANT"]
+        return _turboquant(ask)
     if ask.kv.startswith("nvfp4"):
         return _nvfp4(ask)
     if ask.v_head_dim != ask.head_dim:
         return _diff_kv(ask)
-    major = ask.device.major
-    if first_flashinfer(ask):
-        if ask.mm_prefix and ask.rules.prefix_triton and _image_masks(ask):
-            return BACKENDS["TRITON_FLASHINFER"]
-        if flashinfer_serves(ask):
-            return plain_flashinfer(ask)
-    if (
-        ask.mm_prefix
-        and ask.rules.prefix_triton
-        and major == 9
-        and ask.head_dim in (256, 512)
-        and not ask.sinks
-        and (ask.fp8 or not ask.quantized)
-    ):
-        return BACKENDS["TRITON_FLASH_ATTN"]
-    flash = _flash(ask)
-    if flash is not None:
-        return flash
-    if ask.head_dim >= 32 and (not ask.quantized or ask.kv in TRITON_CACHES):
-        alone = ask.divided("TRITON_ATTN") and triton_runs(ask, "Triton attention")
-        if not alone and flashinfer_serves(ask):
-            return BACKENDS["FLASHINFER"]
-        _undivided(ask, "TRITON_ATTN")
-        triton_takes(ask, "Triton attention")
-        if ask.block_size is None or ask.block_size % 16 == 0:
-            return BACKENDS["TRITON_ATTN"]
+    found = _on_blackwell(ask) or _images_on_hopper(ask) or _flash(ask) or _triton(ask) or _flex(ask)
+    if found is None:
+        raise NoBackendError(
+            f"no attention backend takes {ask.kv} with heads of {ask.head_dim} on {ask.device.name}"
+        )
+    return found
+
+
+def _turboquant(ask: Ask) -> Backend:
+    _undivided(ask, "TURBOQUANT")
+    if ask.windowed or ask.sinks or ask.v_head_dim != ask.head_dim:
+        raise NoBackendError("TurboQuant takes neither windows nor sinks, and K and V of one width only")
+    if ask.dtype == "float32":
+        raise NoBackendError("TurboQuant runs in float16 and bfloat16, not in float32")
+    return BACKENDS["TURBOQUANT"]
+
+
+def _on_blackwell(ask: Ask) -> Backend | None:
+    """FlashInfer, where it is tried before the others."""
+    if not first_flashinfer(ask):
+        return None
+    if ask.mm_prefix and ask.rules.prefix_triton and _image_masks(ask):
+        return BACKENDS["TRITON_FLASHINFER"]
+    return plain_flashinfer(ask) if flashinfer_serves(ask) else None
+
+
+def _images_on_hopper(ask: Ask) -> Backend | None:
+    if not (ask.mm_prefix and ask.rules.prefix_triton and ask.device.major == 9):
+        return None
+    fits = ask.head_dim in (256, 512) and not ask.sinks and (ask.fp8 or not ask.quantized)
+    return BACKENDS["TRITON_FLASH_ATTN"] if fits else None
+
+
+def _triton(ask: Ask) -> Backend | None:
+    """TRITON_ATTN, or FLASHINFER where Triton does not run. Raises NoBackendError where neither does."""
+    if ask.head_dim < 32 or (ask.quantized and ask.kv not in TRITON_CACHES):
+        return None
+    alone = ask.divided("TRITON_ATTN") and triton_runs(ask, "Triton attention")
+    if not alone and flashinfer_serves(ask):
+        return BACKENDS["FLASHINFER"]
+    _undivided(ask, "TRITON_ATTN")
+    triton_takes(ask, "Triton attention")
+    return BACKENDS["TRITON_ATTN"] if ask.block_size is None or ask.block_size % 16 == 0 else None
+
+
+def _flex(ask: Ask) -> Backend | None:
     flex = flex_attention(ask)
-    if not ask.quantized and not ask.sinks and (ask.block_size is None or flex.accepts(ask.block_size)):
-        _undivided(ask, "FLEX_ATTENTION")
-        return flex
-    raise NoBackendError(
-        f"no attention backend takes {ask.kv} with heads of {ask.head_dim} on {ask.device.name}"
-    )
+    if ask.quantized or ask.sinks or not (ask.block_size is None or flex.accepts(ask.block_size)):
+        return None
+    _undivided(ask, "FLEX_ATTENTION")
+    return flex
 
 
 def _undivided(ask: Ask, name: str) -> None:

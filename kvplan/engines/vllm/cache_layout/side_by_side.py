@@ -6,7 +6,7 @@ _get_kv_cache_groups_uniform_groups (before, of DeepSeek-V4) and _get_kv_cache_g
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Sequence, Set
 
 from kvplan.engines.vllm.cache_layout.grouping import CannotGroupError, Group, Specs, are_uniform, group_of
 from kvplan.engines.vllm.cache_layout.specs import SLIDING_KINDS, SpecKind
@@ -57,11 +57,15 @@ def packed_groups(specs: Specs) -> list[Group] | None:
         if parts == 1:
             groups.append(group_of(specs, list(bucket.specs), uniform_type=True))
             continue
-        pattern = list(zip(*bucket.by_page.values(), strict=False))
-        for part in range(parts):
-            layers = [layer for repeat in pattern[part::parts] for layer in repeat]
-            groups.append(group_of(specs, layers, uniform_type=True))
+        groups += _dealt(bucket, parts)
     return groups
+
+
+def _dealt(bucket: _Bucket, parts: int) -> list[Group]:
+    """Its layers, one of every page size at a time, in so many groups by turns."""
+    pattern = list(zip(*bucket.by_page.values(), strict=False))
+    dealt = ([layer for repeat in pattern[part::parts] for layer in repeat] for part in range(parts))
+    return [group_of(bucket.specs, layers, uniform_type=True) for layers in dealt]
 
 
 def _greedy_buckets(specs: Specs) -> list[list[int]]:
@@ -92,13 +96,20 @@ def _approximate_gcd(values: list[int], lowest: int) -> int:
     return min(range(first, last + 1), key=lambda chunk: (sum(-value % chunk for value in values), -chunk))
 
 
+def _of_kind(specs: Specs, kind: SpecKind) -> Specs:
+    return {layer: spec for layer, spec in specs.items() if spec.kind is kind}
+
+
+def _padded(specs: Specs, page: int) -> Specs:
+    return {layer: replace(spec, padded=page) for layer, spec in specs.items()}
+
+
 def tuple_groups(specs: Specs, rules: Rules) -> list[Group]:
     """Before 0.29, DeepSeek-V4: the full latents in one group, of each window as many layers (of every page
     size) as leave least unused beside them (_get_kv_cache_groups_uniform_groups)."""
-    full = {layer: spec for layer, spec in specs.items() if spec.kind is SpecKind.MLA}
+    full = _of_kind(specs, SpecKind.MLA)
     if not full or not are_uniform(list(full.values())):
         raise CannotGroupError("windows over latents need full latents of one block size beside them")
-    pages = sorted({spec.page_bytes for spec in full.values()})
     windows: dict[tuple[int, int | None], Specs] = {}
     for layer, spec in specs.items():
         if spec.kind is SpecKind.SLIDING_MLA:
@@ -108,21 +119,22 @@ def tuple_groups(specs: Specs, rules: Rules) -> list[Group]:
     groups = [group_of(full, list(full), uniform_type=True)]
     for part in windows.values():
         if rules.latent_blocks != "largest":
-            if any(spec.page_bytes > pages[-1] for spec in part.values()):
-                raise CannotGroupError("a window's page is larger than every page of the full latents")
-            part = {
-                layer: replace(spec, padded=next(page for page in pages if page >= spec.page_bytes))
-                for layer, spec in part.items()
-            }
+            part = _in_pages(part, sorted({spec.page_bytes for spec in full.values()}))
         bucket = _bucket(part, list(part))
         if not bucket.balanced:
             raise CannotGroupError("a window's layers have pages of several sizes, not as many of each")
-        parts = ceil_div(bucket.repeats, size)
-        pattern = list(zip(*bucket.by_page.values(), strict=True))
-        for first in range(parts):
-            layers = [layer for repeat in pattern[first::parts] for layer in repeat]
-            groups.append(group_of(part, layers, uniform_type=True))
+        groups += _dealt(bucket, ceil_div(bucket.repeats, size))
     return groups
+
+
+def _in_pages(window: Specs, pages: list[int]) -> Specs:
+    """Each layer in the least page of the full latents that holds it."""
+    if any(spec.page_bytes > pages[-1] for spec in window.values()):
+        raise CannotGroupError("a window's page is larger than every page of the full latents")
+    return {
+        layer: replace(spec, padded=next(page for page in pages if page >= spec.page_bytes))
+        for layer, spec in window.items()
+    }
 
 
 def are_pooled(specs: Specs) -> bool:
@@ -136,27 +148,27 @@ def pooled_groups(specs: Specs, stages: Sequence[frozenset[int]]) -> list[Group]
     """Before 0.32, GLM-5.3-Flash: latents and pooled keys in one group, the rings in pages of the keys, and
     of the states no more in a group than a stage has latents, in pages of these; blocks side by side,
     whatever rows the kernel reads (_get_kv_cache_groups_glm5_next, _glm5_next_tensor_layout)."""
-    states = {layer: spec for layer, spec in specs.items() if spec.kind is SpecKind.MAMBA}
-    rings = {layer: spec for layer, spec in specs.items() if spec.kind is SpecKind.RING}
-    other = {layer: spec for layer, spec in specs.items() if layer not in states and layer not in rings}
-    kept = {layer: replace(spec, stride=1) for layer, spec in other.items()}
-    latents = [layer for layer, spec in kept.items() if spec.tokens_per_state == 1]
+    states, rings = _of_kind(specs, SpecKind.MAMBA), _of_kind(specs, SpecKind.RING)
+    others = {layer: spec for layer, spec in specs.items() if not (layer in states or layer in rings)}
+    kept = {layer: replace(spec, stride=1) for layer, spec in others.items()}
+    latents = {layer for layer, spec in kept.items() if spec.tokens_per_state == 1}
     pages = {kept[layer].page_bytes for layer in latents}
-    key_pages = {spec.page_bytes for spec in kept.values() if spec.tokens_per_state > 1}
+    key_pages = {spec.page_bytes for layer, spec in kept.items() if layer not in latents}
     if len(pages) != 1 or len(key_pages) != 1:
         raise CannotGroupError("the latents or their index keys have pages of several sizes")
     page, keys = min(pages), min(key_pages)
     if any(spec.real_page_bytes > page for spec in states.values()):
         raise CannotGroupError("the states' pages do not fit those of the latents")
+    padded, parts = _padded(states, page), _groups_of_states(states.keys(), latents, stages)
+    found = [group_of(part, list(part), uniform_type=True) for part in (kept, _padded(rings, keys)) if part]
+    return found + [group_of(padded, list(padded)[part::parts]) for part in range(parts)]
+
+
+def _groups_of_states(states: Set[int], latents: Set[int], stages: Sequence[frozenset[int]]) -> int:
     parts = ceil_div(len(states), len(latents))
     for stage in stages:
-        held, shared = len(stage & states.keys()), len(stage.intersection(latents))
-        if not held:
-            continue
-        if not shared:
+        held, shared = len(stage & states), len(stage & latents)
+        if held and not shared:
             raise CannotGroupError("a pipeline stage has states and no latents to share pages with")
-        parts = max(parts, ceil_div(held, shared))
-    padded = {layer: replace(spec, padded=page) for layer, spec in states.items()}
-    in_keys = {layer: replace(spec, padded=keys) for layer, spec in rings.items()}
-    found = [group_of(part, list(part), uniform_type=True) for part in (kept, in_keys) if part]
-    return found + [group_of(padded, list(padded)[part::parts]) for part in range(parts)]
+        parts = max(parts, ceil_div(held, shared) if held else 0)
+    return parts

@@ -155,21 +155,35 @@ class Burst(Holding):
         step, steps = self._step, self.steps
         turn = step % steps.stride
         self._decoding[turn] -= self._leaving.pop(step, 0)
-        slots = steps.slots
-        budget = steps.batch - self._decoding[turn] * (1 + steps.drafts + slots)
+        budget = steps.batch - self._decoding[turn] * (1 + steps.drafts + steps.slots)
         encoders = self._encoders(step)
         if not self.only_grows:
             self._decode(step)
-        busy = False  # a prompt that no step takes a part of (fewer tokens than its alignment) waits for ever
+        left = self._go_on(step, budget)
+        # A prompt that no step takes a part of (fewer tokens than its alignment) waits for ever.
+        busy = self._let_in(step, left, encoders) or left < budget
+        self._waited = 0 if busy or self._young else self._waited + 1
+        if self._waited > self.period * steps.stride + self.ripe or (
+            self.usable is not None and self._peak > self.usable
+        ):
+            self.stuck = True
+
+    def _go_on(self, step: int, budget: int) -> int:
+        """Prompts under way: what is left of the step's tokens."""
+        slots = self.steps.slots
         for number in list(self._prefilling):
             if budget <= slots:
                 break
             taken = self._compute(number, step, budget - slots)
-            busy = busy or taken > 0
             budget -= taken + slots if taken else 0
-        while budget > slots and encoders and len(self.starts) < self.most and not self.spent:
+        return budget
+
+    def _let_in(self, step: int, budget: int, encoders: int) -> bool:
+        """New requests, as the tokens, the encoders and the blocks allow; whether one was let in."""
+        steps, before = self.steps, len(self.starts)
+        while budget > steps.slots and encoders and len(self.starts) < self.most and not self.spent:
             number = len(self.starts)
-            chunk = self.chunk(0, budget - slots)
+            chunk = self.chunk(0, budget - steps.slots)
             if not chunk or (not steps.chunked and chunk < self.prompt):
                 break
             need = 0
@@ -186,16 +200,10 @@ class Burst(Holding):
             self._prefilling.append(number)
             self._peak = max(self._peak, need)
             self.let_in.append(self._peak)
-            budget -= self._compute(number, step, chunk) + slots
+            budget -= self._compute(number, step, chunk) + steps.slots
             encoders -= 1
             self._encoder_room -= steps.encoder
-            self._waited = 0
-            busy = True
-        self._waited = 0 if busy or self._young else self._waited + 1
-        if self._waited > self.period * steps.stride + self.ripe or (
-            self.usable is not None and self._peak > self.usable
-        ):
-            self.stuck = True
+        return len(self.starts) > before
 
     def _encoders(self, step: int) -> int:
         """Requests whose encoders this step may run.

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from math import isqrt
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from kvplan.architectures.media.rule import Pixels, Rule
 from kvplan.engines.vllm.versions import Rules, rules_of
+from kvplan.record import Json
 
 Release = tuple[int, ...]
 NO_LIMIT = 999
@@ -30,13 +31,13 @@ class Asked(NamedTuple):
     """Inputs of the rules. longest: the seq_len of the dummy items. memory: the GPU's bytes; 0: not known.
     images, videos: --limit-mm-per-prompt, the class's own limits aside."""
 
-    config: Mapping[str, Any]
-    vision: Mapping[str, Any]
+    config: Json
+    vision: Json
     rule: Rule
     release: Release
     length: int
     longest: int
-    processor: Mapping[str, Any]
+    processor: Json
     frames: int | None
     has_image: bool
     memory: int = 0

@@ -19,6 +19,7 @@ from kvplan.engines.vllm.classes import class_of
 from kvplan.engines.vllm.encoder_profile.dummy_items import whole
 from kvplan.engines.vllm.encoder_profile.patch_bytes import Widths
 from kvplan.model import Model
+from kvplan.record import Json
 
 _MELS = 128
 _CONFORMER = "encoder_config"
@@ -27,52 +28,58 @@ published checkpoints (ibm-granite/granite-speech-3.3-2b … 4.1-2b config.json)
 GraniteSpeechEncoderConfig)."""
 
 
-def widths_of(model: Model, config: Mapping[str, Any], tower: str = "") -> Widths | None:
+def widths_of(model: Model, config: Json, tower: str = "") -> Widths | None:
     """The tower's widths; None where they are not known."""
-    name = model.architecture or ""
-    row = class_of(name)
-    encoder = row.audio if tower else row.encoder
+    row = class_of(model.architecture)
     if row.audio.config_part == _CONFORMER:
         return _conformer(model, config)
-    if tower and encoder.widths:
-        hidden, mlp, inputs = encoder.widths
-        return Widths(hidden, mlp, model.hidden_size, inputs)
-    if tower:
-        return _audio(model, part_of(name, config, tower))
+    if not tower:
+        return _vision(model, config)
+    if not row.audio.widths:
+        return _audio(model, part_of(model.architecture or "", config, tower))
+    hidden, mlp, inputs = row.audio.widths
+    return Widths(hidden, mlp, model.hidden_size, inputs)
+
+
+def _vision(model: Model, config: Part) -> Widths | None:
+    """The class's own, else those of the config's part, which the published one may have left out."""
+    name = model.architecture or ""
+    encoder, stated = class_of(name).encoder, stated_part(name, config)
     if encoder.widths:
         hidden, mlp, patch = encoder.widths
         return Widths(hidden, mlp, model.hidden_size, 3 * patch * patch)
-    if stated_part(name, config) is None and encoder.published_widths:
+    if stated is None and encoder.published_widths:
         hidden, mlp, pixels = encoder.published_widths
         return Widths(hidden, mlp, model.hidden_size, pixels)
-    part = (stated_part if encoder.default_widths else part_of)(name, config)
+    part = stated if encoder.default_widths else part_of(name, config)
     if part is None:
         return None
-
-    def first(*keys: str) -> int:
-        for key in keys:
-            value = whole(part.get(key), 0)
-            if 0 < value <= 10**6:
-                return value
-        return 0
-
-    projected = first("mm_embed_dim")
+    projected = _width(part, "mm_embed_dim")
     if projected:
-        side = (first("patch_size") or 16) * (first("pooling_kernel_size") or 3)
+        side = (_width(part, "patch_size") or 16) * (_width(part, "pooling_kernel_size") or 3)
         return Widths(projected, projected, model.hidden_size, 3 * side * side)
-    known = encoder.default_widths or (0, 0)
-    hidden = first("embed_dim", "vt_hidden_size", "width", "hidden_size", "d_model") or known[0]
+    return _tower(model, part, encoder.default_widths or (0, 0))
+
+
+def _width(part: Part, *keys: str) -> int:
+    """The first that the part states; 0 where it states none."""
+    found = (whole(part.get(key), 0) for key in keys)
+    return next((value for value in found if 0 < value <= 10**6), 0)
+
+
+def _tower(model: Model, part: Part, default: tuple[int, ...]) -> Widths | None:
+    hidden = _width(part, "embed_dim", "vt_hidden_size", "width", "hidden_size", "d_model") or default[0]
     ratio = part.get("mlp_ratio")
     scaled = int(hidden * ratio) if isinstance(ratio, (int, float)) and 0 < ratio < 100 else 0
-    mlp = first("intermediate_size", "vt_intermediate_size") or scaled or known[1]
-    patch = first("patch_size", "image_patch_size") or 14
-    frames = first("temporal_patch_size") or 1
+    mlp = _width(part, "intermediate_size", "vt_intermediate_size") or scaled or default[1]
     if not hidden or not mlp:
         return None
+    patch = _width(part, "patch_size", "image_patch_size") or 14
+    frames = _width(part, "temporal_patch_size") or 1
     return Widths(hidden, mlp, model.hidden_size, 3 * patch * patch * frames)
 
 
-def _conformer(model: Model, config: Mapping[str, Any]) -> Widths | None:
+def _conformer(model: Model, config: Json) -> Widths | None:
     part = config.get("encoder_config")
     part = part if isinstance(part, Mapping) else {}
     hidden = whole(part.get("hidden_dim"), 1024)
@@ -82,7 +89,7 @@ def _conformer(model: Model, config: Mapping[str, Any]) -> Widths | None:
     return Widths(hidden, times * hidden, model.hidden_size, mels)
 
 
-def _audio(model: Model, part: Mapping[str, Any] | None) -> Widths | None:
+def _audio(model: Model, part: Json | None) -> Widths | None:
     """Two columns of the spectrogram to a position."""
     if part is None:
         return None
@@ -99,7 +106,7 @@ def _audio(model: Model, part: Mapping[str, Any] | None) -> Widths | None:
     return Widths(hidden, ffn, model.hidden_size, 2 * mels)
 
 
-Part = Mapping[str, Any]
+Part = Json
 
 
 class Patch(NamedTuple):

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from math import isqrt
-from typing import Any
 
 from kvplan.architectures.lineages import lineage_of
 from kvplan.architectures.media.rule import Pixels, Rule
@@ -18,6 +17,7 @@ from kvplan.engines.vllm.encoder_profile.dummy_audio import AUDIO
 from kvplan.engines.vllm.encoder_profile.dummy_crops import CROPS
 from kvplan.engines.vllm.encoder_profile.dummy_images import IMAGES
 from kvplan.engines.vllm.encoder_profile.dummy_items import Asked, Item, largest_square, squarest
+from kvplan.record import Json
 from kvplan.units import ceil_div
 
 
@@ -264,7 +264,7 @@ def largest_items_of(name: str, asked: Asked) -> dict[str, Item]:
 _NO_RULE = Rule(pixels=Pixels(1, 12_845_056), video_pixels=Pixels(1, 25_165_824), tiles=16)
 
 
-def rule_of(config: Mapping[str, Any]) -> Rule:
+def rule_of(config: Json) -> Rule:
     """How the model's own processor counts, for its limits of pixels."""
     found = lineage_of(str(config.get("model_type") or "")).media
     if found is None:

@@ -16,10 +16,10 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from kvplan.architectures.config.view import split_quant
-from kvplan.engines.base import parse_version
+from kvplan.engines.base import Version, parse_version
 from kvplan.engines.budget.parts import memory_of
 from kvplan.engines.supported import classes
 from kvplan.engines.vllm.classes import class_of
@@ -27,6 +27,7 @@ from kvplan.engines.vllm.options import VllmOptions
 from kvplan.engines.vllm.versions import rules_of
 from kvplan.later import later
 from kvplan.model import Model
+from kvplan.record import Json
 from kvplan.settings import Layout, Serving
 from kvplan.units import ceil_div
 from kvplan.weights.parts import Part
@@ -65,12 +66,12 @@ def tower_parts(model: Model, settings: Serving) -> tuple[tuple[Part, int], ...]
     return ((Part.TOWER, 1),) if whole_on_each_rank(model, settings) else ()
 
 
-def limits_of(settings: Layout) -> Mapping[str, Any]:
+def limits_of(settings: Layout) -> Json:
     """--limit-mm-per-prompt: modality → a number, or the options of its dummy items."""
     return _json(VllmOptions.of(settings).limit_mm_per_prompt)
 
 
-def _json(text: object) -> Mapping[str, Any]:
+def _json(text: object) -> Json:
     found = json.loads(text) if isinstance(text, str) else {}
     return found if isinstance(found, Mapping) else {}
 
@@ -116,58 +117,91 @@ def encoder_run(
     seqs, tokens, length: max_num_seqs, max_num_batched_tokens and max_model_len in force; element: bytes; v2:
     the second model runner serves.
     """
-    config = _config_of(model)
-    own = VllmOptions.of(settings)
-    name, release, rules = model.architecture or "", parse_version(version), rules_of(version)
-    if not has_encoder(model) or text_only(model, settings) or own.skip_mm_profiling:
+    config, release = _config_of(model), parse_version(version)
+    if not has_encoder(model) or text_only(model, settings) or VllmOptions.of(settings).skip_mm_profiling:
         return None
-    if v2 and not rules.second_runner_encodes:
+    if v2 and not rules_of(release).second_runner_encodes:
         return None
-    limits = limits_of(settings)
-    most = runs.unknown_most(name, tokens=tokens, length=length) * element // 2
-    unknown = runs.EncoderRun(0, 0, f"the encoder of {name or model.id} is not known", False, v2, most)
+    name = model.architecture or ""
+    bound = runs.unknown_most(name, tokens=tokens, length=length) * element // 2
+    unknown = runs.EncoderRun(0, 0, f"the encoder of {name or model.id} is not known", False, v2, bound)
     if not class_of(name).largest_item:
         return unknown
-    memory = 0 if settings.gpu is None else memory_of(settings.gpu)[0] or 0
-    items = _items(name, config, release, limits, own, length, tokens, memory)
+    found = _largest(model, settings, config, release, seqs, tokens, length)
+    if found is None:
+        return None
+    kind, item, count = found
+    widths = encoder_widths.widths_of(model, config, item.tower)
+    if widths is None:
+        return unknown
+    whole = whole_on_each_rank(model, settings)
+    tp = 1 if whole else settings.tensor_parallel_size
+    cost = tower_costs.cost_of(_tower_of(name, item), widths, tp, release)
+    shared = whole and VllmOptions.of(settings).mm_encoder_tp_mode == "data"
+    run = (ceil_div(count, settings.tensor_parallel_size) if shared else count) * item.patches
+    once = min(run, item.at_once or run)
+    peak, least, most = _passing(item, run, once, cost, _kept(item, cost, widths))
+    mask = mask_of(config, settings, release, once) * element
+    padded = mask if once % _ALIGNED else 0
+    wide = 2 if class_of(name).processor_not_read else 1
+    return runs.EncoderRun(
+        peak * element // 2 + mask + padded,
+        count * _held(item, cost, widths, release, v2=v2) * element // 2,
+        f"{count} {kind.replace('_', ' ')} item{'s' if count > 1 else ''} of {item.tokens:,} tokens",
+        first_stage=v2,
+        least_bytes=least // wide * element // 2 + mask,
+        most_bytes=most * wide * element // 2 + mask + padded,
+    )
+
+
+def _largest(
+    model: Model,
+    settings: Serving,
+    config: Mapping[str, object],
+    release: Version,
+    seqs: int,
+    tokens: int,
+    length: int,
+) -> tuple[str, dummy_items.Item, int] | None:
+    """(modality, its largest item, how many) of the modality with the most tokens; None where none may
+    come."""
+    name, limits = model.architecture or "", limits_of(settings)
+    items = _items(name, settings, config, release, length, tokens)
     served = {kind: item for kind, item in items.items() if _limit(name, limits, kind, release) > 0}
     if not served:
         return None
     kind, item = max(served.items(), key=lambda pair: (pair[1].tokens, pair[0]))
-    widths = encoder_widths.widths_of(model, config, item.tower)
-    if widths is None:
-        return unknown
-    count = _count_of(
-        item, _limit(name, limits, kind, release), release, name, seqs=seqs, tokens=tokens, length=length
-    )
-    whole = whole_on_each_rank(model, settings)
-    tp = 1 if whole else settings.tensor_parallel_size
-    cost = tower_costs.cost_of(_tower_of(name, item), widths, tp, release)
-    shared = own.mm_encoder_tp_mode == "data" and whole
-    run = (ceil_div(count, settings.tensor_parallel_size) if shared else count) * item.patches
-    given = item.patches * widths.pixels * 2
-    kept = item.patches * cost.kept if cost.kept is not None else given + item.tokens * widths.out * 2
-    held = count * (max(0, kept - given) if v2 else kept)
-    if rules.items_kept_together:
-        held = max(held, count * item.tokens * widths.out * 2)
-    once = min(run, item.at_once or run)
-    beside, most_once = (run - once) * kept // item.patches, run if item.whole else once
-    wide = 2 if class_of(name).processor_not_read else 1
-    mask = mask_of(config, settings, release, once) * element
-    padded = mask if once % _ALIGNED else 0
-    return runs.EncoderRun(
-        (once * cost.peak + beside) * element // 2 + mask + padded,
-        held * element // 2,
-        f"{count} {kind.replace('_', ' ')} item{'s' if count > 1 else ''} of {item.tokens:,} tokens",
-        first_stage=v2,
-        least_bytes=(once * cost.least + beside) // wide * element // 2 + mask,
-        most_bytes=(most_once * cost.most + (run - most_once) * kept // item.patches) * wide * element // 2
-        + mask
-        + padded,
-    )
+    limit = _limit(name, limits, kind, release)
+    return kind, item, _count_of(item, limit, release, name, seqs=seqs, tokens=tokens, length=length)
 
 
-def mask_of(config: Mapping[str, Any], settings: Serving, release: dummy_items.Release, patches: int) -> int:
+def _kept(item: dummy_items.Item, cost: tower_costs.Cost, widths: tower_costs.Widths) -> int:
+    """Bytes in bfloat16 of an item's inputs and outputs, once it has run."""
+    if cost.kept is not None:
+        return item.patches * cost.kept
+    return 2 * (item.patches * widths.pixels + item.tokens * widths.out)
+
+
+def _held(
+    item: dummy_items.Item, cost: tower_costs.Cost, widths: tower_costs.Widths, release: Version, *, v2: bool
+) -> int:
+    """Those that stay while the language model is profiled."""
+    kept = _kept(item, cost, widths)
+    held = max(0, kept - 2 * item.patches * widths.pixels) if v2 else kept
+    return max(held, 2 * item.tokens * widths.out) if rules_of(release).items_kept_together else held
+
+
+def _passing(
+    item: dummy_items.Item, run: int, once: int, cost: tower_costs.Cost, kept: int
+) -> tuple[int, int, int]:
+    """Bytes in bfloat16 while a rank runs its patches, so many at once: likely, least and most. Of the
+    others what is kept lies beside them."""
+    most_once = run if item.whole else once
+    beside, fewest = ((run - part) * kept // item.patches for part in (once, most_once))
+    return once * cost.peak + beside, once * cost.least + beside, most_once * cost.most + fewest
+
+
+def mask_of(config: Json, settings: Serving, release: Version, patches: int) -> int:
     """Numbers of the mask of a Pixtral tower that runs so many patches at once: one for each pair of them.
 
     vllm/model_executor/models/pixtral.py until 0.28: torch's attention takes a mask of all images together
@@ -190,18 +224,12 @@ def _tower_of(name: str, item: dummy_items.Item) -> str:
 
 
 def _items(
-    name: str,
-    config: Mapping[str, Any],
-    release: dummy_items.Release,
-    limits: Mapping[str, Any],
-    own: VllmOptions,
-    length: int,
-    tokens: int,
-    memory: int,
+    name: str, settings: Serving, config: Json, release: Version, length: int, tokens: int
 ) -> dict[str, dummy_items.Item]:
     vision = encoder_widths.part_of(name, config) or (
         encoder_widths.part_of(name, config, "audio") if class_of(name).hears_alone else None
     )
+    limits = limits_of(settings)
     options = limits.get("video")
     frames = options.get("num_frames") if isinstance(options, Mapping) else None
     asked = dummy_items.Asked(
@@ -211,10 +239,10 @@ def _items(
         release=release,
         length=length,
         longest=length if rules_of(release).items_unlimited else tokens,  # _get_mm_dummy_batch
-        processor=_json(own.mm_processor_kwargs),
+        processor=_json(VllmOptions.of(settings).mm_processor_kwargs),
         frames=frames if isinstance(frames, int) and frames > 0 else None,
         has_image=_limit(name, limits, "image", release) > 0,
-        memory=memory,
+        memory=0 if settings.gpu is None else memory_of(settings.gpu)[0] or 0,
         images=_asked(limits, "image", release),
         videos=_asked(limits, "video", release),
     )
@@ -227,7 +255,7 @@ def _items(
 def _count_of(
     item: dummy_items.Item,
     limit: int,
-    release: dummy_items.Release,
+    release: Version,
     name: str,
     *,
     seqs: int,
@@ -244,12 +272,12 @@ def _count_of(
     return max(1, min(budget // item.tokens, seqs * a_prompt))
 
 
-def _limit(name: str, limits: Mapping[str, Any], kind: str, release: dummy_items.Release) -> int:
+def _limit(name: str, limits: Json, kind: str, release: Version) -> int:
     """The number given, at most the class's own limit."""
     return min(_asked(limits, kind, release), class_of(name).limits.get(kind, dummy_items.NO_LIMIT))
 
 
-def _asked(limits: Mapping[str, Any], kind: str, release: dummy_items.Release) -> int:
+def _asked(limits: Json, kind: str, release: Version) -> int:
     if kind in limits:
         return _count(limits[kind])
     return dummy_items.NO_LIMIT if rules_of(release).items_unlimited else 1
@@ -265,7 +293,7 @@ def _count(limit: object) -> int:
     )
 
 
-def _config_of(model: Model) -> Mapping[str, Any]:
+def _config_of(model: Model) -> Json:
     """Of a card without its config the model type alone, whose class has defaults."""
     if not model.config:
         return {"model_type": model.facts.get("top_model_type")}

@@ -13,12 +13,12 @@ videos (vllm-project/vllm#42687).
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
 
 from kvplan.engines.vllm.classes import class_of
 from kvplan.engines.vllm.encoder_profile.multimodal import has_encoder, limits_of
 from kvplan.engines.vllm.versions import Rules
 from kvplan.model import Model
+from kvplan.record import Json
 from kvplan.settings import Layout
 
 _FRAMES, _OF_A_FRAME = 32, 70 + 2 + 6
@@ -28,7 +28,7 @@ _IMAGE = 280
 
 def floor_of(model: Model, settings: Layout, rules: Rules) -> int:
     """Tokens to which the default of a batch is raised (since 0.22); 0 for models that cut their items."""
-    items = items_of(model, settings, rules)
+    items = items_of(model, settings, rules) if rules.items_raise_batch else {}
     return max(items.values(), default=0)
 
 
@@ -36,7 +36,7 @@ def items_of(model: Model, settings: Layout, rules: Rules) -> Mapping[str, int]:
     """Modality → tokens of its largest item, sound aside (gemma4_mm.py, get_mm_max_tokens_per_item)."""
     if not class_of(model.architecture).whole_items or not has_encoder(model):
         return {}
-    config: Mapping[str, Any] = model.config or {}
+    config: Json = model.config or {}
     vision = config.get("vision_config")
     image = _number(config.get("vision_soft_tokens_per_image"))
     if image is None and isinstance(vision, Mapping):

@@ -18,18 +18,19 @@ from functools import lru_cache
 from typing import TYPE_CHECKING
 
 from kvplan.dtypes import Packing
-from kvplan.engines.base import has_kind, parse_version
+from kvplan.engines.base import Version, has_kind, parse_version
 from kvplan.engines.budget.parts import AMD, NVIDIA
 from kvplan.engines.vllm.encoder_profile.multimodal import text_only
 from kvplan.engines.vllm.memory.profile_peak import served_shape
 from kvplan.engines.vllm.options import EXPANDABLE, VllmOptions
 from kvplan.engines.vllm.start.architectures import keeps_latent
-from kvplan.engines.vllm.versions import rules_of
+from kvplan.engines.vllm.versions import Rules, rules_of
 from kvplan.families import Kind
+from kvplan.gpu import Gpu
 from kvplan.later import later
 from kvplan.model import Model
-from kvplan.record import replace
-from kvplan.results import BudgetLine, exact
+from kvplan.record import record, replace
+from kvplan.results import BudgetLine
 from kvplan.settings import EAGLE_LIKE, Serving
 from kvplan.units import MIB, gib, round_up
 from kvplan.weights.allocated import left_by_quantising, quantised_modules, rounded_up
@@ -64,115 +65,168 @@ def beside_weights(
     tokens: int,
 ) -> tuple[tuple[BudgetLine, ...], ...]:
     """Memory that torch's allocator adds to the tensors, and buffers made next to them for a batch of
-    ``tokens`` tokens (of DeepSeek-V4 `compressed_pass.made_beside`), with the padding of experts
-    (`padded_experts`), the lines of each stage; none where somebody read the figure, or where some of the
-    weights lie in the CPU's memory.
-
-    Latent attention keeps a quantised kv_b_proj a second time in the model's dtype, whatever format it is
-    stored in; of one that is not quantised W_UV and W_UK_T are views (model_executor/layers/attention/
-    mla_attention.py, process_weights_after_loading, 0.20 to 0.32; v1/attention/backends/mla/common.py before;
-    quantization/utils/quant_utils.py, get_and_maybe_dequant_weights).
-
-    On a GPU without FP8 the scales of FP8 blocks are kept for every output, on Hopper the zero points of
-    integers in the model's dtype (`kvplan.weights.expanded`).
-
-    Since 0.21 vLLM loads with max_split_size_mb at 20, on NVIDIA's GPUs (v1/worker/gpu_worker.py, load_model,
-    _scoped_allocator_max_split; vllm-project/vllm#41268): a larger tensor has whole steps of 2 MiB. The log's
-    ``Model loading took`` has it: of 40 unquantised starts of 0.11 to 0.31 36 print the sum to 0.01 GiB, of
-    18 quantised ones of known builds 16 to 0.05. With PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True
-    nothing is rounded up; of AWQ more stays (`_TORN`).
-    """
+    ``tokens`` tokens, with the padding of experts (`padded_experts`), the lines of each stage; none where
+    somebody read the figure, or where some of the weights lie in the CPU's memory."""
     inventory, gpu = sources.inventory, settings.gpu
-    pages = VllmOptions.of(settings).pytorch_alloc_conf == EXPANDABLE
     if inventory is None or sources.stated_bytes is not None or settings.cpu_offload_gb or gpu is None:
         return ((),) * parallel.pipeline_parallel_size
-    release, rules = parse_version(version), rules_of(version)
-    whole = gpu.vendor == NVIDIA and rules.loads_unsplit
-    left = rules.unserved_encoder_left and text_only(model, settings)
-    made = with_shared_keys(model, inventory, release)
-    loading_quantises = settings.quantization is not None and model.quantization is None
-    amounts = rounded_up(
-        made,
-        parallel,
-        dtype,
-        max_split=_MAX_SPLIT if whole else None,
-        towers=not left,
-        packed=whole and not loading_quantises,
-    )
-    kept, chosen = layer_embeddings(model, tokens, dtype.bytes, release), chosen_tokens(model, tokens)
-    drafts = settings.speculative_method in (*EAGLE_LIKE, "draft_model")
-    every = last = 0
-    if has_kind(model, Kind.COMPRESSED):
-        every, last = compressed_pass.made_beside(
-            model, tokens, drafts=drafts, release=release, element=dtype.bytes
-        )
-    if settings.speculative_method == "mtp":
-        last += chosen_tokens(model, tokens, drafts=True)
-    how = "whole steps of 2 MiB while weights are loaded" if whole else "what is left of torch's segments"
-    absorbed = (0,) * len(amounts)
-    if keeps_latent(model):
-        absorbed = expanded.again_bytes(inventory, parallel, lambda tensor: dtype.bytes if tensor.form else 0)
-    scales = zeros = (0,) * len(amounts)
-    old = gpu.vendor == NVIDIA and (gpu.compute_capability or _FP8) < _FP8
-    if old and inventory.quantisation:
-        scales = expanded.expanded_bytes(inventory, parallel, expanded.repeated_scales, dtype.bytes)
-    if gpu.compute_capability == _HOPPER and rules.awq_kernel_chosen and inventory.quantisation:
-        zeros = expanded.expanded_bytes(inventory, parallel, expanded.whole_zero_points, dtype.bytes)
-    beyond = _beyond(made, inventory, parallel, dtype)
-    quantised = (0,) * len(amounts)
-    if whole and loading_quantises:
-        quantised = left_by_quantising(inventory, parallel, dtype, _MAX_SPLIT)
-    lines = []
-    torn = (0,) * len(amounts)
-    if pages:
-        if model.quantization == "awq" and whole and rules.consumed_counts:
-            torn = tuple(number * _TORN for number in quantised_modules(inventory, parallel))
-        amounts = quantised = (0,) * len(amounts)
-        how = "nothing, with expandable segments"
-    for stage, (amount, shared, again, repeated, points, loading) in enumerate(
-        zip(amounts, beyond, absorbed, scales, zeros, quantised, strict=True)
-    ):
-        tables = every + (last if stage == len(amounts) - 1 else 0)
-        source = f"torch's allocator: {how}"
-        if shared:
-            source += f"; {gib(shared)} of K and V in layers that read another's"
-        if again:
-            source += f"; {gib(again)} of kv_b_proj a second time, unquantised, for decoding"
-        if repeated:
-            source += f"; {gib(repeated)} of block scales for every output, as Marlin wants them"
-        if points:
-            source += f"; {gib(points)} of zero points in {8 * dtype.bytes} bits, as Machete wants them"
-        if loading:
-            source += f"; {gib(loading)} of blocks that quantised matrices take whole as they are loaded"
-        if kept:
-            source += f"; {gib(kept)} for the batch's per-layer embeddings"
-        if chosen:
-            source += f"; {gib(chosen)} for what the batch's indexer chooses"
-        if tables:
-            source += f"; {gib(tables)} of further angles and of the batch's buffers"
-        total = amount + shared + again + repeated + points + loading + kept + chosen + tables
-        if torn[stage]:
-            source += (
-                f"; {gib(torn[stage])} of pages that AWQ's unpacking leaves in part, or none, or twice that"
-            )
-            lines.append(BudgetLine(BESIDE, total + torn[stage], total, total + 2 * torn[stage], source))
-        else:
-            lines.append(exact(BESIDE, total, source))
+    release = parse_version(version)
+    loading = _Loading(model, settings, gpu, inventory, parallel, dtype, tokens, release, rules_of(version))
+    (rounded, how), torn, rows = loading.rounded(), loading.torn(), loading.rows()
     padded: tuple[BudgetLine, ...] = ()
     if gpu.vendor.lower() == AMD:
         padded = padded_experts.padded_lines(settings, release, inventory, parallel, dtype.bytes)
-    return tuple((line, *padded[stage : stage + 1]) for stage, line in enumerate(lines))
+    lines = []
+    for stage, left in enumerate(torn):
+        found = [(sizes[stage], what) for sizes, what in rows if sizes[stage]]
+        if left:
+            found.append((left, "of pages that AWQ's unpacking leaves in part, or none, or twice that"))
+        total = rounded[stage] + sum(size for size, _ in found)
+        source = "; ".join((f"torch's allocator: {how}", *(f"{gib(size)} {what}" for size, what in found)))
+        line = BudgetLine(BESIDE, total, total - left, total + left, source)
+        lines.append((line, *padded[stage : stage + 1]))
+    return tuple(lines)
 
 
-def _beyond(made: Inventory, stored: Inventory, parallel: Parallel, dtype: Packing) -> tuple[int, ...]:
-    """Bytes of the layers' tensors that the checkpoint has not, of the fullest rank of each stage."""
-    found, start = [], 0
-    for count in stage_layers(len(stored.layers), parallel.pipeline_parallel_size):
-        pairs = zip(made.layers[start : start + count], stored.layers[start : start + count], strict=True)
-        more = [one.tensors[: len(one.tensors) - len(other.tensors)] for one, other in pairs]
-        found.append(sum(tensor_bytes(tensor, parallel, dtype) for tensors in more for tensor in tensors))
-        start += count
-    return tuple(found)
+Stages = tuple[int, ...]
+"""Bytes of the fullest rank of each pipeline stage."""
+
+
+@record()
+class _Loading:
+    """Weights as they are loaded, and what is made beside them, each in bytes of every stage."""
+
+    model: Model
+    settings: Serving
+    gpu: Gpu
+    inventory: Inventory
+    parallel: Parallel
+    dtype: Packing
+    tokens: int
+    release: Version
+    rules: Rules
+
+    @property
+    def unsplit(self) -> bool:
+        """Since 0.21 vLLM loads with max_split_size_mb at 20, on NVIDIA's GPUs (v1/worker/gpu_worker.py,
+        load_model, _scoped_allocator_max_split; vllm-project/vllm#41268): a larger tensor has whole steps of
+        2 MiB. The log's ``Model loading took`` has it: of 40 unquantised starts of 0.11 to 0.31 36 print the
+        sum to 0.01 GiB, of 18 quantised ones of known builds 16 to 0.05."""
+        return self.gpu.vendor == NVIDIA and self.rules.loads_unsplit
+
+    @property
+    def pages(self) -> bool:
+        """With PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True nothing is rounded up; of AWQ more stays."""
+        return VllmOptions.of(self.settings).pytorch_alloc_conf == EXPANDABLE
+
+    @property
+    def made(self) -> Inventory:
+        return with_shared_keys(self.model, self.inventory, self.release)
+
+    @property
+    def quantises(self) -> bool:
+        """Whether matrices are quantised while they are loaded."""
+        return self.settings.quantization is not None and self.model.quantization is None
+
+    def on_each(self, size: int) -> Stages:
+        """The same on every stage."""
+        return (size,) * self.parallel.pipeline_parallel_size
+
+    def rounded(self) -> tuple[Stages, str]:
+        """Bytes that the allocator adds, and how."""
+        if self.pages:
+            return self.on_each(0), "nothing, with expandable segments"
+        left = self.rules.unserved_encoder_left and text_only(self.model, self.settings)
+        added = rounded_up(
+            self.made,
+            self.parallel,
+            self.dtype,
+            max_split=_MAX_SPLIT if self.unsplit else None,
+            towers=not left,
+            packed=self.unsplit and not self.quantises,
+        )
+        whole = "whole steps of 2 MiB while weights are loaded"
+        return added, whole if self.unsplit else "what is left of torch's segments"
+
+    def torn(self) -> Stages:
+        """`_TORN` of every matrix of AWQ's."""
+        consumed = self.pages and self.unsplit and self.rules.consumed_counts
+        if not consumed or self.model.quantization != "awq":
+            return self.on_each(0)
+        return tuple(number * _TORN for number in quantised_modules(self.inventory, self.parallel))
+
+    def rows(self) -> tuple[tuple[Stages, str], ...]:
+        """All that lies beside the tensors, in the words of the budget's line."""
+        model, tokens, element = self.model, self.tokens, self.dtype.bytes
+        embeddings = self.on_each(layer_embeddings(model, tokens, element, self.release))
+        return (
+            (self.shared_keys(), "of K and V in layers that read another's"),
+            (self.again(), "of kv_b_proj a second time, unquantised, for decoding"),
+            (self.scales(), "of block scales for every output, as Marlin wants them"),
+            (self.zeros(), f"of zero points in {8 * element} bits, as Machete wants them"),
+            (self.quantised(), "of blocks that quantised matrices take whole as they are loaded"),
+            (embeddings, "for the batch's per-layer embeddings"),
+            (self.on_each(chosen_tokens(model, tokens)), "for what the batch's indexer chooses"),
+            (self.tables(), "of further angles and of the batch's buffers"),
+        )
+
+    def shared_keys(self) -> Stages:
+        """The layers' tensors that the checkpoint has not."""
+        stored, found, start = self.inventory.layers, [], 0
+        for count in stage_layers(len(stored), self.parallel.pipeline_parallel_size):
+            pairs = zip(self.made.layers[start : start + count], stored[start : start + count], strict=True)
+            more = [one.tensors[: len(one.tensors) - len(other.tensors)] for one, other in pairs]
+            each = (tensor_bytes(tensor, self.parallel, self.dtype) for tensors in more for tensor in tensors)
+            found.append(sum(each))
+            start += count
+        return tuple(found)
+
+    def again(self) -> Stages:
+        """Latent attention keeps a quantised kv_b_proj a second time in the model's dtype, whatever format it
+        is stored in; of one that is not quantised W_UV and W_UK_T are views (model_executor/layers/attention/
+        mla_attention.py, process_weights_after_loading, 0.20 to 0.32; v1/attention/backends/mla/common.py
+        before; quantization/utils/quant_utils.py, get_and_maybe_dequant_weights)."""
+        if not keeps_latent(self.model):
+            return self.on_each(0)
+        element = self.dtype.bytes
+        return expanded.again_bytes(self.inventory, self.parallel, lambda one: element if one.form else 0)
+
+    def scales(self) -> Stages:
+        """On a GPU without FP8 the scales of FP8 blocks are kept for every output."""
+        old = self.gpu.vendor == NVIDIA and (self.gpu.compute_capability or _FP8) < _FP8
+        if not old or not self.inventory.quantisation:
+            return self.on_each(0)
+        repeated = expanded.repeated_scales
+        return expanded.expanded_bytes(self.inventory, self.parallel, repeated, self.dtype.bytes)
+
+    def zeros(self) -> Stages:
+        """On Hopper the zero points of integers are kept in the model's dtype."""
+        hopper = self.gpu.compute_capability == _HOPPER and self.rules.awq_kernel_chosen
+        if not hopper or not self.inventory.quantisation:
+            return self.on_each(0)
+        points = expanded.whole_zero_points
+        return expanded.expanded_bytes(self.inventory, self.parallel, points, self.dtype.bytes)
+
+    def quantised(self) -> Stages:
+        if self.pages or not (self.unsplit and self.quantises):
+            return self.on_each(0)
+        return left_by_quantising(self.inventory, self.parallel, self.dtype, _MAX_SPLIT)
+
+    def tables(self) -> Stages:
+        """`compressed_pass.made_beside`, and on the last stage what prediction layers' indexers choose."""
+        every = last = 0
+        method = self.settings.speculative_method
+        if has_kind(self.model, Kind.COMPRESSED):
+            every, last = compressed_pass.made_beside(
+                self.model,
+                self.tokens,
+                drafts=method in (*EAGLE_LIKE, "draft_model"),
+                release=self.release,
+                element=self.dtype.bytes,
+            )
+        if method == "mtp":
+            last += chosen_tokens(self.model, self.tokens, drafts=True)
+        return (*self.on_each(every)[1:], every + last)
 
 
 _INT32, _POOLED_COLUMNS = 4, 128

@@ -23,6 +23,7 @@ from typing import Any
 from kvplan.engines.vllm.memory.profile_run import Coefficients
 from kvplan.engines.vllm.start.runner import V1
 from kvplan.gpu import Gpu
+from kvplan.record import Json
 
 NVSWITCH, BLACKWELL, RACK, PCIE, OLDER, GEFORCE, UNIFIED, OTHER = (
     *("nvswitch", "blackwell", "rack"),
@@ -67,9 +68,7 @@ def vllm_coefficients(version: tuple[int, ...], runner: str = V1, board: str = N
     return Coefficients(**found)
 
 
-def _in_force(
-    rows: Iterable[Mapping[str, Any]], version: tuple[int, ...], runner: str, board: str
-) -> dict[str, Any]:
+def _in_force(rows: Iterable[Json], version: tuple[int, ...], runner: str, board: str) -> dict[str, Any]:
     """The values of one line: rows for any board first, then the board's own, each in order."""
     mine = [row for row in rows if row.get("runner", runner) == runner and row["board"] in (ANY, board)]
     oldest = min(parts(row["since"]) for row in mine)
@@ -86,7 +85,7 @@ def parts(version: str) -> tuple[int, ...]:
 
 
 @lru_cache(maxsize=1)
-def lines() -> Mapping[str, tuple[Mapping[str, Any], ...]]:
+def lines() -> Mapping[str, tuple[Json, ...]]:
     """Line → its rows, lists as tuples."""
     raw = json.loads(FILE.read_text(encoding="utf-8"))["lines"]
     return {

@@ -140,41 +140,63 @@ def graph_line(shape: Shape, load: Load, known: Coefficients, how: str) -> Budge
     count = _sizes(load, known, load.drafts)
     if not count.number:
         return None
-    apart = bool(known.graph_split_layer_bytes and load.split_bytes)
-    indexed = known.graph_indexed_layer_bytes if load.indexed else 0
-    latent = indexed or (known.graph_latent_layer_bytes if load.latent else 0)
-    each = known.graph_split_layer_bytes if apart else known.graph_layer_bytes
-    each = latent or each
-    each += graph_sums(load) if apart else 0
-    graphs = shape.num_layers * count.number * each
-    if load.tensor_parallel_size >= 4 and not indexed:
-        graphs = graphs * known.graph_ranks_milli // 1000
-    layers = graphs
-    margin = known.graph_margin + graphs * (_LATENT_MORE if latent else known.graph_margin_milli) // 1000
+    layers = shape.num_layers * count.number * _of_a_layer(load, known)
+    if load.tensor_parallel_size >= 4 and not _indexed(load, known):
+        layers = layers * known.graph_ranks_milli // 1000
+    beside = _beside(shape, load, known, count)
     below = known.graph_low_milli if shape.is_multimodal else known.graph_margin_milli
-    least = known.graph_margin + graphs * below // 1000
-    # The draft's own graphs run with metadata where the model's do not (v1/worker/gpu/spec_decode/dflash/).
-    once = int(load.drafts_at_once and load.flashinfer.groups > 0)
-    kept = load.flashinfer.kept(load.max_num_batched_tokens, max(count.full, once))
-    made = f"{count.piecewise} piecewise, {count.full} full"
-    made += f", {gib(kept)} of FlashInfer's buffers" if kept else ""
-    sums = count.largest_full * load.split_bytes if apart else 0
-    made += f", {gib(sums)} of FlashAttention's partial sums" if sums else ""
-    drafts = 0
-    if load.reads_hidden:
-        drafts = draft_graphs(shape, load, known, count, _sizes(load, known, 0))
-    made += f", {gib(drafts)} of the draft's" if drafts else ""
-    margin, least = margin + drafts // 2, least + drafts // 2
-    made, graphs = f"{made}; {how}", graphs + kept + sums + drafts
+    above = _LATENT_MORE if _latent(load, known) else known.graph_margin_milli
+    least, margin = (
+        known.graph_margin + layers * milli // 1000 + beside.drafts // 2 for milli in (below, above)
+    )
     # V1 takes the larger of the first piecewise and the first full graph, and FlashInfer's buffers lie in the
     # latter alone (profile_cudagraph_memory, max(shared_memory_estimate.values())): they may add nothing.
     # Where TRT-LLM's kernels decode, six starts of eight have them whole.
-    least += kept if load.flashinfer.wrappers else 0
+    least += beside.flashinfer if load.flashinfer.wrappers else 0
+    graphs = layers + sum(beside)
+    made = f"{count.piecewise} piecewise, {count.full} full{beside.said}; {how}"
     line = BudgetLine("CUDA graphs", graphs, max(0, graphs - least), graphs + margin, made)
     if not load.has_adapters:
         return line
     again = count.piecewise if known.graphs_apart else count.number
     return _with_adapters(line, layers * again // count.number)
+
+
+def _indexed(load: Load, known: Coefficients) -> int:
+    return known.graph_indexed_layer_bytes if load.indexed else 0
+
+
+def _latent(load: Load, known: Coefficients) -> int:
+    """The constant of latent attention; 0 of others."""
+    return _indexed(load, known) or (known.graph_latent_layer_bytes if load.latent else 0)
+
+
+def _of_a_layer(load: Load, known: Coefficients) -> int:
+    """Bytes of every graph."""
+    if not known.graph_split_layer_bytes or not load.split_bytes:
+        return _latent(load, known) or known.graph_layer_bytes
+    return (_latent(load, known) or known.graph_split_layer_bytes) + graph_sums(load)
+
+
+class _Beside(NamedTuple):
+    """Bytes beside the graphs of the model's layers."""
+
+    flashinfer: int
+    sums: int
+    drafts: int
+
+    @property
+    def said(self) -> str:
+        named = ("FlashInfer's buffers", "FlashAttention's partial sums", "the draft's")
+        return "".join(f", {gib(size)} of {what}" for size, what in zip(self, named, strict=True) if size)
+
+
+def _beside(shape: Shape, load: Load, known: Coefficients, count: Captured) -> _Beside:
+    # The draft's own graphs run with metadata where the model's do not (v1/worker/gpu/spec_decode/dflash/).
+    once = int(load.drafts_at_once and load.flashinfer.groups > 0)
+    kept = load.flashinfer.kept(load.max_num_batched_tokens, max(count.full, once))
+    sums = count.largest_full * load.split_bytes if known.graph_split_layer_bytes else 0
+    return _Beside(kept, sums, draft_graphs(shape, load, known, count, _sizes(load, known, 0)))
 
 
 def _with_adapters(line: BudgetLine, again: int) -> BudgetLine:

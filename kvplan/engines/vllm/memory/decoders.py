@@ -26,6 +26,7 @@ from kvplan.engines.vllm.classes import class_of
 from kvplan.engines.vllm.versions import VERSIONS, rules_of
 from kvplan.errors import KvplanError
 from kvplan.model import Model
+from kvplan.record import Json
 from kvplan.units import ceil_div
 from kvplan.weights.inventory import Dim, Inventory, Role
 from kvplan.weights.ranks import Parallel, on_rank
@@ -57,7 +58,7 @@ class Decoder(NamedTuple):
 
 
 @cache
-def traced() -> Mapping[str, Any]:
+def traced() -> Json:
     """Class → its rows as they stand in the file."""
     found: dict[str, Any] = json.loads(FILE.read_text(encoding="utf-8"))["decoders"]
     return MappingProxyType(found)

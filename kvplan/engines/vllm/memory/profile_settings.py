@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 
 from kvplan.architectures.config.activation_shape import Shape
 from kvplan.architectures.weights import sources_of
-from kvplan.engines.base import has_kind, parse_version
+from kvplan.engines.base import Version, has_kind, parse_version
 from kvplan.engines.vllm.backends.table import DEFAULT_BLOCK_SIZE
 from kvplan.engines.vllm.compiled import compiled
 from kvplan.engines.vllm.encoder_profile.multimodal import encoder_run, text_only
@@ -24,7 +24,7 @@ from kvplan.engines.vllm.memory.attention_buffers import AttentionBuffers, buffe
 from kvplan.engines.vllm.memory.cold_compile import spared
 from kvplan.engines.vllm.memory.cuda_graphs import FULL, FULL_AND_PIECEWISE, NONE, PIECEWISE
 from kvplan.engines.vllm.memory.decoders import passes_of
-from kvplan.engines.vllm.memory.expert_workspaces import COMPRESSED, CUTLASS, expert_run
+from kvplan.engines.vllm.memory.expert_workspaces import COMPRESSED, CUTLASS, ExpertRun, expert_run
 from kvplan.engines.vllm.memory.profile_peak import flashinfer_samples
 from kvplan.engines.vllm.memory.profile_run import Load, Reserved
 from kvplan.engines.vllm.options import EXPANDABLE, INTERACTIVITY, VllmOptions
@@ -62,25 +62,17 @@ def load_of(
     buffers: AttentionBuffers | None = None,
 ) -> Load:
     """The profile run of settings. seqs, tokens, length: the batch and max_model_len in force."""
-    gpu, method = settings.gpu, settings.speculative_method
-    drafts = settings.num_speculative_tokens if method is not None else 0
-    own, dp = VllmOptions.of(settings), settings.data_parallel_size
+    gpu, own = settings.gpu, VllmOptions.of(settings)
     release, capability = parse_version(version), None if gpu is None else gpu.compute_capability
-    dp, stored = dp if shape.experts_per_token else 1, settings.quantization or model.quantization
+    stored, element = settings.quantization or model.quantization, shape.element_bytes
     kept = buffers_of(model, settings, version) if buffers is None else buffers
-    latent = keeps_latent(model) or has_kind(model, Kind.COMPRESSED)
-    at_once, second = bool(drafts) and method in AT_ONCE, runner_of(model, settings, version) == V2
+    compressed = has_kind(model, Kind.COMPRESSED)
+    second = runner_of(model, settings, version) == V2
     encoder = encoder_run(
-        model,
-        settings,
-        version,
-        seqs=seqs,
-        tokens=tokens,
-        length=length,
-        element=shape.element_bytes,
-        v2=second,
+        model, settings, version, seqs=seqs, tokens=tokens, length=length, element=element, v2=second
     )
-    return Load(
+    dp = settings.data_parallel_size if shape.experts_per_token else 1
+    load = Load(
         max_num_seqs=seqs,
         max_num_batched_tokens=tokens,
         tensor_parallel_size=settings.tensor_parallel_size,
@@ -91,13 +83,6 @@ def load_of(
         enforce_eager=settings.enforce_eager,
         enable_expert_parallel=settings.enable_expert_parallel,
         data_parallel_size=dp,
-        drafts=drafts,
-        reads_hidden=bool(drafts) and method in EAGLE_LIKE,
-        predicts=bool(drafts) and method == "mtp",
-        own_head=bool(drafts) and method == "eagle3",
-        drafts_at_once=at_once,
-        draft_rows=drafts + ONE_STEP.get(str(method), 0) if at_once and second else 0,
-        states_read=borrowing.states_read(settings.speculative_model, method) if drafts else 0,
         largest_graph=own.max_cudagraph_capture_size or 0,
         cudagraph_mode=graph_mode(model, settings, version),
         graph_sizes=own.cudagraph_capture_sizes,
@@ -106,30 +91,8 @@ def load_of(
         compile_cache=own.compile_cache,
         capability=capability,
         multiprocessors=None if gpu is None else gpu.multiprocessors,
-        passes=passes_of(
-            model,
-            divided_among(settings),
-            length=length,
-            seqs=seqs,
-            element=shape.element_bytes,
-            block=kept.latent_block,
-            release=release,
-        )
-        or (
-            compressed_pass.compressed_passes(
-                model,
-                ranks=settings.tensor_parallel_size,
-                capability=capability,
-                release=release,
-                element=shape.element_bytes,
-                read=bool(drafts) and method in EAGLE_LIKE and method != "mtp",
-            )
-            if has_kind(model, Kind.COMPRESSED)
-            else ()
-        ),
-        indexer=compressed_pass.reserved(model, length, tokens, release)
-        if rules_of(version).sparse_reserves and has_kind(model, Kind.INDEXER, Kind.COMPRESSED)
-        else Reserved(),
+        passes=_passes(model, settings, release, seqs, length, element, kept.latent_block),
+        indexer=_reserved(model, release, tokens, length),
         model_type=model.model_type,
         encoder=encoder,
         encoder_known=encoder is None or encoder.known,
@@ -137,24 +100,73 @@ def load_of(
         has_states=has_kind(model, Kind.STATE),
         eight_bits=stored in _EIGHT_BITS,
         packed=stored in _PACKED,
-        latent=latent,
-        indexed=latent and has_kind(model, Kind.COMPRESSED, Kind.INDEXER),
+        latent=compressed or keeps_latent(model),
+        indexed=compressed or (keeps_latent(model) and has_kind(model, Kind.INDEXER)),
         flashinfer=kept.flashinfer,
         split_bytes=kept.split_bytes,
         samples=not is_pooling(model, settings),
         fused_sampler=own.flashinfer == "installed" and flashinfer_samples(gpu),
         pages=own.pytorch_alloc_conf == EXPANDABLE,
         spared=spared(capability, release),
-        experts=expert_run(
-            stored,
-            release,
-            capability,
-            dp=dp,
-            expert_parallel=settings.enable_expert_parallel,
-            backend=own.moe_backend,
-            nvfp4=own.moe_backend == CUTLASS and _expert_forms(model) <= {None, formats.NVFP4},
-            integers=stored == COMPRESSED and _integers(_expert_forms(model)),
-        ),
+        experts=_experts(model, settings, release, dp),
+    )
+    return _with_drafts(load, settings, second=second)
+
+
+def _with_drafts(load: Load, settings: Serving, *, second: bool) -> Load:
+    """The load with drafts of each request. second: under the V2 runner."""
+    method, drafts = settings.speculative_method, settings.num_speculative_tokens
+    if method is None or not drafts:
+        return load
+    return replace(
+        load,
+        drafts=drafts,
+        reads_hidden=method in EAGLE_LIKE,
+        predicts=method == "mtp",
+        own_head=method == "eagle3",
+        drafts_at_once=method in AT_ONCE,
+        draft_rows=drafts + ONE_STEP.get(method, 0) if second and method in AT_ONCE else 0,
+        states_read=borrowing.states_read(settings.speculative_model, method),
+    )
+
+
+def _passes(
+    model: Model, settings: Serving, release: Version, seqs: int, length: int, element: int, block: int
+) -> tuple[tuple[int, int], ...]:
+    """`Load.passes`. block: tokens of a block of latents."""
+    parallel, method = divided_among(settings), settings.speculative_method
+    found = passes_of(
+        model, parallel, length=length, seqs=seqs, element=element, block=block, release=release
+    )
+    if found or not has_kind(model, Kind.COMPRESSED):
+        return found
+    return compressed_pass.compressed_passes(
+        model,
+        ranks=settings.tensor_parallel_size,
+        capability=None if settings.gpu is None else settings.gpu.compute_capability,
+        release=release,
+        element=element,
+        read=bool(settings.num_speculative_tokens) and method in EAGLE_LIKE and method != "mtp",
+    )
+
+
+def _reserved(model: Model, release: Version, tokens: int, length: int) -> Reserved:
+    if not rules_of(release).sparse_reserves or not has_kind(model, Kind.INDEXER, Kind.COMPRESSED):
+        return Reserved()
+    return compressed_pass.reserved(model, length, tokens, release)
+
+
+def _experts(model: Model, settings: Serving, release: Version, dp: int) -> ExpertRun:
+    stored, backend = settings.quantization or model.quantization, VllmOptions.of(settings).moe_backend
+    return expert_run(
+        stored,
+        release,
+        None if settings.gpu is None else settings.gpu.compute_capability,
+        dp=dp,
+        expert_parallel=settings.enable_expert_parallel,
+        backend=backend,
+        nvfp4=backend == CUTLASS and _expert_forms(model) <= {None, formats.NVFP4},
+        integers=stored == COMPRESSED and _integers(_expert_forms(model)),
     )
 
 

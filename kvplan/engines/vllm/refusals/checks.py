@@ -65,27 +65,56 @@ def refusal_of(model: Model, settings: Layout, resolved: Resolved, version: str)
 
 
 def _first(model: Model, settings: Layout, resolved: Resolved, version: str) -> Refusal | None:
-    in_blocks = bool(settings.quantization or model.quantization) and not is_assumed(model, settings)
-    drafts = settings.speculative_method is not None or settings.speculative_model is not None
+    return (
+        _unserved(model, settings, version)
+        or _unscheduled(model, settings, resolved, version)
+        or _undivided(model, settings, resolved, version)
+        or _asynchronous(settings, version)
+        or quantisation_refusal(model, settings, resolved, version)
+        or dtype_refusal(model, settings, resolved, version)
+        or (whole_items.refusal_of_items(model, settings, resolved, version) if resolved.mm_prefix else None)
+        or _unbuilt(model, settings, resolved, version)
+    )
+
+
+def _unserved(model: Model, settings: Layout, version: str) -> Refusal | None:
+    """Backends, classes and families that the release does not have."""
     return (
         _backend_of_release(settings, version)
         or class_refusal(model, version)
         or check_class(model, "vLLM")
         or family_refusal(model, version)
-        or _length(settings, resolved)
-        or (draft_stages.draft_refusal(model, settings, version) if drafts else None)
+    )
+
+
+def _unscheduled(model: Model, settings: Layout, resolved: Resolved, version: str) -> Refusal | None:
+    """Lengths, batches and drafts."""
+    if settings.speculative_method is None and settings.speculative_model is None:
+        return _length(settings, resolved) or _batch(resolved)
+    return (
+        _length(settings, resolved)
+        or draft_stages.draft_refusal(model, settings, version)
         or _batch(resolved)
-        or (draft_stages.shorter_draft(model, settings, resolved, rules_of(version)) if drafts else None)
-        or heads_refusal(model, resolved, version)
+        or draft_stages.shorter_draft(model, settings, resolved, rules_of(version))
+    )
+
+
+def _undivided(model: Model, settings: Layout, resolved: Resolved, version: str) -> Refusal | None:
+    """Heads, experts and contexts that cannot be divided among the ranks."""
+    return (
+        heads_refusal(model, resolved, version)
         or experts_refusal(model, settings)
         or _prefill_context(model, settings, version)
         or context_refusal(model, settings, resolved)
         or nameless_refusal(model, resolved, version)
-        or _asynchronous(settings, version)
-        or quantisation_refusal(model, settings, resolved, version)
-        or dtype_refusal(model, settings, resolved, version)
-        or (whole_items.refusal_of_items(model, settings, resolved, version) if resolved.mm_prefix else None)
-        or rotation_refusal(model, version)
+    )
+
+
+def _unbuilt(model: Model, settings: Layout, resolved: Resolved, version: str) -> Refusal | None:
+    """Reasons that stop the workers while they build the model."""
+    in_blocks = bool(settings.quantization or model.quantization) and not is_assumed(model, settings)
+    return (
+        rotation_refusal(model, version)
         or parallel_refusal(model, settings, resolved, version)
         or (divided_blocks.part_refusal(model, settings, resolved) if resolved.tp > 1 else None)
         or (divided_blocks.divided_refusal(model, settings, resolved, version) if in_blocks else None)

@@ -130,56 +130,71 @@ def _attends_alone(model: Model) -> bool:
 
 
 def dtype_refusal(model: Model, settings: Layout, resolved: Resolved, version: str) -> Refusal | None:
-    device = resolved.device
-    asked = asked_word(settings)
-    if (
-        has_kind(model, Kind.COMPRESSED)
-        and asked in ("auto", "bfloat16")
-        and not rules_of(version).latent_words
-    ):
-        return Refusal(
-            "kv-cache-dtype",
+    """Element types that the model's cache, its states or the model itself cannot have."""
+    return (
+        _asked_cache(model, settings, resolved, version)
+        or _other_fp8(model, resolved.kv, version)
+        or _unkept_cache(model, resolved, version)
+        or _states_refusal(model, settings, version)
+        or _unstable(model, resolved)
+    )
+
+
+def _asked_cache(model: Model, settings: Layout, resolved: Resolved, version: str) -> Refusal | None:
+    """Words for the cache that the release takes, and not beside this model."""
+    asked, own, rules = asked_word(settings), resolved.dtype.name, rules_of(version)
+    compressed = has_kind(model, Kind.COMPRESSED) and not rules.latent_words
+    turboquant = resolved.hybrid and asked.startswith("turboquant_")
+    unread = not (rules.float_words or resolved.state_only or has_kind(model, Kind.INDEXER))
+    wrong = (
+        (
+            compressed and asked in ("auto", "bfloat16"),
             f"before 0.30 vLLM's DeepSeek-V4 has to be asked for an fp8 cache, got {asked}",
-            help=("--kv-cache-dtype fp8",),
-        )
-    own_dtype = resolved.dtype.name
-    beside = resolved.state_only or has_kind(model, Kind.INDEXER)
-    if asked in ("bfloat16", "float16") and not (rules_of(version).float_words or beside):
-        return Refusal(
-            "kv-cache-dtype",
+            ("--kv-cache-dtype fp8",),
+        ),
+        (
+            asked in HALF and unread,
             f"before 0.15 no attention backend of vLLM takes a cache asked for as {asked}",
-            help=("--kv-cache-dtype auto",),
-        )
-    if rules_of(version).one_float and asked in ("bfloat16", "float16") and asked != own_dtype:
-        return Refusal(
-            "kv-cache-dtype",
-            f"vLLM {version} keeps no {asked} cache of a model that runs in {own_dtype}",
-            help=("--kv-cache-dtype auto",),
-        )
-    if resolved.hybrid and asked.startswith("turboquant_") and not rules_of(version).hybrid_turboquant:
-        return Refusal(
-            "kv-cache-dtype",
+            ("--kv-cache-dtype auto",),
+        ),
+        (
+            asked in HALF and rules.one_float and asked != own,
+            f"vLLM {version} keeps no {asked} cache of a model that runs in {own}",
+            ("--kv-cache-dtype auto",),
+        ),
+        (
+            turboquant and not rules.hybrid_turboquant,
             f"vLLM {version} does not quantise a cache beside states by TurboQuant: 0.21 is the first",
-            help=("--kv-cache-dtype fp8", "use engine vllm@0.21"),
-        )
-    if resolved.hybrid and asked.startswith("turboquant_") and not _attends_alone(model):
-        return Refusal(
-            "kv-cache-dtype",
-            f"TurboQuant beside states wants layers of attention alone, and the config of"
+            ("--kv-cache-dtype fp8", "use engine vllm@0.21"),
+        ),
+        (
+            turboquant and not _attends_alone(model),
+            "TurboQuant beside states wants layers of attention alone, and the config of"
             f" {model.model_type} names none",
-            help=("--kv-cache-dtype fp8",),
-        )
-    other = _other_fp8(model, resolved.kv, version)
-    if other is not None:
-        return other
+            ("--kv-cache-dtype fp8",),
+        ),
+    )
+    return next((Refusal("kv-cache-dtype", why, help=ways) for is_so, why, ways in wrong if is_so), None)
+
+
+def _unkept_cache(model: Model, resolved: Resolved, version: str) -> Refusal | None:
+    """Formats of the cache that no backend of the release keeps on the GPU."""
+    device = resolved.device
     none = unsupported("vllm", "vLLM", version, resolved.kv, device.name, device.vendor, device.capability)
     # DeepSeek-V4's records are what its class keeps, not what was asked for.
     own = resolved.kv == "fp8_ds_mla" and has_kind(model, Kind.COMPRESSED)
     # Where no GPU is named, and where no layer keeps K and V, the release alone decides.
     anywhere = device.assumed or resolved.state_only
-    somewhere = anywhere and any(row.in_release(version) for row in rows_of("vllm", resolved.kv))
-    if none is not None and not own and not somewhere:
-        return Refusal("kv-cache-dtype", none.message, help=none.help)
+    if (
+        none is None
+        or own
+        or (anywhere and any(row.in_release(version) for row in rows_of("vllm", resolved.kv)))
+    ):
+        return None
+    return Refusal("kv-cache-dtype", none.message, help=none.help)
+
+
+def _states_refusal(model: Model, settings: Layout, version: str) -> Refusal | None:
     words = (*STATE_DTYPES, "bfloat16") if rules_of(version).bfloat16_states else STATE_DTYPES
     for word in (settings.mamba_cache_dtype, settings.mamba_ssm_cache_dtype):
         if word not in words:
@@ -187,8 +202,11 @@ def dtype_refusal(model: Model, settings: Layout, resolved: Resolved, version: s
     kda = any(part.family == "kda" for run in model.runs for part in run.layer.parts)
     if kda and settings.mamba_ssm_cache_dtype == "float16":
         return Refusal("mamba-cache-dtype", "KDA's recurrent state is float32 or bfloat16")
-    if resolved.dtype.name == "float16" and model.model_type in NO_FLOAT16:
-        return Refusal(
-            "dtype", f"{model.model_type} is numerically unstable in float16", help=("--dtype bfloat16",)
-        )
     return None
+
+
+def _unstable(model: Model, resolved: Resolved) -> Refusal | None:
+    if resolved.dtype.name != "float16" or model.model_type not in NO_FLOAT16:
+        return None
+    unstable = f"{model.model_type} is numerically unstable in float16"
+    return Refusal("dtype", unstable, help=("--dtype bfloat16",))

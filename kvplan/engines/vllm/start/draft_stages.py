@@ -67,30 +67,47 @@ def drafts_in_stages(model_type: str, version: str) -> bool | None:
 
 def draft_refusal(model: Model, settings: Layout, version: str) -> Refusal | None:
     """Drafts that vLLM's SpeculativeConfig refuses to run."""
-    draft = settings.speculative_model
-    same = draft is None or settings.speculative_method != "draft_model"
-    if not same and draft is not None and draft.vocab_size != model.vocab_size:
+    return (
+        _unlike(model, settings) or _staged_head(settings, version) or _own_layers(model, settings, version)
+    )
+
+
+def _unlike(model: Model, settings: Layout) -> Refusal | None:
+    """A draft of its own that does not fit its target or the ranks."""
+    draft, ranks = settings.speculative_model, settings.tensor_parallel_size
+    if draft is None:
+        return None
+    if settings.speculative_method == "draft_model" and draft.vocab_size != model.vocab_size:
         return Refusal(
             "speculative",
             f"target and draft must have the same vocabulary: {model.vocab_size:,} tokens, and"
             f" {draft.vocab_size:,} of {draft.id}",
         )
-    if draft is not None and draft.num_attention_heads % settings.tensor_parallel_size:
-        return Refusal(
-            "speculative",
-            f"{draft.num_attention_heads} attention heads of {draft.id} cannot be divided over"
-            f" {settings.tensor_parallel_size} tensor-parallel ranks",
-        )
-    head = settings.speculative_method in HEAD_METHODS
-    if head and settings.pipeline_parallel_size > 1 and not rules_of(version).draft_on_one_stage:
-        return Refusal(
-            "pipeline-parallel",
-            f"vLLM {version} divides what drafts too, and no EAGLE head runs in stages: 0.30 is the first",
-            help=("--pp 1", "use engine vllm@0.30"),
-        )
-    if settings.speculative_method != "mtp" or not settings.num_speculative_tokens:
+    if not draft.num_attention_heads % ranks:
         return None
-    assisted = model.architecture in ASSISTED
+    return Refusal(
+        "speculative",
+        f"{draft.num_attention_heads} attention heads of {draft.id} cannot be divided over"
+        f" {ranks} tensor-parallel ranks",
+    )
+
+
+def _staged_head(settings: Layout, version: str) -> Refusal | None:
+    head = settings.speculative_method in HEAD_METHODS
+    if not head or settings.pipeline_parallel_size == 1 or rules_of(version).draft_on_one_stage:
+        return None
+    return Refusal(
+        "pipeline-parallel",
+        f"vLLM {version} divides what drafts too, and no EAGLE head runs in stages: 0.30 is the first",
+        help=("--pp 1", "use engine vllm@0.30"),
+    )
+
+
+def _own_layers(model: Model, settings: Layout, version: str) -> Refusal | None:
+    """The model's own layers, or its assistant, draft (method mtp)."""
+    count, assisted = settings.num_speculative_tokens, model.architecture in ASSISTED
+    if settings.speculative_method != "mtp" or not count:
+        return None
     since = _ASSISTED_SINCE if assisted else class_of(model.architecture).drafts_since
     if not reached(version, since):
         return Refusal(
@@ -107,7 +124,7 @@ def draft_refusal(model: Model, settings: Layout, version: str) -> Refusal | Non
             f"{model.id} has no multi-token-prediction layers",
             help=("leave out --speculative",),
         )
-    steps, count = _steps(model), settings.num_speculative_tokens
+    steps = _steps(model)
     if count > steps and count % steps:
         return Refusal(
             "speculative",

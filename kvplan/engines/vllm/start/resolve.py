@@ -77,57 +77,42 @@ class Resolved:
 
 def resolve(model: Model, settings: Layout, rules: Rules) -> Resolved:
     """Defaults and model rules applied. Raises KvplanError for words that no release knows."""
-    device = device_of(settings.gpu)
-    pooling = is_pooling(model, settings)
+    device, pooling = device_of(settings.gpu), is_pooling(model, settings)
+    own, method, draft_model = (
+        VllmOptions.of(settings),
+        settings.speculative_method,
+        settings.speculative_model,
+    )
+    drafts = settings.num_speculative_tokens if method else 0
     dtype = model_dtype(model, settings, device, pooling=pooling)
     kinds = {part.kind for run in model.runs for part in run.layer.parts}
-    attends = bool(kinds - {Kind.STATE, Kind.NONE})
-    hybrid, state_only = Kind.STATE in kinds and attends, Kind.STATE in kinds and not attends
-    encoder_decoder = model.encoder is not None and Kind.CROSS in kinds
-    draft = settings.num_speculative_tokens if settings.speculative_method else 0
-    by_default = not (state_only or encoder_decoder) and (rules.hybrid_caching or not hybrid)
-    caching = by_default if settings.enable_prefix_caching is None else settings.enable_prefix_caching
-    lengths = lengths_of(model, settings, rules)
-    prefix = sees_whole_items(model, rules)
-    prefix = prefix and not (rules.prefix_for_items and multimodal.text_only(model, settings))
-    batch = batch_of(
-        settings,
-        device,
-        rules,
-        lengths.max_model_len,
-        chunked_prefill=not encoder_decoder,
-        floor=whole_items.floor_of(model, settings, rules) if prefix and rules.items_raise_batch else 0,
-    )
+    states, attends = Kind.STATE in kinds, bool(kinds - {Kind.STATE, Kind.NONE})
+    chunked = model.encoder is None or Kind.CROSS not in kinds
+    caching = _caches_prefixes(settings, rules, states=states, attends=attends, chunked=chunked)
+    lengths, prefix = lengths_of(model, settings, rules), _keeps_items_whole(model, settings, rules)
+    floor = whole_items.floor_of(model, settings, rules) if prefix else 0
+    batch = batch_of(settings, device, rules, lengths.max_model_len, chunked_prefill=chunked, floor=floor)
     kv = cache_word(model, settings, device, rules)
-    asynchronous = not pooling and (
-        not draft
-        or settings.speculative_method in AHEAD
-        or (rules.lookups_async and runner_of(model, settings, rules.release) == V2)
-    )
-    if settings.async_scheduling is not None:
-        asynchronous = settings.async_scheduling
-    lookahead, slots = beyond(settings.speculative_method, draft)
-    conv = dtype if settings.mamba_cache_dtype == "auto" else scalar(settings.mamba_cache_dtype)
+    ahead = _schedules_ahead(model, settings, rules, drafts)
+    lookahead, slots = beyond(method, drafts)
     return Resolved(
         device=device,
         dtype=dtype,
         kv=kv,
         kv_format=kv_dtype(dtype.name if kv == "auto" else kv),
-        conv_dtype=conv,
+        conv_dtype=dtype if settings.mamba_cache_dtype == "auto" else scalar(settings.mamba_cache_dtype),
         ssm_dtype=state_dtype(model, settings, rules),
-        lengths=lengths
-        if settings.speculative_model is None
-        else draft_stages.bounded(lengths, model, settings, rules),
+        lengths=lengths if draft_model is None else draft_stages.bounded(lengths, model, settings, rules),
         batch=batch,
-        in_flight=batch.tokens * _batches_at_once(model, settings, rules, asynchronous=asynchronous),
-        async_scheduling=asynchronous,
+        in_flight=batch.tokens * _batches_at_once(model, settings, rules, asynchronous=ahead),
+        async_scheduling=ahead,
         prefix_caching=caching,
-        mamba_mode=mamba_mode(model, rules, draft) if caching and (hybrid or state_only) else "none",
-        hybrid=hybrid,
-        state_only=state_only,
+        mamba_mode=mamba_mode(model, rules, drafts) if caching and states else "none",
+        hybrid=states and attends,
+        state_only=states and not attends,
         pooling=pooling,
         disable_hybrid=_hybrid_disabled(model, settings, rules, kinds),
-        spec_tokens=draft,
+        spec_tokens=drafts,
         draft_layers=draft_layers_of(model, settings, windowed=rules.dflash_windows),
         retained=retained(model, settings),
         tp=settings.tensor_parallel_size,
@@ -136,18 +121,42 @@ def resolve(model: Model, settings: Layout, rules: Rules) -> Resolved:
         block_size=settings.block_size,
         attention_backend=settings.attention_backend,
         mm_prefix=prefix,
-        chunked=not encoder_decoder,
+        chunked=chunked,
         lookahead=lookahead,
         draft_slots=slots,
-        drops=bool(draft) and settings.speculative_method in EAGLE_LIKE,
-        three_axes=not VllmOptions.of(settings).language_model_only
-        and not (model.architecture or "").endswith("ForCausalLM"),
-        index_kv=VllmOptions.of(settings).indexer_kv_dtype or "auto",
-        draft_kv=kv if kv != "auto" or settings.speculative_model is None else asked_word(settings),
-        draft_restarts=settings.speculative_method == "draft_model",
-        stage_numbered=settings.speculative_method == "eagle" and model.encoder is None,
-        flashinfer=VllmOptions.of(settings).flashinfer != "absent",
+        drops=bool(drafts) and method in EAGLE_LIKE,
+        three_axes=not own.language_model_only and not (model.architecture or "").endswith("ForCausalLM"),
+        index_kv=own.indexer_kv_dtype or "auto",
+        draft_kv=kv if kv != "auto" or draft_model is None else asked_word(settings),
+        draft_restarts=method == "draft_model",
+        stage_numbered=method == "eagle" and model.encoder is None,
+        flashinfer=own.flashinfer != "absent",
     )
+
+
+def _caches_prefixes(settings: Layout, rules: Rules, *, states: bool, attends: bool, chunked: bool) -> bool:
+    """As asked; by default not of states alone nor of an encoder's output, and of a hybrid by the release."""
+    if settings.enable_prefix_caching is not None:
+        return settings.enable_prefix_caching
+    return chunked and (not states or (attends and rules.hybrid_caching))
+
+
+def _keeps_items_whole(model: Model, settings: Layout, rules: Rules) -> bool:
+    """Whether images are attended to in both directions, and some may come."""
+    if not sees_whole_items(model, rules):
+        return False
+    return not (rules.prefix_for_items and multimodal.text_only(model, settings))
+
+
+def _schedules_ahead(model: Model, settings: Layout, rules: Rules, drafts: int) -> bool:
+    """Asynchronous scheduling: as asked; by default not of pooling models, nor beside drafts that wait."""
+    if settings.async_scheduling is not None:
+        return settings.async_scheduling
+    if is_pooling(model, settings):
+        return False
+    if not drafts or settings.speculative_method in AHEAD:
+        return True
+    return rules.lookups_async and runner_of(model, settings, rules.release) == V2
 
 
 def _batches_at_once(model: Model, settings: Layout, rules: Rules, *, asynchronous: bool) -> int:

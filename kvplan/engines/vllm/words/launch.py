@@ -4,11 +4,11 @@ vllm/utils/argparse_utils.py and vllm/engine/arg_utils.py."""
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Iterator, Mapping
 
 from kvplan.engines.launch import Serve, Server, as_object, config_override
 from kvplan.engines.vllm.options import EXPANDABLE, OPTIONS
+from kvplan.record import Json
 from kvplan.units import GB, GIB, KB, KIB, MB, MIB, TB, TIB
 
 _HUMAN = re.compile(r"(\d+(?:\.\d+)?)([kKmMgGtT])", re.ASCII)
@@ -92,13 +92,12 @@ def _said(key: str, value: object) -> object | None:
     return value if counted and numbers else None
 
 
-def translate(serve: Serve, options: Mapping[str, Any]) -> tuple[str, ...]:
-    """``speculative_config`` with the three keys that a plan has; ``max_model_len -1`` is ``auto``."""
+def _speculation(serve: Serve, options: Mapping[str, object]) -> Iterator[str]:
+    """``speculative_config`` with the three keys that a plan has."""
     given = as_object(options.get("--speculative-config", {})) or {}
     for flag, key in _PARTS.items():
         if flag in options:
             given[key] = options[flag]
-    left = [f"--speculative-config.{key}" for key in given if key not in _PLAIN]
     tokens = given.get("num_speculative_tokens")
     if isinstance(tokens, str) and tokens.isdigit():
         given["num_speculative_tokens"] = int(tokens)
@@ -107,26 +106,43 @@ def translate(serve: Serve, options: Mapping[str, Any]) -> tuple[str, ...]:
         kept.pop("model", None)
     if len(kept) >= 2 and "num_speculative_tokens" in kept:
         serve["speculative_config"] = kept
-    elif given or "--speculative-config" in options:
-        left = [f"--speculative-config.{key}" for key in given] or ["--speculative-config"]
+        yield from (f"--speculative-config.{key}" for key in given if key not in _PLAIN)
+    elif given:
+        yield from (f"--speculative-config.{key}" for key in given)
+    elif "--speculative-config" in options:
+        yield "--speculative-config"
+
+
+def _keys(serve: Serve, options: Mapping[str, object]) -> Iterator[str]:
+    """Options that are objects: the keys that a plan has."""
     for flag, names in _OBJECTS.items():
         found = as_object(options.get(flag, {}))
         if found is None:
-            left.append(flag)
+            yield flag
         for key, value in (found or {}).items():
             said = _said(key, value) if key in names else None
             if said is not None:
                 serve[key] = said
             elif (key, value) not in _AS_EVER:
-                left.append(f"{flag}.{key} {value}")
-    if EXPANDABLE.lower() in str(options.get(_ALLOCATOR, "")).lower():
-        serve[_ALLOCATOR.lstrip("-").replace("-", "_")] = EXPANDABLE
+                yield f"{flag}.{key} {value}"
+
+
+def _sayings(serve: Serve, options: Mapping[str, object]) -> Iterator[str]:
     for flag, (shown, sayings) in _SAYINGS.items():
         word = str(options.get(flag, "")).strip()
         if word and word not in sayings:
-            left.append(f"{shown}{word}")
+            yield f"{shown}{word}"
         for key, said in sayings.get(word, _NOTHING).items():
             serve[key] = serve.get(key) or said
+
+
+def translate(serve: Serve, options: Json) -> tuple[str, ...]:
+    """The plan's settings for options in other words, and those that are left; ``max_model_len -1`` is
+    ``auto``."""
+    left = [*_speculation(serve, options), *_keys(serve, options)]
+    if EXPANDABLE.lower() in str(options.get(_ALLOCATOR, "")).lower():
+        serve[_ALLOCATOR.lstrip("-").replace("-", "_")] = EXPANDABLE
+    left += _sayings(serve, options)
     if options.get("--enable-chunked-prefill") is False:
         left.append("--no-enable-chunked-prefill")  # every release that is known chunks prompts by itself
     if "--hf-overrides" in options:
@@ -174,6 +190,11 @@ SERVER = Server(
         RAY_DP_PACK_STRATEGY RAY_PER_WORKER_GPUS MSGPACK_ZERO_COPY_THRESHOLD
         RANDOMIZE_DP_DUMMY_INPUTS TOOL_* RESPONSES_* MODEL_REDIRECT_PATH LORA_RESOLVER_*
         IMAGE_TAG MAIN_* MOONCAKE_BOOTSTRAP_PORT""".split()
+    ),
+    dropped=tuple(
+        """--disable-log-requests --enable-reasoning --use-v2-block-manager --disable-frontend-multiprocessing
+        --engine-use-ray --worker-use-ray --disable-log-stats-v1 --guided-decoding-backend
+        --num-lookahead-slots --reasoning-backend""".split()
     ),
     optional=tuple(
         """--max-model-len --quantization --kv-cache-memory-bytes --max-num-batched-tokens --max-num-seqs

@@ -20,6 +20,7 @@ from kvplan.engines.observed import Count, Observation, Ratio, placed
 from kvplan.engines.observed.reading import Build, Guessing, Hypothesis, Reading, sizes_told
 from kvplan.engines.vllm.versions import rules_of
 from kvplan.errors import KvplanError
+from kvplan.record import Json
 from kvplan.results import Pool
 from kvplan.settings import Settings
 
@@ -70,6 +71,21 @@ def cpu_defaults(ranks: int, *, block_size: int = 128, usage: str = "server") ->
     }
 
 
+def _like_by_lines(places: Mapping[tuple[str, str], int]) -> Build | None:
+    """The releases whose source lines are nearest, of the planner and of the worker; None without lines."""
+    own = {place: line for place, line in places.items() if place[0] != _WORKER}
+    worker = {place: line for place, line in places.items() if place[0] == _WORKER}
+    rules = nearest_release(own) or nearest_release(worker)
+    memory = nearest_release(worker) or rules
+    if rules is None or memory is None:
+        return None
+    shown = [place for place in places if place[0] in _SHOWN] or list(places)
+    where = " and ".join({place[0]: f"{place[0]}:{places[place]}" for place in shown}.values())
+    how = "has the source lines of" if rules[1] and memory[1] else "has source lines nearest to those of"
+    both = rules[0] if rules[0] == memory[0] else f"{rules[0]} (cache) and {memory[0]} (memory)"
+    return Build(rules[0], memory[0], f"{how} {both} ({where})")
+
+
 class _Vllm(Reading):
     not_budgeted: ClassVar[Mapping[str, str]] = {
         "cuda_graph_bytes": "these graphs are captured after the pool is taken, and nothing is kept back for"
@@ -91,9 +107,7 @@ class _Vllm(Reading):
             return ()
         return ("block_size",)
 
-    def told(
-        self, observation: Observation, values: Mapping[str, Any]
-    ) -> Iterator[tuple[str, Any, str | None]]:
+    def told(self, observation: Observation, values: Json) -> Iterator[tuple[str, Any, str | None]]:
         """The length in force, how many ranks spoke, what a CPU build does otherwise, the compile cache and
         the runner."""
         length = _length(observation)
@@ -149,23 +163,9 @@ class _Vllm(Reading):
         number = None if version is None else _DEVELOPED.match(version)
         if version is not None and number is None and not version.startswith("0.1.dev"):
             return None
-        places = observation.places
-        own = {place: line for place, line in places.items() if place[0] != _WORKER}
-        worker = {place: line for place, line in places.items() if place[0] == _WORKER}
-        rules = nearest_release(own) or nearest_release(worker)
-        memory = nearest_release(worker) or rules
-        if rules is not None and memory is not None:
-            shown = [place for place in places if place[0] in _SHOWN] or list(places)
-            where = " and ".join({place[0]: f"{place[0]}:{places[place]}" for place in shown}.values())
-            how = (
-                "has the source lines of"
-                if rules[1] and memory[1]
-                else "has source lines nearest to those of"
-            )
-            both = rules[0] if rules[0] == memory[0] else f"{rules[0]} (cache) and {memory[0]} (memory)"
-            return Build(rules[0], memory[0], f"{how} {both} ({where})")
-        if number is None:
-            return None
+        like = _like_by_lines(observation.places)
+        if like is not None or number is None:
+            return like
         following = f"0.{int(number[1]) + 1}"
         return Build(following, following, f"is a build on the way to {following}")
 

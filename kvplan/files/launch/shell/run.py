@@ -7,6 +7,7 @@ made of a command is kept beside it.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from fnmatch import fnmatchcase
 from pathlib import PurePosixPath
@@ -175,26 +176,37 @@ class _Runner:
         state.arguments, state.exported = before, exported | (state.exported - own.exported)
 
     def script(self, words: list[str], state: State, own: State, stdin: str | None) -> bool:
-        """Reads a script that is started: one that this one wrote, or that lies beside it."""
-        runs = PurePosixPath(words[0]).name in (*SHELLS, "sbatch", "source", ".")
-        given = [one for one in words[1:] if not one.startswith("-")] if runs else words
-        if runs and stdin is not None and not given:
-            text: str | None = stdin
-        elif given and not is_open(given[0]) and "-c" not in words[1:2] and (runs or "/" in given[0]):
-            text = self.file(given[0], state)
-        else:
+        """Reads a script that is started: a text behind ``-c`` or on stdin, one that this one wrote, or that
+        lies beside it."""
+        found = self.started(words, state, stdin)
+        if found is None or self.depth >= _DEPTH:
             return False
-        if text is None or self.depth >= _DEPTH:
-            return False
-        inner = state if words[0] in ("source", ".") else own.copy()
+        text, arguments = found
+        inner = state if words[0] in ("source", ".") else own.process()
         before = inner.arguments
-        if given[1:] or inner is not state:
-            inner.arguments = tuple(given[1:])
+        if arguments or inner is not state:
+            inner.arguments = tuple(arguments)
         self.depth += 1
         self.block(named(parse(text)), inner)
         self.depth -= 1
         inner.arguments = before
         return True
+
+    def started(self, words: list[str], state: State, stdin: str | None) -> tuple[str, list[str]] | None:
+        """(text, arguments) of a script that a command starts."""
+        name = PurePosixPath(words[0]).name
+        runs = name in (*SHELLS, "sbatch", "source", ".")
+        told = next((at for at, one in enumerate(words) if re.fullmatch(r"-[a-z]*c[a-z]*", one)), None)
+        if name in SHELLS and told is not None:
+            rest = [one for one in words[told + 1 :] if one != "--"] or [""]
+            return None if is_open(rest[0]) and " " not in rest[0] else (rest[0], rest[2:])
+        given = [one for one in words[1:] if not one.startswith("-")] if runs else words
+        if runs and stdin is not None and not given:
+            return stdin, []
+        if not given or is_open(given[0]) or not (runs or "/" in given[0]):
+            return None
+        text = self.file(given[0], state)
+        return None if text is None else (text, given[1:])
 
     def file(self, path: str, state: State) -> str | None:
         for name in (path, path.removeprefix("./")):

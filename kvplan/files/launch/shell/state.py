@@ -44,6 +44,13 @@ class State:
         other.functions, other.files = dict(self.functions), self.files
         return other
 
+    def process(self) -> State:
+        """As a command begins that is a script: it is given what is exported."""
+        other = self.copy()
+        other.variables = {name: one for name, one in self.variables.items() if name in self.exported}
+        other.functions = {}
+        return other
+
     def environment(self, world: str | None = None) -> dict[str, str]:
         """The variables that a command is given."""
         found = {}

@@ -11,6 +11,8 @@ import copy
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from kvplan.record import Json
+
 Config = dict[str, Any]
 _GROUPS: Config = {"n_group": 1, "topk_group": 1, "topk_method": "greedy"}
 _LFM2: Config = {"block_multiple_of": 256, "block_auto_adjust_ff_dim": True, "block_ffn_dim_multiplier": 1.0}
@@ -58,7 +60,7 @@ def parts(config: Config) -> Iterator[Config]:
             yield from parts(value)
 
 
-def completed(config: Mapping[str, Any]) -> Config:
+def completed(config: Json) -> Config:
     """The config with every key that the engine asks for."""
     full: Config = copy.deepcopy(dict(config))
     top = str(full.get("model_type"))

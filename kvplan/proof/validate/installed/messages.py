@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from typing import Any
 
 from kvplan.errors import CannotRunHere
-from kvplan.record import field, record
+from kvplan.record import Json, field, record
 
-Event = Mapping[str, Any]
+Event = Json
 """A JSON object that a child sent."""
 MAX_LINE = 1 << 23
 """Bytes of one line; a longer one is a broken child."""
@@ -80,7 +79,7 @@ class Measured:
     """All that was measured."""
 
     hello: Hello
-    settings: Mapping[str, Any] = field(default_factory=dict, hash=False)
+    settings: Json = field(default_factory=dict, hash=False)
     """as the engine resolved them"""
     available: tuple[int, ...] = ()
     """bytes for the cache on each rank"""
@@ -88,7 +87,7 @@ class Measured:
     """each rank's own figures (None: the platform has none)"""
     num_blocks: int | None = None
     groups: tuple[Group, ...] = ()
-    requests: Mapping[str, Any] = field(default_factory=dict, hash=False)
+    requests: Json = field(default_factory=dict, hash=False)
     """what its block manager admitted"""
     running: int | None = None
     """how many its scheduler ran together"""

@@ -15,7 +15,7 @@ from kvplan.model import Model
 from kvplan.plans.plan import Plan
 from kvplan.proof.validate.installed.asked_keys import completed
 from kvplan.proof.validate.target import Target
-from kvplan.record import replace
+from kvplan.record import Json, replace
 from kvplan.settings import Settings
 
 
@@ -44,7 +44,7 @@ def reduced(model: Model, layers: int | None) -> Model:
     return read_config(_with_layers(config, layers), id=model.id, source=model.source, hf_quant_config=quant)
 
 
-def _with_layers(config: Mapping[str, Any], layers: int) -> dict[str, object]:
+def _with_layers(config: Json, layers: int) -> dict[str, object]:
     """The config with so many layers; lists and texts that have an entry a layer are cut."""
     found = {key: value for key, value in config.items() if key in _COUNTS and isinstance(value, int)}
     if found:
@@ -71,7 +71,7 @@ def _each_layer(key: str, value: object) -> bool:
     )
 
 
-def config_of(model: Model) -> Mapping[str, Any]:
+def config_of(model: Model) -> Json:
     """The config that the model was read from. Raises CannotRunHere(no-config)."""
     if not model.config or not model.config.get("model_type"):
         raise CannotRunHere(

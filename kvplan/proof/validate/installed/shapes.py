@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any
 
 from kvplan.deployment.counts import ask
 from kvplan.proof.validate.installed.messages import Measured
 from kvplan.proof.validate.target import Target
-from kvplan.record import replace
+from kvplan.record import Json, replace
 
 MOST_STEPS = 1_000_000
 """Tokens of answers that the engine's scheduler is taken through, one at a time."""
@@ -32,7 +31,7 @@ def taken_of(target: Target, measured: Measured, *, on_gpu: bool) -> dict[str, A
     }
 
 
-def sized(target: Target, measured: Measured, taken: Mapping[str, Any]) -> Target:
+def sized(target: Target, measured: Measured, taken: Json) -> Target:
     """The plan with the engine's own bytes for the cache, and what the platform takes otherwise."""
     memory = min(measured.available) if measured.available else target.pool_bytes
     settings = replace(target.settings, kv_cache_memory=memory, **taken)
