@@ -86,6 +86,8 @@ def _dynamo(service: Tree) -> Tree:
     main = dict(mapping(extra.get("mainContainer")))
     main["env"] = [*entries_of(service.get("envs")), *entries_of(main.get("env"))]
     main.setdefault("resources", service.get("resources"))
+    if not main.get("command"):  # the entry point of its images starts no engine
+        main["command"], main["args"] = main.get("args"), []
     labels = {"annotations": service.get("annotations"), "labels": service.get("labels")}
     return {"metadata": labels, "spec": {**extra, "containers": [main, *entries_of(extra.get("containers"))]}}
 
