@@ -39,6 +39,8 @@ ACCELERATORS = {
     "tpu7x": "tpu-v7x",
 }
 """Google's labels → a GPU."""
+_SEVERAL = ("a100", "v100")
+"""Names of cards that are sold with two memories: no label that says no more names one of them."""
 INSTANCES: tuple[tuple[str, str], ...] = (
     (r"p6-b200\.", "b200-sxm-180gb"),
     (r"p6-b300\.", "b300"),
@@ -139,6 +141,8 @@ _SLICE_LABEL = "cloud.google.com/gke-gpu-partition-size"
 def gpu_of_label(text: str) -> str | None:
     """The slug of the GPU that a label, an instance's type or a product's name means; None for any other."""
     word = text.strip().lower()
+    if re.sub(r"^(nvidia|tesla)[- ]", "", word) in _SEVERAL:
+        return None
     if word in ACCELERATORS:
         return _slug(ACCELERATORS[word])
     for pattern, gpu in INSTANCES:
