@@ -32,7 +32,7 @@ def load_loose(content: bytes | str, *, name: str) -> list[Any]:
         """Tags of others (``!Ref``) give the value that they stand before, and a mapping as a key (a
         placeholder that was not filled in: ``{{TOKEN}}``) a text."""
 
-        def construct_mapping(self, node: Any, deep: bool = False) -> dict[Any, Any]:
+        def construct_mapping(self, node: object, deep: bool = False) -> dict[object, object]:
             if isinstance(node, yaml.MappingNode):
                 self.flatten_mapping(node)
             return {
