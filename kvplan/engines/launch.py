@@ -70,8 +70,6 @@ class Server:
     """How the names of the engine's own variables begin."""
     quiet: tuple[str, ...] = ()
     """Those, without that beginning, which change no byte of the GPU's memory; ``*`` stands for any end."""
-    dropped: tuple[str, ...] = ()
-    """Options of older releases that changed no byte"""
     optional: tuple[str, ...] = ()
     """Options of which an empty value says as much as none."""
     a_gpu_each: tuple[str, ...] = ()

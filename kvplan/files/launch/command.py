@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from fnmatch import fnmatchcase
+from functools import partial
 from pathlib import Path, PurePosixPath
 from typing import Any
 
@@ -13,6 +14,7 @@ from kvplan.engines.launch import (
     VISIBLE,
     Serve,
     Server,
+    ServerFlag,
     as_object,
     flags_of_server,
     paths_of_options,
@@ -58,18 +60,10 @@ def launch_of(
     files = {PurePosixPath(path).name: text for path, text in start.files}
     reader = _Reader(server, flags, dict(start.environment), beside, {**files, **(held or {})})
     reader.missing = start.missing
-    words = take_apart(server, [_own_name(server, word) for word in start.words])
-    for option in words.options:
-        reader.take(option)
-    reader.late = True
-    for path in reader.files:
-        reader.file(path)
-    for variable, flag in server.environment:
-        if variable in reader.environment:
-            reader.variable(variable, flag)
-    rest = list(words.rest)
-    model = reader.model or _positional(server, rest) or reader.model_of_file
-    seen = start.gpus or len(devices_seen(reader.environment)) or reader.each or None
+    rest = reader.read(start.words)
+    model: str | None = reader.model or _positional(server, rest) or reader.model_of_file
+    devices = start.devices or devices_seen(reader.environment)
+    seen = start.gpus or len(devices) or reader.each or None
     if seen is not None:
         reader.options[VISIBLE] = seen
     reader.finish()
@@ -80,22 +74,29 @@ def launch_of(
         notes += [read_as] if read_as is not None else []
     except KvplanError as error:
         unnamed = error
-    variables = [
-        name if _SECRET.search(name) else f"{name}={value}" for name, value in start.environment
-        if name.startswith(server.variables) and name not in dict(server.environment)
-        and not _is_quiet(server, name)
-    ]  # fmt: skip
-    unread = dict.fromkeys(shown(one) for one in (*reader.unread, *rest, *variables))
+    unread = dict.fromkeys(shown(one) for one in (*reader.unread, *rest, *_variables(start)))
     launch = Launch(
         name, spec, model or "", reader.serve, gpus=seen, unnamed=unnamed, unread=tuple(unread),
-        notes=tuple(notes), devices=tuple(
-            f"{start.machine}/{one}" for one in start.devices or devices_seen(reader.environment)
-        ),
+        notes=tuple(notes), devices=tuple(f"{start.machine}/{one}" for one in devices),
     )  # fmt: skip
+    read = partial(launch_of, name=name, engine=engine, beside=beside, held=held, names=names)
     for condition, other in start.others:
-        said = _difference(launch, other, name=name, engine=engine, beside=beside, held=held, names=names)
-        launch = replace(launch, notes=(*launch.notes, *(f"where {condition}: {one}" for one in said)))
-    return replace(launch, notes=(*launch.notes, *start.notes))
+        said = _difference(launch, other, read)
+        where = shown(f"where {condition}")
+        launch = replace(launch, notes=(*launch.notes, *(f"{where}: {one}" for one in said)))
+    return replace(launch, notes=(*launch.notes, *map(shown, start.notes)))
+
+
+def _variables(start: Start) -> list[str]:
+    """The engine's own variables that no rule reads."""
+    server = start.server
+    return [
+        name if _SECRET.search(name) else f"{name}={value}"
+        for name, value in start.environment
+        if name.startswith(server.variables)
+        and name not in dict(server.environment)
+        and not _is_quiet(server, name)
+    ]
 
 
 def _is_quiet(server: Server, variable: str) -> bool:
@@ -114,10 +115,10 @@ def _positional(server: Server, rest: list[str]) -> str | None:
     return word
 
 
-def _difference(launch: Launch, other: Start, **around: Any) -> list[str]:
-    """What a command that is another on a condition of its script makes of the server."""
+def _difference(launch: Launch, other: Start, read: Callable[[Start], Launch]) -> list[str]:
+    """Settings with which a command that is another on a condition of its script differs."""
     try:
-        found = launch_of(other, **around)
+        found = read(other)
         if found.unnamed is not None:
             return [found.unnamed.message]
     except KvplanError as error:
@@ -188,31 +189,31 @@ class _Reader:
         self.each = 0  # GPUs that have a value each
         self.late = False  # what is said now counts only where nothing was said before
 
+    def read(self, given: Sequence[str]) -> list[str]:
+        """Takes the options of the command, of its files, of its variables; gives the words that are left."""
+        words = take_apart(self.server, [_own_name(self.server, word) for word in given])
+        for option in words.options:
+            self.take(option)
+        self.late = True
+        for path in self.files:
+            self.file(path)
+        for variable, flag in self.server.environment:
+            if variable in self.environment:
+                self.variable(variable, flag)
+        return list(words.rest)
+
     def take(self, option: Option) -> None:
         flag = option.flag
         if flag is None:
-            name, equals, given = option.spelled.partition("=")
-            if name in self.server.model:  # a server that takes it without an option, through a wrapper
-                self.model = given or next(iter(option.value), None)
-                return
-            if name.replace("_", "-") in self.server.dropped:
-                return
-            self.check_spelling(name)
-            whole = option.spelled if equals else " ".join((name, *option.value))
-            self.unread.append(name if _SECRET.search(name) else whole)
+            self.unknown(option)
             return
         named = next((one for one in flag.names if one in self.server.translated), None)
-        ignored = next((why for one, why in self.server.ignored if one in flag.names), None)
-        if ignored is not None:
-            self.notes.append(f"{option.spelled}: {ignored}")
+        ignored = [why for one, why in self.server.ignored if one in flag.names]
+        if ignored:
+            self.notes.append(f"{option.spelled}: {ignored[0]}")
             return
         known = next((one for one in map(self._flag, flag.names) if one is not None), None)
-        if option.value == "" and any(one in self.server.optional for one in flag.names):
-            return
-        if any(one in self.server.a_gpu_each for one in flag.names):
-            values = option.value if isinstance(option.value, list) else re.split(r"[,/;]", str(option.value))
-            self.each = sum(one.strip() not in ("", "0", "none") for one in values)
-        if flag.memoryless and named is None and _is_open(option.value):
+        if self.is_quiet(option, flag):
             return
         if any(one in self.server.model for one in flag.names):
             self.model = None if option.value is None else str(option.value)
@@ -227,6 +228,28 @@ class _Reader:
             self.put(known, option.value, option.spelled)
         elif not flag.memoryless:
             self.unread.append(_shown(option))
+
+    def unknown(self, option: Option) -> None:
+        """An option that the server has not, as far as is known."""
+        name, equals, given = option.spelled.partition("=")
+        if name in self.server.model:  # a server that takes it without an option, through a wrapper
+            self.model = given or next(iter(option.value), None)
+        else:
+            self.check_spelling(name)
+            whole = option.spelled if equals else " ".join((name, *option.value))
+            self.unread.append(name if _SECRET.search(name) else whole)
+
+    def is_quiet(self, option: Option, flag: ServerFlag) -> bool:
+        """Whether what an option says changes nothing: an empty value as good as none, an open one of what
+        takes no memory. GPUs that have a value each are counted."""
+        names, value = flag.names, option.value
+        if any(one in self.server.a_gpu_each for one in names):
+            values = value if isinstance(value, list) else re.split(r"[,/;]", str(value))
+            self.each = sum(one.strip() not in ("", "0", "none") for one in values)
+        if value == "" and any(one in self.server.optional for one in names):
+            return True
+        read = any(one in self.server.translated for one in names)
+        return flag.memoryless and not read and _is_open(value)
 
     def check_spelling(self, name: str) -> None:
         """An option that the server has not and whose name is nearly that of one: its parser stops there.

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
-from typing import Any
+from collections.abc import Callable, Iterable
 
 from kvplan.files.launch import compose, pipelines, python_files, runners, scripts
 from kvplan.files.launch.found import Beside, Broken
 from kvplan.files.launch.launch import Launch
+from kvplan.files.launch.trees import Tree
 
-Reader = Callable[[Mapping[str, Any], Beside], Iterable[Launch | Broken]]
+Reader = Callable[[Tree, Beside], Iterable[Launch | Broken]]
 TextReader = Callable[[str, Beside], Iterable[Launch | Broken]]
-OF_YAML: tuple[tuple[Callable[[Mapping[str, Any]], bool], Reader], ...] = (
+OF_YAML: tuple[tuple[Callable[[Tree], bool], Reader], ...] = (
     (compose.is_compose, compose.services_of),
     (pipelines.is_workflow, pipelines.workflow),
     (pipelines.is_gitlab, pipelines.gitlab),
@@ -35,7 +35,7 @@ OF_TEXT: tuple[tuple[Callable[[str, str], bool], TextReader], ...] = (
 """By a file's name and its text."""
 
 
-def reader_of(document: Mapping[str, Any]) -> Reader | None:
+def reader_of(document: Tree) -> Reader | None:
     """The reader of a YAML document; None where its kind has no row."""
     return next((reader for is_one, reader in OF_YAML if is_one(document)), None)
 

@@ -6,14 +6,14 @@ import ast
 import json
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from kvplan.engines.launch import Server, servers
 from kvplan.errors import KvplanError
 from kvplan.files.launch.entries import words_of_keys
 from kvplan.files.launch.found import Beside
 from kvplan.files.launch.machines import gpu_of_label
-from kvplan.files.launch.scripts import Found, file_reader, of_starts
+from kvplan.files.launch.scripts import Extra, Found, file_reader, of_starts
 from kvplan.files.launch.starts import Start, starts_in, starts_of
 from kvplan.files.launch.trees import count_of
 from kvplan.files.launch.unknown import unknown
@@ -24,6 +24,9 @@ _RUNS = frozenset(
     execvpe create_subprocess_shell spawn exec_run sh""".split()
 )
 """Functions of Python that start a command."""
+_ASKED = ("os.environ.get", "os.getenv", "environ.get", "getenv")
+_KEPT = ("list", "tuple", "dict", "shlex.quote", "quote", "Path", "shlex.join", "shlex.split", "split")
+"""Functions that give the words that they are given."""
 _MOST_VALUES = 4096
 
 
@@ -66,7 +69,7 @@ def python(text: str, beside: Beside, shell: str = "") -> Found:
             r"\{(\w+)\}", lambda match: f"${{{match[1]}}}" if match[1] in known else match[0], shell
         )
         starts += starts_in(given, known, beside=file_reader(beside.folder))
-    return of_starts(starts, beside, text, **reader.around)
+    return of_starts(starts, beside, text, reader.around)
 
 
 def notebook(text: str, beside: Beside) -> Found:
@@ -107,7 +110,7 @@ class _Reader:
 
     def __init__(self, tree: ast.Module) -> None:
         self.starts: list[Start] = []
-        self.around: dict[str, Any] = {}
+        self.around = Extra()
         self.top: dict[str, object] = {}
         self.condition: str | None = None
         self.imports = dict(_imports(tree))
@@ -268,10 +271,10 @@ class _Reader:
                 kind, _, number = value.partition(":")
                 gpu = gpu_of_label(kind)
                 if gpu is not None:
-                    self.around = {"gpu": gpu, "gpus": count_of(number) or count}
+                    self.around = Extra(gpu, count_of(number) or count)
 
     def value(self, node: ast.expr, scope: Mapping[str, object]) -> object:
-        """What an expression stands for, as far as the file says it."""
+        """The value of an expression, as far as the file says it."""
         if isinstance(node, ast.Constant):
             return node.value
         if isinstance(node, (ast.Name, ast.Attribute)):
@@ -329,20 +332,13 @@ class _Reader:
         """``os.environ.get(X, DEFAULT)``, ``str(N)``, ``" ".join(WORDS)``, ``shlex.split(TEXT)``."""
         name = ast.unparse(node.func)
         given = [self.value(one, scope) for one in node.args]
-        if name in ("os.environ.get", "os.getenv", "environ.get", "getenv") and len(given) == 2:
+        if name in _ASKED and len(given) == 2:
             return given[1]
         if name in ("str", "int", "float") and len(given) == 1:
             return given[0] if isinstance(given[0], Open) else _cast(name, given[0])
-        if (
-            name in ("list", "tuple", "dict", "shlex.quote", "quote", "Path", "shlex.join")
-            and len(given) == 1
-        ):
-            return given[0]
-        if name == "dict":
+        if name == "dict" and not given:
             return {one.arg: self.value(one.value, scope) for one in node.keywords if one.arg is not None}
-        if name.endswith(".join") and len(given) == 1 and isinstance(given[0], Words):
-            return given[0]
-        if name in ("shlex.split", "split") and len(given) == 1 and isinstance(given[0], str):
+        if len(given) == 1 and (name in _KEPT or (name.endswith(".join") and isinstance(given[0], Words))):
             return given[0]
         if name.endswith(".split") and not given and isinstance(node.func, ast.Attribute):
             return self.value(node.func.value, scope)

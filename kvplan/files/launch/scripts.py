@@ -7,7 +7,7 @@ import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import pairwise
 from pathlib import Path, PurePosixPath
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from kvplan.errors import KvplanError
 from kvplan.files.json_input import read_limited
@@ -48,9 +48,28 @@ def file_reader(folder: Path) -> Callable[[str], str | None]:
     return read
 
 
-def of_starts(starts: Iterable[Start], beside: Beside, text: str = "", **around: Any) -> Found:
-    """Each server, or what is wrong with it. text: in which they stand. around: what of a `Launch` its
-    surroundings say."""
+class Extra(NamedTuple):
+    """Facts of the surroundings of some servers, where their own words do not say them."""
+
+    gpu: str | None = None
+    gpus: int | None = None
+    replicas: int = 1
+    notes: tuple[str, ...] = ()
+
+    def around(self, launch: Launch) -> Launch:
+        """The server in them."""
+        return replace(
+            launch, gpu=launch.gpu or self.gpu, gpus=launch.gpus or self.gpus,
+            replicas=launch.replicas if launch.replicas > 1 else self.replicas,
+            notes=(*launch.notes, *self.notes),
+        )  # fmt: skip
+
+
+NOTHING_MORE = Extra()
+
+
+def of_starts(starts: Iterable[Start], beside: Beside, text: str = "", extra: Extra = NOTHING_MORE) -> Found:
+    """Each server, or what is wrong with it. text: in which they stand."""
     pins = _pins(text)
     pinned = [replace(one, pin=pins.get(one.server.package)) for one in starts]
     settled = gathered(engines_of(pinned))
@@ -59,18 +78,13 @@ def of_starts(starts: Iterable[Start], beside: Beside, text: str = "", **around:
     found: Found = []
     for name, start in zip(names, settled, strict=True):
         one = _launch(start, name, beside, [*start.names, *downloads_in(text)])
-        if isinstance(one, Launch):
-            notes = (*one.notes, *around.get("notes", ()))
-            free: dict[str, Any] = {
-                key: value for key, value in around.items() if getattr(one, key) in (None, 1)
-            }
-            one = replace(one, **free, notes=notes)
+        one = extra.around(one) if isinstance(one, Launch) else one
         same = found[-1] if found else None
         if isinstance(one, Launch) and isinstance(same, Launch) and _is_another(one, same):
             found[-1] = replace(same, replicas=same.replicas + 1, devices=(*same.devices, *one.devices))
         else:
             found.append(one)
-    if len(found) == 1 and len(settled) > 1 and isinstance(found[0], Launch):
+    if len(found) == 1 and several and isinstance(found[0], Launch):
         found[0] = replace(found[0], name=beside.name)
     return found
 
@@ -92,60 +106,56 @@ def _launch(start: Start, name: str, beside: Beside, names: Sequence[tuple[str, 
 
 def _is_another(one: Launch, same: Launch) -> bool:
     """Whether a server is the one before it once more, on GPUs of its own: as a loop starts them."""
-    kept: dict[str, Any] = {"name": "", "replicas": 1, "devices": ()}
-    return (
-        bool(one.devices)
-        and not {*one.devices} & {*same.devices}
-        and replace(one, **kept) == replace(same, **kept)
-    )
+    alike = replace(one, name=same.name, replicas=same.replicas, devices=same.devices) == same
+    return alike and bool(one.devices) and not one.shares_with(same)
 
 
 def of_shell(
     text: str, beside: Beside, environment: Mapping[str, str] | None = None, image: str | None = None,
-    **around: Any,
+    extra: Extra = NOTHING_MORE,
 ) -> Found:  # fmt: skip
     """The servers that a shell text starts, in a container of an image where there is one."""
     known, sizes = _job(text)
     starts = starts_in(
-        text,
-        {**known, **(environment or {})},
-        beside=file_reader(beside.folder),
+        text, {**known, **(environment or {})}, beside=file_reader(beside.folder),
         script=f"./{beside.file or beside.name}",
-    )
-    return of_starts([with_image(one, image) for one in starts], beside, text, **{**sizes, **around})
+    )  # fmt: skip
+    given = extra._replace(gpu=extra.gpu or sizes.gpu, gpus=extra.gpus or sizes.gpus)
+    return of_starts([with_image(one, image) for one in starts], beside, text, given)
 
 
-def _job(text: str) -> tuple[dict[str, str], dict[str, Any]]:
+def _job(text: str) -> tuple[dict[str, str], Extra]:
     """(Slurm's variables, kind and number of GPUs) of a job's directives
     (slurm.schedmd.com/sbatch.html: INPUT and OUTPUT ENVIRONMENT VARIABLES)."""
-    said: dict[str, str] = {}
-    for row in _DIRECTIVE.findall(text):
-        words = re.split(r"[ =]+", row.strip())
-        for option, value in pairwise(words):
-            if option in _JOB_SIZES:
-                said[_JOB_SIZES[option]] = value
-    if not said and not _DIRECTIVE.search(text):
-        return {}, {}
+    rows = _DIRECTIVE.findall(text)
+    if not rows:
+        return {}, Extra()
+    said = {
+        _JOB_SIZES[option]: value
+        for row in rows
+        for option, value in pairwise(re.split(r"[ =]+", row.strip()))
+        if option in _JOB_SIZES
+    }
     nodes = count_of(said.get("nodes", "1").partition("-")[0]) or 1
     tasks = count_of(said.get("tasks")) or 1
-    *kinds, number = (
-        (said.get("gres") or said.get("gpus") or said.get("per_task") or "").split(",")[0].split(":")
-    )
-    each = count_of(number)
-    if "gres" not in said and "gpus" in said and each:
-        each = -(-each // nodes)
-    elif "gres" not in said and "per_task" in said and each:
-        each *= tasks
-    known = {
-        "SLURM_NNODES": str(nodes),
-        "SLURM_JOB_NUM_NODES": str(nodes),
-        "SLURM_NTASKS": str(nodes * tasks),
-    }
-    if each:
-        known |= {"SLURM_GPUS_ON_NODE": str(each), "SLURM_GPUS_PER_NODE": str(each)}
+    kinds, each = _asked(said, nodes, tasks)
+    known = {"SLURM_NNODES": nodes, "SLURM_JOB_NUM_NODES": nodes, "SLURM_NTASKS": nodes * tasks}
+    known |= {"SLURM_GPUS_ON_NODE": each, "SLURM_GPUS_PER_NODE": each} if each else {}
     kind = next((one for one in kinds if one not in ("gpu", "")), said.get("kind", ""))
     gpu = gpu_of_label(kind) if kind else None
-    return known, {"gpu": gpu, "gpus": each * nodes if each else None}
+    sizes = Extra(gpu, each * nodes if each else None)
+    return {name: str(number) for name, number in known.items()}, sizes
+
+
+def _asked(said: Mapping[str, str], nodes: int, tasks: int) -> tuple[list[str], int | None]:
+    """(words for the kind, number on a node) of the GPUs that a job asks for: on each node, for all of it, or
+    for each task."""
+    key = next((one for one in ("gres", "gpus", "per_task") if one in said), "")
+    *kinds, number = said.get(key, "").split(",")[0].split(":")
+    each = count_of(number)
+    if each is None or key == "gres":
+        return kinds, each
+    return kinds, -(-each // nodes) if key == "gpus" else each * tasks
 
 
 def is_script(name: str, text: str) -> bool:
@@ -240,7 +250,7 @@ def is_dockerfile(name: str, text: str) -> bool:
 
 
 class Build(NamedTuple):
-    """What a Dockerfile's last stage starts; a text is told to a shell."""
+    """A Dockerfile's last stage; a text is told to a shell."""
 
     image: str | None
     entry: tuple[str, ...]

@@ -33,7 +33,7 @@ _BESIDE = re.compile(
 )
 """In the names of images that stand beside a server and start none."""
 _PYTHON = re.compile(r"python(\d(\.\d+)?)?|pypy3?|torchrun|accelerate|deepspeed", re.ASCII)
-"""What starts a module with ``-m``."""
+"""Programs that start a module with ``-m``."""
 _NO_START = frozenset(
     """echo printf pkill pgrep killall kill which type hash command ls grep rm cp mv ln chmod chown test [ [[
     cmake make ninja pip pip3 git curl wget cat systemctl journalctl tail head sed awk cd mkdir touch du stat
@@ -157,7 +157,7 @@ def starts_in(
 
 
 def _of_file(path: str, text: str, known: Mapping[str, str]) -> list[Start]:
-    """What a script or a unit starts that a script wrote."""
+    """Servers of a script or a unit that a script wrote."""
     if path.endswith(".service"):
         rows = re.findall(r"^ExecStart=[-@:+!]*(.*)$", re.sub(r"\\\n\s*", " ", text), re.MULTILINE)
         return [one for row in rows for one in starts_of(split_words(row), known)]
@@ -205,42 +205,60 @@ def _started(
     words: Sequence[str], environment: Mapping[str, str], *, image: str | None = None, depth: int = 0,
     stdin: str | None = None, literal: bool = False,
 ) -> list[Start]:  # fmt: skip
-    known = dict(environment)
-    words = list(words[:MAX_WORDS])
-    while words and (words[0] in ("env", "exec", "command", "-") or _ASSIGNMENT.fullmatch(words[0])):
-        match = _ASSIGNMENT.fullmatch(words.pop(0))
-        if match is not None:
-            known[match[1]] = match[2]
-    if not words or depth > _DEPTH:
+    known, words = _assignments(words[:MAX_WORDS], environment)
+    if not words or depth > _DEPTH or words[0].startswith("-"):
         return _of_image(words, known, image, literal)
     first = PurePosixPath(words[0]).name
     if first in _NO_START:
         return []
-    if words[0].startswith("-"):
-        return _of_image(words, known, image, literal)
     for place, word in enumerate(words):
-        name = PurePosixPath(word).name
         if (match := _ASSIGNMENT.fullmatch(word)) is not None and first in _WRAPPERS:
             known[match[1]] = match[2]
-        if name in SHELLS:
-            inside = _of_shell(words[place + 1 :], known, stdin)
-            if inside is not None:
-                return [with_image(one, image) for one in inside]
+        if PurePosixPath(word).name in _CONTAINERS:
+            return _container(words[place + 1 :], known, depth)
         if (named := _IMAGE_WORD.fullmatch(word)) is not None and server_of_image(named[1]) is not None:
             after = [one for one in words[place + 1 :] if one != "--"]
             return _started(after, known, image=named[1], depth=depth + 1, literal=literal)
-        if " " in word and place and first in _TEXTS and name not in SHELLS:
-            inside = _inside(word.removeprefix("--wrap="), known)
-            if inside or first != "sudo":
-                host = " ".join(words[1:place]) if first == "ssh" else ""
-                return [replace(with_image(one, image), machine=host) for one in inside]
-        if name in _CONTAINERS:
-            return _container(words[place + 1 :], known, depth)
+        told = _told(words, place, known, stdin)
+        if told is not None:
+            return [with_image(one, image) for one in told]
         found = _own(words, place)
         if found is not None and _is_start(words, place, found):
             own = tuple(words[found[1] :])
             return [Start(found[0], own, tuple(known.items()), image, literal=literal)]
     return _of_image(words, known, image, literal)
+
+
+def _assignments(
+    words: Sequence[str], environment: Mapping[str, str]
+) -> tuple[dict[str, str], Sequence[str]]:
+    """(variables, words) behind ``env`` and ``NAME=value`` before a command."""
+    known, at = dict(environment), 0
+    while at < len(words):
+        match = _ASSIGNMENT.fullmatch(words[at])
+        if match is not None:
+            known[match[1]] = match[2]
+        elif words[at] not in ("env", "exec", "command", "-"):
+            break
+        at += 1
+    return known, words[at:]
+
+
+def _told(
+    words: Sequence[str], place: int, known: Mapping[str, str], stdin: str | None
+) -> list[Start] | None:
+    """Servers of a text that a command is told: behind a shell's ``-c``, ``ssh gpu1 'vllm serve …'``; None
+    where there is none."""
+    first, word = PurePosixPath(words[0]).name, words[place]
+    if PurePosixPath(word).name in SHELLS:
+        return _of_shell(words[place + 1 :], known, stdin)
+    if not (" " in word and place and first in _TEXTS):
+        return None
+    inside = _inside(word.removeprefix("--wrap="), known)
+    if not inside and first == "sudo":
+        return None
+    host = " ".join(words[1:place]) if first == "ssh" else ""
+    return [replace(one, machine=host) for one in inside]
 
 
 def _of_image(
@@ -263,7 +281,7 @@ def _is_start(words: Sequence[str], place: int, found: tuple[Server, int]) -> bo
 
 
 def _of_shell(words: Sequence[str], known: Mapping[str, str], stdin: str | None) -> list[Start] | None:
-    """What ``bash -lc TEXT name arguments`` starts, or the text that it is given; None where there is
+    """Servers of ``bash -lc TEXT name arguments``, or the text that it is given; None where there is
     none."""
     for at, word in enumerate(words):
         if _TEXT.fullmatch(word):

@@ -20,7 +20,7 @@ def unknown(written: str) -> str:
 
 
 def unknowns(word: str) -> list[str]:
-    """What of a word is open, as written."""
+    """The open parts of a word, as written."""
     return _UNKNOWN.findall(word)
 
 

@@ -191,11 +191,6 @@ SERVER = Server(
         RANDOMIZE_DP_DUMMY_INPUTS TOOL_* RESPONSES_* MODEL_REDIRECT_PATH LORA_RESOLVER_*
         IMAGE_TAG MAIN_* MOONCAKE_BOOTSTRAP_PORT""".split()
     ),
-    dropped=tuple(
-        """--disable-log-requests --enable-reasoning --use-v2-block-manager --disable-frontend-multiprocessing
-        --engine-use-ray --worker-use-ray --disable-log-stats-v1 --guided-decoding-backend
-        --num-lookahead-slots --reasoning-backend""".split()
-    ),
     optional=tuple(
         """--max-model-len --quantization --kv-cache-memory-bytes --max-num-batched-tokens --max-num-seqs
         --block-size --speculative-config --num-gpu-blocks-override --served-model-name --tokenizer --revision

@@ -1,4 +1,4 @@
-"""What a test of the shell comes to, as far as the script says it."""
+"""The outcome of a test of the shell, as far as the script says it."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 class Truth(NamedTuple):
-    """What a condition comes to, None where nothing says. sure: not because a variable that the script does
+    """The outcome of a condition, None where nothing says. sure: not because a variable that the script does
     not set is taken as empty."""
 
     said: bool | None

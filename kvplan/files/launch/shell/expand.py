@@ -53,7 +53,7 @@ class Expander:
         return "".join(" " if text == _BREAK else text for text, _ in self._pieces(node))
 
     def choose(self, condition: str, usual: bool) -> bool:
-        """What a condition comes to in this world."""
+        """The outcome of a condition in this world."""
         self.used[condition] = None
         return usual != (self.world == condition)
 
@@ -148,7 +148,7 @@ class Expander:
         return unknown(text) if printed_text is None else printed_text.rstrip("\n")
 
     def number(self, node: Node) -> int | None:
-        """What a node of arithmetic comes to."""
+        """The value of a node of arithmetic."""
         return sums.value(node, self._number)
 
     def _number(self, node: Node) -> str:
@@ -239,20 +239,22 @@ class Expander:
         if operator == "!":
             return self.lookup(words[0])
         given = [self.text(one) for one in rest]
-        if any(map(is_open, given)):
+        return None if any(map(is_open, given)) else _changed(words, operator, given)
+
+
+def _changed(words: Words, operator: str, given: list[str]) -> Words | None:
+    if operator in ("^^", ",,"):
+        return tuple(one.upper() if operator == "^^" else one.lower() for one in words)
+    if operator == ":":
+        if not all(re.fullmatch(r"\d{1,9}", one, re.ASCII) for one in given):
             return None
-        if operator in ("^^", ",,"):
-            return tuple(one.upper() if operator == "^^" else one.lower() for one in words)
-        if operator == ":":
-            if not all(re.fullmatch(r"\d{1,9}", one, re.ASCII) for one in given):
-                return None
-            begin, length = int(given[0]), int(given[1]) if len(given) > 1 else None
-            return tuple(one[begin : None if length is None else begin + length] for one in words)
-        pattern = given[0] if given else ""
-        if operator in ("/", "//"):
-            by = given[1] if len(given) > 1 else ""
-            return tuple(_replaced(one, pattern, by, operator == "//") for one in words)
-        return tuple(_cut(one, pattern, operator) for one in words)
+        begin, length = int(given[0]), int(given[1]) if len(given) > 1 else None
+        return tuple(one[begin : None if length is None else begin + length] for one in words)
+    pattern = given[0] if given else ""
+    if operator in ("/", "//"):
+        by = given[1] if len(given) > 1 else ""
+        return tuple(_replaced(one, pattern, by, operator == "//") for one in words)
+    return tuple(_cut(one, pattern, operator) for one in words)
 
 
 def _is_list(node: Node) -> bool:
@@ -320,7 +322,7 @@ def _cut(text: str, pattern: str, operator: str) -> str:
 
 
 def printed(words: list[str]) -> str | None:
-    """What a command prints that only handles texts: ``echo``, ``printf``, ``seq``, ``dirname`` …"""
+    """Output of a command that only handles texts: ``echo``, ``printf``, ``seq``, ``dirname`` …"""
     name, given = words[0], words[1:]
     if name == "echo":
         return " ".join(given[1:] if given[:1] and re.fullmatch(r"-[neE]+", given[0]) else given)
@@ -329,14 +331,20 @@ def printed(words: list[str]) -> str | None:
         if "%" not in form:
             return form
         return form.replace("%s", values[0]) if form in ("%s", "%s\\n") and len(values) == 1 else None
-    if any(map(is_open, given)):
+    if name == "pwd":
+        return "."
+    if not given or any(map(is_open, given)):
         return None
-    if name == "seq" and given and all(re.fullmatch(r"-?\d{1,6}", one, re.ASCII) for one in given):
-        first, last = (1, int(given[0])) if len(given) == 1 else (int(given[0]), int(given[-1]))
-        step = int(given[1]) if len(given) == 3 else 1
-        return "\n".join(map(str, range(first, last + 1, step)[:_MOST])) if step > 0 else None
-    if name == "dirname" and given:
+    if name == "seq":
+        return _sequence(given)
+    if name == "dirname":
         return str(PurePosixPath(given[-1]).parent)
-    if name == "basename" and given:
-        return PurePosixPath(given[0]).name.removesuffix(given[1] if len(given) > 1 else "")
-    return "." if name == "pwd" else None
+    return PurePosixPath(given[0]).name.removesuffix("".join(given[1:2])) if name == "basename" else None
+
+
+def _sequence(given: list[str]) -> str | None:
+    if not all(re.fullmatch(r"-?\d{1,6}", one, re.ASCII) for one in given) or len(given) > 3:
+        return None
+    first, last = (1, int(given[0])) if len(given) == 1 else (int(given[0]), int(given[-1]))
+    step = int(given[1]) if len(given) == 3 else 1
+    return "\n".join(map(str, range(first, last + 1, step)[:_MOST])) if step > 0 else None

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from tree_sitter import Node
 
 SHELLS = ("sh", "bash", "zsh", "dash", "ash")
+_TOLD = re.compile(r"-[a-z]*c[a-z]*")
 _MOST_COMMANDS = 20_000
 _DEPTH = 12
 _DECLARE = ("export", "declare", "local", "readonly", "typeset")
@@ -48,7 +49,7 @@ Beside = Callable[[str], "str | None"]
 
 
 class Reading(NamedTuple):
-    """What a script comes to. files: that it writes, by path. broken: lines that are no shell."""
+    """A script that was read. files: that it writes, by path. broken: lines that are no shell."""
 
     calls: Sequence[Call]
     files: Mapping[str, str]
@@ -195,17 +196,16 @@ class _Runner:
     def started(self, words: list[str], state: State, stdin: str | None) -> tuple[str, list[str]] | None:
         """(text, arguments) of a script that a command starts."""
         name = PurePosixPath(words[0]).name
-        runs = name in (*SHELLS, "sbatch", "source", ".")
-        told = next((at for at, one in enumerate(words) if re.fullmatch(r"-[a-z]*c[a-z]*", one)), None)
+        told = next((at for at, one in enumerate(words) if _TOLD.fullmatch(one)), None)
         if name in SHELLS and told is not None:
             rest = [one for one in words[told + 1 :] if one != "--"] or [""]
             return None if is_open(rest[0]) and " " not in rest[0] else (rest[0], rest[2:])
+        runs = name in (*SHELLS, "sbatch", "source", ".")
         given = [one for one in words[1:] if not one.startswith("-")] if runs else words
-        if runs and stdin is not None and not given:
-            return stdin, []
-        if not given or is_open(given[0]) or not (runs or "/" in given[0]):
-            return None
-        text = self.file(given[0], state)
+        if not given:
+            return None if stdin is None else (stdin, [])
+        known = not is_open(given[0]) and (runs or "/" in given[0])
+        text = self.file(given[0], state) if known else None
         return None if text is None else (text, given[1:])
 
     def file(self, path: str, state: State) -> str | None:
@@ -275,28 +275,22 @@ class _Runner:
 
     def _redirected_statement(self, node: Node, state: State, stdin: str | None) -> None:
         """``cat > FILE <<EOF`` writes a file; other commands are given the text."""
-        body, after = node.child_by_field_name("body"), []
-        expander, target, text = self.expander(state), None, stdin
-        for redirect in node.children_by_field_name("redirect"):
-            if redirect.type == "heredoc_redirect":
-                text = _heredoc(redirect, expander)
-                after = [one for one in named(redirect) if one.type in _STATEMENTS]
-                for one in redirect.children:
-                    target = _target(one, expander) or target
-            elif redirect.type == "herestring_redirect":
-                text = expander.text(named(redirect)[-1])
-            target = _target(redirect, expander) or target
+        body = node.child_by_field_name("body")
+        expander = self.expander(state)
+        redirects = node.children_by_field_name("redirect")
+        text, target = _redirected(redirects, expander, stdin)
         words = self._words(body, expander) if body is not None and body.type == "command" else []
         target = _written(words, target)
         if text is not None and target is not None and {"cat", "tee"} & set(words[:3]):
             state.files[target] = text
-            words = []
         elif words[:1] == ["echo"] and target is not None:
             state.files[target] = state.files.get(target, "") + (printed(words) or "") + "\n"
         elif body is not None and not (words[:1] == ["cat"] and text is not None):
             self.statement(body, state, text)
-        for one in after:
-            self.statement(one, state, text)
+        for one in redirects:
+            for after in named(one) if one.type == "heredoc_redirect" else ():
+                if after.type in _STATEMENTS:
+                    self.statement(after, state, text)
 
     def _pipeline(self, node: Node, state: State, stdin: str | None) -> None:
         for one in named(node):
@@ -451,7 +445,7 @@ class _Runner:
     # Texts that stand for a value
 
     def output(self, node: Node, expander: Expander) -> str | None:
-        """What commands print, as far as it is known; None where it is not."""
+        """Output of commands, as far as it is known; None where it is not."""
         if node.type in ("command_substitution", "compound_statement", "subshell", "do_group"):
             parts = [self.output(one, expander) for one in named(node)]
             return None if None in parts or not parts else "\n".join(one for one in parts if one)
@@ -459,28 +453,30 @@ class _Runner:
             return self._output_of_list(node, expander)
         if node.type == "redirected_statement":
             body = node.child_by_field_name("body")
-            for redirect in node.children_by_field_name("redirect"):
-                if redirect.type == "heredoc_redirect" and body is not None and text_of(body) == "cat":
-                    return _heredoc(redirect, expander)
+            text, _ = _redirected(node.children_by_field_name("redirect"), expander, None)
+            if text is not None and body is not None and text_of(body) == "cat":
+                return text
             return None if body is None else self.output(body, expander)
         if node.type == "test_command":
             return ""
-        if node.type != "command":
-            return None
-        words = self._words(node, expander)
-        if words[:1] == ["cat"] and len(words) == 2:
-            return expander.state.files.get(words[1])
-        if words and words[0] in ("cd", "true", ":"):
+        words = self._words(node, expander) if node.type == "command" else []
+        return self._output_of(words, expander) if words else None
+
+    def _output_of(self, words: list[str], expander: Expander) -> str | None:
+        """Of a simple command."""
+        state, name = expander.state, words[0]
+        if name == "cat" and len(words) == 2:
+            return state.files.get(words[1])
+        if name in ("cd", "true", ":"):
             return ""
-        function = expander.state.functions.get(words[0]) if words else None
-        if function is not None and self.depth < _DEPTH:
-            inner = expander.state.copy()
-            inner.arguments = tuple(words[1:])
-            self.depth += 1
-            found = self.output(function, self.expander(inner, expander.world))
-            self.depth -= 1
-            return found
-        return printed(words) if words else None
+        if name not in state.functions or self.depth >= _DEPTH:
+            return printed(words)
+        inner = state.copy()
+        inner.arguments = tuple(words[1:])
+        self.depth += 1
+        found = self.output(state.functions[name], self.expander(inner, expander.world))
+        self.depth -= 1
+        return found
 
     def _output_of_list(self, node: Node, expander: Expander) -> str | None:
         left, right = named(node)
@@ -546,6 +542,21 @@ def _heredoc(redirect: Node, expander: Expander) -> str:
     text = text_of(body) if start[:1] in "'\"\\" and start else expander.body(body)
     strip = any(one.type == "<<-" for one in redirect.children)
     return "\n".join(row.lstrip("\t") for row in text.split("\n")) if strip else text
+
+
+def _redirected(
+    redirects: Sequence[Node], expander: Expander, text: str | None
+) -> tuple[str | None, str | None]:
+    """(the text that a command is given, the file that its output goes to)."""
+    target = None
+    for redirect in redirects:
+        if redirect.type == "heredoc_redirect":
+            text = _heredoc(redirect, expander)
+        elif redirect.type == "herestring_redirect":
+            text = expander.text(named(redirect)[-1])
+        for one in (redirect, *redirect.children):
+            target = _target(one, expander) or target
+    return text, target
 
 
 def _target(redirect: Node, expander: Expander) -> str | None:
@@ -626,7 +637,7 @@ def _read(runner: _Runner, words: list[str], state: State) -> None:
 
 
 def _nothing(runner: _Runner, words: list[str], state: State) -> None:
-    """What only says, or handles names of others."""
+    """A command that only says, or handles names of others."""
 
 
 _BUILTINS: Mapping[str, Callable[[_Runner, list[str], State], None]] = {

@@ -1,4 +1,4 @@
-"""What a script has said so far: its variables, arguments, functions and the files that it wrote."""
+"""The state of a script: its variables, arguments, functions and the files that it wrote."""
 
 from __future__ import annotations
 
