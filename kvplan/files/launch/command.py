@@ -95,14 +95,15 @@ def _variables(start: Start) -> list[str]:
         for name, value in start.environment
         if name.startswith(server.variables)
         and name not in dict(server.environment)
-        and not _is_quiet(server, name)
+        and not _is_quiet(server, name, value)
     ]
 
 
-def _is_quiet(server: Server, variable: str) -> bool:
-    """Whether one of the engine's variables changes no byte."""
+def _is_quiet(server: Server, variable: str, value: str) -> bool:
+    """Whether one of the engine's variables changes no byte, whatever it is, or with this value."""
     ends = [variable.removeprefix(one) for one in server.variables if variable.startswith(one)]
-    return any(fnmatchcase(end, one) for end in ends for one in server.quiet)
+    words = [word for end in ends for word in (end, f"{end}={value}")]
+    return any(fnmatchcase(word, one) for word in words for one in server.quiet)
 
 
 def _positional(server: Server, rest: list[str]) -> str | None:

@@ -100,11 +100,8 @@ def model_booster(document: Tree, text: Text) -> Iterator[Served | Broken]:
         workers = entries_of(backend.get("workers"))
         for worker in workers:
             role = str(worker.get("type") or "server")
-            words = [
-                "--model",
-                str(backend.get("modelURI") or ""),
-                *words_of_keys(mapping(worker.get("config"))),
-            ]
+            config = {key: True if one == "" else one for key, one in mapping(worker.get("config")).items()}
+            words = ["--model", str(backend.get("modelURI") or ""), *words_of_keys(config)]
             env = {**environment_of(backend, text), **environment_of(worker, text)}
             node, profile = gpu_of_pod(worker)
             given = given_by(worker.get("resources"))

@@ -51,7 +51,8 @@ def task(document: Tree, text: Text) -> Iterator[Served | Broken]:
     for start in starts:
         yield Served(
             with_image(start, image or _pinned(start, setup)), name, replicas, nodes,
-            gpu_of_label(_MEMORIES.get(kind, kind)) if kind else None, count, gang=True, notes=(*notes, *more),
+            gpu_of_label(_MEMORIES.get(kind, kind)) if kind else None, count, gang=True,
+            notes=(*notes, *more),
             names=tuple(downloads_in(setup)), unread=unknown_keys(document, _QUIET, name),
         )  # fmt: skip
 
