@@ -234,7 +234,7 @@ class _Runner:
                 others[label] = other
         old = state.variables.get(name)
         kept = array or index is not None or (adds and old is not None and old.array)
-        state.put(name, Variable(words, kept, others))
+        state.put(name, Variable(words, kept, expander.default, others))
         return name
 
     def _variable_assignment(self, node: Node, state: State, stdin: str | None) -> None:
@@ -311,17 +311,21 @@ class _Runner:
         ends them; the last condition is "else", whose block may be empty."""
         before, ends = self.arms, []
         usual: State | None = None
+        decided = False  # by a default: the servers of other arms are not meant
         for label, nodes, said in arms:
             if said.said is False and said.sure:
                 continue
-            arm = state.copy()
+            arm, started = state.copy(), len(self.found)
             self.arms = (*before, (place, label))
             self.block(nodes, arm)
             ends.append((label, arm))
+            if decided or (said.said is False and said.default):
+                del self.found[started:]
             if usual is None and said.said and not arm.ended:
                 usual = arm
             if said.said and said.sure:
                 break
+            decided = decided or bool(said.said and said.default)
         self.arms = before
         going_on = [(label, arm) for label, arm in ends if not arm.ended]
         if not going_on:
@@ -361,15 +365,19 @@ class _Runner:
 
     def _case_statement(self, node: Node, state: State, stdin: str | None) -> None:
         value = node.child_by_field_name("value")
-        text = "" if value is None else self.expander(state).text(value)
+        expander = self.expander(state)
+        text = "" if value is None else expander.text(value)
         head = f"case {'' if value is None else text_of(value)}"
-        sure, arms = not unknowns(text), []
+        known, arms = not unknowns(text), []
+        sure, default = known and not expander.default, known and expander.default
         for item in (one for one in node.children if one.type == "case_item"):
             patterns = [self.expander(state).text(one) for one in item.children_by_field_name("value")]
             body = [one for one in named(item) if one not in item.children_by_field_name("value")]
             matches = any(fnmatchcase(without(text), one) for one in patterns)
-            arms.append((f"{head} is {'|'.join(patterns)}", body, Truth(matches, sure)))
-        self._branch(node.start_byte + 1, [*arms, (f"{head} is none of them", [], Truth(True, False))], state)
+            arms.append((f"{head} is {'|'.join(patterns)}", body, Truth(matches, sure, default)))
+        if not any(label == f"{head} is *" for label, _, _ in arms):
+            arms.append((f"{head} is none of them", [], Truth(True, False)))
+        self._branch(node.start_byte + 1, arms, state)
 
     def _list(self, node: Node, state: State, stdin: str | None) -> None:
         """``a && b``, ``a || b``: a test decides, or is read both ways; a command is taken to succeed."""
