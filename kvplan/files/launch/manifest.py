@@ -94,8 +94,9 @@ def _objects(document: object) -> list[dict[str, Any]]:
 
 def is_manifest(content: bytes | str, *, shown: str) -> bool:
     """Whether a YAML text starts a server."""
+    broken: list[Broken] = []
     try:
-        return bool(launches_in(content, shown=shown))
+        return bool(launches_in(content, shown=shown, broken=broken) or broken)
     except KvplanError as error:
         return error.code not in ("no-server", "bad-yaml", "yaml-too-large")
 

@@ -13,6 +13,7 @@ from fnmatch import fnmatchcase
 from pathlib import PurePosixPath
 from typing import TYPE_CHECKING, NamedTuple
 
+from kvplan.errors import KvplanError
 from kvplan.files.launch.shell.conditions import UNKNOWN, Truth, both, truth
 from kvplan.files.launch.shell.expand import Expander, printed
 from kvplan.files.launch.shell.grammar import broken_lines, named, parse, text_of
@@ -25,6 +26,8 @@ if TYPE_CHECKING:
 SHELLS = ("sh", "bash", "zsh", "dash", "ash")
 _TOLD = re.compile(r"-[a-z]*c[a-z]*")
 _MOST_COMMANDS = 20_000
+_MOST_TEXT = 100_000
+"""Signs of one variable."""
 _DEPTH = 12
 _DECLARE = ("export", "declare", "local", "readonly", "typeset")
 
@@ -67,10 +70,13 @@ def read(
     state.arguments = arguments
     runner = _Runner(beside)
     root = parse(text)
-    runner.block(named(root), state)
-    if not runner.found:  # a library of functions
-        for body in list(state.functions.values()):
-            runner.block([body], state.copy())
+    try:
+        runner.block(named(root), state)
+        if not runner.found:  # a library of functions
+            for body in list(state.functions.values()):
+                runner.block([body], state.copy())
+    except RecursionError:
+        raise KvplanError("bad-command", "this is no command line: it nests too deep") from None
     return Reading(runner.found, state.files, frozenset(runner.read), broken_lines(root))
 
 
@@ -195,7 +201,7 @@ class _Runner:
 
     def started(self, words: list[str], state: State, stdin: str | None) -> tuple[str, list[str]] | None:
         """(text, arguments) of a script that a command starts."""
-        name = PurePosixPath(words[0]).name
+        name = PurePosixPath(words[0]).name or words[0]
         told = next((at for at, one in enumerate(words) if _TOLD.fullmatch(one)), None)
         if name in SHELLS and told is not None:
             rest = [one for one in words[told + 1 :] if one != "--"] or [""]
@@ -232,6 +238,8 @@ class _Runner:
             other = _assigned(name, index, value, adds, self.expander(state, label))
             if other != words:
                 others[label] = other
+        if sum(map(len, words or ())) > _MOST_TEXT:
+            words, others = (unknown(f"${name}"),), {}
         old = state.variables.get(name)
         kept = array or index is not None or (adds and old is not None and old.array)
         state.put(name, Variable(words, kept, expander.default, others))
