@@ -63,7 +63,8 @@ NO_START = [
     "cmake --target llama-server -j", "cat <<E\nvllm serve x\nE", "X='vllm serve x'", "which llama-server",
     "log() { echo $*; }\nlog vllm serve x", "if false; then vllm serve x; fi", "exit 0\nvllm serve x",
     "docker run --entrypoint sleep vllm/vllm-openai inf", "docker logs vllm-openai", "# vllm serve x",
-    "docker run vllm/vllm-openai python3 -m http.server", 'printf "vllm serve %s" x', "git clone x/llama-server",
+    "docker run vllm/vllm-openai python3 -m http.server", 'printf "vllm serve %s" x',
+    "git clone x/llama-server",
 ]  # fmt: skip
 
 
@@ -104,8 +105,8 @@ def test_files_beside_alone_are_read(tmp_path: Path) -> None:
 
 
 _SIGNS = """
-    vllm serve m -tp $A ${B:-2} "$@" ( ) { } [ ] [[ ]] if then else fi for in do done while case esac ;; ; && || |
-    & > < << <<E E <<< ` $( $(( )) ' " \\ # = A= A+= f() ! ${A[@]} ${A%%x} ${#A} {1..9} $'x' export local eval
+    vllm serve m -tp $A ${B:-2} "$@" ( ) { } [ ] [[ ]] if then else fi for in do done while case esac ;; ; &&
+    || | & > < << <<E E <<< ` $( $(( )) ' " \\ # = A= A+= f() ! ${A[@]} ${A%%x} ${#A} {1..9} $'x' export local eval
     source set -- shift exit return ${A/a/b} ${!A}
 """
 _PIECES = st.sampled_from([*_SIGNS.split(), "\n", "\t", "é", "\0"])
