@@ -95,14 +95,15 @@ def _variables(start: Start) -> list[str]:
         for name, value in start.environment
         if name.startswith(server.variables)
         and name not in dict(server.environment)
-        and not _is_quiet(server, name)
+        and not _is_quiet(server, name, value)
     ]
 
 
-def _is_quiet(server: Server, variable: str) -> bool:
-    """Whether one of the engine's variables changes no byte."""
+def _is_quiet(server: Server, variable: str, value: str) -> bool:
+    """Whether one of the engine's variables changes no byte, whatever it is, or with this value."""
     ends = [variable.removeprefix(one) for one in server.variables if variable.startswith(one)]
-    return any(fnmatchcase(end, one) for end in ends for one in server.quiet)
+    words = [word for end in ends for word in (end, f"{end}={value}")]
+    return any(fnmatchcase(word, one) for word in words for one in server.quiet)
 
 
 def _positional(server: Server, rest: list[str]) -> str | None:
@@ -433,8 +434,15 @@ def _typed(flag: Flag, value: object, server: Server, spelled: str) -> object:
     if flag.kind == "list":
         return value if isinstance(value, list) else str(value).split(",")
     if flag.kind in ("speculative", "map"):
-        entry = as_object(value)
+        entry = as_object(value) or _listed_pairs(value)
         if entry is None:
             raise wrong
         return entry
     return str(value)
+
+
+def _listed_pairs(value: object) -> dict[str, int] | None:
+    """``image=1,video=2``, as vLLM took an object until 0.9 (vllm/engine/arg_utils.py, nullable_kvs)."""
+    pairs = [one.partition("=") for one in str(value).split(",")]
+    found = {key.strip(): int(text) for key, _, text in pairs if key.strip() and text.strip().isdecimal()}
+    return found if len(found) == len(pairs) else None

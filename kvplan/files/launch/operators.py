@@ -10,7 +10,6 @@ pkg/apis/ome/v1beta1. NIM: NVIDIA/k8s-nim-operator api/apps/v1alpha1.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
 
 from kvplan.engines.launch import Server, server_in_charts, servers
 from kvplan.errors import KvplanError
@@ -22,6 +21,7 @@ from kvplan.files.launch.pods import Text, environment_of, servers_of_pod
 from kvplan.files.launch.rows import Row, lws_pods
 from kvplan.files.launch.starts import Start
 from kvplan.files.launch.trees import (
+    OwnTree,
     Tree,
     count_of,
     entries_of,
@@ -100,11 +100,8 @@ def model_booster(document: Tree, text: Text) -> Iterator[Served | Broken]:
         workers = entries_of(backend.get("workers"))
         for worker in workers:
             role = str(worker.get("type") or "server")
-            words = [
-                "--model",
-                str(backend.get("modelURI") or ""),
-                *words_of_keys(mapping(worker.get("config"))),
-            ]
+            config = {key: True if one == "" else one for key, one in mapping(worker.get("config")).items()}
+            words = ["--model", str(backend.get("modelURI") or ""), *words_of_keys(config)]
             env = {**environment_of(backend, text), **environment_of(worker, text)}
             node, profile = gpu_of_pod(worker)
             given = given_by(worker.get("resources"))
@@ -172,7 +169,7 @@ def _source(model: Tree) -> str:
     return str(hub.get("modelID") or source.get("uri") or "")
 
 
-def _flavor(model: Tree, spec: Tree) -> dict[str, Any]:
+def _flavor(model: Tree, spec: Tree) -> OwnTree:
     """The flavor that a claim names, else the model's first."""
     own = mapping(model.get("spec"))
     flavors = entries_of(mapping(own.get("inferenceConfig")).get("flavors") or own.get("inferenceFlavors"))
@@ -222,6 +219,21 @@ def ome_service(document: Tree, text: Text) -> Iterator[Served | Broken]:
                 yield one if isinstance(one, Broken) else replace(
                     one, replicas=replicas, pods=pods, worker=worker, gang=True, names=(*names, *one.names),
                     group=f"{id(document)}{role}", notes=(*one.notes, *notes),
+                )  # fmt: skip
+
+
+def ome_runtime(document: Tree, text: Text) -> Iterator[Served | Broken]:
+    """OME's runtime by itself: the server that a service of it will start, where none is in the text."""
+    if any(kind == "InferenceService" for kind, _ in text.objects):
+        return
+    spec, name = mapping(document.get("spec")), name_of(document) or text.beside.name
+    note = f"{document.get('kind')}: how many run, and where, says the InferenceService that names it"
+    for part, role in (("engineConfig", ""), ("decoderConfig", "-decoder")):
+        for pod, pods, worker in _ome_pods(mapping(spec.get(part)), {}):
+            for one in servers_of_pod({"spec": pod}, f"{name}{role}", text, {"MODEL_PATH": "/mnt/models"}):
+                yield one if isinstance(one, Broken) else replace(
+                    one, pods=pods, worker=worker, gang=True, group=f"{id(document)}{role}",
+                    notes=(*one.notes, note),
                 )  # fmt: skip
 
 

@@ -58,18 +58,18 @@ def _with_templates(group: Tree) -> Tree:
     """A role-based group in whose roles ``templateRef`` is the template that it names, patched."""
     spec = mapping(group.get("spec"))
     templates = {
-        one.get("name"): mapping(one.get("template")) for one in entries_of(spec.get("roleTemplates"))
+        str(one.get("name")): mapping(one.get("template")) for one in entries_of(spec.get("roleTemplates"))
     }
     roles = [_with_template(role, templates) for role in entries_of(spec.get("roles"))]
     return {**group, "spec": {**spec, "roles": roles}} if templates else group
 
 
-def _with_template(role: Tree, templates: Mapping[object, Tree]) -> Tree:
+def _with_template(role: Tree, templates: Mapping[str, Tree]) -> Tree:
     found = dict(role)
     for key, pattern in role.items():
         reference = mapping(mapping(pattern).get("templateRef"))
-        if reference.get("name") in templates:
-            whole = merged(templates[reference["name"]], mapping(reference.get("patch")))
+        if str(reference.get("name")) in templates:
+            whole = merged(templates[str(reference["name"])], mapping(reference.get("patch")))
             found[key] = {**mapping(pattern), "template": whole}
     return found
 
@@ -86,6 +86,8 @@ def _dynamo(service: Tree) -> Tree:
     main = dict(mapping(extra.get("mainContainer")))
     main["env"] = [*entries_of(service.get("envs")), *entries_of(main.get("env"))]
     main.setdefault("resources", service.get("resources"))
+    if not main.get("command"):  # the entry point of its images starts no engine
+        main["command"], main["args"] = main.get("args"), []
     labels = {"annotations": service.get("annotations"), "labels": service.get("labels")}
     return {"metadata": labels, "spec": {**extra, "containers": [main, *entries_of(extra.get("containers"))]}}
 
@@ -93,7 +95,7 @@ def _dynamo(service: Tree) -> Tree:
 _TEMPLATE, _REPLICAS = "spec.template", "spec.replicas"
 _LWS = ("LWS_GROUP_SIZE",)
 _RAY = (
-    Pods("headGroupSpec.template", share=LEADER, called="", one=True),
+    Pods("headGroupSpec.template", share=LEADER, called="", gang=True, one=True),
     Pods("workerGroupSpecs[].template", (), "workerGroupSpecs[].replicas", share=WORKER, plus=1, called=""),
 )
 

@@ -118,7 +118,8 @@ def production_stack(document: Tree, text: Text) -> Iterator[Served | Broken]:
         unread += unknown_keys(cache, f"{_QUIET_CACHE} {' '.join(_BUFFERS)}", "lmcacheConfig")
         yield Served(
             start, str(spec.get("name") or "model"), least, 1, gpu or given.gpu,
-            count_of(spec.get("requestGPU")) or given.gpus, given.slice, notes=notes, one=over_nodes,
+            None if over_nodes else count_of(spec.get("requestGPU")) or given.gpus, given.slice,
+            notes=notes, one=over_nodes,
             unread=tuple(unread),
         )  # fmt: skip
 
