@@ -105,9 +105,9 @@ def test_files_beside_alone_are_read(tmp_path: Path) -> None:
 
 
 _SIGNS = """
-    vllm serve m -tp $A ${B:-2} "$@" ( ) { } [ ] [[ ]] if then else fi for in do done while case esac ;; ; &&
-    || | & > < << <<E E <<< ` $( $(( )) ' " \\ # = A= A+= f() ! ${A[@]} ${A%%x} ${#A} {1..9} $'x' export local eval
-    source set -- shift exit return ${A/a/b} ${!A}
+    " vllm serve m -tp $A ${B:-2} "$@" ( ) { } [ ] [[ ]] if then else fi for in do done while case
+    esac ;; ; && || | & > < << <<E E <<< ` $( $(( )) ' " \\ # = A= A+= f() ! ${A[@]} ${A%%x} ${#A}
+    {1..9} $'x' export local eval source set -- shift exit return ${A/a/b} ${!A}
 """
 _PIECES = st.sampled_from([*_SIGNS.split(), "\n", "\t", "é", "\0"])
 
