@@ -76,8 +76,8 @@ def launch_of(
         unnamed = error
     unread = dict.fromkeys(shown(one) for one in (*reader.unread, *rest, *_variables(start)))
     launch = Launch(
-        name, spec, model or "", reader.serve, gpus=seen, unnamed=unnamed, unread=tuple(unread),
-        notes=tuple(notes), devices=tuple(f"{start.machine}/{one}" for one in devices),
+        name, spec, model or "", reader.serve, gpu=start.gpu, gpus=seen, unnamed=unnamed,
+        unread=tuple(unread), notes=tuple(notes), devices=tuple(f"{start.machine}/{one}" for one in devices),
     )  # fmt: skip
     read = partial(launch_of, name=name, engine=engine, beside=beside, held=held, names=names)
     for condition, other in start.others:

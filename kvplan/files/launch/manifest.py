@@ -108,8 +108,9 @@ def _objects(document: object) -> list[OwnTree]:
 
 def is_manifest(content: bytes | str, *, shown: str) -> bool:
     """Whether a YAML text starts a server."""
+    broken: list[Broken] = []
     try:
-        return bool(launches_in(content, shown=shown))
+        return bool(launches_in(content, shown=shown, broken=broken) or broken)
     except KvplanError as error:
         return error.code not in ("no-server", "bad-yaml", "yaml-too-large")
 

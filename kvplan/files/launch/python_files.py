@@ -13,7 +13,7 @@ from kvplan.errors import KvplanError
 from kvplan.files.launch.entries import words_of_keys
 from kvplan.files.launch.found import Beside
 from kvplan.files.launch.machines import gpu_of_label
-from kvplan.files.launch.scripts import Extra, Found, file_reader, of_starts
+from kvplan.files.launch.scripts import Found, file_reader, of_starts
 from kvplan.files.launch.starts import Start, starts_in, starts_of
 from kvplan.files.launch.trees import count_of
 from kvplan.files.launch.unknown import unknown
@@ -51,8 +51,8 @@ def is_notebook(name: str, text: str) -> bool:
     return name.lower().endswith(".ipynb")
 
 
-def python(text: str, beside: Beside, shell: str = "") -> Found:
-    """The servers of a Python file. shell: the lines of a notebook that a shell reads.
+def python(text: str, beside: Beside, shell: str = "", written: str | None = None) -> Found:
+    """The servers of a Python file. shell: the lines of a notebook that a shell reads; written: all of it.
 
     Raises KvplanError(bad-python)."""
     try:
@@ -69,7 +69,7 @@ def python(text: str, beside: Beside, shell: str = "") -> Found:
             r"\{(\w+)\}", lambda match: f"${{{match[1]}}}" if match[1] in known else match[0], shell
         )
         starts += starts_in(given, known, beside=file_reader(beside.folder))
-    return of_starts(starts, beside, text, reader.around)
+    return of_starts(starts, beside, text if written is None else written)
 
 
 def notebook(text: str, beside: Beside) -> Found:
@@ -94,7 +94,7 @@ def notebook(text: str, beside: Beside) -> Found:
                 re.sub(r"^(\s*)[!%].*$", r"\1pass", row) for row in rows
             ))  # fmt: skip
     kept = [one for one in plain if _parses(one)]
-    return python("\n".join(kept), beside, "\n".join(shell))
+    return python("\n".join(kept), beside, "\n".join(shell), text)
 
 
 def _parses(text: str) -> bool:
@@ -110,7 +110,7 @@ class _Reader:
 
     def __init__(self, tree: ast.Module) -> None:
         self.starts: list[Start] = []
-        self.around = Extra()
+        self.around: tuple[str | None, int | None] = (None, None)
         self.top: dict[str, object] = {}
         self.condition: str | None = None
         self.imports = dict(_imports(tree))
@@ -121,14 +121,21 @@ class _Reader:
         if not self.top:
             self.top = scope
 
+    def add(self, starts: Sequence[Start]) -> None:
+        """Servers on the GPUs of the function around them."""
+        gpu, gpus = self.around
+        self.starts += [replace(one, gpu=one.gpu or gpu, gpus=one.gpus or gpus) for one in starts]
+
     def statement(self, node: ast.stmt, scope: dict[str, object]) -> None:
         if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)):
+            before = self.around
             for decorator in node.decorator_list:
                 self.gpu(decorator, scope)
             inner = dict(scope)
             if not isinstance(node, ast.ClassDef):
                 inner.update(_defaults(node, lambda one: self.value(one, scope)))
             self.block(node.body, inner)
+            self.around = before
             if isinstance(node, ast.ClassDef):
                 scope.update({f"self.{name}": one for name, one in inner.items() if name not in scope})
             return
@@ -187,10 +194,9 @@ class _Reader:
     def call(self, node: ast.Call, scope: dict[str, object]) -> None:
         name = ast.unparse(node.func)
         target, _, method = name.rpartition(".")
-        self.gpu(node, scope)
         server = self.server(name)
         if server is not None:
-            self.starts.append(self.engine(server, node, scope))
+            self.add([self.engine(server, node, scope)])
         elif method in ("append", "extend") and node.args:
             value = self.value(node.args[0], scope)
             self.extend(target, Words((value,)) if method == "append" else value, scope)
@@ -239,9 +245,9 @@ class _Reader:
                     found = starts_of([_word(one) for one in (*value.words, *more)], known)
                     if len(found) == len(starts):
                         others.append((condition, found[place]))
-                self.starts.append(replace(start, others=tuple(others)))
+                self.add([replace(start, others=tuple(others))])
         elif isinstance(value, str):
-            self.starts += starts_in(value, known)
+            self.add(starts_in(value, known))
 
     def extend(self, name: str, value: object, scope: dict[str, object]) -> None:
         held = scope.get(name)
@@ -271,7 +277,7 @@ class _Reader:
                 kind, _, number = value.partition(":")
                 gpu = gpu_of_label(kind)
                 if gpu is not None:
-                    self.around = Extra(gpu, count_of(number) or count)
+                    self.around = (gpu, count_of(number) or count)
 
     def value(self, node: ast.expr, scope: Mapping[str, object]) -> object:
         """The value of an expression, as far as the file says it."""

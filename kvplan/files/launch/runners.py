@@ -187,6 +187,7 @@ def localai(document: Tree, beside: Beside) -> Found:
     model = str(document["parameters"]["model"])
     words = [server.model[0], model.removeprefix("huggingface://")]
     table = flags_of_server(server.engine)
+    unread: list[str] = []
     for key, value in document.items():
         flag = _LOCALAI.get(key, "--" + key.replace("_", "-"))
         if key in _LOCALAI_QUIET and flag not in table:
@@ -194,18 +195,16 @@ def localai(document: Tree, beside: Beside) -> Found:
         if flag in table and value is not False and key not in ("name", "backend", "threads", "seed"):
             words += [flag] if value is True else [flag, str(value)]
         elif key not in _LOCALAI_QUIET:
-            words += [f"--localai-{key}", str(value)]
+            unread.append(f"{key}: {value}")
     if "--ubatch-size" in table:
         options = [str(one).partition(":") for one in document.get("options") or ()]
         slots = next((value for key, _, value in options if key in ("parallel", "n_parallel")), "1")
         words += ["--parallel", slots]
         words += ["--ubatch-size", str(document["batch"])] if "batch" in document else []
     for launch in of_starts([Start(server, tuple(words))], beside._replace(name=name)):
-        yield (
-            launch
-            if isinstance(launch, Broken)
-            else replace(launch, notes=(*launch.notes, "LocalAI starts it"))
-        )
+        if isinstance(launch, Launch):
+            launch = replace(launch, unread=(*launch.unread, *unread))
+        yield launch
 
 
 def is_other_engine(document: Tree) -> bool:

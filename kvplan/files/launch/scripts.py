@@ -106,7 +106,11 @@ def _launch(start: Start, name: str, beside: Beside, names: Sequence[tuple[str, 
 
 def _is_another(one: Launch, same: Launch) -> bool:
     """Whether a server is the one before it once more, on GPUs of its own: as a loop starts them."""
-    alike = replace(one, name=same.name, replicas=same.replicas, devices=same.devices) == same
+    serve: dict[str, object] = {**one.serve}
+    serve.update((key, same.serve[key]) for key in ("port", "host") if key in same.serve)
+    alike = same == replace(
+        one, name=same.name, replicas=same.replicas, devices=same.devices, serve=serve
+    )  # fmt: skip
     return alike and bool(one.devices) and not one.shares_with(same)
 
 
@@ -192,7 +196,8 @@ def unit(text: str, beside: Beside) -> Found:
             environment.update(variables_in(held or ""))
     for key, value in rows:
         if key in ("ExecStart", "Exec"):
-            starts += starts_of(split_words(value.lstrip("-@:+!")), environment, image)
+            words = split_words(value.lstrip("-@:+!") if key == "ExecStart" else value)
+            starts += starts_of(words, environment, image)
     if image is not None and not any(key == "Exec" for key, _ in rows):
         starts = starts_of([], environment, image)
     return of_starts([replace(one, missing=tuple(missing)) for one in starts], beside, text)

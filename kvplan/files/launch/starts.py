@@ -34,6 +34,8 @@ _BESIDE = re.compile(
 """In the names of images that stand beside a server and start none."""
 _PYTHON = re.compile(r"python(\d(\.\d+)?)?|pypy3?|torchrun|accelerate|deepspeed", re.ASCII)
 """Programs that start a module with ``-m``."""
+_PROGRAM = re.compile(rf"{_PYTHON.pattern}|{'|'.join(SHELLS)}|sleep|tail|node|ray", re.ASCII)
+"""Programs that are no argument of an image's own server."""
 _NO_START = frozenset(
     """echo printf pkill pgrep killall kill which type hash command ls grep rm cp mv ln chmod chown test [ [[
     cmake make ninja pip pip3 git curl wget cat systemctl journalctl tail head sed awk cd mkdir touch du stat
@@ -67,6 +69,8 @@ class Start:
     environment: tuple[tuple[str, str], ...] = ()
     image: str | None = None
     gpus: int | None = None
+    gpu: str | None = None
+    """its kind, where the text says it"""
     devices: tuple[str, ...] = ()
     machine: str = ""
     """where its devices are; of servers that never run together another each"""
@@ -265,7 +269,7 @@ def _of_image(
     words: Sequence[str], known: Mapping[str, str], image: str | None, literal: bool
 ) -> list[Start]:
     server = server_of_image(image) if image is not None else None
-    if server is None:
+    if server is None or (words and _PROGRAM.fullmatch(PurePosixPath(words[0]).name)):
         return []
     return [Start(server, tuple(_after_entry(words)), tuple(known.items()), image, literal=literal)]
 

@@ -39,6 +39,7 @@ class Expander:
     ) -> None:
         self.state, self.output, self.world = state, output, world
         self.used: dict[str, None] = {}
+        self.default = False  # whether a value that somebody may say otherwise was read
 
     def fields(self, node: Node) -> list[str]:
         """The words that one word comes to."""
@@ -62,6 +63,7 @@ class Expander:
         variable = self.state.variables.get(name)
         if variable is not None:
             self.used.update(dict.fromkeys(variable.others))
+            self.default = self.default or variable.default
         return self.state.words(name, self.world)
 
     def _pieces(self, node: Node) -> Iterator[Piece]:
@@ -169,9 +171,10 @@ class Expander:
                 yield from self._rest(rest, quoted) if not missing else [("", not quoted)]
                 return
             if missing and operator[-1] != "?":
+                self.default = self.default or words is None
                 if operator[-1] == "=":
                     text = "".join(text for text, _ in self._rest(rest, True))
-                    self.state.put(name, Variable((text,)))
+                    self.state.put(name, Variable((text,), default=True))
                 yield from self._rest(rest, quoted)
                 return
         elif operator:

@@ -18,7 +18,7 @@ _ASSIGNMENTS = re.compile(rf"^([ \t]*{_WORD}(?:[ \t]+{_WORD})+)[ \t]*(?=$|#)", r
 """The grammar takes the line below such a line for its command."""
 
 
-_SIGNS = {ord(sign): 0xE010 + place for place, sign in enumerate("<>{} $.")}
+_SIGNS = {ord(sign): 0xE010 + place for place, sign in enumerate("<>{} $.|&;()'\"!*?[]~#`=:")}
 _BACK = {code: sign for sign, code in _SIGNS.items()}
 """The signs of a placeholder, so that the grammar takes it for a plain word."""
 

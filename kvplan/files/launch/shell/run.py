@@ -13,6 +13,7 @@ from fnmatch import fnmatchcase
 from pathlib import PurePosixPath
 from typing import TYPE_CHECKING, NamedTuple
 
+from kvplan.errors import KvplanError
 from kvplan.files.launch.shell.conditions import UNKNOWN, Truth, both, truth
 from kvplan.files.launch.shell.expand import Expander, printed
 from kvplan.files.launch.shell.grammar import broken_lines, named, parse, text_of
@@ -25,6 +26,8 @@ if TYPE_CHECKING:
 SHELLS = ("sh", "bash", "zsh", "dash", "ash")
 _TOLD = re.compile(r"-[a-z]*c[a-z]*")
 _MOST_COMMANDS = 20_000
+_MOST_TEXT = 100_000
+"""Signs of one variable."""
 _DEPTH = 12
 _DECLARE = ("export", "declare", "local", "readonly", "typeset")
 
@@ -67,10 +70,13 @@ def read(
     state.arguments = arguments
     runner = _Runner(beside)
     root = parse(text)
-    runner.block(named(root), state)
-    if not runner.found:  # a library of functions
-        for body in list(state.functions.values()):
-            runner.block([body], state.copy())
+    try:
+        runner.block(named(root), state)
+        if not runner.found:  # a library of functions
+            for body in list(state.functions.values()):
+                runner.block([body], state.copy())
+    except RecursionError:
+        raise KvplanError("bad-command", "this is no command line: it nests too deep") from None
     return Reading(runner.found, state.files, frozenset(runner.read), broken_lines(root))
 
 
@@ -195,7 +201,7 @@ class _Runner:
 
     def started(self, words: list[str], state: State, stdin: str | None) -> tuple[str, list[str]] | None:
         """(text, arguments) of a script that a command starts."""
-        name = PurePosixPath(words[0]).name
+        name = PurePosixPath(words[0]).name or words[0]
         told = next((at for at, one in enumerate(words) if _TOLD.fullmatch(one)), None)
         if name in SHELLS and told is not None:
             rest = [one for one in words[told + 1 :] if one != "--"] or [""]
@@ -232,9 +238,11 @@ class _Runner:
             other = _assigned(name, index, value, adds, self.expander(state, label))
             if other != words:
                 others[label] = other
+        if sum(map(len, words or ())) > _MOST_TEXT:
+            words, others = (unknown(f"${name}"),), {}
         old = state.variables.get(name)
         kept = array or index is not None or (adds and old is not None and old.array)
-        state.put(name, Variable(words, kept, others))
+        state.put(name, Variable(words, kept, expander.default, others))
         return name
 
     def _variable_assignment(self, node: Node, state: State, stdin: str | None) -> None:
@@ -311,17 +319,21 @@ class _Runner:
         ends them; the last condition is "else", whose block may be empty."""
         before, ends = self.arms, []
         usual: State | None = None
+        decided = False  # by a default: the servers of other arms are not meant
         for label, nodes, said in arms:
             if said.said is False and said.sure:
                 continue
-            arm = state.copy()
+            arm, started = state.copy(), len(self.found)
             self.arms = (*before, (place, label))
             self.block(nodes, arm)
             ends.append((label, arm))
+            if decided or (said.said is False and said.default):
+                del self.found[started:]
             if usual is None and said.said and not arm.ended:
                 usual = arm
             if said.said and said.sure:
                 break
+            decided = decided or bool(said.said and said.default)
         self.arms = before
         going_on = [(label, arm) for label, arm in ends if not arm.ended]
         if not going_on:
@@ -361,15 +373,19 @@ class _Runner:
 
     def _case_statement(self, node: Node, state: State, stdin: str | None) -> None:
         value = node.child_by_field_name("value")
-        text = "" if value is None else self.expander(state).text(value)
+        expander = self.expander(state)
+        text = "" if value is None else expander.text(value)
         head = f"case {'' if value is None else text_of(value)}"
-        sure, arms = not unknowns(text), []
+        known, arms = not unknowns(text), []
+        sure, default = known and not expander.default, known and expander.default
         for item in (one for one in node.children if one.type == "case_item"):
             patterns = [self.expander(state).text(one) for one in item.children_by_field_name("value")]
             body = [one for one in named(item) if one not in item.children_by_field_name("value")]
             matches = any(fnmatchcase(without(text), one) for one in patterns)
-            arms.append((f"{head} is {'|'.join(patterns)}", body, Truth(matches, sure)))
-        self._branch(node.start_byte + 1, [*arms, (f"{head} is none of them", [], Truth(True, False))], state)
+            arms.append((f"{head} is {'|'.join(patterns)}", body, Truth(matches, sure, default)))
+        if not any(label == f"{head} is *" for label, _, _ in arms):
+            arms.append((f"{head} is none of them", [], Truth(True, False)))
+        self._branch(node.start_byte + 1, arms, state)
 
     def _list(self, node: Node, state: State, stdin: str | None) -> None:
         """``a && b``, ``a || b``: a test decides, or is read both ways; a command is taken to succeed."""

@@ -19,6 +19,8 @@ class Variable(NamedTuple):
 
     words: Words | None
     array: bool = False
+    default: bool = False
+    """it is what the script takes where nobody says another"""
     others: Mapping[str, Words | None] = {}
 
 
