@@ -19,7 +19,7 @@ from kvplan.files.launch.models import downloads_in
 from kvplan.files.launch.programs import gathered
 from kvplan.files.launch.starts import Start, engines_of, split_words, starts_in, starts_of, with_image
 from kvplan.files.launch.trees import count_of, pairs
-from kvplan.files.launch.unknown import is_open
+from kvplan.files.launch.unknown import is_open, shown
 from kvplan.record import replace
 
 Found = list[Launch | Broken]
@@ -126,6 +126,21 @@ def of_shell(
     )  # fmt: skip
     given = extra._replace(gpu=extra.gpu or sizes.gpu, gpus=extra.gpus or sizes.gpus)
     return of_starts([with_image(one, image) for one in starts], beside, text, given)
+
+
+def manifests_in(text: str, beside: Beside) -> list[str]:
+    """The YAML texts that a script hands on in a here-document, or writes to a file."""
+    if "<<" not in text:
+        return []
+    from kvplan.files.launch.shell.run import read
+
+    try:
+        reading = read(text, {}, beside=file_reader(beside.folder))
+    except KvplanError:
+        return []
+    handed = [one.stdin for one in reading.calls if one.stdin and one.words[0] in ("kubectl", "oc", "docker")]
+    written = [one for path, one in reading.files.items() if path.endswith((".yaml", ".yml"))]
+    return [shown(one) for one in (*handed, *written) if re.search(r"^(?:kind|services):", one, re.MULTILINE)]
 
 
 def _job(text: str) -> tuple[dict[str, str], Extra]:
