@@ -238,9 +238,9 @@ class Expander:
         if words is None or any(map(is_open, words)):
             return None
         if operator == "length":
-            return (str(len(words) if "[" in written else len(words[0])),)
+            return (str(len(words) if "[" in written else len("".join(words[:1]))),)
         if operator == "!":
-            return self.lookup(words[0])
+            return self.lookup(words[0]) if words else ()
         given = [self.text(one) for one in rest]
         return None if any(map(is_open, given)) else _changed(words, operator, given)
 
