@@ -81,6 +81,8 @@ class Start:
     """(path, text) of the files that its script writes"""
     names: tuple[tuple[str, str], ...] = ()
     """(what a folder with the model is called elsewhere, where)"""
+    variables: tuple[str, ...] = ()
+    """Files that say more of its environment"""
     pin: str | None = None
     """the release that the text installs"""
     literal: bool = False
@@ -91,7 +93,7 @@ class Start:
         """The release that the image's tag says, None where it says none (``latest``, a commit) and where
         the image is not the engine's own: ``llm-d-cuda:v0.9.0`` holds llm-d's 0.9.0."""
         tagged = self.image is not None and self.is_tagged_by_engine
-        return (version_of(self.image or "") if tagged else None) or (None if self.image else self.pin)
+        return (version_of(self.image or "") if tagged else None) or self.pin
 
     @property
     def is_tagged_by_engine(self) -> bool:
@@ -373,7 +375,10 @@ def _container(words: Sequence[str], known: dict[str, str], depth: int) -> list[
     else:
         found = _started(after, variables, image=image, depth=depth + 1)
     return [
-        replace(with_image(one, image), gpus=said.gpus or one.gpus, devices=said.devices) for one in found
+        replace(
+            with_image(one, image), gpus=said.gpus or one.gpus, devices=said.devices, variables=said.files
+        )
+        for one in found
     ]
 
 
