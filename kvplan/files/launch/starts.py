@@ -10,6 +10,7 @@ from pathlib import PurePosixPath
 from kvplan.engines.launch import Server, servers
 from kvplan.errors import KvplanError
 from kvplan.files.launch import containers
+from kvplan.files.launch.models import downloads_in
 from kvplan.files.launch.unknown import is_whole, shown
 from kvplan.record import record, replace
 
@@ -130,6 +131,7 @@ def starts_in(
     )  # fmt: skip
     found: list[tuple[Start, tuple[tuple[int, str], ...]]] = []
     ended = 0
+    fetched = tuple(name for call in reading.calls for name in downloads_in(" ".join(call.words)))
     for call in reading.calls:
         kills = call.words[0] in ("kill", "pkill", "killall") or call.words[1:2] in (("stop",), ("rm",))
         ended += kills
@@ -141,7 +143,7 @@ def starts_in(
             others = tuple((label, one[place]) for label, one in kept if len(one) == len(mine))
             around = replace(
                 start, missing=call.missing, files=tuple(reading.files.items()),
-                machine=f"{start.machine}{ended or ''}",
+                machine=f"{start.machine}{ended or ''}", names=(*start.names, *fetched),
             )  # fmt: skip
             if call.open:
                 found += [
@@ -220,6 +222,8 @@ def _started(
     for place, word in enumerate(words):
         if (match := _ASSIGNMENT.fullmatch(word)) is not None and first in _WRAPPERS:
             known[match[1]] = match[2]
+        if word.startswith("--container-image="):  # of Slurm's pyxis
+            image = word.partition("=")[2].replace("#", "/")
         if PurePosixPath(word).name in _CONTAINERS:
             return _container(words[place + 1 :], known, depth)
         if (named := _IMAGE_WORD.fullmatch(word)) is not None and server_of_image(named[1]) is not None:

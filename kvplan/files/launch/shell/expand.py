@@ -210,14 +210,15 @@ class Expander:
         if name in ("@", "*"):
             return (unknown(written),) if state.arguments is None else state.arguments
         if name == "#":
-            return ("0",) if state.arguments is None else (str(len(state.arguments)),)
+            return (unknown("$#"),) if state.arguments is None else (str(len(state.arguments)),)
         if name in ("0", "BASH_SOURCE"):
             return (state.script,)
         if name.isdigit():
             place = int(name)
             if state.arguments is None:
                 return None
-            return state.arguments[place - 1 : place] or ("",)
+            word = state.arguments[place - 1 : place] or ("",)
+            return None if word == (unknown("$@"),) else word
         words = self.lookup(name)
         if index in ("@", "*"):
             return words if words is not None or state.missing or written.startswith("${#") else ()

@@ -173,7 +173,7 @@ class _Runner:
     def function(self, name: str, arguments: Sequence[str], state: State, own: State) -> None:
         before, exported = state.arguments, state.exported
         hidden, state.hidden = state.hidden, {}
-        state.arguments = tuple(arguments)
+        state.arguments = None if list(arguments) == [unknown("$@")] else tuple(arguments)
         state.exported = state.exported | own.exported
         if own is not state:
             state.variables = {**state.variables, **own.variables}
