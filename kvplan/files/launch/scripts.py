@@ -66,6 +66,7 @@ class Extra(NamedTuple):
 
 
 NOTHING_MORE = Extra()
+NOWHERE: Mapping[str, str] = {}
 
 
 def of_starts(starts: Iterable[Start], beside: Beside, text: str = "", extra: Extra = NOTHING_MORE) -> Found:
@@ -154,6 +155,21 @@ def manifests_in(text: str, beside: Beside) -> list[str]:
     handed = [one.stdin for one in reading.calls if one.stdin and one.words[0] in ("kubectl", "oc", "docker")]
     written = [one for path, one in reading.files.items() if path.endswith((".yaml", ".yml"))]
     return [shown(one) for one in (*handed, *written) if re.search(r"^(?:kind|services):", one, re.MULTILINE)]
+
+
+def starts_of_script(
+    words: Sequence[str], environment: Mapping[str, str], read: Callable[[str], str | None],
+    mounts: Mapping[str, str] = NOWHERE,
+) -> list[Start]:  # fmt: skip
+    """The servers of a script in a container that lies beside, under its own name or mounted from there."""
+    for place, word in enumerate(words[:3]):
+        path = PurePosixPath(word)
+        folder = next((target for target in mounts if word.startswith(f"{target}/")), None)
+        source = mounts.get(word) or (folder and mounts[folder] + word[len(folder) :]) or path.name
+        text = read(source) if path.suffix in (".sh", "", ".bash") and "/" in word else None
+        if text is not None:
+            return starts_in(text, environment, beside=read, arguments=words[place + 1 :])
+    return []
 
 
 def _job(text: str) -> tuple[dict[str, str], Extra]:
@@ -287,7 +303,9 @@ def build_of(text: str, arguments: object = None) -> Build:
 
 def dockerfile(text: str, beside: Beside) -> Found:
     made = build_of(text)
-    starts = starts_of([*made.entry, *made.command], made.environment, None if made.entry else made.image)
+    words = [*made.entry, *made.command]
+    starts = starts_of(words, made.environment, None if made.entry else made.image)
+    starts = starts or starts_of_script(words, made.environment, file_reader(beside.folder))
     return of_starts([with_image(one, made.image) for one in starts], beside, text)
 
 

@@ -6,6 +6,7 @@ import re
 import shlex
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import PurePosixPath
+from typing import TYPE_CHECKING
 
 from kvplan.engines.launch import Server, servers
 from kvplan.errors import KvplanError
@@ -13,6 +14,9 @@ from kvplan.files.launch import containers
 from kvplan.files.launch.models import downloads_in
 from kvplan.files.launch.unknown import is_whole, shown
 from kvplan.record import record, replace
+
+if TYPE_CHECKING:
+    from kvplan.files.launch.shell.run import Call
 
 SHELLS = ("sh", "bash", "zsh", "dash", "ash")
 _ASSIGNMENT = re.compile(r"([A-Za-z_]\w*)=(.*)", re.DOTALL | re.ASCII)
@@ -55,6 +59,8 @@ _WRAPPERS = frozenset(
 _TEXTS = frozenset("ssh tmux screen su sudo watch timeout eval sbatch script runuser flock parallel".split())
 """Commands that are given another as one word."""
 _CONTAINERS = ("docker", "podman", "nerdctl")
+_InArms = tuple["Start", tuple[tuple[int, str], ...]]
+"""A server and the branches that it stands in, as `Call.arms`."""
 _DEPTH = 8
 MAX_WORDS = 4096
 
@@ -129,29 +135,19 @@ def starts_in(
         text, known, beside=beside or (lambda path: None), script=script,
         arguments=None if arguments is None else tuple(arguments),
     )  # fmt: skip
-    found: list[tuple[Start, tuple[tuple[int, str], ...]]] = []
+    found: list[_InArms] = []
     ended = 0
     fetched = tuple(name for call in reading.calls for name in downloads_in(" ".join(call.words)))
     for call in reading.calls:
         kills = call.words[0] in ("kill", "pkill", "killall") or call.words[1:2] in (("stop",), ("rm",))
         ended += kills
-        mine = _started(call.words, call.environment, stdin=call.stdin)
-        kept = [
-            (label, _started(words, variables, stdin=call.stdin)) for label, words, variables in call.others
-        ]
-        for place, start in enumerate(mine):
-            others = tuple((label, one[place]) for label, one in kept if len(one) == len(mine))
-            around = replace(
-                start, missing=call.missing, files=tuple(reading.files.items()),
-                machine=f"{start.machine}{ended or ''}", names=(*start.names, *fetched),
-            )  # fmt: skip
-            if call.open:
-                found += [
-                    (replace(one, notes=(*one.notes, f"either this or another: {label}")), call.arms)
-                    for label, one in others
-                ]
-            else:
-                found.append((replace(around, others=others), call.arms))
+        found += [
+            (replace(
+                one, missing=call.missing, files=tuple(reading.files.items()),
+                machine=f"{one.machine}{ended or ''}", names=(*one.names, *fetched),
+            ), call.arms)
+            for one in _of_call(call)
+        ]  # fmt: skip
     for path, body in reading.files.items():  # that somebody else starts
         if path not in reading.started:
             found += [(one, ()) for one in _of_file(path, body, known)]
@@ -164,6 +160,21 @@ def starts_in(
     return [replace(one, notes=(*one.notes, *said)) for one in _either(found)]
 
 
+def _of_call(call: Call) -> list[Start]:
+    """The servers of one command; of words that stand in branches alone a server each."""
+    mine = _started(call.words, call.environment, stdin=call.stdin)
+    kept = [(label, _started(words, known, stdin=call.stdin)) for label, words, known in call.others]
+    found: list[Start] = []
+    for place, start in enumerate(mine):
+        others = tuple((label, one[place]) for label, one in kept if len(one) == len(mine))
+        if call.open:
+            said = "either this or another"
+            found += [replace(one, notes=(*one.notes, f"{said}: {label}")) for label, one in others]
+        else:
+            found.append(replace(start, others=others))
+    return found
+
+
 def _of_file(path: str, text: str, known: Mapping[str, str]) -> list[Start]:
     """Servers of a script or a unit that a script wrote."""
     if path.endswith(".service"):
@@ -172,7 +183,7 @@ def _of_file(path: str, text: str, known: Mapping[str, str]) -> list[Start]:
     return _inside(text, known) if text.startswith("#!") or path.endswith(".sh") else []
 
 
-def _either(found: Sequence[tuple[Start, tuple[tuple[int, str], ...]]]) -> list[Start]:
+def _either(found: Sequence[_InArms]) -> list[Start]:
     """Servers in several arms of one branch are told apart: one of them is started."""
     arms: dict[int, set[str]] = {}
     for _, inside in found:
