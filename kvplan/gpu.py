@@ -18,28 +18,8 @@ _WSL = "-wsl"
 class Gpu(Shown):
     """One device as the engine sees it.
 
-    Memory has several figures, which differ by up to several GiB. Only the first is the base of an engine's
-    memory budget:
-
-    - `memory_total_bytes`: what the CUDA (or HIP) runtime reports as total; None where nobody published it;
-    - `memory_totals_seen`: what the runtime reports of the same device under other drivers;
-    - `memory_nvml_bytes`: what nvidia-smi (or the vendor's tool) shows; None where not published;
-    - `memory_marketing`: what the seller says, for example ``80 GB``; never used in arithmetic.
-
-    Rates are whole bytes per second, decimal (1 GB/s = 10**9 B/s). `dense_tflops` maps ``fp16``, ``bf16``,
-    ``fp8``, ``fp4`` and ``int8`` to 10**12 operations per second without sparsity; a dtype that is absent is
-    not known. `nvlink_bytes_per_second` sums both directions of the scale-up link of one device (NVLink,
-    Infinity Fabric, ICI, Ethernet); `pcie_bytes_per_second` is one direction.
-
-    `compute_capability` is (major, minor) for NVIDIA and None elsewhere; `device_target` is the other
-    vendors' name for the same idea (``gfx942``). `multiprocessors`: as CUDA counts them (SMs). `provenance`
-    and `notes` map a figure's name, such as ``dense_tflops.bf16``, to its source and to remarks; a source of
-    ``unverified`` means nobody checked it.
-
-    `is_vgpu`: it is a share of a board by NVIDIA's vGPU software; `memory_nvml_bytes` is its profile's frame
-    buffer.
-
-    `row`: the GPUs of a server that has several kinds, in order; such a value has the figures of its first.
+    Memory has several figures, which differ by up to several GiB: only `memory_total_bytes` is the base of an
+    engine's memory budget. Rates are whole bytes per second, decimal (1 GB/s = 10**9 B/s).
     """
 
     slug: str
@@ -47,31 +27,49 @@ class Gpu(Shown):
     vendor: str
     arch: str
     memory_marketing: str
+    """what the seller says, for example ``80 GB``; never used in arithmetic"""
     memory_total_bytes: int | None
+    """what the CUDA (or HIP) runtime reports as total; None where nobody published it"""
     memory_nvml_bytes: int | None
+    """what nvidia-smi (or the vendor's tool) shows, of a vGPU its profile's frame buffer"""
     bandwidth_bytes_per_second: int | None
     dense_tflops: Mapping[str, float] = field(default_factory=dict, hash=False)
+    """``fp16``, ``bf16``, ``fp8``, ``fp4``, ``int8`` → 10**12 operations per second without sparsity; absent:
+    not known"""
     compute_capability: tuple[int, int] | None = None
+    """(major, minor) for NVIDIA and None elsewhere"""
     multiprocessors: int | None = None
+    """as CUDA counts them (SMs)"""
     device_target: str | None = None
+    """the other vendors' compute capability (``gfx942``)"""
     fp8_tensor_cores: bool | None = None
     fp4_tensor_cores: bool | None = None
     nvlink_bytes_per_second: int | None = None
+    """both directions of the scale-up link of one device (NVLink, Infinity Fabric, ICI, Ethernet)"""
     pcie_generation: int | None = None
     pcie_bytes_per_second: int | None = None
+    """one direction"""
     gpus_per_node: int | None = None
     is_unified_memory: bool = False
     is_vgpu: bool = False
+    """a share of a board by NVIDIA's vGPU software"""
     mig_parent: str | None = None
     mig_profile: str | None = None
     aliases: tuple[str, ...] = ()
     nvml_names: tuple[str, ...] = ()
     default_for: tuple[str, ...] = ()
     row: tuple[Gpu, ...] = ()
+    """the GPUs of a server that has several kinds, in order; such a value has the figures of its first"""
     note: str | None = None
+    market: str | None = None
+    """whom it is made for: datacenter, workstation, desktop, laptop or embedded; a plan that names no GPU
+    chooses among the first two"""
     memory_totals_seen: tuple[int, ...] = ()
+    """what the runtime reports of the same device under other drivers"""
     provenance: Mapping[str, str] = field(default_factory=dict, hash=False)
+    """a figure's name, such as ``dense_tflops.bf16`` → its source; ``unverified``: nobody checked it"""
     notes: Mapping[str, str] = field(default_factory=dict, hash=False)
+    """a figure's name → remarks"""
 
     def __hash__(self) -> int:
         # Settings with a GPU are the key of every engine's memory; two GPUs of one name are compared.

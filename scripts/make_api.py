@@ -20,6 +20,7 @@ from kvplan.api import options as parsed
 from kvplan.cli.options import OPTIONS, TASKS, Option
 from kvplan.cli.plan_options import PLANNED
 from kvplan.engines import OPTIONS_OF
+from kvplan.report.schema import field_docs
 from kvplan.settings import Settings
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -209,7 +210,10 @@ def _value(name: str) -> str:
     fields = getattr(value, "__dataclass_fields__", {})
     names = ", ".join(f"`{field}`" for field in fields)
     said = f"\nFields: {names}.\n" if names else ""
-    return f"\n### `{name}`\n\n{_doc(value)}\n{said}{chr(10) if members else ''}{''.join(members)}"
+    docs = field_docs(value) if fields else {}
+    described = [f"- `{field}`: {docs[field]}\n".replace("``", "`") for field in fields if field in docs]
+    listed = "".join((*described, *members))
+    return f"\n### `{name}`\n\n{_doc(value)}\n{said}{chr(10) if listed else ''}{listed}"
 
 
 def _first(entry: Any) -> str:

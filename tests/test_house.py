@@ -9,6 +9,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from graphlib import CycleError, TopologicalSorter
+from inspect import cleandoc
 from pathlib import Path
 
 import pytest
@@ -429,15 +430,32 @@ def _trees() -> dict[str, ast.Module]:
     return {str(file): ast.parse(file.read_text(encoding="utf-8")) for file in package.rglob("*.py")}
 
 
+def _docstrings() -> Iterator[tuple[str, str, str]]:
+    """File, name of what holds it and text of every docstring, those below fields and constants too."""
+    for file, tree in _trees().items():
+        for holder in ast.walk(tree):
+            if isinstance(holder, (ast.Module, ast.ClassDef, ast.FunctionDef)):
+                for node in holder.body:
+                    if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant):
+                        yield file, getattr(holder, "name", ""), cleandoc(str(node.value.value))
+
+
 def test_docstrings_say_what_a_thing_is() -> None:
     """``Bytes that …``, not ``What … takes``: the way a native engineer would begin."""
-    texts = (
-        (file, node.value.value)
-        for file, tree in _trees().items()
-        for node in ast.walk(tree)
-        if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant)
-    )
-    assert [text for text in texts if isinstance(text[1], str) and text[1].startswith("What ")] == []
+    assert [text for text in _docstrings() if text[2].startswith("What ")] == []
+
+
+LISTS_ARGUMENTS = frozenset("check check_paths compare fits plan quality simulate size".split())
+"""Public functions whose docstring says what each argument is."""
+LISTS_SOURCES = frozenset({"kvplan/files/launch/machines.py"})
+
+
+def test_docstrings_are_short() -> None:
+    """A page above a file hides what the file is about: a fact stands at the line that it explains."""
+    long = {(Path(file), name) for file, name, text in _docstrings() if len(text) > 600}
+    unnamed = [file.relative_to(ROOT).as_posix() for file, name in long if name not in LISTS_ARGUMENTS]
+    assert sorted(set(unnamed) - LISTS_SOURCES) == []
+    assert {name for _, name in long if name} == LISTS_ARGUMENTS
 
 
 def test_types_are_said() -> None:

@@ -37,7 +37,7 @@ ROOMS: dict[str, Room] = {
     "engines/tgi": Room(727, "as it was when rooms were first counted"),
     "engines/transformers": Room(1406, "as it was when rooms were first counted"),
     "engines/trtllm": Room(1908, "as it was when rooms were first counted"),
-    "engines/vllm": Room(14321, "as it was when rooms were first counted"),
+    "engines/vllm": Room(14240, "as it was when rooms were first counted"),
     "families": Room(1106, "as it was when rooms were first counted"),
     "files": Room(1580, "as it was when rooms were first counted"),
     "files/cards": Room(3192, "as it was when rooms were first counted"),

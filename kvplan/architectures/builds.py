@@ -1,19 +1,7 @@
 """A build of a format: the model's config with the ``quantization_config`` of such builds.
 
-Each format keeps embeddings, the output head, norms, routers and the encoders of images and sound as trained;
-where the model itself is published quantised, what that checkpoint leaves alone is left alone too. Sources of
-what is quantised and of group sizes: vllm-project/llm-compressor examples/ (FP8_DYNAMIC, FP8_BLOCK, W8A8,
-W4A16, NVFP4: ``targets="Linear", ignore=["lm_head", …]``); casper-hansen/AutoAWQ (4 bit, groups of 128, zero
-points); ModelCloud/GPTQModel (decoder layers only); NVIDIA/Model-Optimizer examples/llm_ptq (of a mixture of
-experts the newer builds quantise the experts alone); huggingface/transformers quantizers (bitsandbytes). A
-build's own config may spare more modules: whoever answers for a build says that it was derived. Held against
-published builds in tests/files/test_builds.py.
-
-Multi-token-prediction layers stay as trained: transformers' classes, which quantisers work on, do not have
-them, and who keeps them copies them (llm-compressor `ignore: re:.*mtp.*`, ModelOpt `exclude_modules: mtp*`).
-vLLM printed 0.79 GiB more with MTP for RedHatAI's INT4 and Inferact's NVFP4 of Qwen3.8-27B, and 1.57 for
-RedHatAI's NVFP4 of Qwen3.6-35B-A3B: 16 bits each. Makers' own FP8 and AutoRound quantise them, but for what
-joins the hidden states: Qwen3.8-27B-FP8's files have 30,866,866,928 bytes.
+A build's own config may leave more modules as trained, so an answer for a build says that it was derived.
+Checked against published builds in tests/files/test_builds.py.
 """
 
 from __future__ import annotations
@@ -51,6 +39,7 @@ class Form:
     whole: tuple[str, ...] = ()
 
 
+# vllm-project/llm-compressor examples/ (FP8_DYNAMIC, FP8_BLOCK, W8A8, W4A16, NVFP4).
 def _compressed(form: str, **weights: Any) -> Callable[[list[str]], Config]:
     def config(spared: list[str]) -> Config:
         groups = {"group_0": {"targets": ["Linear"], "weights": weights}}
@@ -64,6 +53,7 @@ def _compressed(form: str, **weights: Any) -> Callable[[list[str]], Config]:
     return config
 
 
+# NVIDIA/Model-Optimizer examples/llm_ptq.
 def _modelopt(algorithm: str) -> Callable[[list[str]], Config]:
     return lambda spared: {
         "quant_method": "modelopt",
@@ -76,6 +66,7 @@ def _fp8(spared: list[str]) -> Config:
     return {"quant_method": "fp8", "weight_block_size": [128, 128], "modules_to_not_convert": spared}
 
 
+# casper-hansen/AutoAWQ.
 def _awq(spared: list[str]) -> Config:
     return {
         "quant_method": "awq",
@@ -95,6 +86,7 @@ def _quark_mxfp4(spared: list[str]) -> Config:
     }
 
 
+# ModelCloud/GPTQModel: decoder layers only.
 def _gptq(bits: int) -> Callable[[list[str]], Config]:
     return lambda spared: {
         "quant_method": "gptq",
@@ -115,6 +107,7 @@ def _auto_round(spared: list[str]) -> Config:
     }
 
 
+# huggingface/transformers quantizers.
 def _bitsandbytes(bits: int) -> Callable[[list[str]], Config]:
     return lambda spared: {
         "quant_method": "bitsandbytes",
@@ -177,6 +170,7 @@ FORMS: dict[str, Form] = {
         "nvfp4",
         _compressed("nvfp4-pack-quantized", num_bits=4, type="float", strategy="tensor_group", group_size=16),
     ),
+    # Of a mixture of experts the newer ModelOpt builds quantise the experts alone.
     "modelopt-nvfp4": Form("nvfp4", _modelopt("NVFP4"), experts_only=True),
     "mxfp4": Form(
         "mxfp4",
@@ -264,7 +258,8 @@ def build_config(config: Json, form: str, whole: tuple[str, ...] = ()) -> Config
 
 
 def _left_alone(config: Json) -> list[str]:
-    """The linear modules that the config itself leaves as trained, where it quantises others."""
+    """The linear modules that a published quantised checkpoint leaves as trained: other builds leave them
+    alone too."""
     raw, quant = split_quant(config)
     try:
         inventory = inventory_of(raw, hf_quant_config=quant)
@@ -280,7 +275,8 @@ def _left_alone(config: Json) -> list[str]:
 
 
 def spared(inventory: Inventory, form: str) -> list[str]:
-    """The linear modules that a build of that format leaves as they were trained."""
+    """The linear modules that a build of that format leaves as trained; embeddings, the output head and norms
+    are never quantised."""
     kinds = {tensor.role for _, tensor in inventory.tensors()}
     alone = FORMS[form].experts_only or (form in _GPTQ and _has_delta_net(inventory))
     experts = alone and Role.EXPERT in kinds
@@ -300,7 +296,11 @@ def spared(inventory: Inventory, form: str) -> list[str]:
 
 
 _WITH_MTP = ("fp8", "auto-round")
-"""Formats whose builds quantise multi-token-prediction layers."""
+"""Formats whose builds quantise multi-token-prediction layers, but for what joins the hidden states:
+Qwen3.8-27B-FP8's files have 30,866,866,928 bytes. Elsewhere the layers stay in 16 bits: transformers'
+classes, which quantisers work on, lack them, and they are copied (llm-compressor `ignore: re:.*mtp.*`,
+ModelOpt `exclude_modules: mtp*`). vLLM printed 0.79 GiB more with MTP for RedHatAI's INT4 and Inferact's
+NVFP4 of Qwen3.8-27B, 1.57 for RedHatAI's NVFP4 of Qwen3.6-35B-A3B."""
 
 
 def _has_delta_net(inventory: Inventory) -> bool:

@@ -1,11 +1,7 @@
 """Heads of speculative decoding that borrow from their target: EAGLE and EAGLE-3 on Llama's layers, DFlash.
 
-vllm-project/vllm 0.32 vllm/model_executor/models/llama_eagle.py and llama_eagle3.py. EAGLE: the layers (the
-first without its input norm) and a projection of embedding and hidden state, whole on every rank; embedding
-and output head are the target's. EAGLE-3: the first layer attends over embedding and hidden state side by
-side, every layer has one norm more, the projection takes several of the target's hidden states, and a
-head over its own vocabulary is divided as any other. DFlash (qwen3_dflash.py 0.33): Qwen3's layers, a
-projection of several hidden states, whole on every rank, and two norms.
+Embedding and output head are the target's. vllm-project/vllm vllm/model_executor/models/llama_eagle.py and
+llama_eagle3.py (0.32), qwen3_dflash.py (0.33).
 """
 
 from __future__ import annotations
@@ -67,6 +63,7 @@ def head_tensors(draft: Model, method: str, target: Model) -> tuple[Tensors, Ten
     layers = [list(block.tensors) for block in inventory.layers]
     every = tuple(tensor for layer in layers for tensor in layer)
     table = next(entry.tensor for entry in inventory.ends if entry.tensor.role is Role.EMBEDDING)
+    # The first layer has no input norm; `vector`: the projection is whole on every rank.
     if method == "eagle":
         own = [tensor for tensor in layers[0] if tensor.name != "input_layernorm"]
         ends = vector("fc", hidden, whole("embedding and hidden state", 2), hidden)
@@ -76,13 +73,16 @@ def head_tensors(draft: Model, method: str, target: Model) -> tuple[Tensors, Ten
     ends = vector("fc", hidden, states, whole("target_hidden_size", wide)) + norm("norm", hidden)
     if method == "dflash":
         return (*every, *ends, *norm("hidden_norm", hidden)), table
+    # EAGLE-3's first layer attends over embedding and hidden state side by side; every layer has one norm
+    # more.
     twice = [tensor for tensor in layers[0] if tensor.name.endswith(("q_proj", "k_proj", "v_proj"))]
     norms = norm("hidden_norm", hidden) * len(layers)
     return (*every, *twice, *norms, *ends, *_own_head(draft, target)), table
 
 
 def _own_head(draft: Model, target: Model) -> Tensors:
-    """EAGLE-3's output head, with a table of its words where it has fewer than the target."""
+    """EAGLE-3's output head, divided like any other, with a table of its words where it has fewer than the
+    target."""
     view = find_text_part(split_quant(draft.config or {})[0]).view
     vocabulary = int(view.optional_integer("draft_vocab_size") or draft.vocab_size)
     head = embedding("lm_head", vocabulary, draft.hidden_size, Role.HEAD)

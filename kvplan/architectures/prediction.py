@@ -1,10 +1,8 @@
 """Multi-token-prediction (MTP, NextN) layers by model type: how many, built like which layer, joined by what.
 
-One row a lineage (``registry.Lineage.prediction``); the cache (`config.drafts`) and the tensors
-(`draft_tensors`) are both made of it, and engines ask it which types they build. Which key counts them, and
-what each module holds: vllm-project/vllm 0.32 vllm/config/speculative.py (hf_config_override),
-vllm/model_executor/models/*_mtp.py and vllm/models/*/nvidia/mtp.py. Embedding and output head are the
-target's (vllm/v1/spec_decode/llm_base_proposer.py, _maybe_share_embeddings and _maybe_share_lm_head).
+One row per lineage (``registry.Lineage.prediction``), from which cache (`config.drafts`) and tensors
+(`draft_tensors`) are made. Source: vllm-project/vllm 0.32 vllm/config/speculative.py (hf_config_override:
+which key counts them), vllm/model_executor/models/*_mtp.py and vllm/models/*/nvidia/mtp.py.
 """
 
 from __future__ import annotations
@@ -76,7 +74,8 @@ class Prediction:
     path: str = "{layers}.{n}"
     """of a layer's modules in the checkpoint, {n} counted on from the model's layers and {i} from 0"""
     own_head: bool = False
-    """each has an output head of its own"""
+    """each has an output head of its own; else head and embedding are the target's
+    (vllm/v1/spec_decode/llm_base_proposer.py, _maybe_share_embeddings and _maybe_share_lm_head)"""
     vllm: tuple[str, ...] | None = None
     """the architectures for which vLLM builds them, None for all"""
     unknown: str = ""

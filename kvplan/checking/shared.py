@@ -15,7 +15,7 @@ from kvplan.units import gib
 
 
 def crowded(plan: Plan, model: Model, before: Sequence[tuple[Plan, Model]]) -> Finding | None:
-    """The fault of a plan that starts on a GPU after others.
+    """The finding about a plan that starts on a GPU after others, where there is one.
 
     vLLM refuses to start where less than its share of the whole GPU is free (vllm 0.33
     vllm/v1/worker/utils.py, request_memory); SGLang's and TensorRT-LLM's shares are of what is free."""

@@ -252,7 +252,7 @@ def _write(result: PlanResult, path: Path, typed: list[str], *, overwrite: bool)
         )
     best = result.options[0]
     comments = [
-        f"{best.gpus} × {best.gpu} for {count(result.requests, 'request')}, objective {result.objective},"
+        f"{result.gpus} × {best.gpu} for {count(result.requests, 'request')}, objective {result.objective},"
         f" quality {result.quality}, {result.pool} pool",
         command("kvplan", "plan", *typed),
         *filter(None, [best.other_checkpoint]),

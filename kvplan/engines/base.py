@@ -232,9 +232,17 @@ def doubt(refusal: Refusal | None) -> tuple[str, ...]:
     return (f"{refusal.message}, as builds of this name usually are: such a one does not start{ways}",)
 
 
-def too_many_stages(model: Model, settings: Layout) -> Refusal | None:
-    """A stage without a layer: no engine starts one (vLLM's get_pp_indices and its like)."""
-    stages = settings.pipeline_parallel_size
+def undividable(model: Model, settings: Layout) -> Refusal | None:
+    """A stage without a layer: no engine starts one (vLLM's get_pp_indices and its like). Ranks over MIG
+    slices: CUDA shows a process one slice, so that no second rank has a device (NVIDIA's MIG user guide,
+    "CUDA visible devices")."""
+    stages, gpu = settings.pipeline_parallel_size, settings.gpu
+    if gpu is not None and gpu.is_mig_slice and (ranks := settings.tensor_parallel_size * stages) > 1:
+        return Refusal(
+            MIG_SLICES,
+            f"one engine would take {ranks} MIG slices, and a process sees one",
+            help=("--tp 1", "more replicas, each on a slice of its own"),
+        )
     if stages <= model.num_layers:
         return None
     return Refusal(
@@ -242,6 +250,10 @@ def too_many_stages(model: Model, settings: Layout) -> Refusal | None:
         f"{model.num_layers} layers make fewer than {stages} stages",
         help=(f"--pp {model.num_layers}",) if model.num_layers else (),
     )
+
+
+MIG_SLICES = "mig-slices-do-not-join"
+"""Code of a refusal: ranks over parts of GPUs."""
 
 
 class Compiled(Protocol):

@@ -25,14 +25,26 @@ def _by_place(checkpoint: Checkpoint, path: str) -> list[str]:
 
 @record()
 class Image:
-    """An engine's own image for NVIDIA GPUs. tag: with the version's three numbers at ``{}``; without, the
-    tag follows no version. entry: replaces the image's entry point, whose form differs between releases.
-    probe: a command that succeeds once the server answers, with tools that the image has."""
+    """An engine's own image for NVIDIA GPUs, and the one for AMD's where its tags are the same.
+
+    tag: with the version's three numbers at ``{}``; without, the tag follows no version. entry: replaces the
+    image's entry point, whose form differs between releases. probe: a command that succeeds once the server
+    answers, with tools that the image has.
+    """
 
     name: str
     tag: str
     entry: tuple[str, ...]
     probe: tuple[str, ...]
+    amd: str = ""
+    amd_since: str = ""
+    """The release with which it began."""
+
+    def name_for(self, vendor: str, version: str) -> str | None:
+        """The repository of images for a maker's GPUs; None where none has tags that follow from versions."""
+        if vendor == "nvidia":
+            return self.name
+        return self.amd or None if vendor == "amd" and reached(version, self.amd_since) else None
 
 
 _ASK = "import urllib.request; urllib.request.urlopen('http://127.0.0.1:{}/health', timeout=5)"

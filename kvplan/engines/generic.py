@@ -25,7 +25,7 @@ from kvplan.engines.base import (
     rank_terms,
     request_tokens,
     served_dtype,
-    too_many_stages,
+    undividable,
 )
 from kvplan.engines.options import RETENTION, EngineOption, RetainingOptions
 from kvplan.engines.retention import Retention, accuracy, retained, retention_of
@@ -60,7 +60,7 @@ class Generic:
     def size(self, model: Model, settings: Settings, version: str) -> SizeResult:
         """Sum of the terms of all layers; per GPU the fullest pipeline stage's share."""
         tp, pp = settings.tensor_parallel_size, settings.pipeline_parallel_size
-        refusal = too_many_stages(model, settings)
+        refusal = undividable(model, settings)
         stages = min(pp, max(model.num_layers, 1))
         states = (settings.mamba_cache_dtype, settings.mamba_ssm_cache_dtype)
         retention = retention_of(RetainingOptions.of(settings))

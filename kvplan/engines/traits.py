@@ -90,6 +90,12 @@ class Traits:
     """Builds of a model that people choose among by memory, the best first; none: as it is stored."""
     usual_builds: Mapping[str, str] = field(default_factory=dict)
     """Format in which a model is published (empty: any other) → the build that counts where none is named."""
+    markets: tuple[str, ...] = ("datacenter", "workstation")
+    """Whose GPUs (`Gpu.market`) a plan that names none chooses among."""
+    timed: bool = True
+    """kvplan estimates its times: such a plan goes without GPUs whose rates are not known."""
+    documented_from: Capability = (0, 0)
+    """The oldest compute capability that its install page names: a plan that names no GPU goes no lower."""
     on_macs: bool = False
     """It is what people run on Apple's GPUs."""
     divides_with: str | None = None

@@ -1,11 +1,9 @@
 """The refusal of tensor-parallel ranks over which a matrix of the decoder does not divide.
 
 Parallel layers divide evenly or stop (``divide``, an assertion): vllm-project/vllm vllm/distributed/utils.py,
-model_executor/layers/linear.py, vocab_parallel_embedding.py; sgl-project/sglang python/sglang/srt/
-distributed/utils.py, layers/linear.py, layers/vocab_parallel_embedding.py, and the classes' own assertions on
-heads (DeepSeek-V4's output groups are divided without one, and none is left). Encoders and drafts are left
-out: classes differ in what they divide. Nor may a block of weights that share a scale be divided, where the
-engine's kernels stop at it.
+model_executor/layers/linear.py, vocab_parallel_embedding.py; sgl-project/sglang
+python/sglang/srt/distributed/utils.py, layers/linear.py, layers/vocab_parallel_embedding.py, and the classes'
+own assertions on heads.
 """
 
 from __future__ import annotations
@@ -71,7 +69,8 @@ def undivided_refusal(
 
 @lru_cache(maxsize=4096)
 def uneven(inventory: Inventory, parallel: Parallel) -> tuple[Dim, int] | None:
-    """The first dimension of a decoder's tensor that its ranks do not divide, and how many they are."""
+    """The first dimension of a decoder's tensor that its ranks do not divide, and how many they are.
+    DeepSeek-V4's output groups are divided without an assertion: a rank may be left with none."""
     for tensor in _decoder(inventory):
         part = part_of(tensor.name, tensor.role)
         for dim in (*tensor.rows, *tensor.columns):
@@ -90,7 +89,8 @@ def _divides(dim: Dim, parallel: Parallel, part: Part) -> bool:
 
 @lru_cache(maxsize=1024)
 def _decoder(inventory: Inventory) -> tuple[Tensor, ...]:
-    """Each kind of tensor once: of the layers, then the vocabulary's tables."""
+    """Each kind of tensor once: of the layers, then the vocabulary's tables. Encoders and drafts are left
+    out: classes differ in what they divide."""
     layers = (t for tensors in dict.fromkeys(b.tensors for b in inventory.layers) for t in tensors)
     every = dict.fromkeys((*layers, *(entry.tensor for entry in inventory.ends)))
     return tuple(t for t in every if part_of(t.name, t.role) is not Part.TOWER)
@@ -104,7 +104,7 @@ def block_refusal(
     stops: Callable[[shares.Cut, str], bool],
     whole_experts: str,
 ) -> Refusal | None:
-    """The first cut that stops the engine, or None.
+    """The first cut through weights that share a scale at which the engine's kernels stop, or None.
 
     divided: how the weights lie over so many tensor-parallel ranks. stops: whether the engine stops at a cut
     of weights of that method. whole_experts: the option that leaves experts whole, "" where it is set.

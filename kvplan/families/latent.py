@@ -137,21 +137,20 @@ class CompressedAttention(Family):
 
 @record()
 class SparseIndexer(Family):
-    """index_head_dim numbers per token, replicated; fp8 with one fp32 scale in the serving engines.
-
-    The transformers classes keep the key in the model's dtype (``float32_key``: always fp32), and
-    ``position_rows`` int64 rows of positions beside it (models/qwen4_exp). Of GLM-5.3-Flash they keep every
-    token's key, gate and flag, so the width is twice the key's and one; an engine that pools keeps one key of
-    every ``kpool`` tokens (`pooled_width`). Qwen4-Exp's keys are of ``group`` tokens once the group is full;
-    until then an engine that groups keeps the tokens' own keys, with ``axes`` int64 positions each.
-    """
+    """index_head_dim numbers per token, replicated; fp8 with one fp32 scale in the serving engines."""
 
     index_head_dim: int
+    """of GLM-5.3-Flash twice the key's and one: transformers keeps every token's key, gate and flag"""
     float32_key: bool = False
+    """the transformers class keeps it in fp32, not in the model's dtype"""
     position_rows: int = 0
+    """int64 rows of positions that it keeps beside the key (models/qwen4_exp)"""
     kpool: int = 1
+    """tokens of which an engine that pools keeps one key (`pooled_width`)"""
     group: int = 1
+    """tokens of one key of Qwen4-Exp; until the group is full an engine that groups keeps the tokens' own"""
     axes: int = 0
+    """int64 positions of each of those"""
 
     family: ClassVar[str] = "sparse_indexer"
     kind: ClassVar[Literal[Kind.INDEXER]] = Kind.INDEXER

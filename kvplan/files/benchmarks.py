@@ -1,15 +1,4 @@
-"""Results of load generators as measurements of a deployment: what ran, and how long tokens took.
-
-    vllm bench serve --save-result    mean_ttft_ms, mean_tpot_ms, request_throughput … (vllm-project/vllm
-                                      vllm/benchmarks/serve.py); with --append-result an object a line, as
-                                      sgl-project/sglang python/sglang/bench_serving.py writes the same keys
-    AIPerf profile_export_aiperf.json time_to_first_token, inter_token_latency … each with unit and avg
-    GuideLLM                          benchmarks[].metrics.….successful.mean
-    inference-perf                    successes.latency.time_to_first_token.mean …
-    Prometheus text of a vLLM server  vllm:time_to_first_token_seconds_sum and _count …
-
-Requests at once follow by Little's law from requests a second and the time of one, where they are not said.
-"""
+"""Results of load generators as measurements of a deployment: what ran, and how long tokens took."""
 
 from __future__ import annotations
 
@@ -101,10 +90,13 @@ def _number(entry: object, *path: str) -> float:
 
 
 def _running(per_second: float, ttft: float, tpot: float, output: float) -> float:
+    """Requests at once by Little's law, where they are not said."""
     return max(1.0, per_second * (ttft + tpot * max(output - 1, 0)))
 
 
 def _vllm(entry: Mapping[str, object]) -> Iterator[Measured]:
+    """``vllm bench serve --save-result`` (vllm-project/vllm vllm/benchmarks/serve.py), with --append-result
+    an object a line; sgl-project/sglang python/sglang/bench_serving.py writes the same keys."""
     done = _number(entry, "completed")
     ttft, tpot = _number(entry, "mean_ttft_ms") / 1e3, _number(entry, "mean_tpot_ms") / 1e3
     if not done or not tpot:
@@ -122,6 +114,7 @@ def _metric(entry: Mapping[str, object], name: str) -> float:
 
 
 def _aiperf(entry: Mapping[str, object]) -> Iterator[Measured]:
+    """``profile_export_aiperf.json``: each metric with a unit and an average."""
     ttft, tpot = _metric(entry, "time_to_first_token"), _metric(entry, "inter_token_latency")
     if not tpot:
         return
@@ -132,6 +125,7 @@ def _aiperf(entry: Mapping[str, object]) -> Iterator[Measured]:
 
 
 def _guidellm(entry: Mapping[str, object]) -> Iterator[Measured]:
+    """``benchmarks[].metrics.….successful.mean``."""
     runs = entry.get("benchmarks")
     for run in runs if isinstance(runs, list) else ():
         metrics = run.get("metrics") if isinstance(run, Mapping) else None

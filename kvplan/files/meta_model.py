@@ -1,15 +1,9 @@
 """The tensors of a model that transformers builds without memory, on torch's meta device.
 
-Only where it is asked for: ``kvplan cards new --count`` and ``--weights-from transformers``. Names and shapes
-are those of the class, in the config's dtype. Needs the extras ``hf`` and ``gpu``; no weights are read, no
-code of a repository is run, no kernel is fetched: the class gets an allow-list of keys (build_keys), eager
-attention, and a hub that is switched off.
-
-Keys of a config reach transformers' classes by an allow-list, because some of them choose code: the fields
-that the config class declares, its own aliases and the older spellings that its ``__post_init__`` reads. Of
-these, names that choose an implementation, a kernel, a backbone of another library, a repository or a path
-are left out; so is every text that could name a repository or a file. Source: huggingface/transformers 5.23.0
-configuration_utils.py, integrations/hub_kernels.py.
+Only where it is asked for: ``kvplan cards new --count`` and ``--weights-from transformers``. Needs the extras
+``hf`` and ``gpu``; no weights are read, no code of a repository is run, no kernel is fetched: the class gets
+an allow-list of keys, eager attention, and a hub that is switched off. Source: huggingface/transformers
+5.23.0 configuration_utils.py, integrations/hub_kernels.py.
 """
 
 from __future__ import annotations
@@ -32,8 +26,10 @@ _CHOOSES_CODE = re.compile(
     r"^_|implementation|kernel_config|use_kernels|auto_map|backbone|timm|remote|name_or_path|(^|_)path$|repo|"
     r"revision|url|plugin|quantization|compression_config|custom_|pretrained|code_"
 )
+"""Keys that choose an implementation, a kernel, a backbone of another library, a repository or a path."""
 _BESIDE = re.compile(r"backbone|timm")
 _TEXT = re.compile(r"[\w.,+*|() -]{0,4096}", re.ASCII)
+"""A text that can name no repository and no file."""
 _COUNTS = re.compile(r"layers?$|depths?$|blocks?$|experts$|num_stages|codebooks$")
 MOST_MODULES, MOST_ENTRIES, DEEPEST = 4096, 4096, 6
 """How many modules of one kind, entries of one list and levels of nesting a class is given."""

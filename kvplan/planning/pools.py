@@ -1,14 +1,7 @@
 """Prompts on engines of their own: how many read prompts, how many make answers, and what travels between.
 
-    decode    requests in flight there = arrivals · answer tokens · TPOT (Little), held by the cache as ever
-    prefill   one prompt after another on each of P engines, which get λ/P of the arrivals at random; a prompt
-              waits (Pollaczek and Khinchine)   W = λ/P · E[t²] / (2 · (1 − λ/P · E[t])),   λ/P · E[t] < 1
-    TTFT      W + t(longest prompt) + its cache over the link ≤ what is asked for
-    link      one request's bytes = what its prompt holds on all GPUs of an engine
-
-The least P that keeps TTFT on average, with the likely times and with the slow end of their interval. Both
-kinds of engines have the same settings, as `kvplan simulate --prefill-replicas` serves them; that run, with
-the trace, is the proof: batches of several prompts, bursts and prefix hits are not in these formulas.
+Both kinds of engines have the same settings, as `kvplan simulate --prefill-replicas` serves them; that run,
+with the trace, is the proof: batches of several prompts, bursts and prefix hits are not in these formulas.
 """
 
 from __future__ import annotations
@@ -30,9 +23,9 @@ class Pools:
     """How a load is divided over engines that read prompts and engines that make answers."""
 
     prefill_replicas: int
-    """engines that read prompts, with the slow end of the estimated times"""
-    likely_prefill_replicas: int
-    """the same with the likely times"""
+    """engines that read prompts, with the likely times, as those that make answers"""
+    slow_prefill_replicas: int
+    """the same with the slow end; 0: no number of them keeps the target"""
     decode_replicas: int
     """engines that make answers"""
     gpus_per_replica: int
@@ -57,15 +50,17 @@ class Pools:
 
 
 def decode_requests(rate: Fraction, answers: Fraction, tpot: Fraction) -> int:
-    """Answers under way: arrivals a second · tokens · seconds a token, rounded up."""
+    """Answers under way, by Little's law: arrivals a second · tokens · seconds a token, rounded up."""
     return max(1, ceil(rate * answers * tpot))
 
 
 def pools_of(
-    seen: Situation, links: Sequence[Link], prefill: PrefillTime, *, ttft: float, decode: int, gpus: int
-) -> Pools:
+    seen: Situation, links: Sequence[Link], prefill: PrefillTime, *, ttft: float, decode: int, gpus: int,
+    ranks: int = 1,
+) -> Pools:  # fmt: skip
     """seen: one engine that makes answers, under its part of the load; decode: how many of them; gpus: of
-    one engine. Raises KvplanError(no-speed | no-link | too-slow)."""
+    one engine; ranks: of one engine that take requests of their own. Raises KvplanError(no-speed | no-link |
+    too-slow)."""
     rate, load = seen.workload.requests_per_second, seen.workload
     assert rate is not None
     if not links:
@@ -81,29 +76,46 @@ def pools_of(
         raise KvplanError("no-speed", "how long a prompt takes on this engine and GPU is not estimated")
     amount = seen.held_bytes(longest)
     sent = Seconds(*(link.seconds + amount / rate for rate in (link.bytes_per_second, link.high, link.low)))
-    found = []
-    for pick, travel in (("value", sent.value), ("high", sent.high)):
+
+    def engines(pick: str, travel: float) -> tuple[int, float, float]:
         each = [(weight, float(getattr(known[tokens], pick))) for weight, tokens in prompts]
-        found.append(_least(float(rate), each, float(getattr(known[longest], pick)), travel, ttft))
-    (likely, first, _), (safe, slowest, wait) = found
+        return _least(float(rate), each, float(getattr(known[longest], pick)), travel, ttft, ranks)
+
+    likely, first, wait = engines("value", sent.value)
+    try:
+        slow = engines("high", sent.high)[0]
+    except KvplanError:
+        slow = 0
     mean = seen.held_bytes(seen.typical.input_tokens)
-    stays = wait + known[longest].high + sent.high
+    stays = wait + known[longest].value + sent.value
     return Pools(
-        safe, likely, decode, gpus, (safe + decode) * gpus, seen.requests * decode,
+        likely, slow, decode, gpus, (likely + decode) * gpus, seen.requests * ranks * decode,
         transfer_bytes=int(mean * seen.copies),
         transfer_bytes_per_second=ceil(rate * int(mean * seen.copies)),
         link=link.name,
         ttft_seconds=first,
-        ttft_high_seconds=slowest,
-        prompts_at_once=max(1, ceil(float(rate) / safe * stays)),
+        ttft_high_seconds=wait + known[longest].high + sent.high,
+        prompts_at_once=max(1, ceil(float(rate) / (likely * ranks) * stays)),
         prompts_that_fit=seen.usable_bytes // max(1, seen.held_bytes(longest)),
     )  # fmt: skip
 
 
 def _least(
-    rate: float, times: Sequence[tuple[int, float]], longest: float, travel: float, ttft: float
+    rate: float,
+    times: Sequence[tuple[int, float]],
+    longest: float,
+    travel: float,
+    ttft: float,
+    ranks: int = 1,
 ) -> tuple[int, float, float]:
-    """(the least number of engines, the TTFT there, the wait in it). Raises KvplanError(too-slow)."""
+    """(the least number P of engines, the TTFT there, the wait in it), on average. Raises
+    KvplanError(too-slow).
+
+        W    = λ/R · E[t²] / (2 · (1 − λ/R · E[t])),   λ/R · E[t] < 1,   R = P · ranks of an engine
+        TTFT = W + t(longest prompt) + its cache over the link      (Pollaczek and Khinchine)
+
+    Each rank reads one prompt after another and gets λ/R of the arrivals at random.
+    """
     if longest + travel > ttft:
         raise KvplanError(
             "too-slow",
@@ -114,11 +126,12 @@ def _least(
     whole = sum(weight for weight, _ in times)
     mean = sum(weight * time for weight, time in times) / whole
     square = sum(weight * time * time for weight, time in times) / whole
-    for engines in range(max(1, ceil(rate * mean)), MOST_ENGINES + 1):
-        busy = rate / engines * mean
+    for engines in range(max(1, ceil(rate * mean / ranks)), MOST_ENGINES + 1):
+        each = rate / (engines * ranks)
+        busy = each * mean
         if busy >= 1:
             continue
-        wait = rate / engines * square / (2 * (1 - busy))
+        wait = each * square / (2 * (1 - busy))
         if wait + longest + travel <= ttft:
             return engines, wait + longest + travel, wait
     raise KvplanError("too-slow", f"{MOST_ENGINES:,} engines do not read prompts that fast")

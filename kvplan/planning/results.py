@@ -237,6 +237,13 @@ class PlanResult(Shown):
         """Whether something serves the load."""
         return self.best is not None
 
+    @property
+    def gpus(self) -> int:
+        """Of the best option, with its engines for prompts; 0 where nothing serves the load."""
+        if self.pools is not None:
+            return self.pools.gpus
+        return self.options[0].gpus if self.options else 0
+
     JSON = (
         "schema_version", "model", "engine", "objective", "quality", "pool", "requests", "shapes", "also",
         "best", "options", "more_options", "unserved", "pareto", "pareto_by", "reasons", "ways_out", "steps",

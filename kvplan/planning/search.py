@@ -1,17 +1,8 @@
 """The search: every candidate judged, or proved not to matter by a bound; the best by a total order.
 
 A candidate is a class (weights, cache format, layout), a GPU, max_model_len, max_num_seqs and a number of
-replicas. Three bounds spare work, none changes the answer:
-
-- replicas: an engine holds what it holds whatever its neighbours do, so the fewest replicas that hold the
-  requests follow by division;
-- max_num_seqs: the more of them, the less the pool holds, never more (activations and windows only grow).
-  So the most requests are found by bisection where ``holds(s)`` crosses ``s``, and among all values that hold
-  what a replica must, the smallest that is not below it is the one whose pool is largest;
-- GPUs: a plan takes at least the GPUs (or their price) of one engine; classes are looked at in the order of
-  that bound and left out once it lies above the worst answer that is still wanted. Answers are wanted over
-  all offers together; or one of each kind of GPU, of so many kinds: then classes of a kind are left out above
-  its own best, and those of all kinds above the last kind that is wanted.
+replicas. Bounds save work and never change the answer: on replicas (`_fewest_gpus`), on max_num_seqs
+(`_most`), on GPUs or their price (`_left_out`).
 """
 
 from __future__ import annotations
@@ -111,7 +102,9 @@ class _Search:
         return Searched(tuple(found), tuple(self.rejected), self.considered, self.dominated, beyond)
 
     def _left_out(self, offer: Offer, bound: tuple[Fraction | int, ...]) -> bool:
-        """Whether nothing of the class can be among the wanted answers."""
+        """Whether nothing of the class can be among the wanted answers: classes come in the order of the GPUs
+        (or the price) that a plan takes at least, and this one's lie above the worst answer that is still
+        wanted; by kind, above the best of its own kind, or the last kind that is wanted."""
         if self.worst is not None and bound > self.worst[:_BOUND]:
             if self.by_kind:
                 self.beyond.add(offer.kind)
@@ -200,6 +193,9 @@ class _Search:
             return dealt
         replicas, per_engine = dealt
         seqs = self._seqs(per_engine, replicas * layout.pools)
+        if ask.tpot is not None or ask.ttft is not None:
+            # As many as keep the times, and no more: the server admits what max_num_seqs lets it.
+            seqs = min(seqs, capacity * ask.samples)
         room = law.room(offer.gpu, seqs * one.limit_ways, length, safe=ask.safe)
         assert isinstance(room, Capacity)
         if ask.objective == REQUESTS:
@@ -228,7 +224,8 @@ class _Search:
     def _fewest_gpus(
         self, law: CapacityModel, offer: Offer, length: int, one: Class, capacity: int, least: int, limit: int
     ) -> tuple[int, int] | Rejection:
-        """(Replicas, requests of one engine) for the requests that are asked for."""
+        """(Replicas, requests of one engine) for the requests that are asked for, by division: an engine
+        holds what it holds whatever its neighbours do."""
         requests, layout = self.ask.requests, one.layout
         replicas = max(least, ceil_div(ceil_div(requests, capacity), layout.pools))
         most_gpus = max(limit, MOST_GPUS)
@@ -255,7 +252,8 @@ class _Search:
         return not ask.also or (fitting(ask, room) > 0 and also_fits(ask, room, pools))
 
     def _seqs(self, requests: int, pools: int) -> int:
-        """The smallest max_num_seqs that runs so many requests with all their samples in one of the pools."""
+        """The smallest max_num_seqs that runs so many requests with all their samples in one of the pools:
+        the one whose pool is largest."""
         needed = self.ask.sequences(requests, pools)
         return next(value for value in self.seqs if value >= needed)
 
@@ -290,7 +288,8 @@ class _Search:
             longest = max(shape.tokens for shape in ask.shapes)
             return Rejection("pool-too-small", f"a pool of {gib(first.pool_bytes)} holds no request of"
                                           f" {longest:,} tokens")  # fmt: skip
-        # The last place with fit(place) >= seqs[place] / samples; holds(s) never rises with s.
+        # The last place with fit(place) >= seqs[place] / samples; the more of them, the less the pool holds,
+        # never more (activations and windows only grow).
         low, high = -1, len(seqs)
         while high - low > 1:
             middle = (low + high) // 2

@@ -5,6 +5,7 @@ What the cache's rules refuse, the engines refuse themselves; this is what no ru
 
 from __future__ import annotations
 
+from kvplan.engines.base import MIG_SLICES
 from kvplan.engines.budget.law import Rejection
 from kvplan.engines.traits import traits_of
 from kvplan.planning.ask import Ask
@@ -15,6 +16,8 @@ from kvplan.plans.fleet import Offer
 def unsupported(ask: Ask, one: Class, offer: Offer) -> Rejection | None:
     """Why this GPU does not run the class, whatever its memory; None where nothing is known against it."""
     gpu, label = offer.gpu, one.variant.label
+    if gpu.is_mig_slice and one.layout.gpus > 1:
+        return Rejection(MIG_SLICES, "ranks do not join over MIG slices: a process sees one")
     if one.layout.dcp > 1 and gpu.vendor != "nvidia":
         return Rejection("context-parallel", f"decode context parallelism is not known on {gpu.name}")
     known = traits_of(ask.choice.engine.name).weight_capabilities.get(label)

@@ -1,14 +1,5 @@
-"""A bounded number of request shapes in the place of many lengths; a length is only ever rounded up.
-
-**Joint lengths** (traces): all requests begin in one cell, whose shape is the longest prompt and the longest
-answer in it. The cell whose rounding adds the most tokens is divided at the median of the length that adds
-most, until there are `MAX_SHAPES` cells or no rounding is left. No request is understated; the weights are
-exact.
-
-**Percentiles**: between those that are given the quantile function is a straight line, below the lowest it is
-flat. Hundredths 1 to 90 are taken in steps of ten, then 91 to 95, 96 to 99 and the last one; the requests of
-a step all have the length at its end, rounded up.
-"""
+"""A bounded number of request shapes in the place of many lengths; a length is only ever rounded up, and the
+weights are exact."""
 
 from __future__ import annotations
 
@@ -31,7 +22,11 @@ Bin = tuple[int, int]
 
 
 def joined(pairs: Mapping[Pair, int], most: int = MAX_SHAPES) -> tuple[Shape, ...]:
-    """At most ``most`` shapes that stand for the pairs of (input, output), by input and output."""
+    """At most ``most`` shapes that stand for the pairs of (input, output), by input and output.
+
+    All requests begin in one cell, whose shape is the longest prompt and the longest answer in it. The cell
+    whose rounding adds the most tokens is divided, until there are ``most`` or no rounding is left.
+    """
     heap: list[tuple[int, int, list[tuple[Pair, int]]]] = []
     serial = 0
     for cell in [sorted(pairs.items())]:
@@ -77,7 +72,8 @@ def _halves(cell: list[tuple[Pair, int]]) -> tuple[list[tuple[Pair, int]], list[
 
 
 def from_percentiles(points: Sequence[tuple[int, int]]) -> list[Bin]:
-    """(tokens, weight) of each step from (percentile, tokens) points, of which the last is (100, longest)."""
+    """(tokens, weight) of each step from (percentile, tokens) points, of which the last is (100, longest):
+    the requests of a step all have the length at its end."""
     bins: dict[int, int] = {}
     begin = 0
     for end in STEPS:

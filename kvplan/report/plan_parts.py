@@ -41,13 +41,13 @@ def plan_sentence(result: PlanResult) -> Screen:
         text = f"No: nothing that was tried serves {load_words(result)} of {name}."
         return wrapped(text, style="bad")
     best = result.options[0]
-    kind = f"{best.gpus} × {best.gpu}" + (f" ({best.where})" if best.where else "")
+    kind = f"{result.gpus} × {best.gpu}" + (f" ({best.where})" if best.where else "")
     cost = "" if best.cost_per_hour is None else f", {money(best.cost_per_hour, result.currency)} an hour"
     length = f", max_model_len {best.max_model_len:,}" if result.objective == CONTEXT else ""
     held = f"{best.requests:,} likely, {best.safe_requests:,} safe"
     asked = f"{load_words(result)}{length}{cost}"
     if best.safe_requests >= result.requests:
-        what = "serve" if best.gpus > 1 else "serves"
+        what = "serve" if result.gpus > 1 else "serves"
         return wrapped(f"{name}: {kind} {what} {asked} ({held}).", style="good")
     if best.safe_requests:
         return wrapped(f"{name}: {kind} may hold {asked}: {held}.", style="warn")
@@ -73,8 +73,9 @@ def pool_lines(result: PlanResult) -> Screen:
     pools = result.pools
     if pools is None:
         return []
-    prompts = f"{pools.likely_prefill_replicas:,} with the likely times; prompts in each:"
-    prompts += f" {pools.prompts_at_once:,}, {pools.prompts_that_fit:,} fit"
+    slow = f"{pools.slow_prefill_replicas:,}" if pools.slow_prefill_replicas else "no number"
+    prompts = f"{slow} with the slow times; prompts at once in each: {pools.prompts_at_once:,},"
+    prompts += f" {pools.prompts_that_fit:,} fit"
     answers = f"{pools.decode_requests:,} requests in flight"
     rows: list[list[Piece]] = [
         [Span("engines for prompts", "bold"), f"{pools.prefill_replicas:,}", prompts],
@@ -86,7 +87,7 @@ def pool_lines(result: PlanResult) -> Screen:
     proof = "an estimate without bursts: kvplan simulate serves the trace with such engines"
     return [
         *table(rows, "lrl"),
-        *wrapped(f"{pools.gpus:,} GPUs in all; {said}", indent=1),
+        *wrapped(f"{pools.gpus_per_replica} GPUs each (the rows above: for answers); {said}", indent=1),
         *wrapped(f"the longest prompt's first token in {first} on average", indent=1),
         *wrapped(proof, indent=1, style="dim"),
     ]

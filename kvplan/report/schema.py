@@ -47,7 +47,7 @@ def schema_of(kind: type[Any], title: str) -> Schema:
 
 
 def _object(kind: type[Any], defs: Schema) -> Schema:
-    lines = _lines(kind)
+    lines = field_docs(kind)
     types = get_type_hints(kind, include_extras=True)
     optional: tuple[str, ...] = getattr(kind, "JSON_OPTIONAL", ())
     properties: Schema = {}
@@ -122,7 +122,7 @@ def _source(kind: type[Any]) -> ast.ClassDef:
     return found
 
 
-def _lines(kind: type[object]) -> dict[str, str]:
+def field_docs(kind: type[object]) -> dict[str, str]:
     """The documentation under each field."""
     body = _source(kind).body
     return {

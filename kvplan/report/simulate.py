@@ -83,13 +83,18 @@ def _answer(result: SimulationResult, where: str) -> Screen:
     return lines
 
 
+def _none(tried: int) -> str:
+    """``none of 1 to 64 replicas keeps``."""
+    return f"none of 1 to {tried:,} replicas keeps" if tried else "not even one request at a time keeps"
+
+
 def _needed(result: SimulationResult) -> str:
     needed = result.needed
     assert needed is not None
     if needed.likely is None:
-        return f"No: no number of replicas that was tried keeps {target_words(result.target)}."
+        return f"No: {_none(needed.tried)} {target_words(result.target)}."
     verb = "keeps" if needed.likely == 1 else "keep"
-    safe = "safely none that was tried" if needed.safe is None else f"safely {needed.safe:,}"
+    safe = f"safely {needed.safe:,}" if needed.safe is not None else f"safely {_none(needed.tried)} it"
     return f"{count(needed.likely, 'replica')} {verb} {target_words(result.target)}; {safe}."
 
 

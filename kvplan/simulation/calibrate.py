@@ -1,18 +1,4 @@
-"""Step times from a benchmark of the deployment itself: the roofline's shape, the measurement's size.
-
-Two factors are found, one for steps of answers and one for steps with prompts, as measured / estimated of the
-benchmark's TPOT and TTFT (`kvplan.planning.speed.estimate` at its number of requests at once). Several loads
-in one file give the middle one and an interval from the least to the most, which is never narrower than what
-calibrated simulators reach (BLIS: 10 % of times between tokens, 25 % of first tokens). Where requests wait
-longer than they are served, TTFT is a queue: then prompts get the factor of answers.
-
-An engine's own log of its steps needs no such guess (`by_steps`): each step's measured time over what the
-profile says of the same step, for steps of answers alone and for steps with prompts. How long the requests of
-a step are the log says only as the share of the cache in use; where it does not, all are taken to be as long
-as a mean prompt. Steps are put together by how many requests they serve (powers of two): the middle one of
-each group, from the least to the most, is the interval. What the server adds before a first token is not in
-the log and stays as estimated.
-"""
+"""Step times from a benchmark of the deployment itself: the roofline's shape, the measurement's size."""
 
 from __future__ import annotations
 
@@ -30,7 +16,12 @@ from kvplan.simulation.time.speed_clock import SpeedClock
 
 
 def calibrated(path: Path, served: Served) -> Speeds:
-    """Step times by a benchmark's results. Raises KvplanError(bad-benchmark, no-step-time)."""
+    """Step times by a benchmark's results. Raises KvplanError(bad-benchmark, no-step-time).
+
+    Two factors, one for steps of answers and one for steps with prompts: measured / estimated of the
+    benchmark's TPOT and TTFT at its number of requests at once. Several loads in one file give the middle one
+    and an interval from the least to the most.
+    """
     clock = served.speeds.clock(LIKELY)
     if not isinstance(clock, SpeedClock):
         raise KvplanError("no-step-time", "a benchmark scales the estimate of a GPU", help="--gpu h100")
@@ -41,7 +32,7 @@ def calibrated(path: Path, served: Served) -> Speeds:
     decode, prompt = zip(*(factors(clock, one) for one in measured))
     middle = median(decode)
     check_same(path, middle)
-    known = [one for one in prompt if one is not None] or list(decode)
+    known = [one for one in prompt if one is not None] or list(decode)  # else the factor of answers
     first = median(known)
     fast, slow = interval(decode, DECODE_LEAST)
     early, late = interval(known, PROMPT_LEAST)
@@ -56,12 +47,12 @@ def factors(clock: SpeedClock, one: Measured) -> tuple[float, float | None]:
     """(measured / estimated of a step of answers, of one with prompts; None where TTFT is a queue)."""
     load = Load(max(1, round(one.running)), max(1, round(one.prompt)), max(1, round(one.output)))
     found = estimate(clock.profile, load)
-    waits = one.ttft > one.tpot * one.output
+    waits = one.ttft > one.tpot * one.output  # longer than it is served
     return one.tpot / found.tpot.value, None if waits else one.ttft / found.ttft.value
 
 
 DECODE_LEAST, PROMPT_LEAST = 0.10, 0.25
-"""How near calibrated simulators come at best (BLIS)."""
+"""How near calibrated simulators come at best (BLIS): no interval is narrower."""
 _OTHER = 8
 """A deployment that is so many times faster or slower than estimated is another one."""
 ENOUGH = 20
@@ -69,7 +60,9 @@ ENOUGH = 20
 
 
 def by_steps(path: Path, steps: Sequence[Iteration], served: Served, clock: SpeedClock) -> Speeds:
-    """Step times by a log of steps. Raises KvplanError(bad-benchmark) where it says too little."""
+    """Step times by a log of steps, each step's measured time over what the profile says of it. What the
+    server adds before a first token is not in the log and stays as estimated. Raises
+    KvplanError(bad-benchmark) where it says too little."""
     answers, prompts = groups(steps, served, clock)
     if not answers:
         raise KvplanError(
@@ -91,7 +84,9 @@ def by_steps(path: Path, steps: Sequence[Iteration], served: Served, clock: Spee
 
 
 def groups(steps: Sequence[Iteration], served: Served, clock: SpeedClock) -> tuple[list[float], list[float]]:
-    """Measured / estimated, the middle one of each group: of steps of answers, of steps with prompts."""
+    """Measured / estimated, the middle one of each group (powers of two of requests): of steps of answers, of
+    steps with prompts. How long requests are the log says only as the share of the cache in use; else all are
+    as long as a mean prompt."""
     engine = served.engine(LIKELY)
     tokens = engine.blocks * engine.block
     chunks = sum(step.prompts for step in steps)

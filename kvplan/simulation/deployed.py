@@ -71,7 +71,7 @@ def load_from(
     if first is not None and first < 1:
         raise KvplanError("bad-usage", "a load has at least one request", help="--first 1000")
     read = read_arrivals(Path(path), name=str(path), form=form, columns=columns, wide=wide, most=first)
-    return Load(read.arrivals, read.wide, Path(path).name, read.form, read.notes)
+    return Load(read.arrivals, read.wide, Path(path).name, read.form, read.notes).over_its_steps()
 
 
 def own_load(plan: Plan) -> Load:

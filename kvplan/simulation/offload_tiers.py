@@ -4,10 +4,7 @@
     cpu:64GiB,nvme:2TiB@6GB/s        tiers behind it; a rate after @ is one direction, of all GPUs together
     policy=arc  chunk=64  backend=lmcache  load=cheaper
 
-Every GPU reaches the host over its own link, in both directions at once; tiers behind are reached through the
-host. backend=lmcache: chunks of 256 tokens, all but a prompt's last token, and a step waits for its loads
-(LMCache/LMCache, lmcache/integration/vllm/vllm_v1_adapter.py; vllm-project/vllm 0.33
-distributed/kv_transfer/kv_connector/v1/lmcache_connector.py).
+Every GPU reaches the host over its own link, in both directions at once; tiers behind are reached through it.
 """
 
 from __future__ import annotations
@@ -32,6 +29,9 @@ CPU = "cpu"
 BEHIND = {"nvme": 6 * 10**9, "remote": 12 * 10**9}
 """Tiers behind the host and the bytes a second that are assumed of them: one PCIe 4 drive, 100 Gb/s."""
 LMCACHE_CHUNK = 256
+"""Tokens; all but a prompt's last token are kept, and a step waits for its loads (LMCache/LMCache,
+lmcache/integration/vllm/vllm_v1_adapter.py; vllm-project/vllm 0.33
+distributed/kv_transfer/kv_connector/v1/lmcache_connector.py)."""
 GRACE = ("gh200", "gb200", "gb300")
 _C2C = "nvlink-c2c"
 _PART = re.compile(r"([a-z]+):([^@]+)(?:@(.+))?", re.ASCII)

@@ -55,6 +55,8 @@ class ReplicasNeeded:
     """with the likely pool and speed"""
     safe: int | None
     """with the safe pool and slow steps"""
+    tried: int = 0
+    """the most that were tried; 0: none, for not even one request at a time keeps the target"""
 
 
 @record(eq=False)

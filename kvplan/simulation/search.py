@@ -21,7 +21,8 @@ LASTING = 5
 CLOSE = 1.08
 """The search ends where its bounds are nearer than this."""
 _LEAST, _MOST = 1e-4, 1e5
-_TRIES = 12
+_NEAR = 6
+"""Times that the search for replicas grows by a quarter before it doubles."""
 MOST_REPLICAS = 1024
 
 
@@ -76,15 +77,13 @@ class _Tried:
         return keeps
 
 
-def alone(served: Served, load: Load, target: Target) -> float:
-    """The share of requests that keep the target one at a time, with the likely pool and speed."""
-    sample = load.first(SAMPLE).at_rate(_LEAST)
-    engine, clock = served.engine(LIKELY), served.speeds.clock(LIKELY)
-    return (
-        on_replicas(served, sample, 1, ROUND_ROBIN, alone=True)
-        .run(engine, clock, target, served.speeds.frontend(LIKELY))
-        .goodput
-    )
+def alone(served: Served, load: Load, target: Target, pool: str = LIKELY, speed: str = LIKELY) -> float:
+    """The share of requests that keep the target one at a time."""
+    sample = load.first(SAMPLE).apart(1 / _LEAST)
+    dealt = on_replicas(served, sample, 1, ROUND_ROBIN, alone=True)
+    return dealt.run(
+        served.engine(pool), served.speeds.clock(speed), target, served.speeds.frontend(speed)
+    ).goodput
 
 
 def highest(holds: Callable[[float], bool], guess: float) -> float:
@@ -119,9 +118,10 @@ def highest(holds: Callable[[float], bool], guess: float) -> float:
     return low
 
 
-def _least(keeps: Callable[[int], bool], number: int) -> int:
-    """The least number that keeps, where ``number`` does and more never keep less: first near it."""
-    low, step = 0, 1
+def _least(keeps: Callable[[int], bool], number: int, low: int = 0) -> int:
+    """The least number that keeps, where ``number`` does, ``low`` does not and more never keep less: first
+    near ``number``."""
+    step = 1
     while number - step > low:
         if keeps(number - step):
             number, step = number - step, step * 2
@@ -134,10 +134,27 @@ def _least(keeps: Callable[[int], bool], number: int) -> int:
     return number
 
 
-def replicas_needed(served: Served, load: Load, target: Target, router: str, rates: Rates) -> ReplicasNeeded:
-    """The least replicas of which a run over the whole trace keeps the target."""
+def _grown(keeps: Callable[[int], bool], first: int, most: int) -> tuple[int | None, int]:
+    """(The least number up to ``most`` that keeps, the most that was tried), looked for from ``first`` on: by
+    a quarter more a few times, then by doubling."""
+    number, low, tries = min(first, most), 0, 0
+    while not keeps(number):
+        if number >= most:
+            return None, number
+        low, tries = number, tries + 1
+        number = min(most, number + max(1, number // 4 if tries <= _NEAR else number))
+    return _least(keeps, number, low), number
 
-    def least(pool: str, speed: str, rate: float) -> int | None:
+
+def replicas_needed(served: Served, load: Load, target: Target, router: str, rates: Rates) -> ReplicasNeeded:
+    """The least replicas of which a run over the whole trace keeps the target.
+
+    Where one request at a time misses it, more replicas do not help: None. The sustained rate only says where
+    the search begins.
+    """
+    most = min(MOST_REPLICAS, len(load.arrivals))
+
+    def least(pool: str, speed: str, rate: float) -> tuple[int | None, int]:
         engine, clock = served.engine(pool), served.speeds.clock(speed)
         frontend = served.speeds.frontend(speed)
 
@@ -145,20 +162,12 @@ def replicas_needed(served: Served, load: Load, target: Target, router: str, rat
             dealt = on_replicas(served, load, replicas, router)
             return dealt.run(engine, clock, target, frontend).keeps(target)
 
-        if not rate:  # not even one request after another, or too few to say it
-            return 1 if keeps(1) else None
-        number = min(MOST_REPLICAS, len(load.arrivals), max(1, ceil(load.rate / rate)))
-        if keeps(number):
-            return _least(keeps, number)
-        for _ in range(_TRIES):
-            number += max(1, number // 4)
-            if number > min(MOST_REPLICAS, len(load.arrivals)):
-                return None
-            if keeps(number):
-                return number
-        return None
+        if not rate and target.asked and alone(served, load, target, pool, speed) < target.goodput:
+            return None, 0
+        return _grown(keeps, max(1, ceil(load.rate / rate)) if rate else 1, most)
 
-    likely = least(LIKELY, LIKELY, rates.value)
+    likely, tried = least(LIKELY, LIKELY, rates.value)
     if len(served.cases) == 1:
-        return ReplicasNeeded(likely, likely)
-    return ReplicasNeeded(likely, least(SAFE, SLOW, rates.low))
+        return ReplicasNeeded(likely, likely, tried)
+    safe, safe_tried = least(SAFE, SLOW, rates.low)
+    return ReplicasNeeded(likely, safe, max(tried, safe_tried))

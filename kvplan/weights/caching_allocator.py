@@ -1,17 +1,7 @@
 """A model of torch's caching allocator on one stream: what a row of allocations comes to, to the byte. Pure.
 
 Mirrors pytorch/pytorch c10/cuda/CUDACachingAllocator.cpp (round_size, get_pool, get_allocation_size,
-get_free_block, should_split, free_block, release_cached_blocks) and c10/core/AllocatorConfig.h, 2.6 to 2.13:
-
-- a request is rounded up to 512 bytes;
-- one of at most 1 MiB is cut from a segment of 2 MiB, one below 10 MiB from a segment of 20 MiB, a larger
-  one has a segment of its own, rounded up to 2 MiB;
-- the smallest free block that is large enough is taken, the lower address first; it is split where at least
-  512 bytes (small) or more than 1 MiB (large) would be left;
-- freed blocks join their free neighbours; empty_cache gives back segments that are wholly free;
-- with max_split_size a request of that size takes a block at most 20 MiB larger, whole, and a smaller one no
-  block of that size.
-
+get_free_block, should_split, free_block, release_cached_blocks) and c10/core/AllocatorConfig.h, 2.6 to 2.13.
 Every figure is bytes. A configuration that changes these rules is named by `why_unpredictable`.
 """
 
@@ -140,6 +130,7 @@ class Allocator:
             self._free[small] = kept
 
     def _found(self, wanted: int) -> _Block | None:
+        """The smallest free block that is large enough, the lower address first."""
         blocks = self._free[wanted <= SMALL]
         at = bisect_left(blocks, (wanted, -1))
         if at == len(blocks) or not self._serves(blocks[at][0], wanted):
@@ -147,7 +138,8 @@ class Allocator:
         return self._at[blocks.pop(at)[1]]
 
     def _serves(self, block: int, wanted: int) -> bool:
-        """get_free_block: whether the smallest block that is large enough is taken."""
+        """get_free_block: whether the smallest block that is large enough is taken. A request of max_split
+        takes one at most 20 MiB larger, a smaller request none of that size."""
         if self.max_split is None or wanted <= SMALL:
             return True
         return block < wanted + LARGE_SEGMENT if wanted >= self.max_split else block < self.max_split
@@ -162,6 +154,7 @@ class Allocator:
         return block
 
     def _split(self, block: _Block, wanted: int) -> None:
+        """Where at least 512 bytes (small) or more than 1 MiB (large) would be left."""
         left = block.size - wanted
         whole = self.max_split is not None and wanted >= self.max_split
         if left < MIN_BLOCK or (not block.small and (whole or left <= SMALL)):

@@ -1,18 +1,4 @@
-"""Matrices that engines keep otherwise than they are stored: with more for each number, or a second time.
-
-FP8 in blocks on a GPU that cannot multiply FP8: Marlin takes scales of groups, not of blocks: those of a
-block are repeated for each of its outputs, in the model's dtype (vllm-project/vllm quantization/utils/
-marlin_utils_fp8.py, prepare_fp8_layer_for_marlin and prepare_fp8_moe_layer_for_marlin:
-weight_scale_inv.to(orig_dtype), repeat_interleave(block_n), 0.20 to 0.32). Two RTX 3090 with
-Qwen3.8-27B-FP8 and 0.27.1 print 14.46 GiB of weights on each, 14.30 without this.
-
-Integers with zero points on Hopper: Machete, which comes first there, takes them multiplied with their
-scales, in the model's dtype (model_executor/kernels/linear/mixed_precision/machete.py, transform_w_zp; not
-experts). The parameters of Qwen2.5-7B in AWQ, loaded by 0.33 on an H100, are these to the byte.
-
-Latent attention's kv_b_proj, which engines keep a second time for decoding: one half of it is multiplied
-into the query, the other out of the attention (DeepSeek-V2, arXiv:2405.04434, 2.1.2).
-"""
+"""Matrices that engines keep otherwise than they are stored: with more for each number, or a second time."""
 
 from __future__ import annotations
 
@@ -62,7 +48,13 @@ def expanded_bytes(
 
 def repeated_scales(tensor: Tensor, element: int) -> Fraction:
     """element / (inputs of a block) − (bytes of its scale) / (numbers of a block); 0 where a scale is not of
-    a block of 8-bit numbers."""
+    a block of 8-bit numbers.
+
+    On a GPU that cannot multiply FP8 Marlin repeats the scale of a block for each of its outputs, in the
+    model's dtype (vllm-project/vllm quantization/utils/marlin_utils_fp8.py, prepare_fp8_layer_for_marlin and
+    prepare_fp8_moe_layer_for_marlin, 0.20 to 0.32). Two RTX 3090 with Qwen3.8-27B-FP8 and 0.27.1 print 14.46
+    GiB of weights on each, 14.30 without this.
+    """
     form = tensor.form
     if form is None or form.bits != _EIGHT or min(form.block) <= 1 or not form.scale_bytes:
         return Fraction(0)
@@ -72,7 +64,12 @@ def repeated_scales(tensor: Tensor, element: int) -> Fraction:
 
 def whole_zero_points(tensor: Tensor, element: int) -> Fraction:
     """(element − bits of a zero point / 8) / (inputs of a group); 0 where there are none, of experts, and of
-    what Machete does not take."""
+    what Machete does not take.
+
+    On Hopper Machete, which comes first there, takes zero points multiplied with their scales, in the model's
+    dtype (model_executor/kernels/linear/mixed_precision/machete.py, transform_w_zp). The parameters of
+    Qwen2.5-7B in AWQ, loaded by 0.33 on an H100, are these to the byte.
+    """
     form, inputs = tensor.form, _inputs(tensor)
     if form is None or not form.zero_bits or tensor.role is Role.EXPERT or not _machete_takes(form):
         return Fraction(0)
@@ -109,7 +106,9 @@ def projections(inventory: Inventory, stages: int = 1) -> tuple[Mapping[Tensor, 
 def again_bytes(
     inventory: Inventory, parallel: Parallel, bytes_of: Callable[[Tensor], int]
 ) -> tuple[int, ...]:
-    """Bytes of the copies on the fullest rank of each stage. bytes_of: of one number of a matrix's copy."""
+    """Bytes of latent attention's second kv_b_proj on the fullest rank of each stage: for decoding one half
+    of it is multiplied into the query, the other out of the attention (DeepSeek-V2, arXiv:2405.04434, 2.1.2).
+    bytes_of: of one number of a matrix's copy."""
     return tuple(
         sum(
             elements_on_rank(tensor, parallel) * layers * bytes_of(tensor)

@@ -1,11 +1,8 @@
 """The tensors of one rank of a replica: divided as the engine divides them, stage by stage.
 
 The rules are vLLM's (vllm-project/vllm vllm/model_executor/layers/linear.py, vocab_parallel_embedding.py,
-fused_moe/config.py and vllm/distributed/utils.py, 0.32): column and row parallel matrices must divide
-evenly, KV heads are replicated when there are fewer than ranks, the vocabulary is padded to a multiple
-of 64, experts are divided by expert parallelism over tp × dp ranks or else in their width, and the
-layers of a pipeline that are left over go to the stages before the last. Engines that divide some parts
-among fewer ranks say so in Parallel.groups.
+fused_moe/config.py and vllm/distributed/utils.py, 0.32). Engines that divide some parts among fewer ranks say
+so in Parallel.groups.
 """
 
 from __future__ import annotations
@@ -105,7 +102,9 @@ ALONE = Parallel()
 
 
 def on_rank(dim: Dim, parallel: Parallel, part: Part = Part.DENSE) -> int:
-    """How much of one dimension the fullest rank has. Raises RefusedError(cannot-shard)."""
+    """How much of one dimension the fullest rank has: parallel matrices must divide evenly, KV heads are
+    replicated when there are fewer than ranks, the vocabulary is padded. Raises
+    RefusedError(cannot-shard)."""
     ways = parallel.ways(part)
     if dim.split is Split.WHOLE:
         return dim.value

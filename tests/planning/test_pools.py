@@ -13,6 +13,9 @@ import kvplan
 from kvplan.errors import KvplanError
 from kvplan.planning.pools import _least, decode_requests
 from kvplan.plans.workload import Shape, Workload
+from kvplan.report.layout import plain
+from kvplan.report.plan_file import plan_text
+from kvplan.report.plan_parts import plan_sentence
 
 LOAD = Workload((Shape(4096, 300),))
 TARGETS: dict[str, Any] = {"ttft": "2", "tpot": "0.05"}
@@ -49,7 +52,7 @@ def test_both_kinds_of_engines() -> None:
     pools = result.pools
     assert pools.decode_requests >= 150
     assert pools.decode_replicas == result.options[0].replicas
-    assert pools.prefill_replicas >= pools.likely_prefill_replicas >= 1
+    assert 1 <= pools.prefill_replicas <= (pools.slow_prefill_replicas or pools.prefill_replicas)
     assert pools.gpus == (pools.prefill_replicas + pools.decode_replicas) * pools.gpus_per_replica
     assert pools.ttft_seconds <= 2
     assert pools.ttft_high_seconds <= 2
@@ -91,8 +94,6 @@ def test_without_it_nothing_is_said() -> None:
 
 def test_engines_for_prompts_hold_no_request_to_its_end(tmp_path: Any) -> None:
     """`check` counts what the engines for answers hold."""
-    from kvplan.report.plan_file import plan_text
-
     result = ask()
     path = tmp_path / "plan.yaml"
     path.write_text(plan_text(result.best), encoding="utf-8")
@@ -101,3 +102,24 @@ def test_engines_for_prompts_hold_no_request_to_its_end(tmp_path: Any) -> None:
     one = kvplan.size(kvplan.load_plans(path)[0], tokens=4396)
     assert checked.fact("max_requests") % result.pools.decode_replicas == 0
     assert one.pool is not None
+
+
+def test_ranks_of_an_engine_read_prompts_side_by_side() -> None:
+    """Four data-parallel ranks wait for prompts like four engines."""
+    apart = _least(8.0, [(1, 0.4)], 0.4, 0.05, 1.0)
+    together = _least(8.0, [(1, 0.4)], 0.4, 0.05, 1.0, ranks=4)
+    assert together[0] == -(-apart[0] // 4)
+
+
+def test_one_number_of_gpus_stands_everywhere(tmp_path: Any) -> None:
+    result = ask()
+    text = " ".join(plain(plan_sentence(result)).split())
+    total = result.pools.gpus
+    assert f": {total} × h100" in text
+    assert f"-{total}x-" in result.best.name
+    assert result.best.gpus == total
+    path = tmp_path / "plan.yaml"
+    path.write_text(plan_text(result.best), encoding="utf-8")
+    assert f"gpus: {total}\n" in path.read_text(encoding="utf-8")
+    (checked,) = kvplan.check(path).plans
+    assert checked.passed

@@ -98,3 +98,10 @@ def test_the_most_requests_of_a_mix_use_all_gpus(shapes: tuple[Shape, ...]) -> N
         assert found.replicas == gpus
         most.append(found.requests)
     assert all(less < more for less, more in pairwise(most))
+
+
+@for_each(("limit", "samples"), [(limit, samples) for limit in range(2, 40, 3) for samples in (1, 2)])
+def test_max_num_seqs_admits_no_more_than_keep_the_times(limit: int, samples: int) -> None:
+    found = search(_paced_ask(tpot=limit * 0.001, samples=samples, requests=50), wanted=1).found[0]
+    assert found.max_num_seqs <= limit
+    assert found.max_num_seqs // samples >= found.per_engine

@@ -232,3 +232,26 @@ def test_fp8_cache_halves_what_attention_reads(profile: Make) -> None:
     whole, half = profile("llama-3.1-8b"), profile("llama-3.1-8b", kv_cache_dtype="fp8")
     assert half.cache_bytes(1000) * 2 == whole.cache_bytes(1000)
     assert step_seconds(half, 64, ((8000, 1.0),)) < step_seconds(whole, 64, ((8000, 1.0),))
+
+
+@laws
+@given(
+    model=st.sampled_from(["llama-3.1-8b", "llama-3.3-70b", "qwen3-32b"]),
+    gpu=st.sampled_from(["h100", "h200", "a100-sxm-80gb", "l40s", "b200", "mi300x"]),
+    tp=st.sampled_from((1, 2, 4)),
+    load=loads,
+)
+def test_no_end_of_an_interval_is_beyond_the_machine(
+    profile: Make, model: str, gpu: str, tp: int, load: Load
+) -> None:
+    """Weights and cache are read once a step, a prompt's matrices computed once, at the GPU's own peaks."""
+    card, made = kvplan.load_gpu(gpu), profile(model, gpu, tensor_parallel_size=tp)
+    assert card.bandwidth_bytes_per_second is not None
+    found = estimate(made, load)
+    held = made.weight_bytes() + load.requests * made.cache_bytes(load.prompt)
+    assert found.tpot.low >= held / card.bandwidth_bytes_per_second * 0.999
+    assert found.tpot.low >= found.step.low * 0.999
+    flops = sum(part.flops_per_token for stage in made.stages for part in stage.dense) * load.prompt
+    assert found.ttft.low >= flops / (card.dense_tflops["bf16"] * 10**12) * 0.999
+    assert found.request_tokens_per_second.high <= 1.001 / found.step.low
+    assert found.tokens_per_second.high <= load.requests * 1.001 / found.step.low

@@ -29,10 +29,11 @@ from kvplan.api.planning.inputs import (
     in_flight,
     lengths_of,
     load_of,
-    offers_of,
+    named_offers,
     own_words,
     seconds_of,
     sizes_of,
+    usual_offers,
     variants_of,
     words_of,
 )
@@ -129,7 +130,7 @@ def plan(
     second with targets of TTFT and TPOT (in flight = arrivals · (TTFT + answer · TPOT), Little's law).
     shared_prefix: tokens that all prompts begin with, samples: answers to one prompt, arrival: requests a
     second. gpu: one or several (``h100``, ``8xh100``: as many are there); fleet: offers with prices;
-    neither: every GPU that has a file.
+    neither: GPUs of data centres and workstations that the engine names and kvplan times.
     objective: fewest-gpus, cost, requests, context. quality: lossless, safe (default) or aggressive formats.
     tp, pp, dp, dcp, kv_cache_dtype, max_num_seqs, max_model_len: a value or several, else the usual ones.
     pool: the figure that must do: ``safe`` (default: the low end of the budget's interval) or ``likely``.
@@ -205,9 +206,11 @@ class _Question:
     ) -> None:
         """typed: of the settings those that were given beside a plan; None: all were."""
         self.model, self.given, self.base, self.extra, self.typed = model, given, base, extra, typed
-        self.offers = extra.priced(offers_of(given.gpu, given.fleet))
-        kinds = [offer.gpu for offer in self.offers]
+        named = named_offers(given.gpu, given.fleet)
+        kinds = [offer.gpu for offer in named]
         self.choices = choices_of(given.engine or usual_engine([model], base.quantization, kinds))
+        usual = named or usual_offers(choice.engine.name for choice in self.choices)
+        self.offers = extra.priced(usual)
         asked_for = base if typed is None else make_settings(**typed)
         check_options((choice.engine for choice in self.choices), asked_for)
         self.load = load = _load(model, base, given)

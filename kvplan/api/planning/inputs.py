@@ -11,6 +11,7 @@ from kvplan.dtypes import kv_dtype
 from kvplan.engines.base import Choice, request_tokens
 from kvplan.engines.budget import BUDGETS, choose, divides
 from kvplan.engines.budget.law import check_engine
+from kvplan.engines.traits import traits_of
 from kvplan.errors import KvplanError
 from kvplan.gpu import Gpu
 from kvplan.model import Model
@@ -169,8 +170,8 @@ def in_flight(workload: Workload) -> int:
     return max(1, ceil_div(amount.numerator, amount.denominator))
 
 
-def offers_of(gpu: GpuLike | None, fleet: Fleet | None) -> tuple[Offer, ...]:
-    """GPUs to choose from: those named, a fleet or a part of it, else every GPU with a file."""
+def named_offers(gpu: GpuLike | None, fleet: Fleet | None) -> tuple[Offer, ...]:
+    """GPUs to choose from: those named, a fleet or a part of it; none where neither is there."""
     if isinstance(gpu, str):
         gpu = listed(gpu)
     named = [gpu] if isinstance(gpu, Gpu) else check_each("gpu", gpu or (), (Gpu, str))
@@ -190,12 +191,29 @@ def offers_of(gpu: GpuLike | None, fleet: Fleet | None) -> tuple[Offer, ...]:
                 "unknown-gpu", "the fleet offers none of the GPUs asked for", help=f"it offers {known}"
             )
         return offers
-    if asked:
-        counts = [count if _is_counted(one) else None for one, (_, count) in zip(named, asked, strict=True)]
-        return tuple(Offer(found, available=count) for (found, _), count in zip(asked, counts, strict=True))
+    counts = [count if _is_counted(one) else None for one, (_, count) in zip(named, asked, strict=True)]
+    return tuple(Offer(found, available=count) for (found, _), count in zip(asked, counts, strict=True))
+
+
+def usual_offers(engines: Iterable[str]) -> tuple[Offer, ...]:
+    """GPUs to choose from where none is named: those that are usual for one of the engines."""
     from kvplan.files.gpus.listed import list_gpus
 
-    return tuple(Offer(one) for one in list_gpus() if not one.is_mig_slice)
+    engines = list(engines)
+    return tuple(Offer(one) for one in list_gpus() if any(is_usual(one, engine) for engine in engines))
+
+
+def is_usual(gpu: Gpu, engine: str) -> bool:
+    """Whether a plan that names no GPU may propose this one: whole, made for the market where the engine is
+    run (or of a file of the user's own), documented by the engine, and with the rates that its times rest on.
+    """
+    traits = traits_of(engine)
+    return (
+        not gpu.is_mig_slice
+        and (gpu.market is None or gpu.market in traits.markets)
+        and (gpu.compute_capability is None or gpu.compute_capability >= traits.documented_from)
+        and (bool(gpu.dense_tflops) or not traits.timed)
+    )
 
 
 def _is_counted(one: Gpu | str) -> bool:

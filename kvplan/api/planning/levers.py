@@ -144,6 +144,12 @@ def answers_of(load: Workload, given: Given) -> int:
     return decode_requests(rate, Fraction(load.mean(name="output_tokens")), tpot)
 
 
+def _ranks(option: Option) -> int:
+    """Ranks of one engine with requests of their own."""
+    groups = option.settings.own.get(GROUPS, 1)
+    return option.settings.data_parallel_size * (groups if isinstance(groups, int) else 1)
+
+
 def with_pools(ask: Ask, result: PlanResult, load: Workload) -> PlanResult:
     """The result whose best plan has engines of both kinds; where their number is not known, none is best."""
     best = result.options[0]
@@ -154,7 +160,7 @@ def with_pools(ask: Ask, result: PlanResult, load: Workload) -> PlanResult:
     try:
         pools = pools_of(
             seen, links_of(offer), prefill_of(seen, offer), ttft=float(load.ttft_seconds),
-            decode=best.replicas, gpus=each,
+            decode=best.replicas, gpus=each, ranks=_ranks(best),
         )  # fmt: skip
     except KvplanError as error:
         return replace(result, best=None, warnings=(*result.warnings, f"no pools: {error.message}"))
@@ -164,7 +170,8 @@ def with_pools(ask: Ask, result: PlanResult, load: Workload) -> PlanResult:
     plan = result.best
     if plan is not None:
         fleet = FleetPlan(prefill_replicas=pools.prefill_replicas, decode_replicas=pools.decode_replicas)
-        plan = replace(plan, gpus=pools.gpus, fleet=fleet)
+        name = plan.name.replace(f"-{plan.gpus}x-", f"-{pools.gpus}x-")
+        plan = replace(plan, name=name, gpus=pools.gpus, fleet=fleet)
     return replace(result, best=plan, pools=pools)
 
 

@@ -1,10 +1,7 @@
 """Model types that transformers 5.23 does not know: whose rule reads them, and under which key names.
 
-A lineage says so with ``reads=``. A type is either a copy of a transformers type (``like``), or has layers of
-its own under its own name. ``own_keys`` types are decoders with full attention in every layer that only
-spell the keys in their own way. A wrapper names its text part (``text``) and the type it has without a word
-of its own (``text_type``). Sources: the remote code beside the public checkpoints, and the classes with
-which vllm-project/vllm 0.32 reads them (vllm/transformers_utils/configs, vllm/model_executor/models).
+A lineage says so with ``reads=``. Sources: the remote code beside the public checkpoints, and the classes
+with which vllm-project/vllm 0.32 reads them (vllm/transformers_utils/configs, vllm/model_executor/models).
 """
 
 from __future__ import annotations
@@ -33,10 +30,13 @@ class CustomType:
     aliases: Mapping[str, str] = field(default_factory=dict)
     defaults: Json = field(default_factory=dict)
     text: str | None = None
+    """key of a wrapper's text part"""
     text_type: str | None = None
+    """the type of that part where it does not state one"""
 
 
 def own_keys(source: str, aliases: Mapping[str, str] | None = None, **defaults: Any) -> CustomType:
+    """A decoder with full attention in every layer that only spells the keys in its own way."""
     return CustomType(source, like=PLAIN, aliases=aliases or {}, defaults=defaults)
 
 

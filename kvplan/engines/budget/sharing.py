@@ -1,19 +1,10 @@
 """The share of one pool that requests of a mix take where their prompts have blocks in common.
 
-Only whole blocks of layers that keep every token are the same for two requests (vllm-project/vllm
-v1/core/kv_cache_manager.py), and only in an engine that keeps prefixes:
-
     request of a shape = samples · share(shape) − (samples − 1) · hit(prompt, prompt) − hit(prompt, prefix)
     requests           = Σ requests of the mix + whole(prefix) − dropped + the largest excess of a shape
 
-hit(prompt, head): the whole blocks of a prompt's first tokens that are found in the pool. The last token of a
-prompt is always computed again (get_computed_blocks), and its block with it; drafts that read the target's
-hidden states (EAGLE, MTP) drop one block more (use_eagle_block_drop).
-
-share(shape): of one pool, by the engine's own allocator, once the request's prompt is computed; excess: what
-must be free beyond that to admit it (windows: tokens in flight; one request at a time, the others wait for
-it). Requests of one shape that share nothing are not summed: the engine says how many run (``runs``), which
-is never less. Planner and check count with this alone.
+Only whole blocks of layers that keep every token are the same for two requests, and only where the engine
+keeps prefixes (vllm-project/vllm v1/core/kv_cache_manager.py).
 """
 
 from __future__ import annotations
@@ -31,11 +22,12 @@ Share = Callable[[int], "Fraction | None"]
 
 
 class Taken(NamedTuple):
-    """Shares of one pool: what a request takes once its prompt is computed, and what must be free beyond
-    that to admit it."""
+    """Shares of one pool, by the engine's own allocator."""
 
     share: Fraction
+    """what a request takes once its prompt is computed"""
     excess: Fraction = Fraction(0)
+    """what must be free beyond that to admit it (a window's tokens in flight), for one request at a time"""
 
 
 Takes = Callable[[int, int], "Taken | None"]
@@ -66,7 +58,8 @@ class Sharing(NamedTuple):
         return (share(whole) or Fraction(0)) if whole > 0 else Fraction(0)
 
     def hit(self, prompt: int, head: int, share: Share) -> Fraction:
-        """The share of what of a prompt's first ``head`` tokens is found in the pool."""
+        """The share of what of a prompt's first ``head`` tokens is found in the pool. A prompt's last token
+        is always computed again, and its block with it (get_computed_blocks)."""
         return self._whole(min(head, prompt - 1), share)
 
     def request(self, prompt: int, answer: int, takes: Takes, share: Share) -> Taken | None:
@@ -93,8 +86,8 @@ def shared_block(groups: Sequence[PoolGroup], *, prefix_caching: bool) -> int:
 
 
 def dropped_of(result: SizeResult) -> int:
-    """Tokens that a prefix hit leaves out at its end (vllm-project/vllm vllm/config/speculative.py,
-    use_eagle_block_drop)."""
+    """Tokens that a prefix hit leaves out at its end: one block where drafts read the target's hidden states
+    (vllm-project/vllm vllm/config/speculative.py, use_eagle_block_drop)."""
     reads_hidden = result.settings.get("speculative_method") in EAGLE_LIKE
     drops = reads_hidden and traits_of(result.engine.name).drafts_drop_block
     return block_of(result) if drops else 0
@@ -122,8 +115,8 @@ def taken_of(result: SizeResult) -> Taken | None:
 
 
 def runs_of(result: SizeResult) -> int:
-    """Requests like that of the answer that run at once in one pool; max_num_seqs aside where the engine does
-    not need it to know."""
+    """Requests like that of the answer that run at once in one pool, never fewer than their shares sum to;
+    max_num_seqs aside where the engine does not need it to know."""
     pool = result.pool
     if pool is None or result.refusal is not None:
         return 0

@@ -25,7 +25,7 @@ from kvplan.engines.base import (
     planned_settings,
     planned_values,
     request_tokens,
-    too_many_stages,
+    undividable,
 )
 from kvplan.engines.llamacpp.cache_layout.caches import PAD, Cache, Context, caches_of, layout_of
 from kvplan.engines.llamacpp.cache_layout.pool import Machine, answer, context_for, longest_slot, machine_of
@@ -197,7 +197,7 @@ def _compile(model: Model, version: str, values: tuple[Any, ...]) -> Compiled:
         EngineRef(LlamaCpp.name, version),
         machine,
         options,
-        refusal_of(model) or check_class(model, "llama.cpp's converter") or too_many_stages(model, settings),
+        refusal_of(model) or check_class(model, "llama.cpp's converter") or undividable(model, settings),
         {
             **_shown(store, options, machine, settings),
             **_hosted_experts(model, options),

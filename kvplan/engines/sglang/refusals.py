@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from kvplan.engines.base import has_kind, is_assumed, part_terms, too_many_stages
+from kvplan.engines.base import has_kind, is_assumed, part_terms, undividable
 from kvplan.engines.sglang.cache_layout.cells import store_of
 from kvplan.engines.sglang.classes import row_of
 from kvplan.engines.sglang.memory.groups import parallel_of
@@ -64,7 +64,7 @@ def refusal_of_settings(
         or undivided_refusal(model, settings, arguments.tp, _divided(model, settings, options, arguments))
         or (None if is_assumed(model, settings) else divided_refusal(model, settings, options, arguments))
         or _strategy_refusal(model, settings, options, arguments)
-        or too_many_stages(model, settings)
+        or undividable(model, settings)
     )
 
 
@@ -192,22 +192,20 @@ def divided_refusal(
 ) -> Refusal | None:
     """A rank would have a part of a block of FP8 weights, or of a group of AWQ's.
 
-    sgl-project/sglang 0.4.7 to 0.5.23 layers/quantization/fp8.py (validate_block_quant_shapes, where fused
-    matrices are held to it too; Fp8MoEMethod, create_weights), awq/schemes/awq_linear.py,
-    compressed_tensors/schemes/compressed_tensors_{wNa16,w8a8_fp8_moe}.py; experts also in ModelRunner
-    (model_runner_components/moe_ep_setup.py, check_quantized_moe_compatibility). Attention among fewer ranks
-    than there are is not held to it, nor are MiMo-V2's fused queries, keys and values
-    (skip_block_quant_check, models/mimo_v2.py): MiMo-V2-Flash starts over four ranks with keys 192 wide
-    (sgl-project/sglang#18039).
+    sgl-project/sglang 0.4.7 to 0.5.23 layers/quantization/fp8.py (validate_block_quant_shapes, of fused
+    matrices too; Fp8MoEMethod, create_weights), awq/schemes/awq_linear.py,
+    compressed_tensors/schemes/compressed_tensors_{wNa16,w8a8_fp8_moe}.py.
     """
     if not arguments.device.nvidia:
         return None
+    # skip_block_quant_check of models/mimo_v2.py: MiMo-V2-Flash starts over four ranks with keys 192 wide
+    # (sgl-project/sglang#18039).
     unheld = model.model_type.startswith("mimo_v2")
 
     def stops(cut: Cut, method: str) -> bool:
-        if cut.is_expert:
+        if cut.is_expert:  # also model_runner_components/moe_ep_setup.py, check_quantized_moe_compatibility
             return cut.in_blocks and method in ("fp8", "compressed-tensors")
-        if arguments.attn_dp > 1:
+        if arguments.attn_dp > 1:  # attention among fewer ranks than there are is not checked
             return False
         if unheld and cut.side is Side.OUTPUTS and cut.name.endswith(_FUSED):
             return False

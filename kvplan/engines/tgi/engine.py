@@ -2,15 +2,8 @@
 
 Mirrors huggingface/text-generation-inference 3.3 server/text_generation_server/models/flash_causal_lm.py
 (FlashCausalLM.__init__, warmup), models/globals.py (BLOCK_SIZE), launcher/src/main.rs (resolve_attention) and
-backends/v3/src/{queue,block_allocator,radix}.rs. Read from source, not asked. Other names: max_model_len is
+backends/v3/src/{queue,block_allocator,radix}.rs; read from source, never run. max_model_len is its
 max_total_tokens, max_num_seqs max_batch_size, max_num_batched_tokens max_batch_prefill_tokens.
-
-Windows change nothing here: window_size is None (models/model.py). Block 0 is for health checks. A request is
-admitted with blocks for its prompt and whole answer, less one token.
-
-GPUs, 3.3.5: layers/attention/cuda.py refuses what is older than compute capability 7.5; Dockerfile_amd builds
-for gfx90a and gfx942 and sets ``ATTENTION=paged``. Gaudi, Neuron, TPU and Intel GPUs have images with memory
-rules of their own (backends/gaudi, backends/neuron, Dockerfile_intel), which are not read here.
 """
 
 from __future__ import annotations
@@ -49,7 +42,10 @@ from kvplan.settings import Serving, Settings
 from kvplan.units import ceil_div
 
 _OLDEST = (7, 5)
+"""layers/attention/cuda.py, 3.3.5."""
 _ROCM = ("gfx90a", "gfx942")
+"""Dockerfile_amd, 3.3.5. Images for Gaudi, Neuron, TPU and Intel GPUs have memory rules of their own
+(backends/gaudi, backends/neuron, Dockerfile_intel), which are not read here."""
 
 NATIVE = frozenset(
     """llama phi3 granite gemma gemma2 gemma3_text cohere dbrx mistral mixtral gpt_bigcode gpt2 gptj gpt_neox
@@ -139,7 +135,7 @@ def plan_of(model: Model, settings: Serving, options: TgiOptions) -> Plan | Refu
     widths = set()
     for run in model.runs:
         part = run.layer.parts[0] if len(run.layer.parts) == 1 else None
-        if not isinstance(part, (FullAttention, SlidingWindow)):
+        if not isinstance(part, (FullAttention, SlidingWindow)):  # window_size is None (models/model.py)
             return _unserved(f"how it keeps {run.layer.family} is not read here")
         if part.value_width != part.key_width:
             return _unserved("keys and values have several widths")
@@ -210,7 +206,7 @@ def _pool(
     longest = settings.max_model_len or model.max_model_len or request.tokens
     concurrent = options.max_concurrent_requests
     most = min(concurrent, settings.max_num_seqs or concurrent)
-    fits = max(0, blocks - 1) // need
+    fits = max(0, blocks - 1) // need  # block 0 is for health checks
     refusal = None
     if request.tokens > longest:
         refusal = Refusal(
@@ -260,5 +256,5 @@ def _why_not(gpu: Gpu) -> str | None:
 
 
 def attention_of_image(gpu: Gpu | None) -> str | None:
-    """The image's own ATTENTION; None where the launcher decides."""
+    """The image's own ATTENTION (Dockerfile_amd sets it); None where the launcher decides."""
     return "paged" if gpu is not None and gpu.vendor.lower() == "amd" else None

@@ -1,10 +1,7 @@
 """Continuous batching: a part of what is free beside the loaded model, less what a batch needs.
 
-huggingface/transformers 5.23.0 generation/continuous_batching/cache.py (PagedAttentionMemoryHandler): the
-driver's total less what is used, times max_memory_percent, pays for the batch's tensors, for reading the
-whole cache back, for the masks of attention other than flash's, and for the sectors (`sectors`). Nothing is
-measured: these lines are the library's own arithmetic, whatever the class then takes. max_memory_percent is
-0.8 where the model's generation config samples (logits processors), 0.9 elsewhere (initialization.py).
+huggingface/transformers 5.23.0 generation/continuous_batching/cache.py (PagedAttentionMemoryHandler). Nothing
+is measured: these lines are the library's own arithmetic, whatever the class then takes.
 """
 
 from __future__ import annotations
@@ -34,7 +31,8 @@ from kvplan.settings import Serving, Settings
 from kvplan.weights.ranks import Parallel
 
 SAMPLING, GREEDY = Fraction(8, 10), Fraction(9, 10)
-"""max_memory_percent with logits processors and without."""
+"""max_memory_percent with logits processors (a generation config that samples) and without
+(initialization.py)."""
 _NONE = "transformers divides no GPU's memory: --continuous-batching does, --kv-cache-memory 16GiB states it"
 _ONE = Parallel(1, 1, vocabulary_multiple=1)
 STARTS = Shortens(1, 0, "the pool")
@@ -97,7 +95,9 @@ def _words(paged: Paged, settings: Serving, *, given: bool) -> tuple[str, ...]:
 def _budget(
     gpu: str, total: int, lines: tuple[BudgetLine, ...], paged: Paged, shares: tuple[Fraction, ...]
 ) -> Budget:
-    """The pool of whole sectors, likely, safe and at most; what a batch needs is a line beside them."""
+    """The pool of whole sectors, likely, safe and at most: the driver's total less what is used, times
+    max_memory_percent, less the batch's tensors, reading the whole cache back and the masks of attention
+    other than flash's."""
     geometry, beside = paged.geometry, needs(paged.geometry, paged.batch)
     sectors = {}
     for (end, of_lines), share in zip(_END.items(), shares, strict=True):

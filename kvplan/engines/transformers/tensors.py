@@ -2,9 +2,7 @@
 
 huggingface/transformers 5.23.0 generation/continuous_batching/cache_allocators/full_attention.py
 (register_cache_tensor), sliding_attention.py, cache.py. A block of a kind begins at its number times its
-bytes, whatever kind the sectors before it belong to; within it lies a page of each of its layers. Sectors go
-to the kinds as requests come: here each kind has a run of them, as many as the requests that fit at full
-length take, and numbers its blocks from the run's first (the first kind from the tensor's).
+bytes, whatever kind the sectors before it belong to; within it lies a page of each of its layers.
 """
 
 from __future__ import annotations
@@ -59,7 +57,9 @@ def layout(model: Model, settings: Settings, version: str, rank: Rank) -> Layout
 
 
 def _runs(geometry: Geometry, sectors: int, tokens: int, requests: int) -> list[tuple[int, int]]:
-    """The sectors of each kind, from one to another (exclusive); what is left over is the first kind's."""
+    """The sectors of each kind, from one to another (exclusive). The library hands sectors out as requests
+    come; here each kind has one run, long enough for the requests that fit at full length, and the first kind
+    gets the remainder. A kind numbers its blocks from the start of its run."""
     counts = [
         ceil_div(requests * kind.blocks(tokens, geometry.page), geometry.blocks_in_sector(kind))
         for kind in geometry.kinds

@@ -1,20 +1,8 @@
 """TensorRT-LLM: (total − peak) · free_gpu_memory_fraction, peak being weights, activations and context.
 
 NVIDIA/TensorRT-LLM 1.2 tensorrt_llm/_torch/pyexecutor/_util.py (KvCacheCreator): a start-up run of context
-requests with max_num_tokens tokens beside a small temporary cache gives the peak (torch and the rest); the
-temporary cache is given back. States are allocated before the run and again before the cache
-(mamba_cache_manager.py, MambaHybridCacheManager): the fraction is of what they leave. The rest is what the
-driver says is used less what torch has allocated: the CUDA context, the kernels' libraries, workspaces, NCCL
-and the graphs, which are captured before the measured run. Where a later release leaves the run out, the peak
-is what is used then. Activations are estimated here by vLLM's forward pass (`vllm.memory.profile_peak`)
-with the newest coefficients; one server's log stands behind the rest (Llama-3-8B on an H200, 1.2.0rc4: 17.76
-GiB, of them 14.96 weights, 2.55 outside torch, 0.14 of the run).
-
-Which ranks share which weights: with enable_attention_dp every rank has all of the attention
-(modules/attention.py: tp_size 1), of the head (models/modeling_utils.py, DecoderModelForCausalLM), of the
-embedding (embed_tokens without a mapping), of perceptrons and shared experts (modeling_deepseekv3.py,
-_compute_mlp_tp_size and _compute_shared_expert_tp_size); routed experts stay divided: moe_ep_size ranks have
-whole experts, the others divide their width (mapping.py).
+requests with max_num_tokens tokens beside a small temporary cache gives the peak; the temporary cache is
+given back. Where a later release skips that run, the peak is the memory in use then.
 """
 
 from __future__ import annotations
@@ -55,14 +43,18 @@ CLASSES = frozenset(
     DeepseekV3ForCausalLM DeepseekV32ForCausalLM Glm4MoeForCausalLM ExaoneMoEForCausalLM Qwen3MoeForCausalLM
     """.split()
 )
-"""Classes whose every part but the routed experts is whole under attention data parallelism."""
+"""Classes whose every part but the routed experts is whole under attention data parallelism:
+modules/attention.py (tp_size 1), models/modeling_utils.py (DecoderModelForCausalLM), embed_tokens without a
+mapping, modeling_deepseekv3.py (_compute_mlp_tp_size, _compute_shared_expert_tp_size)."""
 _TYPES = frozenset(("deepseek_v3", "deepseek_v32", "glm4_moe", "exaone_moe", "qwen3_moe"))
 _WHOLE = (Part.ATTENTION, Part.DENSE, Part.SHARED, Part.EMBEDDING, Part.HEAD)
 
 _NEWEST = (10**6,)
 _BLACKWELL, _BLOCK = 10, (128, 128)
 OUTSIDE = (GIB * 255 // 100, GIB * 8 // 10)
-"""Memory used outside torch on one GPU, and the half-width of the estimate."""
+"""Memory used outside torch on one GPU, and the half-width of the estimate. Graphs are captured before the
+measured run. One server's log is behind it: Llama-3-8B on an H200, 1.2.0rc4, 17.76 GiB, of them 14.96
+weights, 2.55 outside torch, 0.14 of the run."""
 BETWEEN = (GIB * 125 // 100, GIB * 3 // 4)
 """NCCL's buffers and the all-reduce workspaces between several."""
 
@@ -101,6 +93,7 @@ def fit(model: Model, choice: Choice, settings: Serving, start: Start) -> Fit:
         samples=False,  # context requests alone: a row of logits each
     )
     shape = shape_of(model, dtype.bytes)
+    # vLLM's forward pass stands in for TensorRT-LLM's.
     peak = activation_peak(shape, load, vllm_coefficients(_NEWEST))
     lines = [*loaded, outside(settings.tensor_parallel_size * settings.pipeline_parallel_size)]
     if shape.rotary_bytes and settings.weights is None:
@@ -160,7 +153,8 @@ def divided(model: Model, settings: Settings, started: SizeResult) -> Parallel:
 
 
 def _budget(gpu: str, total: int, lines: tuple[BudgetLine, ...], fraction: Fraction, states: int) -> Budget:
-    """States, and ⌊(total − lines − states) · fraction⌋; the rest of what is free stays unused."""
+    """States, and ⌊(total − lines − states) · fraction⌋; the rest of what is free stays unused. States are
+    allocated before the run and again before the cache (mamba_cache_manager.py, MambaHybridCacheManager)."""
 
     def pool(taken: int) -> int:
         free = max(0, total - taken)
@@ -195,6 +189,7 @@ def parallel_of(model: Model, settings: Serving, options: TrtllmOptions) -> Para
                 help="give the weights of one GPU yourself: --weights 15GiB",
             )
         groups = tuple((part, 1) for part in _WHOLE)
+    # moe_ep_size ranks have whole experts, the others divide their width (mapping.py).
     given = options.moe_expert_parallel_size
     ep = given if given is not None else tp if settings.enable_expert_parallel else 1
     if tp % ep:

@@ -3,12 +3,8 @@
 Mirrors NVIDIA/TensorRT-LLM tensorrt_llm/_torch/pyexecutor/resource_manager.py (KVCacheManager:
 get_cache_bytes_per_token, calculate_max_num_blocks, adjust_window_sizes_for_vswa,
 calculate_max_num_blocks_for_vswa), mamba_cache_manager.py, model_loader.py (dtypes) and llmapi/llm_args.py
-(defaults). kv_cache_memory is what the fraction leaves for the cache (max_gpu_total_bytes). Other names:
-block_size is tokens_per_block, max_num_seqs max_batch_size, max_model_len max_seq_len.
-
-How its kernels keep MXFP4 experts is not described here: those of tensorrt_llm/_torch/modules/fused_moe/
-(Triton on Hopper, TRTLLM-Gen and CUTLASS on Blackwell) pad by at most 256 in both sizes; the interval reaches
-from none to that.
+(defaults). kv_cache_memory is its max_gpu_total_bytes (what the fraction leaves for the cache), block_size
+tokens_per_block, max_num_seqs max_batch_size, max_model_len max_seq_len.
 """
 
 from __future__ import annotations
@@ -27,7 +23,7 @@ from kvplan.engines.base import (
     planned_settings,
     planned_values,
     request_tokens,
-    too_many_stages,
+    undividable,
 )
 from kvplan.engines.options import EngineOption
 from kvplan.engines.supported import check_class, classes
@@ -72,6 +68,8 @@ KERNELS = (
     Kernel("one without padding"),
     Kernel("one padding to 256", width=256, hidden=256, bias_bytes=4),
 )
+"""Those of tensorrt_llm/_torch/modules/fused_moe/ (Triton on Hopper, TRTLLM-Gen and CUTLASS on Blackwell) pad
+by at most 256 in both sizes: the interval reaches from none to that."""
 
 _KEPT = frozenset(
     "full_attention sliding_window chunked_attention mla sparse_indexer shared_kv no_cache mamba2"
@@ -143,7 +141,7 @@ def _compile(model: Model, version: str, max_seq_len: int, values: tuple[Any, ..
     options = TrtllmOptions.of(settings)
     check_retention(model, options)
     store = store_for(model, settings)
-    refusal = _unsupported(model) or check_class(model, "TensorRT-LLM") or too_many_stages(model, settings)
+    refusal = _unsupported(model) or check_class(model, "TensorRT-LLM") or undividable(model, settings)
     make = plan_v2 if options.use_kv_cache_manager_v2 else make_plan
     plan: Plan | PlanV2 | None = None
     if refusal is None:

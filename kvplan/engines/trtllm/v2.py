@@ -3,8 +3,7 @@
 NVIDIA/TensorRT-LLM 1.2: tensorrt_llm/_torch/pyexecutor/resource_manager.py (KVCacheManagerV2: the quota,
 max_seq_len), tensorrt_llm/runtime/kv_cache_manager_v2/_storage/_config.py (buffers of one size and one window
 form a slot; windows whose slots are alike share a pool), _storage_manager.py and _storage/_core.py (from the
-quota to slots), _life_cycle_registry.py (blocks behind a window). Later releases divide the quota among
-unlike pools by a typical batch instead, and take states too: those are not described here.
+quota to slots), _life_cycle_registry.py (blocks behind a window). Later releases are not described.
 """
 
 from __future__ import annotations
@@ -202,7 +201,8 @@ def _needs(plan: PlanV2, rank: tuple[Cycle, ...], tokens: int) -> Slots:
 
 
 def slots_of(plan: PlanV2, rank: tuple[Cycle, ...], memory: int) -> Slots:
-    """Blocks of each pool of one rank: the quota in grains, divided by the bytes of a block of all cycles."""
+    """Blocks of each pool of one rank: the quota in grains, divided by the bytes of a block of all cycles.
+    Later releases divide it among unlike pools by a typical batch."""
     variants = Counter(cycle.slots for cycle in rank)
     quota = plan.quota(rank, memory)
     grain = grain_of(quota)

@@ -1,21 +1,12 @@
-"""vLLM. A question enters by one of four doors; everything else lies in eight rooms.
+"""vLLM. Other packages call ``engine``, ``budget``, ``capacity_model``, ``tensors``. A folder imports
+only those above it:
 
-Doors
-    engine          blocks, groups and pages of a request; the pool that a number of bytes makes
-    budget          what of a GPU is left for that pool, on every pipeline stage
-    capacity_model  both as arithmetic, for the planner's search over GPUs and batch sizes
-    tensors         the allocation and the strided views, for the validator
-
-Rooms, each of which reads only those above it (and `compiled`, all of a start-up, between the last two)
-    encoder_profile  the largest image, video or sound of a class, and the memory of encoding it
+    encoder_profile  the largest image, video or sound of a class
     start            arguments resolved as ``vllm serve`` does
-    words            command line, log lines, metrics, names of flags
-    backends         the attention backend of a layer and its block sizes; expert kernels
+    words            command line, log lines, metrics
+    backends         attention backends, expert kernels
     cache_layout     ``built_model`` -> ``layers`` -> ``specs`` -> ``grouping`` -> ``plan``
     refusals         starts that end with an error
-    concurrency      what running requests hold of the blocks
-    memory           lines of the budget: weights, activation peak, CUDA graphs, workspaces, host memory
-
-A release is rows in ``versions.py``; a model class is one row of ``data/classes.json`` (its columns:
-``classes``).
+    concurrency      blocks that running requests hold
+    memory           lines of the budget
 """

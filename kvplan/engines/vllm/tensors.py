@@ -1,14 +1,10 @@
-"""vLLM's one backing allocation and the strided views of its layers.
+"""vLLM's one backing allocation and the strided views of its layers: one int8 tensor, over whose bytes all
+groups lie, because a block id belongs to one group at a time; block 0 is the null block.
 
 vllm-project/vllm 0.32: v1/core/kv_cache_utils.py (get_kv_cache_config_from_groups), v1/kv_cache_interface.py
 (compute_layout_strides, create_kv_cache_views), v1/worker/utils.py (allocate_kv_cache),
-model_executor/layers/mamba/abstract.py (bind_kv_cache). One int8 tensor; the groups lie over the same bytes,
-because a block id belongs to one group at a time; block 0 is the null block. The layouts:
-
-    LBNHC   [layer, block, token, head, K|V]    LBHNC   heads outside tokens (FlashInfer on Blackwell)
-    BLHNC   [block, layer, head, token, K|V]    DeepSeek-V4: pages of several sizes side by side in a block
-
-Earlier releases cut the same bytes into one tensor for each place of the largest group.
+model_executor/layers/mamba/abstract.py (bind_kv_cache). Earlier releases cut the same bytes into one tensor
+for each place of the largest group.
 """
 
 from __future__ import annotations
@@ -82,6 +78,8 @@ def layout(model: Model, settings: Settings, version: str, rank: Rank) -> Layout
         raise KvplanError("bad-rank", f"there are {resolved.pp} pipeline stages, no stage {rank.stage}")
     stage = stages_of(built, resolved.pp)[rank.stage]
     groups = [group.on(stage) for group in groups_of(resolved, rules, built)]
+    # LBNHC [layer, block, token, head, K|V]; LBHNC, heads outside tokens (FlashInfer on Blackwell); BLHNC,
+    # pages of several sizes side by side in a block (DeepSeek-V4).
     heads_outside = built.block_outermost or (
         resolved.device.major == 10 and bool(HEADS_OUTSIDE.intersection(built.backends))
     )

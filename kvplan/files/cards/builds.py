@@ -1,14 +1,8 @@
 """The build that a name means of a model that has a card: ``RedHatAI/gemma-4-26B-A4B-it-FP8-dynamic``.
 
-Makers of quantised builds name them after the model: its own name, then the format. The rest of the name must
-be a card's name to the letter; the layers are the card's, the weights those that builds of the format hold
-(`kvplan.architectures.builds`), and the answer says so. Nothing is read from a name that is not such a name.
-
-Published builds of which it is known what they leave as trained, though their config is not packaged.
-
-A build's name says one format; its maker may mix several. Each entry says what the build's page or config was
-reported to hold. tests/files/test_layouts.py holds it to account: by the bytes of its files, or by the GiB
-that vLLM printed when it had loaded it.
+Makers of quantised builds name them after the model: its own name, to the letter, then the format. The layers
+are the card's, the weights those that builds of the format hold (`kvplan.architectures.builds`), and the
+answer says so.
 """
 
 from __future__ import annotations
@@ -77,7 +71,9 @@ LAYOUTS: Mapping[str, Layout] = {
         whole=("linear_attn.in_proj_qkv", "linear_attn.in_proj_z", "linear_attn.out_proj"),
     ),
 }
-"""Key of a build's name → how it holds its weights."""
+"""Key of a build's name → how it holds its weights, of published builds that mix formats and whose config is
+not packaged: as the build's page or config was reported. tests/files/test_layouts.py checks each by the bytes
+of its files, or by the GiB that vLLM printed when it had loaded it."""
 
 
 _MAKERS: Mapping[str, Mapping[str, str]] = {

@@ -12,7 +12,7 @@ from kvplan.files.yaml.marks import Located
 from kvplan.gpu import Gpu
 from kvplan.record import Json
 
-_TEXTS = ("slug", "name", "vendor", "arch", "note")
+_TEXTS = ("slug", "name", "vendor", "arch", "note", "market")
 _LISTS = ("aliases", "nvml_names", "default_for")
 _FIGURES = (
     "memory_marketing", "memory_total_bytes", "memory_nvml_bytes", "bandwidth_bytes_per_second",

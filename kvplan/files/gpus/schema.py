@@ -5,7 +5,7 @@ A packaged spec is judged when the index is built, and loaded as it is: no comma
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Generic, TypeVar
+from typing import Annotated, Any, Generic, Literal, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
@@ -64,6 +64,9 @@ class GpuSpecFile(_Strict):
     name: Text = Field(description="the vendor's name; never used in arithmetic")
     vendor: Text
     arch: Text
+    market: Literal["datacenter", "workstation", "desktop", "laptop", "embedded"] | None = Field(
+        default=None, description="whom it is made for; plans without --gpu choose among the first two"
+    )
     note: Text | None = None
     aliases: list[Text] = []
     nvml_names: list[Text] = []

@@ -1,15 +1,9 @@
 """``hf:org/name``: the config of a model on the Hugging Face hub, or of one in its local cache.
 
-Only config.json and hf_quant_config.json are fetched, never code and never weights, and the config is read as
-JSON: code that a repository carries is not run. HF_ENDPOINT, HF_TOKEN, HF_HOME, HF_HUB_CACHE and
-HF_HUB_OFFLINE mean what they mean to huggingface_hub, whose cache is used and filled; nothing that a hub
-sends but a commit of forty hexadecimal digits becomes part of a path.
-
-The cache on disk is laid out as huggingface_hub lays it out, so that each finds what the other kept:
-``models--org--name/refs/<revision>`` holds a commit, ``snapshots/<commit>/<file>`` the files,
-``.no_exist/<commit>/<file>`` is there where a repository is known to lack a file.
-Source: huggingface/huggingface_hub docs/source/en/guides/manage-cache.md (2.4.0). Only a commit of forty
-hexadecimal digits, a revision that is checked and two file names of our own ever become a path.
+Only config.json and hf_quant_config.json are fetched, never code and never weights. HF_ENDPOINT, HF_TOKEN,
+HF_HOME, HF_HUB_CACHE and HF_HUB_OFFLINE mean what they mean to huggingface_hub, whose cache is used and
+filled. Only a commit of forty hexadecimal digits, a revision that is checked and two file names of our own
+ever become a path.
 """
 
 from __future__ import annotations
@@ -203,7 +197,10 @@ def is_commit(text: str | None) -> bool:
 
 @record()
 class RepositoryCache:
-    """The files of one repository kept below the cache's folder."""
+    """The files of one repository kept below the cache's folder, laid out as huggingface_hub does:
+    ``refs/<revision>`` holds a commit, ``snapshots/<commit>/<file>`` the files, ``.no_exist/<commit>/<file>``
+    is there where the repository is known to lack a file. Source: huggingface/huggingface_hub
+    docs/source/en/guides/manage-cache.md (2.4.0)."""
 
     folder: Path
 

@@ -1,15 +1,4 @@
-"""The formats of traces: by which keys each is known, where lengths, times and identities stand.
-
-mooncake   kvcache-ai/Mooncake FAST25-release: timestamp (ms), input_length, output_length, hash_ids (512)
-bailian    alibaba-edu/qwen-bailian-usagetraces-anon: chat_id, parent_chat_id, timestamp (s), hash_ids (16)
-azure      Azure/AzurePublicDataset: TIMESTAMP (wall clock), ContextTokens, GeneratedTokens
-burstgpt   HPMLL/BurstGPT: Timestamp (s), Request tokens, Response tokens
-vidur      microsoft/vidur data/processed_traces: num_prefill_tokens, num_decode_tokens, arrived_at (s)
-weka       callanjfox/kv-cache-tester: a session an object, requests of t (s), in, out, hash_ids (64)
-dynamo     ai-dynamo/dynamo dynamo.request.trace.v1: request_end with its replay
-aiperf     ai-dynamo/aiperf profile_export.jsonl: metadata and metrics of each request
-csv, jsonl, parquet    any other whose columns are named
-"""
+"""The formats of traces: by which keys each is known, where lengths, times and identities stand."""
 
 from __future__ import annotations
 
@@ -126,20 +115,28 @@ _FLAT = Columns("input", "output", "at", MILLISECONDS, "ids", 0, "session")
 FORMS = {
     form.name: form
     for form in (
+        # alibaba-edu/qwen-bailian-usagetraces-anon
         Form("bailian", ("chat_id", "parent_chat_id", "input_length", "output_length"),
              Columns("input_length", "output_length", "timestamp", SECONDS, "hash_ids", 16, "chat_id")),
+        # kvcache-ai/Mooncake FAST25-release
         Form("mooncake", ("input_length", "output_length"),
              Columns("input_length", "output_length", "timestamp", MILLISECONDS, "hash_ids", 512,
                      "session_id")),
+        # Azure/AzurePublicDataset
         Form("azure", ("ContextTokens", "GeneratedTokens"),
              Columns("ContextTokens", "GeneratedTokens", "TIMESTAMP", WALL)),
+        # HPMLL/BurstGPT
         Form("burstgpt", ("Request tokens", "Response tokens"),
              Columns("Request tokens", "Response tokens", "Timestamp", SECONDS, session="Session ID")),
+        # microsoft/vidur data/processed_traces
         Form("vidur", ("num_prefill_tokens", "num_decode_tokens"),
              Columns("num_prefill_tokens", "num_decode_tokens", "arrived_at", SECONDS)),
+        # callanjfox/kv-cache-tester: a session an object
         Form("weka", ("requests", "block_size"), _FLAT._replace(unit=SECONDS, wide=64), _weka,
              ordered=False, chained=False),
+        # ai-dynamo/dynamo dynamo.request.trace.v1
         Form("dynamo", ("event_type",), _FLAT._replace(wide=64), _dynamo, ordered=False),
+        # ai-dynamo/aiperf profile_export.jsonl
         Form("aiperf", ("metadata", "metrics"), _FLAT._replace(unit=NANOSECONDS, ids=None), _aiperf,
              ordered=False),
     )
@@ -150,6 +147,7 @@ COLUMNS_SAID = (
     "in a plan: trace_columns: {input: prompt_tokens, output: completion_tokens}",
 )
 NAMED = ("csv", "jsonl", "parquet")
+"""Of any other trace, whose columns are named."""
 FORMATS = ("auto", *FORMS, *NAMED)
 
 

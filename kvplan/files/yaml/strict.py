@@ -1,15 +1,9 @@
-"""Strict YAML: one meaning for every word, and a position for every value.
-
-`load_yaml` reads a text into plain data (dict, list, str, int, float, bool, None) together with the line and
-column of each part, so that a later complaint about a value can show the line with a caret.
+"""Strict YAML: one meaning for every word, and a line and column for every value, so that a complaint about
+it can show the line with a caret.
 
 Refused, each with a help line: keys given twice, ``yes``/``no``/``on``/``off``, octal, hexadecimal and
-base-60 numbers, dates without quotes, NaN and infinities, tags, anchors and aliases, merge keys, more than
-`MAX_DEPTH` levels, more than `MAX_BYTES` bytes or `MAX_NODES` values, text that is not UTF-8, a second
-document (`load_yaml_documents` takes several).
-
-Values are built from PyYAML's events (libyaml's where it is compiled in) in a loop, not by recursion: neither
-depth nor aliases can exhaust memory before they are refused. This module does not import pydantic.
+base-60 numbers, dates without quotes, NaN and infinities, tags, anchors and aliases, merge keys, text that is
+not UTF-8. This module does not import pydantic.
 """
 
 from __future__ import annotations
@@ -170,7 +164,8 @@ def _documents(source: Source) -> Iterator[Located]:
 
 
 class _Builder:
-    """Turns the events of one document into data and positions."""
+    """Turns PyYAML's events of one document (libyaml's where it is compiled in) into data and positions, in a
+    loop, not by recursion: neither depth nor aliases can exhaust memory before they are refused."""
 
     def __init__(self, source: Source) -> None:
         self.source = source

@@ -1,12 +1,8 @@
 """How many requests are preempted and computed again when the load is larger than the pool.
 
-vllm-project/vllm v1/core/sched/scheduler.py (0.33): no room is kept for output. A running request that finds
-no block preempts the newest one (blocks freed, computed from nothing later, at the head of the queue); a
-waiting one is admitted while its whole prompt fits, unless the step preempted. Replayed here with a closed
-load: as soon as one request ends the next arrives. Lengths come in the mix's proportions, in an order
-without chance (multiples of the golden ratio), so the same plan gives the same answer.
-
-Where the engine's own scheduler is simulated (`kvplan.simulation.preemption`), it answers in its place.
+vllm-project/vllm v1/core/sched/scheduler.py (0.33), replayed with a closed load: as soon as one request ends
+the next arrives. Where the engine's own scheduler is simulated (`kvplan.simulation.preemption`), it answers
+instead.
 """
 
 from __future__ import annotations
@@ -149,6 +145,7 @@ def replay(
             waiting.append(Run(next(coming)))
         if tally.finished >= finished:
             return tally
+        # One that waits is admitted while its whole prompt fits, unless the step preempted.
         while waiting and not freed and len(running) < max_num_seqs:
             need = held(waiting[0].length)
             if used + need > usable:
@@ -172,7 +169,8 @@ def _grow(
     stride: int,
     tally: Tally,
 ) -> tuple[int, bool]:
-    """Every running request grows, oldest first; the newest goes where there is no room."""
+    """Every running request grows, oldest first: no room is kept for output, and where there is none the
+    newest goes to the head of the queue, to be computed from nothing later."""
     freed, index = False, 0
     while index < len(running):
         run = running[index]
@@ -194,7 +192,8 @@ def _grow(
 
 
 def arrivals(shapes: Sequence[Shape]) -> Iterator[Shape]:
-    """Shapes in the proportions of their weights, spread evenly, for ever."""
+    """Shapes in the proportions of their weights, spread evenly, for ever, without chance: the same plan
+    gives the same answer."""
     bounds = list(accumulate(shape.weight for shape in shapes))
     place = 0
     while True:

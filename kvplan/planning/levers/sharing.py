@@ -1,13 +1,13 @@
 """Prompt blocks that several requests hold once: shared prefixes, parallel samples, beams.
 
-Only full blocks of layers that keep every token are shared (vllm-project/vllm v1/core/kv_cache_manager.py,
-reference counts; SGLang: radix tree by page). With P shared tokens and blocks of b:
+With P shared tokens and blocks of b, of layers that keep every token (vllm-project/vllm
+v1/core/kv_cache_manager.py, reference counts; SGLang: radix tree by page):
 
     shared = ⌊P / b⌋ · b · bytes_per_token          held once
     requests = ⌊(usable − shared) / (held(T) − shared)⌋
 
-A partly filled block is every sequence's own: it is what copy-on-write copies at the first token that
-differs. Windows that have moved past the prefix, and recurrent states, are each request's own.
+A partly filled block is every sequence's own: copy-on-write copies it at the first token that differs. So are
+windows that have moved past the prefix, and recurrent states.
 """
 
 from __future__ import annotations

@@ -5,8 +5,7 @@
     break-even       = prefix bytes of one GPU / time to compute the prefix: a faster link wins
     transfer time    = t0 + prompt bytes / bandwidth;  shown late by max(T − t_prefill·(L−1)/L, T/L) + t0
 
-Every rank stores and loads its own share (vllm-project/vllm v1/kv_offload); of a latent that all ranks hold
-a store may keep one copy. The last line is layer-wise overlap: all but the last layer travel during prefill.
+Every rank stores and loads its own share (vllm-project/vllm v1/kv_offload).
 """
 
 from __future__ import annotations
@@ -27,7 +26,7 @@ def offload(seen: Situation, link: Link | None, tier_bytes: int, prefill: Prefil
         return Lever(name, "the GPU's file does not say how fast its host is reached", applies=False)
     tokens = seen.workload.shared_prefix_tokens or seen.typical.input_tokens
     one_gpu = seen.held_bytes(tokens)
-    everywhere = int(one_gpu * seen.copies)
+    everywhere = int(one_gpu * seen.copies)  # of a latent that all ranks hold a store may keep one copy
     load = _over(link, one_gpu)
     effects = [
         exactly("prefix on all GPUs", everywhere, "bytes"),
@@ -83,6 +82,7 @@ def disaggregated(seen: Situation, links: Sequence[Link], prefill: PrefillTime) 
         sent = _over(link, prompt)
         effects.append(Effect(f"transfer over {link.name}", sent.value, "seconds", sent.low, sent.high))
         if computed is not None:
+            # Layer-wise overlap: all but the last layer travel during prefill.
             late = [
                 max(time - compute * (layers - 1) / layers, time / layers) + link.seconds
                 for time, compute in (

@@ -28,13 +28,27 @@ def speed_profile(
     deployment: Deployment,
     table: Assumptions,
 ) -> SpeedProfile:
-    """The profile of a deployment; made once for each set of arguments.
+    """The profile of a deployment, with its `limits`; made once for each set of arguments.
 
     Raises RefusedError: unknown-peak, unknown-bandwidth, unknown-link, no-speed-rule, cannot-shard.
     """
     if model.encoder is not None:
         raise RefusedError("no-speed-rule", f"{model.id} has an encoder: its speed is not estimated")
-    return _Builder(model, gpu, inventory, experts_per_token, deployment, table).profile()
+    own = _Builder(model, gpu, inventory, experts_per_token, deployment, table).profile()
+    peak = _Builder(model, gpu, inventory, experts_per_token, deployment, _at_peak(table)).profile()
+    stages = tuple(replace(stage, token_seconds=0.0) for stage in peak.stages)
+    return replace(own, limits=replace(peak, stages=stages, send_seconds=(0.0, 0.0)))
+
+
+_PEAK = {"share": 1.0, "s": 0.0}
+"""Unit of an assumption → its value where nothing is lost: kernels reach the peak, nobody waits."""
+
+
+@lru_cache(maxsize=64)
+def _at_peak(table: Assumptions) -> Assumptions:
+    return Assumptions(
+        {name: replace(one, value=_PEAK.get(one.unit, one.value)) for name, one in table.by_name.items()}
+    )
 
 
 class _Builder:

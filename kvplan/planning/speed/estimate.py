@@ -7,6 +7,7 @@ docs/speed.md.
 from __future__ import annotations
 
 from math import ceil, inf, sqrt
+from typing import NamedTuple
 
 from kvplan.errors import KvplanError, RefusedError
 from kvplan.planning.speed.figures import Figure, Spread
@@ -99,14 +100,44 @@ def estimate(profile: SpeedProfile, load: Load) -> Estimate:
     step, tpot, ttft, total = _times(profile, load)
     decode, first = spread(profile, "decode"), spread(profile, "prefill")
     finished = load.requests / total
+    limit = _limits(profile, load)
     return Estimate(
-        decode.around(step, "s"),
-        decode.around(tpot, "s"),
-        first.around(ttft, "s"),
-        decode.around_rate(1.0 / tpot, "tokens/s"),
-        decode.around_rate(finished * load.output, "tokens/s"),
-        decode.around_rate(finished, "requests/s"),
+        decode.around(step, "s").no_less_than(limit.step),
+        decode.around(tpot, "s").no_less_than(limit.step),
+        first.around(ttft, "s").no_less_than(limit.prompt),
+        decode.around_rate(1.0 / tpot, "tokens/s").no_more_than(limit.rate),
+        decode.around_rate(finished * load.output, "tokens/s").no_more_than(limit.finished * load.output),
+        decode.around_rate(finished, "requests/s").no_more_than(limit.finished),
     )
+
+
+class _Limits(NamedTuple):
+    """What no machine with the GPU's peaks does better: seconds of a decode step, of a prompt alone; requests
+    finished a second."""
+
+    step: float
+    prompt: float
+    finished: float
+
+    @property
+    def rate(self) -> float:
+        """Tokens a second of one request."""
+        return 1.0 / self.step if self.step else inf
+
+
+def _limits(profile: SpeedProfile, load: Load) -> _Limits:
+    """Weights and cache read once a step at the memory's rate, operations at the arithmetic's peak.
+
+    A step of ``requests`` takes at least s, a prompt alone p: so many finish requests / (p + answer · s) a
+    second at most, p of each request at least.
+    """
+    limits = profile.limits
+    if limits is None:
+        return _Limits(0.0, 0.0, inf)
+    own = ceil(load.requests / profile.deployment.data_parallel_size)
+    step = step_seconds(limits, own, load.mix, encoder_tokens=load.encoder_tokens)
+    prompt = prefill_seconds(limits, load.prompt, load.cached, encoder_tokens=load.encoder_tokens)
+    return _Limits(step, prompt, load.requests / (prompt + (load.output - 1) * step))
 
 
 def spread(profile: SpeedProfile, phase: str) -> Spread:

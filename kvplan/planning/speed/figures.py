@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from kvplan.assumption import Assumption
-from kvplan.record import record
+from kvplan.record import record, replace
 
 
 @record()
@@ -19,6 +19,13 @@ class Figure:
     high: float
     unit: str
     assumptions: tuple[Assumption, ...]
+
+    def no_less_than(self, limit: float) -> Figure:
+        """The interval cut at what no machine can be below; the value stays."""
+        return replace(self, low=max(self.low, min(limit, self.value)))
+
+    def no_more_than(self, limit: float) -> Figure:
+        return replace(self, high=min(self.high, max(limit, self.value)))
 
 
 @record()

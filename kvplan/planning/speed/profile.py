@@ -122,6 +122,8 @@ class SpeedProfile:
     table: Assumptions
     assumptions: tuple[Assumption, ...]
     """all that it rests on"""
+    limits: SpeedProfile | None = None
+    """the same at the GPU's peaks, without collectives, kernels' own times, the host: no step is shorter"""
 
     def weight_bytes(self) -> int:
         """Weights that a decode step reads on the fullest rank of the fullest stage, all experts hit."""

@@ -4,11 +4,6 @@ For one layer of each kind a request is admitted, keys and values from N(0, 1) a
 mapping, and queries that point at one token of every block (and at the token that has just left a window) are
 answered from the gathered pages with torch's scaled_dot_product_attention. Such a query's answer is nearly
 that token's value, so a wrong page is an error of the order of 1. The same without gathering: `in_place`.
-
-Tolerance: with unit roundoff u of the computing type (2^-9 for bfloat16, 2^-12 for float16, 2^-24 for
-float32), scores up to L rounded once change a probability by at most a factor 1 + 2·L·u; probabilities and
-output are rounded once each, sums of n + d terms are kept in float32:
-(2·L + 4)·u·max|v| + (n + d)·2^-24·max|v|. An fp8 cache is read with a power of two as scale, which is exact.
 """
 
 from __future__ import annotations
@@ -142,7 +137,8 @@ class Probe:
         return payload.to(torch.float64) * scale_of(component)
 
     def _read(self, place: tuple[View, Component]) -> Tensor:
-        """The same values gathered from the pages."""
+        """The same values gathered from the pages; the scale of an fp8 cache is a power of two, which is
+        exact."""
         torch = self.torch
         view, component = place
         part = slice(component.offset, component.offset + component.bytes)
@@ -202,6 +198,11 @@ class Probe:
     def error(
         self, kernel: str, output: Tensor, reference: Tensor, queries: Tensor, *, decides: bool = True
     ) -> AttentionError:
+        """The largest error, and the tolerance (2·L + 4)·u·max|v| + (n + d)·2^-24·max|v|.
+
+        u: the computing type's unit roundoff. Scores up to L rounded once change a probability by at most a
+        factor 1 + 2·L·u; probabilities and output are rounded once each, sums of n + d terms kept in float32.
+        """
         name = self.heads.key[1].dtype
         largest = float(self.values.abs().max())
         count = int(self.visible.sum()) + int(self.keys.shape[-1])

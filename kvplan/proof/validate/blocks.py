@@ -2,10 +2,7 @@
 
 The rules are vLLM's (vllm-project/vllm 0.32 v1/core/block_pool.py, v1/core/single_type_kv_cache_manager.py):
 one free queue a pool, freed blocks at its tail in reverse order, a null block that is never handed out,
-reference counts, hashes of full blocks that outlive their request until the block is handed out again. A
-window's group gives back blocks that no coming token sees; a state group holds a fixed number. SGLang's token
-slots are blocks of a page, llama.cpp's cells blocks of one, its slots and transformers' rows blocks that hold
-a whole request.
+reference counts, hashes of full blocks that outlive their request until the block is handed out again.
 """
 
 from __future__ import annotations
@@ -51,7 +48,8 @@ class Copy:
 
 
 class BlockTables:
-    """The tables of one rank's groups over its pools."""
+    """The tables of one rank's groups over its pools. SGLang's token slots are blocks of a page, llama.cpp's
+    cells blocks of one, its slots and transformers' rows blocks that hold a whole request."""
 
     def __init__(self, layout: Layout) -> None:
         self.layout, self.groups, self.context = layout, layout.groups, layout.rank.context

@@ -1,12 +1,7 @@
 """The engine's own kernels over kvplan's pages: its slot mapping to write, its block tables to read.
 
-Where the engine has kernels that run alone and is importable (its part ``kernels``), its writer puts keys and
-values into cleared pages: what it wrote must be the bytes that the layout has there, and nothing else in the
-pool may be written. Its reader then finds them through the block table of the request; each query is a
-request of its own that sees the request's tokens, a window is the kernel's own. A library whose allocators
-write and read by indices (its part has ``Pages``) does so with its own, on a CPU as on a GPU. Elsewhere a
-Triton kernel of kvplan's own is the second reader of the pages (`triton_reader`). All are compared with
-float64, within `attention`'s tolerance.
+Compared with float64, within `attention`'s tolerance. Where the engine has no such kernels, or is not
+importable, a Triton kernel of kvplan's own is the second reader of the pages (`triton_reader`).
 """
 
 from __future__ import annotations
@@ -32,7 +27,8 @@ class WrittenElsewhere(Exception):  # noqa: N818 - what was found, not an error 
 
 
 def kernels_for(layout: Layout) -> Any | None:
-    """The engine's own, where it is here and has some for such a layout."""
+    """The engine's own (its part ``kernels``), where it is installed and has some that run alone on such a
+    layout."""
     kernels = part_of(layout.engine, "kernels")
     if kernels is None or not kernels.are_here():
         return None
@@ -106,7 +102,8 @@ def _attended(cache: Cache, tables: BlockTables, heads: Heads, kernels: Any, nam
 
 
 def _read(probe: Probe, request: Request, queries: Tensor, kernels: Any) -> Tensor:
-    """[heads, queries, width] as the engine's reader answers. Raises NotRun."""
+    """[heads, queries, width] as the engine's reader answers; each query is a request of its own that sees
+    the request's tokens, a window is the kernel's own. Raises NotRun."""
     heads, table = probe.heads, table_of(probe, request)
     asked = queries.transpose(0, 1).contiguous()
     if heads.value is not None:
@@ -138,7 +135,8 @@ def _read(probe: Probe, request: Request, queries: Tensor, kernels: Any) -> Tens
 
 
 def _bound(probe: Probe, request: Request, kernels: Any) -> Any:
-    """The library's allocator over the pool, with the request's blocks."""
+    """The library's allocator over the pool, which writes and reads by indices, on a CPU as on a GPU, with
+    the request's blocks."""
     view = probe.heads.view
     group, table = probe.cache.layout.groups[view.group], request.tables[view.group]
     if table.first and not group.ring:

@@ -1,10 +1,7 @@
 """FlexAttention over the pages themselves, without gathering: reported beside a proof, never part of it.
 
-The kernel gets the slice of a layer's view from the lowest to the highest block of one request, as long as it
-has fewer than 2^31 numbers: the main template of torch 2.11 multiplies a 32-bit place by the stride
-(pytorch/pytorch torch/_inductor/kernel/flex/templates/flex_attention.py.jinja), whatever type it indexes
-with. A fault of an optional kernel makes every later call on the device fail: this runs when everything else
-is measured, waits for the device inside the ``try``, and nothing that it meets ends the run.
+A fault of an optional kernel makes every later call on the device fail: this runs when everything else is
+measured, waits for the device inside the ``try``, and nothing that it meets ends the run.
 """
 
 from __future__ import annotations
@@ -23,7 +20,9 @@ from kvplan.proof.validate.reasons import reason_of
 
 KERNEL = "flex_attention"
 MOST_NUMBERS = 2**31
-"""A slice has fewer, from its first number to its last."""
+"""A slice, from the lowest to the highest block of one request, has fewer: the main template of torch 2.11
+multiplies a 32-bit place by the stride, whatever type it indexes with (pytorch/pytorch
+torch/_inductor/kernel/flex/templates/flex_attention.py.jinja)."""
 MAIN_TEMPLATE = {"FORCE_USE_FLEX_ATTENTION": True}
 """Not the decoding template, which torch takes for fewer than 128 queries: its block of queries is as long as
 they are times the heads that share a key, and where that is over the 128 of the mask's blocks, no

@@ -1,13 +1,5 @@
-"""The workload test of one rank: allocate, admit until full, refuse one more, write, read, free, refill.
-
-1. every tensor is allocated as the engine does; bytes against the prediction
-2. requests are admitted until one is refused; their number against the prediction
-3. every state is written through its slot mapping; one request more is refused; every state is read back
-4. half of the requests end, what was reserved for tokens in flight is given back; new requests that share a
-   prefix fill the holes, one is forked (copy-on-write), all grow by some tokens (windows give blocks back)
-5. all that is visible is read back; all requests end; every block is free again
-6. attention over the paged cache of one layer of each kind
-"""
+"""The workload test of one rank: allocate, admit until full, refuse one more, write, read, free, refill, and
+attention over the paged cache of one layer of each kind. `Run.all` has the order."""
 
 from __future__ import annotations
 

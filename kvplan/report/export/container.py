@@ -57,7 +57,8 @@ def container_of(plan: Plan, settings: Settings, model: Model | None, image: str
             f"{table.engine} has no image of its own whose server is known",
             help="the command alone: kvplan export PLAN --to command",
         )
-    if image is None and gpu.vendor != "nvidia":
+    own = known.name_for(gpu.vendor, version)
+    if image is None and own is None:
         raise KvplanError(
             "no-image",
             f"the images of {table.engine} for {gpu.name} have no tag that follows from a version",
@@ -76,7 +77,7 @@ def container_of(plan: Plan, settings: Settings, model: Model | None, image: str
     words = start(plan, table, checkpoint, arguments, seen, OPTIONS_PATH)
     port = port_of(plan, table)
     return Container(
-        image or f"{known.name}:{_tag(known, table, version)}",
+        image or f"{own}:{_tag(known, table, version)}",
         known.entry,
         (*words[len(table.start) :], *(() if "--port" in words else ("--port", str(port)))),
         port,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from kvplan.engines.base import MIG_SLICES
 from kvplan.engines.command import EngineTable
 from kvplan.engines.folders import having, part_of
 from kvplan.errors import KvplanError
@@ -74,7 +75,7 @@ def gpu_of(plan: Plan) -> Gpu:
         )  # fmt: skip
     if gpu.is_mig_slice and plan.gpus_per_replica > 1:
         raise KvplanError(
-            "mig-slices-do-not-join",
+            MIG_SLICES,
             f"one engine takes {plan.gpus_per_replica} MIG slices, and one process sees one",
             help="tensor, pipeline and data parallel size 1, and more replicas",
         )  # fmt: skip

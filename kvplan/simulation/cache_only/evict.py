@@ -3,11 +3,7 @@
 A request is a chain of block identities; it hits the longest beginning of it that the cache has, and stores
 the rest. Only a chain's last stored block may be evicted (sgl-project/sglang
 python/sglang/srt/mem_cache/radix_cache.py evicts leaves), and never one of the request that is served; with
-LRU that is vLLM's own order, tails first. On chains of one block the orders are the flat ones:
-
-    lru      the longest not used                     fifo    the longest there
-    lfu      the least often used, then lru
-    belady   the one that is used again last: the optimum (it knows the trace)
+LRU that is vLLM's own order, tails first.
 """
 
 from __future__ import annotations
@@ -52,10 +48,10 @@ class Block:
 
 
 RANKS: dict[str, Callable[[Block], Rank]] = {
-    "lru": lambda block: (block.used, -block.depth),
-    "fifo": lambda block: (block.stored, -block.depth),
-    "lfu": lambda block: (block.uses, block.used, -block.depth),
-    "belady": lambda block: (-block.next, -block.depth),
+    "lru": lambda block: (block.used, -block.depth),  # the longest not used
+    "fifo": lambda block: (block.stored, -block.depth),  # the longest there
+    "lfu": lambda block: (block.uses, block.used, -block.depth),  # the least often used
+    "belady": lambda block: (-block.next, -block.depth),  # used again last: the optimum
 }
 POLICIES = tuple(RANKS)
 KNOWN = (*POLICIES, flat.RADIX)

@@ -1,17 +1,9 @@
 """Prompts on some replicas, answers on others, and a link between: disaggregated prefill.
 
 vllm-project/vllm 0.33 vllm/distributed/kv_transfer/kv_connector/v1/nixl/pull_scheduler.py, with a proxy that
-sends every request to a prefill replica for one token and then, as soon as that is made, to a decode replica:
-
-    prefill   computes the prompt and one token (its prefix cache and scheduler are vLLM's); the request's
-              blocks stay held until a decode replica has read them
-    decode    takes blocks for the prompt beyond its own prefix cache and reads them between steps
-              (WAITING_FOR_REMOTE_KVS, `vllm.remote`), computes the prompt's last token again and
-              makes the answer; after a preemption it computes the prompt itself
-    link      one transfer after another into each decode replica and out of each prefill replica
-
-All replicas are served side by side in one virtual time. Both kinds have the same engine and settings. Not in
-it: pushes layer by layer, leases that run out, answers read back by a later turn.
+sends every request to a prefill replica for one token and then, as soon as that is made, to a decode replica.
+Both kinds have the same engine and settings. Not in it: pushes layer by layer, leases that run out, answers
+read back by a later turn.
 """
 
 from __future__ import annotations
@@ -135,8 +127,9 @@ class _Sided(Joined, Replica):
 
 
 class Prefill(_Sided):
-    """A replica that computes prompts. passed: requests that are done, with when; held: theirs by place;
-    freed: when blocks that were read are free."""
+    """A replica that computes prompts and one token of each, whose blocks stay held until a decode replica
+    has read them. passed: requests that are done, with when; held: theirs by place; freed: when blocks that
+    were read are free."""
 
     def __init__(self, trace: Trace, engine: Engine, time: Clock) -> None:
         super().__init__(trace, engine, time)
@@ -193,7 +186,8 @@ class _Pull:
         self.sources.pop(request, None)
 
     def scheduled(self, starts: int) -> None:
-        """Reads begin with the step that admitted them."""
+        """Reads begin with the step that admitted them, one after another into a decode replica and out of a
+        prefill replica."""
         for request, blocks in self.begun:
             source, place = self.sources.pop(request)
             begins = max(starts, self.in_free, source.out_free)
@@ -213,7 +207,9 @@ class _Pull:
 
 
 class Decode(_Sided):
-    """A replica that makes answers of prompts that another has computed."""
+    """A replica that makes answers of prompts that another has computed: blocks beyond its own prefix cache
+    are read between steps (WAITING_FOR_REMOTE_KVS, `vllm.remote`), and the prompt's last token is computed
+    again."""
 
     def __init__(self, trace: Trace, engine: Engine, time: Clock, split: Split) -> None:
         super().__init__(trace, engine, time)
@@ -298,8 +294,8 @@ _MOST = 1024
 
 
 class _Run:
-    """Both kinds of replicas side by side: whoever is furthest behind goes on, as far as nothing that the
-    others do may still reach it."""
+    """Both kinds of replicas side by side in one virtual time: whoever is furthest behind goes on, as far as
+    nothing that the others do may still reach it."""
 
     def __init__(self, of: Disaggregated, engine: Engine, clock: Clock) -> None:
         self.of, self.rows = of, of.load.arrivals

@@ -1,15 +1,5 @@
-"""Which replica serves a request: the routers that people run, and a fleet without time to compare them by.
-
-round-robin      one after another
-least-loaded     fewest requests under way, the first of equal ones
-power-of-two     of two drawn at random (by a seed) the less loaded
-prefix-hash      by the first ``first`` identities of the prompt
-session          by a key of the caller's (a conversation, a user)
-cache-aware      sgl-project/sglang sgl-model-gateway, policies/cache_aware.rs: where loads lie more than 64
-                 and half again apart the least loaded, else the longest match in what was sent to each
-                 so far if it is more than ``share`` of the prompt, else the least loaded
-longest-match    the longest match alone: never leaves the first replica where all prompts begin alike
-"""
+"""Which replica serves a request: the routers that people run, and a fleet without time to compare them
+by."""
 
 from __future__ import annotations
 
@@ -47,6 +37,8 @@ class _Plain:
 
 
 class RoundRobin(_Plain):
+    """One after another."""
+
     def __init__(self, replicas: int) -> None:
         super().__init__(replicas)
         self.next = 0
@@ -58,11 +50,15 @@ class RoundRobin(_Plain):
 
 
 class LeastLoaded(_Plain):
+    """Fewest requests under way, the first of equal ones."""
+
     def pick(self, chain: Chain, loads: Sequence[int], key: Hashable = None) -> int:
         return least(loads)
 
 
 class PowerOfTwo(_Plain):
+    """Of two drawn at random (by a seed) the less loaded."""
+
     def __init__(self, replicas: int, seed: int = 0) -> None:
         super().__init__(replicas)
         self.chance = random.Random(seed)
@@ -75,6 +71,8 @@ class PowerOfTwo(_Plain):
 
 
 class PrefixHash(_Plain):
+    """By the first ``first`` identities of the prompt."""
+
     def __init__(self, replicas: int, first: int = 2) -> None:
         super().__init__(replicas)
         self.first = first
@@ -84,12 +82,16 @@ class PrefixHash(_Plain):
 
 
 class Session(_Plain):
+    """By a key of the caller's (a conversation, a user)."""
+
     def pick(self, chain: Chain, loads: Sequence[int], key: Hashable = None) -> int:
         return stable_hash(key) % self.replicas
 
 
 class CacheAware(_Plain):
-    """Prompts sent to each replica are kept without limit (SGLang: 2^26 characters a replica)."""
+    """sgl-project/sglang sgl-model-gateway, policies/cache_aware.rs: where loads lie more than 64 and half
+    again apart the least loaded, else the longest match in what was sent to each so far if it is more than
+    ``share`` of the prompt. Prompts are kept without limit (SGLang: 2^26 characters a replica)."""
 
     def __init__(self, replicas: int, share: float = 0.3) -> None:
         super().__init__(replicas)
@@ -111,6 +113,8 @@ class CacheAware(_Plain):
 
 
 class LongestMatch(CacheAware):
+    """The longest match alone: never leaves the first replica where all prompts begin alike."""
+
     def pick(self, chain: Chain, loads: Sequence[int], key: Hashable = None) -> int:
         found, _ = longest(chain, self.sent)
         self.sent[found].update(chain)

@@ -1,15 +1,5 @@
 """Routers that weigh what a replica has against what it does: llm-d's scorers and Dynamo's cost.
 
-llm-d    llm-d/llm-d-router pkg/epp/framework/plugins/scheduling/scorer/ (prefix, queuedepth,
-         kvcacheutilization): the highest  prefix · m/t
-         + queue · (longest − waiting)/(longest − shortest) + kv · (1 − usage),
-         with m of the prompt's t blocks known to the replica; equal queues all score 1. Weights 3, 2, 2 are
-         those of its guides; ``llm-d:prefix=3,queue=2,kv=2`` says others
-dynamo   ai-dynamo/dynamo lib/kv-router/src/scheduling/selector.rs (DefaultWorkerSelector): the lowest
-         w · prefill + decode, in blocks: prompt tokens that the replica is still to compute with this
-         request's new ones, and blocks in use with this request's new ones; w = 1, temperature 0;
-         ``dynamo:weight=0.5``. Of equal ones the replica that knows fewer blocks
-
 Both know what was sent to each replica, the last of it that fits into its pool (their indexers follow the
 engines' events). Of equal ones the first is taken, where they draw.
 """
@@ -89,6 +79,14 @@ class Scored(ABC):
 
 
 class LlmD(Scored):
+    """llm-d/llm-d-router pkg/epp/framework/plugins/scheduling/scorer/ (prefix, queuedepth,
+    kvcacheutilization).
+
+        prefix · m/t + queue · (longest − waiting)/(longest − shortest) + kv · (1 − usage)
+
+    m of the prompt's t blocks are known to the replica; equal queues all score 1. The weights: its guides'.
+    """
+
     usual: ClassVar[Mapping[str, float]] = {"prefix": 3.0, "queue": 2.0, "kv": 2.0}
 
     def scores(
@@ -109,6 +107,12 @@ class LlmD(Scored):
 
 
 class Dynamo(Scored):
+    """ai-dynamo/dynamo lib/kv-router/src/scheduling/selector.rs (DefaultWorkerSelector), temperature 0.
+
+    The lowest weight · prefill + decode, in blocks: prompt tokens that the replica is still to compute, and
+    blocks in use, with this request's new ones. Of equal ones the replica that knows fewer blocks.
+    """
+
     usual: ClassVar[Mapping[str, float]] = {"weight": 1.0}
 
     def scores(

@@ -1,12 +1,8 @@
 """Loads from a few numbers and a seed: arrivals even, Poisson, Gamma or Weibull; sessions; shared prefixes.
 
 All chance comes from ``random.Random(seed).random()``, whose numbers Python keeps the same between versions,
-so the same words give the same load everywhere. The mean gap between arrivals is 1/rate; cv is its standard
-deviation over its mean (1: Poisson): Gamma of shape 1/cv², Weibull of the shape that has this cv.
-
-With turns above 1 a request begins a session: turn k + 1 comes ``think`` seconds after turn k, and its prompt
-is turn k's prompt and answer with ``input`` new tokens. Times are those of an open load: a turn does not wait
-for the answer before it.
+so the same words give the same load everywhere. Times are those of an open load: a turn does not wait for the
+answer before it.
 """
 
 from __future__ import annotations
@@ -39,13 +35,16 @@ class Asked:
     rate: float = 1.0
     arrivals: str = "poisson"
     cv: float = 1.0
+    """standard deviation of the gaps between arrivals over their mean, 1/rate (1: Poisson)"""
     input: int = 1000
     output: int = 200
     input_cv: float = 0.0
     output_cv: float = 0.0
     prefix: int = 0
     turns: int = 1
+    """requests of a session; each prompt is the last one's prompt and answer with ``input`` new tokens"""
     think: float = 30.0
+    """seconds from turn to turn"""
     seed: int = 1
     servegen: str = ""
     start: float = 0.0
@@ -160,7 +159,7 @@ def of_clients(clients: Sequence[Client], asked: Asked) -> Load:
 
 
 def gaps(kind: str, cv: float, chance: Callable[[], float]) -> Callable[[], float]:
-    """Gaps with a mean of 1."""
+    """Gaps with a mean of 1: Gamma of shape 1/cv², Weibull of the shape that has this cv."""
     if kind == "even":
         return lambda: 1.0
     if kind == "gamma":

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import random
+from collections import Counter
 from collections.abc import Sequence
 from fractions import Fraction
+from itertools import pairwise
+from math import gcd
 
 from kvplan.errors import KvplanError
 from kvplan.plans.arrival import Arrival
-from kvplan.record import record
+from kvplan.record import record, replace
 from kvplan.simulation.vllm.replica import Trace
 from kvplan.units import SECOND
 
@@ -72,6 +75,30 @@ class Load:
         share = Fraction(self.rate) / Fraction(rate)
         first = self.arrivals[0].at_ns
         return self._at([int((one.at_ns - first) * share) for one in self.arrivals])
+
+    def apart(self, seconds: float) -> Load:
+        """The same requests, one every so many seconds."""
+        step = round(seconds * SECOND)
+        return self._at([place * step for place in range(len(self.arrivals))])
+
+    def over_its_steps(self) -> Load:
+        """Where a recorder wrote whole steps of time (Mooncake: 3 s), the requests of one step spread
+        evenly over it, for as they stand they would be bursts at every rate. Unchanged where most requests
+        have an instant of their own, and where all come at one.
+        """
+        counts = Counter(one.at_ns for one in self.arrivals)
+        shared = sum(count for count in counts.values() if count > 1)
+        if len(counts) < 2 or shared * 2 <= len(self.arrivals):
+            return self
+        instants = sorted(counts)
+        step = gcd(*(after - before for before, after in pairwise(instants)))
+        placed: Counter[int] = Counter()
+        times = []
+        for one in self.arrivals:
+            times.append(one.at_ns + placed[one.at_ns] * step // counts[one.at_ns])
+            placed[one.at_ns] += 1
+        said = f"times are whole steps of {step / SECOND:g} s: the requests of a step are spread over it"
+        return replace(self._at(times), notes=(*self.notes, said))
 
     def _at(self, times: Sequence[int]) -> Load:
         return self.only(

@@ -1,15 +1,9 @@
 """The step time of a simulated engine from a speed profile: whole nanoseconds, in pieces of straight lines.
 
-Of requests that only make answers a step of ``count`` of them at a mean context of m tokens takes
-
-    step_seconds(profile, count, m)      (kvplan.planning.speed.steps)
-
-which is a straight line in m between its breakpoints: a window that is full, reads that outweigh
-operations. Between them it is interpolated in whole nanoseconds, so that steps taken together and one by one
-last the same. Windows see the mean, not each request's own length: of requests around a window's length that
-is too much by at most what the window saves.
-
-Prompts in a step: their matrices with all its tokens, their attention each with what was computed before.
+A step of ``count`` requests that only make answers, at a mean context of m tokens, takes
+``step_seconds(profile, count, m)``. Between breakpoints in m it is interpolated in whole nanoseconds, so that
+steps taken together and one by one last the same. Windows see the mean, not each request's own length: of
+requests around a window's length that is too much by at most what the window saves.
 """
 
 from __future__ import annotations
@@ -30,9 +24,12 @@ _REMEMBERED = 200_000
 
 class SpeedClock:
     """decode, prompt: what steps without and with prompt tokens are multiplied with (the ends of the
-    estimate's interval). Without pipelines: a stage is the whole model."""
+    estimate's interval); no step is shorter than the GPU's peaks allow. Without pipelines: a stage is the
+    whole model."""
 
     def __init__(self, profile: SpeedProfile, decode: float = 1.0, prompt: float = 1.0) -> None:
+        limits = profile.limits
+        self.limits = SpeedClock(limits) if limits is not None and min(decode, prompt) < 1 else None
         self.profile, self.decode, self.prompt = profile, decode * SECOND, prompt * SECOND
         self.caches = [cache for stage in profile.stages for cache in stage.caches]
         self.ends = breakpoints(profile)
@@ -49,7 +46,10 @@ class SpeedClock:
             return self._at(step.count, step.context // step.count)
         count = step.count - len(chunks)
         context = step.context - sum(tokens + before for tokens, before in chunks)
-        return max(1, round(self.mixed(count, context, step.tokens, chunks) * self.prompt))
+        own = max(1, round(self.mixed(count, context, step.tokens, chunks) * self.prompt))
+        if self.limits is None:
+            return own
+        return max(own, round(self.limits.mixed(count, context, step.tokens, chunks) * SECOND))
 
     def line(self, count: int, context: int) -> tuple[int, int, int]:
         mean = context // count
@@ -67,17 +67,20 @@ class SpeedClock:
         found = self.lines.get(count)
         if found is None:
             ends = [*self.ends, 2 * self.ends[-1]]
-            times = [
-                max(1, round(step_seconds(self.profile, count, ((end, 1.0),)) * self.decode)) for end in ends
-            ]
+            times = [self._decodes(count, end) for end in ends]
             found = self.lines[count] = [
                 (times[place], round((times[place + 1] - times[place]) / (ends[place + 1] - ends[place])))
                 for place in range(len(self.ends))
             ]
         return found
 
+    def _decodes(self, count: int, mean: int) -> int:
+        own = max(1, round(step_seconds(self.profile, count, ((mean, 1.0),)) * self.decode))
+        return own if self.limits is None else max(own, self.limits._decodes(count, mean))
+
     def mixed(self, count: int, context: int, tokens: int, chunks: list[tuple[int, int]]) -> float:
-        """Seconds of a step with prompts: ``count`` answers beside them that have ``context`` tokens."""
+        """Seconds of a step with prompts: ``count`` answers beside them that have ``context`` tokens.
+        Matrices with all its tokens, each prompt's attention with what was computed before."""
         profile = self.profile
         sampled = count + len(chunks)
         total = self.matrices.get((tokens, sampled))
@@ -100,7 +103,8 @@ class SpeedClock:
 
 
 def breakpoints(profile: SpeedProfile) -> list[int]:
-    """Mean contexts at which a step of answers may bend, from 1 on."""
+    """Mean contexts at which a step of answers may bend, from 1 on: a window is full, reads outweigh
+    operations."""
     found = {1 << octave for octave in range(_OCTAVES)}
     caches = [cache for stage in profile.stages for cache in stage.caches]
     for cache in caches:

@@ -1,15 +1,9 @@
 """TensorRT-LLM's blocks: a tree of those that can be found again, and a queue of those that nobody holds.
 
-NVIDIA/TensorRT-LLM around 1.2, cpp/tensorrt_llm/batch_manager/kvCacheManager.cpp (WindowBlockManager:
-loadOrAllocateBlocks, storeBlocks, releaseBlocks, getFreeBlock, freeChildren, findNewContextBlock;
-KVCacheBlock: findMatchingBlock) and evictionPolicy.cpp (LRUEvictionPolicy): read, not asked. All
-blocks have one priority, so one queue: what was let go first is taken first, a request's last block before
-its first. Where several children share as many tokens with a prompt the source takes whichever its hash table
-has first; here it is the one that was stored first. Children of a block that is taken leave the tree and
-keep their place.
-
-The source goes from block to block; here blocks in a row that have one fate are a `Span`, so that a prompt of
-a thousand blocks is a few of them. tests/simulation/trtllm_by_blocks.py says the same a block at a time.
+NVIDIA/TensorRT-LLM around 1.2, cpp/tensorrt_llm/batch_manager/kvCacheManager.cpp (WindowBlockManager,
+KVCacheBlock) and evictionPolicy.cpp (LRUEvictionPolicy): read, never run. The source goes from block to
+block; here blocks in a row that have one fate are a `Span`, so that a prompt of a thousand blocks is a few of
+them. tests/simulation/trtllm_by_blocks.py says the same a block at a time.
 """
 
 from __future__ import annotations
@@ -42,7 +36,9 @@ class Blocks:
         return self.fresh + self.idle
 
     def take(self, count: int) -> None:
-        """Blocks for something else; what was in them is lost."""
+        """Blocks for something else (getFreeBlock), what was let go first before the others, for all have one
+        priority; what was in them is lost, and their children leave the tree and keep their place
+        (freeChildren)."""
         if count > self.fresh + self.idle:
             raise KvplanError(
                 "engine-fails", "a step needs a block and none is left: TensorRT-LLM stops here",
@@ -90,8 +86,8 @@ class Blocks:
     # --- a request comes ---
 
     def enter(self, request: Request) -> int:
-        """Blocks for its whole prompt (addSequence); how many of its tokens were found. The last token is
-        always computed."""
+        """Blocks for its whole prompt (addSequence, loadOrAllocateBlocks); how many of its tokens were found.
+        The last token is always computed."""
         size, chain, usable = self.size, request.chain, request.prompt - 1
         count = -(-request.prompt // size)
         place, found, own = 0, 0, 0
@@ -121,7 +117,8 @@ class Blocks:
         return found
 
     def _part(self, node: Span, chain: Chain, start: int, stop: int) -> tuple[Span | None, int]:
-        """The child that shares most of these tokens, and how many."""
+        """The child that shares most of these tokens, and how many (findMatchingBlock); of equal ones the
+        first stored, where the source takes whichever its hash table has first."""
         if stop <= start or not node.children:
             return None, 0
         alike = node.children.get(chain.run_at(start))
@@ -198,7 +195,7 @@ class Blocks:
         return [span for span in request.spans[first:] if span.stop <= stop]
 
     def leave(self, request: Request) -> None:
-        """Let all of its blocks go, the last one first; what it has computed can be found."""
+        """Let all of its blocks go, the last one first (releaseBlocks); what it has computed can be found."""
         self.store(request, request.tokens, partial=True)
         for span in reversed(request.spans):
             del span.holders[request]

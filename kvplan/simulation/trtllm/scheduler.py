@@ -2,11 +2,9 @@
 
 NVIDIA/TensorRT-LLM around 1.2: cpp/tensorrt_llm/batch_manager/capacityScheduler.cpp
 (GuaranteedNoEvictScheduler, StaticBatchScheduler, MaxUtilizationScheduler), microBatchScheduler.cpp,
-scheduledBlocksManager.h, kvCacheManager.cpp (getRemainingBlocksToCompletion, getNeededBlocksOneStep),
-utils/inflightBatchingUtils.cpp (sortRequests), include/…/llmRequest.h (pause, setPrepopulatedPromptLen,
-willCompleteNextIteration) and tensorrt_llm/_torch/pyexecutor/py_executor.py (_executor_loop,
-_executor_loop_overlap). Read, not asked.
-A prompt's blocks can be found once all of it is computed and that step's results are known.
+scheduledBlocksManager.h, kvCacheManager.cpp, utils/inflightBatchingUtils.cpp (sortRequests),
+include/…/llmRequest.h (setPrepopulatedPromptLen, willCompleteNextIteration) and
+tensorrt_llm/_torch/pyexecutor/py_executor.py (_executor_loop, _executor_loop_overlap). Read, never run.
 """
 
 from __future__ import annotations
@@ -154,8 +152,8 @@ class Scheduler:
         return self._micro_batch(self._to_the_end(), len(answers))[0], []
 
     def _to_the_end(self) -> list[Request]:
-        """GUARANTEED_NO_EVICT: besides whoever makes an answer, who fits with a whole one; STATIC_BATCH:
-        these only once nobody makes an answer."""
+        """GUARANTEED_NO_EVICT: besides whoever makes an answer, who fits with a whole one
+        (getRemainingBlocksToCompletion); STATIC_BATCH: these only once nobody makes an answer."""
         static = self.engine.policy == STATIC
         fitting: list[Request] = []
         if not self.prompts or (static and (self.answers or self.ending)):
@@ -228,13 +226,14 @@ class Scheduler:
         return fitting
 
     def _visited(self, request: Request) -> None:
-        """One that makes an answer is to have a prompt again."""
+        """One that makes an answer is to have a prompt again (llmRequest.h, pause)."""
         self.answers.leave(request)
         self.answers.promised -= self.answers.to_come(request)
         request.made = request.starts + request.coming
         insort(self.prompts, request, key=_order)
 
     def _next_step(self, request: Request) -> int:
+        """Blocks (kvCacheManager.cpp, getNeededBlocksOneStep)."""
         if request.begun:
             return 0 if request.prefilling else int(self.answers.needs(request))
         return -(-request.prompt // self.engine.block)
@@ -289,7 +288,7 @@ class Scheduler:
             self.steady = False
         for request in batch.making:
             self.steady = False
-            if not request.done:
+            if not request.done:  # now that the results are known, its whole prompt can be found
                 self.memory.store(request, request.prompt, partial=False)
         return made
 

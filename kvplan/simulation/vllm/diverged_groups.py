@@ -1,11 +1,10 @@
 """Groups of one table whose blocks are not alike any more.
 
-A table stands for neighbouring groups of equal rules, which hold, keep and free the same blocks (`Table`),
-and its pieces stand for a block of each of them. Two things make a difference: the queue evicts group by
-group, so that for a while the last groups have what the first has lost; and where such a block was stored
-once more, the groups find different ones. There a piece is told apart: from then on a piece for each group
-(``group``) stands in the run, and ``groups`` of the piece it was leads its holders to them. A piece that a
-request holds of each group from somewhere else (`beside`) is in no run and only does that.
+A table stands for neighbouring groups of equal rules (`Table`), and its pieces stand for a block of each of
+them. The queue evicts group by group, so that for a while the last groups have what the first has lost; and
+where such a block was stored once more, the groups find different ones. There a piece is told apart: from
+then on a piece for each group (``group``) stands in the run, and ``groups`` of the piece it was leads its
+holders to them.
 """
 
 from __future__ import annotations
@@ -14,7 +13,8 @@ from kvplan.simulation.vllm.pool import Piece, Pool
 
 
 def beside(pieces: list[Piece], start: int, stop: int) -> Piece:
-    """Blocks [start, stop), of each group in a piece of its own."""
+    """Blocks [start, stop), of each group in a piece of its own from somewhere else: in no run, it only leads
+    to them."""
     made = Piece(pieces[0].run, [], start, stop, 0, len(pieces))
     made.groups = pieces
     return made

@@ -2,15 +2,7 @@
 
 vllm-project/vllm 0.32 vllm/v1/core/block_pool.py. Blocks without an identity are all alike, and the first to
 be taken (free_blocks puts them at the queue's head); blocks with one are taken in the order in which they
-were given back, of one request the last first. A piece is neighbouring blocks of one run that were never told
-apart: taken together, held by the same requests, given back together.
-
-Where some requests hold only a part of a piece it is split: ``rest`` is then the part behind it, so who held
-the whole finds all of it from the first.
-
-A piece of a table that stands for several groups (``times``) is as many blocks for each of them. What a
-request gives back stands in the queue group by group (a *bundle*): once the first group has lost a block, the
-same block of the others answers no look-up any more, and only counts (``dead``) until it is taken.
+were given back, of one request the last first.
 """
 
 from __future__ import annotations
@@ -22,9 +14,11 @@ if TYPE_CHECKING:
 
 
 class Piece:
-    """Blocks [start, stop) of a run, counted from its first. refs: requests that hold them; before, after:
-    its neighbours in the queue of what may be evicted, where nobody does; birth: which pieces of the run were
-    stored before it; group, groups: as in `kvplan.simulation.vllm.diverged_groups`."""
+    """Blocks [start, stop) of a run, counted from its first, that were never told apart: taken together, held
+    by the same requests, given back together. refs: requests that hold them; times: groups of each of which
+    it is as many blocks; rest: the part behind, once it is split, so that who held the whole finds all of it;
+    before, after: its neighbours in the queue of what may be evicted, where nobody holds it; birth: which
+    pieces of the run were stored before it; group, groups: as in `kvplan.simulation.vllm.diverged_groups`."""
 
     __slots__ = (
         "after", "before", "birth", "bundle", "group", "groups", "pieces", "refs", "rest", "run", "start",
@@ -65,11 +59,11 @@ NOBODYS = Run(1)
 
 class Pool:
     """blank: free blocks without identity; free: these and the queue's; out: blocks handed out less those
-    given back (a block that is found and held again counts in neither); bundles: how many were given back,
-    bundle: the one whose blocks are being evicted, dead, lost: of it, as above, a number and (piece, start,
-    stop) as its first group lost them; watched: whether evicting may make
-    room for one that waits (not so where its whole prompt must fit: what is evicted it needs as before);
-    divided: how many pieces were told apart; wanted, order, hurt: as in `want`."""
+    given back (one found and held again counts in neither). A bundle is what a request gave back, group by
+    group; bundles: how many, bundle: the one being evicted; lost: (piece, start, stop) of it that its first
+    group lost, dead: as many blocks of the others, which answer no look-up and wait to be taken. watched:
+    whether evicting may make room for one that waits (not where its whole prompt must fit). divided: how many
+    pieces were told apart; wanted, order, hurt: as in `want`."""
 
     __slots__ = (
         "blank", "bundle", "bundles", "changed", "dead", "divided", "ends", "free", "hurt", "junction",

@@ -2,12 +2,8 @@
 
 vllm-project/vllm 0.32, 0.33 vllm/v1/core/sched/scheduler.py (schedule, _update_waiting_for_remote_kv,
 _inflight_prefill_reserved_blocks). A waiting request of which a connector has more than the prefix cache
-takes its blocks and waits for them between steps (WAITING_FOR_REMOTE_KVS); it is admitted only where its
-blocks leave room for all prompts that are under way, and others behind it are looked at meanwhile. Once they
-are there its blocks are stored in the prefix cache, and it is the first to be scheduled; of a prompt that is
-there as a whole the last token is computed again. A connector that does not know yet is asked again.
-
-Only first come, first served, and one group of full attention.
+takes its blocks and waits for them between steps (WAITING_FOR_REMOTE_KVS); others behind it are looked at
+meanwhile. Only first come, first served, and one group of full attention.
 """
 
 from __future__ import annotations
@@ -258,7 +254,8 @@ class RemoteAdmission(Admission):
         return min(tokens, budget)
 
     def _promote(self, request: Request) -> None:
-        """Its blocks are there: they go into the prefix cache."""
+        """Its blocks are there: they go into the prefix cache, and of a prompt that is there as a whole the
+        last token is computed again."""
         self.loading.discard(request)
         self.there.discard(request)
         self.memory.offer(request, request.computed)
@@ -270,7 +267,7 @@ class RemoteAdmission(Admission):
         return sum(max(0, ceil_div(tokens, one.table.block) - one.count) for one in request.held)
 
     def reserved(self) -> int:
-        """Blocks that prompts under way still need."""
+        """Blocks that prompts under way still need, for which one that loads leaves room."""
         return sum(self.lacks(request, request.tokens) for request in self.prefills)
 
     def _state(self) -> tuple[int, ...]:

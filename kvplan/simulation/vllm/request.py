@@ -9,41 +9,34 @@ from kvplan.simulation.vllm.block_table import BlockTable, Path
 
 
 class Request:
-    """number: place in the trace; tokens: prompt and answer so far; computed: of these, scheduled; flight:
-    tokens of steps that have not ended; ahead: answer tokens that are scheduled and not known yet (async);
-    stale: tokens in flight of before a preemption; end: tokens after which it leaves; most: the same without
-    max_model_len; junction: tokens up to which some groups have its prefix and others have not; order: of
-    admission; path: the one of paths where there is one; own: its block from which on nobody else has names;
-    known: the same in tokens, of all paths; writes: whether it only decodes and writes runs that others have
-    names in; reached, stuck: its tokens when it last ran alone and was preempted, and how often again;
-    decode_only, base, joined: as in `DecodeOnly`."""
+    """One request; a comment beside each slot says what it is."""
 
     __slots__ = (
-        "ahead",
+        "ahead",  # answer tokens that are scheduled and not known yet (async)
         "at_ns",
-        "base",
-        "computed",
-        "decode_only",
-        "end",
-        "flight",
+        "base",  # as in `DecodeOnly`
+        "computed",  # tokens that are scheduled
+        "decode_only",  # as in `DecodeOnly`
+        "end",  # tokens after which it leaves
+        "flight",  # tokens of steps that have not ended
         "held",
-        "joined",
-        "junction",
-        "known",
-        "most",
-        "number",
-        "order",
-        "own",
-        "path",
+        "joined",  # as in `DecodeOnly`
+        "junction",  # tokens up to which some groups have its prefix and others have not
+        "known",  # `own` in tokens, of all paths
+        "most",  # `end` without max_model_len
+        "number",  # place in the trace
+        "order",  # of admission
+        "own",  # its block from which on nobody else has names
+        "path",  # the one of paths where there is one
         "paths",
         "priority",
         "prompt",
-        "reached",
+        "reached",  # its tokens when it last ran alone and was preempted
         "running",
-        "stale",
-        "stuck",
-        "tokens",
-        "writes",
+        "stale",  # tokens in flight of before a preemption
+        "stuck",  # how often again
+        "tokens",  # prompt and answer so far
+        "writes",  # it only decodes and writes runs that others have names in
     )  # fmt: skip
 
     def __init__(self, number: int, at_ns: int, prompt: int, answer: int, limit: int, priority: int) -> None:

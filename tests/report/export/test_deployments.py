@@ -172,6 +172,12 @@ def test_image_of_the_version(engine: str, image: str) -> None:
     assert f"image: {image}\n" in export(plan(engine), "kubernetes")
 
 
+def test_an_amd_gpu_has_the_image_for_it() -> None:
+    text = export(plan("vllm@0.33", gpu="mi300x"), "kubernetes")
+    assert "image: vllm/vllm-openai-rocm:v0.33.0\n" in text
+    assert "amd.com/gpu" in text
+
+
 def test_a_tag_that_follows_no_version_is_said() -> None:
     assert "pin it by its digest" in deployed("llamacpp", "compose")
     assert "pin it by its digest" not in deployed("replicas", "compose")
@@ -181,7 +187,8 @@ def test_a_tag_that_follows_no_version_is_said() -> None:
     (plan(gpus=16, tensor_parallel_size=16), "kubernetes", "several-nodes"),
     (plan(gpus=16, tensor_parallel_size=8), "compose", "several-hosts"),
     (plan(gpus=1, tensor_parallel_size=2), "kubernetes", "too-few-gpus"),
-    (plan(gpu="mi300x"), "kubernetes", "no-image"),
+    (plan("sglang@0.5.23", gpu="mi300x"), "kubernetes", "no-image"),
+    (plan("vllm@0.13", gpu="mi300x"), "kubernetes", "no-image"),
     (plan(gpu="m4-pro"), "compose", "no-device"),
     (plan(gpu="h100-1g.10gb", gpus=2, tensor_parallel_size=2), "kubernetes", "mig-slices-do-not-join"),
     (plan(gpu="h100-sxm-80gb-mig-3g.40gb"), "compose", "no-device"),

@@ -1,11 +1,7 @@
 """Tokens that llama.cpp drops: --context-shift with --keep, in a slot that is allocated whole.
 
-ggml-org/llama.cpp 0.5.0: tools/server/server-context.cpp (a slot that is full while it generates keeps its
-first --keep tokens and drops half of the others; a prompt that does not fit a slot is refused; off by default
-since #15416), get_can_shift of src/llama-kv-cache.cpp (no multi-axis positions, not Step 3.5),
-src/llama-kv-cache-iswa.cpp (windows with a cache of their own only at full size) and
-src/llama-kv-cache-dsv4.cpp; llama_model_rope_type of src/llama-model.cpp. Nothing is allocated for it and
-nothing is given back: a slot has its cells all the time.
+ggml-org/llama.cpp 0.5.0 tools/server/server-context.cpp: a slot that is full while it generates keeps its
+first --keep tokens and drops half of the others; off by default since #15416.
 """
 
 from __future__ import annotations
@@ -50,7 +46,8 @@ def check_retention(model: Model, options: LlamacppOptions) -> None:
 
 
 def _fixed(model: Model, options: LlamacppOptions) -> str | None:
-    """Why the positions of a cache cannot be moved."""
+    """Why the positions of a cache cannot be moved: get_can_shift of src/llama-kv-cache.cpp,
+    llama-kv-cache-iswa.cpp and llama-kv-cache-dsv4.cpp; llama_model_rope_type of src/llama-model.cpp."""
     name = name_of(model)
     if name.startswith(_SEVERAL_POSITIONS):
         return f"{model.model_type} has several positions a token (M-RoPE)"

@@ -1,13 +1,8 @@
 """The tensors of the GGUF file that llama.cpp's converter makes of a checkpoint, by its config.
 
-ggml-org/llama.cpp conversion/base.py and the files beside it: vectors are float32; the
-encoder of images goes to a file of its own (mmproj); MLA's kv_b_proj becomes attn_k_b and attn_v_b; experts
-are one tensor a matrix; what is stored quantised is made whole again, but for gpt-oss' MXFP4, which stays
-(``dequant_model``; ``llama-quantize`` refuses to change it).
-
-Names: ggml-org/llama.cpp gguf-py/gguf/tensor_mapping.py (data/gguf_names.tsv, by scripts/make_gguf_names.py)
-and the ``modify_tensors`` of conversion/: granite.py, baichuan.py, chatglm.py, internlm.py, qwen.py,
-deepseek.py.
+ggml-org/llama.cpp conversion/base.py and ``modify_tensors`` of granite.py, baichuan.py, chatglm.py,
+internlm.py, qwen.py and deepseek.py; names: gguf-py/gguf/tensor_mapping.py (data/gguf_names.tsv, by
+scripts/make_gguf_names.py).
 """
 
 from __future__ import annotations
@@ -65,7 +60,8 @@ SEVENTY = 80
 _MADE_WHOLE = ("fp8", "compressed-tensors", "gptq")
 """Methods whose matrices the converter dequantises (conversion/base.py, ``dequant_model``)."""
 _KEPT = {"gpt_oss": "mxfp4"}
-"""Model type → the type in which its experts are stored and stay (conversion/gpt_oss.py)."""
+"""Model type → the type in which its experts are stored and stay (conversion/gpt_oss.py): ``llama-quantize``
+refuses to change it."""
 _WITH_PREDICTION = frozenset(
     "glm4_moe glm4v_moe_text glm4_moe_lite glm_moe_dsa qwen3_5_text qwen3_5_moe_text".split()
 )
@@ -145,6 +141,7 @@ def tensors_of(model: Model, inventory: Inventory, *, with_mtp: bool = True) -> 
     sparse = any(tensor.role is Role.EXPERT for block in inventory.layers for tensor in block.tensors)
     drafts = _prediction(model, inventory) if with_mtp else ()
     for name, tensor in (*inventory.tensors(), *drafts):
+        # The encoder of images goes to a file of its own (mmproj).
         if TOWER_NAME.search(f"{name}."):
             encoder += tensor.elements
             continue
@@ -183,6 +180,7 @@ def _converted(model: Model, name: str, tensor: Tensor, sparse: bool, part: int)
     rows = prod(dim.value for dim in tensor.rows)
     if not rows * stack or (tensor.columns and not columns):
         return
+    # A vector: float32.
     if not tensor.columns:
         yield GgufTensor(f"{prefix}{name}", rows, stack, 1 if stack == 1 else 2, layer)
         return

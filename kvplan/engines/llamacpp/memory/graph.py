@@ -1,34 +1,9 @@
 """llama.cpp's compute buffer: the largest step of the graph that it reserves for a micro-batch.
 
-ggml-org/llama.cpp at 0c1e57098: src/llama-context.cpp (sched_reserve: a graph of n_ubatch tokens with logits
-for each), src/llama-graph.cpp (build_attn, build_ffn, build_moe_ffn), ggml/src/ggml-alloc.c (tensors of a
-graph share one buffer; the largest sum of those alive is reserved). Every activation is f32; a mask has a row
-of cells for each token, f16 with flash attention and f32 without. Alive at once, in numbers for each token:
-
-    output     vocabulary + 2 hidden                           the logits, their norm and the last layer, of
-                                                               tokens that have logits alone
-    dense      3 mlp + 4 hidden + mask                         gate, up and their product, residual and norm
-      no gate  2 mlp + the more of 3 hidden and hidden + mask  up and its activation
-      beside   2 mlp + hidden + mask                           where it runs beside attention
-    experts    3 used · expert + 4 hidden + mask; where hidden > 2 expert: 3 used · expert + (used + 3.5)
-               hidden; no gate: used · expert + 9 hidden + mask
-    attention  2 queries + 2 keys and values + 3 hidden + mask [+ heads · cells without flash attention]
-      latent   heads · (rank + latent + K + V) + 4 hidden + mask: the query before and behind the absorbed
-               matrix, as it came, and what attention gives
-      index    the latent's + 1.5 cells + 64 · the chosen
-      ratios   3 queries + 6.5 hidden + 1.5 cells              DeepSeek-V4: four streams of hidden
-    Mamba-2    what in_proj gives (2 inner + 2 groups · state + heads) + 2 (inner + 2 groups · state) + 2
-               inner + hidden
-    T5         3 heads · cells + 4 cells                       its bias by distance, for every head and cell
-
-GPUs that take turns (`compute.is_pipelined`) keep what a split begins with, the masks and the hidden states
-of a micro-batch, for four micro-batches at a time beside all of it (ggml/src/ggml-backend.cpp,
-GGML_SCHED_MAX_COPIES; unslothai/unsloth#7637 measured it).
-
-Beside them lie copies of what is in host memory and computed on the GPU (a micro-batch has 32 tokens or more:
-ggml/src/ggml-backend.cpp, op_offload): one matrix at a time, and keys and values of one layer.
-
-Held against what llama-cpp-python 0.3.36 reserved for every published config (tests/data/llamacpp.json.gz).
+ggml-org/llama.cpp at 0c1e57098: src/llama-context.cpp (sched_reserve), src/llama-graph.cpp (build_attn,
+build_ffn, build_moe_ffn), ggml/src/ggml-alloc.c (tensors of a graph share one buffer; the largest sum of
+those alive is reserved). Checked against what llama-cpp-python 0.3.36 reserved for every published config
+(tests/data/llamacpp.json.gz).
 """
 
 from __future__ import annotations
@@ -69,15 +44,19 @@ BIASED = frozenset({"t5", "mt5", "umt5"})
 
 
 class Copied(NamedTuple):
-    """Bytes from host memory: the largest matrix, and keys and values of a layer."""
+    """Bytes copied from host memory for the GPU to compute with (a micro-batch has 32 tokens or more:
+    ggml/src/ggml-backend.cpp, op_offload)."""
 
     matrix: int = 0
+    """the largest: one at a time"""
     cache: int = 0
+    """keys and values of one layer"""
 
 
 NOTHING_COPIED = Copied()
 COPIES = 4
-"""GGML_SCHED_MAX_COPIES."""
+"""Micro-batches for which pipelined GPUs (`compute.is_pipelined`) keep a split's inputs: masks and hidden
+states (ggml/src/ggml-backend.cpp, GGML_SCHED_MAX_COPIES; unslothai/unsloth#7637 measured it)."""
 
 
 def reserve(
@@ -102,16 +81,19 @@ def reserve(
     )
     inner = max(step * tokens * F32, attention * tokens * F32 + mask + copied.cache) + copied.matrix
     logits = tokens if outputs is None or name_of(model) in BIASED else min(outputs, tokens)
+    # The output: logits, their norm and the last layer, only of tokens that have logits.
     taken = max((shape.vocab_size + 2 * shape.hidden_size) * logits * F32, inner)
     return taken + (copies - 1) * (mask + shape.hidden_size * tokens * F32)
 
 
 def _step(name: str, shape: Shape, mask: int) -> int:
-    """Numbers of a token in an MLP, or in the experts, and the mask that is alive beside them."""
+    """Numbers of a token (f32) in an MLP, or in the experts, and the mask that is alive beside them."""
     hidden, width, used = shape.hidden_size, shape.mlp_width, shape.experts_per_token
     if not used and name in UNGATED:
+        # Up and its activation.
         return 2 * width + (hidden + mask if name in BESIDE else max(3 * hidden, hidden + mask))
     if not used:
+        # Gate, up and their product; residual and norm.
         return 3 * width + 4 * hidden + mask
     width = shape.expert_width
     if name in UNGATED:
@@ -137,22 +119,25 @@ class _Graph(NamedTuple):
     def scores(self) -> int:
         """Numbers of a token's scores that are in memory at once."""
         cells = self.context.cells
-        if name_of(self.model) in BIASED:
+        if name_of(self.model) in BIASED:  # a bias by distance, for every head and cell
             return 3 * self.heads * cells + 4 * cells
         return 0 if self.flash_attn else self.heads * cells
 
 
 def _mamba2(graph: _Graph, part: Mamba2) -> int:
+    """in_proj gives 2 inner + groups + heads; beside it 2 (inner + groups), 2 inner and hidden."""
     groups = 2 * part.n_groups * part.state_size
     inner = part.num_heads * part.head_dim
     return 6 * inner + 3 * groups + part.num_heads + graph.hidden
 
 
 def _compressed(graph: _Graph, part: CompressedAttention) -> int:
+    """DeepSeek-V4: four streams of hidden states."""
     return 3 * graph.heads * part.head_dim + 13 * graph.hidden // 2 + 3 * graph.context.cells // 2
 
 
 def _latent(graph: _Graph, part: MultiHeadLatentAttention) -> int:
+    """The query as projected, before and after the absorbed matrix, and the output of attention."""
     cells = graph.context.cells
     each = 2 * part.key_width + part.qk_nope_head_dim + part.v_head_dim
     index = 3 * cells // 2 + 64 * min(CHOSEN, cells) if has_kind(graph.model, Kind.INDEXER) else 0
@@ -176,7 +161,8 @@ NUMBERS_OF: dict[type[Part], Callable[[_Graph, Any], int]] = {
 
 
 def mask_bytes(model: Model, context: Context, tokens: int, *, flash_attn: bool) -> int:
-    """The masks of the full layers and of the windows', a cell for each token and cell of a cache."""
+    """The masks of the full layers and of the windows': a row of cells for each token, f16 with flash
+    attention and f32 without."""
     cells: set[tuple[bool, int]] = set()
     for part in _parts(model):
         if part.kind is Kind.STATE:

@@ -1,11 +1,7 @@
-"""The options with which LM Studio loads a GGUF model: its engine is llama.cpp, and its own source is not
-public.
+"""The options with which LM Studio loads a GGUF model into llama.cpp; its own source is not public.
 
-Public and followed: lmstudio-ai/lms src/subcommands/load.ts (``lms load``: --context-length, --parallel,
---gpu), the load settings and their defaults in lmstudio-ai/lmstudio-js packages/lms-kv-config/src/schema.ts
-(four predictions at once in one cache that they share, a physical batch of 512, llama.cpp's own fitting), a
-context of 4,096 tokens and flash attention as in lmstudio-ai/docs 1_developer/2_rest/list.md. Not public,
-and said: what its guardrails keep free, and how a part of the layers (``--gpu 0.5``) is rounded.
+Followed: lmstudio-ai/lms src/subcommands/load.ts (``lms load``: --context-length, --parallel, --gpu) and the
+load settings in lmstudio-ai/lmstudio-js packages/lms-kv-config/src/schema.ts.
 """
 
 from __future__ import annotations
@@ -15,6 +11,8 @@ from kvplan.engines.traits import usual_build
 from kvplan.model import Model
 from kvplan.settings import Settings
 
+# schema.ts (four predictions at once in one cache that they share); the context and flash attention:
+# lmstudio-ai/docs 1_developer/2_rest/list.md.
 CONTEXT, PARALLEL, PHYSICAL_BATCH = 4_096, 4, 512
 
 

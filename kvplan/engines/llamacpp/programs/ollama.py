@@ -1,19 +1,8 @@
-"""The options with which Ollama starts llama-server: ollama/ollama 0.33 (snapshot fb307609).
+"""The options with which Ollama starts llama-server: ollama/ollama 0.33 (fb307609; llama.cpp b10488).
 
-Since 0.30 every GGUF model runs in a llama-server of its own (llm/llama_server.go, startLlamaServer; the
-build of 0.33 is b10488): ``-c num_ctx·num_parallel -np num_parallel``, both cache types, flash attention,
-``-b`` and ``-ub`` of one number. Followed beside llama.cpp's rules:
-
-- num_ctx: OLLAMA_CONTEXT_LENGTH, else by the memory of all GPUs (server/routes.go), at most the model's own
-  (llm/server.go), for models with vision at least 2,048 (server/sched.go);
-- one request at a time (envconfig/config.go), and never more for some architectures (server/sched.go, load);
-- the batch: 512, 1,024 or 2,048 by the context and by what its own estimate leaves (automaticGenerationBatch,
-  llm.PredictServerVRAM);
-- one GPU of several where its estimate takes no more than 80 % of it (selectLlamaServerPlacement);
-- the encoder of images, which the library's files have, on the first GPU;
-- layers that do not fit stay in host memory (`kvplan.engines.spill`): -ngl is left to llama.cpp.
-
-Not followed, and said: drafts that some models ship, adapters, models on Ollama's MLX runner.
+Since 0.30 every GGUF model runs in a llama-server of its own (llm/llama_server.go, startLlamaServer). Layers
+that do not fit stay in host memory (`kvplan.engines.spill`): -ngl is left to llama.cpp. Not modelled, as
+notes say: drafts that some models ship, adapters, models on Ollama's MLX runner.
 """
 
 from __future__ import annotations
@@ -33,8 +22,10 @@ from kvplan.units import GIB, MIB
 BUILDS = {"gpt_oss": "bf16"}
 """Model type → what the library holds where it is not Q4_K_M: of gpt-oss only the experts are MXFP4."""
 TIERS = ((47 * GIB, 262_144), (23 * GIB, 32_768), (0, 4_096))
-"""Memory of all GPUs from which on the context is so long (server/routes.go)."""
+"""Memory of all GPUs from which on this is the context, unless OLLAMA_CONTEXT_LENGTH says it
+(server/routes.go)."""
 VISION_CONTEXT = 2_048
+"""The least for models with vision (server/sched.go)."""
 ONE_AT_A_TIME = (
     "mllama", "qwen3vl", "qwen3_vl", "qwen35", "qwen3_5", "qwen3next", "qwen3_next", "lfm2", "nemotron_h",
 )  # fmt: skip
@@ -51,6 +42,7 @@ def begin(model: Model, settings: Settings, wish: Wish) -> Begun:
     notes: list[str] = []
     gpu, gpus = settings.gpu, settings.pipeline_parallel_size
     totals = _totals(gpu, gpus)
+    # One request at a time unless told (envconfig/config.go).
     parallel = max(wish.parallel or 1, 1)
     if parallel > 1 and name_of(model).startswith(ONE_AT_A_TIME):
         notes.append(f"Ollama gives {model.model_type} one slot, whatever OLLAMA_NUM_PARALLEL says")
@@ -66,13 +58,15 @@ def begin(model: Model, settings: Settings, wish: Wish) -> Begun:
         )
     flash = wish.flash_attn if wish.flash_attn is not None else has_flash(gpu)
     predicted = predicted_bytes(model, settings, context * parallel)
+    # selectLlamaServerPlacement: one GPU where its estimate takes no more than 80 % of it.
     if gpus > 1 and not wish.spread and predicted and predicted * 100 <= max(totals) * 80 and not _row(gpu):
         notes.append(f"Ollama puts it on one of the {gpus} GPUs: OLLAMA_SCHED_SPREAD=1 takes them all")
         gpus, totals = 1, totals[:1]
     batch = wish.batch or automatic_batch(context * parallel, predicted, totals, gpu, flash=flash)
+    # ``-b`` and ``-ub`` are the same number.
     options: dict[str, object] = {"ubatch_size": batch}
     if _sees(model):
-        options["mmproj"] = True
+        options["mmproj"] = True  # the library's files have it; on the first GPU
     if not flash:
         options["flash_attn"] = False
     if wish.cache_type is not None:
@@ -89,7 +83,7 @@ def default_context(total: int) -> int:
 
 
 def _within(model: Model, context: int) -> int:
-    """At least 4, with vision 2,048; at most the model's own length."""
+    """At least 4, with vision 2,048; at most the model's own length (llm/server.go)."""
     least = VISION_CONTEXT if _sees(model) else 4
     return min(max(context, least), model.max_model_len or max(context, least))
 

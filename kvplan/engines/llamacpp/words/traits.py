@@ -5,6 +5,8 @@ from __future__ import annotations
 from kvplan.engines.traits import CACHE_CLASS, NO_STEPS, VLLM_ONLY, Axes, Traits, Tried
 
 TRAITS = Traits(
+    markets=("datacenter", "workstation", "desktop", "laptop", "embedded"),
+    timed=False,
     foreign={
         **NO_STEPS,
         **CACHE_CLASS,

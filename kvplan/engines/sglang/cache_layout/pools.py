@@ -2,12 +2,8 @@
 
 sgl-project/sglang 0.5.23 model_executor/pool_configurator.py (DefaultPoolConfigurator,
 HybridSWAPoolConfigurator, SWARequestCapPoolConfigurator) and mem_cache/kv_cache_configurator.py
-(_handle_max_mamba_cache, resolve_max_num_reqs). The engine computes with GiB in floating point; here the same
-in exact numbers.
-
-Before 0.5.13 the budget does not hold what drafts keep of a state: 0.5.2 model_executor/model_runner.py
-(__init__, profile_max_num_token), 0.5.3 to 0.5.6 (handle_max_mamba_cache), 0.5.7 to 0.5.12
-model_executor/model_runner_kv_cache_mixin.py.
+(_handle_max_mamba_cache, resolve_max_num_reqs). SGLang computes in floating-point GiB; the numbers here are
+exact.
 """
 
 from __future__ import annotations
@@ -270,7 +266,12 @@ def _slots_told(arguments: Arguments) -> int | None:
 
 
 def older_states(pools: Pools, memory: int) -> tuple[int, int]:
-    """(slots, bytes left for tokens). Raises PoolError."""
+    """(slots, bytes left for tokens) before 0.5.13, when the budget did not count what drafts keep of a
+    state. Raises PoolError.
+
+    0.5.2 model_executor/model_runner.py (__init__, profile_max_num_token), 0.5.3 to 0.5.6
+    (handle_max_mamba_cache), 0.5.7 to 0.5.12 model_executor/model_runner_kv_cache_mixin.py.
+    """
     arguments, slot, rules = pools.arguments, pools.slot_bytes, pools.arguments.rules
     draft, requests, groups = arguments.draft_tokens, arguments.max_running_requests, arguments.attn_dp
     rest, copies = memory, 1

@@ -2,11 +2,7 @@
 
 sgl-project/sglang 0.5.23, python/sglang/srt: runtime_context.py (attn_tp_size = tp_size / attn_dp_size,
 moe_tp_size = tp_size / ep_size), layers/linear.py (parallel_group), layers/vocab_parallel_embedding.py, and
-the classes in models/: attention is divided in its own group of ranks; the input embedding in that group
-too, or kept whole (enable_tp=not is_dp_attention_enabled()); the head among all ranks, but with
---enable-dp-lm-head in the attention group; perceptrons among all ranks, but whole with
---moe-dense-tp-size 1 where the class asks is_dense_ffn_fully_dp(); shared experts among all ranks (fused with
-the routed ones or not), but whole under the all-to-all backends that the class names.
+the classes in models/.
 """
 
 from __future__ import annotations
@@ -42,15 +38,16 @@ def parallel_of(model: Model, arguments: Arguments, settings: Serving, options: 
         raise _refused(model, name, "attention data parallelism")
     if known is None and backend != "none":
         raise _refused(model, name, f"the all-to-all backend {backend}")
+    # Other parts are divided among all ranks, shared experts too (fused with the routed ones or not).
     groups: dict[Part, int] = {}
     if known is not None:
         if apart:
             groups[Part.ATTENTION] = attention
-            groups[Part.EMBEDDING] = 1 if known.embedding_whole else attention
+            groups[Part.EMBEDDING] = 1 if known.embedding_whole else attention  # enable_tp
             if known.head_alone and options.enable_dp_lm_head:
                 groups[Part.HEAD] = attention
         if known.dense_alone and options.moe_dense_tp_size == 1:
-            groups[Part.DENSE] = 1
+            groups[Part.DENSE] = 1  # is_dense_ffn_fully_dp()
         if backend in known.shared_alone:
             groups[Part.SHARED] = 1
     gpu = settings.gpu

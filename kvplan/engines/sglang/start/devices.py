@@ -1,14 +1,4 @@
-"""Facts of a GPU that SGLang's rules need.
-
-Which kernel keeps MXFP4 experts, and how; whose experts are divided by all ranks or by none:
-sgl-project/sglang python/sglang/srt/layers/quantization/mxfp4.py (Mxfp4MoEMethod.create_weights,
-process_weights_after_loading) pads and rearranges; for gpt-oss arg_groups/model_overrides/gpt_oss.py
-(_gpt_oss_overrides; before 0.5.19 arg_groups/overrides.py) chooses, read in 0.5.15 and 0.5.17 to 0.5.23: on
-10.x FlashInfer, on 12.x Marlin and since 0.5.17 CUTLASS, elsewhere triton_kernels, which is in the wheel of
-sglang-kernel; there the table of scales as it was loaded stays beside Hopper's rearranged one, and is the
-same below Hopper. With --ep-size nothing is chosen off Blackwell, and the experts are made whole in bfloat16
-(upcast_from_mxfp). Of other models, of older releases and on AMD GPUs several kernels are named.
-"""
+"""Facts of a GPU that SGLang's rules need, with the kernels that keep experts on it."""
 
 from __future__ import annotations
 
@@ -105,18 +95,26 @@ def _unbuilt(gpu: Gpu) -> str | None:
 def kernels_of(
     device: Device, rules: Rules, model_type: str = "", *, expert_parallel: bool = False
 ) -> tuple[Kernel, ...]:
-    """The kernels that may keep the experts, the likely one first. expert_parallel: --ep-size is not 1."""
+    """The kernels that may keep MXFP4 experts, the likely one first. expert_parallel: --ep-size is not 1.
+
+    sgl-project/sglang python/sglang/srt/layers/quantization/mxfp4.py (Mxfp4MoEMethod.create_weights,
+    process_weights_after_loading) pads and rearranges; arg_groups/model_overrides/gpt_oss.py
+    (_gpt_oss_overrides; before 0.5.19 arg_groups/overrides.py) chooses, read in 0.5.15 and 0.5.17 to 0.5.23.
+    """
     if not device.nvidia:
         return (_AMD, replace(_AMD, hidden=256, width=256, keeps_scales=True))
     flashinfer = FLASHINFER if rules.narrow_experts else _FLASHINFER_WIDE
+    # For other models, older releases and AMD GPUs it is not known which of several runs.
     if model_type != "gpt_oss" or not rules.expert_kernels_chosen:
         return (flashinfer, TRITON, _TOO) if device.major == 10 else (_TOO, TRITON, MARLIN)
     if device.major == 10:
         return (flashinfer,)
     if device.major == 12:
         return (CUTLASS if rules.narrow_experts else MARLIN,)
-    if expert_parallel:
+    if expert_parallel:  # nothing is chosen off Blackwell: made whole in bfloat16 (upcast_from_mxfp)
         return (BFLOAT16,)
+    # triton_kernels, in the wheel of sglang-kernel: on Hopper the table of scales as it was loaded stays
+    # beside the rearranged one, below Hopper they are the same.
     if device.major == 9:
         return (_FOURS if rules.scales_in_fours else _TOO,)
     return (_AS_LOADED,) if device.major < 9 else (_TOO, TRITON, MARLIN)

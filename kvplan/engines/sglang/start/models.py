@@ -3,11 +3,6 @@
 sgl-project/sglang python/sglang/srt: EntryClass in models/*.py, is_hybrid_swa_model, multimodal_model_archs
 and the other lists of configs/model_config.py, _MAMBA_EXTRA_BUFFER_ARCHS in arg_groups/overrides.py,
 arg_groups/model_overrides/*.py, resolve_transformers_arch in model_loader/utils.py.
-
-What classes before 0.5.8 get by their name (backends, windows, transformers in their place): 0.4.6 to 0.5.7
-utils.py and utils/common.py (is_fa3_default_architecture), model_executor/model_runner.py
-(model_specific_adjustment, "Check if the model is using hybrid SWA"), server_args.py
-(model_specific_adjustments, __post_init__), model_loader/utils.py.
 """
 
 from __future__ import annotations
@@ -197,12 +192,12 @@ def _in_no_release(model: Model) -> str:
 
 
 def is_in_transformers(architecture: str, version: str) -> bool:
-    """Whether the release's transformers has the class, and the release runs it."""
+    """Whether the release's transformers has the class, and the release runs it (model_loader/utils.py)."""
     return reached(version, row_of(architecture).transformers_since)
 
 
 def has_fa3(architecture: str, version: str) -> bool:
-    """is_fa3_default_architecture."""
+    """is_fa3_default_architecture of 0.4.6 to 0.5.7 (utils.py, then utils/common.py)."""
     since = row_of(architecture).fa3_since
     return bool(since) and reached(version, since)
 
@@ -213,6 +208,8 @@ def hears_pool_flag(architecture: str, version: str) -> bool:
 
 
 def had_window_pool(architecture: str, version: str) -> bool:
-    """Whether the class's windows had a pool of their own in a release before 0.5.8."""
+    """Whether the class's windows had a pool of their own in a release before 0.5.8: by its name in
+    model_executor/model_runner.py (model_specific_adjustment, "Check if the model is using hybrid SWA") and
+    server_args.py (model_specific_adjustments, __post_init__)."""
     releases = row_of(architecture).window_pool_in
     return bool(releases) and within(version, *releases)

@@ -1,17 +1,8 @@
 """Which kernel keeps MXFP4 experts in vLLM, and how: by release, GPU and lineage.
 
-Paddings and rearrangements: vllm-project/vllm vllm/model_executor/layers/quantization/mxfp4.py
-(create_weights, process_weights_after_loading), since 0.19 fused_moe/oracle/mxfp4.py
-(mxfp4_round_up_hidden_size_and_intermediate_size, convert_*_kernel_format), read in 0.10.1 … 0.33. The Triton
-kernels' tables of scales: triton-lang/triton python/triton_kernels tensor_details/layout_details/
-(hopper_scale.py, blackwell_scale.py; 3.5 and 3.6); until 0.25 the table as it was loaded stayed beside the
-rearranged one. Since 0.32 Humming stands before Marlin on GPUs of 9.0 alone
-(quantization/utils/humming/priority.py, prioritize_humming); it pads a matrix's outputs to 256 and its inputs
-to 128 (humming/moe.py, _prepare_and_transform_sublayer) and keeps numbers and scales in as many bytes as they
-are stored (humming-kernels 0.1.19 transform.py). Which kernel runs follows from --moe-backend, and where it
-is not given from what is installed: triton_kernels is in vLLM's wheel and FlashInfer among its requirements
-since 0.12, so that the first of a row is certain from there on; before, and on AMD GPUs (AITER), several are
-named, the likely first.
+vllm-project/vllm vllm/model_executor/layers/quantization/mxfp4.py (create_weights,
+process_weights_after_loading), since 0.19 fused_moe/oracle/mxfp4.py
+(mxfp4_round_up_hidden_size_and_intermediate_size, convert_*_kernel_format), read in 0.10.1 … 0.33.
 """
 
 from __future__ import annotations
@@ -25,8 +16,13 @@ from kvplan.weights.formats import Kernel
 
 MARLIN = Kernel("Marlin", width=128, hidden=256)
 HUMMING = Kernel("Humming", width=128, hidden=256)
+"""It pads a matrix's outputs to 256 and its inputs to 128 (humming/moe.py, _prepare_and_transform_sublayer)
+and keeps as many bytes as are stored (humming-kernels 0.1.19 transform.py)."""
 TRITON = Kernel("Triton", width=64, scale_rows=256, scale_columns=2, bias_bytes=4)
+"""Tables of scales: triton-lang/triton python/triton_kernels tensor_details/layout_details/ (hopper_scale.py,
+blackwell_scale.py; 3.5 and 3.6)."""
 _LOADED_TOO = replace(TRITON, keeps_scales=True)
+"""Until 0.25: the table of scales as it was loaded stays beside the rearranged one."""
 _FOURS = replace(TRITON, scale_columns=4)
 _BLACKWELL = Kernel("Triton", width=64, scale_rows=128, scale_columns=8, bias_bytes=4)
 _BLACKWELL_TOO = replace(_BLACKWELL, keeps_scales=True)
@@ -66,6 +62,7 @@ _GPT_OSS = (
 )
 """get_mxfp4_backend; since 0.19 _get_priority_backends_for_gpt_oss, filtered by what each kernel runs on."""
 _OTHERS = (
+    # Before Marlin on GPUs of 9.0 alone (quantization/utils/humming/priority.py, prioritize_humming).
     Row((9, 0), (9, 1), "0.32", _ANY, (HUMMING, MARLIN)),
     Row((7, 5), (10, 0), _OLDEST, _ANY, (MARLIN,)),
     Row((10, 0), (11, 0), _OLDEST, "0.27", (TRTLLM, DEEP_GEMM, MARLIN)),
@@ -107,6 +104,8 @@ def kernels_of(
     rows = _AMD if vendor == "amd" else _GPT_OSS if model_type == "gpt_oss" else _OTHERS
     for row in rows:
         if row.low <= capability < row.high and within(release, row.since, row.until):
+            # Since 0.12 triton_kernels is in the wheel and FlashInfer among the requirements: the first is
+            # certain.
             certain = vendor != "amd" and rules_of(release).expert_kernels_installed
             return _asked(row.kernels, backend, adapters, certain=certain)
     return ()

@@ -1,15 +1,8 @@
-"""Which attention backend a layer gets, and which block sizes that backend takes.
+"""Which attention backend a layer gets, and which block sizes that backend takes; AMD's: `.rocm`.
 
 vllm-project/vllm 0.32: vllm/platforms/cuda.py (_get_backend_priorities), the validate_configuration methods
-in vllm/v1/attention/backends, fa_utils.py (which FlashAttention version a GPU and head size get).
-
-Assumed installed: FlashAttention 2, 3 (Hopper) and 4 (Blackwell), FlashMLA and DeepGEMM; FlashAttention 4 on
-Hopper, which serves heads beyond 256 there, is not (such layers take Triton and blocks of 16).
-FlashInfer is installed with every image and wheel for CUDA (``flashinfer=absent`` says otherwise). It comes
-first on a Blackwell data-centre card, since 0.20 here: FLASHINFER (blocks of 16), FLASHINFER_MLA (of 32).
-Elsewhere it is taken where nothing else serves: nvfp4, fp8 on GPUs before 8.9, sparse latents in fp8_e4m3 on
-Hopper and all of them on 12.x; for fp8 on 8.9 and 12.x a full install prefers it in the same blocks of 16.
-AMD's selection is in `kvplan.engines.vllm.backends.rocm`.
+in vllm/v1/attention/backends, fa_utils.py (which FlashAttention version a GPU and head size get). Assumed
+installed: FlashAttention 2, 3 (Hopper) and 4 (Blackwell), FlashMLA and DeepGEMM.
 """
 
 from __future__ import annotations
@@ -64,7 +57,7 @@ class Ask:
     """the layer reads an encoder's output, encoded: some layer of the model does"""
     encoded: bool = False
     flashinfer: bool = True
-    """it is installed"""
+    """it is installed, as in every image and wheel for CUDA (``flashinfer=absent``: not)"""
     nope_width: int = 0
     """of MLA's heads without positions"""
     grouped: bool = False
@@ -136,6 +129,7 @@ def _triton(ask: Ask) -> Backend | None:
     alone = ask.divided("TRITON_ATTN") and triton_runs(ask, "Triton attention")
     if not alone and flashinfer_serves(ask):
         return BACKENDS["FLASHINFER"]
+    # A full install prefers FlashInfer for fp8 on 8.9 and 12.x, in the same blocks of 16.
     _undivided(ask, "TRITON_ATTN")
     triton_takes(ask, "Triton attention")
     return BACKENDS["TRITON_ATTN"] if ask.block_size is None or ask.block_size % 16 == 0 else None
@@ -169,7 +163,9 @@ def _nvfp4(ask: Ask) -> Backend:
 
 
 def first_flashinfer(ask: Ask) -> bool:
-    """Whether FlashInfer is tried before the others: data-centre Blackwell."""
+    """Whether FlashInfer is tried before the others: data-centre Blackwell, FLASHINFER (blocks of 16) and
+    FLASHINFER_MLA (of 32). Elsewhere it is taken where nothing else serves: nvfp4, fp8 on GPUs before 8.9,
+    sparse latents in fp8_e4m3 on Hopper and all of them on 12.x."""
     return ask.flashinfer and ask.device.major == 10 and ask.rules.flashinfer_first
 
 
@@ -240,7 +236,7 @@ def triton_takes(ask: Ask, which: str) -> None:
 def _flash(ask: Ask) -> Backend | None:
     """FLASH_ATTN with the block sizes of the kernel that this GPU, head size and cache dtype get, or None."""
     major = ask.device.major
-    widest = 512 if major == 10 else 256
+    widest = 512 if major == 10 else 256  # Hopper serves wider heads only with FlashAttention 4 installed
     if ask.device.capability < (8, 0) or ask.dtype == "float32" or ask.head_dim % 8 or ask.head_dim > widest:
         return None
     version = flash_version(ask)

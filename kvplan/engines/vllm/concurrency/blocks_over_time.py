@@ -1,23 +1,9 @@
 """Blocks that one request holds over time, step by step, and the blocks that the scheduler needs free for it.
 
 vllm-project/vllm 0.32 vllm/v1/core/sched/scheduler.py (schedule, _mamba_block_aligned_split),
-vllm/v1/core/kv_cache_manager.py (allocate_slots) and vllm/v1/core/single_type_kv_cache_manager.py.
-
-A request holds, after a step has scheduled it up to c tokens, drafts of all steps under way included, p of
-which are processed (all steps but the last ``depth`` - 1 have ended), in a group of blocks of b tokens:
-
-    full       ceil(s / b)                                     s = min(c + ahead, longest)
-    window     ceil(s / b) - max(0, p - span) // b             span = window - 1 + retained
-    chunk      ceil(s / b) - (p // span) * span // b           span = the chunk
-    state      one for every block that a step ended in, from (p - 1) // b on (mamba_cache_mode align)
-    fixed      span
-
-It frees what it no longer sees when it is scheduled, before it takes new blocks; one that gets no token in a
-step keeps what it has. First come, first served: the requests that run are scheduled first, in their order,
-one token each and its drafts once their prompts are computed (in a pipeline every ``stride`` steps); what is
-left of max_num_batched_tokens goes to prompts. One that waits is admitted where blocks for its whole prompt
-are free (at most what one request may take at a time: ``cap``) and the watermark beside them. Of the drafts
-of every step none are accepted, or all (``gain``): the first keeps all requests together for longest.
+vllm/v1/core/kv_cache_manager.py (allocate_slots) and vllm/v1/core/single_type_kv_cache_manager.py. A request
+frees what it no longer sees when it is scheduled, before it takes new blocks; one that gets no token in a
+step keeps what it has.
 """
 
 from __future__ import annotations
@@ -35,17 +21,20 @@ GROWING = (FULL, FIXED)
 
 @record()
 class Table(KeptHash):
-    """``groups`` groups of one rule. block: tokens of one block over all context ranks; span: as above; cap:
-    most blocks that admission asks for; spare: blocks of drafts beside a state; checkpoint: whether a state
-    keeps one block more for the prompt's."""
+    """``groups`` groups of one rule."""
 
     rule: str
     block: int
+    """tokens of one block over all context ranks"""
     span: int = 0
+    """a window's tokens less one and those retained; a chunk's tokens; fixed blocks"""
     groups: int = 1
     cap: int | None = None
+    """most blocks that admission asks for: what one request may take at a time"""
     spare: int = 0
+    """blocks of drafts beside a state"""
     checkpoint: bool = False
+    """whether a state keeps one block more for the prompt's"""
 
 
 class Holding:
@@ -113,9 +102,11 @@ class Holding:
         return min(most, self.longest - 1) if self.longest else most
 
     def grown(self, table: Table, done: int, processed: int) -> int:
+        """Blocks in a group once ``done`` tokens are scheduled, drafts of all steps under way included, and
+        ``processed`` of them processed (all steps but the last ``depth`` - 1 have ended)."""
         if table.rule == FIXED:
             return table.span
-        if table.rule == STATE:
+        if table.rule == STATE:  # of every block that a step ended in (mamba_cache_mode align)
             return ceil_div(done, table.block) - max(0, processed - 1) // table.block + table.spare
         slots = done + self.steps.ahead
         if self.longest:

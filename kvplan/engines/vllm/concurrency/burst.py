@@ -1,11 +1,9 @@
 """vLLM's scheduler over a burst of equal requests, in whole blocks and steps.
 
-vllm-project/vllm 0.32 vllm/v1/core/sched/scheduler.py (schedule). What a request holds: `holding`.
-
-So a request is never affected by those that come after it: one run serves bursts of every length, and what
-is asked of the pool can be recorded for each. Nothing is computed block by block or token by token: a request
-that decodes changes what it holds at ages that follow from b alone. What a run takes is counted, and one
-that would take more than `MOST_WORK` stops short: what it has seen run does run.
+vllm-project/vllm 0.32 vllm/v1/core/sched/scheduler.py (schedule): first come, first served, so a request is
+never affected by those that come after it, one run serves bursts of every length, and what is asked of the
+pool can be recorded for each. Nothing is computed block by block or token by token: a request that decodes
+changes what it holds at ages that follow from b alone.
 """
 
 from __future__ import annotations
@@ -19,8 +17,9 @@ from kvplan.engines.vllm.concurrency.blocks_over_time import GROWING, STATE, Hol
 from kvplan.units import ceil_div
 
 MOST_WORK = 200_000
-"""Steps, parts of prompts and changes of what is held that one run computes, and those that a burst may
-have in one stretch. Ordinary questions seldom need a third of it, a million tokens in steps of a few more."""
+"""Steps, parts of prompts and changes of what is held that one run computes, and those that a burst may have
+in one stretch; one that would take more stops short, and what it has seen run does run. Ordinary questions
+seldom need a third of it, a million tokens in steps of a few more."""
 
 
 class Burst(Holding):
@@ -155,6 +154,8 @@ class Burst(Holding):
         step, steps = self._step, self.steps
         turn = step % steps.stride
         self._decoding[turn] -= self._leaving.pop(step, 0)
+        # One token and its drafts for each request whose prompt is computed (in a pipeline every ``stride``
+        # steps); prompts have the rest.
         budget = steps.batch - self._decoding[turn] * (1 + steps.drafts + steps.slots)
         encoders = self._encoders(step)
         if not self.only_grows:
@@ -179,7 +180,8 @@ class Burst(Holding):
         return budget
 
     def _let_in(self, step: int, budget: int, encoders: int) -> bool:
-        """New requests, as the tokens, the encoders and the blocks allow; whether one was let in."""
+        """New requests, as the tokens, the encoders and the blocks of the whole prompt, with the watermark
+        beside them, allow; whether one was let in."""
         steps, before = self.steps, len(self.starts)
         while budget > steps.slots and encoders and len(self.starts) < self.most and not self.spent:
             number = len(self.starts)

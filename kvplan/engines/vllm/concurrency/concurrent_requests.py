@@ -1,18 +1,10 @@
 """How many requests run at once: what vLLM charges at start-up is not what a running request holds.
 
-The start-up formula (`cache_layout.specs.charge_of`) gives every request of a windowed group its
-window and all tokens in flight; the scheduler gives blocks back as soon as no coming token sees them, so of
-many requests only those whose prompts are computed just now hold that much.
-
-    max_running     the largest burst of equal requests of which every one runs, none is preempted, and one
-                    that waits for blocks waits for a neighbour's prompt, never for a request to end
-    decode_blocks   what one request holds at most once its prompt is settled
-    prompt_blocks   what must be free to admit one
-
-`concurrency.burst` replays vLLM's scheduler, `concurrency.peak_demand` says what it asks for. Where
-that grows too long, or where requests differ or share parts of their prompts, a closed form takes its place:
-the sum of running_blocks (decode_blocks, raised where it would say more than the replay of the same shape)
-and, of one request, what prompt_blocks exceeds decode_blocks.
+The start-up formula (`cache_layout.specs.charge_of`) gives every request of a windowed group its window and
+all tokens in flight; the scheduler gives blocks back as soon as no coming token sees them, so of many
+requests only those whose prompts are computed just now hold that much. `concurrency.burst` replays the
+scheduler; where that grows too long, or requests differ or share parts of their prompts, a closed form takes
+its place.
 """
 
 from __future__ import annotations
@@ -92,6 +84,7 @@ def _running(
     tables: tuple[Table, ...], steps: Steps, prompt: int, answer: int, usable: int, limit: int, most: int
 ) -> tuple[int, bool]:
     """How many run, and whether more might: the replay ended there because it grew too long."""
+    # All drafts accepted, then none: with none all requests run together for longest.
     if steps.drafts and steps.gain == 1:
         runs, more = _running(
             tables, replace(steps, gain=1 + steps.drafts), prompt, answer, usable, limit, most
@@ -106,7 +99,9 @@ def _running(
 def max_running(
     plan: Plan, usable: int, prompt: int, answer: int, encoder_tokens: int = 0, *, limit: int | None = None
 ) -> int:
-    """Requests of the shape that run at once in so many usable blocks, at most ``limit`` (max_num_seqs)."""
+    """The largest burst of equal requests, at most ``limit`` (max_num_seqs), of which every one runs in so
+    many usable blocks, none is preempted, and one that waits for blocks waits for a neighbour's prompt, never
+    for a request to end."""
     limit = plan.max_num_seqs if limit is None else limit
     tables = tables_of(plan, encoder_tokens)
     steps = _steps(plan, encoder_tokens)
@@ -116,7 +111,8 @@ def max_running(
 
 
 def _closed(plan: Plan, usable: int, prompt: int, answer: int, encoder_tokens: int) -> int:
-    """The closed form, which does not depend on the steps."""
+    """The closed form, which does not depend on the steps: decode_blocks of each, and of one request what
+    prompt_blocks exceeds them."""
     each = decode_blocks(plan, prompt, answer, encoder_tokens)
     first = max(0, prompt_blocks(plan, prompt, answer, encoder_tokens) - each)
     return max(0, (usable - first) // max(1, each))

@@ -5,8 +5,6 @@ back (once in a whole chunk), the blocks in use fall at those steps alone, so on
 all requests have taken by a step follows from how many of them have each remainder by b:
 
     sum over requests of ceil((c + t) / b) = sum of (c + b - 1) // b + n * (t // b) + (those that carry at t)
-
-The largest burst that a pool runs: `kvplan.engines.vllm.concurrency.peak_demand` asked how much each needs.
 """
 
 from __future__ import annotations

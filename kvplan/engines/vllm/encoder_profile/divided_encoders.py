@@ -1,17 +1,9 @@
 """The encoders beside a decoder whose attention heads vLLM divides over the tensor-parallel ranks.
 
-vllm-project/vllm 0.32, vllm/model_executor/models/: the attention of these towers calls
-``dist_utils.divide(num_heads, tp_size)`` or asserts ``num_heads % tp_size == 0``, and the server stops while
-it builds them. `Encoder.heads` of a class is where its config states the heads; one with ``data_mode`` heeds
-``--mm-encoder-tp-mode data`` (``supports_encoder_tp_data``), which leaves the tower whole on every rank.
-Classes without heads there keep theirs whole where it does not divide (intern_vit.py, kimi_k25_vit.py,
-muse_glimmer.py), never divide it (transformers' own towers of Gemma 3n and 4, interns1_vit.py,
-qwen2_audio.py, deepseek_vl2.py), or are not known here: nothing is said of them, nor of releases before
-0.20, whose towers were not read.
-
-Text alone changes nothing: with ``--limit-mm-per-prompt`` of 0 (``--language-model-only``) a tower is
-still built, on the meta device, before a placeholder takes its place (interfaces.py, _mark_tower_model;
-utils.py, no_init_weights).
+vllm-project/vllm 0.32, vllm/model_executor/models/: their attention calls ``dist_utils.divide(num_heads,
+tp_size)`` or asserts ``num_heads % tp_size == 0``, and the server stops while it builds them. Serving text
+alone (``--limit-mm-per-prompt`` of 0) does not help: the encoder is still built, on the meta device, before a
+placeholder takes its place (interfaces.py, _mark_tower_model; utils.py, no_init_weights).
 """
 
 from __future__ import annotations
@@ -26,7 +18,10 @@ from kvplan.results import Refusal
 
 
 def encoder_heads(model: Model, version: str) -> int:
-    """The heads that every number of ranks must divide; 0: none that are known."""
+    """The heads that every number of ranks must divide; 0: none that are known. Classes without
+    `Encoder.heads` keep the encoder whole where it does not divide (intern_vit.py, kimi_k25_vit.py,
+    muse_glimmer.py), never divide it (transformers' own of Gemma 3n and 4, interns1_vit.py, qwen2_audio.py,
+    deepseek_vl2.py), or were not read, as were releases before 0.20."""
     encoder = class_of(model.architecture).main_encoder
     if not encoder.heads or not rules_of(version).encoder_heads_read:
         return 0
@@ -42,7 +37,7 @@ def undivided_encoder(model: Model, tp: int, version: str, *, whole: bool) -> Re
     if heads % tp == 0:
         return None
     row = class_of(model.architecture)
-    if row.data_mode and whole:
+    if row.data_mode and whole:  # supports_encoder_tp_data
         return None
     ways = ("--mm-encoder-tp-mode data: the encoder whole on every GPU",) if row.data_mode else ()
     return Refusal(

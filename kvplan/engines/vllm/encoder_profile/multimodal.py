@@ -1,15 +1,9 @@
 """vLLM's profile run of an encoder: how many of the largest items it runs, and what that takes.
 
-vllm-project/vllm vllm/v1/worker/gpu_model_runner.py profile_run (V2: vllm/v1/worker/gpu/model_runner.py,
-which runs the encoder from 0.27 on, on the first stage of a pipeline), vllm/v1/worker/utils.py
-MultiModalBudget (since 0.16 vllm/multimodal/encoder_budget.py): the modality with the most tokens; as many
-of its largest items as the budget of max(max_num_batched_tokens, tokens of one) holds. Their inputs and
-outputs stay while the language model is profiled (V2: the outputs alone), so that
+    activation = max(encoder, kept + language model)
 
-    activation = max(encoder, kept + language model).
-
-``--limit-mm-per-prompt`` of 0 for all, ``--language-model-only`` and ``--skip-mm-profiling`` leave nothing
-of it.
+vllm-project/vllm vllm/v1/worker/gpu_model_runner.py profile_run (V2: vllm/v1/worker/gpu/model_runner.py),
+vllm/v1/worker/utils.py MultiModalBudget (since 0.16 vllm/multimodal/encoder_budget.py).
 """
 
 from __future__ import annotations
@@ -120,7 +114,7 @@ def encoder_run(
     config, release = _config_of(model), parse_version(version)
     if not has_encoder(model) or text_only(model, settings) or VllmOptions.of(settings).skip_mm_profiling:
         return None
-    if v2 and not rules_of(release).second_runner_encodes:
+    if v2 and not rules_of(release).second_runner_encodes:  # from 0.27 on, on a pipeline's first stage
         return None
     name = model.architecture or ""
     bound = runs.unknown_most(name, tokens=tokens, length=length) * element // 2
@@ -185,7 +179,7 @@ def _kept(item: dummy_items.Item, cost: tower_costs.Cost, widths: tower_costs.Wi
 def _held(
     item: dummy_items.Item, cost: tower_costs.Cost, widths: tower_costs.Widths, release: Version, *, v2: bool
 ) -> int:
-    """Those that stay while the language model is profiled."""
+    """Those that stay while the language model is profiled: inputs and outputs, of V2 the outputs alone."""
     kept = _kept(item, cost, widths)
     held = max(0, kept - 2 * item.patches * widths.pixels) if v2 else kept
     return max(held, 2 * item.tokens * widths.out) if rules_of(release).items_kept_together else held
@@ -262,7 +256,8 @@ def _count_of(
     tokens: int,
     length: int,
 ) -> int:
-    """MultiModalBudget.get_max_items: by the encoder's budget, by the requests."""
+    """MultiModalBudget.get_max_items: as many as fit into a batch (at least one), and as requests may
+    bring."""
     budget = max(tokens, item.tokens)
     if class_of(name).whole_prompts:
         seqs = min(seqs, tokens // item.tokens)

@@ -1,14 +1,7 @@
-"""Memory of one more patch in each class's encoder: ``data/towers.json``.
+"""Memory of one more patch in each class's encoder: ``data/towers.json``, by scripts/trace_activations.py.
 
-A class that was not run answers by one that was and has the same tower (`Encoder.like`), within a quarter;
-one whose tower is its own by all that were run at its widths, from the least to the most.
-
-The file is written by scripts/trace_activations.py: vLLM's own classes (0.32), run eagerly on few patches,
-their storages followed. Each row is one place in the tower where the most may be alive, linear in the
-widths; the largest row counts. Releases before 0.16 run gated MLPs as two operations
-(vllm/model_executor/layers/ activation.py: compile_native came with it), those before 0.13 rotate in
-float32 (qwen2_vl.py, apply_rotary_pos_emb_vision): read in those releases, and held against the one printed
-start-up.
+vLLM's own classes (0.32) are run eagerly on a few patches and their storages followed. Each row is one place
+in the encoder where the most may be alive, linear in the widths; the largest row counts.
 """
 
 from __future__ import annotations
@@ -104,9 +97,11 @@ def cost_of(name: str, widths: Widths, tp: int, release: tuple[int, ...]) -> Cos
     if traced(name):
         peak, kept = patch_bytes(name, widths, tp, release)
         return Cost(peak, peak, peak, kept)
+    # Measured on another class with the same encoder: within a quarter.
     if encoder.like:
         peak, _ = patch_bytes(encoder.like, widths, tp, release)
         return Cost(peak, peak * 3 // 4, peak * 5 // 4, None)
+    # An encoder of its own: the range of all that were measured, at its widths.
     every = sorted(patch_bytes(other, widths, tp, release)[0] for other in towers())
     return Cost(every[len(every) // 2], every[0], every[-1], None)
 
@@ -119,8 +114,10 @@ def patch_bytes(name: str, widths: Widths, tp: int, release: tuple[int, ...]) ->
         return kept, kept
     tower, rules = towers()[name], rules_of(release)
     peak = _largest(tower.peak, widths, tp)
+    # Before 0.16 in two operations (vllm/model_executor/layers/activation.py: compile_native came with it).
     if rules.gate_kept and encoder.gated:
         peak += 2 * widths.mlp // tp
+    # Before 0.13 (qwen2_vl.py, apply_rotary_pos_emb_vision); checked against one printed start-up.
     if rules.rotated_in_float32 and encoder.rotates:
         rotated = 10 * widths.hidden + 30 * widths.hidden // tp + 2 * widths.pixels + 480
         peak = max(peak, rotated)

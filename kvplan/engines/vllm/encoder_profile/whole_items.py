@@ -2,12 +2,8 @@
 
 Where image tokens see each other, prompts are not cut inside an item (vllm-project/vllm
 vllm/platforms/cuda.py, check_and_update_config: "Forcing --disable_chunked_mm_input"; platforms/rocm.py since
-0.31). Gemma 4 is such a model since 0.20 (vllm/transformers_utils/model_arch_config_convertor.py,
-Gemma4ModelArchConfigConvertor). A start whose max_num_batched_tokens is less than the largest item that is
-served stops (vllm/v1/core/encoder_cache_manager.py, compute_mm_encoder_budget). Since 0.22 the default is
-raised to the largest item that the class knows, served or not (vllm/engine/arg_utils.py,
-_get_min_mm_batched_tokens); in 0.20 and 0.21 the default of GPUs below 70 GiB, 2,048, is too few for its
-videos (vllm-project/vllm#42687).
+0.31). A start whose max_num_batched_tokens is less than the largest item that is served stops
+(vllm/v1/core/encoder_cache_manager.py, compute_mm_encoder_budget).
 """
 
 from __future__ import annotations
@@ -27,13 +23,18 @@ _IMAGE = 280
 
 
 def floor_of(model: Model, settings: Layout, rules: Rules) -> int:
-    """Tokens to which the default of a batch is raised (since 0.22); 0 for models that cut their items."""
+    """Tokens to which the default of a batch is raised since 0.22, whether such an item is served or not
+    (vllm/engine/arg_utils.py, _get_min_mm_batched_tokens); 0 for models that cut their items. In 0.20 and
+    0.21 the default of GPUs below 70 GiB, 2,048, is too few for Gemma 4's videos
+    (vllm-project/vllm#42687)."""
     items = items_of(model, settings, rules) if rules.items_raise_batch else {}
     return max(items.values(), default=0)
 
 
 def items_of(model: Model, settings: Layout, rules: Rules) -> Mapping[str, int]:
     """Modality → tokens of its largest item, sound aside (gemma4_mm.py, get_mm_max_tokens_per_item)."""
+    # Gemma 4 since 0.20: vllm/transformers_utils/model_arch_config_convertor.py,
+    # Gemma4ModelArchConfigConvertor.
     if not class_of(model.architecture).whole_items or not has_encoder(model):
         return {}
     config: Json = model.config or {}

@@ -1,15 +1,7 @@
-"""Memory of the weights beyond their own bytes under vLLM: blocks are rounded up, rows padded.
+"""Memory of the weights beyond their own bytes under vLLM: blocks are rounded up, rows padded, and buffers
+made that no checkpoint holds. The log's ``Model loading took`` includes it.
 
-What vLLM makes with the weights that no checkpoint holds; the log's ``Model loading took`` has it.
-
-vllm-project/vllm vllm/model_executor/models, 0.20 to 0.33:
-- gemma4.py, Gemma4Attention: until 0.29 every layer has a QKVParallelLinear, those too that read the keys and
-  values of an earlier layer, for which the checkpoint has a q_proj alone; since 0.30 these have no other.
-- deepseek_v2.py, glm4_moe_lite.py, dots3_note/nvidia/model.py: topk_indices_buffer, index_topk int32 for each
-  token of the largest batch, which the layers of an indexer share, and prediction layers do not; glm5next/
-  common/model.py: beside them the rest of a pool, in whole columns of 128.
-- gemma4_mm.py, gemma4_unified.py (and gemma3n_mm.py until 0.29), __init__: per_layer_embeddings, one row of
-  num_hidden_layers · hidden_size_per_layer_input for every token of the largest batch, on every rank.
+Files named below are in vllm-project/vllm vllm/model_executor/models, 0.20 to 0.33.
 """
 
 from __future__ import annotations
@@ -235,7 +227,9 @@ _QUERY, _SHARED = "self_attn.q_proj", ("self_attn.k_proj", "self_attn.v_proj")
 
 
 def with_shared_keys(model: Model, inventory: Inventory, release: tuple[int, ...]) -> Inventory:
-    """The tensors as the release makes them: with K and V of layers that use another layer's."""
+    """The tensors as the release makes them. Until 0.29 every layer of Gemma 4 has a QKVParallelLinear, those
+    too that read the keys and values of an earlier layer, for which the checkpoint has a q_proj alone
+    (gemma4.py, Gemma4Attention)."""
     if rules_of(release).shared_keys_left or not model.model_type.startswith(_GEMMA4):
         return inventory
     return _completed(inventory)
@@ -259,7 +253,9 @@ def _completed(inventory: Inventory) -> Inventory:
 
 
 def layer_embeddings(model: Model, tokens: int, element: int, release: tuple[int, ...]) -> int:
-    """Bytes of the buffer of per-layer embeddings that a multimodal class keeps; 0 where it has none."""
+    """Bytes of per_layer_embeddings of a multimodal class, one row of num_hidden_layers ·
+    hidden_size_per_layer_input for every token of the largest batch, on every rank (gemma4_mm.py,
+    gemma4_unified.py, gemma3n_mm.py until 0.29; __init__); 0 where it has none."""
     old = model.model_type.startswith(_GEMMA3N) and not rules_of(release).shared_keys_left
     if not (old or model.model_type.startswith(_GEMMA4)):
         return 0
@@ -268,23 +264,23 @@ def layer_embeddings(model: Model, tokens: int, element: int, release: tuple[int
 
 
 def chosen_tokens(model: Model, tokens: int, *, drafts: bool = False) -> int:
-    """Bytes of the buffer of tokens that an indexer chooses for latent attention; of one that chooses groups,
-    whose layers have a buffer each with a column for how many (models/qwen4_exp/nvidia/qsa.py,
-    topk_indices_buffer). 0 where there is none.
+    """Bytes of topk_indices_buffer, the tokens that an indexer chooses for latent attention: index_topk int32
+    for each token of the largest batch, one for all layers (deepseek_v2.py, glm4_moe_lite.py,
+    dots3_note/nvidia/model.py).
 
-    drafts: of the model's own prediction layers, each of which has one (model_executor/models/
-    deepseek_mtp.py, models/glm5next/common/mtp.py); those of dots3 are given none (models/dots3_note/
-    nvidia/mtp.py).
+    drafts: of the model's own prediction layers, each of which has one (deepseek_mtp.py,
+    models/glm5next/common/mtp.py).
     """
-    if drafts and model.model_type.startswith(_DOTS3):
+    if drafts and model.model_type.startswith(_DOTS3):  # given none (models/dots3_note/nvidia/mtp.py)
         return 0
     layers = model.draft_layers if drafts else model.layers()
     owners = [part for layer in layers for part in layer.parts if part.kind is Kind.INDEXER]
     groups, chosen = model.facts.get("chosen_groups"), model.facts.get("index_topk")
-    if isinstance(groups, int):
+    if isinstance(groups, int):  # one a layer, a column for how many (models/qwen4_exp/nvidia/qsa.py)
         return sum(tokens * (groups * part.group + 1) * _INT32 for part in owners)
     if not owners or not keeps_latent(model) or not isinstance(chosen, int):
         return 0
+    # glm5next/common/model.py: the rest of a pool beside them, in whole columns.
     pooled = owners[0].kpool - 1
     width = round_up(chosen + pooled, _POOLED_COLUMNS) if pooled else chosen
     return tokens * width * _INT32 * (len(owners) if drafts else 1)

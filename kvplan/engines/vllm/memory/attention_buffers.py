@@ -1,26 +1,6 @@
 """Buffers that attention's kernels keep once graphs are captured: FlashInfer's, and FlashAttention 3's sums.
 
-vllm-project/vllm vllm/v1/attention/backends/flash_attn.py, FlashAttentionMetadataBuilder: where full graphs
-are captured the kernel may divide a request's tokens in up to 32 pieces
-(flash_attn_max_num_splits_for_cuda_graph, vllm/config/attention.py), and makes float32 sums of each for every
-token of the graph: [pieces, heads, tokens, head_dim] and [pieces, heads, tokens]. The largest graph's lie in
-the graphs' pool. FlashAttention 3 alone is scheduled so (get_flash_attn_version): compute capability 9.0. Of
-latent attention (backends/mla/flashattn_mla.py, _build_decode: the same bound) a head's sums are as wide as
-the latent. Allocations of vLLM 0.33 on an H200 are these to the byte (tests/budget/test_splits.py).
-
-What FlashInfer keeps once attention runs with its metadata, which is first in the estimate of the graphs.
-
-The profile run's forward pass has no attention metadata, so FlashInfer's buffers are made while full graphs
-are profiled, and the difference counts as graphs (vllm-project/vllm vllm/v1/worker/gpu_model_runner.py,
-profile_cudagraph_memory; vllm/v1/attention/backends/flashinfer.py). Where TRT-LLM's or XQA's kernels decode
-there is one workspace for all layers (_get_trtllm_gen_workspace_buffer): data-centre Blackwell, Hopper since
-0.25, capability 12 since 0.29 (vllm/utils/flashinfer.py, supports_trtllm_attention). FlashInfer's own kernels
-have one for each group of the cache, and of every captured decode batch a wrapper with 8 MiB of its own
-(_get_decode_wrapper; flashinfer/decode.py), of which torch's allocator puts two in a segment of 20 MiB
-(c10/cuda/CUDACachingAllocator.h, kLargeBuffer). Two graphs are captured to estimate: what the first takes,
-and what the second takes for each further one. So one group's wrappers are 20 MiB altogether. The V2 runner
-shares the workspace between groups (vllm/v1/worker/gpu/attn_utils.py). FlashInfer's own kernels capture no
-graph of several tokens a request, so speculation leaves piecewise graphs alone (get_cudagraph_support).
+vllm-project/vllm vllm/v1/attention/backends/flashinfer.py and flash_attn.py (FlashAttentionMetadataBuilder).
 """
 
 from __future__ import annotations
@@ -45,7 +25,8 @@ from kvplan.units import MIB, ceil_div
 WORKSPACE = 394 * MIB
 """VLLM_FLASHINFER_WORKSPACE_BUFFER_SIZE, vllm/envs.py."""
 SEGMENT, TOGETHER = 20 * MIB, 2
-"""The allocator's block for a wrapper's _int_workspace_buffer, and the number of buffers in it."""
+"""The allocator's block for a wrapper's _int_workspace_buffer of 8 MiB (flashinfer/decode.py;
+c10/cuda/CUDACachingAllocator.h, kLargeBuffer), and the number of buffers in it."""
 _SIZED_BYTES = 16
 _BLACKWELL = 10
 _PLAIN = frozenset({"FLASH_ATTN", "TRITON_ATTN", "FLASHINFER"})
@@ -53,13 +34,19 @@ _PLAIN = frozenset({"FLASH_ATTN", "TRITON_ATTN", "FLASHINFER"})
 
 @record()
 class FlashInfer:
-    """groups: workspaces; 0: FlashInfer does not run. wrappers: of each captured decode batch. query_width:
-    elements of a token's queries on a rank. uniform: full graphs of several tokens a request are captured."""
+    """Buffers that FlashInfer makes when attention first runs with its metadata: while full graphs are
+    profiled, not in the profile run, so that they count as graphs (vllm/v1/worker/gpu_model_runner.py,
+    profile_cudagraph_memory)."""
 
     groups: int = 0
+    """workspaces; 0: FlashInfer does not run"""
     wrappers: int = 0
+    """of each captured decode batch (_get_decode_wrapper)"""
     query_width: int = 0
+    """elements of a token's queries on a rank"""
     uniform: bool = True
+    """full graphs of several tokens a request are captured (get_cudagraph_support); else speculation leaves
+    piecewise graphs alone"""
     sized: bool = False
 
     def kept(self, tokens: int, full: int) -> int:
@@ -70,8 +57,8 @@ class FlashInfer:
         return self.groups * workspace + self._segments(full) * SEGMENT
 
     def _segments(self, full: int) -> int:
-        """Of all wrappers as they are estimated: those of the first graph, and those of the second for each
-        further one."""
+        """Of all wrappers as they are estimated: what the first graph takes, and what the second takes for
+        each further one. So those of one group are 20 MiB altogether."""
         first = ceil_div(self.wrappers, TOGETHER)
         second = ceil_div(max(0, 2 * self.wrappers - first * TOGETHER), TOGETHER)
         return first + second * (full - 1)
@@ -104,9 +91,12 @@ def flashinfer_of(model: Model, settings: Serving, version: str) -> FlashInfer:
     if not groups or not (assumed or "FLASHINFER" in backends):
         return NONE
     rules = rules_of(version)
+    # TRT-LLM's or XQA's kernels have one workspace for all layers (_get_trtllm_gen_workspace_buffer;
+    # vllm/utils/flashinfer.py, supports_trtllm_attention).
     if major in rules.flashinfer_own_kernels:
         return FlashInfer(groups=1)
     return FlashInfer(
+        # vllm/v1/worker/gpu/attn_utils.py: V2 shares the workspace between groups.
         groups=1 if runner_of(model, settings, version) == V2 else groups,
         wrappers=groups,
         query_width=query_width(model, settings.tensor_parallel_size),
@@ -162,8 +152,14 @@ def buffers_of(model: Model, settings: Serving, version: str) -> AttentionBuffer
 
 
 def split_bytes(model: Model, settings: Serving, version: str) -> int:
-    """32 · heads · (head_dim + 1) · 4, of a rank; latent attention with kv_lora_rank; 0 where the kernel
-    does not serve all layers."""
+    """32 · heads · (head_dim + 1) · 4, of a rank; latent attention with kv_lora_rank
+    (backends/mla/flashattn_mla.py, _build_decode); 0 where the kernel does not serve all layers.
+
+    Where full graphs are captured FlashAttention 3 may divide a request's tokens in up to 32 pieces
+    (flash_attn_max_num_splits_for_cuda_graph, vllm/config/attention.py), and makes float32 sums of each for
+    every token of the graph, in the graphs' pool: [pieces, heads, tokens, head_dim] and [pieces, heads,
+    tokens]. Allocations of 0.33 on an H200 are these to the byte (tests/budget/test_splits.py).
+    """
     gpu, tp = settings.gpu, settings.tensor_parallel_size
     if gpu is None or settings.enforce_eager or gpu.compute_capability != _HOPPER:
         return 0

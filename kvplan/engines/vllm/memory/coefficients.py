@@ -1,15 +1,8 @@
-"""The coefficients of vLLM's memory budget, line by line, each with the release from which it holds.
+"""The coefficients of vLLM's memory budget, line by line, each with the release from which it holds:
+``data/budget.json``, written by scripts/fit_budget.py, checked there and by the tests.
 
-``data/budget.json`` is written by scripts/fit_budget.py, checked there and by the tests, and read as it is. A
-row of a line holds from its ``since`` to the next row of the same runner or board; what a row does not say it
-has from the one before, and what no row says is the default that `Coefficients` declares.
-
-How the GPUs of one server talk to each other: what several ranks keep beside torch depends on it.
-
-Told from a GPU's spec, never from the number of GPUs: NVSwitch boards (SXM), those of Blackwell (B200), racks
-in which 72 GPUs share one NVLink domain (GB200, GB300), cards in PCIe slots (with or without a bridge; those
-before Ampere apart, whose starts keep less), GeForce cards (whose driver lets them reach each other over the
-CPU's memory alone), memory shared with the CPU (GB10, Jetson), and other vendors.
+A row of a line holds from its ``since`` to the next row of the same runner or board; what a row does not say
+it has from the one before, and what no row says is the default that `Coefficients` declares.
 """
 
 from __future__ import annotations
@@ -29,6 +22,10 @@ NVSWITCH, BLACKWELL, RACK, PCIE, OLDER, GEFORCE, UNIFIED, OTHER = (
     *("nvswitch", "blackwell", "rack"),
     *("pcie", "older", "geforce", "unified", "other"),
 )
+"""How the GPUs of one server talk to each other: NVSwitch boards (SXM), those of Blackwell (B200), racks in
+which 72 GPUs share one NVLink domain (GB200, GB300), cards in PCIe slots, with or without a bridge, those
+before Ampere, whose starts keep less, GeForce cards, whose driver lets them reach each other over the CPU's
+memory alone, memory shared with the CPU (GB10, Jetson), and other vendors."""
 _SWITCHED = 300 * 10**9
 """Bytes a second of NVLink, both directions, from which on boards are sold whole (V100 SXM2)."""
 _RACK = 1800 * 10**9
@@ -39,7 +36,8 @@ _AMPERE = (8, 0)
 
 
 def board_of(gpu: Gpu) -> str:
-    """The kind of board: one of the words above."""
+    """The kind of board, which decides what several ranks keep outside torch: told from a GPU's spec, never
+    from the number of GPUs."""
     if gpu.is_unified_memory:
         return UNIFIED
     if gpu.vendor.lower() != "nvidia":

@@ -1,10 +1,4 @@
-"""Memory of compiling inside vLLM's profile run, and the part of it that stays.
-
-The workspace that torch gives cuBLAS, one for each handle and stream that multiplies.
-
-pytorch/pytorch aten/src/ATen/cuda/CublasHandlePool.cpp, parseChosenWorkspaceSize: ``:4096:2:16:8`` KiB, and
-32 MiB on Hopper and Blackwell (compute capability 9.x, 10.x, since torch 2.12 also 12.x).
-"""
+"""Memory of compiling inside vLLM's profile run, and the part of it that stays."""
 
 from __future__ import annotations
 
@@ -16,12 +10,13 @@ from kvplan.results import BudgetLine
 from kvplan.units import KIB, MIB, ceil_div
 
 WIDE = (9, 10, 12)
-"""Major compute capabilities of the large one."""
+"""Major compute capabilities for which torch gives cuBLAS the large workspace, one for each handle and stream
+that multiplies (pytorch/pytorch aten/src/ATen/cuda/CublasHandlePool.cpp, parseChosenWorkspaceSize)."""
 _LARGE, _SMALL = 32 * MIB, (2 * 4096 + 8 * 16) * KIB
 _IN_A_RUN = 2
 """Workspaces that a profile run makes: as many as those starts say, one for each stream that multiplies."""
 _CONSUMER = 12
-"""The capability that has the large one since a release of vLLM, the first with such a torch."""
+"""Capability 12.x has the large one since torch 2.12 (`wide_cublas_on_sm120`)."""
 
 
 def workspace(capability: tuple[int, int] | None) -> int:
@@ -50,41 +45,39 @@ def compile_line(shape: Shape, load: Load, known: Coefficients) -> BudgetLine | 
     peak.
 
     Inductor benchmarks combined kernels on random copies of their inputs (combo_kernels and
-    benchmark_combo_kernel, vllm/config/compilation.py; vllm-project/vllm#54122): the first kernel's is the
-    embedding table, and the table of every layer's own embeddings where there is one (Gemma 3n and 4 E). So
-    compile = vocabulary / tp · (hidden + layers' widths) · element + copies · hidden states, with LoRA
-    also the embedding's adapters (VocabParallelEmbeddingWithLoRA, lora_a_stacked_2d).
+    benchmark_combo_kernel, vllm/config/compilation.py; vllm-project/vllm#54122):
 
-    Wrappers of multimodal models compile a part that takes embeddings, without the table, unless they serve
-    text alone: then token ids go in (gpu_model_runner.py, _dummy_run, supports_mm_inputs,
-    _prepare_mm_inputs). The copies alone seldom are the peak: cold and warm starts of one Gemma 4 print the
-    same. ``compile_embeds`` bounds what else is benchmarked; with linear attention, whose Triton kernels are
-    tuned inside the run too (mamba/gdn, _warmup_prefill_kernels), it is from nothing to ``compile_states``.
-    Until 0.26 that counts where it lies on top of torch's own peak alone, which is often the encoder's: of 31
-    starts the middle one kept 0.2 GiB. Since 0.27 what is consumed counts.
-
-    Ranks that share the table sum what they look up before anything else is done with it: there is no second
-    kernel that the first could be combined with (two A100, 0.29: a peak of 0.21 GiB, half a table is 0.58).
-
-    Since 0.27 the table's copy may count beside the peak (`kept_copy`).
+        compile = vocabulary / tp · (hidden + layers' widths) · element + copies · hidden states
     """
     if load.enforce_eager or load.compile_cache == WARM or known.compile_copies_milli < 0:
         return None
     hidden = shape.hidden_size * shape.element_bytes
     row = hidden + shape.layer_embedding * shape.element_bytes
+    # The first kernel's input: the embedding table, that of every layer's own embeddings (Gemma 3n and 4 E),
+    # and with LoRA the embedding's adapters (VocabParallelEmbeddingWithLoRA, lora_a_stacked_2d).
     table = ceil_div(shape.vocab_size, load.tensor_parallel_size) * row + load.adapter_table
     copied = load.max_num_batched_tokens * hidden * known.compile_copies_milli // 1000
     copied += draft_states(shape, load, known) - activation_peak(shape, load, known)
     if load.takes_tokens and load.tensor_parallel_size > 1:
+        # Ranks that share the table sum what they look up before anything else: there is no second kernel to
+        # combine the first with (two A100, 0.29: a peak of 0.21 GiB, half a table is 0.58).
         low = likely = max(0, copied)
         high = max(0, table + copied)
     elif load.takes_tokens:
+        # 0.27 to 0.30; later the run splits no block above 20 MiB, and the copy's is given back
+        # (gpu_worker.py, _scoped_allocator_max_split).
         kept, most = kept_copy(shape, load, table) if known.compile_kept else (0, 0)
         low = max(0, table + copied)
         likely, high = low + kept, low + most
     elif load.has_states:
+        # Linear attention's Triton kernels are tuned inside the run too (mamba/gdn, _warmup_prefill_kernels).
+        # Until 0.26 that counts only on top of torch's own peak, often the encoder's: of 31 starts the middle
+        # one kept 0.2 GiB. Since 0.27 what is consumed counts.
         low, likely, high = 0, known.compile_states_likely, known.compile_states
     else:
+        # Wrappers of multimodal models compile a part that takes embeddings, without the table, unless they
+        # serve text alone (gpu_model_runner.py, _dummy_run, supports_mm_inputs, _prepare_mm_inputs). Copies
+        # seldom are the peak: cold and warm starts of one Gemma 4 print the same.
         low = likely = max(0, copied)
         high = likely + known.compile_embeds
     if high <= 0:
@@ -95,46 +88,39 @@ def compile_line(shape: Shape, load: Load, known: Coefficients) -> BudgetLine | 
 
 
 def kept_copy(shape: Shape, load: Load, table: int) -> tuple[int, int]:
-    """Bytes of the table's copy that stay after the profile run: likely, at most.
+    """Bytes of the table's copy that stay after the profile run: likely, at most (utils/mem_utils.py,
+    total_consumed: mem_get_info's difference after empty_cache).
 
-    What stays is mem_get_info's difference after empty_cache (utils/mem_utils.py, total_consumed; 0.27).
     A block of torch's allocator that holds anything that lasts cannot be given back, and a request takes the
     smallest free block that it fits (c10/cuda/CUDACachingAllocator.cpp, get_free_block). Hidden states leave
-    blocks of their size behind, the table's copy one of its own. So it is kept where cuBLAS's workspace, made
-    in the run, is larger than hidden states; of experts the workspace lies in it, if that is the larger one.
-    A 3090 kept it with 10 MiB of hidden states, where a 4090 did not: the high end below 16 MiB.
-    Where Inductor benchmarks no matrix products, on GPUs of fewer than 68 multiprocessors
-    (torch/_inductor/utils.py, is_big_gpu), the workspace is made in the run, where such a block is in use: on
-    an L4 hidden states of 10 and 12 MiB kept the copy, and of 16 did not (seven starts of two sources, 0.27
-    and 0.29). Of 28 cold starts on one card 12 of 13 for which this says so kept it. On Hopper the three text
-    models whose attention is not quantised kept it whole, and what lasted there is not known. It is the high
-    end of FP8, which multiplies without cuBLAS, of other starts on such GPUs, of pipelines, and where Triton
-    samples, which keeps a buffer. From 0.31 on the run does not split blocks above 20 MiB (gpu_worker.py,
-    _scoped_allocator_max_split), so that the copy's is given back.
-
-    With expandable segments the pages of a free block are given back whatever lies beside them
-    (c10/cuda/CUDACachingAllocator.cpp, unmap_block).
-
-    A multimodal model's wrapper that serves text alone gave it back in nine cold starts of seven models on a
-    3090 (0.30, 4 to 8 MiB of hidden states), where text models with as many kept it.
+    blocks of their size behind, the table's copy one of its own: it is kept where cuBLAS's workspace, made in
+    the run, is larger than hidden states.
     """
-    if load.pages:
+    if load.pages:  # a free block's pages are given back whatever lies beside them (unmap_block)
         return 0, 0
     if load.pipeline_parallel_size > 1:
         return 0, table
     block = load.max_num_batched_tokens * shape.hidden_size * shape.element_bytes
     capability = load.capability or (0, 0)
     major = capability[0]
+    # Three text models whose attention is not quantised kept it whole; what lasted there is not known.
     if major in _HOPPER and not (load.eight_bits or load.packed or shape.is_multimodal):
         return table, table
     if shape.is_multimodal:
+        # Wrappers that serve text alone gave it back in nine cold starts of seven models on a 3090 (0.30, 4
+        # to 8 MiB of hidden states), where text models with as many kept it.
         return 0, table if major in WIDE else 0
+    # Inductor benchmarks no matrix products there (torch/_inductor/utils.py, is_big_gpu), and the workspace
+    # is made where such a block is in use: on an L4 hidden states of 10 and 12 MiB kept the copy, of 16 did
+    # not (seven starts of two sources, 0.27 and 0.29).
     small = (load.multiprocessors or _BIG) < _BIG
     fits = max(workspace(capability), _LATE if small else 0) <= block
     of_experts = workspaces(shape, load)
     inside = of_experts if block < of_experts <= table else 0
-    if inside or not (fits or load.eight_bits):
+    if inside or not (fits or load.eight_bits):  # 12 of 13 such cold starts on one card kept it, of 28 in all
         return table - inside, table
+    # A 3090 kept it with 10 MiB of hidden states, where a 4090 did not. FP8 multiplies without cuBLAS; where
+    # Triton samples it keeps a buffer.
     possible = major in WIDE or block < _LATE or not load.fused_sampler
     return 0, table if possible else 0
 

@@ -1,34 +1,8 @@
 """Memory of DeepSeek-V4's class in vLLM next to its weights: in the measured pass, and as the model is made.
 
-vllm-project/vllm vllm/models/deepseek_v4/{attention,compressor}.py, nvidia/{model,flashmla,
-flashinfer_sparse}.py, read in 0.23 to 0.33, and deepseek_v41, which is built alike, in 0.30 to 0.33. The
-class is not compiled since 0.23, so what is alive follows from its Python. The pass is at its peak in a layer
-with an indexer, per token:
-
-* the streams of hidden states (hc_mult · hidden) twice and the layer's input twice: the loop over the layers
-  holds the last layer's until this one returns (DeepseekV4Model.forward);
-* the attention's result and its queries, both as wide as the kernel wants them and not as the rank has them:
-  FlashMLA takes 64 or 128 heads (get_padded_num_q_heads, F.pad), FlashInfer's on GPUs of 12.x 8 (16 before
-  0.27) to 128. On eight ranks of a model with 64 heads that is eight times the rank's own;
-* the latents of q and of k and v before and after their norms, the compressors' scores in float32, the
-  indexer's queries in fp8 and their weights.
-
-The indexer's room for logits (`reserved`) comes on top of it. Until 0.27 the indexer ran
-before the queries were projected, on a stream of its own (attention_impl); since 0.28 after
-(_sparse_indexer_and_attn).
-
-As the model is made: tables of angles in float32, one with the compressed layers' base and one with the
-others' (DeepseekV4ScalingRotaryEmbedding; get_rope keeps one for each set of parameters); the entries that
-the indexer chooses, a row a token (topk_indices_buffer); for a draft the streams of the batch on the last
-stage, until 0.26 whether or not there is one (_mtp_hidden_buffer).
-
-What sparse attention reserves while vLLM measures its forward pass.
-
-vllm-project/vllm 0.21 to 0.33: vllm/v1/attention/backends/mla/indexer.py get_max_prefill_buffer_size,
-vllm/model_executor/layers/sparse_attn_indexer.py (the dummy run reserves the gathered keys, and takes room
-for the largest logits), and of DeepSeek-V4 its own gather of latents (deepseek_v4_attention.py,
-PREFILL_CHUNK_SIZE). All of it comes from one workspace, which grows to the largest that was asked for and
-stays.
+vllm-project/vllm vllm/models/deepseek_v4/{attention,compressor}.py,
+nvidia/{model,flashmla,flashinfer_sparse}.py, read in 0.23 to 0.33, and deepseek_v41, which is built alike, in
+0.30 to 0.33. The class is not compiled since 0.23, so what is alive follows from its Python.
 """
 
 from __future__ import annotations
@@ -53,7 +27,8 @@ _LONG = 256 * 1024
 _SCALE = 4
 """Bytes beside the fp8 numbers of one entry."""
 _CHUNK, _LATENT_BYTES = 4, 2
-"""Prompts whose latents DeepSeek-V4 gathers at once, in bfloat16."""
+"""Prompts whose latents DeepSeek-V4 gathers at once, in bfloat16 (deepseek_v4_attention.py,
+PREFILL_CHUNK_SIZE)."""
 LOGITS = 512 * MIB
 """VLLM_SPARSE_INDEXER_MAXLOGITS_MB."""
 
@@ -78,7 +53,12 @@ _KEPT: dict[type[Part], Callable[[Any, int, int, int], int]] = {
 
 
 def reserved(model: Model, max_model_len: int, max_num_batched_tokens: int, release: Version) -> Reserved:
-    """Nothing for a model without an indexer; the largest of its layers' otherwise."""
+    """Memory that sparse attention reserves while vLLM measures its forward pass: one workspace, which grows
+    to the largest of the layers' and stays, and room for logits; nothing for a model without an indexer.
+
+    vllm-project/vllm 0.21 to 0.33: vllm/v1/attention/backends/mla/indexer.py get_max_prefill_buffer_size,
+    vllm/model_executor/layers/sparse_attn_indexer.py.
+    """
     prefills = _PREFILLS_LONG if max_model_len > _LONG and rules_of(release).short_gather else _PREFILLS
     parts = (part for layer in model.distinct() for part in layer.parts if type(part) in _KEPT)
     kept = max(
@@ -99,7 +79,9 @@ _FLOAT32, _FP8 = 4, 1
 
 
 def padded_heads(heads: int, capability: tuple[int, int], release: Version) -> int:
-    """Query heads of a rank as the attention's kernel takes them; its own where no kernel takes so many."""
+    """Query heads of a rank as the attention's kernel takes them; its own where no kernel takes so many.
+    FlashMLA takes 64 or 128 (get_padded_num_q_heads, F.pad), FlashInfer's on GPUs of 12.x 8 (16 before 0.27)
+    to 128: of a model with 64 heads on eight ranks eight times the rank's own."""
     sizes: tuple[int, ...] = _FLASHMLA
     if capability[0] == _SM12X:
         sizes = (8, *_FLASHINFER) if rules_of(release).v4_eight_heads else _FLASHINFER
@@ -128,11 +110,14 @@ def compressed_passes(
     streams, rank = int(view.integer("hc_mult")), int(view.integer("q_lora_rank"))
     own = ceil_div(int(model.num_attention_heads), ranks)
     heads = padded_heads(own, capability, release)
+    # The streams and the layer's input twice: the loop over the layers holds the last layer's until this one
+    # returns (DeepseekV4Model.forward).
     held = (2 * (streams + 1) + (streams if read else 0)) * hidden * element + 2 * (
         streams + streams * streams
     ) * _FLOAT32
-    latents = 2 * (rank + width) * element
+    latents = 2 * (rank + width) * element  # of q, and of k and v, before and after their norms
     number, narrow = int(view.integer("index_n_heads")), int(view.integer("index_head_dim"))
+    # The compressors' scores, then the indexer's queries in fp8 and their weights.
     scores = 2 * _OVERLAP[model.model_type] * (width + narrow) * _FLOAT32 + number * element
     chosen = number * narrow * _FP8 + number * _FLOAT32
     out = heads * width * element
@@ -140,7 +125,9 @@ def compressed_passes(
     before = held + out + latents + scores
     if rules_of(release).v4_indexed_last:
         return ((before + out + chosen, besides),)
-    # Until 0.27 the indexer's logits are gone where the queries are alive.
+    # Until 0.27 the indexer runs before the queries are projected, on a stream of its own (attention_impl);
+    # since 0.28 after (_sparse_indexer_and_attn).
+    # Its logits are gone where the queries are alive.
     queries = out + (own * width * element if own < heads else 0)
     return ((before + chosen, besides), (before + queries, besides - LOGITS))
 
@@ -155,11 +142,15 @@ def made_beside(
     if view is None or not model.config:
         return 0, 0
     one = rotary_table_bytes(split_quant(model.config)[0], element)
+    # Two tables of angles in float32: the compressed layers' base and the others'
+    # (DeepseekV4ScalingRotaryEmbedding; get_rope keeps one for each set of parameters).
     more = 2 * one * _FLOAT32 // element - one
     chosen = model.facts.get("index_topk")
+    # The entries that the indexer chooses, a row a token (topk_indices_buffer).
     picked = tokens * (chosen if isinstance(chosen, int) else 0) * _FLOAT32
     if not drafts and rules_of(release).v4_buffer_for_drafts:
         return more + picked, 0
+    # The batch's streams for a draft, until 0.26 whether or not there is one (_mtp_hidden_buffer).
     hidden = tokens * int(view.integer("hc_mult")) * int(model.hidden_size) * element
     return more + picked, hidden + (picked if drafts else 0)
 

@@ -56,12 +56,10 @@ def captured(
 ) -> Captured:
     """Sizes 1, 2, 4, 8, 16 … 248, 256, 272 … up to twice the decode batch, at most ``LARGEST`` and the batch.
 
-    drafts: tokens proposed for each request; sizes are whole requests' then, with `apart` (the V2 runner
-    since 0.25, gpu/cudagraph_utils.py) those of full graphs alone. largest: as asked for; 0: the default.
-    by_request: since 0.29 the grid counts requests too. uniform: the attention kernels take several
-    tokens a request in a full graph; where they do not, drafts leave piecewise graphs alone. mode: which are
-    made; "full" is every size in full. fine: every size up to 32 (performance mode ``interactivity``). given:
-    the sizes themselves, where they are asked for.
+    drafts: tokens proposed for each request; sizes are whole requests' then. largest: as asked for; 0: the
+    default. by_request: since 0.29 the grid counts requests too. uniform: the attention kernels take several
+    tokens a request in a full graph. mode: which are made; "full" is every size in full. fine: every size up
+    to 32 (performance mode ``interactivity``). given: the sizes themselves, where they are asked for.
     """
     if mode == NONE:
         return Captured(0, 0)
@@ -81,7 +79,8 @@ def captured(
 
 
 def _made(sizes: set[int], seqs: int, query: int, apart: bool, uniform: bool, mode: str) -> Captured:
-    """Of sizes: those of decode batches in full too. query: tokens of a request in one."""
+    """Of sizes: those of decode batches in full too. query: tokens of a request in one. apart: the V2 runner
+    since 0.25 makes sizes whole requests' of full graphs alone (gpu/cudagraph_utils.py)."""
     if not sizes:
         return Captured(0, 0)
     largest = max(sizes)

@@ -1,11 +1,8 @@
 """Memory of one more token while vLLM profiles a forward pass, by class: ``data/decoders.json``.
 
-The file is written by scripts/trace_decoders.py: vLLM's own classes (0.32) on the meta device, every
-operation recorded, pointwise chains fused as Inductor fuses them, what is alive followed. Each row is one
-place in the pass where the most may be alive: so many bytes for each unit of a width of the model's matrices
-(named as in its tensors) on one rank, and so much of MLA's prefill workspace; the largest row counts. Classes
-that are not in the file, and models whose tensors are not known, keep the formula
-(`kvplan.engines.vllm.memory.profile_peak`).
+scripts/trace_decoders.py writes it: vLLM's own classes (0.32) on the meta device, every operation recorded,
+pointwise chains fused as Inductor fuses them, what is alive followed. Each row is one place in the pass where
+the most may be alive; the largest counts.
 """
 
 from __future__ import annotations
@@ -44,7 +41,8 @@ _TRACED = 2
 
 
 class Row(NamedTuple):
-    """(width, bytes of a token for each unit); workspace: how many of them are alive."""
+    """(width of the model's matrices on one rank, named as in its tensors; bytes of a token for each unit).
+    workspace: how much of MLA's prefill workspace is alive."""
 
     widths: tuple[tuple[str, Fraction], ...]
     workspace: Fraction
@@ -147,8 +145,8 @@ def passes_of(
 ) -> tuple[tuple[int, int], ...]:
     """(bytes a token, bytes besides) on one rank, of each place where the pass may be at its peak.
 
-    Empty where the class was not traced or its tensors are not known. length, seqs, block: max_model_len,
-    max_num_seqs and tokens of a block.
+    Empty, for the formula of `profile_peak`, where the class was not traced or its tensors are not known.
+    length, seqs, block: max_model_len, max_num_seqs and tokens of a block.
     """
     name = model.architecture or ""
     decoder = None if class_of(name).activation_by_formula else decoder_of(name)

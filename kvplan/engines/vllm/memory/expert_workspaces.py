@@ -1,28 +1,6 @@
-"""Memory of the experts' kernels while vLLM profiles a forward pass.
+"""Memory of the experts' kernels while vLLM profiles a forward pass, 0.8.5 to 0.33.
 
-rows = max_num_batched_tokens · data-parallel ranks: with several of them every rank gathers the tokens of all
-before the experts and gives the sums back after them (vllm/model_executor/layers/fused_moe/prepare_finalize/,
-all2all_backend allgather_reducescatter; ``naive`` before 0.11, whose sum over the ranks is one more copy).
-Read in 0.8.5 … 0.33:
-
-* Kernels ran in chunks of VLLM_FUSED_MOE_CHUNK_SIZE rows: 32,768 before 0.12, 16,384 before 0.18, whole
-  since; from 0.12 to 0.17 data and expert parallelism together reserved a whole chunk (modular_kernel.py,
-  _allocate_buffers).
-* Triton, CUTLASS and DeepGEMM keep both products of every chosen expert (workspace_shapes), the first of one
-  width where experts have no gate (adjust_N_for_activation); FlashInfer's TRT-LLM kernels, first on
-  data-centre Blackwell for quantised experts since 0.15 (oracle/fp8.py, nvfp4.py, mxfp4.py), the first in 8
-  bits and the second.
-* Humming stands before Marlin on GPUs of 9.0 since 0.32 (quantization/utils/humming/priority.py): for AWQ,
-  GPTQ, NVFP4 and MXFP4 but gpt-oss's, whose first kernels are Triton's (oracle/int_wna16.py, nvfp4.py,
-  mxfp4.py). Without expert parallelism it reads the rows where they lie, so that the buffer beside the
-  products is as wide as an expert, or has one row a token (experts/fused_humming_moe.py,
-  HummingIndexedExperts, get_buffer_metas, _workspace_shapes); with it rows are gathered as elsewhere.
-* Marlin by the method's own call, not by the modular kernel, has the second product as wide as an expert
-  (fused_marlin_moe.py, intermediate_cache2): AWQ until 0.21 (awq_marlin.py), GPTQ until 0.19, integers of
-  compressed-tensors until 0.22 (compressed_tensors_moe_wna16_marlin.py).
-* ``--moe-backend cutlass`` with NVFP4 has three copies of the chosen experts' rows beside its workspaces:
-  the gathered input, the gathered and the weighted products (experts/cutlass_moe.py, run_cutlass_moe_fp4; the
-  workspaces of CutlassExpertsFp4, whose N is both halves of the first product).
+Files named below are in vllm-project/vllm vllm/model_executor/layers/fused_moe/.
 """
 
 from __future__ import annotations
@@ -40,7 +18,9 @@ _HUMMING, _HUMMING_ON = "humming", (9, 0)
 _MARLINS = frozenset(
     "auto-round awq awq_marlin auto_awq gptq gptq_marlin auto_gptq modelopt_fp4 nvfp4 mxfp4".split()
 )
-"""Methods whose experts Marlin would run on Hopper, and Humming does."""
+"""Methods whose experts Marlin would run on Hopper, and Humming does since 0.32
+(quantization/utils/humming/priority.py). Not gpt-oss's MXFP4, whose first kernels are Triton's
+(oracle/int_wna16.py, nvfp4.py, mxfp4.py)."""
 _EIGHT_BITS = _TRTLLM | {"fbgemm_fp8", "quark"}
 
 
@@ -49,19 +29,27 @@ class ExpertRun:
     """How the kernels of routed experts run in the profile run."""
 
     chunk: int = 0
-    """rows of a kernel at once, 0: all"""
+    """rows of a kernel at once, 0: all (VLLM_FUSED_MOE_CHUNK_SIZE: 32,768 before 0.12, 16,384 before 0.18)"""
     reserved: bool = False
-    """a whole chunk is set aside"""
+    """a whole chunk is set aside: 0.12 to 0.17, data and expert parallelism together (modular_kernel.py,
+    _allocate_buffers)"""
     copies_milli: int = 0
-    """hidden states of all rows beside the workspaces, where ranks exchange them"""
+    """hidden states of all rows beside the workspaces: each of several data-parallel ranks gathers the tokens
+    of all and gives the sums back (prepare_finalize/, all2all_backend allgather_reducescatter; ``naive``
+    before 0.11, whose sum is one more copy)"""
     small: bool = False
-    """the first product lies in 8 bits"""
+    """the first product lies in 8 bits: FlashInfer's TRT-LLM kernels, first on data-centre Blackwell for
+    quantised experts since 0.15 (oracle/fp8.py, nvfp4.py, mxfp4.py)"""
     gathered: bool = False
-    """rows are copied beside the workspaces, by CUTLASS for NVFP4"""
+    """three copies of the chosen experts' rows lie beside the workspaces: the gathered input, the gathered
+    and the weighted products (experts/cutlass_moe.py, run_cutlass_moe_fp4; CutlassExpertsFp4, whose N is both
+    halves of the first product)"""
     indexed: bool = False
-    """rows are read where they lie, by Humming"""
+    """Humming reads rows where they lie: the buffer beside the products is as wide as an expert, or has one
+    row a token (experts/fused_humming_moe.py, HummingIndexedExperts, get_buffer_metas, _workspace_shapes)"""
     direct: bool = False
-    """Marlin is called by itself"""
+    """Marlin is called by itself, its second product as wide as an expert (fused_marlin_moe.py,
+    intermediate_cache2): AWQ until 0.21, GPTQ until 0.19, integers of compressed-tensors until 0.22"""
 
 
 def expert_run(
@@ -111,7 +99,7 @@ def expert_bytes(shape: Shape, run: ExpertRun, *, tokens: int, ways: int, dp: in
     if run.reserved:
         at_once = max(at_once, run.chunk)
     width, hidden = ceil_div(shape.expert_width, ways), shape.expert_hidden or shape.hidden_size
-    first = width if shape.ungated else 2 * width
+    first = width if shape.ungated else 2 * width  # adjust_N_for_activation
     if run.gathered:
         pair = (max(2 * first, hidden) + first + 3 * hidden) * shape.element_bytes
     elif run.indexed:
@@ -119,7 +107,7 @@ def expert_bytes(shape: Shape, run: ExpertRun, *, tokens: int, ways: int, dp: in
         pair = (max(first, hidden) + max(width, per_token)) * shape.element_bytes
     elif run.small:
         pair = width + hidden * shape.element_bytes
-    else:
+    else:  # Triton, CUTLASS and DeepGEMM (workspace_shapes)
         second = width if run.direct else max(width, hidden)
         pair = (max(first, hidden) + second) * shape.element_bytes
     exchanged = rows * hidden * shape.element_bytes * run.copies_milli // 1000

@@ -1,12 +1,9 @@
-"""Host memory and /dev/shm of one vLLM engine on one node.
+"""Host memory and /dev/shm of one vLLM engine on one node, without NCCL's own segments, which depend on its
+release and the machine.
 
 vllm-project/vllm 0.32: v1/executor/multiproc_executor.py, distributed/device_communicators/shm_broadcast.py
-(queues between the processes of several GPUs: chunks of so many bytes, for each a byte a reader and one
-more), distributed/parallel_state.py (a queue for each group of tensor or decode-context ranks),
-v1/kv_offload/cpu/ (one region of whole blocks in /dev/shm since #50094, read in 0.32; before it every rank
-pinned tensors of its own, which PyTorch's allocator rounds up to powers of two: #53042),
-model_executor/offloader/ (weights, pinned: #56410). NCCL's own segments depend on its release and the machine
-and are not counted.
+(queues between the processes of several GPUs), distributed/parallel_state.py (a queue for each group of
+tensor or decode-context ranks), v1/kv_offload/cpu/, model_executor/offloader/ (weights, pinned: #56410).
 """
 
 from __future__ import annotations
@@ -42,7 +39,7 @@ def lines(model: Model, settings: Settings, version: str, result: SizeResult) ->
     if tier:
         amount = int(tier * GIB)
         said = "kv_offloading_size, all ranks of an engine together"
-        if known:
+        if known:  # whole blocks, since #50094; before, every rank pinned tensors of its own (#53042)
             found.append(
                 HostLine("KV blocks off the GPU", amount, amount, amount, SHM, f"{said}: one region")
             )
@@ -86,4 +83,5 @@ def queue_bytes(settings: Settings, ranks: int) -> int:
 
 
 def _queue(chunk: int, chunks: int, readers: int) -> int:
+    """Bytes of one queue: each chunk has a byte for every reader and one more."""
     return (chunk + 1 + readers) * chunks

@@ -4,11 +4,6 @@ vllm-project/vllm model_executor/layers/fused_moe/unquantized_fused_moe_method.p
 (VLLM_ROCM_MOE_PADDING, on by default): 256 bytes after every row of w13 (gate and up) and of w2 (down) whose
 bytes divide by 512, of experts that are not quantised; until 0.24 a later copy undid it
 (fused_moe/oracle/unquantized.py). Without AITER, which is off unless asked for.
-
-Each layer's padded w2 is made in the block that w13 has just left, and what is left of that block no later
-layer's matrix fits into: since 0.27, which counts all that a start took, w13 − padded w2 of every layer stays
-(c10/cuda/CUDACachingAllocator.cpp, get_free_block; empty_cache gives whole blocks back). Qwen3-30B-A3B on an
-MI300X (0.28, four starts of one machine): 23.6 GiB less cache than without either; 20.3 so.
 """
 
 from __future__ import annotations
@@ -61,6 +56,7 @@ def padded_lines(
         or parallel.redundant_experts
     ):
         return ()
+    # Since 0.27 everything that a start took is counted.
     counted = rules.consumed_counts and VllmOptions.of(settings).pytorch_alloc_conf != EXPANDABLE
     source = "256 bytes a row (VLLM_ROCM_MOE_PADDING), and holes in what the rows lay in before"
     lines, start = [], 0
@@ -89,7 +85,10 @@ def _matrix(tensor: Tensor, parallel: Parallel, element: int) -> _Matrix:
 
 
 def _holes(experts: Mapping[str, _Matrix]) -> int:
-    """w13 − padded w2 of one layer, where both are padded."""
+    """w13 − padded w2 of one layer, where both are padded: w2 is made in the block that w13 has just left,
+    and no later layer's matrix fits into what is left of it (c10/cuda/CUDACachingAllocator.cpp,
+    get_free_block; empty_cache gives whole blocks back). Qwen3-30B-A3B on an MI300X (0.28, four starts of one
+    machine): 23.6 GiB less cache than without either; 20.3 so."""
     found = 0
     for name, w2 in experts.items():
         module = name.removesuffix(_W2)

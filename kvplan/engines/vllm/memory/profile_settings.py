@@ -1,13 +1,4 @@
-"""The settings of vLLM's profile run, resolved for one model, GPU and release.
-
-Which CUDA graphs a start captures, once the kernels of its attention have had their say.
-
-vllm-project/vllm vllm/config/compilation.py, resolve_cudagraph_mode_and_sizes (0.20 to 0.33): full graphs of
-every batch (FULL) need kernels that take any batch in a graph, of all layers; where one does not, the mode
-is FULL_AND_PIECEWISE. Such kernels are those whose metadata builder says AttentionCGSupport.ALWAYS
-(vllm/v1/attention/backends/): Triton's, FlexAttention, ROCm's own, and FlashAttention in its version 3, which
-is compute capability 9.0. Recurrent states say UNIFORM_BATCH or less.
-"""
+"""The settings of vLLM's profile run, resolved for one model, GPU and release."""
 
 from __future__ import annotations
 
@@ -206,12 +197,13 @@ def utilization(settings: Serving, version: str) -> Fraction:
 
 
 _ALWAYS = frozenset({"TRITON_ATTN", "FLEX_ATTENTION", "ROCM_ATTN"})
-_THIRD = "FLASH_ATTN"
+_THIRD = "FLASH_ATTN"  # in its version 3, which is Hopper's
 _HOPPER = (9, 0)
 
 
 def graph_mode(model: Model, settings: Serving, version: str) -> str:
-    """The mode in force: as asked, or what it falls back to. Models that pool have no full graphs
+    """The mode in force: as asked, or what it falls back to (vllm-project/vllm vllm/config/compilation.py,
+    resolve_cudagraph_mode_and_sizes, 0.20 to 0.33). Models that pool have no full graphs
     (vllm/config/vllm.py, pooler_config)."""
     asked = VllmOptions.of(settings).cudagraph_mode or FULL_AND_PIECEWISE
     if asked != NONE and is_pooling(model, settings):
@@ -222,7 +214,8 @@ def graph_mode(model: Model, settings: Serving, version: str) -> str:
 
 
 def takes_any_batch(model: Model, settings: Serving, version: str) -> bool:
-    """Whether the kernels of every layer take any batch in a full graph."""
+    """Whether the kernels of every layer take any batch in a full graph: those whose metadata builder says
+    AttentionCGSupport.ALWAYS (vllm/v1/attention/backends/). Recurrent states say UNIFORM_BATCH or less."""
     if has_kind(model, Kind.STATE):
         return False
     try:

@@ -1,29 +1,10 @@
 """vLLM's memory budget of one rank: requested − weights − activation peak − non-torch − graphs.
 
-Mirrors vllm-project/vllm vllm/v1/worker/gpu_worker.py determine_available_memory: what is requested is
-ceil(total · gpu_memory_utilization); the profile run's forward pass at max_num_batched_tokens and its
-sampler at max_num_seqs × vocabulary set the activation peak (v1/worker/gpu_model_runner.py, and
-v1/worker/gpu/model_runner.py of the V2 runner: profile_run and _dummy_sampler_run); since 0.20 the estimated
-CUDA graphs are taken off too. Bytes per logit, copies of the hidden states and the constants are coefficients
-by release, runner and board (memory.coefficients); their intervals are what is left over of
-start-ups that the fit has not seen (scripts/fit_budget.py).
-
-Since 0.27 the engine takes mem_get_info's difference for everything that stays, and adds the peak above what
-torch still holds: lines move between each other, their sum does not but for what the allocator cannot give
-back, which is in that row's non-torch figure.
-
-What vLLM's ranks hold outside torch: the CUDA context, NCCL, buffers of all-reduce.
-
-What vLLM's runners keep for the inputs of a batch, made once the model is loaded.
-
-vllm-project/vllm v1/worker/gpu_model_runner.py: embeddings of the batch (inputs_embeds, for every model) and,
-until the cache's own is made, a block table of blocks of 16 tokens for every request (InputBatch,
-placeholder_block_size; v1/worker/block_table.py). The V2 runner has the embeddings where a model takes images
-(v1/worker/gpu/mm/encoder_runner.py), hidden states for a draft that reads them
-(v1/worker/gpu/spec_decode/speculator.py), and makes its table with the cache. The first runner's proposer has
-buffers of its own for what a draft reads: hidden states and embeddings (v1/spec_decode/llm_base_proposer.py).
-Until 0.26 none of it is taken off: see `profile_peak`. Seen so on an H100 with 0.33, to
-the MiB.
+Mirrors vllm-project/vllm vllm/v1/worker/gpu_worker.py determine_available_memory. The profile run's forward
+pass at max_num_batched_tokens and its sampler at max_num_seqs × vocabulary set the activation peak
+(v1/worker/gpu_model_runner.py, of the V2 runner v1/worker/gpu/model_runner.py: profile_run,
+_dummy_sampler_run). Coefficients: `.coefficients`; their intervals are what is left over of start-ups that
+the fit has not seen.
 """
 
 from __future__ import annotations
@@ -83,6 +64,10 @@ def vllm_budget(
         )
     activation, compiling = activation_line(shape, load, known, how), compile_line(shape, load, known)
     before = activation.bytes + (0 if compiling is None else compiling.bytes)
+    # Graphs are taken off since 0.20.
+    # Since 0.27 the engine takes mem_get_info's difference for everything that stays, and adds the peak above
+    # what torch still holds: lines move between each other, their sum does not but for what the allocator
+    # cannot give back, which is in that row's non-torch figure.
     lines += [
         own_line(shape, load, known),
         kept_by_sampler(shape, load, known),
@@ -174,21 +159,27 @@ _OF_A_PROPOSER = 2
 
 
 def input_buffers(shape: Shape, load: Load, known: Coefficients) -> int:
-    """max_num_batched_tokens · hidden · element for each buffer + max_num_seqs · ceil(max_model_len / block)
-    · 4, bytes."""
+    """Bytes that runners keep for the inputs of a batch, made once the model is loaded:
+    max_num_batched_tokens · hidden · element for each buffer + max_num_seqs · ceil(max_model_len / block) ·
+    4. Seen so on an H100 with 0.33, to the MiB."""
     states = load.max_num_batched_tokens * shape.hidden_size * shape.element_bytes
     kept = 0
+    # inputs_embeds (v1/worker/gpu_model_runner.py; V2: v1/worker/gpu/mm/encoder_runner.py).
     if known.embeds_always or (known.embeds_of_images and not load.takes_tokens):
         kept += states
+    # V2: v1/worker/gpu/spec_decode/speculator.py; V1: hidden states and embeddings
+    # (v1/spec_decode/llm_base_proposer.py).
     if load.reads_hidden:
         kept += states * (known.states_counted + _OF_A_PROPOSER * known.embeds_always)
+    # Until the cache's own is made (InputBatch, placeholder_block_size; v1/worker/block_table.py).
     if known.first_table:
         kept += load.max_num_seqs * ceil_div(load.max_model_len, load.block_size) * _ENTRY
     return kept
 
 
 def input_line(shape: Shape, load: Load, known: Coefficients) -> BudgetLine | None:
-    """The line of the budget; None where the release does not take it off, or there is nothing."""
+    """The line of the budget; None where the release does not take it off (until 0.26), or there is
+    nothing."""
     kept = input_buffers(shape, load, known)
     source = f"embeddings and block table of a batch: {load.max_num_batched_tokens:,} tokens"
     return exact("input buffers", kept, source) if kept else None

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from kvplan.engines.base import has_kind, is_assumed, too_many_stages
+from kvplan.engines.base import has_kind, is_assumed, undividable
 from kvplan.engines.release_rules import reached
 from kvplan.engines.supported import check_class
 from kvplan.engines.vllm.backends.table import backend_rows, row_of
@@ -118,7 +118,7 @@ def _unbuilt(model: Model, settings: Layout, resolved: Resolved, version: str) -
         or parallel_refusal(model, settings, resolved, version)
         or (divided_blocks.part_refusal(model, settings, resolved) if resolved.tp > 1 else None)
         or (divided_blocks.divided_refusal(model, settings, resolved, version) if in_blocks else None)
-        or too_many_stages(model, settings)
+        or undividable(model, settings)
         or _index_keys(model, resolved)
         or own_refusal(model, resolved, version)
         or _adapters(model, settings)

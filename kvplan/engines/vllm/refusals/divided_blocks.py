@@ -2,9 +2,7 @@
 
 vllm-project/vllm vllm/model_executor/layers/quantization/: utils/fp8_utils.py (validate_fp8_block_shape,
 validate_fp8_block_shape_moe; in fp8.py until 0.10), auto_awq.py (create_weights; awq.py until 0.23),
-compressed_tensors/schemes/compressed_tensors_wNa16.py and compressed_tensors_moe/; since 0.29
-vllm/model_executor/layers/fused_moe/oracle/fp8.py (refine_fp8_moe_block_shape), and since 0.31 there
-pad_tp_shard_to_weight_blocks for kernels that are asked for by name. Read in 0.8.5, 0.11, 0.19,
+compressed_tensors/schemes/compressed_tensors_wNa16.py and compressed_tensors_moe/. Read in 0.8.5, 0.11, 0.19,
 0.20, 0.22, 0.24, 0.25 and 0.27 to 0.33.
 """
 
@@ -73,8 +71,9 @@ def _divided(settings: Layout) -> Callable[[int], ranks.Parallel]:
 
 
 def _runs(cut: shares.Cut, settings: Layout, resolved: Resolved, rules: Rules) -> bool:
-    """Whether a smaller block divides everything and a kernel that takes it runs; kernels that are asked for
-    by name pad a part of whole blocks instead."""
+    """Whether a smaller block divides everything and a kernel that takes it runs
+    (vllm/model_executor/layers/fused_moe/oracle/fp8.py, refine_fp8_moe_block_shape, since 0.29); kernels that
+    are asked for by name pad a part of whole blocks instead (pad_tp_shard_to_weight_blocks, since 0.31)."""
     own = VllmOptions.of(settings)
     if own.moe_backend not in TRITON:
         ways = resolved.tp * settings.data_parallel_size

@@ -38,25 +38,21 @@ THROUGH_TRANSFORMERS = frozenset(classes("vllm", "through_transformers"))
 
 @lru_cache(maxsize=64)
 def as_run(model: Model, version: str) -> Model:
-    """The model as the release builds it, where its class knows less of it than the config says.
-
-    vllm/model_executor/models/transformers/base.py (create_attention_instances): a text model without an
-    encoder of its own gets one attention a layer, layers that read images too (Mllama, whose own class was
-    given up after 0.10). vllm/models/inkling/nvidia/: convolutions are kept in pages, and a layer is windowed
-    where local_layer_ids names it. vllm/models/glm5next/common/attention.py: every latent layer has an
-    indexer, those too that share another's choice; so has every layer of deepseek_v2.py until 0.24.
-    vllm/model_executor/models/commandr.py: before 0.29 Cohere2's heads are as wide as the hidden size divided
-    by their number, whatever head_dim says.
-    """
+    """The model as the release builds it, where its class knows less of it than the config says."""
     rules = rules_of(version)
     reads_images = model.encoder is not None and model.encoder.input is EncoderInput.IMAGE
+    # vllm/model_executor/models/transformers/base.py (create_attention_instances): a text model without an
+    # encoder of its own gets one attention a layer, layers that read images too (Mllama, since 0.11).
     if rules.image_layers_full and reads_images and model.architecture in THROUGH_TRANSFORMERS:
         return _with_parts(replace(model, encoder=None), _plain)
     heads = model.num_attention_heads
+    # vllm/models/glm5next/common/attention.py, until 0.24 deepseek_v2.py: every latent layer has an indexer,
+    # those too that share another's choice.
     if model.model_type == "glm5_next_text" or not rules.borrowed_indexers:
         model = _all_indexed(model)
     if any(isinstance(part, KvConvolution) for run in model.runs for part in run.layer.parts):
         return _inkling(model)
+    # vllm/model_executor/models/commandr.py, before 0.29.
     if not rules.head_dim_stated and model.model_type == "cohere2" and heads:
         width = model.hidden_size // heads
         return _with_parts(model, lambda part: _of_width(part, width))
@@ -64,6 +60,8 @@ def as_run(model: Model, version: str) -> Model:
 
 
 def _inkling(model: Model) -> Model:
+    """vllm/models/inkling/nvidia/: convolutions are kept in pages, and a layer is windowed where
+    local_layer_ids names it."""
     heads, width = (model.facts.get(f"serving_full_{name}") for name in ("kv_heads", "head_dim"))
     whole = (heads, width) if isinstance(heads, int) and isinstance(width, int) else None
 

@@ -1,10 +1,8 @@
 """Prefill context parallelism (PCP): prompts divided over further GPUs, which all hold the same cache.
 
 vllm-project/vllm 0.32: vllm/config/parallel.py (PCP ranks are GPUs beside tensor × pipeline parallelism and
-no shards of the cache; with PCP, decode context parallelism is off, spans the PCP ranks, or all tensor × PCP
-ranks), vllm/v1/worker/gpu/pcp_manager.py (validate_config), vllm/v1/attention/backend.py (supports_pcp: MLA
-alone), vllm/config/vllm.py (Model Runner V2 alone). Before: the check in v1/worker/cp_utils.py refuses every
-backend (0.16), Model Runner V2 refuses it (0.24, vllm-project/vllm#47846).
+no shards of the cache), vllm/v1/worker/gpu/pcp_manager.py (validate_config), vllm/v1/attention/backend.py
+(supports_pcp: MLA alone), vllm/config/vllm.py (Model Runner V2 alone).
 """
 
 from __future__ import annotations
@@ -33,7 +31,7 @@ def refusal_of(model: Model, settings: Layout, version: str) -> Refusal | None:
     if pcp == 1:
         return None
     rules = rules_of(version)
-    if not rules.context_ranks:
+    if not rules.context_ranks:  # v1/worker/cp_utils.py (0.16); Model Runner V2 (0.24, #47846)
         return Refusal(
             CODE,
             f"vLLM {version} has no attention backend for prefill context parallelism",

@@ -106,5 +106,13 @@ TABLE = EngineTable(
     {},
     {},
     random=("--model", "{}", "--load-format", "dummy"),
-    image=Image("vllm/vllm-openai", "v{}", ("vllm", "serve"), PYTHON_PROBE),  # docs.vllm.ai deployment/docker
+    # docs.vllm.ai deployment/docker; docs/getting_started/installation/gpu.rocm.inc.md since v0.14.0
+    image=Image(
+        "vllm/vllm-openai",
+        "v{}",
+        ("vllm", "serve"),
+        PYTHON_PROBE,
+        amd="vllm/vllm-openai-rocm",
+        amd_since="0.14",
+    ),
 )

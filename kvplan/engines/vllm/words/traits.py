@@ -6,6 +6,7 @@ from kvplan.engines.traits import CACHE_CLASS, Axes, MemoryShare, Traits
 
 TRAITS = Traits(
     starts_for_length=True,
+    documented_from=(7, 5),  # docs/getting_started/installation/gpu.cuda.inc.md, since v0.21.0
     foreign={
         **CACHE_CLASS,
         "kv_retention": "vLLM drops tokens only where a layer of the model has a window"

@@ -1,13 +1,7 @@
 """How fast this device copies: figures that take the place of a datasheet's in an estimate of speed.
 
-A copy on the device reads and writes every byte once; its figure counts both, as a datasheet's does. Blocks
-are gathered (and written) as whole rows of the pool's first allocation, in the order of a shuffled block
-table. The clock is the device's own where it has one.
-
-What disaggregated prefill hands over to a second GPU is blocks of the pool: a contiguous copy is the most
-that a link gives. Torch takes NVLink or PCIe peer access where the driver allows it, else it goes through
-host memory: the note says which. The other GPU is asked of the driver first, and left alone where anybody is
-on it.
+A copy on the device reads and writes every byte once; its figure counts both, as a datasheet's does. The
+clock is the device's own where it has one.
 """
 
 from __future__ import annotations
@@ -55,7 +49,8 @@ def measure(bench: Bench, cache: Cache, layout: Layout, *, requests: int, room: 
 
 
 def _blocks(bench: Bench, held: Held, cache: Cache, layout: Layout, buffer: Tensor, requests: int) -> None:
-    """Gather the blocks of a batch of requests out of the pool, and write them back."""
+    """Gather the blocks of a batch of requests out of the pool, whole rows in the order of a shuffled block
+    table, and write them back."""
     import torch
 
     rows = _rows(cache, layout)
@@ -137,7 +132,9 @@ Speed = Callable[[Bench, Callable[[], object], int], int]
 
 
 def measure_peer(bench: Bench, tensor: Tensor, speed: Speed) -> None:
-    """Copies to the other GPU and back; a note where there is none to use."""
+    """Copies to the other GPU and back, in one piece: the most that a link gives to blocks that disaggregated
+    prefill hands over. A note says whether torch has NVLink or PCIe peer access, or that there is no GPU to
+    use."""
     import torch
 
     mine = int(str(bench.device.name).partition(":")[2] or 0)

@@ -28,26 +28,23 @@ MATRIX_WORKSPACE = 32 * MIB
 
 def sort_bytes(rows: int, vocab: int) -> int:
     """Bytes that torch.sort takes on a GPU for float32 [rows, vocab] with int64 places, besides input and
-    outputs.
+    outputs; CUB's small tables of digits (of the plain radix sort, below 128 rows) are left out.
 
-    pytorch/pytorch 2.11 aten/src/ATen/native/cuda/SortStable.cu, in parts of at most 2^31 - 1 numbers. From
-    128 rows on: an order in int64 and CUB's second keys and places, each rounded up to 256 B, and 255 B to
-    align them. Below, the whole part is sorted twice: two tables of (row, place), keys that are thrown away,
-    CUB's second keys and tables; one row, or a million numbers, by itself. Up to 4,096 numbers in place.
-    CUB's small tables of digits (of the plain radix sort, below 128 rows) are left out.
+    pytorch/pytorch 2.11 aten/src/ATen/native/cuda/SortStable.cu, in parts of at most 2^31 - 1 numbers.
     """
-    if not rows or vocab <= 4096:
+    if not rows or vocab <= 4096:  # in place
         return 8 * vocab if rows else 0
     part = max(1, min(rows, _LARGEST_INT // vocab))
-    if part == 1 or vocab >= 10**6:
+    if part == 1 or vocab >= 10**6:  # a row by itself
         return vocab * 8 + _twice(vocab)
-    if part < 128:
+    if part < 128:  # the whole part twice: two tables of (row, place), keys that are thrown away
         return part * vocab * (8 + 8 + 4) + _twice(part * vocab)
     return part * vocab * 8 + _twice(part * vocab)
 
 
 def _twice(numbers: int) -> int:
-    """CUB's other buffer of keys and of places (cub AliasTemporaries)."""
+    """CUB's other buffer of keys and of places (cub AliasTemporaries), each rounded up to 256 B, and 255 B to
+    align them."""
     return sum(ceil_div(numbers * each, _ALIGNED) * _ALIGNED for each in (4, 8)) + _ALIGNED - 1
 
 

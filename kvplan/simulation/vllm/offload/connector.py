@@ -1,20 +1,8 @@
 """Decisions of an offloading connector: the prefix that a request loads, the chunks stored, and when.
 
-vllm-project/vllm 0.32, 0.33
-vllm/distributed/kv_transfer/kv_connector/v1/offloading/{scheduler,worker}.py (one group of full
-attention):
-
-    stored    whole chunks of a prompt as they are computed, all that the tier has not, from the first on;
-              what was loaded is not offered again. One transfer a request and step, begun when the step ends
-    loaded    the longest row of whole chunks beyond the prefix cache, if it is a chunk or more; while one of
-              them is being written, or loaded by another, the request is passed over and asks again
-    links     one transfer after another in each direction, both directions at once (cpu/gpu_worker.py)
-    preempted a request's stores are waited for before the next step (jobs_to_flush), and it is looked at
-              again once they are known to be over
-
-    ended     so are its stores where another request finds its blocks
-
-Not in it: a step that waits because blocks of an ended request are evicted while they are still stored.
+vllm-project/vllm 0.32, 0.33 vllm/distributed/kv_transfer/kv_connector/v1/offloading/{scheduler,worker}.py
+(one group of full attention). Not in it: a step that waits because blocks of an ended request are evicted
+while they are still stored.
 """
 
 from __future__ import annotations
@@ -86,6 +74,7 @@ class Offloading:
         self.loads: list[tuple[Kept, list[int], int]] = []
         self.moving: list[Moved] = []
         self.moves = 0
+        # One transfer after another in each direction, both at once (cpu/gpu_worker.py).
         self.out_free = [0] * len(offload.tiers)
         self.in_free = [0] * len(offload.tiers)
         self.waits_for = 0
@@ -105,6 +94,9 @@ class Offloading:
     # --- what the scheduler asks ---
 
     def matched(self, request: Request, local: int) -> int | None:
+        """Tokens of the longest row of whole chunks beyond the prefix cache, if it is a chunk or more; None
+        while one of them is being written, or loaded by another: the request is passed over and asks
+        again."""
         kept = self.requests[request]
         if self.anew:
             kept.next = 0
@@ -170,10 +162,13 @@ class Offloading:
         return self.offload.answers or kept.next < request.prompt // self.chunk
 
     def preempted(self, request: Request) -> None:
+        """Its stores are waited for before the next step (jobs_to_flush); it is looked at again once they are
+        over."""
         for ends, _ in self.requests[request].stores:
             self.waits_for = max(self.waits_for, ends)
 
     def left(self, request: Request) -> None:
+        """Its stores are waited for where another request finds its blocks."""
         self.ended.append(request)
         for ends, keys in self.requests[request].stores:
             self.fenced.update(dict.fromkeys(keys, ends))
@@ -229,7 +224,8 @@ class Offloading:
         return waits
 
     def _keep(self, request: Request, tokens: int, ends: int) -> None:
-        """Store what of ``tokens`` tokens is new."""
+        """Store whole chunks of ``tokens`` tokens that the tier has not, in one transfer when the step ends;
+        what was loaded is not offered again."""
         kept = self.requests[request]
         kept.served = True
         chunks = (
