@@ -48,6 +48,12 @@ WORDS = [
     ("eval \"vllm serve m -tp ${X:-2}\"", "m|-tp|2"),
     ("sudo -E env A=1 nice -n 5 vllm serve m > x 2>&1 &", "m"),
     ("vllm serve <your-model> -tp 2", "<your-model>|-tp|2"),
+    ('f() { vllm serve "$1" "${@:2}"; }\nf m -tp 2', "m|-tp|2"),
+    ('A=(a b c)\nvllm serve m "${A[@]:1}" ${!A[@]}', "m|b|c|0|1|2"),
+    ("M=a\nf() { local M=${M}b; X=1; }\nf\nvllm serve $M $X", "a|1"),
+    ('f() { vllm serve "${1:-m}" "${2:-n}"; }\ng() { f "$@"; }\ng "$@"', "m|n"),
+    ('if [ $# -ne 1 ]; then exit 1; fi\nvllm serve "$1"', "$1"),
+    ("X=/a\nvllm serve m ${X/#a/b}", "m|${X/#a/b}"),
     ("vllm serve m {1..3} '{1..3}'", "m|1|2|3|{1..3}"),
 ]  # fmt: skip
 

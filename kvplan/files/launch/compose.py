@@ -10,7 +10,14 @@ from kvplan.errors import KvplanError
 from kvplan.files.launch.found import Beside, Broken
 from kvplan.files.launch.launch import Launch
 from kvplan.files.launch.loose import load_loose
-from kvplan.files.launch.scripts import Extra, build_of, file_reader, of_starts, variables_in
+from kvplan.files.launch.scripts import (
+    Extra,
+    build_of,
+    file_reader,
+    of_starts,
+    starts_of_script,
+    variables_in,
+)
 from kvplan.files.launch.starts import Start, split_words, starts_of, with_image
 from kvplan.files.launch.trees import Tree, count_of, mapping
 from kvplan.files.launch.unknown import is_open, shown
@@ -34,10 +41,23 @@ def services_of(document: Tree, beside: Beside) -> Iterator[Launch | Broken]:
     """The servers that the services start; ``.env`` beside the file says its variables."""
     read = file_reader(beside.folder)
     known = variables_in(read(".env") or "")
-    services = mapping(document.get("services"))
+    services = {**_included(document, read), **mapping(document.get("services"))}
     for name in services:
         service = mapping(_interpolated(_whole(str(name), services, read), known))
         yield from _of_service(str(name), service, mapping(document.get("configs")), read, beside)
+
+
+def _included(document: Tree, read: Read) -> dict[str, object]:
+    """The services of the files that it includes."""
+    found: dict[str, object] = {}
+    given = document.get("include")
+    for one in given if isinstance(given, list) else ():
+        path = mapping(one).get("path", one)
+        for file in path if isinstance(path, list) else [path]:
+            text = read(file) if isinstance(file, str) else None
+            for inner in load_loose(text or "", name=str(file)):
+                found.update(mapping(mapping(inner).get("services")))
+    return found
 
 
 def _whole(name: str, services: Tree, read: Read, depth: int = 0) -> Tree:
@@ -125,6 +145,7 @@ def _starts(service: Tree, mounts: Mapping[str, str], read: Read) -> list[Start]
     if not words and (image is None or not environment):
         return []
     starts = starts_of(words, environment, None if entry is not None else image)
+    starts = starts or starts_of_script(words, environment, read, mounts)
     return [replace(with_image(one, image), missing=(*one.missing, *missing)) for one in starts]
 
 

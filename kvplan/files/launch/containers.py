@@ -29,6 +29,8 @@ class Said(NamedTuple):
     runs: bool
     gpus: int | None
     devices: tuple[str, ...]
+    files: tuple[str, ...]
+    """of variables"""
 
 
 def options_of(words: Sequence[str]) -> Said | None:
@@ -47,7 +49,8 @@ def options_of(words: Sequence[str]) -> Said | None:
     image = words[at] if at < len(words) and runs and not composed else None
     if at >= len(words) and words[place + 1 :] and is_whole(words[-1]):
         image = words[-1]
-    return Said(image, words[at + 1 :], environment, _entry(entries), runs, gpus, tuple(devices))
+    files = tuple(value for option, value in given if option == "--env-file")
+    return Said(image, words[at + 1 :], environment, _entry(entries), runs, gpus, tuple(devices), files)
 
 
 def _asked(given: Sequence[tuple[str, str]]) -> tuple[int | None, list[str]]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 
-from kvplan.files.launch import compose, pipelines, python_files, runners, scripts
+from kvplan.files.launch import compose, pipelines, python_files, runners, scripts, windows
 from kvplan.files.launch.found import Beside, Broken
 from kvplan.files.launch.launch import Launch
 from kvplan.files.launch.trees import Tree
@@ -24,7 +24,7 @@ OF_YAML: tuple[tuple[Callable[[Tree], bool], Reader], ...] = (
     (runners.is_options_file, runners.options_file),
 )
 OF_TEXT: tuple[tuple[Callable[[str, str], bool], TextReader], ...] = (
-    (scripts.is_of_windows, scripts.of_windows),
+    (windows.is_of_windows, windows.of_windows),
     (scripts.is_unit, scripts.unit),
     (scripts.is_dockerfile, scripts.dockerfile),
     (scripts.is_makefile, scripts.makefile),

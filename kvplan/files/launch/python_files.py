@@ -113,6 +113,8 @@ class _Reader:
         self.around: tuple[str | None, int | None] = (None, None)
         self.top: dict[str, object] = {}
         self.condition: str | None = None
+        self.options: dict[str, object] = {}
+        self.otherwise: list[tuple[object, str]] = []  # a value, what it is on a condition
         self.imports = dict(_imports(tree))
 
     def block(self, nodes: Sequence[ast.stmt], scope: dict[str, object]) -> None:
@@ -124,7 +126,11 @@ class _Reader:
     def add(self, starts: Sequence[Start]) -> None:
         """Servers on the GPUs of the function around them."""
         gpu, gpus = self.around
-        self.starts += [replace(one, gpu=one.gpu or gpu, gpus=one.gpus or gpus) for one in starts]
+        for one in starts:
+            said = [note for value, note in self.otherwise if _word(value) in one.words]
+            self.starts.append(
+                replace(one, gpu=one.gpu or gpu, gpus=one.gpus or gpus, notes=(*one.notes, *said))
+            )
 
     def statement(self, node: ast.stmt, scope: dict[str, object]) -> None:
         if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)):
@@ -140,25 +146,29 @@ class _Reader:
                 scope.update({f"self.{name}": one for name, one in inner.items() if name not in scope})
             return
         if isinstance(node, (ast.Assign, ast.AnnAssign)) and node.value is not None:
-            targets = node.targets if isinstance(node, ast.Assign) else [node.target]
-            value = self.value(node.value, scope)
-            for target in targets:
-                if isinstance(target, (ast.Name, ast.Attribute)):
-                    name = ast.unparse(target)
-                    kept = scope.get(name) if self.condition is not None else None
-                    scope[name] = value if kept is None else kept
-                elif isinstance(target, ast.Subscript) and self.condition is None:
-                    held = scope.get(ast.unparse(target.value))
-                    if isinstance(held, dict):
-                        scope[ast.unparse(target.value)] = {
-                            **held,
-                            str(self.value(target.slice, scope)): value,
-                        }
+            for target in node.targets if isinstance(node, ast.Assign) else [node.target]:
+                self.bind(target, node.value, scope)
         elif isinstance(node, ast.AugAssign) and isinstance(node.op, ast.Add):
             self.extend(ast.unparse(node.target), self.value(node.value, scope), scope)
         for call in self.calls(node):
             self.call(call, scope)
         self.inner(node, scope)
+
+    def bind(self, target: ast.expr, node: ast.expr, scope: dict[str, object]) -> None:
+        """A name becomes what an expression stands for; what a branch makes of it is said where it counts."""
+        name, value = ast.unparse(target), self.value(node, scope)
+        if isinstance(target, (ast.Name, ast.Attribute)):
+            before = scope.get(name) if self.condition is not None else None
+            if before is not None and self.condition is not None:
+                self.otherwise.append((before, f"where {self.condition}: {name} is {_word(value)}"))
+            scope[name] = value if before is None else before
+            if isinstance(node, ast.Call) and ast.unparse(node.func).endswith("parse_args"):
+                scope.update({f"{name}.{key}": one for key, one in self.options.items()})
+        elif isinstance(target, ast.Subscript) and self.condition is None:
+            held = scope.get(ast.unparse(target.value))
+            if isinstance(held, dict):
+                kept = {**held, str(self.value(target.slice, scope)): value}
+                scope[ast.unparse(target.value)] = kept
 
     def inner(self, node: ast.stmt, scope: dict[str, object]) -> None:
         """The blocks inside a statement; what a branch adds counts on its condition alone."""
@@ -197,6 +207,8 @@ class _Reader:
         server = self.server(name)
         if server is not None:
             self.add([self.engine(server, node, scope)])
+        elif method == "add_argument":
+            self.argument(node, scope)
         elif method in ("append", "extend") and node.args:
             value = self.value(node.args[0], scope)
             self.extend(target, Words((value,)) if method == "append" else value, scope)
@@ -293,6 +305,8 @@ class _Reader:
                 str(self.value(key, scope)): self.value(one, scope)
                 for key, one in zip(node.keys, node.values, strict=True) if key is not None
             }  # fmt: skip
+        if isinstance(node, ast.Subscript):
+            return self.item(node, scope)
         if isinstance(node, ast.JoinedStr):
             return "".join(_word(self.value(one, scope)) for one in node.values)
         if isinstance(node, ast.FormattedValue):
@@ -304,10 +318,24 @@ class _Reader:
         if isinstance(node, ast.BoolOp) and isinstance(node.op, ast.Or):
             values = [self.value(one, scope) for one in node.values]
             return next((one for one in values if not isinstance(one, Open)), values[0])
-        if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.USub):
-            of = self.value(node.operand, scope)
-            return -of if isinstance(of, (int, float)) else Open(ast.unparse(node))
         return Open(ast.unparse(node))
+
+    def item(self, node: ast.Subscript, scope: Mapping[str, object]) -> object:
+        """One of a mapping or a list."""
+        held, key = self.value(node.value, scope), self.value(node.slice, scope)
+        if isinstance(held, dict):
+            return held.get(str(key), Open(ast.unparse(node)))
+        if isinstance(held, Words) and isinstance(key, int) and -len(held.words) <= key < len(held.words):
+            return held.words[key]
+        return Open(ast.unparse(node))
+
+    def argument(self, node: ast.Call, scope: Mapping[str, object]) -> None:
+        """The default of an option of argparse."""
+        names = [one.value for one in node.args if isinstance(one, ast.Constant)]
+        default = next((one.value for one in node.keywords if one.arg == "default"), None)
+        if default is not None:
+            value = self.value(default, scope)
+            self.options.update((str(one).lstrip("-").replace("-", "_"), value) for one in names)
 
     def listed(self, nodes: Sequence[ast.expr], scope: Mapping[str, object]) -> object:
         words: list[object] = []

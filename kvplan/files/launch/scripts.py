@@ -1,4 +1,4 @@
-"""Files of text that start servers: scripts and jobs, units, Windows' scripts, Dockerfiles, Makefiles."""
+"""Files of text that start servers: scripts and jobs, units, Dockerfiles, Makefiles."""
 
 from __future__ import annotations
 
@@ -66,12 +66,13 @@ class Extra(NamedTuple):
 
 
 NOTHING_MORE = Extra()
+NOWHERE: Mapping[str, str] = {}
 
 
 def of_starts(starts: Iterable[Start], beside: Beside, text: str = "", extra: Extra = NOTHING_MORE) -> Found:
     """Each server, or what is wrong with it. text: in which they stand."""
     pins = _pins(text)
-    pinned = [replace(one, pin=pins.get(one.server.package)) for one in starts]
+    pinned = [replace(_filled_in(one, beside), pin=pins.get(one.server.package)) for one in starts]
     settled = gathered(engines_of(pinned))
     several = len(settled) > 1
     names = [f"{beside.name}-{place}" if several else beside.name for place in range(1, len(settled) + 1)]
@@ -95,6 +96,19 @@ def _pins(text: str) -> dict[str, str]:
     for package, release in re.findall(r"([A-Za-z_-]+)(?:\[[\w,-]+\])?==(\d+\.\d+(?:\.\d+)?)", text):
         found.setdefault(package.lower().replace("-", "_"), set()).add(release)
     return {package: next(iter(one)) for package, one in found.items() if len(one) == 1}
+
+
+def _filled_in(start: Start, beside: Beside) -> Start:
+    """The start with the variables of its files (``docker run --env-file``)."""
+    read = file_reader(beside.folder)
+    texts = {path: read(path) for path in start.variables}
+    known = [pair for text in texts.values() for pair in variables_in(text or "").items()]
+    missing = [path for path, text in texts.items() if text is None]
+    notes = [f"{shown(path)}, a file of variables, is not here" for path in missing]
+    return replace(
+        start, environment=(*known, *start.environment), missing=(*start.missing, *missing),
+        notes=(*start.notes, *notes),
+    )  # fmt: skip
 
 
 def _launch(start: Start, name: str, beside: Beside, names: Sequence[tuple[str, str]]) -> Launch | Broken:
@@ -141,6 +155,21 @@ def manifests_in(text: str, beside: Beside) -> list[str]:
     handed = [one.stdin for one in reading.calls if one.stdin and one.words[0] in ("kubectl", "oc", "docker")]
     written = [one for path, one in reading.files.items() if path.endswith((".yaml", ".yml"))]
     return [shown(one) for one in (*handed, *written) if re.search(r"^(?:kind|services):", one, re.MULTILINE)]
+
+
+def starts_of_script(
+    words: Sequence[str], environment: Mapping[str, str], read: Callable[[str], str | None],
+    mounts: Mapping[str, str] = NOWHERE,
+) -> list[Start]:  # fmt: skip
+    """The servers of a script in a container that lies beside, under its own name or mounted from there."""
+    for place, word in enumerate(words[:3]):
+        path = PurePosixPath(word)
+        folder = next((target for target in mounts if word.startswith(f"{target}/")), None)
+        source = mounts.get(word) or (folder and mounts[folder] + word[len(folder) :]) or path.name
+        text = read(source) if path.suffix in (".sh", "", ".bash") and "/" in word else None
+        if text is not None:
+            return starts_in(text, environment, beside=read, arguments=words[place + 1 :])
+    return []
 
 
 def _job(text: str) -> tuple[dict[str, str], Extra]:
@@ -233,38 +262,6 @@ def _pairs(rows: Iterable[str]) -> dict[str, str]:
     return found
 
 
-def is_of_windows(name: str, text: str) -> bool:
-    return name.lower().endswith((".bat", ".cmd", ".ps1"))
-
-
-def of_windows(text: str, beside: Beside) -> Found:
-    """A script of cmd or of PowerShell, in the words of a shell: ``%X%``, ``set``; ``$X = …``, ``&``."""
-    lines = re.sub(r"[\^`][ \t]*\r?\n", " ", text.replace("\r\n", "\n")).replace("\\", "/")
-    if beside.file.lower().endswith(".ps1"):
-        lines = re.sub(r"<#.*?#>", "", lines, flags=re.DOTALL)
-        lines = re.sub(r"\$env:(\w+)", r"$\1", lines, flags=re.IGNORECASE)
-        lines = re.sub(r"^([ \t]*)(?:\[\w+\])?\$(\w+)[ \t]*=[ \t]*@\(", r"\1\2=(", lines, flags=re.MULTILINE)
-        lines = re.sub(
-            r"^([ \t]*)(?:\[\w+\])?\$(\w+)[ \t]*=[ \t]*", r"\1export \2=", lines, flags=re.MULTILINE
-        )
-        lines = re.sub(r"^([ \t]*)&[ \t]+", r"\1", lines, flags=re.MULTILINE)
-        lines = re.sub(r"(?<![\w$])@(\w+)\b", r'"${\1[@]}"', lines)
-        return of_shell(re.sub(r"(?<=['\"\w]),[ \t]*\n?[ \t]*(?=['\"])", " ", lines), beside)
-    lines = re.sub(
-        r"^[ \t]*(?:@echo\b.*|rem\b.*|::.*|:\w+.*)$", "", lines, flags=re.MULTILINE | re.IGNORECASE
-    )
-    lines = re.sub(r"^[ \t]*@", "", lines, flags=re.MULTILINE)
-    lines = re.sub(
-        r'^([ \t]*)set[ \t]+"?(\w+)=([^"\n]*)"?', _batch_set, lines, flags=re.MULTILINE | re.IGNORECASE
-    )
-    return of_shell(re.sub(r"%(\w+)%", r"${\1}", lines), beside)
-
-
-def _batch_set(match: re.Match[str]) -> str:
-    value = re.sub(r"([\"$`])", r"\\\1", match[3].strip())
-    return f'{match[1]}export {match[2]}="{value}"'
-
-
 def is_dockerfile(name: str, text: str) -> bool:
     return name.startswith(("Dockerfile", "Containerfile")) or name.lower().endswith(".dockerfile")
 
@@ -306,7 +303,9 @@ def build_of(text: str, arguments: object = None) -> Build:
 
 def dockerfile(text: str, beside: Beside) -> Found:
     made = build_of(text)
-    starts = starts_of([*made.entry, *made.command], made.environment, None if made.entry else made.image)
+    words = [*made.entry, *made.command]
+    starts = starts_of(words, made.environment, None if made.entry else made.image)
+    starts = starts or starts_of_script(words, made.environment, file_reader(beside.folder))
     return of_starts([with_image(one, made.image) for one in starts], beside, text)
 
 

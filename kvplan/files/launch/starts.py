@@ -6,12 +6,17 @@ import re
 import shlex
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import PurePosixPath
+from typing import TYPE_CHECKING
 
 from kvplan.engines.launch import Server, servers
 from kvplan.errors import KvplanError
 from kvplan.files.launch import containers
+from kvplan.files.launch.models import downloads_in
 from kvplan.files.launch.unknown import is_whole, shown
 from kvplan.record import record, replace
+
+if TYPE_CHECKING:
+    from kvplan.files.launch.shell.run import Call
 
 SHELLS = ("sh", "bash", "zsh", "dash", "ash")
 _ASSIGNMENT = re.compile(r"([A-Za-z_]\w*)=(.*)", re.DOTALL | re.ASCII)
@@ -54,6 +59,8 @@ _WRAPPERS = frozenset(
 _TEXTS = frozenset("ssh tmux screen su sudo watch timeout eval sbatch script runuser flock parallel".split())
 """Commands that are given another as one word."""
 _CONTAINERS = ("docker", "podman", "nerdctl")
+_InArms = tuple["Start", tuple[tuple[int, str], ...]]
+"""A server and the branches that it stands in, as `Call.arms`."""
 _DEPTH = 8
 MAX_WORDS = 4096
 
@@ -81,6 +88,8 @@ class Start:
     """(path, text) of the files that its script writes"""
     names: tuple[tuple[str, str], ...] = ()
     """(what a folder with the model is called elsewhere, where)"""
+    variables: tuple[str, ...] = ()
+    """Files that say more of its environment"""
     pin: str | None = None
     """the release that the text installs"""
     literal: bool = False
@@ -91,7 +100,7 @@ class Start:
         """The release that the image's tag says, None where it says none (``latest``, a commit) and where
         the image is not the engine's own: ``llm-d-cuda:v0.9.0`` holds llm-d's 0.9.0."""
         tagged = self.image is not None and self.is_tagged_by_engine
-        return (version_of(self.image or "") if tagged else None) or (None if self.image else self.pin)
+        return (version_of(self.image or "") if tagged else None) or self.pin
 
     @property
     def is_tagged_by_engine(self) -> bool:
@@ -126,28 +135,19 @@ def starts_in(
         text, known, beside=beside or (lambda path: None), script=script,
         arguments=None if arguments is None else tuple(arguments),
     )  # fmt: skip
-    found: list[tuple[Start, tuple[tuple[int, str], ...]]] = []
+    found: list[_InArms] = []
     ended = 0
+    fetched = tuple(name for call in reading.calls for name in downloads_in(" ".join(call.words)))
     for call in reading.calls:
         kills = call.words[0] in ("kill", "pkill", "killall") or call.words[1:2] in (("stop",), ("rm",))
         ended += kills
-        mine = _started(call.words, call.environment, stdin=call.stdin)
-        kept = [
-            (label, _started(words, variables, stdin=call.stdin)) for label, words, variables in call.others
-        ]
-        for place, start in enumerate(mine):
-            others = tuple((label, one[place]) for label, one in kept if len(one) == len(mine))
-            around = replace(
-                start, missing=call.missing, files=tuple(reading.files.items()),
-                machine=f"{start.machine}{ended or ''}",
-            )  # fmt: skip
-            if call.open:
-                found += [
-                    (replace(one, notes=(*one.notes, f"either this or another: {label}")), call.arms)
-                    for label, one in others
-                ]
-            else:
-                found.append((replace(around, others=others), call.arms))
+        found += [
+            (replace(
+                one, missing=call.missing, files=tuple(reading.files.items()),
+                machine=f"{one.machine}{ended or ''}", names=(*one.names, *fetched),
+            ), call.arms)
+            for one in _of_call(call)
+        ]  # fmt: skip
     for path, body in reading.files.items():  # that somebody else starts
         if path not in reading.started:
             found += [(one, ()) for one in _of_file(path, body, known)]
@@ -160,6 +160,21 @@ def starts_in(
     return [replace(one, notes=(*one.notes, *said)) for one in _either(found)]
 
 
+def _of_call(call: Call) -> list[Start]:
+    """The servers of one command; of words that stand in branches alone a server each."""
+    mine = _started(call.words, call.environment, stdin=call.stdin)
+    kept = [(label, _started(words, known, stdin=call.stdin)) for label, words, known in call.others]
+    found: list[Start] = []
+    for place, start in enumerate(mine):
+        others = tuple((label, one[place]) for label, one in kept if len(one) == len(mine))
+        if call.open:
+            said = "either this or another"
+            found += [replace(one, notes=(*one.notes, f"{said}: {label}")) for label, one in others]
+        else:
+            found.append(replace(start, others=others))
+    return found
+
+
 def _of_file(path: str, text: str, known: Mapping[str, str]) -> list[Start]:
     """Servers of a script or a unit that a script wrote."""
     if path.endswith(".service"):
@@ -168,7 +183,7 @@ def _of_file(path: str, text: str, known: Mapping[str, str]) -> list[Start]:
     return _inside(text, known) if text.startswith("#!") or path.endswith(".sh") else []
 
 
-def _either(found: Sequence[tuple[Start, tuple[tuple[int, str], ...]]]) -> list[Start]:
+def _either(found: Sequence[_InArms]) -> list[Start]:
     """Servers in several arms of one branch are told apart: one of them is started."""
     arms: dict[int, set[str]] = {}
     for _, inside in found:
@@ -218,6 +233,8 @@ def _started(
     for place, word in enumerate(words):
         if (match := _ASSIGNMENT.fullmatch(word)) is not None and first in _WRAPPERS:
             known[match[1]] = match[2]
+        if word.startswith("--container-image="):  # of Slurm's pyxis
+            image = word.partition("=")[2].replace("#", "/")
         if PurePosixPath(word).name in _CONTAINERS:
             return _container(words[place + 1 :], known, depth)
         if (named := _IMAGE_WORD.fullmatch(word)) is not None and server_of_image(named[1]) is not None:
@@ -373,7 +390,10 @@ def _container(words: Sequence[str], known: dict[str, str], depth: int) -> list[
     else:
         found = _started(after, variables, image=image, depth=depth + 1)
     return [
-        replace(with_image(one, image), gpus=said.gpus or one.gpus, devices=said.devices) for one in found
+        replace(
+            with_image(one, image), gpus=said.gpus or one.gpus, devices=said.devices, variables=said.files
+        )
+        for one in found
     ]
 
 

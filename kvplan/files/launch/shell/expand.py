@@ -210,14 +210,15 @@ class Expander:
         if name in ("@", "*"):
             return (unknown(written),) if state.arguments is None else state.arguments
         if name == "#":
-            return ("0",) if state.arguments is None else (str(len(state.arguments)),)
+            return (unknown("$#"),) if state.arguments is None else (str(len(state.arguments)),)
         if name in ("0", "BASH_SOURCE"):
             return (state.script,)
         if name.isdigit():
             place = int(name)
             if state.arguments is None:
                 return None
-            return state.arguments[place - 1 : place] or ("",)
+            word = state.arguments[place - 1 : place] or ("",)
+            return None if word == (unknown("$@"),) else word
         words = self.lookup(name)
         if index in ("@", "*"):
             return words if words is not None or state.missing or written.startswith("${#") else ()
@@ -239,13 +240,31 @@ class Expander:
             return None
         if operator == "length":
             return (str(len(words) if "[" in written else len("".join(words[:1]))),)
+        every = re.search(r"\[[@*]\]|^\$\{[@*]", written) is not None
+        if operator == "!" and every:
+            return tuple(map(str, range(len(words))))
         if operator == "!":
             return self.lookup(words[0]) if words else ()
         given = [self.text(one) for one in rest]
-        return None if any(map(is_open, given)) else _changed(words, operator, given)
+        if any(map(is_open, given)):
+            return None
+        if operator == ":" and every:
+            shift = written.startswith(("${@", "${*"))
+            return _sliced(("0", *words) if shift else words, given)
+        return _changed(words, operator, given)
+
+
+def _sliced(words: Words, given: list[str]) -> Words | None:
+    """Some of a list: ``${@:2}``, ``${LIST[@]:1:3}``."""
+    if not given or not all(re.fullmatch(r"\d{1,9}", one, re.ASCII) for one in given):
+        return None
+    begin, length = int(given[0]), int(given[1]) if len(given) > 1 else None
+    return words[begin : None if length is None else begin + length]
 
 
 def _changed(words: Words, operator: str, given: list[str]) -> Words | None:
+    if operator not in _OPERATORS:
+        return None
     if operator in ("^^", ",,"):
         return tuple(one.upper() if operator == "^^" else one.lower() for one in words)
     if operator == ":":
@@ -254,6 +273,8 @@ def _changed(words: Words, operator: str, given: list[str]) -> Words | None:
         begin, length = int(given[0]), int(given[1]) if len(given) > 1 else None
         return tuple(one[begin : None if length is None else begin + length] for one in words)
     pattern = given[0] if given else ""
+    if operator == "/" and pattern[:1] in ("#", "%"):
+        return None
     if operator in ("/", "//"):
         by = given[1] if len(given) > 1 else ""
         return tuple(_replaced(one, pattern, by, operator == "//") for one in words)
@@ -282,7 +303,7 @@ def _parts(node: Node) -> tuple[str, str | None, str, list[Node]]:
             operator = "length" if text_of(child) == "#" else "!"
             if node.child_count == 3:  # ${#}
                 name, operator = text_of(child), ""
-        elif not operator and text_of(child) in _OPERATORS:
+        elif not operator and text_of(child).strip() not in ("$", "${", "}"):
             operator = text_of(child)
     return name, index, operator, rest
 

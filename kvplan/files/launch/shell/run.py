@@ -172,13 +172,16 @@ class _Runner:
 
     def function(self, name: str, arguments: Sequence[str], state: State, own: State) -> None:
         before, exported = state.arguments, state.exported
-        state.arguments = tuple(arguments)
+        hidden, state.hidden = state.hidden, {}
+        state.arguments = None if list(arguments) == [unknown("$@")] else tuple(arguments)
         state.exported = state.exported | own.exported
         if own is not state:
             state.variables = {**state.variables, **own.variables}
         self.depth += 1
         self.block([state.functions[name]], state)
         self.depth -= 1
+        state.show()
+        state.hidden = hidden
         state.ended = False  # `return`; a function that exits ends its caller too seldom to matter
         state.arguments, state.exported = before, exported | (state.exported - own.exported)
 
@@ -258,18 +261,36 @@ class _Runner:
         exports = kind == "export" or any("x" in one for one in options)
         for child in named(node):
             if child.type == "variable_assignment":
+                if kind == "local":
+                    state.hide(text_of(child.children[0]))
                 name = self.assign(child, state)
             elif child.type == "variable_name":
                 name = text_of(child)
+                if kind == "local":
+                    state.hide(name)
+                    state.put(name, Variable(("",)))
                 if any("a" in one.lower() for one in options):
                     state.put(name, Variable((), True))
             else:
                 words = self.expander(state).fields(child)
                 name, equals, value = (words or [""])[0].partition("=")
                 if not equals:
+                    self.dotenv(text_of(child), state)
                     continue
                 state.put(name, Variable((value,)))
             if exports and "-n" not in options:
+                state.exported.add(name)
+
+    def dotenv(self, written: str, state: State) -> None:
+        """``export $(grep -v '^#' .env | xargs)``: the variables of a file beside."""
+        match = re.search(r"[\w./-]*\.env[\w.-]*", written)
+        text = None if match is None else self.file(match[0], state)
+        if match is not None and text is None:
+            state.missing = [*state.missing, match[0]]
+        for row in (text or "").splitlines():
+            name, equals, value = row.strip().partition("=")
+            if equals and name.isidentifier():
+                state.put(name, Variable((value.strip("\"'"),)))
                 state.exported.add(name)
 
     def _unset_command(self, node: Node, state: State, stdin: str | None) -> None:
@@ -612,9 +633,9 @@ def _assigned(
 
 
 def _set(runner: _Runner, words: list[str], state: State) -> None:
-    if any(one.startswith("-") and "a" in one and not one.startswith("--") for one in words[1:2]):
+    if words[1:3] == ["-o", "allexport"] or re.fullmatch(r"-\w*a\w*", (words[1:2] or [""])[0]):
         state.all_exported = True
-    elif words[1:2] == ["+a"]:
+    elif words[1:2] == ["+a"] or words[1:3] == ["+o", "allexport"]:
         state.all_exported = False
     if "--" in words:
         state.arguments = tuple(words[words.index("--") + 1 :])

@@ -37,6 +37,7 @@ class State:
         self.files: dict[str, str] = {}
         self.missing: list[str] = []
         self.ended = False
+        self.hidden: dict[str, Variable | None] = {}  # of the function that is read
 
     def copy(self) -> State:
         """As a branch, or a process of its own, begins."""
@@ -83,6 +84,17 @@ class State:
         self.variables[name] = variable
         if self.all_exported:
             self.exported.add(name)
+
+    def hide(self, name: str) -> None:
+        """A name becomes a function's own."""
+        self.hidden.setdefault(name, self.variables.get(name))
+
+    def show(self) -> None:
+        """The function ends."""
+        for name, variable in self.hidden.items():
+            self.variables.pop(name, None)
+            if variable is not None:
+                self.variables[name] = variable
 
     def join(self, arms: Sequence[tuple[str, State]], default: State) -> None:
         """Goes on as the default arm of a branch ended, and remembers what other arms set."""
