@@ -64,6 +64,7 @@ MEMORYLESS: dict[str, str] = {
         max_num_queued_tokens kv_events_config profiler_config structured_outputs_config
         reasoning_config watermark_config""",
     "sglang": """
+        disaggregation_bootstrap_port disaggregation_ib_device disaggregation_bootstrap_timeout
         tokenizer_path tokenizer_mode tokenizer_backend tokenizer_worker_num detokenizer_worker_num
         skip_tokenizer_init load_format model_loader_extra_config trust_remote_code revision
         model_config_parser max_queued_requests schedule_policy enable_priority_scheduling

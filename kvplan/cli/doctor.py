@@ -18,7 +18,7 @@ from kvplan.errors import KvplanError
 from kvplan.results import SCHEMA_VERSION
 from kvplan.version import __version__
 
-PACKAGES = ("typer", "rich", "pydantic", "PyYAML")
+PACKAGES = ("typer", "rich", "pydantic", "PyYAML", "tree-sitter", "tree-sitter-bash")
 EXTRAS = {
     "hf": ("transformers",),
     "gpu": ("torch", "nvidia-ml-py"),

@@ -20,6 +20,8 @@ IMPORTED = (
            "Engine and release, before what an image's tag says: vllm@0.32.", QUESTION, complete="engines"),
     Option("write", ("--write",), "FILE", word, "Write the plans to a file that does not exist yet.", OUTPUT),
     Option("overwrite", ("--overwrite",), "", switch, "Write over the file.", OUTPUT),
+    Option("verbose", ("--verbose", "-v"), "", switch,
+           "Each line of the file behind what became of it, in place of the plans.", OUTPUT),
 )  # fmt: skip
 EPILOG = """\
 \b
@@ -28,6 +30,7 @@ Examples:
   kvplan import deployment.yaml             a Kubernetes object
   kvplan import compose.yaml --gpu l40s --write plan.yaml
   kvplan import start.sh --gpu 4090
+  kvplan import values.yaml -v              what became of each line
   helm template chart | kvplan import - --gpu h200
   kvplan size --gpu h100 -- vllm serve Qwen/Qwen3-32B -tp 2
   kvplan check deployment.yaml

@@ -12,9 +12,11 @@ from kvplan.cli.terminal import Answer, write_error
 from kvplan.errors import KvplanError
 from kvplan.files.json_input import SHOWN_STDIN, STDIN, read_standard_input
 from kvplan.files.launch.found import Broken
+from kvplan.files.launch.launch import Launch
+from kvplan.files.launch.lines import COUNTED, NOTHING, REFUSED, UNREAD, became
 from kvplan.files.writing import write_new, write_whole
 from kvplan.plans.serve import remarks
-from kvplan.report.layout import line, printable, wrapped
+from kvplan.report.layout import Screen, Span, line, printable, wrapped
 from kvplan.report.plan_file import plan_text
 
 
@@ -47,6 +49,8 @@ def run(words: list[str], given: Given) -> Answer:
         write_error(printable(f"left out: {name}: {error.message}") + "\n", sys.stderr)
     if is_given(given, "json"):
         return Answer(data=imported(plans, file, broken).model_dump())
+    if is_given(given, "verbose"):
+        return Answer(_lines(written, launches, broken))
     if write is None:
         return Answer(text=file)
     screen = [line(f"wrote {write}")]
@@ -54,3 +58,13 @@ def run(words: list[str], given: Given) -> Answer:
         for note in remarks(plan):
             screen += wrapped(f"{plan.name}: {note}", indent=2)
     return Answer([*screen, line(f"check it: kvplan check {write}")])
+
+
+def _lines(written: str, launches: list[Launch], broken: list[Broken]) -> Screen:
+    """The lines of the file, each behind a word for what became of it."""
+    styles = {COUNTED: "good", UNREAD: "warn", REFUSED: "bad"}
+    longest = len(NOTHING)
+    return [
+        line(Span(f"{word:<{longest}}", styles.get(word, "dim")), "  ", printable(row))
+        for row, word in became(written, launches, broken)
+    ]

@@ -25,9 +25,30 @@ _OF_A_START = ("gpu", "engine")
 
 def is_plan_file(word: str) -> bool:
     """Whether a word names a plan file and no model card."""
+    if not _may_start(word):
+        return False
     from kvplan.api.launching import is_launch, is_launch_text
 
     return _is_plan(word) or (is_launch_text(read_standard_input()) if word == STDIN else is_launch(word))
+
+
+_ENDS = tuple(
+    """.yaml .yml .sh .bash .zsh .ksh .sbatch .slurm .job .service .container .bat .cmd .ps1 .py .ipynb .mk
+    .modelfile .dockerfile""".split()
+)
+
+
+def _may_start(word: str) -> bool:
+    """Whether it is worth looking closer: a file of those kinds or without an end, or several words."""
+    if word == STDIN or word.lower().endswith(_ENDS) or any(char.isspace() for char in word):
+        return True
+    name = Path(word).name
+    if name.startswith(("Modelfile", "Dockerfile", "Containerfile")):
+        return True
+    try:
+        return not Path(word).suffix and Path(word).is_file()
+    except (OSError, ValueError):
+        return False
 
 
 def _is_plan(word: str) -> bool:

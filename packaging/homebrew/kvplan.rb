@@ -46,6 +46,16 @@ class Kvplan < Formula
     sha256 "8dbca0739d487e5bd35ab3ca4b36e11c4078f3a234bfce294b0a0291363404de"
   end
 
+  resource "tree-sitter" do
+    url "https://files.pythonhosted.org/packages/source/t/tree-sitter/tree_sitter-0.26.1.tar.gz"
+    sha256 "9919cbaf02d17fa9a4cd0e6da496aecf901b758e6eacf122eee393e3ef08aacd"
+  end
+
+  resource "tree-sitter-bash" do
+    url "https://files.pythonhosted.org/packages/source/t/tree-sitter-bash/tree_sitter_bash-0.25.1.tar.gz"
+    sha256 "bfc0bdaa77bc1e86e3c6652e5a6e140c40c0a16b84185c2b63ad7cd809b88f14"
+  end
+
   resource "typer" do
     url "https://files.pythonhosted.org/packages/source/t/typer/typer-0.29.2.tar.gz"
     sha256 "b1998dc5f2c3dedafa1517a9521fa944cc4dc1fadcea085d81a3b10ebcaeb075"

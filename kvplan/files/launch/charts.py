@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from typing import Any
 
 from kvplan.engines.launch import Server, flags_of_server, server_in_charts, servers
 from kvplan.errors import KvplanError
@@ -17,7 +16,7 @@ from kvplan.files.launch.found import Broken
 from kvplan.files.launch.machines import fractions_in, given_by, gpu_of, gpu_of_label, gpu_of_pod
 from kvplan.files.launch.pods import Text, environment_of, starts_in_container
 from kvplan.files.launch.starts import Start
-from kvplan.files.launch.trees import Tree, container_of, count_of, mapping, unknown_keys
+from kvplan.files.launch.trees import OwnTree, Tree, container_of, count_of, mapping, unknown_keys
 
 _VALUE = re.compile(r"\{\{-?\s*\.Values((?:\.\w+)+)\s*(?:\|\s*quote\s*)?-?\}\}", re.ASCII)
 _DEPTH = 4
@@ -31,10 +30,10 @@ volumeMounts mountModelVolume startupProbe livenessProbe readinessProbe security
 extraConfig workingDir lifecycle"""
 
 
-def with_own_values(document: dict[str, Any]) -> dict[str, Any]:
+def with_own_values(document: OwnTree) -> OwnTree:
     """A chart's values in which ``{{ .Values.a.b }}`` stands for another of them."""
 
-    def filled(value: Any, depth: int) -> Any:
+    def filled(value: object, depth: int) -> object:
         if isinstance(value, dict):
             return {key: filled(one, depth) for key, one in value.items()}
         if isinstance(value, list):
@@ -45,13 +44,12 @@ def with_own_values(document: dict[str, Any]) -> dict[str, Any]:
         return text if text == value else filled(text, depth - 1)
 
     def said(path: str, whole: str) -> str:
-        found: Any = document
+        found: object = document
         for key in path.split(".")[1:]:
             found = mapping(found).get(key)
         return str(found) if isinstance(found, (str, int, float)) else whole
 
-    found: dict[str, Any] = filled(document, _DEPTH)
-    return found
+    return mapping(filled(document, _DEPTH))
 
 
 def model_service(document: Tree, text: Text) -> Iterator[Served | Broken]:
@@ -93,7 +91,7 @@ def _of_role(document: Tree, part: Tree, role: str, name: str, text: Text) -> It
         )  # fmt: skip
 
 
-def _workers(sizes: dict[str, Any]) -> int:
+def _workers(sizes: OwnTree) -> int:
     """The pods of one engine; ``data`` is set where it follows from the others."""
     data, local, workers = (count_of(sizes.get(key)) for key in ("data", "dataLocal", "workers"))
     if data is None and local is not None and workers is not None:

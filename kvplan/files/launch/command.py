@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from fnmatch import fnmatchcase
+from functools import partial
 from pathlib import Path, PurePosixPath
 from typing import Any
 
@@ -13,6 +14,7 @@ from kvplan.engines.launch import (
     VISIBLE,
     Serve,
     Server,
+    ServerFlag,
     as_object,
     flags_of_server,
     paths_of_options,
@@ -21,7 +23,7 @@ from kvplan.engines.launch import (
 from kvplan.errors import KvplanError
 from kvplan.files.folders import exists
 from kvplan.files.launch.launch import Launch, devices_seen
-from kvplan.files.launch.models import check_no_placeholder, model_of
+from kvplan.files.launch.models import WAY_ON, check_no_placeholder, model_of
 from kvplan.files.launch.programs import launch_of_program
 from kvplan.files.launch.starts import Start, version_of
 from kvplan.files.launch.unknown import is_open, is_whole, shown, unknowns
@@ -58,18 +60,10 @@ def launch_of(
     files = {PurePosixPath(path).name: text for path, text in start.files}
     reader = _Reader(server, flags, dict(start.environment), beside, {**files, **(held or {})})
     reader.missing = start.missing
-    words = take_apart(server, [_own_name(server, word) for word in start.words])
-    for option in words.options:
-        reader.take(option)
-    reader.late = True
-    for path in reader.files:
-        reader.file(path)
-    for variable, flag in server.environment:
-        if variable in reader.environment:
-            reader.variable(variable, flag)
-    rest = list(words.rest)
-    model = reader.model or _positional(server, rest) or reader.model_of_file
-    seen = start.gpus or len(devices_seen(reader.environment)) or reader.each or None
+    rest = reader.read(start.words)
+    model: str | None = reader.model or _positional(server, rest) or reader.model_of_file
+    devices = start.devices or devices_seen(reader.environment)
+    seen = start.gpus or len(devices) or reader.each or None
     if seen is not None:
         reader.options[VISIBLE] = seen
     reader.finish()
@@ -80,28 +74,36 @@ def launch_of(
         notes += [read_as] if read_as is not None else []
     except KvplanError as error:
         unnamed = error
-    variables = [
-        name if _SECRET.search(name) else f"{name}={value}" for name, value in start.environment
-        if name.startswith(server.variables) and name not in dict(server.environment)
-        and not _is_quiet(server, name)
-    ]  # fmt: skip
-    unread = dict.fromkeys(shown(one) for one in (*reader.unread, *rest, *variables))
+    unread = dict.fromkeys(shown(one) for one in (*reader.unread, *rest, *_variables(start)))
     launch = Launch(
-        name, spec, model or "", reader.serve, gpus=seen, unnamed=unnamed, unread=tuple(unread),
-        notes=tuple(notes), devices=tuple(
-            f"{start.machine}/{one}" for one in start.devices or devices_seen(reader.environment)
-        ),
+        name, spec, model or "", reader.serve, gpu=start.gpu, gpus=seen, unnamed=unnamed,
+        unread=tuple(unread), notes=tuple(notes), devices=tuple(f"{start.machine}/{one}" for one in devices),
     )  # fmt: skip
+    read = partial(launch_of, name=name, engine=engine, beside=beside, held=held, names=names)
     for condition, other in start.others:
-        said = _difference(launch, other, name=name, engine=engine, beside=beside, held=held, names=names)
-        launch = replace(launch, notes=(*launch.notes, *(f"where {condition}: {one}" for one in said)))
-    return replace(launch, notes=(*launch.notes, *start.notes))
+        said = _difference(launch, other, read)
+        where = shown(f"where {condition}")
+        launch = replace(launch, notes=(*launch.notes, *(f"{where}: {one}" for one in said)))
+    return replace(launch, notes=(*launch.notes, *map(shown, start.notes)))
 
 
-def _is_quiet(server: Server, variable: str) -> bool:
-    """Whether one of the engine's variables changes no byte."""
+def _variables(start: Start) -> list[str]:
+    """The engine's own variables that no rule reads."""
+    server = start.server
+    return [
+        name if _SECRET.search(name) else f"{name}={value}"
+        for name, value in start.environment
+        if name.startswith(server.variables)
+        and name not in dict(server.environment)
+        and not _is_quiet(server, name, value)
+    ]
+
+
+def _is_quiet(server: Server, variable: str, value: str) -> bool:
+    """Whether one of the engine's variables changes no byte, whatever it is, or with this value."""
     ends = [variable.removeprefix(one) for one in server.variables if variable.startswith(one)]
-    return any(fnmatchcase(end, one) for end in ends for one in server.quiet)
+    words = [word for end in ends for word in (end, f"{end}={value}")]
+    return any(fnmatchcase(word, one) for word in words for one in server.quiet)
 
 
 def _positional(server: Server, rest: list[str]) -> str | None:
@@ -114,10 +116,10 @@ def _positional(server: Server, rest: list[str]) -> str | None:
     return word
 
 
-def _difference(launch: Launch, other: Start, **around: Any) -> list[str]:
-    """What a command that is another on a condition of its script makes of the server."""
+def _difference(launch: Launch, other: Start, read: Callable[[Start], Launch]) -> list[str]:
+    """Settings with which a command that is another on a condition of its script differs."""
     try:
-        found = launch_of(other, **around)
+        found = read(other)
         if found.unnamed is not None:
             return [found.unnamed.message]
     except KvplanError as error:
@@ -138,6 +140,9 @@ def _difference(launch: Launch, other: Start, **around: Any) -> list[str]:
 def _release_of(start: Start, engine: str | None) -> tuple[str, EngineFlags, list[str]]:
     """(Engine and release, its flags, which release was taken where none that is known was named)."""
     server, version = start.server, start.version
+    newest = flags_of(server.engine).spec.partition("@")[2]
+    if version is not None and int(version.partition(".")[0]) > int(newest.partition(".")[0]):
+        version = None  # of CUDA, or of a model
     spec = engine or (f"{server.engine}@{version}" if version else server.engine)
     notes: list[str] = []
     try:
@@ -185,29 +190,31 @@ class _Reader:
         self.each = 0  # GPUs that have a value each
         self.late = False  # what is said now counts only where nothing was said before
 
+    def read(self, given: Sequence[str]) -> list[str]:
+        """Takes the options of the command, of its files, of its variables; gives the words that are left."""
+        words = take_apart(self.server, [_own_name(self.server, word) for word in given])
+        for option in words.options:
+            self.take(option)
+        self.late = True
+        for path in self.files:
+            self.file(path)
+        for variable, flag in self.server.environment:
+            if variable in self.environment:
+                self.variable(variable, flag)
+        return list(words.rest)
+
     def take(self, option: Option) -> None:
         flag = option.flag
         if flag is None:
-            name, equals, given = option.spelled.partition("=")
-            if name in self.server.model:  # a server that takes it without an option, through a wrapper
-                self.model = given or next(iter(option.value), None)
-                return
-            self.check_spelling(name)
-            whole = option.spelled if equals else " ".join((name, *option.value))
-            self.unread.append(name if _SECRET.search(name) else whole)
+            self.unknown(option)
             return
         named = next((one for one in flag.names if one in self.server.translated), None)
-        ignored = next((why for one, why in self.server.ignored if one in flag.names), None)
-        if ignored is not None:
-            self.notes.append(f"{option.spelled}: {ignored}")
+        ignored = [why for one, why in self.server.ignored if one in flag.names]
+        if ignored:
+            self.notes.append(f"{option.spelled}: {ignored[0]}")
             return
         known = next((one for one in map(self._flag, flag.names) if one is not None), None)
-        if option.value == "" and any(one in self.server.optional for one in flag.names):
-            return
-        if any(one in self.server.a_gpu_each for one in flag.names):
-            values = option.value if isinstance(option.value, list) else re.split(r"[,/;]", str(option.value))
-            self.each = sum(one.strip() not in ("", "0", "none") for one in values)
-        if flag.memoryless and named is None and _is_open(option.value):
+        if self.is_quiet(option, flag):
             return
         if any(one in self.server.model for one in flag.names):
             self.model = None if option.value is None else str(option.value)
@@ -222,6 +229,28 @@ class _Reader:
             self.put(known, option.value, option.spelled)
         elif not flag.memoryless:
             self.unread.append(_shown(option))
+
+    def unknown(self, option: Option) -> None:
+        """An option that the server has not, as far as is known."""
+        name, equals, given = option.spelled.partition("=")
+        if name in self.server.model:  # a server that takes it without an option, through a wrapper
+            self.model = given or next(iter(option.value), None)
+        else:
+            self.check_spelling(name)
+            whole = option.spelled if equals else " ".join((name, *option.value))
+            self.unread.append(name if _SECRET.search(name) else whole)
+
+    def is_quiet(self, option: Option, flag: ServerFlag) -> bool:
+        """Whether what an option says changes nothing: an empty value as good as none, an open one of what
+        takes no memory. GPUs that have a value each are counted."""
+        names, value = flag.names, option.value
+        if any(one in self.server.a_gpu_each for one in names):
+            values = value if isinstance(value, list) else re.split(r"[,/;]", str(value))
+            self.each = sum(one.strip() not in ("", "0", "none") for one in values)
+        if value == "" and any(one in self.server.optional for one in names):
+            return True
+        read = any(one in self.server.translated for one in names)
+        return flag.memoryless and not read and _is_open(value)
 
     def check_spelling(self, name: str) -> None:
         """An option that the server has not and whose name is nearly that of one: its parser stops there.
@@ -271,13 +300,18 @@ class _Reader:
         spelled = " or ".join(self.server.model)
         if model is None:
             who = "the command" if name == "command" else name
-            raise KvplanError("no-model-named", f"{who} names no model", help=f"{spelled} names it")
+            raise KvplanError("no-model-named", f"{who} names no model", help=(f"{spelled} names it", WAY_ON))
         served = self.serve.get("served_model_name")
         called = [str(one) for one in (served if isinstance(served, list) else [served]) if one is not None]
         address = self.environment.get("STORAGE_URI", "")
         stored = [(address.removeprefix("hf://"), "its STORAGE_URI")] if address.startswith("hf://") else []
         said = (*stored, *names, *((one, "the name that clients ask for") for one in called))
-        return model_of(self.resolved(model, self.server.model[0]), self.beside, self.server.model[0], said)
+        try:
+            text = self.resolved(model, self.server.model[0])
+        except KvplanError as error:
+            error.help = (*error.help, WAY_ON)
+            raise
+        return model_of(text, self.beside, self.server.model[0], said)
 
     def variable(self, variable: str, name: str) -> None:
         """A variable that sets a flag; an option on the command line counts before it."""
@@ -405,8 +439,15 @@ def _typed(flag: Flag, value: object, server: Server, spelled: str) -> object:
     if flag.kind == "list":
         return value if isinstance(value, list) else str(value).split(",")
     if flag.kind in ("speculative", "map"):
-        entry = as_object(value)
+        entry = as_object(value) or _listed_pairs(value)
         if entry is None:
             raise wrong
         return entry
     return str(value)
+
+
+def _listed_pairs(value: object) -> dict[str, int] | None:
+    """``image=1,video=2``, as vLLM took an object until 0.9 (vllm/engine/arg_utils.py, nullable_kvs)."""
+    pairs = [one.partition("=") for one in str(value).split(",")]
+    found = {key.strip(): int(text) for key, _, text in pairs if key.strip() and text.strip().isdecimal()}
+    return found if len(found) == len(pairs) else None

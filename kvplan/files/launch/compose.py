@@ -5,15 +5,21 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import PurePosixPath
-from typing import Any
 
 from kvplan.errors import KvplanError
 from kvplan.files.launch.found import Beside, Broken
 from kvplan.files.launch.launch import Launch
 from kvplan.files.launch.loose import load_loose
-from kvplan.files.launch.scripts import build_of, file_reader, of_starts, variables_in
+from kvplan.files.launch.scripts import (
+    Extra,
+    build_of,
+    file_reader,
+    of_starts,
+    starts_of_script,
+    variables_in,
+)
 from kvplan.files.launch.starts import Start, split_words, starts_of, with_image
-from kvplan.files.launch.trees import count_of, mapping
+from kvplan.files.launch.trees import Tree, count_of, mapping
 from kvplan.files.launch.unknown import is_open, shown
 from kvplan.record import replace
 
@@ -26,22 +32,35 @@ _DEPTH = 8
 Read = Callable[[str], "str | None"]
 
 
-def is_compose(document: Mapping[str, Any]) -> bool:
+def is_compose(document: Tree) -> bool:
     """Whether a mapping has services, and is no object of Kubernetes."""
     return bool(mapping(document.get("services"))) and "kind" not in document
 
 
-def services_of(document: Mapping[str, Any], beside: Beside) -> Iterator[Launch | Broken]:
+def services_of(document: Tree, beside: Beside) -> Iterator[Launch | Broken]:
     """The servers that the services start; ``.env`` beside the file says its variables."""
     read = file_reader(beside.folder)
     known = variables_in(read(".env") or "")
-    services = mapping(document.get("services"))
+    services = {**_included(document, read), **mapping(document.get("services"))}
     for name in services:
-        service = _interpolated(_whole(str(name), services, read), known)
+        service = mapping(_interpolated(_whole(str(name), services, read), known))
         yield from _of_service(str(name), service, mapping(document.get("configs")), read, beside)
 
 
-def _whole(name: str, services: Mapping[str, Any], read: Read, depth: int = 0) -> dict[str, Any]:
+def _included(document: Tree, read: Read) -> dict[str, object]:
+    """The services of the files that it includes."""
+    found: dict[str, object] = {}
+    given = document.get("include")
+    for one in given if isinstance(given, list) else ():
+        path = mapping(one).get("path", one)
+        for file in path if isinstance(path, list) else [path]:
+            text = read(file) if isinstance(file, str) else None
+            for inner in load_loose(text or "", name=str(file)):
+                found.update(mapping(mapping(inner).get("services")))
+    return found
+
+
+def _whole(name: str, services: Tree, read: Read, depth: int = 0) -> Tree:
     """A service with what it extends, in this file or in another."""
     service = dict(mapping(services.get(name)))
     given = service.pop("extends", None)
@@ -56,7 +75,7 @@ def _whole(name: str, services: Mapping[str, Any], read: Read, depth: int = 0) -
     if isinstance(file, str):
         text = read(file) or ""
         others = next((mapping(mapping(one).get("services")) for one in load_loose(text, name=file)), {})
-    below = _whole(str(base), others, read, depth + 1)
+    below = dict(_whole(str(base), others, read, depth + 1))
     for key, value in service.items():
         old = below.get(key)
         if key in _MERGED and isinstance(old, dict) and isinstance(value, dict):
@@ -68,7 +87,7 @@ def _whole(name: str, services: Mapping[str, Any], read: Read, depth: int = 0) -
     return below
 
 
-def _interpolated(value: Any, known: Mapping[str, str]) -> Any:
+def _interpolated(value: object, known: Mapping[str, str]) -> object:
     """``${X:-1}`` of every text; ``$$`` is one sign that Compose leaves alone."""
     if isinstance(value, dict):
         return {key: _interpolated(one, known) for key, one in value.items()}
@@ -82,9 +101,7 @@ def _interpolated(value: Any, known: Mapping[str, str]) -> Any:
     return expanded(kept, known).translate(_BACK).replace("\ue030", "$")
 
 
-def _of_service(
-    name: str, service: dict[str, Any], configs: Mapping[str, Any], read: Read, beside: Beside
-) -> list[Launch | Broken]:
+def _of_service(name: str, service: Tree, configs: Tree, read: Read, beside: Beside) -> list[Launch | Broken]:
     deploy = mapping(service.get("deploy"))
     replicas = count_of(deploy.get("replicas")) or count_of(service.get("scale")) or 1
     number, devices = _gpus(service)
@@ -105,10 +122,10 @@ def _of_service(
     notes = (
         (f"only with the profile {' or '.join(map(str, profiles))}",) if isinstance(profiles, list) else ()
     )
-    return of_starts(starts, beside._replace(name=name), replicas=replicas, notes=notes)
+    return of_starts(starts, beside._replace(name=name), extra=Extra(replicas=replicas, notes=notes))
 
 
-def _starts(service: Mapping[str, Any], mounts: Mapping[str, str], read: Read) -> list[Start]:
+def _starts(service: Tree, mounts: Mapping[str, str], read: Read) -> list[Start]:
     image = service.get("image")
     image = image if isinstance(image, str) else None
     entry, command = service.get("entrypoint"), service.get("command")
@@ -128,6 +145,7 @@ def _starts(service: Mapping[str, Any], mounts: Mapping[str, str], read: Read) -
     if not words and (image is None or not environment):
         return []
     starts = starts_of(words, environment, None if entry is not None else image)
+    starts = starts or starts_of_script(words, environment, read, mounts)
     return [replace(with_image(one, image), missing=(*one.missing, *missing)) for one in starts]
 
 
@@ -143,7 +161,7 @@ def _text(value: object) -> str:
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 
-def _environment(service: Mapping[str, Any], read: Read) -> tuple[dict[str, str], list[str]]:
+def _environment(service: Tree, read: Read) -> tuple[dict[str, str], list[str]]:
     """(variables of ``env_file`` and ``environment``, files that are not here)."""
     given = service.get("env_file")
     found: dict[str, str] = {}
@@ -161,7 +179,7 @@ def _environment(service: Mapping[str, Any], read: Read) -> tuple[dict[str, str]
     return {**found, **{name: text for name, equals, text in rows if equals}}, missing
 
 
-def _gpus(service: Mapping[str, Any]) -> tuple[int | None, tuple[str, ...]]:
+def _gpus(service: Tree) -> tuple[int | None, tuple[str, ...]]:
     """(number, their ids) of ``gpus``, of reserved devices, of devices by name; no number for ``all``."""
     given = service.get("gpus")
     resources = mapping(mapping(service.get("deploy")).get("resources"))
@@ -187,11 +205,11 @@ def _gpus(service: Mapping[str, Any]) -> tuple[int | None, tuple[str, ...]]:
     return (len(named), tuple(named)) if named and "all" not in named else (None, ())
 
 
-def _mappings(given: object) -> list[dict[str, Any]]:
+def _mappings(given: object) -> list[Tree]:
     return [one for one in given if isinstance(one, dict)] if isinstance(given, list) else []
 
 
-def _mounts(service: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+def _mounts(service: Tree) -> Iterator[tuple[str, str]]:
     """(path in the container, path here) of its volumes."""
     volumes = service.get("volumes")
     for one in volumes if isinstance(volumes, list) else ():
@@ -205,7 +223,7 @@ def _mounts(service: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
 
 
 def _names(start: Start, mounts: Mapping[str, str]) -> Iterator[tuple[str, str]]:
-    """What a folder is called that is mounted where the model is said to lie."""
+    """Names of a folder that is mounted where the model is said to lie."""
     for word in start.words:
         path = word.rpartition("=")[2].rstrip("/")
         if path.startswith("/") and path in mounts:
@@ -213,7 +231,7 @@ def _names(start: Start, mounts: Mapping[str, str]) -> Iterator[tuple[str, str]]
             yield PurePosixPath(source).name, f"as {source} is called, which is mounted there"
 
 
-def _held(service: Mapping[str, Any], configs: Mapping[str, Any], read: Read) -> dict[str, str]:
+def _held(service: Tree, configs: Tree, read: Read) -> dict[str, str]:
     """Path in the container → text, of the service's ``configs``."""
     found: dict[str, str] = {}
     given = service.get("configs")

@@ -29,6 +29,8 @@ class Said(NamedTuple):
     runs: bool
     gpus: int | None
     devices: tuple[str, ...]
+    files: tuple[str, ...]
+    """of variables"""
 
 
 def options_of(words: Sequence[str]) -> Said | None:
@@ -37,11 +39,36 @@ def options_of(words: Sequence[str]) -> Said | None:
     if place is None:
         return None
     runs, composed = words[place] != "exec", "compose" in words[:place]
-    environment: dict[str, str] = {}
-    entry: Sequence[str] | None = None
-    gpus: int | None = None
-    devices: list[str] = []
-    at = place + 1
+    given, at = _given(words, place + 1)
+    environment = {
+        match[1]: match[2] for option, value in given
+        if option in ("-e", "--env") and (match := _ASSIGNMENT.fullmatch(value)) is not None
+    }  # fmt: skip
+    entries = [value for option, value in given if option == "--entrypoint"]
+    gpus, devices = _asked(given)
+    image = words[at] if at < len(words) and runs and not composed else None
+    if at >= len(words) and words[place + 1 :] and is_whole(words[-1]):
+        image = words[-1]
+    files = tuple(value for option, value in given if option == "--env-file")
+    return Said(image, words[at + 1 :], environment, _entry(entries), runs, gpus, tuple(devices), files)
+
+
+def _asked(given: Sequence[tuple[str, str]]) -> tuple[int | None, list[str]]:
+    """(number, devices) of ``--gpus``, else of ``--device nvidia.com/gpu=0``."""
+    asked = [gpus_of(value) for option, value in given if option == "--gpus"]
+    named = [_DEVICE.search(value) for option, value in given if option == "--device"]
+    devices = [one[1] for one in named if one is not None and one[1] != "all"]
+    return asked[-1] if asked else (len(devices) or None, devices)
+
+
+def _entry(entries: Sequence[str]) -> Sequence[str] | None:
+    """The words of ``--entrypoint``: none at all for an empty one; None without."""
+    return [one for one in entries[-1:] if one] if entries else None
+
+
+def _given(words: Sequence[str], at: int) -> tuple[list[tuple[str, str]], int]:
+    """(options with their values, where they end)."""
+    given: list[tuple[str, str]] = []
     while at < len(words) and (words[at].startswith("-") or is_whole(words[at])):
         option, equals, value = words[at].partition("=")
         at += 1
@@ -50,20 +77,8 @@ def options_of(words: Sequence[str]) -> Said | None:
         if not equals and at < len(words):
             value = words[at]
             at += 1
-        if option in ("-e", "--env") and (match := _ASSIGNMENT.fullmatch(value)) is not None:
-            environment[match[1]] = match[2]
-        elif option == "--entrypoint":
-            entry = [value] if value else []
-        elif option == "--gpus":
-            gpus, devices = gpus_of(value)
-        elif option == "--device" and (named := _DEVICE.search(value)) is not None and named[1] != "all":
-            devices.append(named[1])
-    image = words[at] if at < len(words) and runs and not composed else None
-    if at >= len(words) and words[place + 1 :] and is_whole(words[-1]):
-        image = words[-1]
-    return Said(
-        image, words[at + 1 :], environment, entry, runs, gpus or len(devices) or None, tuple(devices)
-    )
+        given.append((option, value))
+    return given, at
 
 
 def gpus_of(text: str) -> tuple[int | None, list[str]]:

@@ -1,4 +1,4 @@
-"""What the readers of files share: the surroundings of a server, and one that cannot be read."""
+"""Shared by the readers of files: the surroundings of a server, and one that cannot be read."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ class Broken(NamedTuple):
 
 
 class Beside(NamedTuple):
-    """What is known beside a file. name: of its server where there is one. engine: ``vllm@0.32`` in place of
+    """Facts beside a file. name: of its server where there is one. engine: ``vllm@0.32`` in place of
     what an image says. folder: from which its files are meant. file: its own name."""
 
     name: str

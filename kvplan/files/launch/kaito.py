@@ -22,6 +22,15 @@ from kvplan.record import replace
 KAITO_FILE = "inference_config.yaml"
 _UTILIZATION = {"a10-24gb": "0.82"}
 """gpuMemoryUtilizationByGPUModel; 0.84 for the others."""
+_PRESETS = {
+    "mistral-7b": "mistralai/Mistral-7B-v0.3",
+    "mistral-7b-instruct": "mistralai/Mistral-7B-Instruct-v0.3",
+    "ministral-3-3b-instruct": "mistralai/Ministral-3-3B-Instruct-2512",
+    "ministral-3-8b-instruct": "mistralai/Ministral-3-8B-Instruct-2512",
+    "ministral-3-14b-instruct": "mistralai/Ministral-3-14B-Instruct-2512",
+    "mistral-large-3-675b-instruct": "mistralai/Mistral-Large-3-675B-Instruct-2512",
+}
+"""Presets whose names are only how their models' begin (presets/workspace/models/supported_models.yaml)."""
 _QUIET = "preset config adapters template"
 _OF_SERVER = "kaito-config"
 
@@ -67,6 +76,7 @@ def _of(inference: Tree, resource: Tree, name: str, replicas: int, text: Text) -
         return
     preset = mapping(inference.get("preset"))
     model = preset.get("name")
+    model = _PRESETS.get(str(model), model)
     own = (1 if profile else gpus_of_machine(kind)) or count_of(partition.get("count")) or 1
     words, unread = _operators(model, gpu, own, nodes, inference)
     settings, absent = _settings(inference, text)

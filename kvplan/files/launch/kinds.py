@@ -2,28 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
-from typing import Any
+from collections.abc import Callable, Iterable
 
-from kvplan.files.launch import compose, pipelines, python_files, runners, scripts
+from kvplan.files.launch import compose, pipelines, python_files, runners, scripts, windows
 from kvplan.files.launch.found import Beside, Broken
 from kvplan.files.launch.launch import Launch
+from kvplan.files.launch.trees import Tree
 
-Reader = Callable[[Mapping[str, Any], Beside], Iterable[Launch | Broken]]
+Reader = Callable[[Tree, Beside], Iterable[Launch | Broken]]
 TextReader = Callable[[str, Beside], Iterable[Launch | Broken]]
-OF_YAML: tuple[tuple[Callable[[Mapping[str, Any]], bool], Reader], ...] = (
+OF_YAML: tuple[tuple[Callable[[Tree], bool], Reader], ...] = (
     (compose.is_compose, compose.services_of),
     (pipelines.is_workflow, pipelines.workflow),
     (pipelines.is_gitlab, pipelines.gitlab),
     (runners.is_llama_swap, runners.llama_swap),
     (runners.is_truss, runners.truss),
     (runners.is_dstack, runners.dstack),
+    (runners.is_srt_slurm, runners.srt_slurm),
     (runners.is_localai, runners.localai),
     (runners.is_other_engine, runners.other_engine),
     (runners.is_options_file, runners.options_file),
 )
 OF_TEXT: tuple[tuple[Callable[[str, str], bool], TextReader], ...] = (
-    (scripts.is_of_windows, scripts.of_windows),
+    (windows.is_of_windows, windows.of_windows),
     (scripts.is_unit, scripts.unit),
     (scripts.is_dockerfile, scripts.dockerfile),
     (scripts.is_makefile, scripts.makefile),
@@ -34,7 +35,7 @@ OF_TEXT: tuple[tuple[Callable[[str, str], bool], TextReader], ...] = (
 """By a file's name and its text."""
 
 
-def reader_of(document: Mapping[str, Any]) -> Reader | None:
+def reader_of(document: Tree) -> Reader | None:
     """The reader of a YAML document; None where its kind has no row."""
     return next((reader for is_one, reader in OF_YAML if is_one(document)), None)
 

@@ -7,16 +7,19 @@ become), config_merge.go (what ``kvCacheOffloading`` becomes), workload_multi_no
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
-from typing import Any
 
 from kvplan.engines.launch import server_in_charts
+from kvplan.errors import KvplanError
 from kvplan.files.launch.entries import Served, started, words_of
 from kvplan.files.launch.found import Broken
-from kvplan.files.launch.machines import given_by, gpu_of_pod
+from kvplan.files.launch.machines import claimed_by, given_by, gpu_of_pod
 from kvplan.files.launch.pods import Text, environment_of, servers_of_pod
+from kvplan.files.launch.scalers import least_of
 from kvplan.files.launch.starts import Start, starts_of
 from kvplan.files.launch.trees import (
+    OwnTree,
     Tree,
     container_of,
     count_of,
@@ -34,6 +37,7 @@ _MOUNT = "/mnt/models"
 _LORA = {"maxRank": "--max-lora-rank", "maxAdapters": "--max-loras", "maxCpuAdapters": "--max-cpu-loras"}
 _KSERVES_OWN = ("--model_id", "--model_name", "--model_dir", "--backend", "--task")
 """Options of KServe's huggingfaceserver itself; the others are vLLM's."""
+_SIMULATOR = re.compile(r"-sim(?![a-z])|simulator")
 _QUIET = """model replicas parallelism template prefill worker router scaling baseRefs kvCacheOffloading
 workload labels annotations storageInitializer tracing"""
 _OF_MODEL = """modelFormat storageUri storage args env envFrom resources runtime protocolVersion name command
@@ -42,6 +46,20 @@ image ports livenessProbe readinessProbe startupProbe volumeMounts runtimeVersio
 
 def llm_inference_service(document: Tree, text: Text) -> Iterator[Served | Broken]:
     """The service's own pods, and those of its ``prefill``."""
+    spec, absent = _with_bases(document, text)
+    name = name_of(document) or text.beside.name
+    for part, role in ((spec, ""), (mapping(spec.get("prefill")), "-prefill")):
+        for one in _of_part(document, spec, part, text):
+            named = f"{name}{role}"
+            if isinstance(one, Broken):
+                yield Broken(named, KvplanError("not-read", f"{named}: {one.error.message}"))
+                continue
+            keys = () if role else unknown_keys(spec, _QUIET, "spec")
+            yield replace(one, name=named, unread=(*one.unread, *absent, *keys))
+
+
+def _with_bases(document: Tree, text: Text) -> tuple[Tree, list[str]]:
+    """(a service's ``spec`` over those that its ``baseRefs`` name, which of these are not in the text)."""
     spec = mapping(document.get("spec"))
     absent = []
     for base in entries_of(spec.get("baseRefs")):
@@ -50,34 +68,41 @@ def llm_inference_service(document: Tree, text: Text) -> Iterator[Served | Broke
             absent.append(f"spec.baseRefs {base.get('name')} (it stands in another object)")
         else:
             spec = merged(mapping(known.get("spec")), spec)
-    name = name_of(document) or text.beside.name
-    model = mapping(spec.get("model"))
+    return spec, absent
+
+
+def _of_part(document: Tree, spec: Tree, part: Tree, text: Text) -> Iterator[Served | Broken]:
+    """The server of one kind of pods, in groups of as many pods as its engine has workers."""
+    model, container = mapping(spec.get("model")), container_of(part.get("template"))
     uri, called = model.get("uri"), model.get("name")
-    names = ((called, "its name"),) if isinstance(called, str) else ()
-    for part, role in ((spec, ""), (mapping(spec.get("prefill")), "-prefill")):
-        if not part or not isinstance(uri, str):
-            continue
-        container = container_of(part.get("template"))
-        start, unseen = _start(uri, part, container, _lora(spec) + _offloading(part, spec), text)
-        if start is None:
-            continue
-        sizes, given = mapping(part.get("parallelism")), given_by(container.get("resources"))
-        node, profile = gpu_of_pod(mapping(part.get("template")))
-        least, said = _range(mapping(part.get("scaling")), part.get("replicas"))
-        data, local = count_of(sizes.get("data")) or 1, count_of(sizes.get("dataLocal")) or 0
-        several = max(1, data // local) if local else count_of(sizes.get("pipeline")) or 1
-        yield Served(
-            start, f"{name}{role}", least, several if part.get("worker") else 1, node or given.gpu,
-            given.gpus, given.slice or profile, notes=(*unseen, *said), names=names, one=True,
-            unread=(*given.parts, *absent, *(unknown_keys(spec, _QUIET, "spec") if not role else ())),
-        )  # fmt: skip
+    image = image_of(container.get("image")) or ""
+    if not part or not isinstance(uri, str):
+        return
+    if _SIMULATOR.search(image):
+        yield Broken("", KvplanError("not-read", f"{image} only simulates a server"))
+        return
+    start, unseen = _start(uri, part, container, _lora(spec) + _offloading(part, spec), text)
+    if start is None:
+        return
+    given = given_by(container.get("resources"))
+    node, profile = gpu_of_pod(mapping(part.get("template")))
+    claims, claimed = claimed_by(mapping(mapping(document.get("metadata")).get("annotations")))
+    scaling = mapping(part.get("scaling"))
+    least, said = least_of(scaling.get("minReplicas"), part.get("replicas"), scaling.get("maxReplicas"))
+    yield Served(
+        start, "", least, _pods(part), node or given.gpu or claimed, given.gpus or claims,
+        given.slice or profile, notes=(*unseen, *said), one=True, unread=given.parts,
+        names=((called, "its name"),) if isinstance(called, str) else (),
+    )  # fmt: skip
 
 
-def _range(scaling: Tree, replicas: object) -> tuple[int, tuple[str, ...]]:
-    """(the least number of pods, a note where more may run)."""
-    least = count_of(scaling.get("minReplicas")) or count_of(replicas) or 1
-    most = count_of(scaling.get("maxReplicas"))
-    return least, (f"{least} to {most} run: {least} counted",) if most and most > least else ()
+def _pods(part: Tree) -> int:
+    """The pods of one engine: those of its data-parallel ranks, or its pipeline's stages."""
+    if not part.get("worker"):
+        return 1
+    sizes = mapping(part.get("parallelism"))
+    data, local = count_of(sizes.get("data")) or 1, count_of(sizes.get("dataLocal"))
+    return max(1, data // local) if local else count_of(sizes.get("pipeline")) or 1
 
 
 def _start(
@@ -120,7 +145,7 @@ def inference_service(document: Tree, text: Text) -> Iterator[Served | Broken]:
     """An ``InferenceService``: ``predictor.model`` behind its runtime's own arguments, or containers."""
     name = name_of(document) or text.beside.name
     predictor = mapping(mapping(document.get("spec")).get("predictor"))
-    least, notes = _range(predictor, predictor.get("minReplicas"))
+    least, notes = least_of(predictor.get("minReplicas"), None, predictor.get("maxReplicas"))
     found: Iterator[Served | Broken]
     if "model" in predictor:
         found = _of_runtime(predictor, name, text)
@@ -187,7 +212,7 @@ def _of_runtime(predictor: Tree, name: str, text: Text) -> Iterator[Served | Bro
     )  # fmt: skip
 
 
-def _runtime(model: Tree, kind: str, text: Text) -> dict[str, Any] | None:
+def _runtime(model: Tree, kind: str, text: Text) -> OwnTree | None:
     """The container of the runtime that a model names, or that takes its format, in the same text."""
     named = model.get("runtime")
     for (group, name), one in text.objects.items():
@@ -200,9 +225,9 @@ def _runtime(model: Tree, kind: str, text: Text) -> dict[str, Any] | None:
     return None
 
 
-def _with_model(container: dict[str, Any], uri: str) -> dict[str, Any]:
+def _with_model(container: OwnTree, uri: str) -> OwnTree:
     """The container with the model's address where KServe mounts it."""
-    changed: dict[str, Any] = {
+    changed: OwnTree = {
         key: [word.replace(_MOUNT, uri) for word in words_of(container.get(key))]
         for key in ("command", "args")
         if key in container

@@ -32,7 +32,7 @@ def load_loose(content: bytes | str, *, name: str) -> list[Any]:
         """Tags of others (``!Ref``) give the value that they stand before, and a mapping as a key (a
         placeholder that was not filled in: ``{{TOKEN}}``) a text."""
 
-        def construct_mapping(self, node: Any, deep: bool = False) -> dict[Any, Any]:
+        def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[object, object]:
             if isinstance(node, yaml.MappingNode):
                 self.flatten_mapping(node)
             return {
@@ -41,7 +41,7 @@ def load_loose(content: bytes | str, *, name: str) -> list[Any]:
                 for key, value in node.value
             }  # fmt: skip
 
-    def untagged(loader: Any, suffix: str, node: Any) -> Any:
+    def untagged(loader: Any, suffix: str, node: Any) -> object:
         del suffix
         if isinstance(node, yaml.MappingNode):
             return loader.construct_mapping(node, deep=True)

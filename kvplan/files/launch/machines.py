@@ -14,7 +14,7 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
-from kvplan.files.gpus.listed import find_slugs
+from kvplan.files.gpus.listed import find_slugs, list_slugs
 from kvplan.files.launch.trees import Tree, count_of, entries_of, mapping, mappings_in
 
 ACCELERATORS = {
@@ -39,6 +39,8 @@ ACCELERATORS = {
     "tpu7x": "tpu-v7x",
 }
 """Google's labels → a GPU."""
+_SEVERAL = ("a100", "v100")
+"""Names of cards that are sold with two memories: no label that says no more names one of them."""
 INSTANCES: tuple[tuple[str, str], ...] = (
     (r"p6-b200\.", "b200-sxm-180gb"),
     (r"p6-b300\.", "b300"),
@@ -139,6 +141,8 @@ _SLICE_LABEL = "cloud.google.com/gke-gpu-partition-size"
 def gpu_of_label(text: str) -> str | None:
     """The slug of the GPU that a label, an instance's type or a product's name means; None for any other."""
     word = text.strip().lower()
+    if re.sub(r"^(nvidia|tesla)[- ]", "", word) in _SEVERAL:
+        return None
     if word in ACCELERATORS:
         return _slug(ACCELERATORS[word])
     for pattern, gpu in INSTANCES:
@@ -245,7 +249,7 @@ def gpu_of_pod(spec: Tree) -> tuple[str | None, str | None]:
     return named, part if isinstance(part, str) else None
 
 
-_PRODUCT = re.compile(r"product(?:Name)?['\"\]]*[.\w()]*\s*==\s*['\"]([^'\"]+)", re.IGNORECASE)
+_PRODUCT = re.compile(r"(?:product(?:Name)?|type)['\"\]]*[.\w()]*\s*==\s*['\"]([^'\"]+)", re.IGNORECASE)
 
 
 def claimed(spec: Tree, objects: Mapping[tuple[str, str], Tree]) -> Iterator[tuple[int, str | None]]:
@@ -264,6 +268,25 @@ def claimed(spec: Tree, objects: Mapping[tuple[str, str], Tree]) -> Iterator[tup
                     yield count_of(exact.get("count")) or 1, gpu_of_label(product[1]) if product else None
 
 
+def claimed_by(annotations: Tree) -> tuple[int | None, str | None]:
+    """(number, GPU) of the devices that KServe claims for a service (kserve/kserve
+    pkg/controller/v1alpha2/llmisvc: ``exp-dra-device-count``, ``exp-dra-cel-selector``)."""
+    head = "serving.kserve.io/exp-dra-"
+    if f"{head}device-class" not in annotations:
+        return None, None
+    product = _PRODUCT.search(str(annotations.get(f"{head}cel-selector", "")))
+    return count_of(annotations.get(f"{head}device-count")) or 1, gpu_of_label(
+        product[1]
+    ) if product else None
+
+
 def with_slice(gpu: str, profile: str) -> str:
-    """A GPU's slug with that of its slice: ``a100-sxm-80gb-mig-3g.40gb``."""
-    return gpu if "-mig-" in gpu else f"{_slug(gpu) or gpu}-mig-{profile}"
+    """A GPU's slug with that of its slice: ``a100-sxm-80gb-mig-3g.40gb``; of a card that has no file of the
+    slice that of the same chip with as much memory."""
+    if "-mig-" in gpu:
+        return gpu
+    slug = _slug(gpu) or gpu
+    chip, memory, ending = slug.partition("-")[0], slug.rpartition("-")[2], f"-mig-{profile}"
+    same = [one for one in list_slugs() if one.endswith(ending) and one.startswith(f"{chip}-")]
+    same = [one for one in same if one.removesuffix(ending).endswith(f"-{memory}")]
+    return slug + ending if slug + ending in same or len(same) != 1 else same[0]

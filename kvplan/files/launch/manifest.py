@@ -7,9 +7,9 @@ container's keys.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import Any
 
 from kvplan.engines.launch import servers
 from kvplan.errors import KvplanError
@@ -26,7 +26,7 @@ from kvplan.files.launch.pods import Text, configs_in, files_in, is_patch, serve
 from kvplan.files.launch.rendered import PATCH, helm_template, source_of_manifests, unrendered
 from kvplan.files.launch.scalers import scalers_in
 from kvplan.files.launch.starts import Start
-from kvplan.files.launch.trees import Tree, entries_of, name_of
+from kvplan.files.launch.trees import OwnTree, Tree, entries_of, name_of
 from kvplan.files.launch.values import servers_in_values
 from kvplan.record import replace
 
@@ -35,6 +35,7 @@ _READERS: tuple[tuple[str, str, Reader], ...] = (
     ("LLMInferenceService", "serving.kserve.io", kserve.llm_inference_service),
     ("InferenceService", "serving.kserve.io", kserve.inference_service),
     ("InferenceService", "ome.io", operators.ome_service),
+    ("ClusterServingRuntime ServingRuntime", "ome.io", operators.ome_runtime),
     ("VLLMRuntime", "production-stack.vllm.ai serving.vllm.ai", stack.vllm_runtime),
     ("Workspace InferenceSet", "kaito.sh", kaito.workspace),
     ("MultiRoleInference", "kaito.sh", kaito.roles),
@@ -55,6 +56,10 @@ _OF_VALUES: tuple[tuple[Callable[[Tree], bool], Reader], ...] = (
 )
 
 
+_ON_CPU = re.compile(r"[-_]cpu(?![a-z0-9])")
+"""In the name of an image whose engine uses no GPU."""
+
+
 def launches_in(
     content: bytes | str, *, shown: str, engine: str | None = None, beside: Path = Path(),
     broken: list[Broken] | None = None,
@@ -66,7 +71,8 @@ def launches_in(
     if template is not None and is_object:
         raise template
     try:
-        documents = [one for document in load_loose(content, name=shown) for one in _objects(document)]
+        loaded = load_loose(content, name=shown)
+        documents = [one for document in loaded for one in _objects(document)]
     except KvplanError as error:
         raise template or error from None
     left: list[Broken] = []
@@ -74,9 +80,11 @@ def launches_in(
     if left and (broken is None or not found):
         raise left[0].error
     if not found:
-        patch = unrendered(shown, PATCH) if is_patch(documents) else None
+        operations = any("op" in one and "path" in one for each in loaded for one in entries_of(each))
+        patch = unrendered(shown, PATCH) if operations or is_patch(documents) else None
         raise template or source_of_manifests(documents, shown) or patch or KvplanError(
             "no-server", f"nothing in {shown} starts a server of {', '.join(servers())}",
+            detail=_held(documents),
             help="what is read: commands, Compose files, Kubernetes objects, values of charts",
         )  # fmt: skip
     if broken is not None:
@@ -84,7 +92,13 @@ def launches_in(
     return _named_apart(found)
 
 
-def _objects(document: object) -> list[dict[str, Any]]:
+def _held(documents: Iterable[Tree]) -> tuple[str, ...]:
+    """The objects of a text, in one line."""
+    names = dict.fromkeys(f"{one['kind']} {name_of(one) or ''}".strip() for one in documents if "kind" in one)
+    return (f"it holds: {', '.join(list(names)[:12])}{' …' if len(names) > 12 else ''}",) if names else ()
+
+
+def _objects(document: object) -> list[OwnTree]:
     """The objects of a list as ``kubectl get -o yaml`` prints it; else the document itself."""
     if not isinstance(document, dict):
         return []
@@ -94,13 +108,14 @@ def _objects(document: object) -> list[dict[str, Any]]:
 
 def is_manifest(content: bytes | str, *, shown: str) -> bool:
     """Whether a YAML text starts a server."""
+    broken: list[Broken] = []
     try:
-        return bool(launches_in(content, shown=shown))
+        return bool(launches_in(content, shown=shown, broken=broken) or broken)
     except KvplanError as error:
         return error.code not in ("no-server", "bad-yaml", "yaml-too-large")
 
 
-def _read(documents: list[dict[str, Any]], beside: Beside, broken: list[Broken]) -> list[Launch]:
+def _read(documents: list[OwnTree], beside: Beside, broken: list[Broken]) -> list[Launch]:
     """The servers of the documents; what of them cannot be read goes to ``broken``."""
     objects = {(str(one.get("kind")), name_of(one) or ""): one for one in documents}
     text = Text(beside, configs_in(documents), files_in(documents), objects)
@@ -117,7 +132,7 @@ def _read(documents: list[dict[str, Any]], beside: Beside, broken: list[Broken])
 
 
 def _guarded(
-    document: dict[str, Any], text: Text, scaled: Mapping[str, tuple[int, str]]
+    document: OwnTree, text: Text, scaled: Mapping[str, tuple[int, str]]
 ) -> Iterator[Served | Broken]:
     """The servers of a document; an error in the middle of it ends it."""
     try:
@@ -127,7 +142,7 @@ def _guarded(
 
 
 def _of_document(
-    document: dict[str, Any], text: Text, scaled: Mapping[str, tuple[int, str]]
+    document: OwnTree, text: Text, scaled: Mapping[str, tuple[int, str]]
 ) -> Iterator[Served | Broken]:
     kind = document.get("kind")
     if not isinstance(kind, str):
@@ -160,7 +175,7 @@ def _not_read(what: str) -> KvplanError:
 def _pods_of_unknown(document: Tree, text: Text) -> Iterator[Served | Broken]:
     """The pods of an object whose kind has no row: wherever a list of containers stands."""
     note = f"{document.get('kind')} is a kind that kvplan does not know: read by the pods that it holds"
-    stack_of: list[tuple[Any, int]] = [(document.get("spec", document), 1)]
+    stack_of: list[tuple[object, int]] = [(document.get("spec", document), 1)]
     while stack_of:
         value, times = stack_of.pop(0)
         if isinstance(value, list):
@@ -179,7 +194,7 @@ def _pods_of_unknown(document: Tree, text: Text) -> Iterator[Served | Broken]:
                 stack_of += [(one, times) for one in value.values()]
 
 
-def _of_values(document: dict[str, Any], text: Text) -> Iterator[Served | Broken]:
+def _of_values(document: OwnTree, text: Text) -> Iterator[Served | Broken]:
     """Values of a chart, or a mapping of another kind of file."""
     document = charts.with_own_values(document)
     for is_one, reader in _OF_VALUES:
@@ -203,11 +218,13 @@ def _launch(served: Served, text: Text, broken: list[Broken]) -> Launch | None:
         broken.append(Broken(served.name, error))
         return None
     variables = memory_variables(served.start.environment)
+    image = served.start.image
+    processor = (f"image {image} (it runs on the processor alone)",) if _ON_CPU.search(image or "") else ()
     return replace(
-        launch, devices=(f"{served.shares}/0",) if served.shares is not None else launch.devices,
+        launch, devices=(f"{served.shares}/0",) if served.shares is not None else (),
         replicas=served.replicas, gpu=served.gpu, slice=served.slice, gpus=served.gpus or launch.gpus,
         notes=(*launch.notes, *served.notes),
-        unread=tuple(dict.fromkeys((*launch.unread, *served.unread, *variables))),
+        unread=tuple(dict.fromkeys((*launch.unread, *served.unread, *processor, *variables))),
     )  # fmt: skip
 
 

@@ -29,6 +29,8 @@ _PLACEHOLDER = re.compile(
 _DOWNLOAD = re.compile(
     r"(?:hf|huggingface-cli|modelscope)\s+download\s+(?:--\S+\s+)*?['\"]?([\w.-]+/[\w.-]+)"
     r"|snapshot_download\(\s*(?:repo_id\s*=\s*)?['\"]([\w.-]+/[\w.-]+)"
+    r"|--model[-_]uri[= ]['\"]?((?:[a-z0-9]+://)?[\w./-]+)"
+    r"|((?:s3|gs|tos|oss|az)://[\w./-]+)"
     r"|git\s+clone\s+(?:-\S+\s+)*https://huggingface\.co/([\w.-]+/[\w.-]+)",
     re.ASCII,
 )
@@ -58,11 +60,14 @@ def model_of(
     its folder is called after, else what ``names`` say of it: (a hub id, its source), of a download, of the
     name that clients ask for. Raises KvplanError(placeholder | no-model-named | unknown-model)."""
     text = text.replace('"', "").strip("' ")
-    check_no_placeholder(text, spelled)
+    if not any(is_whole_name(part) for part in text.rstrip("/").split("/")[-1:] if "/" in text and part):
+        check_no_placeholder(text, spelled)
     for head in _SCHEMES:
         if text.startswith(head):
             return _whole(text.removeprefix(head).partition("@")[0].rstrip("/")), None
     clean = text.rstrip("/")
+    if re.search(r"\s", clean) and not _PATH.match(clean):
+        raise KvplanError("no-model-named", f"{spelled} is {text}, which is no name of a model", help=WAY_ON)
     is_path = _PATH.match(clean) is not None or _ADDRESS.match(clean) is not None
     is_here = exists(Path(clean).expanduser()) or exists(beside / clean)
     bare_file = clean.endswith(".gguf") and "/" not in clean
@@ -78,12 +83,13 @@ def model_of(
     if bare_file or clean.endswith(".gguf"):
         note = f"{text} is not on this machine: read by its name, {parts[-1]}"
         return parts[-1], None if bare_file else note
-    tagged = [one for part in parts for one in part.split(":")] if clean.startswith("oci://") else parts
-    return _of_folder(text, tuple(tagged), dict.fromkeys(names))
+    if clean.startswith("oci://"):
+        parts = tuple(one.removeprefix("modelcar-") for part in parts for one in part.split(":"))
+    return _of_folder(text, parts, dict.fromkeys(names))
 
 
 def _of_folder(text: str, parts: tuple[str, ...], names: Iterable[tuple[str, str]]) -> tuple[str, str]:
-    said = [(name, source) for name, source in names if _HUB_ID.fullmatch(name) or is_whole_name(name)]
+    said = [(named, source) for name, source in names if (named := _named(name)) is not None]
     for part in reversed(parts):
         if is_whole_name(part):
             same = (name for name, _ in said if name.rpartition("/")[2].lower() == part.lower())
@@ -98,6 +104,14 @@ def _of_folder(text: str, parts: tuple[str, ...], names: Iterable[tuple[str, str
     )  # fmt: skip
 
 
+def _named(text: str) -> str | None:
+    """A hub id or a card's whole name; of an address the last of its parts that is one."""
+    if _ADDRESS.match(text):
+        parts = reversed(text.rpartition("://")[2].split("/"))
+        return next((part for part in parts if part and is_whole_name(part)), None)
+    return text if _HUB_ID.fullmatch(text) or (text and is_whole_name(text)) else None
+
+
 def _whole(name: str) -> str:
     """The name, unless it is only how a card's begins. Raises KvplanError(unknown-model)."""
     from kvplan.files.cards.index import find_targets, target_id
@@ -106,9 +120,11 @@ def _whole(name: str) -> str:
     if not begun:
         return name
     near = ", ".join(target_id(one) for one in begun[:3])
+    hub = (f"--model hf:{name} reads its config.json from the hub",) if "/" in name else ()
     raise KvplanError(
-        "unknown-model", f"no model is called {name} in full", help=(f"names that begin so: {near}", WAY_ON)
-    )
+        "unknown-model", f"no card has the name {name} in full",
+        help=(f"names that begin so: {near}", *hub, WAY_ON),
+    )  # fmt: skip
 
 
 def downloads_in(text: str) -> list[tuple[str, str]]:

@@ -16,6 +16,7 @@ from kvplan.files.launch.words import take_apart
 from kvplan.plans.serve import flag_for
 from kvplan.record import record, replace
 
+_ALONE = "machines of its engine stands here"
 _RANKS = ("--node-rank", "--data-parallel-start-rank", "--data-parallel-rank")
 
 
@@ -96,36 +97,56 @@ def _placed(served: Served, launch: Launch, pods: int) -> tuple[Served, Launch]:
     """The engines that so many pods of a group make."""
     node, each, own = node_of(served.start), gpus_of_engine(launch), served.gpus
     more = own is not None and each > own
+    engines, spans = pods, False
     if served.one:
         engines, spans = 1, pods > 1
     elif node.nodes > 1:
         engines, spans = max(1, pods // node.nodes), True
     elif node.spans or (more and served.gang and pods > 1):
         engines, spans = max(1, pods * (own or each) // max(1, each)), True
-    else:
-        engines, spans = pods, False
-    notes = launch.notes
+    note = ""
     if spans and pods > engines:
-        notes = (*notes, f"{pods} pods are {engines} engine{'s' if engines > 1 else ''}")
-    elif node.nodes > 1 and pods < node.nodes:
-        notes = (*notes, f"one of the {node.nodes} machines of its engine stands here")
-    gpus = own
-    if own is not None and node.nodes > 1:
-        gpus = own * node.nodes
-    elif own is not None and spans:
-        gpus = max(own, own * pods // engines)
-    elif own is not None and more and served.gang:
-        gpus = own * max(served.size, pods)
+        note = f"{pods} pods are {engines} engine{'s' if engines > 1 else ''}"
+    elif pods < node.nodes:
+        note = f"one of the {node.nodes} {_ALONE}"
+    gpus = _gpus(served, node, pods // engines if spans else 1, more)
+    notes = (*launch.notes, note) if note else launch.notes
     return served, replace(launch, replicas=served.replicas * engines, gpus=gpus, notes=notes)
 
 
+def _gpus(served: Served, node: Node, pods: int, more: bool) -> int | None:
+    """The GPUs that one engine is given by its pods, those too that only wait for its leader."""
+    if served.gpus is None:
+        return None
+    if node.nodes > 1 or pods > 1:
+        return served.gpus * max(node.nodes, pods)
+    if more and served.gang:
+        return None if served.one and served.size == 1 else served.gpus * served.size
+    return served.gpus
+
+
 def _across_objects(found: Sequence[tuple[Served, Launch]]) -> list[tuple[Served, Launch]]:
-    """Without the parts of engines whose first part another object starts."""
-    heads = [(served, launch) for served, launch in found if not node_of(served.start).follows]
-    kept = []
-    for served, launch in found:
-        node = node_of(served.start)
-        led = any(_alike(head, launch) and node_of(one.start).spans for one, head in heads)
-        if not (node.follows and led):
-            kept.append((served, launch))
-    return kept
+    """Without the parts of engines whose first part another object starts; it gets their GPUs."""
+    nodes = [node_of(served.start) for served, _ in found]
+    gpus = {place: launch.gpus for place, (_, launch) in enumerate(found)}
+    kept, whole_here = [], set[int]()
+    for place, (_, launch) in enumerate(found):
+        head = next(
+            (one for one, (_, other) in enumerate(found)
+             if nodes[one].spans and not nodes[one].follows and _alike(other, launch)), None,
+        )  # fmt: skip
+        if not nodes[place].follows or head is None:
+            kept.append(place)
+            continue
+        whole_here.add(head)
+        before, own = gpus[head], launch.gpus
+        whole = gpus_of_engine(found[head][1])
+        gpus[head] = None if before is None or own is None else min(whole, before + own * launch.replicas)
+    return [
+        (found[place][0], _known(found[place][1], gpus[place], whole=place in whole_here)) for place in kept
+    ]
+
+
+def _known(launch: Launch, gpus: int | None, *, whole: bool) -> Launch:
+    notes = tuple(one for one in launch.notes if not (whole and one.endswith(_ALONE)))
+    return replace(launch, gpus=gpus, notes=notes)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from math import prod
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from kvplan.files.launch.entries import Served
 from kvplan.files.launch.found import Broken
@@ -28,12 +28,12 @@ def row_of(document: Tree) -> Row | None:
 class _Bound(NamedTuple):
     """The value that a path leads to. steps: path up to a list or mapping → its entry."""
 
-    value: Any
+    value: object
     steps: Tree = NOTHING
     names: tuple[str, ...] = ()
 
 
-def _along(document: Any, path: str) -> Iterator[_Bound]:
+def _along(document: Tree, path: str) -> Iterator[_Bound]:
     """Everything that a path leads to."""
     found = [_Bound(document)]
     walked = ""
@@ -55,9 +55,9 @@ def _step(one: _Bound, key: str, walked: str) -> Iterator[_Bound]:
         yield _Bound(value, one.steps, one.names)
 
 
-def _at(document: Tree, path: str, steps: Tree) -> Any:
+def _at(document: Tree, path: str, steps: Tree) -> object:
     """The value of a path, through the entries that another one went through."""
-    value: Any = document
+    value: object = document
     walked = ""
     for key in path.split("."):
         walked = f"{walked}.{key}" if walked else key
@@ -82,6 +82,9 @@ def servers_of_object(
             yield from _of_pods(document, pods, bound, template, name, text, scaled)
 
 
+_NOBODY = "replicas is 0: nothing runs until somebody scales it, and one is counted"
+
+
 def _of_pods(
     document: Tree, pods: Pods, bound: _Bound, template: Tree, name: str, text: Text,
     scaled: tuple[int, str] | None,
@@ -92,21 +95,24 @@ def _of_pods(
     if none and pods.share == WORKER:
         return
     size = (count_of(said) or (0 if none and pods.plus else 1)) + pods.plus
-    notes: tuple[str, ...] = ()
-    if 0 in counts or (none and not pods.plus):
-        notes = ("replicas is 0: nothing runs until somebody scales it, and one is counted",)
+    notes = (_NOBODY,) if 0 in counts or (none and not pods.plus) else tuple(filter(None, (pods.note,)))
     least, more = _annotated(template) or _annotated(document) or scaled or (None, "")
     if least is not None:
         notes = (*notes, more) if more else notes
         counts, size = ([least, *counts[1:]], size) if counts else (counts, least)
-    led = pods.leader is None or _at(document, pods.leader, bound.steps) is not None
-    whole = {ALL: size, LEADER: 1, WORKER: size - 1 if led else size}[pods.share]
+    whole = _share(document, pods, bound, size)
     for one in servers_of_pod(template, name, text, dict.fromkeys(pods.told, str(size))):
         yield one if isinstance(one, Broken) else replace(
-            one, replicas=prod(count_of(count) or 1 for count in counts), pods=max(1, whole), size=size,
+            one, replicas=prod(count_of(count) or 1 for count in counts), pods=whole, size=size,
             worker=pods.share == WORKER, gang=pods.gang or one.gang, one=pods.one,
             group=f"{id(document)} {name}", notes=(*one.notes, *notes),
         )  # fmt: skip
+
+
+def _share(document: Tree, pods: Pods, bound: _Bound, size: int) -> int:
+    """The pods that a template is of, in a group of so many."""
+    led = pods.leader is None or _at(document, pods.leader, bound.steps) is not None
+    return max(1, {ALL: size, LEADER: 1, WORKER: size - 1 if led else size}[pods.share])
 
 
 _KNATIVE = "autoscaling.knative.dev/"

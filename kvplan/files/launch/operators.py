@@ -10,7 +10,6 @@ pkg/apis/ome/v1beta1. NIM: NVIDIA/k8s-nim-operator api/apps/v1alpha1.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
 
 from kvplan.engines.launch import Server, server_in_charts, servers
 from kvplan.errors import KvplanError
@@ -20,8 +19,10 @@ from kvplan.files.launch.machines import given_by, gpu_below, gpu_of, gpu_of_lab
 from kvplan.files.launch.objects import servers_of_object
 from kvplan.files.launch.pods import Text, environment_of, servers_of_pod
 from kvplan.files.launch.rows import Row, lws_pods
+from kvplan.files.launch.scalers import least_of
 from kvplan.files.launch.starts import Start
 from kvplan.files.launch.trees import (
+    OwnTree,
     Tree,
     count_of,
     entries_of,
@@ -68,7 +69,7 @@ def kubeai_model(document: Tree, text: Text) -> Iterator[Served | Broken]:
         words = [url.removeprefix("ollama://").partition("?")[0], *args]
     else:
         words = ["--model", url, *args, *(["--enable-lora"] if spec.get("adapters") else [])]
-    replicas, notes = _least(spec, None)
+    replicas, notes = least_of(spec.get("minReplicas"), None, spec.get("maxReplicas"))
     replicas = count_of(spec.get("replicas")) or replicas
     image = image_of(spec.get("image"))
     count = count_of(times) or 1
@@ -96,15 +97,14 @@ def model_booster(document: Tree, text: Text) -> Iterator[Served | Broken]:
         if server is None:
             yield _refused(document, f"kvplan has no rules for the backend {backend.get('type')}")
             continue
-        groups, notes = _least(backend, backend.get("replicas"))
+        groups, notes = least_of(
+            backend.get("minReplicas"), backend.get("replicas"), backend.get("maxReplicas")
+        )
         workers = entries_of(backend.get("workers"))
         for worker in workers:
             role = str(worker.get("type") or "server")
-            words = [
-                "--model",
-                str(backend.get("modelURI") or ""),
-                *words_of_keys(mapping(worker.get("config"))),
-            ]
+            config = {key: True if one == "" else one for key, one in mapping(worker.get("config")).items()}
+            words = ["--model", str(backend.get("modelURI") or ""), *words_of_keys(config)]
             env = {**environment_of(backend, text), **environment_of(worker, text)}
             node, profile = gpu_of_pod(worker)
             given = given_by(worker.get("resources"))
@@ -137,7 +137,8 @@ def playground(document: Tree, text: Text) -> Iterator[Served | Broken]:
     words += ["--llmaz-draft-model", draft] if draft else []
     given = given_by(backend.get("resources") or spec.get("resources"))
     flavored = given_by({"limits": flavor.get("limits") or flavor.get("requests")})
-    replicas, notes = _least(mapping(spec.get("elasticConfig")), spec.get("replicas"))
+    elastic = mapping(spec.get("elasticConfig"))
+    replicas, notes = least_of(elastic.get("minReplicas"), spec.get("replicas"), elastic.get("maxReplicas"))
     version = backend.get("version")
     image = f"{server.tagged[0]}:{version}" if isinstance(version, str) and server.tagged else None
     yield Served(
@@ -156,13 +157,6 @@ def _claimed(spec: Tree) -> tuple[str, str | None]:
     return str(mapping(spec.get("modelClaim")).get("modelName") or roles.get("main", "")), roles.get("draft")
 
 
-def _least(given: Tree, replicas: object) -> tuple[int, tuple[str, ...]]:
-    """(how many run at least, a note where it may be more)."""
-    least = count_of(given.get("minReplicas")) or count_of(replicas) or 1
-    most = count_of(given.get("maxReplicas"))
-    return least, (f"{least} to {most} run: {least} counted",) if most and most > least else ()
-
-
 def _source(model: Tree) -> str:
     source = mapping(mapping(model.get("spec")).get("source"))
     hub = mapping(source.get("modelHub"))
@@ -172,7 +166,7 @@ def _source(model: Tree) -> str:
     return str(hub.get("modelID") or source.get("uri") or "")
 
 
-def _flavor(model: Tree, spec: Tree) -> dict[str, Any]:
+def _flavor(model: Tree, spec: Tree) -> OwnTree:
     """The flavor that a claim names, else the model's first."""
     own = mapping(model.get("spec"))
     flavors = entries_of(mapping(own.get("inferenceConfig")).get("flavors") or own.get("inferenceFlavors"))
@@ -215,13 +209,28 @@ def ome_service(document: Tree, text: Text) -> Iterator[Served | Broken]:
     for part, role in (("engine", ""), ("decoder", "-decoder")):
         asked = mapping(spec.get(part))
         config = mapping(mapping(mapping(runtime).get("spec")).get(f"{part}Config"))
-        replicas, notes = _least(asked, None)
+        replicas, notes = least_of(asked.get("minReplicas"), None, asked.get("maxReplicas"))
         for pod, pods, worker in _ome_pods(config, asked):
             told = {"MODEL_PATH": address or "/mnt/models"}
             for one in servers_of_pod({"spec": pod}, f"{name}{role}", text, told):
                 yield one if isinstance(one, Broken) else replace(
                     one, replicas=replicas, pods=pods, worker=worker, gang=True, names=(*names, *one.names),
                     group=f"{id(document)}{role}", notes=(*one.notes, *notes),
+                )  # fmt: skip
+
+
+def ome_runtime(document: Tree, text: Text) -> Iterator[Served | Broken]:
+    """OME's runtime by itself: the server that a service of it will start, where none is in the text."""
+    if any(kind == "InferenceService" for kind, _ in text.objects):
+        return
+    spec, name = mapping(document.get("spec")), name_of(document) or text.beside.name
+    note = f"{document.get('kind')}: how many run, and where, says the InferenceService that names it"
+    for part, role in (("engineConfig", ""), ("decoderConfig", "-decoder")):
+        for pod, pods, worker in _ome_pods(mapping(spec.get(part)), {}):
+            for one in servers_of_pod({"spec": pod}, f"{name}{role}", text, {"MODEL_PATH": "/mnt/models"}):
+                yield one if isinstance(one, Broken) else replace(
+                    one, pods=pods, worker=worker, gang=True, group=f"{id(document)}{role}",
+                    notes=(*one.notes, note),
                 )  # fmt: skip
 
 

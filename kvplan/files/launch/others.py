@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
-from typing import Any
+
+from kvplan.files.launch.trees import Tree
 
 _STARTS: tuple[tuple[str, str], ...] = (
     (r"lmdeploy\s+serve", "LMDeploy"), (r"lmdeploy\s+chat", "LMDeploy"), (r"openmmlab/lmdeploy", "LMDeploy"),
@@ -33,7 +33,7 @@ def engine_named(text: str) -> str | None:
     return next(title for form, title in _STARTS if re.fullmatch(form, match[0], re.IGNORECASE))
 
 
-def engine_of_document(document: Mapping[str, Any]) -> str | None:
+def engine_of_document(document: Tree) -> str | None:
     """TabbyAPI's ``config.yml``, KoboldCpp's saved settings."""
     model = document.get("model")
     if isinstance(model, dict) and {"cache_mode", "max_seq_len", "model_name"} <= model.keys():

@@ -2,25 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from typing import Any
+from collections.abc import Iterator
 
 from kvplan.files.launch.found import Beside, Broken
 from kvplan.files.launch.launch import Launch
 from kvplan.files.launch.scripts import of_shell
-from kvplan.files.launch.trees import mapping
+from kvplan.files.launch.trees import Tree, mapping
 
 _TEXTS = ("run", "script", "bash", "command", "commands", "before_script", "after_script")
 
 
-def is_workflow(document: Mapping[str, Any]) -> bool:
+def is_workflow(document: Tree) -> bool:
     """``jobs`` of GitHub, Gitea, CircleCI, ``steps`` of an action or of Azure."""
     jobs = mapping(document.get("jobs"))
     steps = [mapping(one).get("steps") for one in (*jobs.values(), document, document.get("runs"))]
     return "kind" not in document and any(isinstance(one, list) for one in steps)
 
 
-def workflow(document: Mapping[str, Any], beside: Beside) -> Iterator[Launch | Broken]:
+def workflow(document: Tree, beside: Beside) -> Iterator[Launch | Broken]:
     """The servers that steps start (docs.github.com workflow-syntax-for-github-actions)."""
     jobs = mapping(document.get("jobs")) or {beside.name: document, **_composite(document)}
     for name, job in jobs.items():
@@ -38,19 +37,19 @@ def workflow(document: Mapping[str, Any], beside: Beside) -> Iterator[Launch | B
             )
 
 
-def _composite(document: Mapping[str, Any]) -> dict[str, Any]:
+def _composite(document: Tree) -> Tree:
     runs = mapping(document.get("runs"))
     return {str(document.get("name") or "action"): runs} if runs else {}
 
 
-def is_gitlab(document: Mapping[str, Any]) -> bool:
+def is_gitlab(document: Tree) -> bool:
     """Jobs by name, each with a ``script``."""
     return not {"kind", "apiVersion", "services", "type"} & document.keys() and any(
         isinstance(mapping(one).get("script"), (list, str)) for one in document.values()
     )
 
 
-def gitlab(document: Mapping[str, Any], beside: Beside) -> Iterator[Launch | Broken]:
+def gitlab(document: Tree, beside: Beside) -> Iterator[Launch | Broken]:
     """The servers that jobs start (docs.gitlab.com/ci/yaml)."""
     common = mapping(document.get("default"))
     for name, job in document.items():
@@ -77,7 +76,7 @@ def _text(given: object) -> str:
     return given if isinstance(given, str) else ""
 
 
-def _variables(given: Mapping[str, Any]) -> dict[str, str]:
+def _variables(given: Tree) -> dict[str, str]:
     return _pairs(given.get("env"))
 
 

@@ -5,19 +5,20 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping
 from pathlib import PurePosixPath
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from kvplan.errors import KvplanError
 from kvplan.files.launch.entries import Served, words_of
 from kvplan.files.launch.found import Beside, Broken
 from kvplan.files.launch.machines import claimed, fractions_in, given_by, gpu_of_pod
 from kvplan.files.launch.models import downloads_in
-from kvplan.files.launch.starts import SHELLS, Start, starts_of, with_image
-from kvplan.files.launch.trees import Tree, entries_of, image_of, mapping, pairs, text_of
+from kvplan.files.launch.starts import SHELLS, Start, starts_in, starts_of, with_image
+from kvplan.files.launch.trees import OwnTree, Tree, entries_of, image_of, mapping, pairs, text_of
 
 _RAY = re.compile(r"\bray\s+start\b|multi-node-serving|RAY_START_CMD")
 """How a pod joins a Ray cluster over which one engine runs."""
-_FIELDS = {"metadata.name": "name", "metadata.namespace": "namespace"}
+_COMMAND = re.compile(r"-\w*c")
+_FIELD = re.compile(r"\$\((\w+)\)", re.ASCII)
 
 
 class Text(NamedTuple):
@@ -100,21 +101,27 @@ def starts_in_container(container: Tree, text: Text, told: Mapping[str, str] = {
         if shell not in SHELLS:
             return []
         command, args = [shell, "-c", source], []
-    words = _with_script([*command, *args], text)
+    words = [*command, *args]
     if not words and (image is None or not environment):
         return []
-    starts = starts_of(words, environment, image=None if command else image)
+    starts = _of_script(words, environment, text)
+    starts = starts or starts_of(words, environment, image=None if command else image)
     return [with_image(one, image) for one in starts]
 
 
-def _with_script(words: list[str], text: Text) -> list[str]:
-    """The words with the text of a script that a ConfigMap of the same text brings in place of its path."""
-    for place, word in enumerate(words[:4]):
-        script = text.held.get(PurePosixPath(word).name) if "/" in word else None
-        shell = place == 0 or PurePosixPath(words[place - 1]).name in SHELLS
-        if script is not None and shell and not word.endswith((".yaml", ".yml", ".json")):
-            return [SHELLS[0], "-c", script, word, *words[place + 1 :]]
-    return words
+def _of_script(words: list[str], environment: Mapping[str, str], text: Text) -> list[Start]:
+    """The servers of a shell's text that reads or starts scripts of ConfigMaps in the same text."""
+    if not (words and text.held and PurePosixPath(words[0]).name in SHELLS):
+        return []
+    told = [_FIELD.sub(lambda match: environment.get(match[1], match[0]), word) for word in words[1:]]
+    at = next((place for place, word in enumerate(told) if _COMMAND.fullmatch(word)), None)
+    said = [word for word in told[at + 1 :] if word != "--"] if at is not None else []
+    script = said[0] if said else next(
+        (found for word in told if (found := text.held.get(PurePosixPath(word).name)) is not None), None
+    )  # fmt: skip
+    if script is None:
+        return []
+    return starts_in(script, environment, beside=lambda path: text.held.get(PurePosixPath(path).name))
 
 
 def environment_of(container: Tree, text: Text) -> dict[str, str]:
@@ -141,7 +148,7 @@ def environment_of(container: Tree, text: Text) -> dict[str, str]:
     return found
 
 
-def configs_in(documents: list[dict[str, Any]]) -> dict[tuple[str, str], dict[str, Any]]:
+def configs_in(documents: list[OwnTree]) -> dict[tuple[str, str], OwnTree]:
     """(kind, name) → data of the ConfigMaps and Secrets of a text."""
     found = {}
     for one in documents:
@@ -153,7 +160,7 @@ def configs_in(documents: list[dict[str, Any]]) -> dict[tuple[str, str], dict[st
     return found
 
 
-def files_in(documents: list[dict[str, Any]]) -> dict[str, str]:
+def files_in(documents: list[OwnTree]) -> dict[str, str]:
     """Name → text of the files that ConfigMaps bring, where only one has a file of that name."""
     found: dict[str, list[str]] = {}
     for one in documents:
@@ -164,7 +171,7 @@ def files_in(documents: list[dict[str, Any]]) -> dict[str, str]:
     return {name: texts[0] for name, texts in found.items() if len(texts) == 1}
 
 
-def is_patch(documents: list[dict[str, Any]]) -> bool:
+def is_patch(documents: list[OwnTree]) -> bool:
     """Whether containers have words or variables and no image: parts that kustomize puts together."""
     for document in documents:
         if not isinstance(document.get("kind"), str):
@@ -181,5 +188,5 @@ def is_patch(documents: list[dict[str, Any]]) -> bool:
                     for one in containers
                 ):
                     return True
-                stack += value.values()
+                stack += [one for key, one in value.items() if key != "templateRef"]
     return False

@@ -6,7 +6,7 @@ import ast
 import json
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from kvplan.engines.launch import Server, servers
 from kvplan.errors import KvplanError
@@ -24,6 +24,9 @@ _RUNS = frozenset(
     execvpe create_subprocess_shell spawn exec_run sh""".split()
 )
 """Functions of Python that start a command."""
+_ASKED = ("os.environ.get", "os.getenv", "environ.get", "getenv")
+_KEPT = ("list", "tuple", "dict", "shlex.quote", "quote", "Path", "shlex.join", "shlex.split", "split")
+"""Functions that give the words that they are given."""
 _MOST_VALUES = 4096
 
 
@@ -48,8 +51,8 @@ def is_notebook(name: str, text: str) -> bool:
     return name.lower().endswith(".ipynb")
 
 
-def python(text: str, beside: Beside, shell: str = "") -> Found:
-    """The servers of a Python file. shell: the lines of a notebook that a shell reads.
+def python(text: str, beside: Beside, shell: str = "", written: str | None = None) -> Found:
+    """The servers of a Python file. shell: the lines of a notebook that a shell reads; written: all of it.
 
     Raises KvplanError(bad-python)."""
     try:
@@ -66,7 +69,7 @@ def python(text: str, beside: Beside, shell: str = "") -> Found:
             r"\{(\w+)\}", lambda match: f"${{{match[1]}}}" if match[1] in known else match[0], shell
         )
         starts += starts_in(given, known, beside=file_reader(beside.folder))
-    return of_starts(starts, beside, text, **reader.around)
+    return of_starts(starts, beside, text if written is None else written)
 
 
 def notebook(text: str, beside: Beside) -> Found:
@@ -91,7 +94,7 @@ def notebook(text: str, beside: Beside) -> Found:
                 re.sub(r"^(\s*)[!%].*$", r"\1pass", row) for row in rows
             ))  # fmt: skip
     kept = [one for one in plain if _parses(one)]
-    return python("\n".join(kept), beside, "\n".join(shell))
+    return python("\n".join(kept), beside, "\n".join(shell), text)
 
 
 def _parses(text: str) -> bool:
@@ -107,9 +110,11 @@ class _Reader:
 
     def __init__(self, tree: ast.Module) -> None:
         self.starts: list[Start] = []
-        self.around: dict[str, Any] = {}
+        self.around: tuple[str | None, int | None] = (None, None)
         self.top: dict[str, object] = {}
         self.condition: str | None = None
+        self.options: dict[str, object] = {}
+        self.otherwise: list[tuple[object, str]] = []  # a value, what it is on a condition
         self.imports = dict(_imports(tree))
 
     def block(self, nodes: Sequence[ast.stmt], scope: dict[str, object]) -> None:
@@ -118,37 +123,52 @@ class _Reader:
         if not self.top:
             self.top = scope
 
+    def add(self, starts: Sequence[Start]) -> None:
+        """Servers on the GPUs of the function around them."""
+        gpu, gpus = self.around
+        for one in starts:
+            said = [note for value, note in self.otherwise if _word(value) in one.words]
+            self.starts.append(
+                replace(one, gpu=one.gpu or gpu, gpus=one.gpus or gpus, notes=(*one.notes, *said))
+            )
+
     def statement(self, node: ast.stmt, scope: dict[str, object]) -> None:
         if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)):
+            before = self.around
             for decorator in node.decorator_list:
                 self.gpu(decorator, scope)
             inner = dict(scope)
             if not isinstance(node, ast.ClassDef):
                 inner.update(_defaults(node, lambda one: self.value(one, scope)))
             self.block(node.body, inner)
+            self.around = before
             if isinstance(node, ast.ClassDef):
                 scope.update({f"self.{name}": one for name, one in inner.items() if name not in scope})
             return
         if isinstance(node, (ast.Assign, ast.AnnAssign)) and node.value is not None:
-            targets = node.targets if isinstance(node, ast.Assign) else [node.target]
-            value = self.value(node.value, scope)
-            for target in targets:
-                if isinstance(target, (ast.Name, ast.Attribute)):
-                    name = ast.unparse(target)
-                    kept = scope.get(name) if self.condition is not None else None
-                    scope[name] = value if kept is None else kept
-                elif isinstance(target, ast.Subscript) and self.condition is None:
-                    held = scope.get(ast.unparse(target.value))
-                    if isinstance(held, dict):
-                        scope[ast.unparse(target.value)] = {
-                            **held,
-                            str(self.value(target.slice, scope)): value,
-                        }
+            for target in node.targets if isinstance(node, ast.Assign) else [node.target]:
+                self.bind(target, node.value, scope)
         elif isinstance(node, ast.AugAssign) and isinstance(node.op, ast.Add):
             self.extend(ast.unparse(node.target), self.value(node.value, scope), scope)
         for call in self.calls(node):
             self.call(call, scope)
         self.inner(node, scope)
+
+    def bind(self, target: ast.expr, node: ast.expr, scope: dict[str, object]) -> None:
+        """A name becomes what an expression stands for; what a branch makes of it is said where it counts."""
+        name, value = ast.unparse(target), self.value(node, scope)
+        if isinstance(target, (ast.Name, ast.Attribute)):
+            before = scope.get(name) if self.condition is not None else None
+            if before is not None and self.condition is not None:
+                self.otherwise.append((before, f"where {self.condition}: {name} is {_word(value)}"))
+            scope[name] = value if before is None else before
+            if isinstance(node, ast.Call) and ast.unparse(node.func).endswith("parse_args"):
+                scope.update({f"{name}.{key}": one for key, one in self.options.items()})
+        elif isinstance(target, ast.Subscript) and self.condition is None:
+            held = scope.get(ast.unparse(target.value))
+            if isinstance(held, dict):
+                kept = {**held, str(self.value(target.slice, scope)): value}
+                scope[ast.unparse(target.value)] = kept
 
     def inner(self, node: ast.stmt, scope: dict[str, object]) -> None:
         """The blocks inside a statement; what a branch adds counts on its condition alone."""
@@ -184,10 +204,11 @@ class _Reader:
     def call(self, node: ast.Call, scope: dict[str, object]) -> None:
         name = ast.unparse(node.func)
         target, _, method = name.rpartition(".")
-        self.gpu(node, scope)
         server = self.server(name)
         if server is not None:
-            self.starts.append(self.engine(server, node, scope))
+            self.add([self.engine(server, node, scope)])
+        elif method == "add_argument":
+            self.argument(node, scope)
         elif method in ("append", "extend") and node.args:
             value = self.value(node.args[0], scope)
             self.extend(target, Words((value,)) if method == "append" else value, scope)
@@ -205,6 +226,7 @@ class _Reader:
 
     def engine(self, server: Server, node: ast.Call, scope: dict[str, object]) -> Start:
         keys: dict[str, object] = {}
+        rest: list[str] = []
         for place, one in enumerate(node.args[:1]):
             keys[server.model[place].lstrip("-")] = self.value(one, scope)
         for keyword in node.keywords:
@@ -214,8 +236,8 @@ class _Reader:
             elif isinstance(value, dict):
                 keys.update(value)
             else:
-                keys[unknown(ast.unparse(keyword.value))] = True
-        words = words_of_keys({key: _plain(one) for key, one in keys.items()})
+                rest.append(unknown(f"**{ast.unparse(keyword.value)}"))
+        words = (*words_of_keys({key: _plain(one) for key, one in keys.items()}), *rest)
         note = f"read as options of its server: {ast.unparse(node.func)} may have other defaults"
         return Start(server, words, notes=(note,))
 
@@ -235,9 +257,9 @@ class _Reader:
                     found = starts_of([_word(one) for one in (*value.words, *more)], known)
                     if len(found) == len(starts):
                         others.append((condition, found[place]))
-                self.starts.append(replace(start, others=tuple(others)))
+                self.add([replace(start, others=tuple(others))])
         elif isinstance(value, str):
-            self.starts += starts_in(value, known)
+            self.add(starts_in(value, known))
 
     def extend(self, name: str, value: object, scope: dict[str, object]) -> None:
         held = scope.get(name)
@@ -267,10 +289,10 @@ class _Reader:
                 kind, _, number = value.partition(":")
                 gpu = gpu_of_label(kind)
                 if gpu is not None:
-                    self.around = {"gpu": gpu, "gpus": count_of(number) or count}
+                    self.around = (gpu, count_of(number) or count)
 
     def value(self, node: ast.expr, scope: Mapping[str, object]) -> object:
-        """What an expression stands for, as far as the file says it."""
+        """The value of an expression, as far as the file says it."""
         if isinstance(node, ast.Constant):
             return node.value
         if isinstance(node, (ast.Name, ast.Attribute)):
@@ -283,6 +305,8 @@ class _Reader:
                 str(self.value(key, scope)): self.value(one, scope)
                 for key, one in zip(node.keys, node.values, strict=True) if key is not None
             }  # fmt: skip
+        if isinstance(node, ast.Subscript):
+            return self.item(node, scope)
         if isinstance(node, ast.JoinedStr):
             return "".join(_word(self.value(one, scope)) for one in node.values)
         if isinstance(node, ast.FormattedValue):
@@ -294,10 +318,24 @@ class _Reader:
         if isinstance(node, ast.BoolOp) and isinstance(node.op, ast.Or):
             values = [self.value(one, scope) for one in node.values]
             return next((one for one in values if not isinstance(one, Open)), values[0])
-        if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.USub):
-            of = self.value(node.operand, scope)
-            return -of if isinstance(of, (int, float)) else Open(ast.unparse(node))
         return Open(ast.unparse(node))
+
+    def item(self, node: ast.Subscript, scope: Mapping[str, object]) -> object:
+        """One of a mapping or a list."""
+        held, key = self.value(node.value, scope), self.value(node.slice, scope)
+        if isinstance(held, dict):
+            return held.get(str(key), Open(ast.unparse(node)))
+        if isinstance(held, Words) and isinstance(key, int) and -len(held.words) <= key < len(held.words):
+            return held.words[key]
+        return Open(ast.unparse(node))
+
+    def argument(self, node: ast.Call, scope: Mapping[str, object]) -> None:
+        """The default of an option of argparse."""
+        names = [one.value for one in node.args if isinstance(one, ast.Constant)]
+        default = next((one.value for one in node.keywords if one.arg == "default"), None)
+        if default is not None:
+            value = self.value(default, scope)
+            self.options.update((str(one).lstrip("-").replace("-", "_"), value) for one in names)
 
     def listed(self, nodes: Sequence[ast.expr], scope: Mapping[str, object]) -> object:
         words: list[object] = []
@@ -328,20 +366,13 @@ class _Reader:
         """``os.environ.get(X, DEFAULT)``, ``str(N)``, ``" ".join(WORDS)``, ``shlex.split(TEXT)``."""
         name = ast.unparse(node.func)
         given = [self.value(one, scope) for one in node.args]
-        if name in ("os.environ.get", "os.getenv", "environ.get", "getenv") and len(given) == 2:
+        if name in _ASKED and len(given) == 2:
             return given[1]
         if name in ("str", "int", "float") and len(given) == 1:
             return given[0] if isinstance(given[0], Open) else _cast(name, given[0])
-        if (
-            name in ("list", "tuple", "dict", "shlex.quote", "quote", "Path", "shlex.join")
-            and len(given) == 1
-        ):
-            return given[0]
-        if name == "dict":
+        if name == "dict" and not given:
             return {one.arg: self.value(one.value, scope) for one in node.keywords if one.arg is not None}
-        if name.endswith(".join") and len(given) == 1 and isinstance(given[0], Words):
-            return given[0]
-        if name in ("shlex.split", "split") and len(given) == 1 and isinstance(given[0], str):
+        if len(given) == 1 and (name in _KEPT or (name.endswith(".join") and isinstance(given[0], Words))):
             return given[0]
         if name.endswith(".split") and not given and isinstance(node.func, ast.Attribute):
             return self.value(node.func.value, scope)

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
+from contextlib import suppress
 from pathlib import Path
 
 from kvplan.architectures.config.drafts import method_named
@@ -19,7 +20,7 @@ from kvplan.files.launch.launch import Launch
 from kvplan.files.launch.manifest import is_manifest, launches_in
 from kvplan.files.launch.others import engine_named
 from kvplan.files.launch.programs import MODELFILE, launch_of_modelfile
-from kvplan.files.launch.scripts import of_shell
+from kvplan.files.launch.scripts import manifests_in, of_shell, script
 from kvplan.files.launch.starts import starts_in
 from kvplan.files.sources import open_model
 from kvplan.plans.serve import flag_for
@@ -144,6 +145,15 @@ def _of_text(
     found: Iterable[Launch | Broken] = reader(text, beside)
     launches = [one for one in found if isinstance(one, Launch)]
     failed = [one for one in found if isinstance(one, Broken)]
+    for manifest in manifests_in(text, beside) if reader in (of_shell, script) else ():
+        with suppress(KvplanError):
+            launches += launches_in(
+                manifest,
+                shown=beside.file or beside.name,
+                engine=beside.engine,
+                beside=beside.folder,
+                broken=failed,
+            )
     if failed and (broken is None or not (launches or len(failed) > 1)):
         raise failed[0].error
     (broken if broken is not None else []).extend(failed)

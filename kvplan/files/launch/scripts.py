@@ -1,4 +1,4 @@
-"""Files of text that start servers: scripts and jobs, units, Windows' scripts, Dockerfiles, Makefiles."""
+"""Files of text that start servers: scripts and jobs, units, Dockerfiles, Makefiles."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import pairwise
 from pathlib import Path, PurePosixPath
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from kvplan.errors import KvplanError
 from kvplan.files.json_input import read_limited
@@ -19,7 +19,7 @@ from kvplan.files.launch.models import downloads_in
 from kvplan.files.launch.programs import gathered
 from kvplan.files.launch.starts import Start, engines_of, split_words, starts_in, starts_of, with_image
 from kvplan.files.launch.trees import count_of, pairs
-from kvplan.files.launch.unknown import is_open
+from kvplan.files.launch.unknown import is_open, shown
 from kvplan.record import replace
 
 Found = list[Launch | Broken]
@@ -48,29 +48,44 @@ def file_reader(folder: Path) -> Callable[[str], str | None]:
     return read
 
 
-def of_starts(starts: Iterable[Start], beside: Beside, text: str = "", **around: Any) -> Found:
-    """Each server, or what is wrong with it. text: in which they stand. around: what of a `Launch` its
-    surroundings say."""
+class Extra(NamedTuple):
+    """Facts of the surroundings of some servers, where their own words do not say them."""
+
+    gpu: str | None = None
+    gpus: int | None = None
+    replicas: int = 1
+    notes: tuple[str, ...] = ()
+
+    def around(self, launch: Launch) -> Launch:
+        """The server in them."""
+        return replace(
+            launch, gpu=launch.gpu or self.gpu, gpus=launch.gpus or self.gpus,
+            replicas=launch.replicas if launch.replicas > 1 else self.replicas,
+            notes=(*launch.notes, *self.notes),
+        )  # fmt: skip
+
+
+NOTHING_MORE = Extra()
+NOWHERE: Mapping[str, str] = {}
+
+
+def of_starts(starts: Iterable[Start], beside: Beside, text: str = "", extra: Extra = NOTHING_MORE) -> Found:
+    """Each server, or what is wrong with it. text: in which they stand."""
     pins = _pins(text)
-    pinned = [replace(one, pin=pins.get(one.server.package)) for one in starts]
+    pinned = [replace(_filled_in(one, beside), pin=pins.get(one.server.package)) for one in starts]
     settled = gathered(engines_of(pinned))
     several = len(settled) > 1
     names = [f"{beside.name}-{place}" if several else beside.name for place in range(1, len(settled) + 1)]
     found: Found = []
     for name, start in zip(names, settled, strict=True):
         one = _launch(start, name, beside, [*start.names, *downloads_in(text)])
-        if isinstance(one, Launch):
-            notes = (*one.notes, *around.get("notes", ()))
-            free: dict[str, Any] = {
-                key: value for key, value in around.items() if getattr(one, key) in (None, 1)
-            }
-            one = replace(one, **free, notes=notes)
+        one = extra.around(one) if isinstance(one, Launch) else one
         same = found[-1] if found else None
         if isinstance(one, Launch) and isinstance(same, Launch) and _is_another(one, same):
             found[-1] = replace(same, replicas=same.replicas + 1, devices=(*same.devices, *one.devices))
         else:
             found.append(one)
-    if len(found) == 1 and len(settled) > 1 and isinstance(found[0], Launch):
+    if len(found) == 1 and several and isinstance(found[0], Launch):
         found[0] = replace(found[0], name=beside.name)
     return found
 
@@ -83,6 +98,19 @@ def _pins(text: str) -> dict[str, str]:
     return {package: next(iter(one)) for package, one in found.items() if len(one) == 1}
 
 
+def _filled_in(start: Start, beside: Beside) -> Start:
+    """The start with the variables of its files (``docker run --env-file``)."""
+    read = file_reader(beside.folder)
+    texts = {path: read(path) for path in start.variables}
+    known = [pair for text in texts.values() for pair in variables_in(text or "").items()]
+    missing = [path for path, text in texts.items() if text is None]
+    notes = [f"{shown(path)}, a file of variables, is not here" for path in missing]
+    return replace(
+        start, environment=(*known, *start.environment), missing=(*start.missing, *missing),
+        notes=(*start.notes, *notes),
+    )  # fmt: skip
+
+
 def _launch(start: Start, name: str, beside: Beside, names: Sequence[tuple[str, str]]) -> Launch | Broken:
     try:
         return launch_of(start, name=name, engine=beside.engine, beside=beside.folder, names=names)
@@ -92,60 +120,90 @@ def _launch(start: Start, name: str, beside: Beside, names: Sequence[tuple[str, 
 
 def _is_another(one: Launch, same: Launch) -> bool:
     """Whether a server is the one before it once more, on GPUs of its own: as a loop starts them."""
-    kept: dict[str, Any] = {"name": "", "replicas": 1, "devices": ()}
-    return (
-        bool(one.devices)
-        and not {*one.devices} & {*same.devices}
-        and replace(one, **kept) == replace(same, **kept)
-    )
+    serve: dict[str, object] = {**one.serve}
+    serve.update((key, same.serve[key]) for key in ("port", "host") if key in same.serve)
+    alike = same == replace(
+        one, name=same.name, replicas=same.replicas, devices=same.devices, serve=serve
+    )  # fmt: skip
+    return alike and bool(one.devices) and not one.shares_with(same)
 
 
 def of_shell(
     text: str, beside: Beside, environment: Mapping[str, str] | None = None, image: str | None = None,
-    **around: Any,
+    extra: Extra = NOTHING_MORE,
 ) -> Found:  # fmt: skip
     """The servers that a shell text starts, in a container of an image where there is one."""
     known, sizes = _job(text)
     starts = starts_in(
-        text,
-        {**known, **(environment or {})},
-        beside=file_reader(beside.folder),
+        text, {**known, **(environment or {})}, beside=file_reader(beside.folder),
         script=f"./{beside.file or beside.name}",
-    )
-    return of_starts([with_image(one, image) for one in starts], beside, text, **{**sizes, **around})
+    )  # fmt: skip
+    given = extra._replace(gpu=extra.gpu or sizes.gpu, gpus=extra.gpus or sizes.gpus)
+    return of_starts([with_image(one, image) for one in starts], beside, text, given)
 
 
-def _job(text: str) -> tuple[dict[str, str], dict[str, Any]]:
+def manifests_in(text: str, beside: Beside) -> list[str]:
+    """The YAML texts that a script hands on in a here-document, or writes to a file."""
+    if "<<" not in text:
+        return []
+    from kvplan.files.launch.shell.run import read
+
+    try:
+        reading = read(text, {}, beside=file_reader(beside.folder))
+    except KvplanError:
+        return []
+    handed = [one.stdin for one in reading.calls if one.stdin and one.words[0] in ("kubectl", "oc", "docker")]
+    written = [one for path, one in reading.files.items() if path.endswith((".yaml", ".yml"))]
+    return [shown(one) for one in (*handed, *written) if re.search(r"^(?:kind|services):", one, re.MULTILINE)]
+
+
+def starts_of_script(
+    words: Sequence[str], environment: Mapping[str, str], read: Callable[[str], str | None],
+    mounts: Mapping[str, str] = NOWHERE,
+) -> list[Start]:  # fmt: skip
+    """The servers of a script in a container that lies beside, under its own name or mounted from there."""
+    for place, word in enumerate(words[:3]):
+        path = PurePosixPath(word)
+        folder = next((target for target in mounts if word.startswith(f"{target}/")), None)
+        source = mounts.get(word) or (folder and mounts[folder] + word[len(folder) :]) or path.name
+        text = read(source) if path.suffix in (".sh", "", ".bash") and "/" in word else None
+        if text is not None:
+            return starts_in(text, environment, beside=read, arguments=words[place + 1 :])
+    return []
+
+
+def _job(text: str) -> tuple[dict[str, str], Extra]:
     """(Slurm's variables, kind and number of GPUs) of a job's directives
     (slurm.schedmd.com/sbatch.html: INPUT and OUTPUT ENVIRONMENT VARIABLES)."""
-    said: dict[str, str] = {}
-    for row in _DIRECTIVE.findall(text):
-        words = re.split(r"[ =]+", row.strip())
-        for option, value in pairwise(words):
-            if option in _JOB_SIZES:
-                said[_JOB_SIZES[option]] = value
-    if not said and not _DIRECTIVE.search(text):
-        return {}, {}
+    rows = _DIRECTIVE.findall(text)
+    if not rows:
+        return {}, Extra()
+    said = {
+        _JOB_SIZES[option]: value
+        for row in rows
+        for option, value in pairwise(re.split(r"[ =]+", row.strip()))
+        if option in _JOB_SIZES
+    }
     nodes = count_of(said.get("nodes", "1").partition("-")[0]) or 1
     tasks = count_of(said.get("tasks")) or 1
-    *kinds, number = (
-        (said.get("gres") or said.get("gpus") or said.get("per_task") or "").split(",")[0].split(":")
-    )
-    each = count_of(number)
-    if "gres" not in said and "gpus" in said and each:
-        each = -(-each // nodes)
-    elif "gres" not in said and "per_task" in said and each:
-        each *= tasks
-    known = {
-        "SLURM_NNODES": str(nodes),
-        "SLURM_JOB_NUM_NODES": str(nodes),
-        "SLURM_NTASKS": str(nodes * tasks),
-    }
-    if each:
-        known |= {"SLURM_GPUS_ON_NODE": str(each), "SLURM_GPUS_PER_NODE": str(each)}
+    kinds, each = _asked(said, nodes, tasks)
+    known = {"SLURM_NNODES": nodes, "SLURM_JOB_NUM_NODES": nodes, "SLURM_NTASKS": nodes * tasks}
+    known |= {"SLURM_GPUS_ON_NODE": each, "SLURM_GPUS_PER_NODE": each} if each else {}
     kind = next((one for one in kinds if one not in ("gpu", "")), said.get("kind", ""))
     gpu = gpu_of_label(kind) if kind else None
-    return known, {"gpu": gpu, "gpus": each * nodes if each else None}
+    sizes = Extra(gpu, each * nodes if each else None)
+    return {name: str(number) for name, number in known.items()}, sizes
+
+
+def _asked(said: Mapping[str, str], nodes: int, tasks: int) -> tuple[list[str], int | None]:
+    """(words for the kind, number on a node) of the GPUs that a job asks for: on each node, for all of it, or
+    for each task."""
+    key = next((one for one in ("gres", "gpus", "per_task") if one in said), "")
+    *kinds, number = said.get(key, "").split(",")[0].split(":")
+    each = count_of(number)
+    if each is None or key == "gres":
+        return kinds, each
+    return kinds, -(-each // nodes) if key == "gpus" else each * tasks
 
 
 def is_script(name: str, text: str) -> bool:
@@ -182,7 +240,8 @@ def unit(text: str, beside: Beside) -> Found:
             environment.update(variables_in(held or ""))
     for key, value in rows:
         if key in ("ExecStart", "Exec"):
-            starts += starts_of(split_words(value.lstrip("-@:+!")), environment, image)
+            words = split_words(value.lstrip("-@:+!") if key == "ExecStart" else value)
+            starts += starts_of(words, environment, image)
     if image is not None and not any(key == "Exec" for key, _ in rows):
         starts = starts_of([], environment, image)
     return of_starts([replace(one, missing=tuple(missing)) for one in starts], beside, text)
@@ -203,44 +262,12 @@ def _pairs(rows: Iterable[str]) -> dict[str, str]:
     return found
 
 
-def is_of_windows(name: str, text: str) -> bool:
-    return name.lower().endswith((".bat", ".cmd", ".ps1"))
-
-
-def of_windows(text: str, beside: Beside) -> Found:
-    """A script of cmd or of PowerShell, in the words of a shell: ``%X%``, ``set``; ``$X = …``, ``&``."""
-    lines = re.sub(r"[\^`][ \t]*\r?\n", " ", text.replace("\r\n", "\n")).replace("\\", "/")
-    if beside.file.lower().endswith(".ps1"):
-        lines = re.sub(r"<#.*?#>", "", lines, flags=re.DOTALL)
-        lines = re.sub(r"\$env:(\w+)", r"$\1", lines, flags=re.IGNORECASE)
-        lines = re.sub(r"^([ \t]*)(?:\[\w+\])?\$(\w+)[ \t]*=[ \t]*@\(", r"\1\2=(", lines, flags=re.MULTILINE)
-        lines = re.sub(
-            r"^([ \t]*)(?:\[\w+\])?\$(\w+)[ \t]*=[ \t]*", r"\1export \2=", lines, flags=re.MULTILINE
-        )
-        lines = re.sub(r"^([ \t]*)&[ \t]+", r"\1", lines, flags=re.MULTILINE)
-        lines = re.sub(r"(?<![\w$])@(\w+)\b", r'"${\1[@]}"', lines)
-        return of_shell(re.sub(r"(?<=['\"\w]),[ \t]*\n?[ \t]*(?=['\"])", " ", lines), beside)
-    lines = re.sub(
-        r"^[ \t]*(?:@echo\b.*|rem\b.*|::.*|:\w+.*)$", "", lines, flags=re.MULTILINE | re.IGNORECASE
-    )
-    lines = re.sub(r"^[ \t]*@", "", lines, flags=re.MULTILINE)
-    lines = re.sub(
-        r'^([ \t]*)set[ \t]+"?(\w+)=([^"\n]*)"?', _batch_set, lines, flags=re.MULTILINE | re.IGNORECASE
-    )
-    return of_shell(re.sub(r"%(\w+)%", r"${\1}", lines), beside)
-
-
-def _batch_set(match: re.Match[str]) -> str:
-    value = re.sub(r"([\"$`])", r"\\\1", match[3].strip())
-    return f'{match[1]}export {match[2]}="{value}"'
-
-
 def is_dockerfile(name: str, text: str) -> bool:
     return name.startswith(("Dockerfile", "Containerfile")) or name.lower().endswith(".dockerfile")
 
 
 class Build(NamedTuple):
-    """What a Dockerfile's last stage starts; a text is told to a shell."""
+    """A Dockerfile's last stage; a text is told to a shell."""
 
     image: str | None
     entry: tuple[str, ...]
@@ -276,7 +303,9 @@ def build_of(text: str, arguments: object = None) -> Build:
 
 def dockerfile(text: str, beside: Beside) -> Found:
     made = build_of(text)
-    starts = starts_of([*made.entry, *made.command], made.environment, None if made.entry else made.image)
+    words = [*made.entry, *made.command]
+    starts = starts_of(words, made.environment, None if made.entry else made.image)
+    starts = starts or starts_of_script(words, made.environment, file_reader(beside.folder))
     return of_starts([with_image(one, made.image) for one in starts], beside, text)
 
 

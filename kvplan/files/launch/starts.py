@@ -6,12 +6,17 @@ import re
 import shlex
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import PurePosixPath
+from typing import TYPE_CHECKING
 
 from kvplan.engines.launch import Server, servers
 from kvplan.errors import KvplanError
 from kvplan.files.launch import containers
+from kvplan.files.launch.models import downloads_in
 from kvplan.files.launch.unknown import is_whole, shown
 from kvplan.record import record, replace
+
+if TYPE_CHECKING:
+    from kvplan.files.launch.shell.run import Call
 
 SHELLS = ("sh", "bash", "zsh", "dash", "ash")
 _ASSIGNMENT = re.compile(r"([A-Za-z_]\w*)=(.*)", re.DOTALL | re.ASCII)
@@ -33,7 +38,9 @@ _BESIDE = re.compile(
 )
 """In the names of images that stand beside a server and start none."""
 _PYTHON = re.compile(r"python(\d(\.\d+)?)?|pypy3?|torchrun|accelerate|deepspeed", re.ASCII)
-"""What starts a module with ``-m``."""
+"""Programs that start a module with ``-m``."""
+_PROGRAM = re.compile(rf"{_PYTHON.pattern}|{'|'.join(SHELLS)}|sleep|tail|node|ray", re.ASCII)
+"""Programs that are no argument of an image's own server."""
 _NO_START = frozenset(
     """echo printf pkill pgrep killall kill which type hash command ls grep rm cp mv ln chmod chown test [ [[
     cmake make ninja pip pip3 git curl wget cat systemctl journalctl tail head sed awk cd mkdir touch du stat
@@ -52,6 +59,8 @@ _WRAPPERS = frozenset(
 _TEXTS = frozenset("ssh tmux screen su sudo watch timeout eval sbatch script runuser flock parallel".split())
 """Commands that are given another as one word."""
 _CONTAINERS = ("docker", "podman", "nerdctl")
+_InArms = tuple["Start", tuple[tuple[int, str], ...]]
+"""A server and the branches that it stands in, as `Call.arms`."""
 _DEPTH = 8
 MAX_WORDS = 4096
 
@@ -67,6 +76,8 @@ class Start:
     environment: tuple[tuple[str, str], ...] = ()
     image: str | None = None
     gpus: int | None = None
+    gpu: str | None = None
+    """its kind, where the text says it"""
     devices: tuple[str, ...] = ()
     machine: str = ""
     """where its devices are; of servers that never run together another each"""
@@ -77,6 +88,8 @@ class Start:
     """(path, text) of the files that its script writes"""
     names: tuple[tuple[str, str], ...] = ()
     """(what a folder with the model is called elsewhere, where)"""
+    variables: tuple[str, ...] = ()
+    """Files that say more of its environment"""
     pin: str | None = None
     """the release that the text installs"""
     literal: bool = False
@@ -87,7 +100,7 @@ class Start:
         """The release that the image's tag says, None where it says none (``latest``, a commit) and where
         the image is not the engine's own: ``llm-d-cuda:v0.9.0`` holds llm-d's 0.9.0."""
         tagged = self.image is not None and self.is_tagged_by_engine
-        return (version_of(self.image or "") if tagged else None) or (None if self.image else self.pin)
+        return (version_of(self.image or "") if tagged else None) or self.pin
 
     @property
     def is_tagged_by_engine(self) -> bool:
@@ -122,28 +135,19 @@ def starts_in(
         text, known, beside=beside or (lambda path: None), script=script,
         arguments=None if arguments is None else tuple(arguments),
     )  # fmt: skip
-    found: list[tuple[Start, tuple[tuple[int, str], ...]]] = []
+    found: list[_InArms] = []
     ended = 0
+    fetched = tuple(name for call in reading.calls for name in downloads_in(" ".join(call.words)))
     for call in reading.calls:
         kills = call.words[0] in ("kill", "pkill", "killall") or call.words[1:2] in (("stop",), ("rm",))
         ended += kills
-        mine = _started(call.words, call.environment, stdin=call.stdin)
-        kept = [
-            (label, _started(words, variables, stdin=call.stdin)) for label, words, variables in call.others
-        ]
-        for place, start in enumerate(mine):
-            others = tuple((label, one[place]) for label, one in kept if len(one) == len(mine))
-            around = replace(
-                start, missing=call.missing, files=tuple(reading.files.items()),
-                machine=f"{start.machine}{ended or ''}",
-            )  # fmt: skip
-            if call.open:
-                found += [
-                    (replace(one, notes=(*one.notes, f"either this or another: {label}")), call.arms)
-                    for label, one in others
-                ]
-            else:
-                found.append((replace(around, others=others), call.arms))
+        found += [
+            (replace(
+                one, missing=call.missing, files=tuple(reading.files.items()),
+                machine=f"{one.machine}{ended or ''}", names=(*one.names, *fetched),
+            ), call.arms)
+            for one in _of_call(call)
+        ]  # fmt: skip
     for path, body in reading.files.items():  # that somebody else starts
         if path not in reading.started:
             found += [(one, ()) for one in _of_file(path, body, known)]
@@ -156,15 +160,30 @@ def starts_in(
     return [replace(one, notes=(*one.notes, *said)) for one in _either(found)]
 
 
+def _of_call(call: Call) -> list[Start]:
+    """The servers of one command; of words that stand in branches alone a server each."""
+    mine = _started(call.words, call.environment, stdin=call.stdin)
+    kept = [(label, _started(words, known, stdin=call.stdin)) for label, words, known in call.others]
+    found: list[Start] = []
+    for place, start in enumerate(mine):
+        others = tuple((label, one[place]) for label, one in kept if len(one) == len(mine))
+        if call.open:
+            said = "either this or another"
+            found += [replace(one, notes=(*one.notes, f"{said}: {label}")) for label, one in others]
+        else:
+            found.append(replace(start, others=others))
+    return found
+
+
 def _of_file(path: str, text: str, known: Mapping[str, str]) -> list[Start]:
-    """What a script or a unit starts that a script wrote."""
+    """Servers of a script or a unit that a script wrote."""
     if path.endswith(".service"):
         rows = re.findall(r"^ExecStart=[-@:+!]*(.*)$", re.sub(r"\\\n\s*", " ", text), re.MULTILINE)
         return [one for row in rows for one in starts_of(split_words(row), known)]
     return _inside(text, known) if text.startswith("#!") or path.endswith(".sh") else []
 
 
-def _either(found: Sequence[tuple[Start, tuple[tuple[int, str], ...]]]) -> list[Start]:
+def _either(found: Sequence[_InArms]) -> list[Start]:
     """Servers in several arms of one branch are told apart: one of them is started."""
     arms: dict[int, set[str]] = {}
     for _, inside in found:
@@ -205,37 +224,25 @@ def _started(
     words: Sequence[str], environment: Mapping[str, str], *, image: str | None = None, depth: int = 0,
     stdin: str | None = None, literal: bool = False,
 ) -> list[Start]:  # fmt: skip
-    known = dict(environment)
-    words = list(words[:MAX_WORDS])
-    while words and (words[0] in ("env", "exec", "command", "-") or _ASSIGNMENT.fullmatch(words[0])):
-        match = _ASSIGNMENT.fullmatch(words.pop(0))
-        if match is not None:
-            known[match[1]] = match[2]
-    if not words or depth > _DEPTH:
+    known, words = _assignments(words[:MAX_WORDS], environment)
+    if not words or depth > _DEPTH or words[0].startswith("-"):
         return _of_image(words, known, image, literal)
     first = PurePosixPath(words[0]).name
     if first in _NO_START:
         return []
-    if words[0].startswith("-"):
-        return _of_image(words, known, image, literal)
     for place, word in enumerate(words):
-        name = PurePosixPath(word).name
         if (match := _ASSIGNMENT.fullmatch(word)) is not None and first in _WRAPPERS:
             known[match[1]] = match[2]
-        if name in SHELLS:
-            inside = _of_shell(words[place + 1 :], known, stdin)
-            if inside is not None:
-                return [with_image(one, image) for one in inside]
+        if word.startswith("--container-image="):  # of Slurm's pyxis
+            image = word.partition("=")[2].replace("#", "/")
+        if PurePosixPath(word).name in _CONTAINERS:
+            return _container(words[place + 1 :], known, depth)
         if (named := _IMAGE_WORD.fullmatch(word)) is not None and server_of_image(named[1]) is not None:
             after = [one for one in words[place + 1 :] if one != "--"]
             return _started(after, known, image=named[1], depth=depth + 1, literal=literal)
-        if " " in word and place and first in _TEXTS and name not in SHELLS:
-            inside = _inside(word.removeprefix("--wrap="), known)
-            if inside or first != "sudo":
-                host = " ".join(words[1:place]) if first == "ssh" else ""
-                return [replace(with_image(one, image), machine=host) for one in inside]
-        if name in _CONTAINERS:
-            return _container(words[place + 1 :], known, depth)
+        told = _told(words, place, known, stdin)
+        if told is not None:
+            return [with_image(one, image) for one in told]
         found = _own(words, place)
         if found is not None and _is_start(words, place, found):
             own = tuple(words[found[1] :])
@@ -243,11 +250,43 @@ def _started(
     return _of_image(words, known, image, literal)
 
 
+def _assignments(
+    words: Sequence[str], environment: Mapping[str, str]
+) -> tuple[dict[str, str], Sequence[str]]:
+    """(variables, words) behind ``env`` and ``NAME=value`` before a command."""
+    known, at = dict(environment), 0
+    while at < len(words):
+        match = _ASSIGNMENT.fullmatch(words[at])
+        if match is not None:
+            known[match[1]] = match[2]
+        elif words[at] not in ("env", "exec", "command", "-"):
+            break
+        at += 1
+    return known, words[at:]
+
+
+def _told(
+    words: Sequence[str], place: int, known: Mapping[str, str], stdin: str | None
+) -> list[Start] | None:
+    """Servers of a text that a command is told: behind a shell's ``-c``, ``ssh gpu1 'vllm serve …'``; None
+    where there is none."""
+    first, word = PurePosixPath(words[0]).name, words[place]
+    if PurePosixPath(word).name in SHELLS:
+        return _of_shell(words[place + 1 :], known, stdin)
+    if not (" " in word and place and first in _TEXTS):
+        return None
+    inside = _inside(word.removeprefix("--wrap="), known)
+    if not inside and first == "sudo":
+        return None
+    host = " ".join(words[1:place]) if first == "ssh" else ""
+    return [replace(one, machine=host) for one in inside]
+
+
 def _of_image(
     words: Sequence[str], known: Mapping[str, str], image: str | None, literal: bool
 ) -> list[Start]:
     server = server_of_image(image) if image is not None else None
-    if server is None:
+    if server is None or (words and _PROGRAM.fullmatch(PurePosixPath(words[0]).name)):
         return []
     return [Start(server, tuple(_after_entry(words)), tuple(known.items()), image, literal=literal)]
 
@@ -257,13 +296,13 @@ def _is_start(words: Sequence[str], place: int, found: tuple[Server, int]) -> bo
     serve``), or with a model behind it."""
     server, after = found
     first = PurePosixPath(words[0]).name
-    if not place or after - place > 1 or first in _WRAPPERS:
+    if after - place > 1 or first in _WRAPPERS or (not place and first in {one[0] for one in server.starts}):
         return True
     return any(one.partition("=")[0] in server.model for one in words[after:])
 
 
 def _of_shell(words: Sequence[str], known: Mapping[str, str], stdin: str | None) -> list[Start] | None:
-    """What ``bash -lc TEXT name arguments`` starts, or the text that it is given; None where there is
+    """Servers of ``bash -lc TEXT name arguments``, or the text that it is given; None where there is
     none."""
     for at, word in enumerate(words):
         if _TEXT.fullmatch(word):
@@ -317,16 +356,17 @@ def _own(words: Sequence[str], place: int) -> tuple[Server, int] | None:
     dotted = word.removesuffix(".py").replace("/", ".") if word.endswith(".py") and runs_module else ""
     for server in servers().values():
         for start in server.starts:
-            if start[0] == "-m":
-                if dotted.endswith(f".{start[1]}") or dotted == start[1]:
-                    return server, place + 1
-                if not runs_module or word != "-m":
-                    continue
-            elif first != start[0] or tuple(words[place + 1 : place + len(start)]) != start[1:]:
-                continue
-            if start[0] != "-m" or tuple(words[place + 1 : place + len(start)]) == start[1:]:
+            if start[0] == "-m" and (dotted.endswith(f".{start[1]}") or dotted == start[1]):
+                return server, place + 1
+            named = word == "-m" and runs_module if start[0] == "-m" else _is_called(first, start)
+            if named and tuple(words[place + 1 : place + len(start)]) == start[1:]:
                 return server, place + len(start)
     return None
+
+
+def _is_called(name: str, start: Sequence[str]) -> bool:
+    """Whether a program has a server's name, or that with a build behind it: ``llama-server-b4719``."""
+    return name == start[0] or (len(start) == 1 and re.match(rf"{start[0]}[-_.]\w", name) is not None)
 
 
 def _after_entry(words: Sequence[str]) -> Sequence[str]:
@@ -350,7 +390,10 @@ def _container(words: Sequence[str], known: dict[str, str], depth: int) -> list[
     else:
         found = _started(after, variables, image=image, depth=depth + 1)
     return [
-        replace(with_image(one, image), gpus=said.gpus or one.gpus, devices=said.devices) for one in found
+        replace(
+            with_image(one, image), gpus=said.gpus or one.gpus, devices=said.devices, variables=said.files
+        )
+        for one in found
     ]
 
 

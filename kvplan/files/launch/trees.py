@@ -8,6 +8,8 @@ from typing import Any
 
 Tree = Mapping[str, Any]
 """A mapping of a manifest."""
+OwnTree = dict[str, Any]
+"""One that may be changed."""
 NOTHING: Tree = {}
 
 
@@ -41,17 +43,17 @@ def pairs(env: object) -> list[tuple[str, str]]:
     ]
 
 
-def mapping(value: object) -> dict[str, Any]:
+def mapping(value: object) -> OwnTree:
     """The value where it is a mapping, else an empty one."""
     return value if isinstance(value, dict) else {}
 
 
-def entries_of(value: object) -> list[dict[str, Any]]:
+def entries_of(value: object) -> list[OwnTree]:
     """The mappings of a list."""
     return [one for one in value if isinstance(one, dict)] if isinstance(value, list) else []
 
 
-def container_of(template: object, name: str = "main") -> dict[str, Any]:
+def container_of(template: object, name: str = "main") -> OwnTree:
     """The container of a pod's template that runs the server."""
     found = entries_of(mapping(template).get("containers"))
     named = [one for one in found if one.get("name") == name]
@@ -65,14 +67,14 @@ def count_of(value: object) -> int | None:
     return int(text) or None if small else None
 
 
-def name_of(document: Mapping[str, Any]) -> str | None:
+def name_of(document: Tree) -> str | None:
     """``metadata.name``, or what a name is made from."""
     metadata = mapping(document.get("metadata"))
     name = metadata.get("name") or metadata.get("generateName")
     return str(name).rstrip("-") if isinstance(name, str) and name else None
 
 
-def unknown_keys(given: Mapping[str, Any], known: str, head: str) -> tuple[str, ...]:
+def unknown_keys(given: Tree, known: str, head: str) -> tuple[str, ...]:
     """``head.key value`` of every key that a reader has no rule for. known: the others, in one text."""
     left = (key for key in given if str(key) not in known.split())
     return tuple(f"{head}.{key} {_short(given[key])}" for key in left if given[key] not in (None, "", {}, []))
@@ -83,7 +85,7 @@ def _short(value: object) -> str:
     return text if len(text) <= 60 else text[:59] + "…"
 
 
-def mappings_in(value: object) -> Iterator[dict[str, Any]]:
+def mappings_in(value: object) -> Iterator[OwnTree]:
     """Every mapping in a value, the outer ones first."""
     if isinstance(value, dict):
         yield value
@@ -91,7 +93,7 @@ def mappings_in(value: object) -> Iterator[dict[str, Any]]:
         yield from mappings_in(one)
 
 
-def merged(base: Tree, over: Tree) -> dict[str, Any]:
+def merged(base: Tree, over: Tree) -> OwnTree:
     """A mapping with another over it; lists whose entries have names are put together by these (a strategic
     merge patch), others are replaced."""
     found = dict(base)
@@ -110,8 +112,7 @@ def merged(base: Tree, over: Tree) -> dict[str, Any]:
 
 
 def _named(value: object) -> bool:
-    return (
-        isinstance(value, list)
-        and bool(value)
-        and all(isinstance(one, dict) and "name" in one for one in value)
-    )
+    """Whether all entries of a list have names."""
+    entries = entries_of(value)
+    whole = isinstance(value, list) and len(entries) == len(value) > 0
+    return whole and all(isinstance(one.get("name"), str) for one in entries)

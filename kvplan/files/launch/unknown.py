@@ -20,13 +20,13 @@ def unknown(written: str) -> str:
 
 
 def unknowns(word: str) -> list[str]:
-    """What of a word is open, as written."""
+    """The open parts of a word, as written."""
     return _UNKNOWN.findall(word)
 
 
 def is_open(word: str) -> bool:
     """Whether anything of a word is not known; ``$(NAME)`` of a manifest counts too."""
-    return _UNKNOWN.search(word) is not None or _OTHER_FORMS.search(word) is not None
+    return _BEGIN in word or _OTHER_FORMS.search(word) is not None
 
 
 def is_whole(word: str) -> bool:

@@ -1,4 +1,4 @@
-"""What a test of the shell comes to, as far as the script says it."""
+"""The outcome of a test of the shell, as far as the script says it."""
 
 from __future__ import annotations
 
@@ -16,11 +16,13 @@ if TYPE_CHECKING:
 
 
 class Truth(NamedTuple):
-    """What a condition comes to, None where nothing says. sure: not because a variable that the script does
+    """The outcome of a condition, None where nothing says. sure: not because a variable that the script does
     not set is taken as empty."""
 
     said: bool | None
     sure: bool = True
+    default: bool = False
+    """because of a value that the script takes where nobody says another"""
 
     def negated(self) -> Truth:
         return self._replace(said=None if self.said is None else not self.said)
@@ -33,12 +35,19 @@ _NUMBERS = {
 
 
 def truth(node: Node, expander: Expander) -> Truth:
+    """Of a test; one that rests on a default is not sure."""
+    found = _truth(node, expander)
+    by_default = expander.default and found.sure
+    return found._replace(sure=found.sure and not by_default, default=found.default or by_default)
+
+
+def _truth(node: Node, expander: Expander) -> Truth:
     """Of ``[ … ]``, ``[[ … ]]``, ``test …``, ``(( … ))``, ``true``."""
     inner = named(node)
     if node.type in ("test_command", "parenthesized_expression") and len(inner) == 1:
-        return truth(inner[0], expander)
+        return _truth(inner[0], expander)
     if node.type == "negated_command" and inner:
-        return truth(inner[-1], expander).negated()
+        return _truth(inner[-1], expander).negated()
     if node.type == "compound_statement" and text_of(node).startswith("(("):
         number = expander.number(node)
         return UNKNOWN if number is None else Truth(bool(number))
@@ -57,7 +66,7 @@ def _binary(node: Node, inner: Sequence[Node], expander: Expander) -> Truth:
     sign = node.child_by_field_name("operator")
     operator = "" if sign is None else text_of(sign)
     if operator in ("&&", "||", "-a", "-o"):
-        left, right = truth(inner[0], expander), truth(inner[-1], expander)
+        left, right = _truth(inner[0], expander), _truth(inner[-1], expander)
         return both(left, right, every=operator in ("&&", "-a"))
     return compared(expander.text(inner[0]), operator, expander.text(inner[-1]))
 
@@ -70,7 +79,7 @@ def both(left: Truth, right: Truth, *, every: bool) -> Truth:
         return right
     if left.said is None or right.said is None:
         return UNKNOWN
-    return Truth(every, left.sure and right.sure)
+    return Truth(every, left.sure and right.sure, left.default or right.default)
 
 
 def compared(left: str, operator: str, right: str) -> Truth:
@@ -99,7 +108,7 @@ def _unary(node: Node, inner: Sequence[Node], expander: Expander) -> Truth:
     sign = node.child_by_field_name("operator") or node.children[0]
     operator, last = text_of(sign), inner[-1]
     if operator == "!":
-        return truth(last, expander).negated()
+        return _truth(last, expander).negated()
     return asked(operator, expander.text(last))
 
 

@@ -39,6 +39,7 @@ class Expander:
     ) -> None:
         self.state, self.output, self.world = state, output, world
         self.used: dict[str, None] = {}
+        self.default = False  # whether a value that somebody may say otherwise was read
 
     def fields(self, node: Node) -> list[str]:
         """The words that one word comes to."""
@@ -53,7 +54,7 @@ class Expander:
         return "".join(" " if text == _BREAK else text for text, _ in self._pieces(node))
 
     def choose(self, condition: str, usual: bool) -> bool:
-        """What a condition comes to in this world."""
+        """The outcome of a condition in this world."""
         self.used[condition] = None
         return usual != (self.world == condition)
 
@@ -62,6 +63,7 @@ class Expander:
         variable = self.state.variables.get(name)
         if variable is not None:
             self.used.update(dict.fromkeys(variable.others))
+            self.default = self.default or variable.default
         return self.state.words(name, self.world)
 
     def _pieces(self, node: Node) -> Iterator[Piece]:
@@ -148,7 +150,7 @@ class Expander:
         return unknown(text) if printed_text is None else printed_text.rstrip("\n")
 
     def number(self, node: Node) -> int | None:
-        """What a node of arithmetic comes to."""
+        """The value of a node of arithmetic."""
         return sums.value(node, self._number)
 
     def _number(self, node: Node) -> str:
@@ -169,9 +171,10 @@ class Expander:
                 yield from self._rest(rest, quoted) if not missing else [("", not quoted)]
                 return
             if missing and operator[-1] != "?":
+                self.default = self.default or words is None
                 if operator[-1] == "=":
                     text = "".join(text for text, _ in self._rest(rest, True))
-                    self.state.put(name, Variable((text,)))
+                    self.state.put(name, Variable((text,), default=True))
                 yield from self._rest(rest, quoted)
                 return
         elif operator:
@@ -207,14 +210,15 @@ class Expander:
         if name in ("@", "*"):
             return (unknown(written),) if state.arguments is None else state.arguments
         if name == "#":
-            return ("0",) if state.arguments is None else (str(len(state.arguments)),)
+            return (unknown("$#"),) if state.arguments is None else (str(len(state.arguments)),)
         if name in ("0", "BASH_SOURCE"):
             return (state.script,)
         if name.isdigit():
             place = int(name)
             if state.arguments is None:
                 return None
-            return state.arguments[place - 1 : place] or ("",)
+            word = state.arguments[place - 1 : place] or ("",)
+            return None if word == (unknown("$@"),) else word
         words = self.lookup(name)
         if index in ("@", "*"):
             return words if words is not None or state.missing or written.startswith("${#") else ()
@@ -235,24 +239,46 @@ class Expander:
         if words is None or any(map(is_open, words)):
             return None
         if operator == "length":
-            return (str(len(words) if "[" in written else len(words[0])),)
+            return (str(len(words) if "[" in written else len("".join(words[:1]))),)
+        every = re.search(r"\[[@*]\]|^\$\{[@*]", written) is not None
+        if operator == "!" and every:
+            return tuple(map(str, range(len(words))))
         if operator == "!":
-            return self.lookup(words[0])
+            return self.lookup(words[0]) if words else ()
         given = [self.text(one) for one in rest]
         if any(map(is_open, given)):
             return None
-        if operator in ("^^", ",,"):
-            return tuple(one.upper() if operator == "^^" else one.lower() for one in words)
-        if operator == ":":
-            if not all(re.fullmatch(r"\d{1,9}", one, re.ASCII) for one in given):
-                return None
-            begin, length = int(given[0]), int(given[1]) if len(given) > 1 else None
-            return tuple(one[begin : None if length is None else begin + length] for one in words)
-        pattern = given[0] if given else ""
-        if operator in ("/", "//"):
-            by = given[1] if len(given) > 1 else ""
-            return tuple(_replaced(one, pattern, by, operator == "//") for one in words)
-        return tuple(_cut(one, pattern, operator) for one in words)
+        if operator == ":" and every:
+            shift = written.startswith(("${@", "${*"))
+            return _sliced(("0", *words) if shift else words, given)
+        return _changed(words, operator, given)
+
+
+def _sliced(words: Words, given: list[str]) -> Words | None:
+    """Some of a list: ``${@:2}``, ``${LIST[@]:1:3}``."""
+    if not given or not all(re.fullmatch(r"\d{1,9}", one, re.ASCII) for one in given):
+        return None
+    begin, length = int(given[0]), int(given[1]) if len(given) > 1 else None
+    return words[begin : None if length is None else begin + length]
+
+
+def _changed(words: Words, operator: str, given: list[str]) -> Words | None:
+    if operator not in _OPERATORS:
+        return None
+    if operator in ("^^", ",,"):
+        return tuple(one.upper() if operator == "^^" else one.lower() for one in words)
+    if operator == ":":
+        if not all(re.fullmatch(r"\d{1,9}", one, re.ASCII) for one in given):
+            return None
+        begin, length = int(given[0]), int(given[1]) if len(given) > 1 else None
+        return tuple(one[begin : None if length is None else begin + length] for one in words)
+    pattern = given[0] if given else ""
+    if operator == "/" and pattern[:1] in ("#", "%"):
+        return None
+    if operator in ("/", "//"):
+        by = given[1] if len(given) > 1 else ""
+        return tuple(_replaced(one, pattern, by, operator == "//") for one in words)
+    return tuple(_cut(one, pattern, operator) for one in words)
 
 
 def _is_list(node: Node) -> bool:
@@ -277,7 +303,7 @@ def _parts(node: Node) -> tuple[str, str | None, str, list[Node]]:
             operator = "length" if text_of(child) == "#" else "!"
             if node.child_count == 3:  # ${#}
                 name, operator = text_of(child), ""
-        elif not operator and text_of(child) in _OPERATORS:
+        elif not operator and text_of(child).strip() not in ("$", "${", "}"):
             operator = text_of(child)
     return name, index, operator, rest
 
@@ -320,7 +346,7 @@ def _cut(text: str, pattern: str, operator: str) -> str:
 
 
 def printed(words: list[str]) -> str | None:
-    """What a command prints that only handles texts: ``echo``, ``printf``, ``seq``, ``dirname`` …"""
+    """Output of a command that only handles texts: ``echo``, ``printf``, ``seq``, ``dirname`` …"""
     name, given = words[0], words[1:]
     if name == "echo":
         return " ".join(given[1:] if given[:1] and re.fullmatch(r"-[neE]+", given[0]) else given)
@@ -329,14 +355,20 @@ def printed(words: list[str]) -> str | None:
         if "%" not in form:
             return form
         return form.replace("%s", values[0]) if form in ("%s", "%s\\n") and len(values) == 1 else None
-    if any(map(is_open, given)):
+    if name == "pwd":
+        return "."
+    if not given or any(map(is_open, given)):
         return None
-    if name == "seq" and given and all(re.fullmatch(r"-?\d{1,6}", one, re.ASCII) for one in given):
-        first, last = (1, int(given[0])) if len(given) == 1 else (int(given[0]), int(given[-1]))
-        step = int(given[1]) if len(given) == 3 else 1
-        return "\n".join(map(str, range(first, last + 1, step)[:_MOST])) if step > 0 else None
-    if name == "dirname" and given:
+    if name == "seq":
+        return _sequence(given)
+    if name == "dirname":
         return str(PurePosixPath(given[-1]).parent)
-    if name == "basename" and given:
-        return PurePosixPath(given[0]).name.removesuffix(given[1] if len(given) > 1 else "")
-    return "." if name == "pwd" else None
+    return PurePosixPath(given[0]).name.removesuffix("".join(given[1:2])) if name == "basename" else None
+
+
+def _sequence(given: list[str]) -> str | None:
+    if not all(re.fullmatch(r"-?\d{1,6}", one, re.ASCII) for one in given) or len(given) > 3:
+        return None
+    first, last = (1, int(given[0])) if len(given) == 1 else (int(given[0]), int(given[-1]))
+    step = int(given[1]) if len(given) == 3 else 1
+    return "\n".join(map(str, range(first, last + 1, step)[:_MOST])) if step > 0 else None

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import re
 from functools import cache
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from kvplan.files.launch.unknown import unknown
 
 if TYPE_CHECKING:
-    from tree_sitter import Node
+    from tree_sitter import Node, Parser
 
 _PLACEHOLDER = re.compile(r"(?<=[\s=:/\"'])(?:<[A-Za-z][\w ./:-]*>(?![>&(])|\$?\{\{[^{}\n]*\}\})")
 """``<your-model>``, ``{{ model }}``: of a text that somebody has still to fill in."""
@@ -18,13 +18,13 @@ _ASSIGNMENTS = re.compile(rf"^([ \t]*{_WORD}(?:[ \t]+{_WORD})+)[ \t]*(?=$|#)", r
 """The grammar takes the line below such a line for its command."""
 
 
-_SIGNS = {ord(sign): 0xE010 + place for place, sign in enumerate("<>{} $.")}
+_SIGNS = {ord(sign): 0xE010 + place for place, sign in enumerate("<>{} $.|&;()'\"!*?[]~#`=:")}
 _BACK = {code: sign for sign, code in _SIGNS.items()}
 """The signs of a placeholder, so that the grammar takes it for a plain word."""
 
 
 @cache
-def _parser() -> Any:
+def _parser() -> Parser:
     import tree_sitter
     import tree_sitter_bash
 
@@ -36,8 +36,7 @@ def parse(text: str) -> Node:
     text = text.replace("\r\n", "\n").replace("\0", " ")
     text = _PLACEHOLDER.sub(lambda match: unknown(match[0]).translate(_SIGNS), text)
     text = _ASSIGNMENTS.sub(r"\1;", text)
-    root: Node = _parser().parse(text.encode("utf-8", "replace")).root_node
-    return root
+    return _parser().parse(text.encode("utf-8", "replace")).root_node
 
 
 def text_of(node: Node) -> str:

@@ -7,11 +7,13 @@ made of a command is kept beside it.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from fnmatch import fnmatchcase
 from pathlib import PurePosixPath
 from typing import TYPE_CHECKING, NamedTuple
 
+from kvplan.errors import KvplanError
 from kvplan.files.launch.shell.conditions import UNKNOWN, Truth, both, truth
 from kvplan.files.launch.shell.expand import Expander, printed
 from kvplan.files.launch.shell.grammar import broken_lines, named, parse, text_of
@@ -22,7 +24,10 @@ if TYPE_CHECKING:
     from tree_sitter import Node
 
 SHELLS = ("sh", "bash", "zsh", "dash", "ash")
+_TOLD = re.compile(r"-[a-z]*c[a-z]*")
 _MOST_COMMANDS = 20_000
+_MOST_TEXT = 100_000
+"""Signs of one variable."""
 _DEPTH = 12
 _DECLARE = ("export", "declare", "local", "readonly", "typeset")
 
@@ -47,7 +52,7 @@ Beside = Callable[[str], "str | None"]
 
 
 class Reading(NamedTuple):
-    """What a script comes to. files: that it writes, by path. broken: lines that are no shell."""
+    """A script that was read. files: that it writes, by path. broken: lines that are no shell."""
 
     calls: Sequence[Call]
     files: Mapping[str, str]
@@ -65,10 +70,13 @@ def read(
     state.arguments = arguments
     runner = _Runner(beside)
     root = parse(text)
-    runner.block(named(root), state)
-    if not runner.found:  # a library of functions
-        for body in list(state.functions.values()):
-            runner.block([body], state.copy())
+    try:
+        runner.block(named(root), state)
+        if not runner.found:  # a library of functions
+            for body in list(state.functions.values()):
+                runner.block([body], state.copy())
+    except RecursionError:
+        raise KvplanError("bad-command", "this is no command line: it nests too deep") from None
     return Reading(runner.found, state.files, frozenset(runner.read), broken_lines(root))
 
 
@@ -164,37 +172,50 @@ class _Runner:
 
     def function(self, name: str, arguments: Sequence[str], state: State, own: State) -> None:
         before, exported = state.arguments, state.exported
-        state.arguments = tuple(arguments)
+        hidden, state.hidden = state.hidden, {}
+        state.arguments = None if list(arguments) == [unknown("$@")] else tuple(arguments)
         state.exported = state.exported | own.exported
         if own is not state:
             state.variables = {**state.variables, **own.variables}
         self.depth += 1
         self.block([state.functions[name]], state)
         self.depth -= 1
+        state.show()
+        state.hidden = hidden
         state.ended = False  # `return`; a function that exits ends its caller too seldom to matter
         state.arguments, state.exported = before, exported | (state.exported - own.exported)
 
     def script(self, words: list[str], state: State, own: State, stdin: str | None) -> bool:
-        """Reads a script that is started: one that this one wrote, or that lies beside it."""
-        runs = PurePosixPath(words[0]).name in (*SHELLS, "sbatch", "source", ".")
-        given = [one for one in words[1:] if not one.startswith("-")] if runs else words
-        if runs and stdin is not None and not given:
-            text: str | None = stdin
-        elif given and not is_open(given[0]) and "-c" not in words[1:2] and (runs or "/" in given[0]):
-            text = self.file(given[0], state)
-        else:
+        """Reads a script that is started: a text behind ``-c`` or on stdin, one that this one wrote, or that
+        lies beside it."""
+        found = self.started(words, state, stdin)
+        if found is None or self.depth >= _DEPTH:
             return False
-        if text is None or self.depth >= _DEPTH:
-            return False
-        inner = state if words[0] in ("source", ".") else own.copy()
+        text, arguments = found
+        inner = state if words[0] in ("source", ".") else own.process()
         before = inner.arguments
-        if given[1:] or inner is not state:
-            inner.arguments = tuple(given[1:])
+        if arguments or inner is not state:
+            inner.arguments = tuple(arguments)
         self.depth += 1
         self.block(named(parse(text)), inner)
         self.depth -= 1
         inner.arguments = before
         return True
+
+    def started(self, words: list[str], state: State, stdin: str | None) -> tuple[str, list[str]] | None:
+        """(text, arguments) of a script that a command starts."""
+        name = PurePosixPath(words[0]).name or words[0]
+        told = next((at for at, one in enumerate(words) if _TOLD.fullmatch(one)), None)
+        if name in SHELLS and told is not None:
+            rest = [one for one in words[told + 1 :] if one != "--"] or [""]
+            return None if is_open(rest[0]) and " " not in rest[0] else (rest[0], rest[2:])
+        runs = name in (*SHELLS, "sbatch", "source", ".")
+        given = [one for one in words[1:] if not one.startswith("-")] if runs else words
+        if not given:
+            return None if stdin is None else (stdin, [])
+        known = not is_open(given[0]) and (runs or "/" in given[0])
+        text = self.file(given[0], state) if known else None
+        return None if text is None else (text, given[1:])
 
     def file(self, path: str, state: State) -> str | None:
         for name in (path, path.removeprefix("./")):
@@ -220,9 +241,11 @@ class _Runner:
             other = _assigned(name, index, value, adds, self.expander(state, label))
             if other != words:
                 others[label] = other
+        if sum(map(len, words or ())) > _MOST_TEXT:
+            words, others = (unknown(f"${name}"),), {}
         old = state.variables.get(name)
         kept = array or index is not None or (adds and old is not None and old.array)
-        state.put(name, Variable(words, kept, others))
+        state.put(name, Variable(words, kept, expander.default, others))
         return name
 
     def _variable_assignment(self, node: Node, state: State, stdin: str | None) -> None:
@@ -238,18 +261,36 @@ class _Runner:
         exports = kind == "export" or any("x" in one for one in options)
         for child in named(node):
             if child.type == "variable_assignment":
+                if kind == "local":
+                    state.hide(text_of(child.children[0]))
                 name = self.assign(child, state)
             elif child.type == "variable_name":
                 name = text_of(child)
+                if kind == "local":
+                    state.hide(name)
+                    state.put(name, Variable(("",)))
                 if any("a" in one.lower() for one in options):
                     state.put(name, Variable((), True))
             else:
                 words = self.expander(state).fields(child)
                 name, equals, value = (words or [""])[0].partition("=")
                 if not equals:
+                    self.dotenv(text_of(child), state)
                     continue
                 state.put(name, Variable((value,)))
             if exports and "-n" not in options:
+                state.exported.add(name)
+
+    def dotenv(self, written: str, state: State) -> None:
+        """``export $(grep -v '^#' .env | xargs)``: the variables of a file beside."""
+        match = re.search(r"[\w./-]*\.env[\w.-]*", written)
+        text = None if match is None else self.file(match[0], state)
+        if match is not None and text is None:
+            state.missing = [*state.missing, match[0]]
+        for row in (text or "").splitlines():
+            name, equals, value = row.strip().partition("=")
+            if equals and name.isidentifier():
+                state.put(name, Variable((value.strip("\"'"),)))
                 state.exported.add(name)
 
     def _unset_command(self, node: Node, state: State, stdin: str | None) -> None:
@@ -263,28 +304,22 @@ class _Runner:
 
     def _redirected_statement(self, node: Node, state: State, stdin: str | None) -> None:
         """``cat > FILE <<EOF`` writes a file; other commands are given the text."""
-        body, after = node.child_by_field_name("body"), []
-        expander, target, text = self.expander(state), None, stdin
-        for redirect in node.children_by_field_name("redirect"):
-            if redirect.type == "heredoc_redirect":
-                text = _heredoc(redirect, expander)
-                after = [one for one in named(redirect) if one.type in _STATEMENTS]
-                for one in redirect.children:
-                    target = _target(one, expander) or target
-            elif redirect.type == "herestring_redirect":
-                text = expander.text(named(redirect)[-1])
-            target = _target(redirect, expander) or target
+        body = node.child_by_field_name("body")
+        expander = self.expander(state)
+        redirects = node.children_by_field_name("redirect")
+        text, target = _redirected(redirects, expander, stdin)
         words = self._words(body, expander) if body is not None and body.type == "command" else []
         target = _written(words, target)
         if text is not None and target is not None and {"cat", "tee"} & set(words[:3]):
             state.files[target] = text
-            words = []
         elif words[:1] == ["echo"] and target is not None:
             state.files[target] = state.files.get(target, "") + (printed(words) or "") + "\n"
         elif body is not None and not (words[:1] == ["cat"] and text is not None):
             self.statement(body, state, text)
-        for one in after:
-            self.statement(one, state, text)
+        for one in redirects:
+            for after in named(one) if one.type == "heredoc_redirect" else ():
+                if after.type in _STATEMENTS:
+                    self.statement(after, state, text)
 
     def _pipeline(self, node: Node, state: State, stdin: str | None) -> None:
         for one in named(node):
@@ -305,17 +340,21 @@ class _Runner:
         ends them; the last condition is "else", whose block may be empty."""
         before, ends = self.arms, []
         usual: State | None = None
+        decided = False  # by a default: the servers of other arms are not meant
         for label, nodes, said in arms:
             if said.said is False and said.sure:
                 continue
-            arm = state.copy()
+            arm, started = state.copy(), len(self.found)
             self.arms = (*before, (place, label))
             self.block(nodes, arm)
             ends.append((label, arm))
+            if decided or (said.said is False and said.default):
+                del self.found[started:]
             if usual is None and said.said and not arm.ended:
                 usual = arm
             if said.said and said.sure:
                 break
+            decided = decided or bool(said.said and said.default)
         self.arms = before
         going_on = [(label, arm) for label, arm in ends if not arm.ended]
         if not going_on:
@@ -355,15 +394,19 @@ class _Runner:
 
     def _case_statement(self, node: Node, state: State, stdin: str | None) -> None:
         value = node.child_by_field_name("value")
-        text = "" if value is None else self.expander(state).text(value)
+        expander = self.expander(state)
+        text = "" if value is None else expander.text(value)
         head = f"case {'' if value is None else text_of(value)}"
-        sure, arms = not unknowns(text), []
+        known, arms = not unknowns(text), []
+        sure, default = known and not expander.default, known and expander.default
         for item in (one for one in node.children if one.type == "case_item"):
             patterns = [self.expander(state).text(one) for one in item.children_by_field_name("value")]
             body = [one for one in named(item) if one not in item.children_by_field_name("value")]
             matches = any(fnmatchcase(without(text), one) for one in patterns)
-            arms.append((f"{head} is {'|'.join(patterns)}", body, Truth(matches, sure)))
-        self._branch(node.start_byte + 1, [*arms, (f"{head} is none of them", [], Truth(True, False))], state)
+            arms.append((f"{head} is {'|'.join(patterns)}", body, Truth(matches, sure, default)))
+        if not any(label == f"{head} is *" for label, _, _ in arms):
+            arms.append((f"{head} is none of them", [], Truth(True, False)))
+        self._branch(node.start_byte + 1, arms, state)
 
     def _list(self, node: Node, state: State, stdin: str | None) -> None:
         """``a && b``, ``a || b``: a test decides, or is read both ways; a command is taken to succeed."""
@@ -439,7 +482,7 @@ class _Runner:
     # Texts that stand for a value
 
     def output(self, node: Node, expander: Expander) -> str | None:
-        """What commands print, as far as it is known; None where it is not."""
+        """Output of commands, as far as it is known; None where it is not."""
         if node.type in ("command_substitution", "compound_statement", "subshell", "do_group"):
             parts = [self.output(one, expander) for one in named(node)]
             return None if None in parts or not parts else "\n".join(one for one in parts if one)
@@ -447,28 +490,30 @@ class _Runner:
             return self._output_of_list(node, expander)
         if node.type == "redirected_statement":
             body = node.child_by_field_name("body")
-            for redirect in node.children_by_field_name("redirect"):
-                if redirect.type == "heredoc_redirect" and body is not None and text_of(body) == "cat":
-                    return _heredoc(redirect, expander)
+            text, _ = _redirected(node.children_by_field_name("redirect"), expander, None)
+            if text is not None and body is not None and text_of(body) == "cat":
+                return text
             return None if body is None else self.output(body, expander)
         if node.type == "test_command":
             return ""
-        if node.type != "command":
-            return None
-        words = self._words(node, expander)
-        if words[:1] == ["cat"] and len(words) == 2:
-            return expander.state.files.get(words[1])
-        if words and words[0] in ("cd", "true", ":"):
+        words = self._words(node, expander) if node.type == "command" else []
+        return self._output_of(words, expander) if words else None
+
+    def _output_of(self, words: list[str], expander: Expander) -> str | None:
+        """Of a simple command."""
+        state, name = expander.state, words[0]
+        if name == "cat" and len(words) == 2:
+            return state.files.get(words[1])
+        if name in ("cd", "true", ":"):
             return ""
-        function = expander.state.functions.get(words[0]) if words else None
-        if function is not None and self.depth < _DEPTH:
-            inner = expander.state.copy()
-            inner.arguments = tuple(words[1:])
-            self.depth += 1
-            found = self.output(function, self.expander(inner, expander.world))
-            self.depth -= 1
-            return found
-        return printed(words) if words else None
+        if name not in state.functions or self.depth >= _DEPTH:
+            return printed(words)
+        inner = state.copy()
+        inner.arguments = tuple(words[1:])
+        self.depth += 1
+        found = self.output(state.functions[name], self.expander(inner, expander.world))
+        self.depth -= 1
+        return found
 
     def _output_of_list(self, node: Node, expander: Expander) -> str | None:
         left, right = named(node)
@@ -536,6 +581,21 @@ def _heredoc(redirect: Node, expander: Expander) -> str:
     return "\n".join(row.lstrip("\t") for row in text.split("\n")) if strip else text
 
 
+def _redirected(
+    redirects: Sequence[Node], expander: Expander, text: str | None
+) -> tuple[str | None, str | None]:
+    """(the text that a command is given, the file that its output goes to)."""
+    target = None
+    for redirect in redirects:
+        if redirect.type == "heredoc_redirect":
+            text = _heredoc(redirect, expander)
+        elif redirect.type == "herestring_redirect":
+            text = expander.text(named(redirect)[-1])
+        for one in (redirect, *redirect.children):
+            target = _target(one, expander) or target
+    return text, target
+
+
 def _target(redirect: Node, expander: Expander) -> str | None:
     """The file that a redirection writes."""
     if redirect.type != "file_redirect" or not any(one.type in (">", ">>") for one in redirect.children):
@@ -573,9 +633,9 @@ def _assigned(
 
 
 def _set(runner: _Runner, words: list[str], state: State) -> None:
-    if any(one.startswith("-") and "a" in one and not one.startswith("--") for one in words[1:2]):
+    if words[1:3] == ["-o", "allexport"] or re.fullmatch(r"-\w*a\w*", (words[1:2] or [""])[0]):
         state.all_exported = True
-    elif words[1:2] == ["+a"]:
+    elif words[1:2] == ["+a"] or words[1:3] == ["+o", "allexport"]:
         state.all_exported = False
     if "--" in words:
         state.arguments = tuple(words[words.index("--") + 1 :])
@@ -614,7 +674,7 @@ def _read(runner: _Runner, words: list[str], state: State) -> None:
 
 
 def _nothing(runner: _Runner, words: list[str], state: State) -> None:
-    """What only says, or handles names of others."""
+    """A command that only says, or handles names of others."""
 
 
 _BUILTINS: Mapping[str, Callable[[_Runner, list[str], State], None]] = {

@@ -1,4 +1,4 @@
-"""What a script has said so far: its variables, arguments, functions and the files that it wrote."""
+"""The state of a script: its variables, arguments, functions and the files that it wrote."""
 
 from __future__ import annotations
 
@@ -19,6 +19,8 @@ class Variable(NamedTuple):
 
     words: Words | None
     array: bool = False
+    default: bool = False
+    """it is what the script takes where nobody says another"""
     others: Mapping[str, Words | None] = {}
 
 
@@ -35,6 +37,7 @@ class State:
         self.files: dict[str, str] = {}
         self.missing: list[str] = []
         self.ended = False
+        self.hidden: dict[str, Variable | None] = {}  # of the function that is read
 
     def copy(self) -> State:
         """As a branch, or a process of its own, begins."""
@@ -42,6 +45,13 @@ class State:
         other.__dict__.update(self.__dict__)
         other.variables, other.exported = dict(self.variables), set(self.exported)
         other.functions, other.files = dict(self.functions), self.files
+        return other
+
+    def process(self) -> State:
+        """As a command begins that is a script: it is given what is exported."""
+        other = self.copy()
+        other.variables = {name: one for name, one in self.variables.items() if name in self.exported}
+        other.functions = {}
         return other
 
     def environment(self, world: str | None = None) -> dict[str, str]:
@@ -74,6 +84,17 @@ class State:
         self.variables[name] = variable
         if self.all_exported:
             self.exported.add(name)
+
+    def hide(self, name: str) -> None:
+        """A name becomes a function's own."""
+        self.hidden.setdefault(name, self.variables.get(name))
+
+    def show(self) -> None:
+        """The function ends."""
+        for name, variable in self.hidden.items():
+            self.variables.pop(name, None)
+            if variable is not None:
+                self.variables[name] = variable
 
     def join(self, arms: Sequence[tuple[str, State]], default: State) -> None:
         """Goes on as the default arm of a branch ended, and remembers what other arms set."""

@@ -33,7 +33,7 @@ _OPERATORS: Mapping[str, Callable[[int, int], int]] = {
 
 
 def value(node: Node, text: Callable[[Node], str]) -> int | None:
-    """What it comes to; None where a part is not known. text: of a variable, or another word."""
+    """The value of a node; None where a part is not known. text: of a variable, or another word."""
     inner = named(node)
     if node.type in ("arithmetic_expansion", "parenthesized_expression", "compound_statement"):
         return value(inner[-1], text) if inner else 0
