@@ -74,7 +74,9 @@ def launch_of(
         notes += [read_as] if read_as is not None else []
     except KvplanError as error:
         unnamed = error
-    unread = dict.fromkeys(shown(one) for one in (*reader.unread, *rest, *_variables(start)))
+    unread = dict.fromkeys(
+        shown(one) for one in (*reader.unread, *rest, *_variables(start), *memory_variables(start))
+    )
     launch = Launch(
         name, spec, model or "", reader.serve, gpu=start.gpu, gpus=seen, unnamed=unnamed,
         unread=tuple(unread), notes=tuple(notes), devices=tuple(f"{start.machine}/{one}" for one in devices),
@@ -85,6 +87,19 @@ def launch_of(
         where = shown(f"where {condition}")
         launch = replace(launch, notes=(*launch.notes, *(f"{where}: {one}" for one in said)))
     return replace(launch, notes=(*launch.notes, *map(shown, start.notes)))
+
+
+_MEMORY = re.compile(
+    r"NVSHMEM_SYMMETRIC_SIZE|NCCL_BUFFSIZE|NCCL_(?:MIN|MAX)_(?:NCHANNELS|CTAS)|NCCL_CUMEM\w*|NCCL_NVLS\w*"
+    r"|LMCACHE_(?:\w*SIZE|\w*LOCAL_CPU|\w*BUFFER\w*)|MOONCAKE_\w*SIZE|MC_\w*SIZE|DEEPEP_\w+|NIXL_\w*SIZE"
+    r"|SGLANG_\w*BUFFER\w*|UCCL_\w*SIZE"
+)
+"""Variables that take memory of the GPU or of the host beside the engine."""
+
+
+def memory_variables(start: Start) -> list[str]:
+    """``NAME=value`` of the variables that take memory and are in no figure."""
+    return [f"{name}={value}" for name, value in start.environment if _MEMORY.fullmatch(name)]
 
 
 def _variables(start: Start) -> list[str]:

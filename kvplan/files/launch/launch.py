@@ -80,19 +80,3 @@ def devices_seen(environment: Mapping[str, str]) -> tuple[str, ...]:
         if re.fullmatch(r"\d+(,\d+)*", environment.get(name, "")):
             return tuple(environment[name].split(","))
     return ()
-
-
-_MEMORY = re.compile(
-    r"NVSHMEM_SYMMETRIC_SIZE|NCCL_BUFFSIZE|NCCL_(?:MIN|MAX)_(?:NCHANNELS|CTAS)|NCCL_CUMEM\w*|NCCL_NVLS\w*"
-    r"|LMCACHE_(?:\w*SIZE|\w*LOCAL_CPU|\w*BUFFER\w*)|MOONCAKE_\w*SIZE|MC_\w*SIZE|DEEPEP_\w+|NIXL_\w*SIZE"
-    r"|SGLANG_\w*BUFFER\w*|UCCL_\w*SIZE"
-)
-"""Variables that take memory of the GPU or of the host beside the engine."""
-
-
-def memory_variables(environment: tuple[tuple[str, str], ...]) -> tuple[str, ...]:
-    """``NAME=value`` of the variables that take memory and are in no figure."""
-    return tuple(
-        f"{name}={value}" for name, value in environment
-        if _MEMORY.fullmatch(name)
-    )  # fmt: skip

@@ -15,6 +15,10 @@ COUNTED, NOTHING, UNREAD, REFUSED = "counted", "changes nothing", "not read", "r
 _OPTION = re.compile(r"(?<![\w-])--?[A-Za-z][\w.-]*", re.ASCII)
 _KEY = re.compile(r"['\"]?([A-Za-z][\w./-]*)['\"]?\s*:\s+([^,{}\[\]]*)", re.ASCII)
 _WORD = re.compile(r"[\w./:@$+-]+")
+_STARTS = re.compile(
+    r"\bvllm\s+serve\b|\s-m\s+(vllm|sglang)|\bsglang\s+serve\b|\bllama-server\b|\btrtllm-serve\b"
+    r"|\btext-generation-launcher\b"
+)
 _NUMBERS = frozenset(
     """image replicas replicaCount minReplicas maxReplicas minReplicaCount min_replicas num_replicas size
     parallelism nodeCount podGroupSize workerReplicas accelerators num_nodes instanceType resourceProfile
@@ -49,7 +53,10 @@ def _of_line(
         return REFUSED
     if options & counted or any(one in row for one in named) or any(_counts(*one) for one in keys):
         return COUNTED
-    return NOTHING if options & quiet else ""
+    if not options & quiet:
+        return ""
+    # The start itself: what it counts may stand in variables.
+    return COUNTED if _STARTS.search(row) else NOTHING
 
 
 def _counts(key: str, value: str) -> bool:

@@ -18,7 +18,7 @@ from kvplan.files.launch.command import launch_of
 from kvplan.files.launch.entries import Served, words_of_keys
 from kvplan.files.launch.found import Beside, Broken
 from kvplan.files.launch.kinds import reader_of
-from kvplan.files.launch.launch import Launch, memory_variables
+from kvplan.files.launch.launch import Launch
 from kvplan.files.launch.loose import load_loose
 from kvplan.files.launch.nodes import joined
 from kvplan.files.launch.objects import row_of, servers_of_object, unread_object
@@ -217,14 +217,13 @@ def _launch(served: Served, text: Text, broken: list[Broken]) -> Launch | None:
     except KvplanError as error:
         broken.append(Broken(served.name, error))
         return None
-    variables = memory_variables(served.start.environment)
     image = served.start.image
     processor = (f"image {image} (it runs on the processor alone)",) if _ON_CPU.search(image or "") else ()
     return replace(
         launch, devices=(f"{served.shares}/0",) if served.shares is not None else (),
         replicas=served.replicas, gpu=served.gpu, slice=served.slice, gpus=served.gpus or launch.gpus,
         notes=(*launch.notes, *served.notes),
-        unread=tuple(dict.fromkeys((*launch.unread, *served.unread, *processor, *variables))),
+        unread=tuple(dict.fromkeys((*launch.unread, *served.unread, *processor))),
     )  # fmt: skip
 
 

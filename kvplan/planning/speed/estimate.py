@@ -112,8 +112,8 @@ def estimate(profile: SpeedProfile, load: Load) -> Estimate:
 
 
 class _Limits(NamedTuple):
-    """What no machine with the GPU's peaks does better: seconds of a decode step, of a prompt alone; requests
-    finished a second."""
+    """Bounds of a machine with the GPU's peaks: seconds of a decode step and of a prompt alone, requests that
+    finish a second."""
 
     step: float
     prompt: float
