@@ -44,7 +44,7 @@ ROOMS: dict[str, Room] = {
     "files/gguf": Room(421, "as it was when rooms were first counted"),
     "files/gpus": Room(1039, "as it was when rooms were first counted"),
     "files/hub": Room(1106, "as it was when rooms were first counted"),
-    "files/launch": Room(2403, "as it was when rooms were first counted"),
+    "files/launch": Room(7879, "a launch file is read as its shell and its operators read it, kind by kind"),
     "files/logs": Room(103, "as it was when rooms were first counted"),
     "files/plans": Room(1695, "as it was when rooms were first counted"),
     "files/servers": Room(240, "as it was when rooms were first counted"),

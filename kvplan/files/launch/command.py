@@ -23,7 +23,7 @@ from kvplan.engines.launch import (
 from kvplan.errors import KvplanError
 from kvplan.files.folders import exists
 from kvplan.files.launch.launch import Launch, devices_seen
-from kvplan.files.launch.models import check_no_placeholder, model_of
+from kvplan.files.launch.models import WAY_ON, check_no_placeholder, model_of
 from kvplan.files.launch.programs import launch_of_program
 from kvplan.files.launch.starts import Start, version_of
 from kvplan.files.launch.unknown import is_open, is_whole, shown, unknowns
@@ -300,13 +300,18 @@ class _Reader:
         spelled = " or ".join(self.server.model)
         if model is None:
             who = "the command" if name == "command" else name
-            raise KvplanError("no-model-named", f"{who} names no model", help=f"{spelled} names it")
+            raise KvplanError("no-model-named", f"{who} names no model", help=(f"{spelled} names it", WAY_ON))
         served = self.serve.get("served_model_name")
         called = [str(one) for one in (served if isinstance(served, list) else [served]) if one is not None]
         address = self.environment.get("STORAGE_URI", "")
         stored = [(address.removeprefix("hf://"), "its STORAGE_URI")] if address.startswith("hf://") else []
         said = (*stored, *names, *((one, "the name that clients ask for") for one in called))
-        return model_of(self.resolved(model, self.server.model[0]), self.beside, self.server.model[0], said)
+        try:
+            text = self.resolved(model, self.server.model[0])
+        except KvplanError as error:
+            error.help = (*error.help, WAY_ON)
+            raise
+        return model_of(text, self.beside, self.server.model[0], said)
 
     def variable(self, variable: str, name: str) -> None:
         """A variable that sets a flag; an option on the command line counts before it."""

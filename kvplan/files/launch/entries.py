@@ -44,7 +44,6 @@ class Served:
     """which servers belong to one group of pods"""
 
 
-Found = list[Served]
 _SIZES = {
     "tensor": "--tensor-parallel-size",
     "data": "--data-parallel-size",

@@ -16,6 +16,7 @@ from kvplan.files.launch.entries import Served, started, words_of
 from kvplan.files.launch.found import Broken
 from kvplan.files.launch.machines import claimed_by, given_by, gpu_of_pod
 from kvplan.files.launch.pods import Text, environment_of, servers_of_pod
+from kvplan.files.launch.scalers import least_of
 from kvplan.files.launch.starts import Start, starts_of
 from kvplan.files.launch.trees import (
     OwnTree,
@@ -86,7 +87,8 @@ def _of_part(document: Tree, spec: Tree, part: Tree, text: Text) -> Iterator[Ser
     given = given_by(container.get("resources"))
     node, profile = gpu_of_pod(mapping(part.get("template")))
     claims, claimed = claimed_by(mapping(mapping(document.get("metadata")).get("annotations")))
-    least, said = _range(mapping(part.get("scaling")), part.get("replicas"))
+    scaling = mapping(part.get("scaling"))
+    least, said = least_of(scaling.get("minReplicas"), part.get("replicas"), scaling.get("maxReplicas"))
     yield Served(
         start, "", least, _pods(part), node or given.gpu or claimed, given.gpus or claims,
         given.slice or profile, notes=(*unseen, *said), one=True, unread=given.parts,
@@ -101,13 +103,6 @@ def _pods(part: Tree) -> int:
     sizes = mapping(part.get("parallelism"))
     data, local = count_of(sizes.get("data")) or 1, count_of(sizes.get("dataLocal"))
     return max(1, data // local) if local else count_of(sizes.get("pipeline")) or 1
-
-
-def _range(scaling: Tree, replicas: object) -> tuple[int, tuple[str, ...]]:
-    """(the least number of pods, a note where more may run)."""
-    least = count_of(scaling.get("minReplicas")) or count_of(replicas) or 1
-    most = count_of(scaling.get("maxReplicas"))
-    return least, (f"{least} to {most} run: {least} counted",) if most and most > least else ()
 
 
 def _start(
@@ -150,7 +145,7 @@ def inference_service(document: Tree, text: Text) -> Iterator[Served | Broken]:
     """An ``InferenceService``: ``predictor.model`` behind its runtime's own arguments, or containers."""
     name = name_of(document) or text.beside.name
     predictor = mapping(mapping(document.get("spec")).get("predictor"))
-    least, notes = _range(predictor, predictor.get("minReplicas"))
+    least, notes = least_of(predictor.get("minReplicas"), None, predictor.get("maxReplicas"))
     found: Iterator[Served | Broken]
     if "model" in predictor:
         found = _of_runtime(predictor, name, text)

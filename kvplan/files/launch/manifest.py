@@ -71,7 +71,8 @@ def launches_in(
     if template is not None and is_object:
         raise template
     try:
-        documents = [one for document in load_loose(content, name=shown) for one in _objects(document)]
+        loaded = load_loose(content, name=shown)
+        documents = [one for document in loaded for one in _objects(document)]
     except KvplanError as error:
         raise template or error from None
     left: list[Broken] = []
@@ -79,7 +80,8 @@ def launches_in(
     if left and (broken is None or not found):
         raise left[0].error
     if not found:
-        patch = unrendered(shown, PATCH) if is_patch(documents) else None
+        operations = any("op" in one and "path" in one for each in loaded for one in entries_of(each))
+        patch = unrendered(shown, PATCH) if operations or is_patch(documents) else None
         raise template or source_of_manifests(documents, shown) or patch or KvplanError(
             "no-server", f"nothing in {shown} starts a server of {', '.join(servers())}",
             detail=_held(documents),

@@ -60,11 +60,14 @@ def model_of(
     its folder is called after, else what ``names`` say of it: (a hub id, its source), of a download, of the
     name that clients ask for. Raises KvplanError(placeholder | no-model-named | unknown-model)."""
     text = text.replace('"', "").strip("' ")
-    check_no_placeholder(text, spelled)
+    if not any(is_whole_name(part) for part in text.rstrip("/").split("/")[-1:] if "/" in text and part):
+        check_no_placeholder(text, spelled)
     for head in _SCHEMES:
         if text.startswith(head):
             return _whole(text.removeprefix(head).partition("@")[0].rstrip("/")), None
     clean = text.rstrip("/")
+    if re.search(r"\s", clean) and not _PATH.match(clean):
+        raise KvplanError("no-model-named", f"{spelled} is {text}, which is no name of a model", help=WAY_ON)
     is_path = _PATH.match(clean) is not None or _ADDRESS.match(clean) is not None
     is_here = exists(Path(clean).expanduser()) or exists(beside / clean)
     bare_file = clean.endswith(".gguf") and "/" not in clean
@@ -80,8 +83,9 @@ def model_of(
     if bare_file or clean.endswith(".gguf"):
         note = f"{text} is not on this machine: read by its name, {parts[-1]}"
         return parts[-1], None if bare_file else note
-    tagged = [one for part in parts for one in part.split(":")] if clean.startswith("oci://") else parts
-    return _of_folder(text, tuple(tagged), dict.fromkeys(names))
+    if clean.startswith("oci://"):
+        parts = tuple(one.removeprefix("modelcar-") for part in parts for one in part.split(":"))
+    return _of_folder(text, parts, dict.fromkeys(names))
 
 
 def _of_folder(text: str, parts: tuple[str, ...], names: Iterable[tuple[str, str]]) -> tuple[str, str]:

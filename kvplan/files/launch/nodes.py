@@ -16,6 +16,7 @@ from kvplan.files.launch.words import take_apart
 from kvplan.plans.serve import flag_for
 from kvplan.record import record, replace
 
+_ALONE = "machines of its engine stands here"
 _RANKS = ("--node-rank", "--data-parallel-start-rank", "--data-parallel-rank")
 
 
@@ -107,7 +108,7 @@ def _placed(served: Served, launch: Launch, pods: int) -> tuple[Served, Launch]:
     if spans and pods > engines:
         note = f"{pods} pods are {engines} engine{'s' if engines > 1 else ''}"
     elif pods < node.nodes:
-        note = f"one of the {node.nodes} machines of its engine stands here"
+        note = f"one of the {node.nodes} {_ALONE}"
     gpus = _gpus(served, node, pods // engines if spans else 1, more)
     notes = (*launch.notes, note) if note else launch.notes
     return served, replace(launch, replicas=served.replicas * engines, gpus=gpus, notes=notes)
@@ -128,7 +129,7 @@ def _across_objects(found: Sequence[tuple[Served, Launch]]) -> list[tuple[Served
     """Without the parts of engines whose first part another object starts; it gets their GPUs."""
     nodes = [node_of(served.start) for served, _ in found]
     gpus = {place: launch.gpus for place, (_, launch) in enumerate(found)}
-    kept = []
+    kept, whole_here = [], set[int]()
     for place, (_, launch) in enumerate(found):
         head = next(
             (one for one, (_, other) in enumerate(found)
@@ -137,7 +138,15 @@ def _across_objects(found: Sequence[tuple[Served, Launch]]) -> list[tuple[Served
         if not nodes[place].follows or head is None:
             kept.append(place)
             continue
+        whole_here.add(head)
         before, own = gpus[head], launch.gpus
         whole = gpus_of_engine(found[head][1])
         gpus[head] = None if before is None or own is None else min(whole, before + own * launch.replicas)
-    return [(found[place][0], replace(found[place][1], gpus=gpus[place])) for place in kept]
+    return [
+        (found[place][0], _known(found[place][1], gpus[place], whole=place in whole_here)) for place in kept
+    ]
+
+
+def _known(launch: Launch, gpus: int | None, *, whole: bool) -> Launch:
+    notes = tuple(one for one in launch.notes if not (whole and one.endswith(_ALONE)))
+    return replace(launch, gpus=gpus, notes=notes)

@@ -95,7 +95,7 @@ def _of_pods(
     if none and pods.share == WORKER:
         return
     size = (count_of(said) or (0 if none and pods.plus else 1)) + pods.plus
-    notes = (_NOBODY,) if 0 in counts or (none and not pods.plus) else ()
+    notes = (_NOBODY,) if 0 in counts or (none and not pods.plus) else tuple(filter(None, (pods.note,)))
     least, more = _annotated(template) or _annotated(document) or scaled or (None, "")
     if least is not None:
         notes = (*notes, more) if more else notes

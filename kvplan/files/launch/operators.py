@@ -19,6 +19,7 @@ from kvplan.files.launch.machines import given_by, gpu_below, gpu_of, gpu_of_lab
 from kvplan.files.launch.objects import servers_of_object
 from kvplan.files.launch.pods import Text, environment_of, servers_of_pod
 from kvplan.files.launch.rows import Row, lws_pods
+from kvplan.files.launch.scalers import least_of
 from kvplan.files.launch.starts import Start
 from kvplan.files.launch.trees import (
     OwnTree,
@@ -68,7 +69,7 @@ def kubeai_model(document: Tree, text: Text) -> Iterator[Served | Broken]:
         words = [url.removeprefix("ollama://").partition("?")[0], *args]
     else:
         words = ["--model", url, *args, *(["--enable-lora"] if spec.get("adapters") else [])]
-    replicas, notes = _least(spec, None)
+    replicas, notes = least_of(spec.get("minReplicas"), None, spec.get("maxReplicas"))
     replicas = count_of(spec.get("replicas")) or replicas
     image = image_of(spec.get("image"))
     count = count_of(times) or 1
@@ -96,7 +97,9 @@ def model_booster(document: Tree, text: Text) -> Iterator[Served | Broken]:
         if server is None:
             yield _refused(document, f"kvplan has no rules for the backend {backend.get('type')}")
             continue
-        groups, notes = _least(backend, backend.get("replicas"))
+        groups, notes = least_of(
+            backend.get("minReplicas"), backend.get("replicas"), backend.get("maxReplicas")
+        )
         workers = entries_of(backend.get("workers"))
         for worker in workers:
             role = str(worker.get("type") or "server")
@@ -134,7 +137,8 @@ def playground(document: Tree, text: Text) -> Iterator[Served | Broken]:
     words += ["--llmaz-draft-model", draft] if draft else []
     given = given_by(backend.get("resources") or spec.get("resources"))
     flavored = given_by({"limits": flavor.get("limits") or flavor.get("requests")})
-    replicas, notes = _least(mapping(spec.get("elasticConfig")), spec.get("replicas"))
+    elastic = mapping(spec.get("elasticConfig"))
+    replicas, notes = least_of(elastic.get("minReplicas"), spec.get("replicas"), elastic.get("maxReplicas"))
     version = backend.get("version")
     image = f"{server.tagged[0]}:{version}" if isinstance(version, str) and server.tagged else None
     yield Served(
@@ -151,13 +155,6 @@ def _claimed(spec: Tree) -> tuple[str, str | None]:
     models = entries_of(mapping(spec.get("modelClaims")).get("models"))
     roles = {str(one.get("role", "main")): str(one.get("name")) for one in models}
     return str(mapping(spec.get("modelClaim")).get("modelName") or roles.get("main", "")), roles.get("draft")
-
-
-def _least(given: Tree, replicas: object) -> tuple[int, tuple[str, ...]]:
-    """(how many run at least, a note where it may be more)."""
-    least = count_of(given.get("minReplicas")) or count_of(replicas) or 1
-    most = count_of(given.get("maxReplicas"))
-    return least, (f"{least} to {most} run: {least} counted",) if most and most > least else ()
 
 
 def _source(model: Tree) -> str:
@@ -212,7 +209,7 @@ def ome_service(document: Tree, text: Text) -> Iterator[Served | Broken]:
     for part, role in (("engine", ""), ("decoder", "-decoder")):
         asked = mapping(spec.get(part))
         config = mapping(mapping(mapping(runtime).get("spec")).get(f"{part}Config"))
-        replicas, notes = _least(asked, None)
+        replicas, notes = least_of(asked.get("minReplicas"), None, asked.get("maxReplicas"))
         for pod, pods, worker in _ome_pods(config, asked):
             told = {"MODEL_PATH": address or "/mnt/models"}
             for one in servers_of_pod({"spec": pod}, f"{name}{role}", text, told):

@@ -188,5 +188,5 @@ def is_patch(documents: list[OwnTree]) -> bool:
                     for one in containers
                 ):
                     return True
-                stack += value.values()
+                stack += [one for key, one in value.items() if key != "templateRef"]
     return False

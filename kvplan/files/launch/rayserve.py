@@ -16,6 +16,7 @@ from kvplan.files.launch.loose import load_loose
 from kvplan.files.launch.machines import gpu_below, gpu_of_label
 from kvplan.files.launch.objects import row_of, servers_of_object
 from kvplan.files.launch.pods import Text
+from kvplan.files.launch.scalers import least_of
 from kvplan.files.launch.starts import Start, starts_in, with_image
 from kvplan.files.launch.trees import (
     Tree,
@@ -103,15 +104,15 @@ def _server(config: Tree, role: str, name: str, gpu: str | None, image: object) 
         words += ["--max-loras", str(lora)] if count_of(lora) else []
     deployment = mapping(config.get("deployment_config"))
     scaling = mapping(deployment.get("autoscaling_config"))
-    least = count_of(scaling.get("min_replicas")) if scaling else count_of(deployment.get("num_replicas"))
-    most = count_of(scaling.get("max_replicas"))
-    notes = (f"{least or 1} to {most} run: {least or 1} counted",) if most and most > (least or 1) else ()
+    least, notes = least_of(
+        scaling.get("min_replicas"), deployment.get("num_replicas"), scaling.get("max_replicas")
+    )
     kind = str(config.get("accelerator_type") or "").replace("_", "-")
     env = dict(pairs(mapping(mapping(config.get("runtime_env")).get("env_vars"))))
     identifier = loading.get("model_id")
     yield Served(
         Start(server, tuple(words), tuple(env.items()), image if isinstance(image, str) else None), called,
-        least or 1, gpu=(gpu_of_label(kind) if kind else None) or gpu, notes=notes, one=True,
+        least, gpu=(gpu_of_label(kind) if kind else None) or gpu, notes=notes, one=True,
         names=((identifier, "its model_id"),) if isinstance(identifier, str) else (),
         unread=unknown_keys(config, _QUIET, called),
     )  # fmt: skip

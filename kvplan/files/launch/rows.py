@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
-from kvplan.files.launch.trees import Tree, entries_of, mapping, merged
+from kvplan.files.launch.trees import Tree, entries_of, mapping, merged, text_of
 from kvplan.record import record, replace
 
 ALL, LEADER, WORKER = "all", "leader", "worker"
@@ -39,6 +39,8 @@ class Pods:
     """its servers' name after the object's, in place of the names on the way"""
     told: tuple[str, ...] = ()
     """variables that are the number of pods in a group"""
+    note: str = ""
+    """on each server"""
     shape: Callable[[Tree], Tree] | None = None
     """makes a template of pods of what stands there"""
 
@@ -92,11 +94,37 @@ def _dynamo(service: Tree) -> Tree:
     return {"metadata": labels, "spec": {**extra, "containers": [main, *entries_of(extra.get("containers"))]}}
 
 
+def _args(container: Tree) -> list[object]:
+    args = container.get("args")
+    return args if isinstance(args, list) else [args] if isinstance(args, str) else []
+
+
+def _ray(template: Tree) -> Tree:
+    """A pod of a Ray cluster: KubeRay runs a container's words in a shell, before ``ray start``
+    (ray-operator/controllers/ray/common/pod.go, convertCmdToString)."""
+    spec = mapping(template.get("spec"))
+    containers = [
+        one
+        if one.get("command")
+        else {**one, "command": ["bash", "-c", " ".join(map(text_of, _args(one)))], "args": []}
+        for one in entries_of(spec.get("containers"))
+    ]
+    return {**template, "spec": {**spec, "containers": containers}}
+
+
 _TEMPLATE, _REPLICAS = "spec.template", "spec.replicas"
 _LWS = ("LWS_GROUP_SIZE",)
 _RAY = (
-    Pods("headGroupSpec.template", share=LEADER, called="", gang=True, one=True),
-    Pods("workerGroupSpecs[].template", (), "workerGroupSpecs[].replicas", share=WORKER, plus=1, called=""),
+    Pods("headGroupSpec.template", share=LEADER, called="", gang=True, one=True, shape=_ray),
+    Pods(
+        "workerGroupSpecs[].template",
+        (),
+        "workerGroupSpecs[].replicas",
+        share=WORKER,
+        plus=1,
+        called="",
+        shape=_ray,
+    ),
 )
 
 
@@ -132,7 +160,8 @@ ROWS: tuple[Row, ...] = (
         "apps extensions apps.kruise.io argoproj.io apps.openshift.io",
         (Pods(_TEMPLATE, size=_REPLICAS),), "kubernetes/api apps/v1/types.go",
     ),
-    Row("DaemonSet", "apps apps.kruise.io", (Pods(_TEMPLATE),), "kubernetes/api apps/v1/types.go"),
+    Row("DaemonSet", "apps apps.kruise.io", (Pods(_TEMPLATE, note="one runs on each node: 1 counted"),),
+        "kubernetes/api apps/v1/types.go"),
     Row("Job", "batch", (Pods(_TEMPLATE, size="spec.parallelism"),), "kubernetes/api batch/v1/types.go"),
     Row(
         "CronJob", "batch",

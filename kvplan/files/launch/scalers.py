@@ -29,3 +29,9 @@ def scalers_in(documents: Iterable[Tree]) -> dict[str, tuple[int, str]]:
         note = f"{one['kind']} {name_of(one)} runs {least} to {most} pods of it: {counted} counted"
         found[str(target)] = (counted, note)
     return found
+
+
+def least_of(least: object, replicas: object = None, most: object = None) -> tuple[int, tuple[str, ...]]:
+    """(how many run at least, a note where it may be more)."""
+    counted, more = count_of(least) or count_of(replicas) or 1, count_of(most)
+    return counted, (f"{counted} to {more} run: {counted} counted",) if more and more > counted else ()

@@ -11,6 +11,7 @@ from kvplan.files.launch.found import Broken
 from kvplan.files.launch.machines import gpu_of_label
 from kvplan.files.launch.models import downloads_in
 from kvplan.files.launch.pods import Text
+from kvplan.files.launch.scalers import least_of
 from kvplan.files.launch.starts import Start, starts_in, with_image
 from kvplan.files.launch.trees import OwnTree, Tree, count_of, entries_of, mapping, pairs, unknown_keys
 
@@ -38,7 +39,9 @@ def task(document: Tree, text: Text) -> Iterator[Served | Broken]:
         "SKYPILOT_NUM_GPUS_PER_NODE": str(count), "SKYPILOT_NUM_NODES": str(nodes),
     }  # fmt: skip
     notes = (f"of its GPUs {', '.join(kinds)} the first counts",) if len(kinds) > 1 else ()
-    replicas, more = _replicas(mapping(document.get("service")))
+    service = mapping(document.get("service"))
+    policy = mapping(service.get("replica_policy"))
+    replicas, more = least_of(policy.get("min_replicas"), service.get("replicas"), policy.get("max_replicas"))
     images = [one["image_id"] for one in choices if isinstance(one.get("image_id"), str)]
     image = images[0].removeprefix("docker:") if images and images[0].startswith("docker:") else None
     setup = str(document.get("setup") or "")
@@ -55,14 +58,6 @@ def task(document: Tree, text: Text) -> Iterator[Served | Broken]:
             notes=(*notes, *more),
             names=tuple(downloads_in(setup)), unread=unknown_keys(document, _QUIET, name),
         )  # fmt: skip
-
-
-def _replicas(service: Tree) -> tuple[int, tuple[str, ...]]:
-    """(the least number of replicas, a note where more may run)."""
-    policy = mapping(service.get("replica_policy"))
-    most = count_of(policy.get("max_replicas"))
-    least = count_of(policy.get("min_replicas")) or count_of(service.get("replicas")) or 1
-    return least, (f"{least} to {most} run: {least} counted",) if most and most > least else ()
 
 
 def _pinned(start: Start, setup: str) -> str | None:

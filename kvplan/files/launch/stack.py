@@ -15,6 +15,7 @@ from kvplan.files.launch.entries import Served, started, words_of
 from kvplan.files.launch.found import Broken
 from kvplan.files.launch.machines import fractions_in, given_by, gpu_below, gpu_of, gpu_of_label
 from kvplan.files.launch.pods import Text
+from kvplan.files.launch.scalers import least_of
 from kvplan.files.launch.trees import (
     Tree,
     count_of,
@@ -112,7 +113,10 @@ def production_stack(document: Tree, text: Text) -> Iterator[Served | Broken]:
         given = given_by(spec.get("resources"))
         gpu = gpu_of_label(str(spec.get("requestGPUType", ""))) or gpu_of(mapping(spec.get("nodeSelector")))
         gpu = gpu or gpu_below(spec.get("nodeSelectorTerms")) or _labels(spec.get("nodeSelectorTerms"))
-        least, notes = _scaled(mapping(spec.get("keda")), spec.get("replicaCount"))
+        keda = mapping(spec.get("keda")) if mapping(spec.get("keda")).get("enabled") is True else {}
+        least, notes = least_of(
+            keda.get("minReplicaCount"), spec.get("replicaCount"), keda.get("maxReplicaCount")
+        )
         unread = [*given.parts, *fractions_in({"annotations": spec.get("podAnnotations")})]
         unread += unknown_keys(spec, _QUIET, "modelSpec")
         unread += unknown_keys(cache, f"{_QUIET_CACHE} {' '.join(_BUFFERS)}", "lmcacheConfig")
@@ -126,14 +130,6 @@ def production_stack(document: Tree, text: Text) -> Iterator[Served | Broken]:
 
 def _labels(terms: object) -> str | None:
     return next((gpu for one in mapping(terms).values() if (gpu := gpu_of_label(str(one)))), None)
-
-
-def _scaled(keda: Tree, replicas: object) -> tuple[int, tuple[str, ...]]:
-    """(the least number of engines, a note): KEDA's where it is switched on."""
-    if keda.get("enabled") is not True:
-        return count_of(replicas) or 1, ()
-    least = count_of(keda.get("minReplicaCount")) or 1
-    return least, (f"KEDA runs {least} to {keda.get('maxReplicaCount', '?')} of it: {least} counted",)
 
 
 def vllm_runtime(document: Tree, text: Text) -> Iterator[Served | Broken]:

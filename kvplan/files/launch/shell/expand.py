@@ -239,10 +239,12 @@ class Expander:
         if words is None or any(map(is_open, words)):
             return None
         if operator == "length":
-            return (str(len(words) if "[" in written else len(words[0])),)
+            return (str(len(words) if "[" in written else len("".join(words[:1]))),)
         every = re.search(r"\[[@*]\]|^\$\{[@*]", written) is not None
+        if operator == "!" and every:
+            return tuple(map(str, range(len(words))))
         if operator == "!":
-            return tuple(map(str, range(len(words)))) if every else self.lookup(words[0])
+            return self.lookup(words[0]) if words else ()
         given = [self.text(one) for one in rest]
         if any(map(is_open, given)):
             return None
