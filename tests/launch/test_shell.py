@@ -92,6 +92,13 @@ def test_a_branch_is_said() -> None:
     assert only.words == ("a",)
 
 
+def test_another_engine_is_said() -> None:
+    [start] = starts_in("pip install lmdeploy\nlmdeploy serve api_server x &\nvllm serve m")
+    assert start.notes == ("LMDeploy is started too, and kvplan has no rules for it",)
+    [start] = starts_in("pip install lmdeploy\nvllm serve m")
+    assert start.notes == ()
+
+
 def test_what_is_exported_is_given() -> None:
     [start] = starts_in("export A=1 B\nB=2\nC=3\nD=4 vllm serve m")
     assert dict(start.environment) == {"A": "1", "B": "2", "D": "4"}

@@ -12,6 +12,7 @@ from kvplan.engines.launch import Server, servers
 from kvplan.errors import KvplanError
 from kvplan.files.launch import containers
 from kvplan.files.launch.models import downloads_in
+from kvplan.files.launch.others import engine_named
 from kvplan.files.launch.unknown import is_whole, shown
 from kvplan.record import record, replace
 
@@ -157,7 +158,17 @@ def starts_in(
             help="quote the words as in a shell",
         )  # fmt: skip
     said = tuple(f"line {line} is no shell that kvplan reads" for line in reading.broken)
+    said += tuple(
+        f"{title} is started too, and kvplan has no rules for it" for title in _others(reading.calls)
+    )
     return [replace(one, notes=(*one.notes, *said)) for one in _either(found)]
+
+
+def _others(calls: Sequence[Call]) -> list[str]:
+    """The engines without rules that a script starts."""
+    started = [one.words for one in calls if PurePosixPath(one.words[0]).name not in _NO_START]
+    titles = (engine_named(" ".join(words)) for words in started if not _started(words, {}))
+    return list(dict.fromkeys(one for one in titles if one is not None))
 
 
 def _of_call(call: Call) -> list[Start]:
