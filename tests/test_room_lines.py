@@ -22,13 +22,13 @@ class Room(NamedTuple):
 
 
 ROOMS: dict[str, Room] = {
-    "api": Room(4291, "as it was when rooms were first counted"),
+    "api": Room(4398, "GPUs that a plan proposes by itself"),
     "architectures": Room(16235, "as it was when rooms were first counted"),
-    "checking": Room(1895, "as it was when rooms were first counted"),
-    "cli": Room(6284, "as it was when rooms were first counted"),
+    "checking": Room(2096, "targets of TTFT and TPOT (times.py)"),
+    "cli": Room(6327, "import -v"),
     "comparison": Room(1985, "as it was when rooms were first counted"),
     "deployment": Room(1562, "as it was when rooms were first counted"),
-    "engines": Room(2656, "as it was when rooms were first counted"),
+    "engines": Room(2698, "MIG slices, AMD's images"),
     "engines/budget": Room(1129, "as it was when rooms were first counted"),
     "engines/llamacpp": Room(3807, "as it was when rooms were first counted"),
     "engines/observed": Room(1629, "as it was when rooms were first counted"),
@@ -40,25 +40,25 @@ ROOMS: dict[str, Room] = {
     "engines/vllm": Room(14240, "as it was when rooms were first counted"),
     "families": Room(1106, "as it was when rooms were first counted"),
     "files": Room(1580, "as it was when rooms were first counted"),
-    "files/cards": Room(3192, "as it was when rooms were first counted"),
+    "files/cards": Room(3199, "names of models that launch files have"),
     "files/gguf": Room(421, "as it was when rooms were first counted"),
-    "files/gpus": Room(1039, "as it was when rooms were first counted"),
+    "files/gpus": Room(1042, "whom a GPU is made for"),
     "files/hub": Room(1106, "as it was when rooms were first counted"),
-    "files/launch": Room(7879, "a launch file is read as its shell and its operators read it, kind by kind"),
+    "files/launch": Room(7895, "a launch file is read as its shell and its operators read it, kind by kind"),
     "files/logs": Room(103, "as it was when rooms were first counted"),
-    "files/plans": Room(1695, "as it was when rooms were first counted"),
+    "files/plans": Room(1697, "as it was when rooms were first counted"),
     "files/servers": Room(240, "as it was when rooms were first counted"),
     "files/traces": Room(953, "as it was when rooms were first counted"),
     "files/yaml": Room(891, "as it was when rooms were first counted"),
     "kvplan": Room(2457, "as it was when rooms were first counted"),
-    "planning": Room(5264, "as it was when rooms were first counted"),
+    "planning": Room(5341, "usual GPUs, limits of the machine, times"),
     "plans": Room(1398, "as it was when rooms were first counted"),
     "proof": Room(9255, "as it was when rooms were first counted"),
-    "report": Room(8470, "as it was when rooms were first counted"),
-    "simulation": Room(11123, "as it was when rooms were first counted"),
+    "report": Room(8485, "a plan of two kinds of engines"),
+    "simulation": Room(11131, "the search for replicas, times in whole steps"),
     "weights": Room(2154, "as it was when rooms were first counted"),
 }
-CORE = 100423
+CORE = 106243
 """Lines of all rooms but the wings. `size` for one engine needs some 62,000 of them."""
 
 
