@@ -54,6 +54,12 @@ class Load(NamedTuple):
         return max([*lengths, *(one.shape.tokens for one in self.also)], default=0)
 
 
+def _beyond(mix: Workload, requests: int, also: tuple[Demand, ...]) -> tuple[Demand, ...]:
+    """Demands that the workload does not say already."""
+    own = (mix.shapes[0].tokens, requests) if len(mix.shapes) == 1 else None
+    return tuple(one for one in also if (one.shape.tokens, one.requests) != own)
+
+
 def load_of(plan: Plan, requests: int | None = None) -> Load:
     """The workload with its requests in flight, and the requests that are required: each must be held.
 
@@ -74,9 +80,7 @@ def load_of(plan: Plan, requests: int | None = None) -> Load:
         flying = mix.requests_in_flight
         if flying is None and mix.requests_per_second is None:
             mix = replace(mix, requests_in_flight=number)
-        own = [(shape.tokens, flying or number) for shape in mix.shapes if len(mix.shapes) == 1]
-        more = tuple(one for one in also if (one.shape.tokens, one.requests) not in own)
-        return Load(mix, flying or number, more, workload=True)
+        return Load(mix, flying or number, _beyond(mix, flying or number, also), workload=True)
     if not also:
         return Load(None, number)
     return Load(Workload((also[0].shape,), requests_in_flight=number), number)

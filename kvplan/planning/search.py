@@ -182,7 +182,8 @@ class _Search:
             if isinstance(held, Rejection):
                 return held
             least = max(least, ceil_div(ceil_div(other.requests, held[0]), layout.pools))
-        if ask.tpot is not None or ask.ttft is not None:
+        timed = ask.tpot is not None or ask.ttft is not None
+        if timed:
             paced = self._paced(one, offer, length, capacity, block)
             if isinstance(paced, Rejection):
                 return paced
@@ -192,15 +193,12 @@ class _Search:
         if isinstance(dealt, Rejection):
             return dealt
         replicas, per_engine = dealt
-        seqs = self._seqs(per_engine, replicas * layout.pools)
-        if ask.tpot is not None or ask.ttft is not None:
-            # As many as keep the times, and no more: the server admits what max_num_seqs lets it.
-            seqs = min(seqs, capacity * ask.samples)
+        seqs = self._seqs(per_engine, replicas * layout.pools, capacity if timed else None)
         room = law.room(offer.gpu, seqs * one.limit_ways, length, safe=ask.safe)
         assert isinstance(room, Capacity)
         if ask.objective == REQUESTS:
             capacity = per_engine
-        elif ask.tpot is not None or ask.ttft is not None:
+        elif timed:
             capacity = min(capacity, seqs // ask.samples)
         else:
             capacity = min(seqs // ask.samples, fitting(ask, room))
@@ -251,11 +249,13 @@ class _Search:
             return False
         return not ask.also or (fitting(ask, room) > 0 and also_fits(ask, room, pools))
 
-    def _seqs(self, requests: int, pools: int) -> int:
+    def _seqs(self, requests: int, pools: int, most: int | None = None) -> int:
         """The smallest max_num_seqs that runs so many requests with all their samples in one of the pools:
-        the one whose pool is largest."""
+        the one whose pool is largest. most: requests that keep the times asked for, for a server admits what
+        max_num_seqs lets it."""
         needed = self.ask.sequences(requests, pools)
-        return next(value for value in self.seqs if value >= needed)
+        seqs = next(value for value in self.seqs if value >= needed)
+        return seqs if most is None else min(seqs, most * self.ask.samples)
 
     def _too_few(self, held: int, needed: int, limit: int) -> Rejection:
         hold = f"which hold {held:,} of {self.ask.requests:,} requests"

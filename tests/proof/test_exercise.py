@@ -34,10 +34,9 @@ REFUSED["trtllm"] |= {"rwkv4", "rwkv5", "xlstm", "cross_attention", "whisper", "
 # Classes that its PyTorch backend does not register.
 REFUSED["trtllm"] |= {"mamba2", "mha", "mqa", "shared_kv", "index beside heads", "wide keys"}
 for _engine in ("vllm", "sglang", "trtllm", "llamacpp"):
-    # What vLLM makes of another family's layers is a window like any other to those after it.
-    REFUSED[_engine] |= set(SYNTHETIC) - {"windowed_convolution"}
+    REFUSED[_engine] |= set(SYNTHETIC)
 REFUSED["llamacpp"] -= {"ngram_embedding"}
-REFUSED["vllm"] -= {"kv_convolution", "ngram_embedding"}
+REFUSED["vllm"] -= {"kv_convolution", "ngram_embedding", "windowed_convolution"}
 
 
 def options_for(engine: str, name: str) -> dict[str, Any]:

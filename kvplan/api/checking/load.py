@@ -173,7 +173,7 @@ def _in_a_file(error: KvplanError) -> Mark | None:
 
 def _speed(engine: str) -> SpeedOf:
     """The estimate of an engine's times: its module is read only where a plan has targets."""
-    from kvplan.api.planning.levers import speed_of
+    from kvplan.api.estimates import speed_of
 
     return speed_of(engine)
 

@@ -16,6 +16,7 @@ from kvplan.api import (
     parse_number,
 )
 from kvplan.api.arguments import takes
+from kvplan.api.estimates import speed_of
 from kvplan.api.load import engine_for, usual_engine
 from kvplan.api.planning.again import Extra, Given, again_of
 from kvplan.api.planning.inputs import (
@@ -37,7 +38,7 @@ from kvplan.api.planning.inputs import (
     variants_of,
     words_of,
 )
-from kvplan.api.planning.levers import answers_of, chosen, levers_of, speed_of, with_pools
+from kvplan.api.planning.levers import answers_of, chosen, levers_of, with_pools
 from kvplan.engines import check_options, own_settings
 from kvplan.engines.base import Choice
 from kvplan.engines.budget.law import check_engine, compiled_laws

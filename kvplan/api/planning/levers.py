@@ -6,33 +6,28 @@ from __future__ import annotations
 from collections.abc import Iterator
 from fractions import Fraction
 
+from kvplan.api.estimates import GROUPS
 from kvplan.api.planning.again import Given
 from kvplan.assumption import Assumptions
 from kvplan.deployment.counts import kv_dtypes_to_compare
 from kvplan.engines.base import Choice
-from kvplan.engines.budget.law import Rejection
 from kvplan.errors import KvplanError
 from kvplan.files.speed import speed_assumptions, speed_inputs
 from kvplan.gpu import Gpu
 from kvplan.model import Model
-from kvplan.planning.ask import Ask, Running, Speed, SpeedOf
+from kvplan.planning.ask import Ask
 from kvplan.planning.levers import Lever, Link, PrefillTime, Seconds, Situation, levers
 from kvplan.planning.pools import decode_requests, pools_of
 from kvplan.planning.quality import kv_quality
 from kvplan.planning.results import Option, PlanResult
 from kvplan.planning.speed import link_bandwidth, prefill_seconds, speed_profile
-from kvplan.planning.speed.estimate import Load, estimate, spread
-from kvplan.planning.speed.figures import Figure
+from kvplan.planning.speed.estimate import spread
 from kvplan.planning.speed.links import NVLINK, PCIE
 from kvplan.planning.speed.profile import deployment_of
 from kvplan.plans.fleet import Offer
 from kvplan.plans.plan import FleetPlan
 from kvplan.plans.workload import Workload
 from kvplan.record import replace
-from kvplan.settings import Settings
-
-SWITCHES = ("enable_dp_attention", "enable_attention_dp")
-GROUPS = "attn_dp_size"
 
 _C2C = "nvlink-c2c"
 _GRACE = ("gh200", "gb200", "gb300")
@@ -181,33 +176,3 @@ def chosen(ask: Ask, best: Option) -> tuple[Model, Offer]:
         one.model for one in ask.variants if (one.model.id, one.label) == (best.model_id, best.weights)
     )
     return model, next(one for one in ask.offers if (one.gpu.slug, one.where) == (best.gpu, best.where))
-
-
-def speed_of(engine: str) -> SpeedOf:
-    """Estimates under an engine; a model or GPU that cannot be estimated is rejected, with the reason."""
-
-    def speed(model: Model, gpu: Gpu, settings: Settings, running: Running) -> Speed | Rejection:
-        shape, node = running.shape, running.node_bytes_per_second
-        own = settings.own
-        if any(own.get(name) for name in SWITCHES) or own.get(GROUPS, 1) != 1:
-            return Rejection("no-speed", "data-parallel attention inside tensor parallelism is not estimated")
-        try:
-            inventory, per_token, table = speed_inputs(model, settings.quantization)
-            served = deployment_of(settings, engine, network=node)
-            profile = speed_profile(model, gpu, inventory, per_token, served, table)
-            load = Load(
-                running.requests * settings.data_parallel_size,
-                max(shape.input_tokens, 1),
-                max(shape.output_tokens, 1),
-                running.cached,
-            )
-            found = estimate(profile, load)
-        except KvplanError as error:
-            return Rejection("no-speed", error.message)
-        return Speed(_three(found.ttft), _three(found.tpot), _three(found.tokens_per_second))
-
-    return speed
-
-
-def _three(figure: Figure) -> tuple[float, float, float]:
-    return figure.low, figure.value, figure.high

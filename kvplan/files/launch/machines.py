@@ -1,12 +1,4 @@
-"""Which GPU a cloud's or a cluster's own word means, and how many of which part of it a pod is given.
-
-Sources: NVIDIA/k8s-device-plugin gpu-feature-discovery (``nvidia.com/gpu.product``: NVML's name with
-hyphens); cloud.google.com/kubernetes-engine/docs/how-to/gpus (``cloud.google.com/gke-accelerator``);
-aws.amazon.com/ec2/instance-types (accelerated computing);
-learn.microsoft.com/azure/virtual-machines/sizes/gpu-accelerated; karpenter.sh/docs/concepts/scheduling
-(``karpenter.k8s.aws/instance-gpu-name``); docs.coreweave.com (``gpu.nvidia.com/class``); NVIDIA/mig-parted
-(profiles); Project-HAMi/HAMi docs/config.md (``nvidia.com/gpumem``); docs.run.ai (``gpu-fraction``).
-"""
+"""Which GPU a cloud's or a cluster's own word means, and how many of which part of it a pod is given."""
 
 from __future__ import annotations
 
@@ -17,6 +9,12 @@ from typing import NamedTuple
 from kvplan.files.gpus.listed import find_slugs, list_slugs
 from kvplan.files.launch.trees import Tree, count_of, entries_of, mapping, mappings_in
 
+# Sources: NVIDIA/k8s-device-plugin gpu-feature-discovery (``nvidia.com/gpu.product``: NVML's name with
+# hyphens); cloud.google.com/kubernetes-engine/docs/how-to/gpus (``cloud.google.com/gke-accelerator``);
+# aws.amazon.com/ec2/instance-types (accelerated computing);
+# learn.microsoft.com/azure/virtual-machines/sizes/gpu-accelerated; karpenter.sh/docs/concepts/scheduling
+# (``karpenter.k8s.aws/instance-gpu-name``); docs.coreweave.com (``gpu.nvidia.com/class``); NVIDIA/mig-parted
+# (profiles); Project-HAMi/HAMi docs/config.md (``nvidia.com/gpumem``); docs.run.ai (``gpu-fraction``).
 ACCELERATORS = {
     "nvidia-tesla-t4": "t4",
     "nvidia-tesla-v100": "v100-sxm-16gb",
