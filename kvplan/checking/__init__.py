@@ -89,9 +89,14 @@ def _simulated(plan: Plan, model: Model) -> list[Finding]:
 
 
 def _times(case: Case, speed: Callable[[str], SpeedOf]) -> list[Finding]:
-    """Findings of the workload's targets, where it has any: what estimates them is loaded only then."""
+    """Findings of the workload's targets, where it has any and no simulation decides: what estimates them is
+    loaded only then."""
     workload = case.plan.workload
-    if workload is None or (workload.ttft_seconds is None and workload.tpot_seconds is None):
+    if (
+        workload is None
+        or case.plan.require.simulated
+        or (workload.ttft_seconds is None and workload.tpot_seconds is None)
+    ):
         return []
     from kvplan.checking.times import times_of
 

@@ -22,7 +22,11 @@ from scripts.fitting.late import fit_late
 from scripts.fitting.late_rows import late_rows
 from tests.recorded import DATA
 
-CARDS = tuple(gpu for gpu in list_gpus() if gpu.vendor == "nvidia" and gpu.memory_total_bytes)
+CARDS = tuple(
+    gpu
+    for gpu in list_gpus()
+    if gpu.vendor == "nvidia" and gpu.memory_total_bytes and not gpu.is_mig_slice  # which take no ranks
+)
 STARTS: tuple[dict[str, Any], ...] = (
     {"tensor_parallel_size": 1},
     {"tensor_parallel_size": 2},

@@ -110,6 +110,7 @@ _RUN = _object(
     invocations=_list(_INVOCATION),
     originalUriBaseIds={"type": "object", "additionalProperties": _object("", description=_MESSAGE)},
     columnKind={"enum": ["utf16CodeUnits", "unicodeCodePoints"]},
+    properties={"type": "object"},  # a property bag, which every object may have (section 3.8)
     results=_list(_RESULT),
 )
 SARIF = _object("version runs", **{"$schema": _TEXT}, version={"const": "2.1.0"}, runs=_list(_RUN))

@@ -29,6 +29,9 @@ _KEPT = ("list", "tuple", "dict", "shlex.quote", "quote", "Path", "shlex.join", 
 """Functions that give the words that they are given."""
 _MOST_VALUES = 4096
 
+_LARGEST = 10**12
+"""Numbers of a sum that is still worked out."""
+
 
 class Words(NamedTuple):
     """A list of words. others: further words on a condition."""
@@ -355,7 +358,7 @@ class _Reader:
             if isinstance(left, str) and isinstance(right, (str, Open)):
                 return left + _word(right)
         numbers = [one for one in (left, right) if isinstance(one, int) and not isinstance(one, bool)]
-        if len(numbers) == 2 and max(map(abs, numbers)) < 2**40:
+        if len(numbers) == 2 and max(map(abs, numbers)) < _LARGEST:
             one, two = numbers
             if isinstance(node.op, (ast.Add, ast.Sub, ast.Mult)):
                 signed = -two if isinstance(node.op, ast.Sub) else two
