@@ -9,9 +9,17 @@ import pytest
 
 import kvplan
 from kvplan.api import make_settings
-from kvplan.deployment.answer import answer
+from kvplan.deployment.answer import Answer, answer
 from kvplan.deployment.counts import largest_tokens, max_requests, powers_of_two
-from kvplan.deployment.lengths import Ladder, by_length, ladder, longest_of, rungs, starts_for_all
+from kvplan.deployment.lengths import (
+    Ladder,
+    by_length,
+    ladder,
+    longest_of,
+    rungs,
+    starts_for_all,
+    usual_lengths,
+)
 from kvplan.deployment.question import Question
 from kvplan.deployment.rows import side_by_side
 from kvplan.engines import choose_engine
@@ -206,3 +214,31 @@ def test_a_comparison_keeps_or_raises_errors() -> None:
         side_by_side([good, bad], keep_errors=False)
     with pytest.raises(KvplanError, match="fp9"):
         side_by_side([bad], keep_errors=True)
+
+
+def test_usual_lengths_end_at_what_the_server_is_started_for() -> None:
+    vllm, llama = choose_engine("vllm@0.32"), kvplan.load_model("llama-3.1-8b")
+    settings = make_settings(kv_cache_memory="64GiB", tokens=1000, max_model_len=131072)
+    found = answer(Question(llama, vllm, settings))
+    assert usual_lengths(found) == [1000, 4096, 32768, 131072]
+    assert usual_lengths(found, steps=True) == [1000, *(1024 << step for step in range(8))]
+    short = answer(Question(llama, vllm, replace(settings, max_model_len=5000)))
+    assert usual_lengths(short) == [1000, 4096, 5000]
+
+
+def test_a_ladder_is_of_a_server_for_its_longest_length() -> None:
+    found = by_lengths(Settings(kv_cache_memory=10**7), (10, 4096))
+    assert found.found.result.request.tokens == 4096
+
+
+def test_a_question_that_cannot_be_answered_has_no_servers_of_their_own(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Its error is said once, by whoever asks the lengths."""
+
+    def refused(question: Question) -> Answer:
+        raise KvplanError("no-weights", f"{question.model.id}: nobody lists its tensors")
+
+    monkeypatch.setattr("kvplan.deployment.lengths.answer", refused)
+    settings = Settings(kv_cache_memory=10**7)
+    assert starts_for_all(Question(model(FULL), choose_engine("vllm@0.32"), settings, lengths=(10, 20)))

@@ -119,6 +119,8 @@ def test_promoted_windows_of_two_lengths_do_not_merge() -> None:
         (13, 12, [13, 12]),  # 2 · 13 < 3 · 12: one group of each
         (12, 17, [12, 17]),  # 34 < 36
         (12, 18, [12, 9, 9]),  # 36 is not less than 36: as many a group as the rarest has
+        (2, 3, [2, 2, 1]),  # the same, as small as can be
+        (35, 52, [35, 52]),  # 104 < 105
         (2, 10, [2, 2, 2, 2, 2, 2]),
         (4, 10, [4, 4, 3, 3]),
     ],
@@ -377,3 +379,21 @@ def test_pages_of_several_sizes_stop_it() -> None:
     specs = [layer(MAMBA, 900), layer(MLA, 1024), layer(MLA, 2048), pooled]
     with pytest.raises(CannotGroupError, match="several sizes"):
         make_groups(dict(enumerate(specs)), rules_of("0.31"), disable_hybrid=False, block_outermost=True)
+
+
+def test_a_block_of_several_page_sizes_by_release() -> None:
+    """Until 0.22 as many of each page as the group with most layers has; then as many as any has of it."""
+    whole = (layer(MLA, 64), layer(MLA, 64), layer(MLA, 64), layer(MLA, 32))
+    few = (layer(MLA, 32), layer(MLA, 32))
+    made = [Group((0, 1, 2, 3), whole, uniform_type=True), Group((4, 5), few, uniform_type=True)]
+    assert block_bytes(made, rules_of("0.22")) == (64 + 32) * 3
+    assert block_bytes(made, rules_of("0.24")) == 64 * 3 + 32 * 2
+    assert block_bytes(made, rules_of("0.28")) == 64 * 3 + 32
+    assert block_bytes(made[:1], rules_of("0.22")) == 64 * 3 + 32
+
+
+def test_windows_and_chunks_alone_are_not_promoted() -> None:
+    """There is no full layer whose blocks they could take."""
+    alike = [replace(layer(kind, 64), shape=("same",)) for kind in (SLIDING, CHUNKED)]
+    with pytest.raises(CannotGroupError, match="one unified type"):
+        groups(*alike, disable_hybrid=True)
