@@ -41,6 +41,8 @@ from kvplan.families import (
     Storage,
     WindowedConvolution,
     XLstm,
+    in_window,
+    unwindowed,
 )
 from kvplan.terms import Factor, Grows, Shards, Term
 from kvplan.terms import Part as TermPart
@@ -288,3 +290,20 @@ def test_what_a_config_does_not_have_is_not_there() -> None:
     assert latent == MultiHeadLatentAttention(512, 64, 0, 0, 0)
     assert SharedKv() == SharedKv(0, 0)
     assert CompressedAttention(512, 128) == CompressedAttention(512, 128, None, overlapping=False)
+
+
+def test_a_window_is_taken_off_and_put_on() -> None:
+    """With the heads and widths of the layer; other parts stay."""
+    full, window = FullAttention(8, 128, v_head_dim=64), SlidingWindow(8, 128, 512, v_head_dim=64)
+    assert unwindowed(window) == full
+    assert in_window(full, 512) == window
+    for other in (ChunkedAttention(8, 128, 512), NoCache()):
+        assert unwindowed(other) is other
+        assert in_window(other, 512) is other
+    assert unwindowed(full) is full
+    assert in_window(window, 64) is window
+
+
+def test_a_layer_that_shares_reads_anothers_cache() -> None:
+    assert SharedKv.borrows
+    assert not NoCache.borrows
