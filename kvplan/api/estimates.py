@@ -14,8 +14,8 @@ from kvplan.planning.speed.figures import Figure
 from kvplan.planning.speed.profile import deployment_of
 from kvplan.settings import Settings
 
-SWITCHES = ("enable_dp_attention", "enable_attention_dp")
-GROUPS = "attn_dp_size"
+_SWITCHES = ("enable_dp_attention", "enable_attention_dp")
+_GROUPS = "attn_dp_size"
 
 
 def speed_of(engine: str) -> SpeedOf:
@@ -24,7 +24,7 @@ def speed_of(engine: str) -> SpeedOf:
     def speed(model: Model, gpu: Gpu, settings: Settings, running: Running) -> Speed | Rejection:
         shape, node = running.shape, running.node_bytes_per_second
         own = settings.own
-        if any(own.get(name) for name in SWITCHES) or own.get(GROUPS, 1) != 1:
+        if any(own.get(name) for name in _SWITCHES) or own.get(_GROUPS, 1) != 1:
             return Rejection("no-speed", "data-parallel attention inside tensor parallelism is not estimated")
         try:
             inventory, per_token, table = speed_inputs(model, settings.quantization)

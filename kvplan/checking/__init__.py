@@ -92,11 +92,7 @@ def _times(case: Case, speed: Callable[[str], SpeedOf]) -> list[Finding]:
     """Findings of the workload's targets, where it has any and no simulation decides: what estimates them is
     loaded only then."""
     workload = case.plan.workload
-    if (
-        workload is None
-        or case.plan.require.simulated
-        or (workload.ttft_seconds is None and workload.tpot_seconds is None)
-    ):
+    if workload is None or case.plan.require.simulated or not workload.has_targets:
         return []
     from kvplan.checking.times import times_of
 
@@ -117,7 +113,7 @@ def _unchecked(plan: Plan) -> list[Finding]:
             )
         )
     workload = plan.workload
-    if workload is None or workload.ttft_seconds is not None or workload.tpot_seconds is not None:
+    if workload is None or workload.has_targets:
         return found
     if workload.requests_per_second is not None and not workload.requests_in_flight:
         found.append(

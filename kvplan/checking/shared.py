@@ -31,7 +31,10 @@ def crowded(plan: Plan, model: Model, before: Sequence[tuple[Plan, Model]]) -> F
     if share is not None and share.of_free:
         said = f"{text}: {share.flag} is of what they leave free, and these figures are those of a whole GPU"
         return Finding("shared-gpu", Severity.WARNING, said, field)
-    total = max((whole for _, whole in sizes), default=0)
+    if len(sizes) < len(taken):
+        said = f"{text}, and what one of them takes is not known: whether they fit together neither"
+        return Finding("shared-gpu", Severity.WARNING, said, field)
+    total = max(whole for _, whole in sizes)
     used = sum(one for one, _ in sizes)
     if used <= total:
         return Finding("shared-gpu", Severity.NOTE, f"{text}, and there is room for both", field)

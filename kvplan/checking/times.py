@@ -7,7 +7,7 @@ from math import ceil
 
 from kvplan.checking.case import Case
 from kvplan.engines.budget.law import Rejection
-from kvplan.planning.ask import Running, Speed, SpeedOf
+from kvplan.planning.ask import Speed, SpeedOf, running
 from kvplan.plans.findings import Finding, Severity
 from kvplan.plans.plan import Plan
 from kvplan.plans.question import requests_of
@@ -30,12 +30,12 @@ def times_of(case: Case, speed: SpeedOf) -> list[Finding]:
     found = _Estimates(case, workload, speed).under_the_load()
     if isinstance(found, Rejection):
         return [_unknown(found.message)]
-    running, times, arriving = found
-    if arriving > running:
-        return [_saturated(case.plan, running)]
+    count, times, arriving = found
+    if arriving > count:
+        return [_saturated(case.plan, count)]
     asked = (("tpot", workload.tpot_seconds, times.tpot), ("ttft", workload.ttft_seconds, times.ttft))
     return [
-        _missed(name, limit, likely, running)
+        _missed(name, limit, likely, count)
         for name, limit, likely in asked
         if limit is not None and likely[1] > limit
     ]
@@ -82,9 +82,6 @@ class _Estimates:
         self.case, self.workload, self.speed = case, workload, speed
         mean = (ceil(workload.mean(name="input_tokens")), ceil(workload.mean(name="output_tokens")))
         self.shape = Shape(*mean)
-        block = case.sharing.block
-        cached = workload.shared_prefix_tokens // block * block if block else 0
-        self.cached = max(0, min(cached, self.shape.input_tokens - 1))
 
     def under_the_load(self) -> tuple[int, Speed, int] | Rejection:
         """(Requests that run on one pool, their times, those that the arrivals would keep running)."""
@@ -108,7 +105,8 @@ class _Estimates:
         plan = self.case.plan
         if plan.settings.gpu is None:
             return Rejection("no-gpu", "the plan names no GPU")
-        load = Running(requests * self.workload.samples, self.shape, self.cached)
+        workload, block = self.workload, self.case.sharing.block
+        load = running(requests * workload.samples, self.shape, workload.shared_prefix_tokens, block)
         return self.speed(self.case.model, plan.settings.gpu, plan.settings, load)
 
     def _under_way(self, most: int | None) -> int | Rejection:

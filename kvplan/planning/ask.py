@@ -56,6 +56,12 @@ class Running(NamedTuple):
     node_bytes_per_second: int | None = None
 
 
+def running(sequences: int, shape: Shape, prefix: int, block: int, *, node: int | None = None) -> Running:
+    """So many sequences of a shape, of whose prompts the whole blocks of a shared prefix are held already."""
+    cached = min(prefix // block * block, shape.input_tokens - 1) if block else 0
+    return Running(sequences, shape, max(cached, 0), node)
+
+
 @record()
 class Demand:
     """So many requests of one shape at once, over the whole plan."""
@@ -253,9 +259,9 @@ class Ask:
 
     def running(self, offer: Offer, requests: int, block: int) -> Running:
         """So many requests of the mean shape on one pool of the offer; block: of its room."""
-        mean = self.mean
-        cached = min(self.prefix // block * block, mean.input_tokens - 1) if block else 0
-        return Running(requests * self.samples, mean, max(cached, 0), offer.node_bytes_per_second)
+        return running(
+            requests * self.samples, self.mean, self.prefix, block, node=offer.node_bytes_per_second
+        )
 
     def limit(self, offer: Offer) -> int | None:
         """GPUs of an offer that the plan may take."""

@@ -50,6 +50,10 @@ class Workload:
         """Tokens of the longest request when it ends."""
         return max(shape.tokens for shape in self.shapes)
 
+    @property
+    def has_targets(self) -> bool:
+        return self.ttft_seconds is not None or self.tpot_seconds is not None
+
     def mean(self, *, name: str = "tokens") -> Fraction:
         """The mean of ``tokens``, ``input_tokens`` or ``output_tokens`` over the mix."""
         total = sum(shape.weight for shape in self.shapes)

@@ -6,7 +6,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 from fractions import Fraction
 
-from kvplan.api.estimates import GROUPS
 from kvplan.api.planning.again import Given
 from kvplan.assumption import Assumptions
 from kvplan.deployment.counts import kv_dtypes_to_compare
@@ -28,6 +27,7 @@ from kvplan.plans.fleet import Offer
 from kvplan.plans.plan import FleetPlan
 from kvplan.plans.workload import Workload
 from kvplan.record import replace
+from kvplan.settings import pools_per_replica
 
 _C2C = "nvlink-c2c"
 _GRACE = ("gh200", "gb200", "gb300")
@@ -139,12 +139,6 @@ def answers_of(load: Workload, given: Given) -> int:
     return decode_requests(rate, Fraction(load.mean(name="output_tokens")), tpot)
 
 
-def _ranks(option: Option) -> int:
-    """Ranks of one engine with requests of their own."""
-    groups = option.settings.own.get(GROUPS, 1)
-    return option.settings.data_parallel_size * (groups if isinstance(groups, int) else 1)
-
-
 def with_pools(ask: Ask, result: PlanResult, load: Workload) -> PlanResult:
     """The result whose best plan has engines of both kinds; where their number is not known, none is best."""
     best = result.options[0]
@@ -155,7 +149,7 @@ def with_pools(ask: Ask, result: PlanResult, load: Workload) -> PlanResult:
     try:
         pools = pools_of(
             seen, links_of(offer), prefill_of(seen, offer), ttft=float(load.ttft_seconds),
-            decode=best.replicas, gpus=each, ranks=_ranks(best),
+            decode=best.replicas, gpus=each, ranks=pools_per_replica(best.settings),
         )  # fmt: skip
     except KvplanError as error:
         return replace(result, best=None, warnings=(*result.warnings, f"no pools: {error.message}"))

@@ -75,7 +75,7 @@ def launch_of(
     except KvplanError as error:
         unnamed = error
     unread = dict.fromkeys(
-        shown(one) for one in (*reader.unread, *rest, *_variables(start), *memory_variables(start))
+        shown(one) for one in (*reader.unread, *rest, *_variables(start), *_memory_variables(start))
     )
     launch = Launch(
         name, spec, model or "", reader.serve, gpu=start.gpu, gpus=seen, unnamed=unnamed,
@@ -97,7 +97,7 @@ _MEMORY = re.compile(
 """Variables that take memory of the GPU or of the host beside the engine."""
 
 
-def memory_variables(start: Start) -> list[str]:
+def _memory_variables(start: Start) -> list[str]:
     """``NAME=value`` of the variables that take memory and are in no figure."""
     return [f"{name}={value}" for name, value in start.environment if _MEMORY.fullmatch(name)]
 

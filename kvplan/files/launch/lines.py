@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Sequence
 
-from kvplan.engines.launch import flags_of_server
+from kvplan.engines.launch import flags_of_server, servers
 from kvplan.files.launch.found import Broken
 from kvplan.files.launch.launch import Launch
 from kvplan.files.launch.machines import given_by, gpu_of
@@ -15,10 +15,6 @@ COUNTED, NOTHING, UNREAD, REFUSED = "counted", "changes nothing", "not read", "r
 _OPTION = re.compile(r"(?<![\w-])--?[A-Za-z][\w.-]*", re.ASCII)
 _KEY = re.compile(r"['\"]?([A-Za-z][\w./-]*)['\"]?\s*:\s+([^,{}\[\]]*)", re.ASCII)
 _WORD = re.compile(r"[\w./:@$+-]+")
-_STARTS = re.compile(
-    r"\bvllm\s+serve\b|\s-m\s+(vllm|sglang)|\bsglang\s+serve\b|\bllama-server\b|\btrtllm-serve\b"
-    r"|\btext-generation-launcher\b"
-)
 _NUMBERS = frozenset(
     """image replicas replicaCount minReplicas maxReplicas minReplicaCount min_replicas num_replicas size
     parallelism nodeCount podGroupSize workerReplicas accelerators num_nodes instanceType resourceProfile
@@ -56,7 +52,13 @@ def _of_line(
     if not options & quiet:
         return ""
     # The start itself: what it counts may stand in variables.
-    return COUNTED if _STARTS.search(row) else NOTHING
+    return COUNTED if _starts(row) else NOTHING
+
+
+def _starts(row: str) -> bool:
+    """Whether an engine's server is started here."""
+    words = f" {' '.join(row.split())} "
+    return any(f" {' '.join(one)} " in words for server in servers().values() for one in server.starts)
 
 
 def _counts(key: str, value: str) -> bool:
