@@ -28,6 +28,10 @@ class Row(NamedTuple):
     found: Found
 
 
+Sized = Callable[[Row], "Row | Rejection"]
+"""A row with as many replicas as it needs, or why it does not serve the load."""
+
+
 class Without(NamedTuple):
     """A kind without a row: why, and the candidate that came nearest. beyond: it comes after the rows that
     were asked for, and was not looked at to the end."""
@@ -55,11 +59,17 @@ class _Part(NamedTuple):
     searched: Searched
 
 
-def rows_of(asks: Sequence[Ask], top: int, *, each: Each | None = None) -> Rows:
+def rows_of(asks: Sequence[Ask], top: int, *, each: Each | None = None, sized: Sized | None = None) -> Rows:
     """The first ``top`` rows of the table.
 
-    asks: one for each engine. each: where the objective is the longest context, and it is not given.
+    asks: one for each engine. each: where the objective is the longest context, and it is not given. sized:
+    where something else than the search says how many replicas a row takes.
     """
+    table = _searched_rows(asks, top, each)
+    return table if sized is None else resized(table, sized)
+
+
+def _searched_rows(asks: Sequence[Ask], top: int, each: Each | None) -> Rows:
     if len(asks) == 1 and len({offer.kind for offer in asks[0].offers}) == 1 and each is None:
         ask = asks[0]
         searched = search(ask, wanted=top)
@@ -81,6 +91,24 @@ def rows_of(asks: Sequence[Ask], top: int, *, each: Each | None = None) -> Rows:
     shown = rows[:top]
     served = {(place, kind) for place, kind in best if best[place, kind] in shown}
     return Rows(shown, tuple(_without(parts, served, shown)), _joined(len(asks), parts))
+
+
+def resized(table: Rows, sized: Sized) -> Rows:
+    """The table with each row as ``sized`` has it, in their new order."""
+    rows: list[Row] = []
+    without = list(table.without)
+    for row in table.rows:
+        found = sized(row)
+        if isinstance(found, Row):
+            rows.append(found)
+        else:
+            without.append(Without(row.ask, row.found.offer, found))
+    served = {row.found.offer.kind for row in rows}
+    kept = {one.offer.kind: one for one in reversed(without) if one.offer.kind not in served}
+    without = [one for one in without if kept.get(one.offer.kind) is one or one in table.without]
+    rows.sort(key=lambda row: row.found.key)
+    one_kind = len({row.found.offer.kind for row in rows}) < 2
+    return Rows(tuple(rows) if one_kind else _ordered(rows), tuple(without), table.searched)
 
 
 def _at_once(place: int, ask: Ask, top: int) -> Iterator[_Part]:
