@@ -280,7 +280,7 @@ def with_split(
     plan: Plan, model: Model, first: Split, goodput: Fraction, trace: str | Path | None
 ) -> tuple[Plan | None, tuple[str, ...]]:
     """(The plan with as few replicas of both kinds as keep the times, looked for from ``first`` on, what is
-    to be said). The plan as it is where such engines are not simulated; None where no number keeps the times."""
+    to be said). The plan as it is where such engines are not simulated; None where no number does."""
     assert plan.workload is not None
     load = plan.workload
     asked = replace(
