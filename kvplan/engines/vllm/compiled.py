@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import suppress
 from functools import lru_cache
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
@@ -15,6 +16,7 @@ from kvplan.engines.vllm.cache_layout.grouping import CannotGroupError
 from kvplan.engines.vllm.cache_layout.layers import Built, build
 from kvplan.engines.vllm.cache_layout.plan import Plan, make_plan
 from kvplan.engines.vllm.refusals.checks import refusal_of
+from kvplan.engines.vllm.start import connectors
 from kvplan.engines.vllm.start.architectures import as_run
 from kvplan.engines.vllm.start.defaults import lengths_of
 from kvplan.engines.vllm.start.resolve import Resolved, resolve
@@ -23,7 +25,7 @@ from kvplan.errors import KvplanError
 from kvplan.families import Kind
 from kvplan.later import later
 from kvplan.model import Model
-from kvplan.record import Json, record
+from kvplan.record import Json, record, replace
 from kvplan.results import EngineRef, LayerTerms, ModelRef, Refusal
 from kvplan.settings import HEAD_METHODS, Key, Layout, further_ranks
 
@@ -91,7 +93,10 @@ def compile_start(model: Model, version: str, values: tuple[Any, ...]) -> Compil
         layer_answers(
             model, lambda part: served.store(built.kv if built else resolved.kv), settings.speculative_model
         ),
-        _warnings(model, settings, resolved, built, version),
+        (
+            *_warnings(model, settings, resolved, built, version),
+            *(_connected(model, settings, resolved, rules, built, plan) if resolved.connected else ()),
+        ),
         resolved.lengths.max_model_len,
         resolved.tp * further_ranks(settings),
     )
@@ -156,6 +161,22 @@ def _warnings(
         _shortened(model, settings, resolved, version),
     )
     return (*model.warnings, *(said for said in found if said is not None))
+
+
+def _connected(
+    model: Model, settings: Layout, resolved: Resolved, rules: Rules, built: Built | None, plan: Plan | None
+) -> Iterator[str]:
+    """What a KV connector changes, and what it takes beside the pool."""
+    length = resolved.lengths.max_model_len
+    if built is None or plan is None or not plan.groups:
+        return
+    counted = other = plan.held(length, 0) * plan.widest
+    with suppress(CannotGroupError):
+        changed = make_plan(replace(resolved, disable_hybrid=not resolved.disable_hybrid), rules, built)
+        other = changed.held(length, 0) * changed.widest
+    kinds = {part.kind for run in model.runs for part in run.layer.parts}
+    yield from connectors.said_of_manager(settings, rules, kinds, (counted, other))
+    yield from connectors.beside_the_pool(settings, plan.growth(length))
 
 
 def _odd_blocks(resolved: Resolved, built: Built | None) -> Iterator[str]:

@@ -20,6 +20,7 @@ from kvplan.engines.vllm.memory.profile_peak import flashinfer_samples
 from kvplan.engines.vllm.memory.profile_run import Load, Reserved
 from kvplan.engines.vllm.options import EXPANDABLE, INTERACTIVITY, VllmOptions
 from kvplan.engines.vllm.start.architectures import is_pooling, keeps_latent
+from kvplan.engines.vllm.start.connectors import layer_by_layer
 from kvplan.engines.vllm.start.draft_layers import AT_ONCE, ONE_STEP
 from kvplan.engines.vllm.start.runner import V2, runner_of
 from kvplan.engines.vllm.versions import rules_of
@@ -204,9 +205,10 @@ _HOPPER = (9, 0)
 def graph_mode(model: Model, settings: Serving, version: str) -> str:
     """The mode in force: as asked, or what it falls back to (vllm-project/vllm vllm/config/compilation.py,
     resolve_cudagraph_mode_and_sizes, 0.20 to 0.33). Models that pool have no full graphs
-    (vllm/config/vllm.py, pooler_config)."""
+    (vllm/config/vllm.py, pooler_config), nor has a connector that moves the cache layer by layer."""
     asked = VllmOptions.of(settings).cudagraph_mode or FULL_AND_PIECEWISE
-    if asked != NONE and is_pooling(model, settings):
+    pieces = is_pooling(model, settings) or layer_by_layer(settings, rules_of(version))
+    if asked != NONE and pieces:
         return PIECEWISE
     if asked != FULL or takes_any_batch(model, settings, version):
         return asked

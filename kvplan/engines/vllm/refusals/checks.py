@@ -28,6 +28,7 @@ from kvplan.engines.vllm.refusals.division import (
     parallel_refusal,
 )
 from kvplan.engines.vllm.refusals.formats import dtype_refusal, quantisation_refusal
+from kvplan.engines.vllm.start import connectors
 from kvplan.engines.vllm.start.draft_layers import AHEAD
 from kvplan.engines.vllm.start.resolve import OWN_CACHE, Resolved, asked_word
 from kvplan.engines.vllm.versions import rules_of
@@ -72,6 +73,7 @@ def _first(model: Model, settings: Layout, resolved: Resolved, version: str) -> 
         or _asynchronous(settings, version)
         or quantisation_refusal(model, settings, resolved, version)
         or dtype_refusal(model, settings, resolved, version)
+        or _connected(settings, resolved, version)
         or (whole_items.refusal_of_items(model, settings, resolved, version) if resolved.mm_prefix else None)
         or _unbuilt(model, settings, resolved, version)
     )
@@ -172,6 +174,12 @@ def _backend_of_release(settings: Layout, version: str) -> Refusal | None:
         f"vLLM {version} has no attention backend {name}" + (f": {since} is the first" if since else ""),
         help=(f"use engine vllm@{since}",) if since else ("leave out --attention-backend",),
     )
+
+
+def _connected(settings: Layout, resolved: Resolved, version: str) -> Refusal | None:
+    if not settings.own:
+        return None
+    return connectors.connector_refusal(settings, resolved.disable_hybrid, version, rules_of(version))
 
 
 def _adapters(model: Model, settings: Layout) -> Refusal | None:

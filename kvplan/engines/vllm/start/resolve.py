@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from kvplan.dtypes import KvDtype, Packing, kv_dtype, scalar
 from kvplan.engines.vllm.options import VllmOptions
+from kvplan.engines.vllm.start import connectors
 from kvplan.engines.vllm.start.architectures import is_pooling, mamba_mode, sees_whole_items
 from kvplan.engines.vllm.start.defaults import (
     Batch,
@@ -73,6 +74,8 @@ class Resolved:
     stage_numbered: bool = False
     draft_kv: str = "auto"
     draft_restarts: bool = False
+    connected: bool = False
+    """a KV connector moves the cache"""
 
 
 def resolve(model: Model, settings: Layout, rules: Rules) -> Resolved:
@@ -131,6 +134,7 @@ def resolve(model: Model, settings: Layout, rules: Rules) -> Resolved:
         draft_restarts=method == "draft_model",
         stage_numbered=method == "eagle" and model.encoder is None,
         flashinfer=own.flashinfer != "absent",
+        connected=connectors.is_connected(settings, rules),
     )
 
 
@@ -172,10 +176,11 @@ def _batches_at_once(model: Model, settings: Layout, rules: Rules, *, asynchrono
 
 
 def _hybrid_disabled(model: Model, settings: Layout, rules: Rules, kinds: set[Kind]) -> bool:
-    """As asked; also for chunks beside an EAGLE-like draft, and before hybrid groups existed."""
+    """As asked, or as connectors leave it; also for chunks beside an EAGLE-like draft, and before hybrid
+    groups existed."""
     drafted = settings.speculative_method in EAGLE_LIKE and settings.num_speculative_tokens > 0
     return (
-        settings.disable_hybrid_kv_cache_manager
+        connectors.manager_of(settings, rules, kinds).off
         or not rules.hybrid_groups
         or (Kind.CHUNKED in kinds and (drafted or not rules.mamba_blocks))
     )
