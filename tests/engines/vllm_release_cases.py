@@ -64,7 +64,8 @@ WINDOWED = ("gemma-2-2b", "gpt-oss-20b", "gemma-3-4b")
 CONNECTED = (*WINDOWED, "falcon-h1-7b", "llama-3.2-1b", "llama-4-scout")
 """Cards that a KV connector is set beside: with windows, with states, with neither, with chunks."""
 CONNECTORS = (
-    "NixlConnector", "LMCacheConnectorV1", "OffloadingConnector", "SharedStorageConnector", "ExampleConnector",
+    "NixlConnector", "LMCacheConnectorV1", "OffloadingConnector", "SharedStorageConnector",
+    "ExampleConnector",
     "MooncakeConnector", "MooncakeStoreConnector", "MoRIIOConnector", "P2pNcclConnector",
     "DecodeBenchConnector", "SimpleCPUOffloadConnector", "FlexKVConnectorV1", "ExampleHiddenStatesConnector",
 )  # fmt: skip

@@ -15,6 +15,7 @@ from kvplan.engines.vllm.cache_layout.built_model import Served
 from kvplan.engines.vllm.cache_layout.grouping import CannotGroupError
 from kvplan.engines.vllm.cache_layout.layers import Built, build
 from kvplan.engines.vllm.cache_layout.plan import Plan, make_plan
+from kvplan.engines.vllm.options import VllmOptions
 from kvplan.engines.vllm.refusals.checks import refusal_of
 from kvplan.engines.vllm.start import connectors
 from kvplan.engines.vllm.start.architectures import as_run
@@ -159,6 +160,7 @@ def _warnings(
         _without_kernels(resolved, rules, version),
         _unnamed_draft(settings, resolved),
         _shortened(model, settings, resolved, version),
+        _without_windows(model, settings),
     )
     return (*model.warnings, *(said for said in found if said is not None))
 
@@ -176,7 +178,7 @@ def _connected(
         other = changed.held(length, 0) * changed.widest
     kinds = {part.kind for run in model.runs for part in run.layer.parts}
     yield from connectors.said_of_manager(settings, rules, kinds, (counted, other))
-    yield from connectors.beside_the_pool(settings, plan.growth(length))
+    yield from connectors.beside_the_pool(settings, int(plan.growth(length)))
 
 
 def _odd_blocks(resolved: Resolved, built: Built | None) -> Iterator[str]:
@@ -240,6 +242,16 @@ def _shortened(model: Model, settings: Layout, resolved: Resolved, version: str)
         return None
     bounded = f"max_model_len is {own:,}, the draft's, not {asked:,}"
     return f"{bounded}: vLLM {version} runs no longer requests beside it"
+
+
+def _without_windows(model: Model, settings: Layout) -> str | None:
+    """vllm/config/model.py, disable_sliding_window: it changes nothing of a model that has none."""
+    if not settings.own or not has_kind(model, Kind.SLIDING, Kind.CHUNKED):
+        return None
+    asked = VllmOptions.of(settings).disable_sliding_window
+    return (
+        "not counted: what --disable-sliding-window makes of the windows and of the length" if asked else None
+    )
 
 
 def _check_pool(model: Model, resolved: Resolved, version: str) -> None:

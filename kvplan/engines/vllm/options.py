@@ -41,6 +41,12 @@ class VllmOptions(ServerOptions):
     kv_offloading_size: Fraction | None = option(
         "ratio", "GiB of host memory for blocks that leave the GPU, all ranks of an engine together."
     )
+    enable_chunked_prefill: bool = option(
+        "flag", "Off: a step takes whole prompts, so a batch is of max_model_len tokens at least.", True
+    )
+    disable_sliding_window: bool = option(
+        "flag", "Windows are left out and the length is bounded by them: not counted, and said.", False
+    )
     kv_offloading_backend: str | None = option(
         "word", "What moves them (default: native).", choices=("native", "lmcache")
     )

@@ -46,6 +46,8 @@ class Rules(ReleaseRules):
         ("0.20", 92), asked=False)
     large_gpu_row = flag("GPUs of 160 GiB have a row of their own in the batch's defaults", _ARGS,
         since="0.28")
+    chunks_always = flag("prompts are divided whatever is asked", _ARGS + ", _set_default_args_v1",
+        until="0.11", asked=False)
     performance_modes = flag("throughput doubles what of the batch is not given; interactivity has CUDA "
         "graphs of every size up to 32", _ARGS, since="0.17", asked=False)
     scaled_yarn = flag(
@@ -193,8 +195,8 @@ class Rules(ReleaseRules):
     rocm_sparse_own = flag("there sparse layers name their backend: an asked one is not heeded",
         "models/deepseek_v32/amd/", since="0.30", asked=False)
     rocm_sparse_e5m2 = flag("there fp8_e5m2 is taken", "models/deepseek_v32/amd/", since="0.31", asked=False)
-    rocm_connectors = flag("ROCM_ATTN serves no KV connector", _ROCM + ", _get_backend_priorities", since="0.23",
-        asked=False)
+    rocm_connectors = flag("ROCM_ATTN serves no KV connector", _ROCM + ", _get_backend_priorities",
+        since="0.23", asked=False)
     rocm_packed_free = flag(
         "TurboQuant's layers are left to the platform where the named backend does not take them", _ROCM,
         since="0.28")

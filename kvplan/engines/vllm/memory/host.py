@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from kvplan.architectures.weights import sources_of
 from kvplan.engines.vllm.options import VllmOptions
+from kvplan.engines.vllm.start import connectors
 from kvplan.engines.vllm.start.architectures import has_ngrams
 from kvplan.engines.vllm.versions import rules_of
 from kvplan.model import Model
@@ -36,9 +37,10 @@ def lines(model: Model, settings: Settings, version: str, result: SizeResult) ->
     if tables:
         found.append(HostLine("n-gram tables", tables, tables, tables, MEMORY, _TABLES))
     tier = VllmOptions.of(settings).kv_offloading_size
-    if tier:
-        amount = int(tier * GIB)
-        said = "kv_offloading_size, all ranks of an engine together"
+    amount = int(tier * GIB) if tier else connectors.host_bytes(settings) if settings.own else 0
+    if amount:
+        named = "kv_offloading_size" if tier else "cpu_bytes_to_use of kv_transfer_config"
+        said = f"{named}, all ranks of an engine together"
         if known:  # whole blocks, since #50094; before, every rank pinned tensors of its own (#53042)
             found.append(
                 HostLine("KV blocks off the GPU", amount, amount, amount, SHM, f"{said}: one region")

@@ -219,7 +219,14 @@ def _length(settings: Layout, resolved: Resolved) -> Refusal | None:
 
 def _batch(resolved: Resolved) -> Refusal | None:
     """vllm/config/scheduler.py, verify_max_model_len (since 0.8): a step has a token for each request."""
-    tokens, seqs = resolved.batch.tokens, resolved.batch.seqs
+    tokens, seqs, length = resolved.batch.tokens, resolved.batch.seqs, resolved.lengths.max_model_len
+    if resolved.whole_prompts and tokens < length:
+        return Refusal(
+            "max-num-batched-tokens",
+            f"max_num_batched_tokens {tokens:,} is less than max_model_len {length:,}, and prompts are not"
+            " divided",
+            help=("--enable-chunked-prefill", f"--max-num-batched-tokens {length}"),
+        )
     if tokens >= seqs:
         return None
     return Refusal(

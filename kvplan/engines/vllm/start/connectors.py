@@ -1,9 +1,10 @@
 """KV connectors (``--kv-transfer-config``): what they do to the hybrid KV cache manager, and beside the pool.
 
-vllm-project/vllm 0.9 to 0.33: vllm/config/vllm.py (the hybrid manager's rules, _post_init_kv_transfer_config),
-vllm/config/kv_transfer.py, vllm/distributed/kv_transfer/kv_connector/factory.py (the registered names,
-create_connector) and which classes there derive from SupportsHMA: ``data/connectors.tsv``. A connector that
-asks for another layout (required_kvcache_layout) changes the order of a page's numbers, not their count.
+vllm-project/vllm 0.9 to 0.33: vllm/config/vllm.py (disable_hybrid_kv_cache_manager,
+_post_init_kv_transfer_config), vllm/config/kv_transfer.py, and below vllm/distributed/kv_transfer/
+kv_connector/factory.py (the registered names, create_connector) and which classes derive from SupportsHMA:
+``data/connectors.tsv``. A connector that asks for another layout (required_kvcache_layout) changes the order
+of a page's numbers, not their count.
 """
 
 from __future__ import annotations
@@ -30,6 +31,7 @@ MULTI, P2P, LMCACHE, HISPARSE = (
     "LMCacheConnectorV1",
     "HiSparseConnector",
 )
+OFFLOADING = "OffloadingConnector"
 _CODE = "kv-connector"
 _RECEIVED = 10**9
 """KVTransferConfig.kv_buffer_size, until 0.23."""
@@ -85,7 +87,8 @@ def _read(text: str) -> Mapping[str, Any]:
 
 def _part(config: Mapping[str, Any]) -> Part:
     said = (config.get(key) for key in ("kv_connector", "kv_connector_module_path", "kv_role"))
-    return Part(*(one if isinstance(one, str) else "" for one in said), config)
+    name, path, role = (one if isinstance(one, str) else "" for one in said)
+    return Part(name, path, role, config)
 
 
 def transfer_of(settings: Layout) -> Part | None:
@@ -99,7 +102,7 @@ def offload_of(settings: Layout, rules: Rules) -> Part | None:
     own = VllmOptions.of(settings) if settings.own else None
     if own is None or not own.kv_offloading_size or not (own.kv_offloading_backend or rules.offload_native):
         return None
-    name = rules.lmcache_offload if own.kv_offloading_backend == "lmcache" else "OffloadingConnector"
+    name = rules.lmcache_offload if own.kv_offloading_backend == "lmcache" else OFFLOADING
     return Part(name, "", "kv_both", {})
 
 
@@ -117,6 +120,11 @@ def parts_of(part: Part | None) -> tuple[Part, ...]:
     return tuple(_part(one) for one in entries)
 
 
+def _is_own(part: Part) -> bool:
+    """Whether the class is vLLM's; others come from a module, or a plugin registers them."""
+    return not part.path and part.name in _rows()
+
+
 def supports_hybrid(part: Part, release: str) -> bool | None:
     """Whether the connector works with the hybrid manager (supports_hma_config); None: its class is not
     vLLM's, and is not known here."""
@@ -124,7 +132,7 @@ def supports_hybrid(part: Part, release: str) -> bool | None:
     if part.name == MULTI and not part.path:
         found = [supports_hybrid(one, release) for one in parts]
         return False if False in found or not found else None if None in found else True
-    if part.path:
+    if not _is_own(part):
         return None
     row = row_of(part.name, release)
     return row is not None and row.hybrid != "never" and reached(release, row.hybrid)
@@ -140,8 +148,8 @@ class Manager(NamedTuple):
 def manager_of(settings: Layout, rules: Rules, kinds: set[Kind]) -> Manager:
     """Whether connectors or events switch the hybrid manager off. kinds: of the model's layers.
 
-    Of a class that is not vLLM's nobody knows: with windows it is counted as off, which takes the most; states
-    beside attention run with the manager alone, so a server that starts has it on."""
+    Of a class that is not vLLM's nobody knows: with windows it is counted as off, which takes the most;
+    states beside attention run with the manager alone, so a server that starts has it on."""
     asked = settings.disable_hybrid_kv_cache_manager
     if asked:
         return Manager(off=True)
@@ -165,8 +173,12 @@ def connector_refusal(settings: Layout, off: bool, version: str, rules: Rules) -
     """Why vLLM does not start with a connector. off: the hybrid manager is. Raises KvplanError(unknown-rule):
     HiSparse, which keeps a part of the cache on the GPU by rules of its own."""
     transfer, offload = transfer_of(settings), offload_of(settings, rules)
-    if transfer is None and offload is None:
-        return None
+    if _events_contradict(settings, rules):
+        return Refusal(
+            _CODE,
+            f"vLLM {version} has no hybrid KV cache manager beside KV events, and one was asked for",
+            help=("leave out --no-disable-hybrid-kv-cache-manager",),
+        )
     for part in () if transfer is None else (transfer, *parts_of(transfer)):
         refusal = _unnamed(part, version)
         if refusal is not None:
@@ -179,15 +191,20 @@ def connector_refusal(settings: Layout, off: bool, version: str, rules: Rules) -
             )
     if off or not rules.hybrid_checked:
         return None
-    part = offload or transfer
-    assert part is not None
-    if supports_hybrid(part, rules.release) is not False:
+    last = offload or transfer
+    if last is None or supports_hybrid(last, rules.release) is not False:
         return None
     return Refusal(
         _CODE,
-        f"vLLM {version} does not run {part.name} with the hybrid KV cache manager",
+        f"vLLM {version} does not run {last.name} with the hybrid KV cache manager",
         help=("--disable-hybrid-kv-cache-manager",),
     )
+
+
+def _events_contradict(settings: Layout, rules: Rules) -> bool:
+    """ "Hybrid KV cache manager was explicitly enabled but is not supported" (0.13 to 0.19)."""
+    asked = settings.disable_hybrid_kv_cache_manager is False and rules.connector_ends_hybrid != "always"
+    return asked and rules.events_end_hybrid and VllmOptions.of(settings).kv_events_config is not None
 
 
 def _unnamed(part: Part, version: str) -> Refusal | None:
@@ -197,13 +214,16 @@ def _unnamed(part: Part, version: str) -> Refusal | None:
     if part.role not in ROLES:
         said = f"kv_role is {part.role}" if part.role else f"kv_connector {part.name} has no kv_role"
         return Refusal(_CODE, said, help=("kv_role is one of " + ", ".join(ROLES),))
-    if part.path or row_of(part.name, version) is not None:
-        return None
+    from difflib import get_close_matches  # where a name is not known: every start would pay for it
+
     rows = _rows().get(part.name, ())
+    near = [] if rows or part.path else get_close_matches(part.name, _rows(), 1, 0.9)
+    if not near and (not _is_own(part) or row_of(part.name, version) is not None):
+        return None
     since = next((row.since for row in rows if not reached(version, row.since)), None)
     until = next((row.until for row in reversed(rows) if row.until and reached(version, row.until)), None)
     known = f": {since} is the first with it" if since else f": it went with {until}" if until else ""
-    way = "kv_connector_module_path names the module of one that vLLM has not"
+    way = f"did you mean {near[0]}?" if near else "kv_connector_module_path names a module that has it"
     return Refusal(_CODE, f"vLLM {version} has no KV connector {part.name}{known}", help=(way,))
 
 
@@ -218,8 +238,8 @@ def said_of_manager(settings: Layout, rules: Rules, kinds: set[Kind], ends: Iter
     if manager.doubt is not None:
         word = "--no-disable-hybrid-kv-cache-manager" if manager.off else "--disable-hybrid-kv-cache-manager"
         yield (
-            f"whether {manager.doubt.name} of {manager.doubt.path} runs with the hybrid KV cache manager is not"
-            f" known: the longest request takes {gib(counted)}, as counted, or {gib(other)}; {word} says which"
+            f"whether {manager.doubt.name} runs with the hybrid KV cache manager is not known: the longest"
+            f" request takes {gib(counted)}, as counted, or {gib(other)}; {word} says which"
         )
     elif manager.off and not settings.disable_hybrid_kv_cache_manager:
         yield (
@@ -237,6 +257,16 @@ def layer_by_layer(settings: Layout, rules: Rules) -> bool:
     )
 
 
+def host_bytes(settings: Layout) -> int:
+    """cpu_bytes_to_use of an OffloadingConnector: of the host, all ranks of an engine together (since 0.14:
+    v1/kv_offload/cpu/, and what _post_init_kv_transfer_config writes)."""
+    return sum(
+        _number(part.extra.get("cpu_bytes_to_use"), 0)
+        for part in parts_of(transfer_of(settings))
+        if part.name == OFFLOADING
+    )
+
+
 def beside_the_pool(settings: Layout, token_bytes: int) -> Iterator[str]:
     """What connectors take of a GPU beside the pool, in sentences. token_bytes: of the cache of one GPU, a
     token.
@@ -247,27 +277,44 @@ def beside_the_pool(settings: Layout, token_bytes: int) -> Iterator[str]:
     itself, and allocate on the GPU nothing of their own; with kv_buffer_device cpu NIXL copies it whole.
     """
     for part in parts_of(transfer_of(settings)):
-        if part.path:
-            yield f"what {part.name} of {part.path} takes of the GPU beside the pool is not known"
+        if not _is_own(part):
+            yield (
+                f"the KV connector {part.name} is not vLLM's: what it takes of the GPU beside the pool is not"
+                " known"
+            )
         elif part.name == P2P and part.role != "kv_producer":
             most = _number(part.config.get("kv_buffer_size"), _RECEIVED)
             yield (
-                f"{P2P} keeps up to {gib(most)} of what it receives (kv_buffer_size) on the GPU, beside the pool;"
-                " NCCL's buffers for each peer are not counted"
+                f"{P2P} keeps up to {gib(most)} of what it receives (kv_buffer_size) on the GPU, beside the"
+                " pool; NCCL's buffers for each peer are not counted"
             )
         elif part.name == LMCACHE:
             yield from _of_lmcache(part, token_bytes)
         elif part.name.startswith("Nixl") and part.config.get("kv_buffer_device") == "cpu":
-            yield f"{part.name} with kv_buffer_device cpu copies the whole cache to the host: as many bytes there"
+            yield f"{part.name} with kv_buffer_device cpu keeps a copy of the whole pool on the host"
 
 
 def _of_lmcache(part: Part, token_bytes: int) -> Iterator[str]:
-    given = part.extra.get("lmcache.chunk_size", part.extra.get("chunk_size"))
-    tokens = _number(given, _CHUNK)
-    if part.extra.get("use_layerwise") or not token_bytes:
+    """Between prefill and decode servers (PD, NIXL) a buffer of a size that is told; else one of a chunk."""
+    said = {key.removeprefix("lmcache."): value for key, value in part.extra.items()}
+    tokens = _number(said.get("chunk_size"), _CHUNK)
+    for way in ("pd", "nixl"):
+        if _is_true(said.get(f"enable_{way}")):
+            size, device = said.get(f"{way}_buffer_size"), str(said.get(f"{way}_buffer_device", "cuda"))
+            if size is None:
+                yield f"the size of {LMCACHE}'s buffer for {way.upper()} ({way}_buffer_size) is not known"
+            elif device.startswith("cuda"):
+                amount = gib(_number(size, 0))
+                yield f"{LMCACHE} takes {amount} of each GPU ({way}_buffer_size) beside the pool"
+            return
+    if _is_true(said.get("use_layerwise")) or not token_bytes:
         yield f"what {LMCACHE} takes of the GPU for single layers, beside the pool, is not known"
     else:
         yield f"{LMCACHE} copies through {gib(tokens * token_bytes)} of the GPU, a chunk of {tokens} tokens"
+
+
+def _is_true(given: object) -> bool:
+    return str(given).lower() in ("true", "1", "yes")
 
 
 def _number(given: object, otherwise: int) -> int:

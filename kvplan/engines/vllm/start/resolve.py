@@ -74,6 +74,8 @@ class Resolved:
     stage_numbered: bool = False
     draft_kv: str = "auto"
     draft_restarts: bool = False
+    whole_prompts: bool = False
+    """a step takes no part of one (--no-enable-chunked-prefill)"""
     connected: bool = False
     """a KV connector moves the cache"""
 
@@ -94,7 +96,8 @@ def resolve(model: Model, settings: Layout, rules: Rules) -> Resolved:
     caching = _caches_prefixes(settings, rules, states=states, attends=attends, chunked=chunked)
     lengths, prefix = lengths_of(model, settings, rules), _keeps_items_whole(model, settings, rules)
     floor = whole_items.floor_of(model, settings, rules) if prefix else 0
-    batch = batch_of(settings, device, rules, lengths.max_model_len, chunked_prefill=chunked, floor=floor)
+    divided = chunked and (own.enable_chunked_prefill or rules.chunks_always)
+    batch = batch_of(settings, device, rules, lengths.max_model_len, chunked_prefill=divided, floor=floor)
     kv = cache_word(model, settings, device, rules)
     ahead = _schedules_ahead(model, settings, rules, drafts)
     lookahead, slots = beyond(method, drafts)
@@ -134,6 +137,7 @@ def resolve(model: Model, settings: Layout, rules: Rules) -> Resolved:
         draft_restarts=method == "draft_model",
         stage_numbered=method == "eagle" and model.encoder is None,
         flashinfer=own.flashinfer != "absent",
+        whole_prompts=chunked and not divided,
         connected=connectors.is_connected(settings, rules),
     )
 

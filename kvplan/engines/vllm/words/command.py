@@ -67,6 +67,8 @@ TABLE = EngineTable(
         "enforce_eager": Argument("--enforce-eager"),
         "cpu_offload_gb": Argument("--cpu-offload-gb"),
         "kv_offloading_size": Argument("--kv-offloading-size", since="0.11.1"),
+        "enable_chunked_prefill": Argument("--enable-chunked-prefill", off="--no-enable-chunked-prefill"),
+        "disable_sliding_window": Argument("--disable-sliding-window"),
         "kv_offloading_backend": Argument("--kv-offloading-backend", since="0.11.1"),
         "kv_transfer_config": Argument("--kv-transfer-config"),
         "kv_events_config": Argument("--kv-events-config", since="0.9"),
