@@ -96,6 +96,15 @@ def _cache(given: object) -> tuple[list[str], dict[str, str]]:
     return ["--kv-transfer-config", connector], {_BUFFERS[key]: value for key, value in said.items()}
 
 
+def _buffer(given: object) -> list[str]:
+    """The buffer of LMCache that lies on the GPU."""
+    config = mapping(given)
+    size, device = config.get("nixlBufferSize"), config.get("nixlBufferDevice", "cuda")
+    if config.get("enabled") is not True or not size or device != "cuda":
+        return []
+    return [f"lmcacheConfig.nixlBufferSize {size}: bytes of each GPU beside the pool"]
+
+
 def production_stack(document: Tree, text: Text) -> Iterator[Served | Broken]:
     """``servingEngineSpec.modelSpec`` of the chart."""
     del text
@@ -129,7 +138,7 @@ def production_stack(document: Tree, text: Text) -> Iterator[Served | Broken]:
         yield Served(
             start, str(spec.get("name") or "model"), least, 1, gpu or given.gpu,
             None if over_nodes else count_of(spec.get("requestGPU")) or given.gpus, given.slice,
-            notes=notes, one=over_nodes,
+            notes=(*notes, *_buffer(cache)), one=over_nodes,
             unread=tuple(unread),
         )  # fmt: skip
 

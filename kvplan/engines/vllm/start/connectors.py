@@ -148,7 +148,7 @@ class Manager(NamedTuple):
 def manager_of(settings: Layout, rules: Rules, kinds: set[Kind]) -> Manager:
     """Whether connectors or events switch the hybrid manager off. kinds: of the model's layers.
 
-    Of a class that is not vLLM's nobody knows: with windows it is counted as off, which takes the most;
+    Of a class that is not vLLM's nobody knows: with windows it is counted as off, where long requests take most;
     states beside attention run with the manager alone, so a server that starts has it on."""
     asked = settings.disable_hybrid_kv_cache_manager
     if asked:

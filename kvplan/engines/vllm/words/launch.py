@@ -57,6 +57,7 @@ _SAYINGS: Mapping[str, tuple[str, Mapping[str, Mapping[str, object]]]] = {
             "auto": {"model_runner": "auto"},
         },
     ),
+    "--device": ("--device ", {"auto": _NOTHING, "cuda": _NOTHING}),
     "--optimization-level": (
         "--optimization-level ",
         {
