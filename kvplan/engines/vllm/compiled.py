@@ -17,7 +17,6 @@ from kvplan.engines.vllm.cache_layout.layers import Built, build
 from kvplan.engines.vllm.cache_layout.plan import Plan, make_plan
 from kvplan.engines.vllm.options import VllmOptions
 from kvplan.engines.vllm.refusals.checks import refusal_of
-from kvplan.engines.vllm.start import connectors
 from kvplan.engines.vllm.start.architectures import as_run
 from kvplan.engines.vllm.start.defaults import lengths_of
 from kvplan.engines.vllm.start.resolve import Resolved, resolve
@@ -33,7 +32,9 @@ from kvplan.settings import HEAD_METHODS, Key, Layout, further_ranks
 if TYPE_CHECKING:
     from kvplan.engines.vllm.backends import rocm
     from kvplan.engines.vllm.refusals import divided_blocks
+    from kvplan.engines.vllm.start import connectors
 else:
+    connectors = later("kvplan.engines.vllm.start", "connectors")
     rocm = later("kvplan.engines.vllm.backends", "rocm")
     divided_blocks = later("kvplan.engines.vllm.refusals", "divided_blocks")
 
@@ -168,7 +169,7 @@ def _warnings(
 def _connected(
     model: Model, settings: Layout, resolved: Resolved, rules: Rules, built: Built | None, plan: Plan | None
 ) -> Iterator[str]:
-    """What a KV connector changes, and what it takes beside the pool."""
+    """Sentences on the changes of a KV connector, and on its memory beside the pool."""
     length = resolved.lengths.max_model_len
     if built is None or plan is None or not plan.groups:
         return

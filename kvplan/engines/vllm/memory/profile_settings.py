@@ -20,7 +20,6 @@ from kvplan.engines.vllm.memory.profile_peak import flashinfer_samples
 from kvplan.engines.vllm.memory.profile_run import Load, Reserved
 from kvplan.engines.vllm.options import EXPANDABLE, INTERACTIVITY, VllmOptions
 from kvplan.engines.vllm.start.architectures import is_pooling, keeps_latent
-from kvplan.engines.vllm.start.connectors import layer_by_layer
 from kvplan.engines.vllm.start.draft_layers import AT_ONCE, ONE_STEP
 from kvplan.engines.vllm.start.runner import V2, runner_of
 from kvplan.engines.vllm.versions import rules_of
@@ -36,8 +35,10 @@ from kvplan.weights.ranks import Parallel
 if TYPE_CHECKING:
     from kvplan.architectures import heads as borrowing
     from kvplan.engines.vllm.memory import compressed_pass
+    from kvplan.engines.vllm.start import connectors
     from kvplan.weights import formats
 else:
+    connectors = later("kvplan.engines.vllm.start", "connectors")
     borrowing = later("kvplan.architectures", "heads")
     compressed_pass = later("kvplan.engines.vllm.memory", "compressed_pass")
     formats = later("kvplan.weights", "formats")
@@ -207,7 +208,8 @@ def graph_mode(model: Model, settings: Serving, version: str) -> str:
     resolve_cudagraph_mode_and_sizes, 0.20 to 0.33). Models that pool have no full graphs
     (vllm/config/vllm.py, pooler_config), nor has a connector that moves the cache layer by layer."""
     asked = VllmOptions.of(settings).cudagraph_mode or FULL_AND_PIECEWISE
-    pieces = is_pooling(model, settings) or layer_by_layer(settings, rules_of(version))
+    layerwise = bool(settings.own) and connectors.layer_by_layer(settings, rules_of(version))
+    pieces = is_pooling(model, settings) or layerwise
     if asked != NONE and pieces:
         return PIECEWISE
     if asked != FULL or takes_any_batch(model, settings, version):

@@ -28,7 +28,6 @@ from kvplan.engines.vllm.refusals.division import (
     parallel_refusal,
 )
 from kvplan.engines.vllm.refusals.formats import dtype_refusal, quantisation_refusal
-from kvplan.engines.vllm.start import connectors
 from kvplan.engines.vllm.start.draft_layers import AHEAD
 from kvplan.engines.vllm.start.resolve import OWN_CACHE, Resolved, asked_word
 from kvplan.engines.vllm.versions import rules_of
@@ -42,8 +41,9 @@ from kvplan.settings import Layout
 
 if TYPE_CHECKING:
     from kvplan.engines.vllm.refusals import divided_blocks, whole_items
-    from kvplan.engines.vllm.start import draft_stages
+    from kvplan.engines.vllm.start import connectors, draft_stages
 else:
+    connectors = later("kvplan.engines.vllm.start", "connectors")
     divided_blocks = later("kvplan.engines.vllm.refusals", "divided_blocks")
     draft_stages = later("kvplan.engines.vllm.start", "draft_stages")
     whole_items = later("kvplan.engines.vllm.refusals", "whole_items")

@@ -92,7 +92,7 @@ def _part(config: Mapping[str, Any]) -> Part:
 
 
 def transfer_of(settings: Layout) -> Part | None:
-    """What --kv-transfer-config names; None where it is not given."""
+    """The connector of --kv-transfer-config; None where it is not given."""
     text = VllmOptions.of(settings).kv_transfer_config if settings.own else None
     return None if text is None else _part(_read(text))
 
@@ -228,7 +228,7 @@ def _unnamed(part: Part, version: str) -> Refusal | None:
 
 
 def said_of_manager(settings: Layout, rules: Rules, kinds: set[Kind], ends: Iterable[int]) -> Iterator[str]:
-    """What a connector does to the cache of a model that has windows, in a sentence. ends: bytes of the
+    """A connector's effect on the cache of a model that has windows, in a sentence. ends: bytes of the
     longest request as counted, and with the hybrid manager in the other state; the same where nothing
     changes."""
     counted, other = ends
@@ -268,7 +268,7 @@ def host_bytes(settings: Layout) -> int:
 
 
 def beside_the_pool(settings: Layout, token_bytes: int) -> Iterator[str]:
-    """What connectors take of a GPU beside the pool, in sentences. token_bytes: of the cache of one GPU, a
+    """Memory that connectors take of a GPU beside the pool, in sentences. token_bytes: of the cache of one GPU, a
     token.
 
     P2pNcclConnector keeps received tensors until their bytes pass kv_buffer_size (p2p/p2p_nccl_engine.py);

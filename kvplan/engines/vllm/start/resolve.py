@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING
 
 from kvplan.dtypes import KvDtype, Packing, kv_dtype, scalar
 from kvplan.engines.vllm.options import VllmOptions
-from kvplan.engines.vllm.start import connectors
 from kvplan.engines.vllm.start.architectures import is_pooling, mamba_mode, sees_whole_items
 from kvplan.engines.vllm.start.defaults import (
     Batch,
@@ -28,8 +27,9 @@ from kvplan.settings import EAGLE_LIKE, Layout
 
 if TYPE_CHECKING:
     from kvplan.engines.vllm.encoder_profile import multimodal, whole_items
-    from kvplan.engines.vllm.start import draft_stages
+    from kvplan.engines.vllm.start import connectors, draft_stages
 else:
+    connectors = later("kvplan.engines.vllm.start", "connectors")
     draft_stages = later("kvplan.engines.vllm.start", "draft_stages")
     whole_items = later("kvplan.engines.vllm.encoder_profile", "whole_items")
     multimodal = later("kvplan.engines.vllm.encoder_profile", "multimodal")
@@ -138,7 +138,7 @@ def resolve(model: Model, settings: Layout, rules: Rules) -> Resolved:
         stage_numbered=method == "eagle" and model.encoder is None,
         flashinfer=own.flashinfer != "absent",
         whole_prompts=chunked and not divided,
-        connected=connectors.is_connected(settings, rules),
+        connected=bool(settings.own) and connectors.is_connected(settings, rules),
     )
 
 
@@ -184,7 +184,8 @@ def _hybrid_disabled(model: Model, settings: Layout, rules: Rules, kinds: set[Ki
     groups existed."""
     drafted = settings.speculative_method in EAGLE_LIKE and settings.num_speculative_tokens > 0
     return (
-        connectors.manager_of(settings, rules, kinds).off
+        bool(settings.disable_hybrid_kv_cache_manager)
+        or (bool(settings.own) and connectors.manager_of(settings, rules, kinds).off)
         or not rules.hybrid_groups
         or (Kind.CHUNKED in kinds and (drafted or not rules.mamba_blocks))
     )
