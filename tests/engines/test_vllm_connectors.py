@@ -1,4 +1,4 @@
-"""KV connectors and the hybrid KV cache manager: by release, by class, and as vLLM's own configuration has it."""
+"""KV connectors and the hybrid KV cache manager, by release and class, and as vLLM's own configuration has it."""
 
 from __future__ import annotations
 
@@ -105,7 +105,7 @@ def test_a_multi_connector_is_as_its_children() -> None:
 
 
 @pytest.mark.parametrize("config", [
-    {"kv_connector": "NixlConnector"}, {"kv_connector": "NixlConnector", "kv_role": "both"}, {"kv_role": BOTH},
+    {"kv_connector": "NixlConnector"}, {"kv_role": BOTH}, transfer("NixlConnector", kv_role="both"),
     transfer("SharedStorageConnector"), transfer("NixlConector"),
 ])  # fmt: skip
 def test_what_the_engine_does_not_take(config: dict[str, Any]) -> None:

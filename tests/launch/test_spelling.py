@@ -66,7 +66,7 @@ def test_a_release_that_has_it_is_kept(tag: str, engine: str) -> None:
 
 @pytest.mark.parametrize("tag", ["v0.33.0", "latest", "v0.18.0"])
 def test_a_release_that_has_it_no_more_does_not_start(tag: str) -> None:
-    with pytest.raises(KvplanError, match="has no option --swap-space: it went with 0.18") as caught:
+    with pytest.raises(KvplanError, match=r"has no option --swap-space: it went with 0\.18") as caught:
         import_launches(f"docker run vllm/vllm-openai:{tag} --model x/y --swap-space 16")
     assert caught.value.help == ("leave out --swap-space", "-e vllm@0.17, where the server is older")
 

@@ -148,8 +148,8 @@ class Manager(NamedTuple):
 def manager_of(settings: Layout, rules: Rules, kinds: set[Kind]) -> Manager:
     """Whether connectors or events switch the hybrid manager off. kinds: of the model's layers.
 
-    Of a class that is not vLLM's nobody knows: with windows it is counted as off, where long requests take most;
-    states beside attention run with the manager alone, so a server that starts has it on."""
+    Of a class that is not vLLM's nobody knows: with windows it is counted as off, where long requests take
+    most; states beside attention run with the manager alone, so a server that starts has it on."""
     asked = settings.disable_hybrid_kv_cache_manager
     if asked:
         return Manager(off=True)
@@ -268,8 +268,8 @@ def host_bytes(settings: Layout) -> int:
 
 
 def beside_the_pool(settings: Layout, token_bytes: int) -> Iterator[str]:
-    """Memory that connectors take of a GPU beside the pool, in sentences. token_bytes: of the cache of one GPU, a
-    token.
+    """Memory that connectors take of a GPU beside the pool, in sentences. token_bytes: of the cache of one
+    GPU, a token.
 
     P2pNcclConnector keeps received tensors until their bytes pass kv_buffer_size (p2p/p2p_nccl_engine.py);
     LMCache copies through a buffer of one chunk, of all layers (lmcache_integration/vllm_v1_adapter.py,
