@@ -1,4 +1,4 @@
-"""KV connectors and the hybrid KV cache manager, by release and class, and as vLLM's own configuration has it."""
+"""KV connectors and the hybrid KV cache manager, by release and class, and as vLLM itself has it."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ from kvplan.engines.vllm.versions import VERSIONS, rules_of
 from kvplan.errors import KvplanError
 from kvplan.results import SizeResult
 from tests.engines.test_vllm_live import RELEASE
-from tests.engines.vllm_cases import question
+from tests.engines.vllm_cases import CONFIGS, question
 from tests.engines.vllm_compare import check
-from tests.engines.vllm_release_cases import CONFIGS, card_configs, case_of, connected
+from tests.engines.vllm_release_cases import card_configs, case_of, connected
 
 PROGRAM = Path(__file__).parent / "vllm_ask.py"
 NAMES = tuple(sorted({*connectors._rows()}))
@@ -155,9 +155,8 @@ def test_p2p_keeps_what_it_receives() -> None:
 
 def test_the_host_line_of_a_tier_in_its_own_words() -> None:
     extra = {"kv_connector_extra_config": {"cpu_bytes_to_use": 4 * 2**30}}
-    found = kvplan.size(
-        LLAMA, engine="vllm@0.33", gpu="h100", kv_transfer_config=transfer("OffloadingConnector", **extra)
-    )
+    asked: dict[str, Any] = {"kv_transfer_config": transfer("OffloadingConnector", **extra)}
+    found = kvplan.size(LLAMA, engine="vllm@0.33", gpu="h100", **asked)
     assert [line.bytes for line in found.host if line.name == "KV blocks off the GPU"] == [4 * 2**30]
 
 
