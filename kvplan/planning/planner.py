@@ -65,6 +65,7 @@ def make_plan(
         quality=ask.quality,
         pool=SAFE if ask.safe else LIKELY,
         requests=_under_way(ask, found),
+        rate=None if ask.rate is None else float(ask.rate),
         shapes=ask.shapes,
         best=None if found is None else plan_of(ask, found, options[0], named, workload),
         options=options,

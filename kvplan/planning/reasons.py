@@ -38,13 +38,19 @@ def reasons_of(searched: Searched) -> tuple[Reason, ...]:
         gpus = tuple(dict.fromkeys(one.offer.gpu.slug for one in members if one.offer is not None))
         words = nearest.one.words() + ("" if nearest.offer is None else f" on {nearest.offer.gpu.slug}")
         found.append(Reason(code, nearest.why.message, gpus, words, sum(one.candidates for one in members)))
-    return tuple(sorted(found, key=lambda one: (one.code in RULES, -one.candidates, one.code)))
+    return tuple(
+        sorted(found, key=lambda one: (one.code in RULES, one.code not in _TIMES, -one.candidates, one.code))
+    )
 
 
 def _near(rejected: Rejected) -> tuple[int, int, int]:
     """Of candidates equally far the one of the most GPUs; where no distance is known, the plainest."""
     gpus = rejected.one.layout.gpus
     return rejected.why.far, -gpus if rejected.why.far else gpus, rejected.one.place
+
+
+_TIMES = ("ttft", "tpot")
+"""Reasons of candidates that hold the load, and are late."""
 
 
 class _Change(NamedTuple):

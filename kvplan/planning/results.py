@@ -260,6 +260,8 @@ class PlanResult(Shown):
     """engines that read prompts beside those that make answers, where they were asked for"""
     simulated: Simulated | None = None
     """where requests come at a rate, with times that they must keep"""
+    rate: float | None = None
+    """requests a second that are asked for, with times that they must keep"""
     start: tuple[str, ...] = ()
     """the commands of a program that starts the best's engine by itself (Ollama), where one was asked for"""
     schema_version: Literal[1] = field(default=SCHEMA_VERSION)

@@ -66,7 +66,7 @@ def rows_of(asks: Sequence[Ask], top: int, *, each: Each | None = None, sized: S
     where something else than the search says how many replicas a row takes.
     """
     table = _searched_rows(asks, top, each)
-    return table if sized is None else resized(table, sized)
+    return table if sized is None else resized(asks, table, sized)
 
 
 def _searched_rows(asks: Sequence[Ask], top: int, each: Each | None) -> Rows:
@@ -93,22 +93,28 @@ def _searched_rows(asks: Sequence[Ask], top: int, each: Each | None) -> Rows:
     return Rows(shown, tuple(_without(parts, served, shown)), _joined(len(asks), parts))
 
 
-def resized(table: Rows, sized: Sized) -> Rows:
+def resized(asks: Sequence[Ask], table: Rows, sized: Sized) -> Rows:
     """The table with each row as ``sized`` has it, in their new order."""
     rows: list[Row] = []
     without = list(table.without)
+    late: list[tuple[Ask, Rejected]] = []
     for row in table.rows:
         found = sized(row)
         if isinstance(found, Row):
             rows.append(found)
         else:
             without.append(Without(row.ask, row.found.offer, found))
+            late.append((row.ask, Rejected(row.found.one, row.found.offer, found, 1)))
     served = {row.found.offer.kind for row in rows}
     kept = {one.offer.kind: one for one in reversed(without) if one.offer.kind not in served}
     without = [one for one in without if kept.get(one.offer.kind) is one or one in table.without]
     rows.sort(key=lambda row: row.found.key)
     one_kind = len({row.found.offer.kind for row in rows}) < 2
-    return Rows(tuple(rows) if one_kind else _ordered(rows), tuple(without), table.searched)
+    searched = tuple(
+        one._replace(rejected=(*one.rejected, *(why for ask, why in late if ask is asked)))
+        for asked, one in zip(asks, table.searched, strict=True)
+    )
+    return Rows(tuple(rows) if one_kind else _ordered(rows), tuple(without), searched)
 
 
 def _at_once(place: int, ask: Ask, top: int) -> Iterator[_Part]:

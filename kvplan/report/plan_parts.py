@@ -41,6 +41,8 @@ def plan_sentence(result: PlanResult) -> Screen:
     name = result.model.id.rpartition("/")[2]
     if not result.options:
         text = f"No: nothing that was tried serves {load_words(result)} of {name}."
+        if result.rate is not None:
+            text = f"No: nothing that was tried keeps the times of {rate_words(result.rate)} of {name}."
         return wrapped(text, style="bad")
     best = result.options[0]
     if result.simulated is not None:
