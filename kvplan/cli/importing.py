@@ -7,13 +7,16 @@ from pathlib import Path
 
 from kvplan.api.launching import import_launches, imported, readable_plans, start_text, title_of
 from kvplan.cli.ask import check_color
-from kvplan.cli.commands import Given, is_given, text_of
+from kvplan.cli.commands import Given, is_given, text_of, words_given
+from kvplan.cli.plan_word import rendering_of
 from kvplan.cli.terminal import Answer, write_error
 from kvplan.errors import KvplanError
 from kvplan.files.json_input import SHOWN_STDIN, STDIN, read_standard_input
 from kvplan.files.launch.found import Broken
+from kvplan.files.launch.given import Variables, variables_of
 from kvplan.files.launch.launch import Launch
 from kvplan.files.launch.lines import COUNTED, NOTHING, REFUSED, UNREAD, became
+from kvplan.files.launch.tools import rendered_of
 from kvplan.files.writing import write_new, write_whole
 from kvplan.plans.serve import remarks
 from kvplan.report.layout import Screen, Span, line, printable, wrapped
@@ -30,12 +33,19 @@ def run(words: list[str], given: Given) -> Answer:
     text = None
     if word == STDIN:
         word, text = SHOWN_STDIN, read_standard_input().decode("utf-8", "replace")
+    for manifests in rendered_of([word], rendering_of(given)).values():
+        word, text = manifests.shown, manifests.text
     broken: list[Broken] = []
-    launches = import_launches(
-        word, engine=text_of(given, "engine"), text=text, broken=broken, model=text_of(given, "model")
-    )
-    gpu = text_of(given, "gpu")
     shown = title_of(word)
+    variables = Variables(variables_of(words_given(given, "variables")))
+    try:
+        launches = import_launches(
+            word, engine=text_of(given, "engine"), text=text, broken=broken, model=text_of(given, "model"),
+            variables=variables,
+        )  # fmt: skip
+    finally:
+        variables.check_used(shown)
+    gpu = text_of(given, "gpu")
     written = start_text(word) if text is None else text
     plans = readable_plans(launches, broken, gpu=gpu, shown=shown, written=written)
     directory = Path(write).parent if write is not None else None

@@ -22,6 +22,7 @@ from kvplan.engines.launch import (
 )
 from kvplan.errors import KvplanError
 from kvplan.files.folders import exists
+from kvplan.files.launch.given import OPTION
 from kvplan.files.launch.launch import Launch, devices_seen
 from kvplan.files.launch.models import WAY_ON, check_no_placeholder, model_of
 from kvplan.files.launch.programs import launch_of_program
@@ -304,7 +305,7 @@ class _Reader:
             raise KvplanError(
                 "unresolved-variable",
                 f"{spelled} is {word}, and nothing says what that variable is{lacking}",
-                help="write its value, or set it on a line before the command: NAME=value",
+                help=_ways_on(value),
             )  # fmt: skip
         return value
 
@@ -315,7 +316,9 @@ class _Reader:
         spelled = " or ".join(self.server.model)
         if model is None:
             who = "the command" if name == "command" else name
-            raise KvplanError("no-model-named", f"{who} names no model", help=(f"{spelled} names it", WAY_ON))
+            raise KvplanError(
+                "no-model-named", f"{who} names no model", help=(f"its own {spelled} names it", WAY_ON)
+            )
         served = self.serve.get("served_model_name")
         called = [str(one) for one in (served if isinstance(served, list) else [served]) if one is not None]
         address = self.environment.get("STORAGE_URI", "")
@@ -397,6 +400,18 @@ class _Reader:
 
     def finish(self) -> None:
         self.unread += self.server.translate(self.serve, self.options)
+
+
+_NAME = re.compile(r"\$[{(]?([A-Za-z_]\w*)|environ(?:\.get)?[\[(]['\"](\w+)|getenv\(['\"](\w+)", re.ASCII)
+
+
+def _ways_on(value: object) -> list[str]:
+    """How to say what an open value is: a variable of a shell, a manifest or Python by its name."""
+    names = dict.fromkeys(
+        found for match in _NAME.finditer(str(value)) if (found := next(filter(None, match.groups()), None))
+    )
+    given = [f"{OPTION} {name}=VALUE" for name in names]
+    return [f"{' '.join(given)}: its value"] if given else ["write its value into the file"]
 
 
 def _is_open(value: object) -> bool:

@@ -34,7 +34,7 @@ _DOWNLOAD = re.compile(
     r"|git\s+clone\s+(?:-\S+\s+)*https://huggingface\.co/([\w.-]+/[\w.-]+)",
     re.ASCII,
 )
-WAY_ON = "--model ID says it: a hub id or a card's name"
+WAY_ON = "--model ID: a hub id or a card's name"
 
 
 def check_no_placeholder(text: str, spelled: str) -> None:

@@ -12,6 +12,7 @@ from kvplan.engines.launch import Server, servers
 from kvplan.errors import KvplanError
 from kvplan.files.launch.entries import words_of_keys
 from kvplan.files.launch.found import Beside
+from kvplan.files.launch.given import value_of
 from kvplan.files.launch.machines import gpu_of_label
 from kvplan.files.launch.scripts import Found, file_reader, of_starts
 from kvplan.files.launch.starts import Start, starts_in, starts_of
@@ -324,8 +325,10 @@ class _Reader:
         return Open(ast.unparse(node))
 
     def item(self, node: ast.Subscript, scope: Mapping[str, object]) -> object:
-        """One of a mapping or a list."""
+        """One of a mapping or a list; of ``os.environ`` the value that is given."""
         held, key = self.value(node.value, scope), self.value(node.slice, scope)
+        if ast.unparse(node.value) in ("os.environ", "environ") and (said := value_of(str(key))) is not None:
+            return said
         if isinstance(held, dict):
             return held.get(str(key), Open(ast.unparse(node)))
         if isinstance(held, Words) and isinstance(key, int) and -len(held.words) <= key < len(held.words):
@@ -369,8 +372,10 @@ class _Reader:
         """``os.environ.get(X, DEFAULT)``, ``str(N)``, ``" ".join(WORDS)``, ``shlex.split(TEXT)``."""
         name = ast.unparse(node.func)
         given = [self.value(one, scope) for one in node.args]
-        if name in _ASKED and len(given) == 2:
-            return given[1]
+        if name in _ASKED and given:
+            said = value_of(str(given[0]))
+            unset = given[1] if len(given) == 2 else Open(ast.unparse(node))
+            return unset if said is None else said
         if name in ("str", "int", "float") and len(given) == 1:
             return given[0] if isinstance(given[0], Open) else _cast(name, given[0])
         if name == "dict" and not given:

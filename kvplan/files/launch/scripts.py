@@ -293,7 +293,7 @@ def build_of(text: str, arguments: object = None) -> Build:
             stages[alias.rpartition(" ")[2]] = (image, said)
         elif key in ("ENV", "ARG"):
             words = split_words(value)
-            rows = words if "=" in words[0] else [f"{words[0]}={' '.join(words[1:])}"]
+            rows = words if "=" in words[0] else [f"{words[0]}={' '.join(words[1:])}"] if words[1:] else []
             known.update({name: _filled(one, known) for name, one in _pairs(rows).items()})
             known.update({name: one for name, one in given.items() if key == "ARG" and name in value})
         elif key in ("CMD", "ENTRYPOINT"):

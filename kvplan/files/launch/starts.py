@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from kvplan.engines.launch import Server, servers
 from kvplan.errors import KvplanError
 from kvplan.files.launch import containers
+from kvplan.files.launch.given import value_of
 from kvplan.files.launch.models import downloads_in
 from kvplan.files.launch.others import engine_named
 from kvplan.files.launch.unknown import is_whole, shown
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
 
 SHELLS = ("sh", "bash", "zsh", "dash", "ash")
 _ASSIGNMENT = re.compile(r"([A-Za-z_]\w*)=(.*)", re.DOTALL | re.ASCII)
-_OF_A_FIELD = re.compile(r"\$\((\w+)\)", re.ASCII)
+_OF_A_FIELD = re.compile(r"\$\(([A-Za-z_]\w*)\)", re.ASCII)
 """A variable as Kubernetes writes it in ``args``."""
 _TEXT = re.compile(r"-[a-zA-Z]*c[a-zA-Z]*")
 _IMAGE_WORD = re.compile(r"(?:docker://|--image=)(.+)")
@@ -215,11 +216,22 @@ def starts_of(
     """The servers that some words start which no shell reads: a manifest's. image: whose entry point takes
     the words, where nothing in them starts one."""
     known = dict(environment or {})
-    given = [_OF_A_FIELD.sub(lambda match: known.get(match[1], match[0]), one) for one in words]
+    given = [with_fields(one, known) for one in words]
     return [
         replace(one, words=tuple(_literal(word, known) for word in one.words)) if one.literal else one
         for one in _started(given, known, image=image, literal=True)
     ]
+
+
+def with_fields(word: str, known: Mapping[str, str]) -> str:
+    """A word with the variables that a manifest writes as ``$(NAME)``, as far as they are known."""
+
+    def value(match: re.Match[str]) -> str:
+        found = known.get(match[1])
+        given = value_of(match[1]) if found is None else found
+        return match[0] if given is None else given
+
+    return _OF_A_FIELD.sub(value, word)
 
 
 def _literal(word: str, known: Mapping[str, str]) -> str:

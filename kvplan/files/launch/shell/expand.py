@@ -8,6 +8,7 @@ from fnmatch import translate
 from pathlib import PurePosixPath
 from typing import TYPE_CHECKING
 
+from kvplan.files.launch.given import value_of
 from kvplan.files.launch.shell import sums
 from kvplan.files.launch.shell.grammar import parse, plain, text_of
 from kvplan.files.launch.shell.state import State, Variable, Words
@@ -61,9 +62,11 @@ class Expander:
     def lookup(self, name: str) -> Words | None:
         """The words of a variable; the conditions on which they depend are noted."""
         variable = self.state.variables.get(name)
-        if variable is not None:
-            self.used.update(dict.fromkeys(variable.others))
-            self.default = self.default or variable.default
+        if variable is None:
+            given = value_of(name)
+            return None if given is None else (given,)
+        self.used.update(dict.fromkeys(variable.others))
+        self.default = self.default or variable.default
         return self.state.words(name, self.world)
 
     def _pieces(self, node: Node) -> Iterator[Piece]:

@@ -14,6 +14,7 @@ from pathlib import PurePosixPath
 from typing import TYPE_CHECKING, NamedTuple
 
 from kvplan.errors import KvplanError
+from kvplan.files.launch.given import value_of
 from kvplan.files.launch.shell.conditions import UNKNOWN, Truth, both, truth
 from kvplan.files.launch.shell.expand import Expander, printed
 from kvplan.files.launch.shell.grammar import broken_lines, named, parse, text_of
@@ -617,7 +618,7 @@ def _written(words: Sequence[str], target: str | None) -> str | None:
 def _assigned(
     name: str, index: str | None, value: Node | None, adds: bool, expander: Expander
 ) -> Words | None:
-    old = expander.lookup(name)
+    old = expander.lookup(name) if adds or index is not None else None
     if value is not None and value.type == "array":
         words = tuple(word for one in named(value) for word in expander.fields(one))
         return (old or ()) + words if adds else words
@@ -670,7 +671,8 @@ def _exit(runner: _Runner, words: list[str], state: State) -> None:
 def _read(runner: _Runner, words: list[str], state: State) -> None:
     for name in words[1:]:
         if name.isidentifier():
-            state.put(name, Variable((unknown(f"${name}"),)))
+            given = value_of(name)
+            state.put(name, Variable((unknown(f"${name}") if given is None else given,)))
 
 
 def _nothing(runner: _Runner, words: list[str], state: State) -> None:
