@@ -17,7 +17,7 @@ from kvplan.files.launch.found import Broken
 from kvplan.files.launch.read import is_launch
 
 FILES = Path(__file__).parent / "files"
-BESIDE = ("base.yaml", ".env", "settings.env", "llama.env")
+BESIDE = ("base.yaml", ".env", "settings.env", "llama.env", "engine.yaml")
 NAMES = sorted(
     str(path.relative_to(FILES)) for path in FILES.glob("*/*") if path.is_file() and path.name not in BESIDE
 )

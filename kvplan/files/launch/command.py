@@ -22,12 +22,12 @@ from kvplan.engines.launch import (
 )
 from kvplan.errors import KvplanError
 from kvplan.files.folders import exists
-from kvplan.files.launch.given import OPTION
+from kvplan.files.launch.given import OPTION, is_left_open
 from kvplan.files.launch.launch import Launch, devices_seen
 from kvplan.files.launch.models import WAY_ON, check_no_placeholder, model_of
 from kvplan.files.launch.programs import launch_of_program
 from kvplan.files.launch.starts import Start, version_of
-from kvplan.files.launch.unknown import is_open, is_whole, shown, unknowns
+from kvplan.files.launch.unknown import is_open, is_placeholder, is_whole, shown, unknowns
 from kvplan.files.launch.words import Option, take_apart
 from kvplan.plans.serve import EngineFlags, Flag, flags_of
 from kvplan.record import replace
@@ -296,10 +296,12 @@ class _Reader:
             self.serve[flag.name] = _typed(flag, self.resolved(value, spelled), self.server, spelled)
 
     def resolved(self, value: Any, spelled: str) -> Any:
-        """Raises KvplanError(unresolved-variable)."""
+        """Raises KvplanError(unresolved-variable | placeholder)."""
+        way_on = WAY_ON if spelled in self.server.model else "write its value into the file"
+        placed = isinstance(value, str) and is_placeholder(value)
+        if placed or any(one.startswith(("<", "{{")) for one in unknowns(str(value))):
+            check_no_placeholder(shown(str(value)), spelled, way_on)
         if _is_open(value):
-            if any(one.startswith(("<", "{{")) for one in unknowns(str(value))):
-                check_no_placeholder(shown(str(value)), spelled)
             word = " ".join(map(shown, [value] if isinstance(value, str) else value))
             lacking = f" ({', '.join(self.missing)} is not here)" if self.missing else ""
             raise KvplanError(
@@ -327,7 +329,7 @@ class _Reader:
         try:
             text = self.resolved(model, self.server.model[0])
         except KvplanError as error:
-            error.help = (*error.help, WAY_ON)
+            error.help = tuple(dict.fromkeys((*error.help, WAY_ON)))
             raise
         return model_of(text, self.beside, self.server.model[0], said)
 
@@ -410,7 +412,7 @@ def _ways_on(value: object) -> list[str]:
     names = dict.fromkeys(
         found for match in _NAME.finditer(str(value)) if (found := next(filter(None, match.groups()), None))
     )
-    given = [f"{OPTION} {name}=VALUE" for name in names]
+    given = [f"{OPTION} {name}=VALUE" for name in names if is_left_open(name)]
     return [f"{' '.join(given)}: its value"] if given else ["write its value into the file"]
 
 

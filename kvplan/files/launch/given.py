@@ -56,6 +56,12 @@ def value_of(name: str) -> str | None:
     return None if variables is None else variables.value(name)
 
 
+def is_left_open(name: str) -> bool:
+    """Whether the text that is read leaves a variable open; of a text that nobody reads for values any is."""
+    variables = _current.get()
+    return variables is None or (name in variables.asked and name not in variables.values)
+
+
 @contextmanager
 def giving(variables: Variables) -> Iterator[None]:
     """A text that is read inside takes these values for what it leaves open."""

@@ -12,7 +12,7 @@ from kvplan.files.launch.given import value_of
 from kvplan.files.launch.shell import sums
 from kvplan.files.launch.shell.grammar import parse, plain, text_of
 from kvplan.files.launch.shell.state import State, Variable, Words
-from kvplan.files.launch.unknown import is_open, parts, unknown
+from kvplan.files.launch.unknown import is_open, parts, shown, unknown
 
 if TYPE_CHECKING:
     from tree_sitter import Node
@@ -165,7 +165,7 @@ class Expander:
 
     def _variable(self, node: Node, *, quoted: bool) -> Iterator[Piece]:
         name, index, operator, rest = _parts(node)
-        words = self._words_of(name, index, text_of(node).strip())
+        words = self._words_of(name, self.key(node, name, index), text_of(node).strip())
         if operator in (":-", "-", ":=", "=", ":?", "?", ":+", "+"):
             missing = words is None or (operator[0] == ":" and not any(words))
             if operator[-1] == "+":
@@ -181,7 +181,8 @@ class Expander:
                 yield from self._rest(rest, quoted)
                 return
         elif operator:
-            words = self._changed(words, operator, rest, text_of(node).strip())
+            keys = self.keys(name) if operator == "!" else None
+            words = keys if keys is not None else self._changed(words, operator, rest, text_of(node).strip())
         if words is None:
             asked = f"${{{name}}}" if operator.endswith("?") else text_of(node).strip()
             yield unknown(asked), not quoted
@@ -207,6 +208,21 @@ class Expander:
             else:
                 yield from self._pieces(node)
 
+    def keys(self, name: str) -> Words | None:
+        """The keys of an associative array; None of anything else."""
+        variable = self.state.variables.get(name)
+        return None if variable is None else variable.keys
+
+    def key(self, node: Node, name: str, index: str | None) -> str | None:
+        """The index of an expansion or of an assignment, expanded where its array is associative."""
+        if index in (None, "@", "*") or self.keys(name) is None:
+            return index
+        subscript = node if node.type == "subscript" else next(
+            (one for one in node.children if one.type == "subscript"), None
+        )  # fmt: skip
+        inner = None if subscript is None else subscript.child_by_field_name("index")
+        return index if inner is None else self.text(inner)
+
     def _words_of(self, name: str, index: str | None, written: str) -> Words | None:
         """The words of a variable, an argument or an array; none for an array that nothing sets."""
         state = self.state
@@ -225,6 +241,11 @@ class Expander:
         words = self.lookup(name)
         if index in ("@", "*"):
             return words if words is not None or state.missing or written.startswith("${#") else ()
+        keys = self.keys(name)
+        if words is not None and index is not None and keys is not None:
+            if is_open(index):
+                return (unknown(f"${{{name}[{shown(index)}]}}"),)
+            return (words[keys.index(index)],) if index in keys and len(words) == len(keys) else ("",)
         if words is not None and index is not None:
             place_of = self._index(index)
             if place_of is None:
