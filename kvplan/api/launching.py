@@ -17,6 +17,7 @@ from kvplan.files.gpus.find import parse_gpu_count
 from kvplan.files.launch.found import Broken
 from kvplan.files.launch.given import Variables, giving
 from kvplan.files.launch.launch import Launch
+from kvplan.files.launch.lines import Line, became
 from kvplan.files.launch.places import StartSource
 from kvplan.files.launch.read import (
     decoded,
@@ -48,12 +49,14 @@ __all__ = [
     "is_launch_text",
     "is_start",
     "launched_plans",
+    "lines_of",
     "notes_of",
     "readable_plans",
     "start_text",
     "started_readings",
     "title_of",
 ]
+NO_VARIABLES: Mapping[str, str] = {}
 _STAND_IN = "1GiB"
 """A GPU for a plan whose command says none, until it is taken away again."""
 
@@ -170,6 +173,25 @@ def import_launches(
         replace(one, model=model, unnamed=None) if one.unnamed is not None or not some else one
         for one in found
     ]
+
+
+def lines_of(
+    word: str, launches: Sequence[Launch], broken: Sequence[Broken], *, text: str | None = None,
+    engine: str | None = None, variables: Mapping[str, str] = NO_VARIABLES,
+) -> list[Line]:  # fmt: skip
+    """What became of each line of a file. launches, broken: that it was read as. text, engine, variables: as
+    `import_launches` took them."""
+
+    def read(other: str) -> tuple[list[Launch], list[Broken]]:
+        failed: list[Broken] = []
+        with giving(Variables(variables)):
+            if text is not None:
+                found = launches_of_text(other, engine=engine, shown=word, broken=failed)
+            else:
+                found = launches_of(word, engine=engine, broken=failed, instead=other)
+        return found, failed
+
+    return list(became(start_text(word) if text is None else text, read, launches, broken))
 
 
 def _beside_one_another(launches: Sequence[Launch]) -> list[Launch]:

@@ -61,7 +61,8 @@ KEYS = st.sampled_from(["model", "modelName", "image", "engine", "gpu", "modelRe
 
 @given(
     kind=st.from_regex(r"Zq[A-Z][a-z]{2,8}", fullmatch=True), group=WORDS, name=WORDS, key=KEYS,
-    path=st.lists(WORDS, max_size=3), before=st.booleans(), value=st.sampled_from(["x", 1, ["x"], {"name": "x"}]),
+    path=st.lists(WORDS, max_size=3), before=st.booleans(),
+    value=st.sampled_from(["x", 1, ["x"], {"name": "x"}]),
 )  # fmt: skip
 @settings(max_examples=60, deadline=None)
 def test_an_object_without_a_row_is_refused_by_its_name(

@@ -75,7 +75,7 @@ def _of_matrix(job: Tree) -> Iterator[tuple[Tree, Mapping[str, object]]]:
 
 
 def _not_said(matrix: Tree) -> set[str]:
-    """The keys of a matrix whose values an expression gives; any other that a combination has not is empty."""
+    """The keys of a matrix whose values an expression gives; any other that a combination lacks is empty."""
     return {str(key) for key, one in matrix.items() if not isinstance(one, list)}
 
 
