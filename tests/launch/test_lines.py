@@ -159,7 +159,7 @@ def test_each_line_says_what_became_of_it(tmp_path: Path, capsys: pytest.Capture
     captured = capsys.readouterr()
     rows = [row for row in captured.out.splitlines() if row.strip()]
     *rows, guessed = rows
-    assert guessed == "by its words, as no place is known: line 24", "a mapping in braces over two lines"
+    assert guessed == "by its words, as no place is known: lines 24, 25", "a mapping in braces over two lines"
     assert len(rows) == len(FILE.splitlines())
     for text, word in SAID.items():
         found = [row[:15].strip() for row in rows if text in row]

@@ -106,6 +106,9 @@ def _without(rows: list[str], place: int) -> str:
     row = rows[place]
     if row.rstrip().endswith("\\"):
         return "\n".join([*rows[:place], *rows[place + 1 :]])
+    if place and rows[place - 1].rstrip().endswith("\\"):
+        before = rows[place - 1].rstrip()[:-1]
+        return "\n".join([*rows[: place - 1], before, "", *rows[place + 1 :]])
     item = _ITEM.match(row)
     after = next((one for one in rows[place + 1 :] if one.strip()), "")
     deeper = item is not None and len(after) - len(after.lstrip()) > len(item[1]) and ":" in after
