@@ -55,8 +55,9 @@ Examples:
 Read are command lines of vllm serve, sglang.launch_server, trtllm-serve,
 llama-server, transformers serve and text-generation-launcher (in a shell,
 docker run or a script), their --config files,
-Compose files, Kubernetes objects with a container, KServe, llm-d,
-production stack, Dynamo, KAITO. What has no rule is named in the plan.
+Compose files, Kubernetes objects by their kinds, values of charts, steps of
+pipelines, Python, BentoML, llama-swap (docs/plans.md has the list). What has
+no rule is named in the plan.
 size, explain, check, plan, compare, validate and export take the same as a
 plan.
 """

@@ -1,7 +1,8 @@
 """Models that an operator puts on pods which run already: AIBrix's ``ModelClaim``.
 
 vllm-project/aibrix api/model/v1alpha1/modelclaim_types.go (1de52d83): a claim is one engine process on one of
-the pods that ``podSelector`` finds, started with ``engineConfig.args``; several may share a GPU.
+the pods that ``podSelector`` finds, started with ``engineConfig.args``; several may share a GPU and its cache,
+which grows and shrinks (kvcached), so that the sum of their shares of memory is no bound.
 """
 
 from __future__ import annotations
@@ -33,32 +34,33 @@ def model_claim(document: Tree, text: Text) -> Iterator[Served | Broken]:
     words = [server.model[0], str(spec.get("artifactURL") or "")]
     for flag, value in mapping(config.get("args")).items():
         words += [str(flag), *([text_of(value)] if text_of(value) else [])]
-    pool, pod = _pool(spec, text)
+    pod = _pod(spec, text)
     given = [given_by(one.get("resources")) for one in entries_of(pod.get("containers"))]
     gpus = next((one.gpus for one in given if one.gpus is not None), None)
     node, profile = gpu_of_pod(pod)
     yield Served(
         Start(server, tuple(words)), name, gpu=node or next((one.gpu for one in given if one.gpu), None),
-        gpus=gpus, slice=profile, shares=pool if pool is not None and gpus in (None, 1) else None,
+        gpus=gpus, slice=profile,
         names=((str(spec.get("modelName") or name), "the name that clients ask for"),),
         notes=(*_said(spec), *(() if pod else ("the pods that it is put on stand in another file",))),
         unread=(*unknown_keys(spec, _KNOWN, "spec"), *unknown_keys(config, "args", "spec.engineConfig")),
     )  # fmt: skip
 
 
-def _pool(spec: Tree, text: Text) -> tuple[str | None, Tree]:
-    """(name of the object, its pod) whose labels the claim selects."""
+def _pod(spec: Tree, text: Text) -> Tree:
+    """The pod whose labels the claim selects."""
     wanted = mapping(mapping(spec.get("podSelector")).get("matchLabels"))
-    for (_, name), one in text.objects.items():
+    for one in text.objects.values():
         template = mapping(mapping(one.get("spec")).get("template"))
         labels = mapping(mapping(template.get("metadata")).get("labels"))
         if wanted and all(labels.get(key) == value for key, value in wanted.items()):
-            return name, mapping(template.get("spec"))
-    return None, {}
+            return mapping(template.get("spec"))
+    return {}
 
 
 def _said(spec: Tree) -> Iterator[str]:
-    """The share of a GPU that the claim is counted with by its operator."""
+    """Notes on the cache that it shares, and the share of a GPU that its operator counts it with."""
+    yield "its cache is one with those of other claims on the GPU (kvcached): the figures are of it alone"
     each = mapping(spec.get("perGPU"))
     if each:
         yield (
