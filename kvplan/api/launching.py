@@ -179,8 +179,8 @@ def lines_of(
     word: str, launches: Sequence[Launch], broken: Sequence[Broken], *, text: str | None = None,
     engine: str | None = None, variables: Mapping[str, str] = NO_VARIABLES,
 ) -> list[Line]:  # fmt: skip
-    """What became of each line of a file. launches, broken: that it was read as. text, engine, variables: as
-    `import_launches` took them."""
+    """Each line of a file with what became of it. launches, broken: that it was read as. text, engine,
+    variables: as `import_launches` took them."""
 
     def read(other: str) -> tuple[list[Launch], list[Broken]]:
         failed: list[Broken] = []

@@ -91,7 +91,8 @@ def _lines(lines: list[Line]) -> Screen:
         screen.append(line(Span(f"{one.became:<{longest}}", styles.get(one.became, "dim")), "  ", shown))
     guessed = [str(place) for place, one in enumerate(lines, 1) if not one.placed]
     if guessed:
-        which = "every line" if len(guessed) > _MOST_NUMBERS else f"line{'s'[: len(guessed) - 1]} {', '.join(guessed)}"
+        numbers = f"line{'s' if len(guessed) > 1 else ''} {', '.join(guessed)}"
+        which = "every line" if len(guessed) > _MOST_NUMBERS else numbers
         screen += [line(), *wrapped(f"by its words, as no place is known: {which}")]
     return screen
 

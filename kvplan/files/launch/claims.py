@@ -1,15 +1,15 @@
 """Models that an operator puts on pods which run already: AIBrix's ``ModelClaim``.
 
 vllm-project/aibrix api/model/v1alpha1/modelclaim_types.go (1de52d83): a claim is one engine process on one of
-the pods that ``podSelector`` finds, started with ``engineConfig.args``; several may share a GPU and its cache,
-which grows and shrinks (kvcached), so that the sum of their shares of memory is no bound.
+the pods that ``podSelector`` finds, started with ``engineConfig.args``; several may share a GPU and its
+cache, which grows and shrinks (kvcached), so that the sum of their shares of memory is no bound.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 
-from kvplan.engines.launch import servers
+from kvplan.engines.launch import server_in_charts, servers
 from kvplan.errors import KvplanError
 from kvplan.files.launch.entries import Served
 from kvplan.files.launch.found import Broken
@@ -24,7 +24,7 @@ _KNOWN = "modelName podSelector artifactURL engine replicas engineConfig perGPU"
 def model_claim(document: Tree, text: Text) -> Iterator[Served | Broken]:
     """The engine of a claim, on the GPU of the pods that it selects where they stand in the same text."""
     spec, name = mapping(document.get("spec")), name_of(document) or text.beside.name
-    engine = str(spec.get("engine") or "vllm")
+    engine = str(spec.get("engine") or server_in_charts().engine)
     server = servers().get(engine)
     if server is None:
         why = f"ModelClaim {name!r} is not read: kvplan has no rules for the engine {engine}"

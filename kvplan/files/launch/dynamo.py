@@ -10,7 +10,7 @@ import re
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from kvplan.engines.launch import Server, servers
+from kvplan.engines.launch import Server, server_in_charts, servers
 from kvplan.errors import KvplanError
 from kvplan.files.launch.found import Beside, Broken
 from kvplan.files.launch.launch import Launch
@@ -22,8 +22,6 @@ from kvplan.files.launch.trees import OwnTree, Tree, count_of, mapping, words_of
 _SERVICE, _TAKES, _COMMON, _ENGINE_FILE = "ServiceArgs", "common-configs", "Common", "engine_args"
 _NO_ENGINE = re.compile(r"frontend|processor|router|planner|loadbalancer|encode|metrics", re.IGNORECASE)
 """In the names of components that start no engine."""
-_ENGINES = (("sglang", "sglang"), ("tensorrt", "trtllm"), ("trtllm", "trtllm"), ("vllm", "vllm"))
-"""In a component's name, the engine that it starts."""
 _OWN = frozenset(
     """remote-prefill conditional-disagg max-local-prefill-length max-prefill-queue-size router min-workers
     endpoint port served_model_name router-num-threads namespace enable-disagg prefill-queue-name
@@ -50,7 +48,7 @@ def graph(document: Tree, beside: Beside) -> Iterator[Launch | Broken]:
             continue
         given = _with_common(mapping(document[name]), mapping(document.get(_COMMON)))
         asked = mapping(given.pop(_SERVICE, None))
-        server = servers()[_engine_of([name]) or whole or "vllm"]
+        server = _engine_of([name]) or whole or server_in_charts()
         resources = mapping(asked.get("resources"))
         extra = Extra(gpus=count_of(resources.get("gpu")), replicas=count_of(asked.get("workers")) or 1)
         own = beside._replace(name=name)
@@ -62,10 +60,13 @@ def graph(document: Tree, beside: Beside) -> Iterator[Launch | Broken]:
         yield from of_starts([start], own, extra=extra)
 
 
-def _engine_of(names: Sequence[str]) -> str | None:
-    """The engine that components are called after."""
-    said = (engine for name in names for part, engine in _ENGINES if part in name.lower())
-    return next(said, None)
+def _engine_of(names: Sequence[str]) -> Server | None:
+    """The engine that components are called after, or after its package."""
+    known = [one for one in servers().values() if one.door is None]
+    return next(
+        (one for name in names for one in known
+         if any(word in name.lower() for word in (one.engine, one.package.replace("_", "")) if word)), None,
+    )  # fmt: skip
 
 
 def _with_common(given: OwnTree, common: Tree) -> OwnTree:

@@ -54,8 +54,8 @@ class _Read(NamedTuple):
 
 
 def became(text: str, read: Read, found: Sequence[Launch], broken: Sequence[Broken]) -> Iterator[Line]:
-    """What became of each line. read: the servers of a text in place of this one. found, broken: of this
-    one, with those that make no plan."""
+    """Each line with what became of it. read: the servers of a text in place of this one. found, broken: of
+    this one, with those that make no plan."""
     rows = text.splitlines()
     whole = _reading(text, read) if 1 < len(rows) <= MOST_LINES else None
     words, without_plan = by_words(rows, found, broken), {one.name for one in broken}
@@ -75,8 +75,8 @@ def _says_nothing(row: str) -> bool:
 
 
 def _of_line(rows: list[str], place: int, whole: _Read, read: Read, refused: set[str]) -> str | None:
-    """What became of a line; None where the file cannot be read without it. refused: the names of the
-    servers that make no plan."""
+    """The word for what became of a line; None where the file cannot be read without it. refused: the names
+    of the servers that make no plan."""
     row = rows[place]
     if _HOLDER.fullmatch(row):
         return ""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import json
+import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
@@ -79,7 +80,9 @@ def read_python(
 
     Raises KvplanError(bad-python)."""
     try:
-        tree = ast.parse(text)
+        with warnings.catch_warnings():  # on escapes in texts that are not ours
+            warnings.simplefilter("ignore")
+            tree = ast.parse(text)
         reader = _Reader(tree, environment, arguments)
         reader.block(tree.body, {})
     except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
@@ -415,15 +418,9 @@ class _Reader:
             return unset if said is None else said
         if name in ("str", "int", "float") and len(given) == 1:
             return given[0] if isinstance(given[0], Open) else _cast(name, given[0])
-        if name == "dict" and all(isinstance(one, dict) for one in given):
-            merged = {key: one for each in given if isinstance(each, dict) for key, one in each.items()}
-            own = {one.arg: self.value(one.value, scope) for one in node.keywords if one.arg is not None}
-            return {**merged, **own}
-        if name in self.classes or (name.endswith(".use_arguments") and node.args):
-            return dict(self.classes.get(name if name in self.classes else ast.unparse(node.args[0]), {}))
-        if name.endswith(_SAME) and isinstance(node.func, ast.Attribute):
-            held = self.value(node.func.value, scope)
-            return held if isinstance(held, dict) else Open(ast.unparse(node))
+        held = self.held(node, name, given, scope)
+        if held is not None:
+            return held
         if given and name.endswith(_MODELS):
             return given[0]
         if len(given) == 1 and (name in _KEPT or (name.endswith(".join") and isinstance(given[0], Words))):
@@ -431,6 +428,24 @@ class _Reader:
         if name.endswith(".split") and not given and isinstance(node.func, ast.Attribute):
             return self.value(node.func.value, scope)
         return Open(ast.unparse(node))
+
+    def held(
+        self, node: ast.Call, name: str, given: Sequence[object], scope: Mapping[str, object]
+    ) -> dict[str, object] | None:
+        """The keys of ``dict(OPTIONS, key=1)``, of an instance of a class here, of its ``model_dump()``; None
+        of any other call."""
+        if name == "dict" and all(isinstance(one, dict) for one in given):
+            merged = {key: one for each in given if isinstance(each, dict) for key, one in each.items()}
+            own = {one.arg: self.value(one.value, scope) for one in node.keywords if one.arg is not None}
+            return {**merged, **own}
+        if name in self.classes:
+            return dict(self.classes[name])
+        if name.endswith(".use_arguments") and node.args:
+            return dict(self.classes.get(ast.unparse(node.args[0]), {}))
+        if name.endswith(_SAME) and isinstance(node.func, ast.Attribute):
+            found = self.value(node.func.value, scope)
+            return found if isinstance(found, dict) else None
+        return None
 
 
 def _new(inner: Mapping[str, object], scope: Mapping[str, object]) -> dict[str, object]:

@@ -1,4 +1,4 @@
-"""What became of the lines of a launch file, by the words that stand in them: where no place is known."""
+"""Lines of a launch file and what became of them, by their words alone: where no place is known."""
 
 from __future__ import annotations
 

@@ -181,8 +181,7 @@ class Expander:
                 yield from self._rest(rest, quoted)
                 return
         elif operator:
-            keys = self.keys(name) if operator == "!" else None
-            words = keys if keys is not None else self._changed(words, operator, rest, text_of(node).strip())
+            words = self._changed(name, words, operator, rest, text_of(node).strip())
         if words is None:
             asked = f"${{{name}}}" if operator.endswith("?") else text_of(node).strip()
             yield unknown(asked), not quoted
@@ -241,24 +240,28 @@ class Expander:
         words = self.lookup(name)
         if index in ("@", "*"):
             return words if words is not None or state.missing or written.startswith("${#") else ()
+        if words is not None and index is not None:
+            return self._entry(name, words, index, written)
+        return words if words is None else (words[:1] or ("",))
+
+    def _entry(self, name: str, words: Words, index: str, written: str) -> Words:
+        """One word of an array, by its place or its key."""
         keys = self.keys(name)
-        if words is not None and index is not None and keys is not None:
+        if keys is not None:
             if is_open(index):
                 return (unknown(f"${{{name}[{shown(index)}]}}"),)
             return (words[keys.index(index)],) if index in keys and len(words) == len(keys) else ("",)
-        if words is not None and index is not None:
-            place_of = self._index(index)
-            if place_of is None:
-                return (unknown(written),)
-            return words[place_of : place_of + 1] or ("",)
-        return words if words is None else (words[:1] or ("",))
+        place = self._index(index)
+        return (unknown(written),) if place is None else words[place : place + 1] or ("",)
 
     def _index(self, index: str) -> int | None:
         words = self.lookup(index.lstrip("$"))
         text = index if words is None else next(iter(words), "")
         return int(text) if re.fullmatch(r"\d{1,6}", text, re.ASCII) else None
 
-    def _changed(self, words: Words | None, operator: str, rest: list[Node], written: str) -> Words | None:
+    def _changed(
+        self, name: str, words: Words | None, operator: str, rest: list[Node], written: str
+    ) -> Words | None:
         """``${#X}``, ``${X%.gguf}``, ``${X/a/b}``, ``${X:0:3}``, ``${!X}`` of what is known."""
         if words is None or any(map(is_open, words)):
             return None
@@ -266,7 +269,8 @@ class Expander:
             return (str(len(words) if "[" in written else len("".join(words[:1]))),)
         every = re.search(r"\[[@*]\]|^\$\{[@*]", written) is not None
         if operator == "!" and every:
-            return tuple(map(str, range(len(words))))
+            keys = self.keys(name)
+            return tuple(map(str, range(len(words)))) if keys is None else keys
         if operator == "!":
             return self.lookup(words[0]) if words else ()
         given = [self.text(one) for one in rest]
