@@ -45,7 +45,7 @@ ROOMS: dict[str, Room] = {
     "files/gguf": Room(450, "as it was when rooms were first counted"),
     "files/gpus": Room(1050, "whom a GPU is made for"),
     "files/hub": Room(1150, "as it was when rooms were first counted"),
-    "files/launch": Room(9050, "seven more kinds, charts rendered, lines judged by their place"),
+    "files/launch": Room(9150, "seven more kinds, charts rendered, lines judged by their place"),
     "files/logs": Room(150, "as it was when rooms were first counted"),
     "files/plans": Room(1700, "as it was when rooms were first counted"),
     "files/servers": Room(250, "as it was when rooms were first counted"),
@@ -59,7 +59,7 @@ ROOMS: dict[str, Room] = {
     "simulation": Room(11150, "the search for replicas, times in whole steps"),
     "weights": Room(2150, "as it was when rooms were first counted"),
 }
-CORE = 107900
+CORE = 107950
 """Lines of all rooms but the wings. `size` for one engine needs some 62,000 of them."""
 
 

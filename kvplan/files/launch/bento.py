@@ -43,4 +43,5 @@ def bentofile(document: Tree, beside: Beside) -> Iterator[Launch | Broken]:
     requirements = build.get("requirements_txt")
     pins += [read(requirements.removeprefix("./")) or ""] if isinstance(requirements, str) else []
     own = beside._replace(name=str(document.get("name") or beside.name), file=f"{file}.py")
-    yield from python(text, own, written="\n".join([text, *pins]))
+    given = mapping(document.get("args"))
+    yield from python(text, own, written="\n".join([text, *pins]), fields=given)

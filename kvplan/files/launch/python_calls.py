@@ -25,6 +25,9 @@ _KEPT = ("list", "tuple", "dict", "shlex.quote", "quote", "Path", "shlex.join", 
 """Functions that give the words that they are given."""
 _MODELS = ("HuggingFaceModel", "snapshot_download")
 """Functions that give the folder of the model that they are told."""
+_COMMAND = "__command__"
+"""The method of a service of BentoML that gives the words of its server."""
+_ALL_GPUS = "torch.cuda.device_count()"
 _SAME = (".model_dump", ".items", ".dict", ".copy")
 """Methods that give what an object holds."""
 _MOST_VALUES = 4096
@@ -74,9 +77,11 @@ NOTHING: Mapping[str, str] = {}
 
 
 def read_python(
-    text: str, shown: str, environment: Mapping[str, str] = NOTHING, arguments: Sequence[str] = ()
-) -> PythonText:
-    """Everything that a text starts, in its order. environment, arguments: as it is started with.
+    text: str, shown: str, environment: Mapping[str, str] = NOTHING, arguments: Sequence[str] = (),
+    fields: Mapping[str, object] = NOTHING,
+) -> PythonText:  # fmt: skip
+    """Everything that a text starts, in its order. environment, arguments: as it is started with. fields: of
+    its ``use_arguments``, as its build says them.
 
     Raises KvplanError(bad-python)."""
     try:
@@ -84,6 +89,7 @@ def read_python(
             warnings.simplefilter("ignore")
             tree = ast.parse(text)
         reader = _Reader(tree, environment, arguments)
+        reader.fields = {name: _held(value) for name, value in fields.items()}
         reader.block(tree.body, {})
     except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
         said = str(error).partition("(")[0]
@@ -106,6 +112,9 @@ class _Reader:
         self.otherwise: list[tuple[object, str]] = []  # a value, what it is on a condition
         self.imports = dict(_imports(tree))
         self.classes: dict[str, dict[str, object]] = {}  # what a class says of its instances
+        self.properties: dict[str, list[ast.FunctionDef]] = {}  # of a class
+        self.fields: dict[str, object] = {}
+        self.decides = False  # whether a value that is known decides a branch
 
     def block(self, nodes: Sequence[ast.stmt], scope: dict[str, object]) -> None:
         for node in nodes:
@@ -117,6 +126,9 @@ class _Reader:
         """Something that is started on the GPUs of the function around it."""
         gpu, gpus = self.around
         said = tuple((_word(value), note) for value, note in self.otherwise)
+        if gpus is not None:
+            words = tuple(word.replace(unknown(_ALL_GPUS), str(gpus)) for word in one.words)
+            one = one._replace(words=words)
         self.begun.append(one._replace(gpu=gpu, gpus=gpus, otherwise=said))
 
     def statement(self, node: ast.stmt, scope: dict[str, object]) -> None:
@@ -131,6 +143,8 @@ class _Reader:
                 inner.update(_defaults(node, lambda one: self.value(one, scope)))
                 self.block(node.body, inner)
                 scope.update({name: one for name, one in inner.items() if name.startswith("self.")})
+                if node.name == _COMMAND:
+                    self.command(self.returned(node.body, inner), None, inner)
             self.around = before
             return
         if isinstance(node, (ast.Assign, ast.AnnAssign)) and node.value is not None:
@@ -157,6 +171,24 @@ class _Reader:
         scope.update({f"{target}.{key}": one for key, one in given.items()})
         return True
 
+    def computed(self, name: str, kind: str, fields: Mapping[str, object]) -> dict[str, object]:
+        """``NAME.PROPERTY`` of an instance of a class, whose branches its fields decide."""
+        found: dict[str, object] = {}
+        before, self.decides = self.decides, True
+        for one in self.properties.get(kind, ()):
+            inner: dict[str, object] = {f"self.{key}": value for key, value in fields.items()}
+            self.block(one.body, inner)
+            found[f"{name}.{one.name}"] = self.returned(one.body, inner)
+        self.decides = before
+        return found
+
+    def returned(self, nodes: Sequence[ast.stmt], scope: Mapping[str, object]) -> object:
+        """The value that a function ends with."""
+        last = nodes[-1] if nodes else None
+        if isinstance(last, ast.Return) and last.value is not None:
+            return self.value(last.value, scope)
+        return Open("")
+
     def members(self, node: ast.ClassDef, inner: dict[str, object], scope: dict[str, object]) -> None:
         """The body of a class, whose names are ``self.NAME`` in its methods, and ``CLASS().NAME``."""
         for one in node.body:
@@ -164,6 +196,10 @@ class _Reader:
             inner.update({f"self.{name}": value for name, value in _new(inner, scope).items()})
         fields = _new(inner, scope)
         self.classes[node.name] = fields
+        self.properties[node.name] = [
+            one for one in node.body
+            if isinstance(one, ast.FunctionDef) and "property" in map(ast.unparse, one.decorator_list)
+        ]  # fmt: skip
         scope.update({f"self.{name}": value for name, value in fields.items()})
 
     def bind(self, target: ast.expr, node: ast.expr, scope: dict[str, object]) -> None:
@@ -178,6 +214,8 @@ class _Reader:
                 scope.update({f"{name}.{key}": one for key, one in self.options.items()})
             elif isinstance(value, dict):
                 scope.update({f"{name}.{key}": one for key, one in value.items()})
+                if isinstance(node, ast.Call) and node.args:
+                    scope.update(self.computed(name, ast.unparse(node.args[0]), value))
         elif isinstance(target, ast.Subscript) and self.condition is None:
             held = scope.get(ast.unparse(target.value))
             if isinstance(held, dict):
@@ -186,6 +224,12 @@ class _Reader:
 
     def inner(self, node: ast.stmt, scope: dict[str, object]) -> None:
         """The blocks inside a statement; what a branch adds counts on its condition alone."""
+        if isinstance(node, ast.If) and self.decides:
+            said = self.value(node.test, scope)
+            if not isinstance(said, Open):
+                empty = isinstance(said, Words) and not said.words
+                self.block(node.body if said and not empty else node.orelse, scope)
+                return
         if isinstance(node, ast.If) and "__name__" not in ast.unparse(node.test):
             before = self.condition
             for nodes, text in (
@@ -262,9 +306,10 @@ class _Reader:
         note = f"read as options of its server: {ast.unparse(node.func)} may have other defaults"
         return Begun(server, words, notes=(note,))
 
-    def command(self, value: object, node: ast.Call, scope: dict[str, object]) -> None:
-        """A list of words, or a text for a shell."""
-        environment = next((self.value(one.value, scope) for one in node.keywords if one.arg == "env"), None)
+    def command(self, value: object, node: ast.Call | None, scope: dict[str, object]) -> None:
+        """A list of words, or a text for a shell. node: the call that runs it."""
+        keywords = [] if node is None else node.keywords
+        environment = next((self.value(one.value, scope) for one in keywords if one.arg == "env"), None)
         known = (
             {str(key): _word(one) for key, one in environment.items()}
             if isinstance(environment, dict)
@@ -423,10 +468,26 @@ class _Reader:
             return held
         if given and name.endswith(_MODELS):
             return given[0]
+        if name == "json.dumps" and given and isinstance(given[0], dict):
+            return str(_plain(given[0]))
+        if name.endswith(".Field"):
+            return self.field(node, scope)
+        if name.endswith(".lower") and isinstance(node.func, ast.Attribute):
+            text = self.value(node.func.value, scope)
+            return text.lower() if isinstance(text, str) else Open(ast.unparse(node))
         if len(given) == 1 and (name in _KEPT or (name.endswith(".join") and isinstance(given[0], Words))):
             return given[0]
         if name.endswith(".split") and not given and isinstance(node.func, ast.Attribute):
             return self.value(node.func.value, scope)
+        return Open(ast.unparse(node))
+
+    def field(self, node: ast.Call, scope: Mapping[str, object]) -> object:
+        """The default of ``pydantic.Field(default=1)``, ``Field(default_factory=list)``."""
+        for one in node.keywords:
+            if one.arg == "default":
+                return self.value(one.value, scope)
+            if one.arg == "default_factory" and ast.unparse(one.value) in ("list", "dict"):
+                return Words(()) if ast.unparse(one.value) == "list" else {}
         return Open(ast.unparse(node))
 
     def held(
@@ -441,7 +502,7 @@ class _Reader:
         if name in self.classes:
             return dict(self.classes[name])
         if name.endswith(".use_arguments") and node.args:
-            return dict(self.classes.get(ast.unparse(node.args[0]), {}))
+            return {**self.classes.get(ast.unparse(node.args[0]), {}), **self.fields}
         if name.endswith(_SAME) and isinstance(node.func, ast.Attribute):
             found = self.value(node.func.value, scope)
             return found if isinstance(found, dict) else None
@@ -454,6 +515,11 @@ def _new(inner: Mapping[str, object], scope: Mapping[str, object]) -> dict[str, 
         name: one for name, one in inner.items()
         if not name.startswith("self.") and (name not in scope or scope[name] is not one)
     }  # fmt: skip
+
+
+def _held(value: object) -> object:
+    """A value of a file as a value of Python's text."""
+    return Words(tuple(value)) if isinstance(value, list) else value
 
 
 def _plain_name(option: object) -> str:

@@ -5,12 +5,15 @@ from __future__ import annotations
 import ast
 import json
 import re
+from collections.abc import Mapping
+from importlib import import_module
 
 from kvplan.errors import KvplanError
 from kvplan.files.launch.found import Beside
 from kvplan.files.launch.python_calls import read_python
 from kvplan.files.launch.scripts import Found, file_reader, of_starts
 from kvplan.files.launch.starts import starts_in, starts_of_begun
+from kvplan.files.launch.trees import mapping
 
 
 def is_python(name: str, text: str) -> bool:
@@ -21,11 +24,15 @@ def is_notebook(name: str, text: str) -> bool:
     return name.lower().endswith(".ipynb")
 
 
-def python(text: str, beside: Beside, shell: str = "", written: str | None = None) -> Found:
+def python(
+    text: str, beside: Beside, shell: str = "", written: str | None = None,
+    fields: Mapping[str, object] | None = None,
+) -> Found:  # fmt: skip
     """The servers of a Python file. shell: the lines of a notebook that a shell reads; written: all of it.
+    fields: of its build.
 
     Raises KvplanError(bad-python)."""
-    said = read_python(text, beside.file or beside.name)
+    said = read_python(text, beside.file or beside.name, fields={**_built(text, beside), **(fields or {})})
     starts = starts_of_begun(said.begun)
     if shell:
         known = said.names
@@ -34,6 +41,27 @@ def python(text: str, beside: Beside, shell: str = "", written: str | None = Non
         )
         starts += starts_in(given, known, beside=file_reader(beside.folder))
     return of_starts(starts, beside, text if written is None else written)
+
+
+def _built(text: str, beside: Beside) -> Mapping[str, object]:
+    """The arguments that a service's build says (``tool.bentoml.build.args`` of ``pyproject.toml`` beside).
+
+    Raises KvplanError(bad-python): a Python before 3.11 reads no TOML."""
+    project = file_reader(beside.folder)("pyproject.toml") if "use_arguments" in text else None
+    if project is None or "tool.bentoml.build" not in project:
+        return {}
+    try:
+        toml = import_module("tomllib")
+    except ImportError:
+        why = f"the arguments of {beside.file} stand in pyproject.toml, which Python reads from 3.11 on"
+        raise KvplanError("bad-python", why) from None
+    try:
+        found = mapping(toml.loads(project))
+    except ValueError as error:
+        raise KvplanError("bad-python", f"pyproject.toml beside {beside.file}: {error}") from None
+    for key in ("tool", "bentoml", "build", "args"):
+        found = mapping(found.get(key))
+    return found
 
 
 def notebook(text: str, beside: Beside) -> Found:
