@@ -26,7 +26,7 @@ ROOMS: dict[str, Room] = {
     "api": Room(4950, "plans for a rate, simulated"),
     "architectures": Room(16250, "as it was when rooms were first counted"),
     "checking": Room(2100, "targets of TTFT and TPOT (times.py)"),
-    "cli": Room(6500, "suggestions in the options of the command that was asked, --set, --helm"),
+    "cli": Room(6550, "suggestions in the options of the command that was asked, --set, --helm"),
     "comparison": Room(2000, "as it was when rooms were first counted"),
     "deployment": Room(1600, "as it was when rooms were first counted"),
     "engines": Room(2750, "MIG slices, AMD's images, engines over nodes"),
