@@ -34,7 +34,7 @@ Read = Callable[[str], "tuple[Sequence[Launch], Sequence[Broken]]"]
 
 
 class Line(NamedTuple):
-    """A line of the file. became: `COUNTED` | `PARTLY` | `NOTHING` | `UNREAD` | `REFUSED`, or nothing where it
+    """A line of the file. became: `COUNTED` | `PARTLY` | `NOTHING` | `UNREAD` | `REFUSED`, or "" where it
     says nothing of a server. placed: not judged by its words alone."""
 
     text: str
