@@ -29,6 +29,7 @@ def make_plan(
     pareto: bool = False,
     workload: Workload | None = None,
     currency: str = "",
+    prices: str = "",
     depth: bool = True,
     warnings: tuple[str, ...] = (),
     each: Each | None = None,
@@ -76,6 +77,7 @@ def make_plan(
         considered=considered,
         judged=judged,
         currency=currency,
+        prices=prices,
         warnings=warnings,
     )
 

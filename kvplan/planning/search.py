@@ -2,13 +2,12 @@
 
 A candidate is a class (weights, cache format, layout), a GPU, max_model_len, max_num_seqs and a number of
 replicas. Bounds save work and never change the answer: on replicas (`_fewest_gpus`), on max_num_seqs
-(`_most`), on GPUs or their price (`_left_out`).
+(`_most`), on GPUs (`_left_out`). The cost of a token has none: every candidate is timed.
 """
 
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterator
-from fractions import Fraction
 from operator import attrgetter, itemgetter
 
 from kvplan.engines.budget.law import Capacity, CapacityModel, Rejection
@@ -16,6 +15,7 @@ from kvplan.errors import KvplanError
 from kvplan.planning.ask import COST, FEWEST, MOST_GPUS, REQUESTS, Ask, node_of
 from kvplan.planning.confirm import most_confirmed
 from kvplan.planning.found import Found, Key, Rejected, Searched, also_fits, dealt_fits, fitting, key_of
+from kvplan.planning.money import cost_per_million, estimate_of
 from kvplan.planning.space import Class, classes, seqs_of
 from kvplan.planning.support import unsupported
 from kvplan.plans.fleet import Kind, Offer
@@ -24,14 +24,14 @@ from kvplan.settings import Settings
 from kvplan.units import ceil_div, gib
 
 _BOUND = 2
-"""Places of the total order that the bound on GPUs or cost is about: nodes crossed, then GPUs or cost."""
+"""Places of the total order that the bound on GPUs is about: nodes crossed, then GPUs."""
 
 
 def search(ask: Ask, *, wanted: int = 1, by_kind: bool = False) -> Searched:
     """The best ``wanted`` answers and why the others were rejected. wanted 0: everything, nothing left out.
 
     by_kind: the best of each kind of GPU, as if it were the only one, of so many kinds and of those that take
-    no more GPUs (or money) than the last of them; `Searched.beyond` names the others.
+    no more GPUs than the last of them; `Searched.beyond` names the others.
     """
     return _Search(ask, wanted, by_kind=by_kind).run()
 
@@ -42,7 +42,7 @@ class _Search:
         self.others = [ask.alone(demand) for demand in ask.also]
         self.seqs, self.lengths = seqs_of(ask), tuple(sorted(set(ask.lengths)))
         self.each = len(self.seqs) * len(self.lengths)
-        self.bounded = wanted > 0 and ask.objective in (FEWEST, COST)
+        self.bounded = wanted > 0 and ask.objective == FEWEST
         self.best: dict[Hashable, Found] = {}
         self.worst: Key | None = None
         self.beyond: set[Kind] = set()
@@ -101,9 +101,9 @@ class _Search:
         beyond = tuple(sorted(self.beyond - served))
         return Searched(tuple(found), tuple(self.rejected), self.considered, self.dominated, beyond)
 
-    def _left_out(self, offer: Offer, bound: tuple[Fraction | int, ...]) -> bool:
+    def _left_out(self, offer: Offer, bound: tuple[int, int]) -> bool:
         """Whether nothing of the class can be among the wanted answers: classes come in the order of the GPUs
-        (or the price) that a plan takes at least, and this one's lie above the worst answer that is still
+        that a plan takes at least, and this one's lie above the worst answer that is still
         wanted; by kind, above the best of its own kind, or the last kind that is wanted."""
         if self.worst is not None and bound > self.worst[:_BOUND]:
             if self.by_kind:
@@ -124,12 +124,9 @@ class _Search:
         except KvplanError as error:
             return Rejection(error.code, error.message)
 
-    def _bound(self, one: Class, offer: Offer) -> tuple[Fraction | int, ...]:
+    def _bound(self, one: Class, offer: Offer) -> tuple[int, int]:
         """Below this no plan of the class lies in the total order."""
-        gpus: Fraction | int = one.layout.gpus
-        if self.ask.objective == COST:
-            gpus *= offer.price_per_gpu_hour or 0
-        return int(one.layout.tp > node_of(offer)), gpus
+        return int(one.layout.tp > node_of(offer)), one.layout.gpus
 
     def _judge(self, one: Class, rank: int, law: CapacityModel) -> None:
         """The class on one GPU, at every length: the best of it is kept, or why it is rejected."""
@@ -202,7 +199,11 @@ class _Search:
             capacity = min(capacity, seqs // ask.samples)
         else:
             capacity = min(seqs // ask.samples, fitting(ask, room))
-        made = Found((), one, offer, length, seqs, replicas, replicas * layout.gpus, capacity, per_engine)
+        gpus = replicas * layout.gpus
+        made = Found((), one, offer, length, seqs, replicas, gpus, capacity, per_engine, block)
+        if ask.objective == COST:
+            cost = cost_per_million(ask, made, estimate_of(ask, made))
+            made = made._replace(million=None if cost is None else cost[1])
         return made._replace(key=key_of(ask.objective, made, rank))
 
     def _most_requests(

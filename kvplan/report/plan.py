@@ -97,8 +97,8 @@ def whole_screen(
     ]
     sections.append(reason_lines(result))
     sections.append(warning_lines(_warnings(result)))
-    asked = f"objective {result.objective}, quality {result.quality}; model {result.model.source}"
-    last = wrapped(f"{engine_titles(result)}; {asked}", indent=1, style="dim", first="rules:  ")
+    asked = f"{_asked(result)}; model {result.model.source}"
+    last = wrapped(asked, indent=1, style="dim", first="rules:  ")
     if look:
         last += wrapped(command(*look), indent=1, style="dim", first="look:   ")
     return joined([*map(Section, sections), Section([*last, *_next(result, typed, written, whole=True)])])
@@ -187,9 +187,9 @@ def _next(result: PlanResult, typed: Sequence[str], written: str | None, *, whol
 
 
 def _basis(result: PlanResult) -> Screen:
-    return wrapped(
-        f"{engine_titles(result)}; objective {result.objective}, quality {result.quality}",
-        indent=1,
-        style="dim",
-        first="rules:  ",
-    )
+    return wrapped(_asked(result), indent=1, style="dim", first="rules:  ")
+
+
+def _asked(result: PlanResult) -> str:
+    asked = f"{engine_titles(result)}; objective {result.objective}, quality {result.quality}"
+    return f"{asked}; {result.prices}" if result.prices else asked

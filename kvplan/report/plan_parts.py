@@ -106,8 +106,8 @@ def speed_lines(result: PlanResult) -> Screen:
         return []
     low, likely, high = best.speed.tpot
     first, at, last = best.speed.ttft
-    million = best.cost_per_million()
-    cost = "" if million is None else f", {million[1]:,.2f} {result.currency} a million".rstrip()
+    million = best.million()
+    cost = "" if million is None else f", {million:,.2f} {result.currency} a million".rstrip()
     return wrapped(
         f"estimate for {_split(result)}: TPOT {about(likely)} ({between(low, high)}),"
         f" TTFT {about(at)} ({between(first, last)}),"

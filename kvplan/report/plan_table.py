@@ -49,17 +49,21 @@ def money(amount: Fraction, currency: str) -> str:
 
 
 def options_table(options: Sequence[Option], currency: str, *, lengths: bool = False) -> Screen:
-    priced = any(option.cost_per_hour is not None for option in options)
+    costed = any(option.cost_per_million_tokens is not None for option in options)
+    priced = not costed and any(option.cost_per_hour is not None for option in options)
     timed = any(option.speed is not None for option in options)
     engines = len({option.engine for option in options}) > 1
     plain = len({_name(option) for option in options}) == len({option.engine for option in options})
     heads = ["GPUs", "kind", "weights", "cache", "layout", *(["engine"] if engines else []), "likely", "safe"]
-    ends = [head for head, shown in zip(_ENDS, (priced, timed, lengths)) if shown]
-    rows: list[list[Piece]] = [[*(Span(head, "dim") for head in (*heads, *ends))]]
-    width = max(_GPU_WIDTH - 8 * (lengths + engines + (priced and timed)), _LEAST_WIDTH)
+    ends = [head for head, shown in zip(_ENDS, (priced, timed, costed, lengths)) if shown]
+    named = [f"{currency or 'price'}/1M" if head == _MILLION else head for head in ends]
+    rows: list[list[Piece]] = [[*(Span(head, "dim") for head in (*heads, *named))]]
+    taken = lengths + engines + ((priced or costed) and timed)
+    width = max(_GPU_WIDTH - 8 * taken - 4 * costed, _LEAST_WIDTH)
+    kinds = _short_kinds({option.gpu for option in options}, width)
     for place, option in enumerate(options):
         style = "bold" if place == 0 and not lengths else ""
-        words = [f"{option.gpus:,}", shorten(option.gpu, width), weights_of(option), _cache(option)]
+        words = [f"{option.gpus:,}", kinds[option.gpu], weights_of(option), _cache(option)]
         words += [_layout(option), *([_name(option) if plain else option.engine] if engines else [])]
         words.append(f"{option.requests:,}")
         safe = Span(f"{option.safe_requests:,}", style if option.safe_requests else "bad")
@@ -68,15 +72,27 @@ def options_table(options: Sequence[Option], currency: str, *, lengths: bool = F
     return table(rows, "rllll" + "l" * engines + "rr" + "r" * len(ends), gap="  ")
 
 
-_ENDS = ("an hour", "TPOT", "tokens")
+def _short_kinds(slugs: set[str], width: int) -> dict[str, str]:
+    """The kinds in so many columns: without their memory where that tells them apart, else cut."""
+    if all(len(slug) <= width for slug in slugs):
+        return {slug: slug for slug in slugs}
+    bare = {slug: slug.rpartition("-")[0] or slug for slug in slugs}
+    if len(set(bare.values())) < len(slugs):
+        bare = {slug: slug for slug in slugs}
+    return {slug: shorten(name, width) for slug, name in bare.items()}
+
+
+_MILLION = "million"
+_ENDS = ("an hour", "TPOT", _MILLION, "tokens")
 """Columns that not every table has."""
 
 
 def _end_cells(option: Option, currency: str) -> dict[str, str]:
-    cost, speed = option.cost_per_hour, option.speed
+    cost, speed, million = option.cost_per_hour, option.speed, option.million()
     return {
         "an hour": "" if cost is None else money(cost, currency),
         "TPOT": "" if speed is None else about(speed.tpot[1]),
+        _MILLION: "" if million is None else f"{million:,.2f}",
         "tokens": f"{option.max_model_len:,}",
     }
 
