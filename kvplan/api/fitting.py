@@ -226,14 +226,14 @@ def _tried(
     model: Model, choice: Choice, base: Settings, builds: tuple[str, ...]
 ) -> Iterator[tuple[Model, str]]:
     """Checkpoints with the names of their formats, the best first: an engine's builds of the model, or the
-    model as it is stored and the other published checkpoints of its card."""
+    model as it is stored and of each other format the first checkpoint that is known."""
     if builds:
         yield from ((model, build) for build in builds)
         return
     yield model, AS_STORED
-    others = sorted(weight_formats(model)[1:], key=lambda one: -one.bits)
+    others = {other.label: other for other in reversed(weight_formats(model)[1:])}
     capabilities = traits_of(choice.engine.name).weight_capabilities
-    for other in others:
+    for other in sorted(others.values(), key=lambda one: -one.bits):
         least, gone, _ = capabilities.get(other.label, ((0, 0), None, ""))
         capability = base.gpu.compute_capability if base.gpu is not None else None
         if capability is None or least <= capability < (gone or (10**6, 0)):

@@ -5,7 +5,6 @@ from __future__ import annotations
 from fractions import Fraction
 from typing import Any
 
-from kvplan.architectures.checkpoint_names import TUNED, model_words
 from kvplan.engines.base import has_kind
 from kvplan.engines.budget.law import Rejection
 from kvplan.engines.traits import traits_of
@@ -106,11 +105,7 @@ def option_of(ask: Ask, found: Found) -> Option:
 
 def other_checkpoint(asked: str, taken: Model) -> str:
     """The note where another checkpoint is planned than the one named; empty where it is that one."""
-    if asked == taken.id:
-        return ""
-    if TUNED in model_words(taken.id) and TUNED not in model_words(asked):
-        return f"{taken.id} is another model than {asked} ({TUNED})"
-    return f"{taken.id} is another checkpoint of {asked}"
+    return "" if asked == taken.id else f"{taken.id} is another checkpoint of {asked}"
 
 
 def host_tier(ask: Ask, found: Found) -> tuple[tuple[tuple[str, object], ...], int]:

@@ -46,6 +46,7 @@ def make_plan(
         # The engine is asked for every answer that is shown: a difference would be a bug of the search.
         assert holds(row.ask, row.found), f"the engine does not confirm {row.found}"
     options = tuple(option_of(row.ask, row.found) for row in chosen)
+    own, why = _own(asks, options, each) if options else (None, ())
     best = chosen[0] if chosen else None
     ask, found = (asks[0], None) if best is None else best
     whole = replace(ask, offers=asks[0].offers)
@@ -65,6 +66,7 @@ def make_plan(
         shapes=ask.shapes,
         best=None if found is None else _plan(ask, found, options[0], named, workload),
         options=options,
+        own=own,
         more=sum(one.beyond for one in table.without),
         unserved=tuple(_unserved(one) for one in table.without),
         pareto=shown,
@@ -78,8 +80,24 @@ def make_plan(
         judged=judged,
         currency=currency,
         prices=prices,
-        warnings=warnings,
+        warnings=(*warnings, *why),
     )
+
+
+def _own(
+    asks: Sequence[Ask], options: Sequence[Option], each: Each | None
+) -> tuple[Option | None, tuple[str, ...]]:
+    """The best row with the checkpoint that was asked for, where no option has it; or why there is none."""
+    model = asks[0].variants[0].model
+    if any(one.model_id == model.id for one in options):
+        return None, ()
+    table = rows_of([replace(ask, variants=ask.variants[:1]) for ask in asks], 1, each=each)
+    if table.rows:
+        row = table.rows[0]
+        assert holds(row.ask, row.found), f"the engine does not confirm {row.found}"
+        return option_of(row.ask, row.found), ()
+    why = next((one.why.message for one in table.without), "nothing serves the load")
+    return None, (f"no row for {model.id} itself: {why}",)
 
 
 def _counts(searched: Sequence[Searched]) -> tuple[int, int]:

@@ -200,6 +200,8 @@ class PlanResult(Shown):
     options: tuple[Option, ...]
     """the best of each GPU class and engine, ``best`` first; of one class alone the best of each pair of
     formats"""
+    own: Option | None
+    """the best with the checkpoint that was asked for, where none of the options has it"""
     more: int
     """of the unserved, those that come after the rows asked for"""
     unserved: tuple[Unserved, ...]
@@ -236,6 +238,11 @@ class PlanResult(Shown):
         return self.best is not None
 
     @property
+    def rows(self) -> tuple[Option, ...]:
+        """The rows of the table: the options, then the checkpoint that was asked for."""
+        return self.options if self.own is None else (*self.options, self.own)
+
+    @property
     def gpus(self) -> int:
         """Of the best option, with its engines for prompts; 0 where nothing serves the load."""
         if self.pools is not None:
@@ -244,10 +251,10 @@ class PlanResult(Shown):
 
     JSON = (
         "schema_version", "model", "engine", "objective", "quality", "pool", "requests", "shapes", "also",
-        "best", "options", "more_options", "unserved", "pareto", "pareto_by", "reasons", "ways_out", "steps",
-        "sensitivity", "considered", "judged", "levers", "pools", "currency", "prices", "warnings",
+        "best", "options", "own", "more_options", "unserved", "pareto", "pareto_by", "reasons", "ways_out",
+        "steps", "sensitivity", "considered", "judged", "levers", "pools", "currency", "prices", "warnings",
     )  # fmt: skip
-    JSON_OPTIONAL = ("pools", "prices")
+    JSON_OPTIONAL = ("pools", "prices", "own")
 
     @property
     def json_best(self) -> Option | None:
@@ -280,7 +287,7 @@ class PlanResult(Shown):
                 "cost_per_hour": one.json_cost_per_hour,
                 "cost_per_million_tokens": one.million(),
             }
-            for one in self.options
+            for one in self.rows
         ]
 
     def model_dump(self) -> dict[str, Any]:

@@ -55,7 +55,7 @@ def answer_sections(result: PlanResult, *, sized: SizeResult | None = None) -> l
     """The parts of `plan_screen`, but for what comes next and what is asked for by an option."""
     sections = [Section(plan_sentence(result))]
     if result.options:
-        sections.append(Section(options_table(result.options, result.currency) + beside(result)))
+        sections.append(Section(options_table(result.rows, result.currency) + beside(result)))
         if sized is not None and sized.budget is not None:
             sections.append(Section(short_memory(sized, sized.budget), 5))
         sections.append(Section(flag_lines(result)))
@@ -82,7 +82,7 @@ def whole_screen(
     """Everything. look: the command that says more about the best."""
     sections = [plan_sentence(result)]
     if result.options:
-        sections.append(options_table(result.options, result.currency) + beside(result))
+        sections.append(options_table(result.rows, result.currency) + beside(result))
         if sized is not None and sized.budget is not None:
             sections.append(memory_lines(sized, sized.budget))
         sections.append(_serve(result))

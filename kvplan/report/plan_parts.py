@@ -36,7 +36,8 @@ def load_words(result: PlanResult) -> str:
 
 
 def plan_sentence(result: PlanResult) -> Screen:
-    name = result.model.id.rpartition("/")[2]
+    named = result.options[0].model_id if result.options else result.model.id
+    name = named.rpartition("/")[2]
     if not result.options:
         text = f"No: nothing that was tried serves {load_words(result)} of {name}."
         return wrapped(text, style="bad")

@@ -109,8 +109,7 @@ def checkpoints(options: Sequence[Option]) -> Screen:
     screen: Screen = []
     for text in dict.fromkeys(option.other_checkpoint for option in options):
         if text:
-            style = "warn" if "another model" in text else "dim"
-            screen += wrapped(f"* {text}", indent=2, hang=2, style=style)
+            screen += wrapped(f"* {text}", indent=2, hang=2, style="dim")
     return screen
 
 
@@ -125,7 +124,7 @@ def over_nodes(option: Option) -> Screen:
 
 def beside(result: PlanResult) -> Screen:
     """Below the table: other checkpoints in it, rows that are left, kinds without one that were named."""
-    screen = checkpoints(result.options) + over_nodes(result.options[0])
+    screen = checkpoints(result.rows) + over_nodes(result.options[0])
     without = [one for one in result.unserved if one.code != "beyond-top"]
     if result.more:
         rows = len(result.options) + result.more
