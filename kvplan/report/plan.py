@@ -25,7 +25,7 @@ from kvplan.report.plan_parts import (
     speed_lines,
     ways_out,
 )
-from kvplan.report.plan_table import beside, options_table
+from kvplan.report.plan_table import beside, options_table, slower
 from kvplan.report.words import command, count
 from kvplan.results import SizeResult
 from kvplan.units import gib
@@ -105,7 +105,8 @@ def whole_screen(
 
 
 def _warnings(result: PlanResult) -> tuple[str, ...]:
-    own = result.options[0].warnings if result.options else ()
+    best = result.options[0] if result.options else None
+    own = () if best is None else (text for text in best.warnings if text != slower(best))
     return tuple(dict.fromkeys((*result.warnings, *own)))
 
 

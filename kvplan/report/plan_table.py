@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from fractions import Fraction
 
+from kvplan.engines.undivided import CUT_BLOCKS
 from kvplan.planning.results import Option, PlanResult
 from kvplan.report.layout import Piece, Screen, Span, shorten, table, wrapped
 from kvplan.report.words import about, count
@@ -101,7 +102,7 @@ def _layout(option: Option) -> str:
     layout = option.layout()
     if option.replicas > 1:  # "1 × 2": the column is as wide as what is divided
         layout = f"{layout.removesuffix(' GPU')} × {option.replicas}"
-    return layout
+    return layout + " !" if slower(option) else layout
 
 
 def checkpoints(options: Sequence[Option]) -> Screen:
@@ -111,6 +112,17 @@ def checkpoints(options: Sequence[Option]) -> Screen:
         if text:
             screen += wrapped(f"* {text}", indent=2, hang=2, style="dim")
     return screen
+
+
+def slower(option: Option) -> str | None:
+    """The warning that its layout leaves the engine's fast kernels; None where it does not."""
+    return next((text for text in option.warnings if CUT_BLOCKS in text), None)
+
+
+def _kernels(options: Sequence[Option]) -> Screen:
+    """Below a table: which layouts of it leave the engine's fast kernels."""
+    told = dict.fromkeys(text for option in options if (text := slower(option)))
+    return [row for text in told for row in wrapped(f"! {text}", indent=2, hang=2, style="warn")]
 
 
 def over_nodes(option: Option) -> Screen:
@@ -124,7 +136,7 @@ def over_nodes(option: Option) -> Screen:
 
 def beside(result: PlanResult) -> Screen:
     """Below the table: other checkpoints in it, rows that are left, kinds without one that were named."""
-    screen = checkpoints(result.rows) + over_nodes(result.options[0])
+    screen = checkpoints(result.rows) + _kernels(result.rows) + over_nodes(result.options[0])
     without = [one for one in result.unserved if one.code != "beyond-top"]
     if result.more:
         rows = len(result.options) + result.more

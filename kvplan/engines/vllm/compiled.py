@@ -152,6 +152,7 @@ def _warnings(
         _plugin(model, settings, rules, version),
         *doubt(doubted),
         _without_kernels(resolved, rules, version),
+        divided_blocks.slower_kernels(model, settings, resolved, version),
         _unnamed_draft(settings, resolved),
         _shortened(model, settings, resolved, version),
     )
