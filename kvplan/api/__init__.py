@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     from kvplan.comparison import Comparison
     from kvplan.engines.observed import Observation
     from kvplan.plans.findings import CheckReport
+    from kvplan.plans.fleet import Fleet
     from kvplan.plans.plan import Plan
 
 __all__ = [
@@ -231,6 +232,8 @@ def check(
     today: date | None = None,
     gpu: str | None = None,
     require: Mapping[str, Any] | str | None = None,
+    fleet: Fleet | str | Path | None = None,
+    write_lock: str | Path | None = None,
 ) -> CheckReport:
     """Check plan files, and what starts servers, against what their engines would do.
 
@@ -238,7 +241,9 @@ def check(
     say it. require: ``{"requests": 60, "tokens": "8k"}``, the keys of a plan's ``require:``, which count
     before the plans' own. environment: an overlay's name, or ``all``. baseline: a file or
     folder with the plans as they were, or a git revision; then the report has them too, and changed_only
-    leaves out what did not change. today: against which the age of receipts counts; None: it does not count.
+    leaves out what did not change. fleet: what all plans together are held against. write_lock: a file for
+    the figures and what they follow from, to be a baseline later. today: against which the age of receipts
+    counts; None: it does not count.
     What is wrong with a plan is in the report (`CheckReport.exit_code`); a wrong question raises
     KvplanError(no-plans | unknown-environment | unknown-revision | bad-usage).
     """
@@ -251,7 +256,7 @@ def check(
     listed = [paths] if isinstance(paths, (str, Path)) else check_each("paths", paths, _PLACE)
     return check_paths(
         listed, environment=environment, baseline=baseline, changed_only=changed_only, today=today, gpu=gpu,
-        require=require,
+        require=require, fleet=fleet, write_lock=write_lock,
     )  # fmt: skip
 
 

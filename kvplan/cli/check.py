@@ -40,11 +40,14 @@ def run(words: list[str], given: Given) -> Answer:
         model=text_of(given, "model"),
         require=text_of(given, "require"),
         stdin=read_standard_input() if STDIN in words else None,
+        fleet=text_of(given, "fleet"),
+        write_lock=text_of(given, "write_lock"),
     )
     code = report.exit_code
     if code == EXIT_NO and is_given(given, "exit_zero"):
         code = EXIT_OK
-    return _answer(report, form, text_of(given, "output"), code)
+    quiet = is_given(given, "quiet")
+    return _answer(report, form, text_of(given, "output"), code, quiet=quiet)
 
 
 def _form(given: Given) -> str:
@@ -58,7 +61,7 @@ def _form(given: Given) -> str:
     return form or "text"
 
 
-def _answer(report: CheckReport, form: str, output: str | None, code: int) -> Answer:
+def _answer(report: CheckReport, form: str, output: str | None, code: int, *, quiet: bool) -> Answer:
     """Under GitHub Actions annotations stand below the text, and the summary of the step is written."""
     on_github = os.environ.get("GITHUB_ACTIONS") == "true"
     if output is not None:
@@ -68,7 +71,7 @@ def _answer(report: CheckReport, form: str, output: str | None, code: int) -> An
         _append(Path(summary), render(report, "markdown"))
     if form != "text" and output is None:
         return Answer(text=render(report, form), code=code)
-    shown: Screen = screen(report)
+    shown: Screen = screen(report, quiet=quiet)
     if on_github:
         shown = [*shown, *(line(row) for row in render(report, "github").splitlines())]
     return Answer(shown, code=code)

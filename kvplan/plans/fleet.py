@@ -38,11 +38,13 @@ class Offer:
 
 @record()
 class Fleet:
-    """Offers in the file's order. currency is only shown."""
+    """Offers in the file's order. currency is only shown. spare: engines of each kind that may
+    be lost."""
 
     offers: tuple[Offer, ...]
     currency: str = ""
     source: str = ""
+    spare: int = 0
 
 
 @record()

@@ -62,6 +62,9 @@ class FleetFile(Strict):
 
     kvplan: Literal[FLEET_FORMAT]  # type: ignore[valid-type]
     currency: Text | None = Field(default=None, description="only shown: USD")
+    spare: Annotated[int, Field(ge=0, le=MOST_GPUS)] = Field(
+        default=0, description="engines of each kind that may be lost: kvplan check counts so many more"
+    )
     offers: Annotated[list[OfferEntry], Field(min_length=1, max_length=10_000)]
 
 
@@ -94,7 +97,7 @@ def fleet_from_located(located: Located, directory: Path) -> Fleet:
     if errors:
         raise together(errors)
     offers = (_offer(entry, gpu) for entry, gpu in zip(file.offers, gpus) if isinstance(gpu, Gpu))
-    return Fleet(tuple(offers), file.currency or "", located.name)
+    return Fleet(tuple(offers), file.currency or "", located.name, file.spare)
 
 
 def _offer(entry: OfferEntry, gpu: Gpu) -> Offer:
