@@ -6,17 +6,20 @@ from kvplan.engines.budget.law import Rejection
 from kvplan.planning.ask import REQUESTS, Ask, Speed
 from kvplan.planning.confirm import settings_of
 from kvplan.planning.found import Found
+from kvplan.settings import Settings
 
 HOUR = 3600
 MILLION = 10**6
 
 
-def estimate_of(ask: Ask, found: Found) -> Speed | None:
-    """The estimate for the requests that one engine of the candidate runs; None where there is none."""
+def estimate_of(ask: Ask, found: Found, settings: Settings | None = None) -> Speed | None:
+    """The estimate for the requests that one engine of the candidate runs; None where there is none.
+    settings: as the engine resolves them, where it was asked."""
     if ask.speed is None:
         return None
     running = ask.running(found.offer, max(1, found.per_engine), found.block)
-    speed = ask.speed(found.one.variant.model, found.offer.gpu, settings_of(ask, found), running)
+    served = settings_of(ask, found) if settings is None else settings
+    speed = ask.speed(found.one.variant.model, found.offer.gpu, served, running)
     return None if isinstance(speed, Rejection) else speed
 
 

@@ -71,7 +71,7 @@ def option_of(ask: Ask, found: Found) -> Option:
     resolved = result.settings
     tier = host_tier(ask, found)
     likely, safe = held_by(ask, found)
-    speed = estimate_of(ask, found)
+    speed = estimate_of(ask, found, settings)
     return Option(
         engine=ask.engine,
         model_id=one.variant.model.id,

@@ -11,7 +11,7 @@ from kvplan.planning.options import host_tier, option_of
 from kvplan.planning.pareto import measures, pareto_front
 from kvplan.planning.reasons import reasons_of, sensitivity_of, steps_of, suggested_fixes
 from kvplan.planning.results import Option, PlanResult, Unserved
-from kvplan.planning.rows import Each, Without, rows_of
+from kvplan.planning.rows import Each, Without, place_of, rows_of
 from kvplan.plans.plan import LIKELY, QUALITIES, SAFE, Plan, Requirements
 from kvplan.plans.question import without_host
 from kvplan.plans.workload import Workload
@@ -41,11 +41,13 @@ def make_plan(
     the question is wrong.
     """
     table = rows_of(asks, max(top, 1), each=each)
-    chosen = table.rows
-    for row in chosen:
+    for row in table.rows:
         # The engine is asked for every answer that is shown: a difference would be a bug of the search.
         assert holds(row.ask, row.found), f"the engine does not confirm {row.found}"
-    options = tuple(option_of(row.ask, row.found) for row in chosen)
+    made = [(row, option_of(row.ask, row.found)) for row in table.rows]
+    if len({row.found.offer.kind for row in table.rows}) > 1:  # by the figures that are shown
+        made.sort(key=lambda pair: place_of(pair[0], pair[1].speed, pair[1].million()))
+    chosen, options = tuple(row for row, _ in made), tuple(option for _, option in made)
     own, why = _own(asks, options, each) if options else (None, ())
     best = chosen[0] if chosen else None
     ask, found = (asks[0], None) if best is None else best

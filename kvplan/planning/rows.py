@@ -12,7 +12,7 @@ from math import inf
 from typing import NamedTuple
 
 from kvplan.engines.budget.law import Rejection
-from kvplan.planning.ask import FEWEST, Ask
+from kvplan.planning.ask import COST, FEWEST, Ask, Speed
 from kvplan.planning.found import Found, Key, Rejected, Searched
 from kvplan.planning.money import estimate_of
 from kvplan.planning.search import search
@@ -80,8 +80,8 @@ def rows_of(asks: Sequence[Ask], top: int, *, each: Each | None = None) -> Rows:
             kind = (place, found.offer.kind)
             if kind not in best or found.key < best[kind].found.key:
                 best[kind] = Row(ask, found)
-    rows = sorted(best.values(), key=place_of)
-    shown = tuple(rows[:top])
+    ordered = sorted(best.values(), key=_place)
+    shown = tuple(ordered[:top])
     served = {(place, kind) for place, kind in best if best[place, kind] in shown}
     return Rows(shown, tuple(_without(parts, served, shown)), _joined(len(asks), parts))
 
@@ -108,13 +108,21 @@ def _own_lengths(place: int, ask: Ask, top: int, each: Each) -> Iterator[_Part]:
         yield _Part(place, own, searched)
 
 
-def place_of(row: Row) -> tuple[Key, float, Key]:
-    """The place among rows of other kinds. Under fewest GPUs: those, then the price, then the likely TPOT
-    (one that is not estimated comes last); else the total order."""
+def _place(row: Row) -> tuple[Key, float, Key]:
     ask, found = row
+    speed = estimate_of(ask, found) if ask.objective == FEWEST else None
+    return place_of(row, speed, found.million)
+
+
+def place_of(row: Row, speed: Speed | None, million: float | None) -> tuple[Key, float, Key]:
+    """The place among rows of other kinds. Under fewest GPUs: those, then the price, then the likely TPOT
+    (one that is not estimated comes last); under cost the price of a million tokens, ``million``; else the
+    total order."""
+    ask, found = row
+    if ask.objective == COST:
+        return (found.key[0], int(million is None)), million or 0.0, found.key
     if ask.objective != FEWEST:
         return found.key, 0.0, ()
-    speed = estimate_of(ask, found)
     cost = found.cost
     price = (int(cost is None), cost or 0)
     return (found.key[0], found.gpus, *price), inf if speed is None else speed.tpot[1], found.key
