@@ -192,5 +192,4 @@ def _basis(result: PlanResult) -> Screen:
 
 
 def _asked(result: PlanResult) -> str:
-    asked = f"{engine_titles(result)}; objective {result.objective}, quality {result.quality}"
-    return f"{asked}; {result.prices}" if result.prices else asked
+    return f"{engine_titles(result)}; objective {result.objective}, quality {result.quality}"

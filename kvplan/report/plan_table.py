@@ -138,6 +138,8 @@ def beside(result: PlanResult) -> Screen:
     """Below the table: other checkpoints in it, rows that are left, kinds without one that were named."""
     screen = checkpoints(result.rows) + _kernels(result.rows) + over_nodes(result.options[0])
     without = [one for one in result.unserved if one.code != "beyond-top"]
+    if result.prices:
+        screen += wrapped(result.prices, indent=2, hang=2, style="dim")
     if result.more:
         rows = len(result.options) + result.more
         screen += wrapped(f"{count(result.more, 'kind')} more: --top {rows}", indent=2, style="dim")
