@@ -115,7 +115,12 @@ def test_a_trace_is_read_by_hours(tmp_path: Path) -> None:
     assert tokens_by_hour(short) == ()  # of less than two hours nothing is said
 
 
-CLUSTER = "kvplan: fleet/v1\ncurrency: USD\nspare: 1\noffers:\n  - {gpu: h100, available: %d, price_per_gpu_hour: 2}\n"
+CLUSTER = """kvplan: fleet/v1
+currency: USD
+spare: 1
+offers:
+  - {gpu: h100, available: %d, price_per_gpu_hour: 2}
+"""
 
 
 @pytest.mark.parametrize(("there", "code"), [(5, 0), (4, 1)])
