@@ -196,3 +196,16 @@ def test_two_offers_of_one_kind_are_one_row() -> None:
     ask = an_ask("gemma-3-4b", large, large, small, objective=CONTEXT, max_gpus=2, base=base)
     table = rows_of([ask], 2, each=each_of(ask))
     assert [row.found.offer.gpu.memory_stated_bytes // GIB for row in table.rows] == [178, 14]
+
+
+def test_the_price_of_a_token_by_hand() -> None:
+    """An hour's price over what all engines answer in it."""
+    fleet = Fleet((Offer(kvplan.load_gpu("h100"), price_per_gpu_hour=Fraction(5, 2)),))
+    found = kvplan.plan("llama-3.1-70b", requests=64, tokens=8192, fleet=fleet, depth=False).options[0]
+    assert found.speed is not None
+    assert found.cost_per_million_tokens is not None
+    low, likely, high = found.cost_per_million_tokens
+    assert found.requests_per_engine * found.replicas == 64
+    rate = found.speed.tokens_per_second[1] * found.replicas
+    assert likely == pytest.approx(2.5 * found.gpus / (rate * 3600) * 1e6)
+    assert low < likely < high
