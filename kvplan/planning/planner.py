@@ -11,7 +11,7 @@ from kvplan.planning.options import host_tier, option_of
 from kvplan.planning.pareto import measures, pareto_front
 from kvplan.planning.reasons import reasons_of, sensitivity_of, steps_of, suggested_fixes
 from kvplan.planning.results import Option, PlanResult, Unserved
-from kvplan.planning.rows import Each, Without, place_of, rows_of
+from kvplan.planning.rows import Each, Row, Without, place_of, rows_of
 from kvplan.plans.plan import LIKELY, QUALITIES, SAFE, Plan, Requirements
 from kvplan.plans.question import without_host
 from kvplan.plans.workload import Workload
@@ -41,16 +41,10 @@ def make_plan(
     the question is wrong.
     """
     table = rows_of(asks, max(top, 1), each=each)
-    for row in table.rows:
-        # The engine is asked for every answer that is shown: a difference would be a bug of the search.
-        assert holds(row.ask, row.found), f"the engine does not confirm {row.found}"
-    made = [(row, option_of(row.ask, row.found)) for row in table.rows]
-    if len({row.found.offer.kind for row in table.rows}) > 1:  # by the figures that are shown
-        made.sort(key=lambda pair: place_of(pair[0], pair[1].speed, pair[1].million()))
-    chosen, options = tuple(row for row, _ in made), tuple(option for _, option in made)
+    made = _confirmed(table.rows)
+    options = tuple(option for _, option in made)
     own, why = _own(asks, options, each) if options else (None, ())
-    best = chosen[0] if chosen else None
-    ask, found = (asks[0], None) if best is None else best
+    ask, found = made[0][0] if made else (asks[0], None)
     whole = replace(ask, offers=asks[0].offers)
     searched = next(
         one for asked, one in zip(asks, table.searched, strict=True) if asked.choice is ask.choice
@@ -86,6 +80,17 @@ def make_plan(
     )
 
 
+def _confirmed(rows: Sequence[Row]) -> list[tuple[Row, Option]]:
+    """The rows as options; of several kinds in the order of the figures that are shown."""
+    for row in rows:
+        # The engine is asked for every answer that is shown: a difference would be a bug of the search.
+        assert holds(row.ask, row.found), f"the engine does not confirm {row.found}"
+    made = [(row, option_of(row.ask, row.found)) for row in rows]
+    if len({row.found.offer.kind for row in rows}) > 1:
+        made.sort(key=lambda pair: place_of(pair[0], pair[1].speed, pair[1].million()))
+    return made
+
+
 def _own(
     asks: Sequence[Ask], options: Sequence[Option], each: Each | None
 ) -> tuple[Option | None, tuple[str, ...]]:
@@ -95,9 +100,7 @@ def _own(
         return None, ()
     table = rows_of([replace(ask, variants=ask.variants[:1]) for ask in asks], 1, each=each)
     if table.rows:
-        row = table.rows[0]
-        assert holds(row.ask, row.found), f"the engine does not confirm {row.found}"
-        return option_of(row.ask, row.found), ()
+        return _confirmed(table.rows)[0][1], ()
     why = next((one.why.message for one in table.without), "nothing serves the load")
     return None, (f"no row for {model.id} itself: {why}",)
 

@@ -150,7 +150,7 @@ class Change:
 
 @record()
 class Moved:
-    """What moved the figures of one plan since a lock."""
+    """The causes for which figures of one plan are others than in a lock."""
 
     path: str
     name: str
@@ -163,7 +163,7 @@ class Moved:
         return self.path, self.name, self.environment
 
     def by(self, name: str) -> tuple[str, ...]:
-        """What moved that figure."""
+        """The causes of that figure."""
         return dict(self.facts).get(name, ())
 
 
@@ -195,7 +195,7 @@ class CheckReport(Shown):
         return tuple(_change(*pair, self.moved_of(*pair)) for pair in self.pairs()) if self.baseline else ()
 
     def moved_of(self, before: CheckedPlan | None, after: CheckedPlan | None) -> Moved | None:
-        """What moved the figures of a plan; None where the baseline is no lock, or one of both is missing."""
+        """The causes for a plan's figures; None where the baseline is no lock, or one of both is missing."""
         if before is None or after is None:
             return None
         return next((one for one in self.moved if one.key == after.key), None)

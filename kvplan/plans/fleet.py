@@ -49,7 +49,7 @@ class Fleet:
 
 @record()
 class Price:
-    """What a GPU costs an hour in one place, and when that was read."""
+    """The price of a GPU for an hour in one place, and when it was read."""
 
     gpu: Gpu
     per_gpu_hour: Fraction

@@ -106,7 +106,7 @@ def fleet_use(
     loads: Mapping[int, Sequence[int]],
     uncounted: Sequence[str] = (),
 ) -> FleetUse:
-    """What the plans take of the fleet.
+    """The GPUs of the fleet that the plans take.
 
     loads: of plans by their place, the tokens that arrive in each hour. In the busiest one a plan needs all
     its engines, in others as many as the tokens' share of that, at least one; a trace that is shorter than

@@ -50,17 +50,14 @@ def money(amount: Fraction, currency: str) -> str:
 
 
 def options_table(options: Sequence[Option], currency: str, *, lengths: bool = False) -> Screen:
-    costed = any(option.cost_per_million_tokens is not None for option in options)
-    priced = not costed and any(option.cost_per_hour is not None for option in options)
-    timed = any(option.speed is not None for option in options)
     engines = len({option.engine for option in options}) > 1
     plain = len({_name(option) for option in options}) == len({option.engine for option in options})
     heads = ["GPUs", "kind", "weights", "cache", "layout", *(["engine"] if engines else []), "likely", "safe"]
-    ends = [head for head, shown in zip(_ENDS, (priced, timed, costed, lengths)) if shown]
+    ends = _ends(options, lengths=lengths)
     named = [f"{currency or 'price'}/1M" if head == _MILLION else head for head in ends]
     rows: list[list[Piece]] = [[*(Span(head, "dim") for head in (*heads, *named))]]
-    taken = lengths + engines + ((priced or costed) and timed)
-    width = max(_GPU_WIDTH - 8 * taken - 4 * costed, _LEAST_WIDTH)
+    money_too = len([head for head in ends if head != "tokens"]) > 1
+    width = max(_GPU_WIDTH - 8 * (lengths + engines + money_too) - 4 * (_MILLION in ends), _LEAST_WIDTH)
     kinds = _short_kinds({option.gpu for option in options}, width)
     for place, option in enumerate(options):
         style = "bold" if place == 0 and not lengths else ""
@@ -86,6 +83,14 @@ def _short_kinds(slugs: set[str], width: int) -> dict[str, str]:
 _MILLION = "million"
 _ENDS = ("an hour", "TPOT", _MILLION, "tokens")
 """Columns that not every table has."""
+
+
+def _ends(options: Sequence[Option], *, lengths: bool) -> list[str]:
+    """Those that this table has: the price of a million tokens in the place of that of an hour."""
+    costed = any(option.cost_per_million_tokens is not None for option in options)
+    priced = not costed and any(option.cost_per_hour is not None for option in options)
+    timed = any(option.speed is not None for option in options)
+    return [head for head, shown in zip(_ENDS, (priced, timed, costed, lengths)) if shown]
 
 
 def _end_cells(option: Option, currency: str) -> dict[str, str]:

@@ -33,7 +33,7 @@ def lock_of_check(answered: Sequence[Answered]) -> Lock:
 
 
 def moved_since(lock: Lock, answered: Sequence[Answered]) -> tuple[Moved, ...]:
-    """What moved the figures of each plan that the lock has too."""
+    """The causes for the figures of each plan that the lock has too."""
     then = {one.key: one for one in lock.plans}
     found = []
     for plan, model, one in answered:

@@ -65,19 +65,8 @@ def check_paths(
     Raises KvplanError where the question itself is wrong: no plan at the paths, an environment that no plan
     has, a baseline that is not there. What is wrong with one plan is in the report.
     """
-    if changed_only and baseline is None:
-        raise KvplanError(
-            "bad-usage", "what is changed follows from a baseline", help="--baseline origin/main"
-        )
     lock = baseline_lock(baseline)
-    if lock is not None and changed_only:
-        raise KvplanError(
-            "bad-usage", "a lock has no files to compare", help="--baseline REF: which plans are changed"
-        )
-    if fleet is not None and environment == ALL:
-        raise KvplanError(
-            "bad-usage", "environments are alternatives: their GPUs do not add up", help="--env prod"
-        )
+    _check_asked(baseline, lock, environment, fleet, changed_only=changed_only)
     cluster = fleet if fleet is None or isinstance(fleet, Fleet) else read_fleet(fleet)
     then = None if lock is None else read_lock(lock)
     loader = Loader()
@@ -102,6 +91,29 @@ def check_paths(
     if write_lock is not None:
         write_lock_file(lock_of_check(answered), Path(write_lock))
     return report
+
+
+def _check_asked(
+    baseline: str | Path | None,
+    lock: Path | None,
+    environment: str | None,
+    fleet: object,
+    *,
+    changed_only: bool,
+) -> None:
+    """Raises KvplanError(bad-usage) for options that say nothing together."""
+    if changed_only and baseline is None:
+        raise KvplanError(
+            "bad-usage", "what is changed follows from a baseline", help="--baseline origin/main"
+        )
+    if lock is not None and changed_only:
+        raise KvplanError(
+            "bad-usage", "a lock has no files to compare", help="--baseline REF: which plans are changed"
+        )
+    if fleet is not None and environment == ALL:
+        raise KvplanError(
+            "bad-usage", "environments are alternatives: their GPUs do not add up", help="--env prod"
+        )
 
 
 def _used(fleet: Fleet, answered: Sequence[Answered], plans: Sequence[CheckedPlan]) -> FleetUse:

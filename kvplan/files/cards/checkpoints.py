@@ -135,7 +135,7 @@ def _loaded(name: str) -> Model | None:
 
 
 def _storage(build: Model) -> object:
-    """What tells checkpoints of one model apart: how they store weights and cache."""
+    """How a checkpoint stores weights and cache, by which those of one model are told apart."""
     scheme = build.facts.get("serving_kv_scheme", build.kv_cache_scheme)
     keys = ("quantization_config", "hf_quant_config")
     config = None if build.config is None else [build.config.get(key) for key in keys]

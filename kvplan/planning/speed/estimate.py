@@ -15,9 +15,6 @@ from kvplan.planning.speed.profile import SpeedProfile
 from kvplan.planning.speed.steps import Contexts, mixed_seconds, prefill_seconds, step_seconds
 from kvplan.record import record
 
-HOUR = 3600
-MILLION = 10**6
-
 
 @record()
 class Load:

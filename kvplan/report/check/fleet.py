@@ -15,7 +15,7 @@ _HOURS = 24
 
 
 def fleet_screen(use: FleetUse) -> Screen:
-    """What is taken of each kind, what is there, and what it costs."""
+    """GPUs of each kind that are taken, those that are there, and the cost."""
     spare, hourly = bool(use.spare), bool(use.hours)
     heads = ["kind", "plans", "GPUs", *["spare"] * spare, "there", *["peak", "mean"] * hourly]
     priced = any(one.cost_per_hour is not None for one in use.kinds)
