@@ -10,6 +10,7 @@ from functools import lru_cache
 
 from kvplan.architectures.checkpoint_names import model_words
 from kvplan.errors import KvplanError
+from kvplan.files.cards.builds import named_build
 from kvplan.files.cards.find import load_card
 from kvplan.files.cards.formats import FOREIGN, readings
 from kvplan.files.cards.index import Target, is_name, key_of, newer_cards, packaged_index, target_id
@@ -79,11 +80,23 @@ def _checkpoints(name: str, _made: str) -> tuple[Model, ...]:
     candidates = [one for one in _named(words_of(name)) if is_of(name, one)]
     ranked = sorted(candidates, key=lambda one: _rank(one, own))
     found: dict[object, Model] = {}
+    forms: set[tuple[str, object]] = set()
     for one in ranked:
-        build = _loaded(one)
+        form = _form(one)
+        build = None if form in forms else _loaded(one)
+        if form is not None:
+            forms.add(form)
         if build is not None and build.id != name:
             found.setdefault(_storage(build), build)
     return tuple(found.values())
+
+
+def _form(name: str) -> tuple[str, object] | None:
+    """How a build by its name stores the model, before it is made; None for what has a card."""
+    if is_name(name):
+        return None
+    build = named_build(name)
+    return None if build is None else (build.form, build.layout)
 
 
 def is_of(name: str, checkpoint: str) -> bool:

@@ -14,7 +14,7 @@ from pydantic import Field, ValidationError
 
 from kvplan.errors import KvplanError, did_you_mean
 from kvplan.files.gpus.find import gpu_of_size, load_gpu
-from kvplan.files.json_input import read_limited
+from kvplan.files.json_input import check_text, read_limited
 from kvplan.files.plans.file import together
 from kvplan.files.plans.fleet import gpu_at
 from kvplan.files.plans.schema import Strict
@@ -145,6 +145,7 @@ def _entries(file: PriceFile) -> Iterator[tuple[tuple[int | str, ...], PriceEntr
 
 def _of_rows(content: bytes, name: str) -> Prices:
     """A CSV file with a line of column names."""
+    check_text(content, name)
     try:
         rows = list(csv.reader(io.StringIO(content.decode("utf-8-sig"), newline=""), strict=True))
     except (UnicodeDecodeError, csv.Error) as error:
