@@ -231,7 +231,9 @@ def _tried(
         yield from ((model, build) for build in builds)
         return
     yield model, AS_STORED
-    others = {other.label: other for other in reversed(weight_formats(model)[1:])}
+    others: dict[str, WeightFormat] = {}
+    for other in weight_formats(model)[1:]:
+        others.setdefault(other.label, other)
     capabilities = traits_of(choice.engine.name).weight_capabilities
     for other in sorted(others.values(), key=lambda one: -one.bits):
         least, gone, _ = capabilities.get(other.label, ((0, 0), None, ""))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from math import inf
+
 from kvplan.engines.budget.law import Rejection
 from kvplan.planning.ask import REQUESTS, Ask, Speed
 from kvplan.planning.confirm import settings_of
@@ -50,12 +52,15 @@ def cost_per_million(ask: Ask, found: Found, speed: Speed | None) -> tuple[float
     """Price of a million answer tokens of the whole load: low, likely, high; None without price or estimate.
 
     price an hour · 10^6 / 3,600 / tokens a second of all engines. Engines take the requests evenly, and each
-    request is counted at the pace of the fullest engine: where they do not divide, the others run fewer.
+    request is counted at the pace of the fullest engine: where they do not divide, the others run fewer. Of
+    arrivals a second no more tokens are made than their answers have.
     """
     if found.cost is None or speed is None:
         return None
     places = found.engines * max(1, found.per_engine)
     served = places if ask.objective == REQUESTS else min(ask.requests, places)
-    hourly = float(found.cost) * MILLION / HOUR / found.replicas * places / served
-    low, likely, high = speed.tokens_per_second
+    hourly = float(found.cost) * MILLION / HOUR
+    most = inf if ask.arrivals is None else float(ask.arrivals) * max(1, ask.mean.output_tokens)
+    rates = [min(one * found.replicas * served / places, most) for one in speed.tokens_per_second]
+    low, likely, high = rates
     return hourly / high, hourly / likely, hourly / low

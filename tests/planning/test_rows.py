@@ -18,6 +18,7 @@ from kvplan.planning.context import longest
 from kvplan.planning.found import Found
 from kvplan.planning.rows import Each, Rows, rows_of
 from kvplan.plans.fleet import Fleet, Kind, Offer
+from kvplan.plans.workload import Shape, Workload
 from kvplan.settings import Settings
 from kvplan.units import GIB
 from tests.laws.sampling import sampled
@@ -209,3 +210,17 @@ def test_the_price_of_a_token_by_hand() -> None:
     rate = found.speed.tokens_per_second[1] * found.replicas
     assert likely == pytest.approx(2.5 * found.gpus / (rate * 3600) * 1e6)
     assert low < likely < high
+
+
+def test_arrivals_make_no_more_tokens_than_they_ask() -> None:
+    """However fast the engines are: 2 requests a second of 500 answered tokens are 1,000 tokens a second."""
+    fleet = Fleet((Offer(kvplan.load_gpu("h100"), price_per_gpu_hour=Fraction(5, 2)),))
+    load = Workload((Shape(2000, 500),))
+    found = kvplan.plan(
+        "llama-3.1-8b", workload=load, arrival=2, ttft=2, tpot="0.05", fleet=fleet, objective="cost",
+        depth=False,
+    ).options[0]  # fmt: skip
+    assert found.cost_per_million_tokens is not None
+    low, likely, _ = found.cost_per_million_tokens
+    assert low == pytest.approx(2.5 * found.gpus / 3600 / 1000 * 1e6)
+    assert likely >= low

@@ -271,6 +271,7 @@ class _Question:
             also=extra.also,
             kept=extra.kept,
             max_cost=extra.max_cost,
+            arrivals=None if load.requests_in_flight else load.requests_per_second,
         )
 
 
