@@ -249,9 +249,9 @@ def files(random: Random, folder: Path) -> None:
         asked(lambda: read_fleet(path))
         text = bent_lines(random, PRICES, ["prices", "gpu", "date", "price_per_gpu_hour"])
         for name in ("prices.yaml", "prices.csv", "plans.lock"):
-            bent = folder / name
+            hostile = folder / name
             source = {"prices.yaml": text, "prices.csv": PRICE_ROWS}.get(name, LOCK)
-            bent.write_bytes(bent_bytes(random, source.encode("utf-8", "replace")))
+            hostile.write_bytes(bent_bytes(random, source.encode("utf-8", "replace")))
         asked(lambda: read_prices(folder / "prices.yaml"))
         asked(lambda: read_prices(folder / "prices.csv"))
         asked(lambda: read_lock(folder / "plans.lock"))

@@ -224,3 +224,44 @@ def test_arrivals_make_no_more_tokens_than_they_ask() -> None:
     low, likely, _ = found.cost_per_million_tokens
     assert low == pytest.approx(2.5 * found.gpus / 3600 / 1000 * 1e6)
     assert likely >= low
+
+
+@pytest.mark.parametrize(
+    ("model", "gpus", "quality"),
+    [
+        ("llama-3.3-70b", ["b200", "l40s"], "safe"),
+        ("deepseek-r1", ["b200", "h200"], "aggressive"),
+        ("qwen3-32b", ["h100"], "safe"),
+        ("llama-3.1-70b", ["h100", "h200"], "aggressive"),
+    ],
+)
+def test_the_checkpoint_that_was_asked_for_is_always_shown(model: str, gpus: list[str], quality: str) -> None:
+    """In a row of its own where no option has it, as it would be planned alone."""
+    found = kvplan.plan(model, requests=32, tokens="8k", gpu=gpus, quality=quality, depth=False, top=2)
+    asked = kvplan.load_model(model).id
+    assert asked in {one.model_id for one in found.rows}
+    assert all(one.other_checkpoint == "" for one in found.rows if one.model_id == asked)
+    if found.own is not None:
+        assert asked not in {one.model_id for one in found.options}
+        assert found.rows[-1] == found.own
+        assert found.model_dump()["own"]["model"] == asked
+    headline = str(found).partition(":")[0]
+    assert headline == found.options[0].model_id.rpartition("/")[2]
+
+
+def test_a_checkpoint_that_fits_nowhere_says_why() -> None:
+    found = kvplan.plan(
+        "deepseek-r1", requests=4, tokens="4k", gpu="4xb200", quality="aggressive", depth=False
+    )
+    assert found.options[0].model_id == "nvidia/DeepSeek-R1-FP4"
+    assert found.own is None
+    assert any("no row for deepseek-ai/DeepSeek-R1 itself" in text for text in found.warnings)
+
+
+def test_a_build_of_another_model_is_no_candidate() -> None:
+    """llama-3.1-8b is the base model: nothing instruct, nothing distilled from another one."""
+    found = kvplan.plan(
+        "llama-3.1-8b", requests=64, tokens="8k", gpu=["h100", "l40s"], quality="aggressive", top=50
+    )
+    named = {one.model_id for one in (*found.rows, *found.pareto)}
+    assert not [name for name in named if "instruct" in name.lower() or "distill" in name.lower()]
