@@ -28,6 +28,8 @@ def run(words: list[str], given: Given) -> Answer:
     if words.count(STDIN) > 1:
         raise KvplanError("bad-usage", "standard input can be read once only")
     form = _form(given)
+    if is_given(given, "quiet") and form != "text" and text_of(given, "output") is None:
+        raise KvplanError("bad-usage", f"--quiet is about the screen, and --format {form} has none")
     from kvplan.api.checking.paths import check_paths
 
     report = check_paths(

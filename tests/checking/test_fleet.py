@@ -154,6 +154,8 @@ def test_quiet_is_one_line_where_nothing_fails(tmp_path: Path, capsys: pytest.Ca
     lines = capsys.readouterr().out.splitlines()
     assert any("requests-do-not-fit" in line for line in lines)
     assert lines[-1].startswith("The plan fails")
+    assert main(["check", str(plan), "-q", "--format", "junit"]) == 2
+    assert "--quiet is about the screen" in capsys.readouterr().err
 
 
 def test_environments_do_not_add_up(tmp_path: Path) -> None:

@@ -149,3 +149,13 @@ def test_a_plan_that_is_new_or_gone(tmp_path: Path) -> None:
     other.write_text(PLAN_TEXT.format(engine="0.33", seqs=8), encoding="utf-8")
     states = {one.name: one.state for one in check_paths([other], baseline=lock).json_changes}
     assert states == {"other": "new", "plan": "gone"}
+
+
+def test_a_plan_in_another_folder_is_paired_by_its_name(tmp_path: Path) -> None:
+    lock = locked(tmp_path, seqs=64)
+    (tmp_path / "moved").mkdir()
+    other = tmp_path / "moved" / "plan.yaml"
+    other.write_text(PLAN_TEXT.format(engine="0.33", seqs=512), encoding="utf-8")
+    report = check_paths([other], baseline=lock)
+    assert [one.state for one in report.json_changes] == ["kept"]
+    assert set(causes(report).values()) == {(PLAN,)}

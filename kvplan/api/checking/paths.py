@@ -86,8 +86,9 @@ def check_paths(
     if cluster is not None:
         report = replace(report, fleet=_used(cluster, answered, plans))
     if then is not None:
-        earlier = tuple(one.checked for one in then.plans)
-        report = replace(report, baseline=earlier, moved=moved_since(then, answered))
+        earlier = _paired(tuple(one.checked for one in then.plans), readings)
+        here = tuple(replace(one, path=plan.path) for one, plan in zip(then.plans, earlier))
+        report = replace(report, baseline=earlier, moved=moved_since(replace(then, plans=here), answered))
     if write_lock is not None:
         write_lock_file(lock_of_check(answered), Path(write_lock))
     return report
