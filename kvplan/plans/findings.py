@@ -132,6 +132,8 @@ class ChangedFact:
     moved_by: tuple[str, ...] = ()
     """of a lock: ``plan``, ``card``, ``GPU data``, ``engine``, ``kvplan``; several where it cannot be told"""
 
+    JSON_OPTIONAL = ("moved_by",)
+
 
 @record()
 class Change:
@@ -146,6 +148,8 @@ class Change:
     facts: tuple[ChangedFact, ...]
     why: tuple[str, ...] = ()
     """of a lock whose engine's release is another: the lines of the budget and the settings that differ"""
+
+    JSON_OPTIONAL = ("why",)
 
 
 @record()
