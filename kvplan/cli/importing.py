@@ -23,7 +23,7 @@ from kvplan.files.launch.found import Broken
 from kvplan.files.launch.given import Variables, variables_of
 from kvplan.files.launch.lines import Line
 from kvplan.files.launch.tools import rendered_of
-from kvplan.files.launch.words_of_lines import COUNTED, NOTHING, REFUSED, UNREAD
+from kvplan.files.launch.words_of_lines import COUNTED, NOTHING, PARTLY, REFUSED, UNREAD
 from kvplan.files.writing import write_new, write_whole
 from kvplan.plans.serve import remarks
 from kvplan.report.layout import Screen, Span, columns, line, printable, wrapped
@@ -82,7 +82,7 @@ def run(words: list[str], given: Given) -> Answer:
 
 def _lines(lines: list[Line]) -> Screen:
     """The lines of the file, each behind a word for what became of it."""
-    styles = {COUNTED: "good", UNREAD: "warn", REFUSED: "bad"}
+    styles = {COUNTED: "good", PARTLY: "warn", UNREAD: "warn", REFUSED: "bad"}
     longest, room = len(NOTHING), columns() - len(NOTHING) - 2
     screen = []
     for one in lines:

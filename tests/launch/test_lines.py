@@ -162,3 +162,11 @@ def test_each_line_says_what_became_of_it(tmp_path: Path, capsys: pytest.Capture
         found = [row[:15].strip() for row in rows if text in row]
         assert set(found) == {word}, (text, found)
     assert "left out: other" in captured.err
+
+
+def test_a_line_with_something_that_was_not_read_is_counted_in_part(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    text = "M=Qwen/Qwen3-8B\nvllm serve $M --max-model-len 4096 --made-up 3\n"
+    found = fates(tmp_path / "start.sh", text, capsys)
+    assert list(found.values()) == ["counted", "counted in part"]

@@ -16,7 +16,7 @@ from kvplan.engines.launch import flags_of_server
 from kvplan.errors import KvplanError
 from kvplan.files.launch.found import Broken
 from kvplan.files.launch.launch import Launch
-from kvplan.files.launch.words_of_lines import COUNTED, NOTHING, REFUSED, UNREAD, by_words
+from kvplan.files.launch.words_of_lines import COUNTED, NOTHING, PARTLY, REFUSED, UNREAD, by_words
 from kvplan.plans.serve import flags_of
 
 MOST_LINES = 600
@@ -34,7 +34,7 @@ Read = Callable[[str], "tuple[Sequence[Launch], Sequence[Broken]]"]
 
 
 class Line(NamedTuple):
-    """A line of the file. became: `COUNTED` | `NOTHING` | `UNREAD` | `REFUSED`, or nothing where it says
+    """A line of the file. became: `COUNTED` | `PARTLY` | `NOTHING` | `UNREAD` | `REFUSED`, or nothing where it says
     nothing of a server. placed: not judged by its words alone."""
 
     text: str
@@ -65,6 +65,8 @@ def became(text: str, read: Read, found: Sequence[Launch], broken: Sequence[Brok
             yield Line(row, "")
             continue
         said = None if whole is None else _of_line(rows, place, whole, read, without_plan)
+        if said == COUNTED and words[place] == UNREAD:
+            said = PARTLY
         yield Line(row, words[place] if said is None else said, placed=said is not None or not words[place])
 
 

@@ -12,6 +12,8 @@ from kvplan.files.launch.machines import given_by, gpu_of
 from kvplan.plans.serve import flags_of
 
 COUNTED, NOTHING, UNREAD, REFUSED = "counted", "changes nothing", "not read", "refused"
+PARTLY = "counted in part"
+"""A line in which something else was not read."""
 _OPTION = re.compile(r"(?<![\w-])--?[A-Za-z][\w.-]*", re.ASCII)
 _KEY = re.compile(r"['\"]?([A-Za-z][\w./-]*)['\"]?\s*:\s+([^,{}\[\]]*)", re.ASCII)
 _WORD = re.compile(r"[\w./:@$+-]+")
