@@ -41,7 +41,10 @@ def vllm_engine(said: dict[str, Any]) -> Engine:
     return Engine(
         blocks=said["num_blocks"], block=block, batch=said["max_num_batched_tokens"],
         groups=tuple(
-            Group(group["kind"], group.get("block_size", block), group.get("window", group.get("chunk", 0)))
+            Group(
+                group["kind"], group.get("block_size", block), group.get("window", group.get("chunk", 0)),
+                group.get("checkpoint", 0),
+            )
             for group in said["groups"]
         ),
         sequences=said["max_num_seqs"], length=said["max_model_len"], caching=said["enable_prefix_caching"],

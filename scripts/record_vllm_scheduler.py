@@ -161,9 +161,12 @@ def _spec(engine: dict[str, Any], group: dict[str, Any]) -> Any:
         return SlidingWindowSpec(**shape, sliding_window=group["window"])
     if group["kind"] == "chunk":
         return ChunkedLocalAttentionSpec(**shape, attention_chunk_size=group["chunk"])
+    saved = group.get("checkpoint", 0)  # a state for the end of a prompt; no such field before 0.29
+    kept = {"num_prefill_checkpoint_blocks": 1, "prefill_checkpoint_alignment": saved} if saved else {}
     return MambaSpec(
-        block_size=size, shapes=((1,),), dtypes=(torch.float32,), mamba_cache_mode=engine["mamba_cache_mode"]
-    )
+        block_size=size, shapes=((1,),), dtypes=(torch.float32,), mamba_cache_mode=engine["mamba_cache_mode"],
+        **kept,
+    )  # fmt: skip
 
 
 class _Run:

@@ -73,7 +73,8 @@ class Admission:
                 if self.splits:
                     tokens = self.split(request, hit.tokens, tokens)
                 if tokens:
-                    bar = memory.bar(hit.tokens + tokens, request.tokens if engine.reserve else 0, hit)
+                    whole = request.tokens if engine.reserve else 0
+                    bar = memory.bar(hit.tokens + tokens, whole, hit, memory.prefill_end(request))
                     bar += self.spare if running else 0
                 else:
                     bar = NEVER
@@ -96,13 +97,14 @@ class Admission:
 
     def split(self, request: Request, start: int, tokens: int) -> int:
         """Cut a prompt where states are kept: at the ends of blocks, and where other groups' hit ended."""
-        prompt_end = max(request.prompt, request.tokens - 1)
-        if start >= prompt_end:
+        prefill_end = request.prefill_end
+        if start >= prefill_end:
             return tokens
         engine, block = self.engine, self.engine.block
-        last = (request.tokens - 1) // block * block
         end = start + tokens
-        if end < prompt_end:
+        saved = self.memory.saving is not None and self.memory.saving.saves(start, end, prefill_end)
+        last = 0 if saved else (request.tokens - 1) // block * block
+        if end < prefill_end:
             most = min(engine.batch, engine.threshold) if engine.threshold else engine.batch
             aligned = end // block * block
             if aligned > start or block <= most:

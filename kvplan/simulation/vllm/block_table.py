@@ -67,14 +67,15 @@ class BlockTable:
         if skipped > length:
             self.count = self.cached = self.tail = self.gone = skipped
 
-    def grow(self, pool: Pool, blocks: int) -> None:
-        """Have ``blocks`` blocks; a state group that keeps its boundaries takes the last alone."""
+    def grow(self, pool: Pool, blocks: int, saved: int = 0) -> None:
+        """Have ``blocks`` blocks; a state group that keeps its boundaries takes the last alone, or with the
+        one before it, in which the state at the prompt's last boundary is ``saved``."""
         more = blocks - self.count
         if more <= 0:
             return
         if self.table.single:
-            pool.take(self.table.times)
-            self.spans.append(Span(blocks - 1, blocks, None))
+            pool.take((1 + saved) * self.table.times)
+            self.spans += [Span(place, place + 1, None) for place in range(blocks - 1 - saved, blocks)]
             self.tail = blocks
         else:
             pool.take(more * self.table.times)

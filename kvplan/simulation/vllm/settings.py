@@ -19,11 +19,14 @@ ALIGN = "align"
 @record()
 class Group:
     """Layers that share block tables. kind: full, window, chunk or state; block: tokens of one block (for a
-    compressed cache the tokens that one block stands for); span: the window or the chunk."""
+    compressed cache the tokens that one block stands for); span: the window or the chunk; checkpoint: where
+    the kernel that computes a prompt also saves the state at its last block boundary, the tokens of whose
+    multiples that may lie after the kernel's first (0: it does not)."""
 
     kind: str = FULL
     block: int = 16
     span: int = 0
+    checkpoint: int = 0
 
 
 @record()
