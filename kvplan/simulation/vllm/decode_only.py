@@ -59,6 +59,7 @@ class DecodeOnly:
         engine = memory.engine  # blocks that are given back may have no identity, and are then taken first
         self.blanks = engine.caching and (
             engine.retention is not None
+            or (self.lag and memory.in_flight)
             or any(table.slides and table.block != engine.unit for table in memory.tables)
         )
         self.stepping = False
@@ -171,6 +172,7 @@ class DecodeOnly:
             blocks = -(-computed // one.table.block)
             if blocks > one.count:
                 if one.table.single:
+                    one.last = blocks - 2
                     one.spans += [Span(place, place + 1, None) for place in range(one.count, blocks)]
                     one.tail = blocks
                 one.count = blocks

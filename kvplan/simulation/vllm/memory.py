@@ -115,7 +115,7 @@ class Memory:
     def saved(self, request: Request, start: int, end: int) -> int:
         """1 where the request's step of tokens [start, end) saves a state at a boundary before its end."""
         table = self.saving
-        return table.saves(start, end, self.prefill_end(request)) if table is not None else 0
+        return table.saves(start, end, self.prefill_end(request), end) if table is not None else 0
 
     def needs(self, tokens: int, hit: Hit, whole: bool, prefill_end: int = 0) -> int:
         """Blocks that must be free to admit a request for ``tokens`` tokens (get_num_blocks_to_allocate)."""
@@ -134,7 +134,7 @@ class Memory:
             skipped = 0 if table.single else table.behind(hit.tokens)
             more = max(0, blocks - max(skipped, have))
             if table.single and more:
-                more = 1 + table.saves(hit.tokens, tokens, prefill_end)
+                more = 1 + table.saves(hit.tokens, tokens, prefill_end, tokens)
             for table in tables:
                 idle = hit.idle[table.number] if have > skipped or table.single else 0
                 needed += more * table.times + idle
@@ -164,7 +164,7 @@ class Memory:
         for number in self.sliding:
             one = held[number]
             limit = one.table.behind(processed)
-            if limit > one.gone:
+            if limit > one.gone or one.table.leaks:
                 one.let_go_before(pool, limit)
         tokens = min(tokens, self.length)
         saved = request.saved = self.saved(request, request.computed, tokens)

@@ -69,7 +69,7 @@ class Engine:
     @property
     def rules(self) -> Rules:
         """The rules of its release."""
-        return rules_of(self.release, self.states == ALIGN and _has_states(self))
+        return rules_of(self.release, any(group.checkpoint for group in self.groups))
 
     @property
     def unit(self) -> int:

@@ -19,14 +19,14 @@ from kvplan.units import ceil_div
 
 class Table:
     """number: place among the groups; cap: most blocks that admission asks for; single: one block a step, at
-    the last place (states kept at block boundaries); checkpoint: as the group's; need: blocks in a row that make a hit; unit: tokens at
+    the last place (states kept at block boundaries); checkpoint: as the group's; leaks: as the release's; need: blocks in a row that make a hit; unit: tokens at
     whose multiples hits end; retention: as the engine's setting; dense: whether every block is kept.
     times: how many neighbouring groups have these very rules: they hold, keep and free the same blocks, so
     one table stands for all of them (`merged`)."""
 
     __slots__ = (
-        "block", "cap", "checkpoint", "chunk", "dense", "kind", "need", "number", "retention", "single",
-        "slides", "span", "state", "times", "unit",
+        "block", "cap", "checkpoint", "chunk", "dense", "kind", "leaks", "need", "number", "retention",
+        "single", "slides", "span", "state", "times", "unit",
     )  # fmt: skip
 
     def __init__(self, engine: Engine, group: Group, number: int, times: int = 1) -> None:
@@ -36,6 +36,7 @@ class Table:
         self.state = group.kind == STATE
         self.single = self.state and engine.states == ALIGN
         self.checkpoint = group.checkpoint if self.single else 0
+        self.leaks = self.single and engine.rules.leaks
         self.slides, self.chunk = group.kind != FULL, group.span if group.kind == CHUNK else 0
         self.span = group.span - 1 if group.kind == WINDOW else 1
         self.need = ceil_div(self.span, self.block)
@@ -49,12 +50,12 @@ class Table:
             return processed // self.chunk * self.chunk // self.block
         return max(0, processed - self.span) // self.block
 
-    def saves(self, start: int, end: int, prefill_end: int) -> int:
-        """1 where the step that computes tokens [start, end) ends a prompt and saves the state at its last
-        boundary in a block of its own, else 0 (is_mamba_prefill_checkpoint_valid)."""
+    def saves(self, start: int, end: int, prefill_end: int, tokens: int) -> int:
+        """1 where the step that computes tokens [start, end) ends a prompt and saves the state at the last
+        boundary before ``tokens`` in a block of its own, else 0 (is_mamba_prefill_checkpoint_valid)."""
         if not self.checkpoint or end < prefill_end or start % self.block:
             return 0
-        boundary = (end - 1) // self.block * self.block
+        boundary = (tokens - 1) // self.block * self.block
         return int(boundary > start and (boundary - start) % self.checkpoint == 0)
 
     def kept(self, start: int, stop: int, boundaries: tuple[int, ...]) -> list[tuple[int, int]]:
