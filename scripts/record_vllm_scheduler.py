@@ -155,6 +155,10 @@ def _spec(engine: dict[str, Any], group: dict[str, Any]) -> Any:
         if group["kind"] == "full":
             return MLAAttentionSpec(**own, tokens_per_state=group["ratio"])
         return SlidingWindowMLASpec(**own, sliding_window=group["window"])
+    if group["kind"] == "ring":  # there is none before 0.32
+        from vllm.v1.kv_cache_interface import CircularBufferSpec
+
+        return CircularBufferSpec(**shape)
     if group["kind"] == "full":
         return FullAttentionSpec(**shape)
     if group["kind"] == "window":

@@ -27,13 +27,16 @@ def hybrid(seed: int) -> Scenario:
     groups = [dict(state) for _ in range(chance.randint(1, 3))]
     if chance.random() < 0.25:
         groups += [{"kind": "window", "window": chance.choice([1, block, 2 * block + 3, 5 * block])}]
+    if chance.random() < 0.15:
+        groups += [{"kind": "ring", "block_size": 4}]
     return _scenario(chance, True, [*groups, {"kind": "full"}], "align", block)
 
 
 def _scenario(
     chance: random.Random, caching: bool, groups: list[dict[str, Any]], states: str, block: int
 ) -> Scenario:
-    hashed = gcd(*(group.get("block_size", block) for group in groups)) if caching else 1
+    kept = [group for group in groups if group["kind"] != "ring"]
+    hashed = gcd(*(group.get("block_size", block) for group in kept)) if caching else 1
     wide = hashed * chance.choice([1, 1, 2, 4])
     if states != "align" and any(group["kind"] == "state" for group in groups) and caching:
         unit = lcm(*(group.get("block_size", block) for group in groups))

@@ -13,12 +13,12 @@ from kvplan.record import record
 
 @record()
 class ScheduledGroup:
-    """Layers that share block tables. kind: full, window, chunk or state; block: tokens of one block; span:
-    the window or the chunk."""
+    """Layers that share block tables: the fields of `kvplan.simulation.vllm.settings.Group`."""
 
     kind: str
     block: int
     span: int = 0
+    checkpoint: int = 0
 
 
 @record()

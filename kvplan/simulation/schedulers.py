@@ -47,7 +47,7 @@ def engine_from(facts: Facts, *, blocks: int, sequences: int, release: str) -> A
         )  # fmt: skip
     return Engine(
         blocks=blocks,
-        groups=tuple(Group(group.kind, group.block, group.span) for group in facts.groups),
+        groups=tuple(Group(group.kind, group.block, group.span, group.checkpoint) for group in facts.groups),
         block=facts.block_size,
         batch=facts.max_num_batched_tokens,
         sequences=min(facts.max_num_seqs, facts.max_num_batched_tokens),

@@ -48,6 +48,8 @@ class DecodeOnly:
         self.takes: dict[int, tuple[int, dict[int, Bucket]]] = {}
         sorts: dict[tuple[int, int], Sort] = {}
         for table in memory.tables:
+            if table.ring:
+                continue
             self.takes[table.block] = self.takes.get(table.block, (0, {}))[0] + table.times, {}
             if table.slides:
                 made = Sort(table, self.slack)

@@ -37,6 +37,7 @@ class Memory:
         self.pool = Pool(engine.blocks, not engine.reserve or any(table.slides for table in self.tables))
         self.sliding = [table.number for table in self.tables if table.slides]
         self.sorts = sorts_of(self.tables)
+        self.looked = [tables for tables in self.sorts if not tables[0].ring]
         self.caching, self.length = engine.caching, engine.length
         self.in_flight = engine.rules.in_flight
         self.table = self.tables[0]
@@ -56,7 +57,7 @@ class Memory:
         self.decode_only.look(request, LAST)
         if self.pool.dead:
             self._revive(request)
-        tokens, longest = longest_hit(self.sorts, request.paths, request.tokens - 1)
+        tokens, longest = longest_hit(self.looked, request.paths, request.tokens - 1)
         divided = -1
         while divided != self.pool.divided:  # what is told apart may stand in parts that were found before
             divided = self.pool.divided
@@ -67,6 +68,10 @@ class Memory:
         """Where a hit is."""
         parts, idle = [], []
         for table in self.tables:
+            if table.ring:
+                parts.append([])
+                idle.append(0)
+                continue
             blocks = tokens // table.block
             start = blocks - 1 if table.state and blocks else min(blocks, table.behind(tokens))
             found, unused = parts_of(self.pool, table, request.paths[table.block], start, blocks)
@@ -198,6 +203,8 @@ class Memory:
         tokens -= tokens % self.unit
         last = (request.prompt - 1) // self.hashed * self.hashed if self.renews else 0
         for one in request.held:
+            if one.table.ring:
+                continue
             if one.table.single and tokens and tokens == last and not request.saved:
                 one.freshen(request.paths[one.table.block], tokens // one.table.block - 1, fresh)
             blocks = tokens // one.table.block

@@ -7,14 +7,19 @@ are no longer looked at:
     window     max(0, processed - (window - 1)) // block
     state      max(0, processed - 1) // block
     chunk      processed // chunk * chunk // block
+    ring       0
 """
 
 from __future__ import annotations
 
 from itertools import groupby
 
-from kvplan.simulation.vllm.settings import ALIGN, CHUNK, FULL, STATE, WINDOW, Engine, Group
+from kvplan.simulation.vllm.settings import ALIGN, CHUNK, FULL, RING, STATE, WINDOW, Engine, Group
 from kvplan.units import ceil_div
+
+
+_ENDLESS = 1 << 62
+"""Tokens of a ring's block: more than any request has."""
 
 
 class Table:
@@ -26,22 +31,23 @@ class Table:
 
     __slots__ = (
         "block", "cap", "checkpoint", "chunk", "dense", "kind", "leaks", "need", "number", "retention",
-        "single", "slides", "span", "state", "times", "unit",
+        "ring", "single", "slides", "span", "state", "times", "unit",
     )  # fmt: skip
 
     def __init__(self, engine: Engine, group: Group, number: int, times: int = 1) -> None:
         self.times = times
-        self.kind, self.block, self.number = group.kind, group.block, number
+        self.kind, self.number, self.ring = group.kind, number, group.kind == RING
+        self.block = _ENDLESS if self.ring else group.block
         self.cap, self.unit, self.retention = engine.cap(group), engine.unit, engine.retention
         self.state = group.kind == STATE
         self.single = self.state and engine.states == ALIGN
         self.checkpoint = group.checkpoint if self.single else 0
         self.leaks = self.single and engine.rules.leaks
-        self.slides, self.chunk = group.kind != FULL, group.span if group.kind == CHUNK else 0
+        self.slides, self.chunk = group.kind not in (FULL, RING), group.span if group.kind == CHUNK else 0
         self.span = group.span - 1 if group.kind == WINDOW else 1
         self.need = ceil_div(self.span, self.block)
         every = group.kind != WINDOW or (self.need > 0 and self.block == self.unit)
-        self.dense = group.kind in (FULL, CHUNK) or (self.retention is None and every and not self.single)
+        self.dense = group.kind in (FULL, CHUNK, RING) or (self.retention is None and every and not self.single)
 
     def behind(self, processed: int) -> int:
         if not self.slides:
