@@ -64,6 +64,7 @@ def _sglang(said: dict[str, Any]) -> SglangEngine:
         length=said["context_length"], caching=said["radix"], policy=said["schedule_policy"],
         order=said["radix_eviction_policy"], overlap=said["overlap"], mixed=said["mixed"],
         conservativeness=said["schedule_conservativeness"], fixed=said["ignore_eos"],
+        window=said.get("window", 0), window_blocks=said.get("window_pages", 0),
     )  # fmt: skip
 
 

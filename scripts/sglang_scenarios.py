@@ -11,6 +11,20 @@ Scenario = dict[str, Any]
 ORDERS = (*["lru"] * 5, "lfu", "fifo", "mru", "filo", "priority", "slru")
 
 
+def windowed(seed: int) -> Scenario:
+    """The workload of a seed on a full pool and one of windows, the radix cache being on."""
+    made, chance = scenario(seed), random.Random(-1 - seed)
+    engine, page = made["engine"], made["engine"]["page_size"]
+    window = chance.choice([1, 7, 16, 33, 64, 128])
+    least = 2 * -(-window // page) + 2 * -(-max(engine["chunked_prefill_size"], 0) // page) + 4
+    pages = engine["pages"]
+    engine |= {
+        "radix": True, "ignore_eos": False, "window": window,
+        "window_pages": chance.choice([pages, max(16, pages // 2), min(pages, least), max(16, pages // 5)]),
+    }  # fmt: skip
+    return made
+
+
 def scenario(seed: int) -> Scenario:
     """The workload of a seed. The pool holds at least the largest request."""
     chance = random.Random(seed)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from kvplan.simulation.sglang.tree import Node
+from kvplan.simulation.sglang.window_tree import Lock
 from kvplan.simulation.time.chain import Chain
 
 
@@ -11,11 +12,13 @@ class Request:
     filled: tokens of prompt and answer when its row was last built; prefix: tokens that are computed before
     the next chunk; end: after it; computed: in a step's view; written: tokens with slots; kept: tokens whose
     slots are the tree's; stored: pages that it has stored before; node: where its prefix ends; lock: what it
-    holds; chunks: of its prompt under way, but the last; matched: tokens found when the queue was ordered."""
+    holds; chunks: of its prompt under way, but the last; matched: tokens found when the queue was ordered;
+    gone: tokens before which its own windows are given back; branch: tokens of which the full pool has more than
+    the windows; decoded: steps since its prompt."""
 
     __slots__ = (
-        "answer", "at_ns", "chain", "chunks", "computed", "done", "end", "filled", "kept", "lock", "made",
-        "matched", "node", "number", "prefix", "prompt", "retracted", "rows", "stored", "words", "written",
+        "answer", "at_ns", "branch", "chain", "chunks", "computed", "decoded", "done", "end", "filled", "gone",
+        "kept", "lock", "made", "matched", "node", "number", "prefix", "prompt", "retracted", "rows", "stored", "words", "written",
     )  # fmt: skip
 
     def __init__(
@@ -25,8 +28,9 @@ class Request:
         self.chain, self.words = chain, words or chain
         self.made = self.filled = self.prefix = self.end = self.computed = 0
         self.written = self.kept = self.stored = self.chunks = self.matched = 0
+        self.gone = self.branch = self.decoded = 0
         self.node: Node | None = None
-        self.lock: Node | None = None
+        self.lock: Node | Lock | None = None
         self.rows = self.retracted = self.done = False
 
     @property

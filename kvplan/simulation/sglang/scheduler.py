@@ -14,6 +14,8 @@ from kvplan.simulation.sglang.prefill import FULL, GOES_ON, OTHER, Adder
 from kvplan.simulation.sglang.queue import Queue
 from kvplan.simulation.sglang.request import Batch, Request
 from kvplan.simulation.sglang.settings import DECAY_STEPS, INITIAL_RATIO, LEAST_SHARE, SglangEngine
+from kvplan.simulation.sglang.window_memory import WindowMemory
+from kvplan.simulation.sglang.window_prefill import WindowAdder
 
 AHEAD = 20
 """Steps for which a retraction makes room (SGLANG_RETRACT_DECODE_STEPS)."""
@@ -26,7 +28,7 @@ class Scheduler:
 
     def __init__(self, engine: SglangEngine) -> None:
         self.engine = engine
-        self.memory = Memory(engine)
+        self.memory = WindowMemory(engine) if engine.window else Memory(engine)
         self.queue = Queue(engine, self.memory)
         self.running: list[Request] = []
         self.full = False
@@ -86,7 +88,7 @@ class Scheduler:
         return min(self.engine.sequences - len(self.running), max(self.memory.rows + going_on, 0))
 
     def _prefill(self, queued: Batch | None) -> Batch | None:
-        if not self.running:
+        if not self.running or self.engine.window:
             self.full = False
         if (self.full or not self.waiting) and self.cut is None:
             return None
@@ -96,7 +98,8 @@ class Scheduler:
         self.queue.sort()
         mixed = self.engine.mixed and self.engine.chunk is not None
         running = self.running
-        adder = Adder(self.engine, self.memory, running, self.ratio, len(running) if mixed else 0)
+        kind = WindowAdder if self.engine.window else Adder
+        adder = kind(self.engine, self.memory, running, self.ratio, len(running) if mixed else 0)
         if self.cut is not None:
             self.cut.filled = self.cut.tokens
             self.cut = adder.go_on(self.cut)

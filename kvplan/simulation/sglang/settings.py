@@ -50,6 +50,10 @@ class SglangEngine:
     conservativeness: float = 1.0
     fixed: bool = False
     """clients ask for answers of exactly their length (ignore_eos)"""
+    window: int = 0
+    """tokens of a window whose pages have a pool of their own (0: there is none)"""
+    window_blocks: int = 0
+    """pages of that pool"""
     release: str = KNOWN[-1]
 
     @property
@@ -159,6 +163,13 @@ def _check(engine: SglangEngine) -> None:
             f"how SGLang {engine.release} schedules is not known here: its own scheduler was not asked",
             help=f"use sglang@{KNOWN[-1]}",
         )
+    if engine.window and not engine.caching:
+        raise RefusedError(
+            "not-simulated", "SGLang's pool of windows without the radix cache is not simulated",
+            help="the radix cache, or --disable-hybrid-swa-memory",
+        )  # fmt: skip
+    if engine.window and (engine.window < 0 or engine.window_blocks < 1):
+        raise _bad(f"a pool of {engine.window_blocks} pages for windows of {engine.window}", "give both")
     if engine.tokens < 16 * engine.block:
         raise _bad(f"a pool of {engine.blocks} pages", "give at least 16 pages")
 
