@@ -118,7 +118,7 @@ class WindowTree(Tree):
         new.children[child.chain.run_at(place)] = child
         if new.window:
             self._link(child, new)
-        child.used = self._tick() * 10**6
+        self._touch(child)
         return new
 
     def find(self, chain: Chain, pages: int) -> tuple[int, Node, int]:
@@ -210,6 +210,8 @@ class WindowTree(Tree):
                 assert isinstance(front, WindowNode)
                 self._keep(front)
             self._keep(new)
+        if pages > counted:
+            new.hits += 1
         return new
 
     # --- locks ---
