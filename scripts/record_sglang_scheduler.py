@@ -181,7 +181,8 @@ def _two_pools(common: dict[str, Any], page: int, windows: int) -> Any:
             return self.full_to_swa_index_mapping[kv_indices]
 
     Nothing.__abstractmethods__ = frozenset()
-    made = SWATokenToKVPoolAllocator(**common | {"size_swa": windows, "page_size": page, "kvcache": Nothing()})
+    own = {"size_swa": windows, "page_size": page, "kvcache": Nothing()}
+    made = SWATokenToKVPoolAllocator(**common | own)
     if page > 1:
         for one in (made.full_attn_allocator, made.swa_attn_allocator):
             one.use_triton_kernels = False
@@ -223,7 +224,8 @@ def _furnish(
         "enable_unified_cache_external_linker": False, "enable_priority_scheduling": False,
         "schedule_low_priority_values_first": False, "priority_scheduling_preemption_threshold": 0,
         "enable_lora": False, "lora_drainer": None, "enable_hisparse": False, "hisparse_coordinator": None,
-        "is_hybrid_swa": bool(engine.get("window")), "is_generation": True, "dllm_config": None, "dllm_manager": quiet,
+        "is_hybrid_swa": bool(engine.get("window")), "is_generation": True, "dllm_config": None,
+        "dllm_manager": quiet,
         "require_mlp_sync": False, "enable_overlap": engine["overlap"], "decode_offload_manager": None,
         "spec_algorithm": SpeculativeAlgorithm.from_string(None), "min_free_slots_delayer": None,
         "truncation_align_size": None, "processed_tokens_counter": 0, "device": "cpu",

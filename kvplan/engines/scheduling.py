@@ -44,10 +44,14 @@ class Scheduling:
         return self.max_num_batched_tokens
 
 
+WINDOW_TOKENS = "swa_max_total_num_tokens"
+
+
 @record()
 class PromptsFirst:
     """SGLang's, under the names of its arguments. chunked_prefill_size: None where prompts are not cut; how
-    many requests may run is the pool's."""
+    many requests may run is the pool's; window: tokens of a window whose pages have a pool of their own (0:
+    there is none), of `WINDOW_TOKENS` in the answer's settings."""
 
     release: str
     page_size: int
@@ -60,6 +64,7 @@ class PromptsFirst:
     schedule_policy: str = "fcfs"
     radix_eviction_policy: str = "lru"
     schedule_conservativeness: float = 1.0
+    window: int = 0
 
     @property
     def step_tokens(self) -> int:

@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, TypeVar, cast
 
-from kvplan.engines.scheduling import CapacityFirst, PromptsFirst, Scheduling
+from kvplan.engines.scheduling import WINDOW_TOKENS, CapacityFirst, PromptsFirst, Scheduling
+from kvplan.engines.traits import traits_of
+from kvplan.results import SizeResult
 from kvplan.simulation.sglang import settings as sglang
 from kvplan.simulation.sglang.settings import SglangEngine
 from kvplan.simulation.time.clock import Clock
@@ -28,8 +30,19 @@ def known_releases(facts: Facts) -> tuple[str, ...]:
     return sglang.KNOWN if isinstance(facts, PromptsFirst) else releases.KNOWN
 
 
-def engine_from(facts: Facts, *, blocks: int, sequences: int, release: str) -> AnyEngine:
-    """blocks: of the pool, without the engine's own; sequences: SGLang's requests that may run."""
+def engine_of(facts: Facts, result: SizeResult, release: str) -> AnyEngine:
+    """The simulated scheduler with the answer's pool."""
+    assert result.pool is not None
+    return engine_from(
+        facts, release=release,
+        blocks=result.pool.num_blocks - traits_of(result.engine.name).null_blocks,
+        sequences=result.pool.max_num_seqs, windows=int(str(result.settings.get(WINDOW_TOKENS) or 0)),
+    )  # fmt: skip
+
+
+def engine_from(facts: Facts, *, blocks: int, sequences: int, release: str, windows: int = 0) -> AnyEngine:
+    """blocks: of the pool, without the engine's own; sequences: SGLang's requests that may run; windows:
+    tokens of its pool of windows."""
     if isinstance(facts, PromptsFirst):
         return SglangEngine(
             blocks=blocks, block=facts.page_size, chunk=facts.chunked_prefill_size,
@@ -37,6 +50,7 @@ def engine_from(facts: Facts, *, blocks: int, sequences: int, release: str) -> A
             caching=facts.radix_cache, policy=facts.schedule_policy, order=facts.radix_eviction_policy,
             overlap=facts.overlap, mixed=facts.enable_mixed_chunk,
             conservativeness=facts.schedule_conservativeness, release=release,
+            window=facts.window, window_blocks=windows // facts.page_size if facts.window else 0,
         )  # fmt: skip
     if isinstance(facts, CapacityFirst):
         return TrtllmEngine(

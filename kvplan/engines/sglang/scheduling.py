@@ -29,8 +29,10 @@ def scheduling(model: Model, settings: Settings, version: str) -> PromptsFirst:
         raise not_simulated("decode context parallelism", "--dcp 1")
     if arguments.draft_tokens:
         raise not_simulated("speculative decoding", "leave out --speculative")
-    if pools.window is not None:
-        raise not_simulated("a pool of windows beside the full one", "--disable-hybrid-swa-memory")
+    if pools.window is not None and not arguments.radix:
+        raise not_simulated(
+            "a pool of windows without the radix cache", "the radix cache, or --disable-hybrid-swa-memory"
+        )
     if pools.compressed or pools.slot_bytes or has_kind(model, Kind.STATE):
         raise not_simulated("SGLang's cache of states or of compressed tokens", "-e vllm, or another model")
     if has_kind(model, Kind.CROSS):
@@ -52,4 +54,5 @@ def scheduling(model: Model, settings: Settings, version: str) -> PromptsFirst:
         schedule_policy=options.schedule_policy,
         radix_eviction_policy=options.radix_eviction_policy,
         schedule_conservativeness=1.0 if share is None else float(share),
+        window=pools.window or 0,
     )

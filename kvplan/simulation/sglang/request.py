@@ -13,12 +13,13 @@ class Request:
     the next chunk; end: after it; computed: in a step's view; written: tokens with slots; kept: tokens whose
     slots are the tree's; stored: pages that it has stored before; node: where its prefix ends; lock: what it
     holds; chunks: of its prompt under way, but the last; matched: tokens found when the queue was ordered;
-    gone: tokens before which its own windows are given back; branch: tokens of which the full pool has more than
-    the windows; decoded: steps since its prompt."""
+    gone: tokens before which its own windows are given back; branch: tokens up to which the full pool has its
+    prefix and the windows have not; decoded: steps since its prompt."""
 
     __slots__ = (
-        "answer", "at_ns", "branch", "chain", "chunks", "computed", "decoded", "done", "end", "filled", "gone",
-        "kept", "lock", "made", "matched", "node", "number", "prefix", "prompt", "retracted", "rows", "stored", "words", "written",
+        "answer", "at_ns", "branch", "chain", "chunks", "computed", "decoded", "done", "end", "filled",
+        "gone", "kept", "lock", "made", "matched", "node", "number", "prefix", "prompt", "retracted", "rows",
+        "stored", "words", "written",
     )  # fmt: skip
 
     def __init__(

@@ -2,8 +2,8 @@
 
 sgl-project/sglang 0.5.23 python/sglang/srt/mem_cache/allocator/swa.py, common.py
 (free_swa_out_of_window_slots), unified_cache/components/swa.py (prepare_for_caching_req,
-cleanup_after_caching_req) and managers/schedule_batch.py (maybe_evict_swa). Every page is taken of both pools; a
-request gives back those of windows that it has left behind.
+cleanup_after_caching_req) and managers/schedule_batch.py (maybe_evict_swa). Every page is taken of both
+pools; a request gives back those of windows that it has left behind.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Which waiting requests join a prefill where windows have a pool of their own.
 
-sgl-project/sglang 0.5.23 python/sglang/srt/mem_cache/prefill_budget.py (SWAPrefillBudget): a request counts with
-a window, and with what its chunk takes beyond one until it is given back.
+sgl-project/sglang 0.5.23 python/sglang/srt/mem_cache/prefill_budget.py (SWAPrefillBudget): a request counts
+with a window, and with what its chunk takes beyond one until it is given back.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
-"""SGLang's prefix cache of a model with windows: a node's pages of the full pool, and its pages of the pool of
-windows, which may be gone.
+"""SGLang's prefix cache of a model with windows: nodes have pages of the full pool, and of the pool of
+windows as long as those are not gone.
 
 sgl-project/sglang 0.5.23 python/sglang/srt/mem_cache/unified_cache/components/swa.py,
 unified_tree_core.py and unified_radix_cache.py (_evict_components). A prefix is found up to a node behind
@@ -8,6 +8,8 @@ made in the order in which windows were used, of a leaf both its parts and of an
 """
 
 from __future__ import annotations
+
+import heapq
 
 from kvplan.record import record
 from kvplan.simulation.sglang.tree import Node, Tree
@@ -41,13 +43,13 @@ class Inserted:
     """have: pages that were stored before; node: where they end; full, windows: pages that are free again."""
 
     have: int
-    node: WindowNode
+    node: Node
     full: int
     windows: int
 
 
 class WindowTree(Tree):
-    """span: tokens of a window; page: tokens of a page; loose: pages of windows that nobody holds; free,
+    """span: tokens of a window; page: tokens of a page; loose: pages of windows that nobody holds; freed,
     loosened: pages of the full pool and of windows that an eviction has given back."""
 
     def __init__(self, order: str, span: int, page: int) -> None:
@@ -189,7 +191,7 @@ class WindowTree(Tree):
             node = self._grow(node, chain, place, pages, counted, gone)
         if isinstance(node, WindowNode):
             self._renew(node)
-        return Inserted(have, node, full, windows)  # type: ignore[arg-type]
+        return Inserted(have, node, full, windows)
 
     def _grow(
         self, parent: Node, chain: Chain, place: int, pages: int, counted: int, gone: int
@@ -260,10 +262,7 @@ class WindowTree(Tree):
         """Evict until so many pages more of either pool are free; the pages of both that are."""
         self.freed = self.loosened = 0
         if full > 0:
-            while self.freed < full:
-                node = self._oldest()
-                if node is None:
-                    break
+            while self.freed < full and (node := self._oldest()) is not None:
                 self._drop(node)
         if self.loosened < windows:
             self._evict_windows(windows)
@@ -271,8 +270,6 @@ class WindowTree(Tree):
 
     def _oldest(self) -> Node | None:
         """The leaf that is evicted first."""
-        import heapq
-
         while self.heap:
             rank, _, node = heapq.heappop(self.heap)
             if not node.leaf:

@@ -66,7 +66,8 @@ class Memory:
 
     def _parts(self, request: Request, tokens: int) -> tuple[list[list[Part]], list[int]]:
         """Where a hit is."""
-        parts, idle = [], []
+        parts: list[list[Part]] = []
+        idle: list[int] = []
         for table in self.tables:
             if table.ring:
                 parts.append([])

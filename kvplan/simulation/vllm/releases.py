@@ -20,8 +20,8 @@ class Rules(ReleaseRules):
         until="0.31",
     )
     cut = steps(
-        "where a prompt is cut whose states are kept: a step has whole blocks up to the last boundary, or ends"
-        " at a boundary up to there, or up to the prompt's end",
+        "where a prompt is cut whose states are kept: a step has whole blocks up to the last boundary, or"
+        " ends at a boundary up to there, or up to the prompt's end",
         f"{_SCHEDULE}, _mamba_block_aligned_split",
         "whole blocks",
         ("0.26", "last boundary"),

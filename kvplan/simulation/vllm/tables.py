@@ -17,15 +17,15 @@ from itertools import groupby
 from kvplan.simulation.vllm.settings import ALIGN, CHUNK, FULL, RING, STATE, WINDOW, Engine, Group
 from kvplan.units import ceil_div
 
-
 _ENDLESS = 1 << 62
 """Tokens of a ring's block: more than any request has."""
 
 
 class Table:
     """number: place among the groups; cap: most blocks that admission asks for; single: one block a step, at
-    the last place (states kept at block boundaries); checkpoint: as the group's; leaks: as the release's; need: blocks in a row that make a hit; unit: tokens at
-    whose multiples hits end; retention: as the engine's setting; dense: whether every block is kept.
+    the last place (states kept at block boundaries); checkpoint: as the group's; leaks: as the release's;
+    need: blocks in a row that make a hit; unit: tokens at whose multiples hits end; retention: as the
+    engine's setting; dense: whether every block is kept.
     times: how many neighbouring groups have these very rules: they hold, keep and free the same blocks, so
     one table stands for all of them (`merged`)."""
 
@@ -47,7 +47,8 @@ class Table:
         self.span = group.span - 1 if group.kind == WINDOW else 1
         self.need = ceil_div(self.span, self.block)
         every = group.kind != WINDOW or (self.need > 0 and self.block == self.unit)
-        self.dense = group.kind in (FULL, CHUNK, RING) or (self.retention is None and every and not self.single)
+        whole = self.retention is None and every and not self.single
+        self.dense = whole or group.kind in (FULL, CHUNK, RING)
 
     def behind(self, processed: int) -> int:
         if not self.slides:
