@@ -29,7 +29,7 @@ ROOMS: dict[str, Room] = {
     "cli": Room(6350, "import -v"),
     "comparison": Room(2000, "as it was when rooms were first counted"),
     "deployment": Room(1600, "as it was when rooms were first counted"),
-    "engines": Room(2700, "MIG slices, AMD's images"),
+    "engines": Room(2750, "MIG slices, AMD's images, SGLang's windows"),
     "engines/budget": Room(1150, "as it was when rooms were first counted"),
     "engines/llamacpp": Room(3800, "as it was when rooms were first counted"),
     "engines/observed": Room(1650, "as it was when rooms were first counted"),
@@ -56,7 +56,7 @@ ROOMS: dict[str, Room] = {
     "plans": Room(1400, "as it was when rooms were first counted"),
     "proof": Room(9250, "as it was when rooms were first counted"),
     "report": Room(8500, "a plan of two kinds of engines"),
-    "simulation": Room(11150, "the search for replicas, times in whole steps"),
+    "simulation": Room(11850, "states, rings and SGLang's pool of windows"),
     "weights": Room(2150, "as it was when rooms were first counted"),
 }
 CORE = 106500

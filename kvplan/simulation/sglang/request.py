@@ -12,9 +12,7 @@ class Request:
     filled: tokens of prompt and answer when its row was last built; prefix: tokens that are computed before
     the next chunk; end: after it; computed: in a step's view; written: tokens with slots; kept: tokens whose
     slots are the tree's; stored: pages that it has stored before; node: where its prefix ends; lock: what it
-    holds; chunks: of its prompt under way, but the last; matched: tokens found when the queue was ordered;
-    gone: tokens before which its own windows are given back; branch: tokens up to which the full pool has its
-    prefix and the windows have not; decoded: steps since its prompt."""
+    holds; chunks: of its prompt under way, but the last; matched: tokens found when the queue was ordered."""
 
     __slots__ = (
         "answer", "at_ns", "branch", "chain", "chunks", "computed", "decoded", "done", "end", "filled",
@@ -29,7 +27,8 @@ class Request:
         self.chain, self.words = chain, words or chain
         self.made = self.filled = self.prefix = self.end = self.computed = 0
         self.written = self.kept = self.stored = self.chunks = self.matched = 0
-        self.gone = self.branch = self.decoded = 0
+        self.gone = self.decoded = 0  # tokens whose windows it has given back; steps since its prompt
+        self.branch = 0  # tokens up to which the full pool has its prefix, and the windows have not
         self.node: Node | None = None
         self.lock: Node | Lock | None = None
         self.rows = self.retracted = self.done = False

@@ -32,7 +32,7 @@ class WindowNode(Node):
 
 @record(eq=False)
 class Lock:
-    """What a request holds: the path to a node, and of its windows those up to the node with the mark."""
+    """The path to a node that a request holds, and of its windows those up to the node with the mark."""
 
     node: WindowNode
     mark: object | None
