@@ -65,6 +65,8 @@ def _sglang(said: dict[str, Any]) -> SglangEngine:
         order=said["radix_eviction_policy"], overlap=said["overlap"], mixed=said["mixed"],
         conservativeness=said["schedule_conservativeness"], fixed=said["ignore_eos"],
         window=said.get("window", 0), window_blocks=said.get("window_pages", 0),
+        state_slots=said.get("state_slots", 0), extra_buffer=said.get("extra_buffer", True),
+        state_chunk=said.get("state_chunk", 64), track_interval=said.get("track_interval", 256),
     )  # fmt: skip
 
 

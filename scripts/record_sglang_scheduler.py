@@ -113,13 +113,16 @@ class Oracle:
         else:
             allocator = PagedTokenToKVPoolAllocator(page_size=page, **common)
             allocator.use_triton_kernels = False
-        rows = ReqToTokenPool(engine["max_running_requests"], engine["context_length"] + 8, "cpu", False)
+        shape = (engine["max_running_requests"], engine["context_length"] + 8, "cpu", False)
+        states = engine.get("state_slots", 0)
+        rows = _with_states(engine, self.config, shape) if states else ReqToTokenPool(*shape)
+        kinds = [ComponentType.SWA] * bool(window) + [ComponentType.MAMBA] * bool(states)
         tree = UnifiedRadixCache(
             CacheInitParams(
                 disable=not engine["radix"], req_to_token_pool=rows, token_to_kv_pool_allocator=allocator,
                 page_size=page, eviction_policy=engine["radix_eviction_policy"],
-                tree_components=(ComponentType.FULL, *((ComponentType.SWA,) if window else ())),
-                sliding_window_size=window,
+                tree_components=(ComponentType.FULL, *kinds), sliding_window_size=window,
+                enable_mamba_extra_buffer=bool(states) and engine["extra_buffer"],
             )
         )  # fmt: skip
         self.admissions: list[Any] = []
@@ -186,6 +189,44 @@ def _two_pools(common: dict[str, Any], page: int, windows: int) -> Any:
     if page > 1:
         for one in (made.full_attn_allocator, made.swa_attn_allocator):
             one.use_triton_kernels = False
+    return made
+
+
+def _with_states(engine: dict[str, Any], config: Any, shape: tuple[Any, ...]) -> Any:
+    """The requests' pool with slots of states; what says how they are kept is set in the published settings."""
+    import torch
+    from sglang.srt.mem_cache.allocation_sizing import get_mamba_tracking_slots
+    from sglang.srt.mem_cache.allocator.mamba import MambaSlotAllocator
+    from sglang.srt.mem_cache.memory_pool import HybridReqToTokenPool, ReqToTokenPool
+    from sglang.srt.runtime_context import get_exec, get_server_args
+
+    extra, page, chunk = engine["extra_buffer"], engine["page_size"], engine["state_chunk"]
+    for name, value in (
+        ("enable_mamba_extra_buffer", extra), ("enable_mamba_extra_buffer_lazy", False),
+        ("mamba_track_interval", engine["track_interval"]), ("mamba_max_states_per_path", -1),
+    ):  # fmt: skip
+        object.__setattr__(get_exec().mamba, name, value)
+    get_server_args()._mamba_cache_chunk_size = max(chunk, page)
+    config.hf_text_config.mamba_chunk_size = chunk
+    torch.Tensor.pin_memory = lambda self, *_: self  # type: ignore[method-assign]  # there is no device
+    made = HybridReqToTokenPool.__new__(HybridReqToTokenPool)
+    ReqToTokenPool.__init__(made, *shape)
+    made.mamba_ping_pong_track_buffer_size = get_mamba_tracking_slots(
+        extra_buffer=True, overlap=engine["overlap"]
+    )
+    made.mamba_initial_tracking_slots = get_mamba_tracking_slots(extra_buffer=extra, overlap=engine["overlap"])
+    made.enable_mamba_extra_buffer, made.enable_mamba_extra_buffer_lazy = extra, False
+    made.mamba_allocator = MambaSlotAllocator(engine["state_slots"], "cpu")
+    made.mamba_pool = SimpleNamespace(
+        replayssm_write_pos=None, replayssm_spec_write_pos=None, size=engine["state_slots"],
+        copy_from=lambda *_: None,
+    )  # fmt: skip
+    made.mamba_ckpt_pool = None
+    size = made.req_to_token.shape[0]
+    made.req_index_to_mamba_index_mapping = torch.zeros(size, dtype=torch.int32)
+    made.req_index_to_mamba_ping_pong_track_buffer_mapping = torch.zeros(
+        (size, made.mamba_ping_pong_track_buffer_size), dtype=torch.int64
+    )
     return made
 
 

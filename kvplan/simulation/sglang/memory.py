@@ -38,6 +38,16 @@ class Memory:
         request.matched = min(request.prefix, max(request.tokens - 1, 0))
         return request.prefix
 
+    def meet(self, request: Request, tokens: int) -> None:
+        """The same for one that may be admitted."""
+        self.match(request, tokens)
+
+    def part(self, request: Request) -> None:
+        """It is not admitted."""
+
+    def passed(self, request: Request, tokens: int) -> None:
+        """A step of answers has computed so many tokens of the request."""
+
     def make_room(self, pages: int) -> None:
         """Evict until so many pages are free, or nothing is left to evict."""
         if self.caching and pages > self.free:

@@ -49,7 +49,9 @@ class SglangReplica(Batched[Batch]):
     def fast_forward(self) -> bool:
         scheduler = self.scheduler
         running, last = scheduler.running, scheduler.last
-        if not running or last is None or last.prompts or scheduler.cut is not None or self.engine.window:
+        if not running or last is None or last.prompts or scheduler.cut is not None:
+            return False
+        if self.engine.window or self.engine.state_slots:  # each step may give something back
             return False
         if len(self.queue) != self.overlap or (scheduler.waiting and not scheduler.full):
             return False

@@ -15,9 +15,9 @@ class Request:
     holds; chunks: of its prompt under way, but the last; matched: tokens found when the queue was ordered."""
 
     __slots__ = (
-        "answer", "at_ns", "branch", "chain", "chunks", "computed", "decoded", "done", "end", "filled",
+        "answer", "at_ns", "branch", "buffered", "chain", "chunks", "computed", "decoded", "done", "end", "filled",
         "gone", "kept", "lock", "made", "matched", "node", "number", "prefix", "prompt", "retracted", "rows",
-        "stored", "words", "written",
+        "saved", "state", "stored", "words", "written",
     )  # fmt: skip
 
     def __init__(
@@ -27,6 +27,8 @@ class Request:
         self.chain, self.words = chain, words or chain
         self.made = self.filled = self.prefix = self.end = self.computed = 0
         self.written = self.kept = self.stored = self.chunks = self.matched = 0
+        self.saved = 0  # tokens whose state was saved last
+        self.state = self.buffered = False  # which slots it has
         self.gone = self.decoded = 0  # tokens whose windows it has given back; steps since its prompt
         self.branch = 0  # tokens up to which the full pool has its prefix, and the windows have not
         self.node: Node | None = None

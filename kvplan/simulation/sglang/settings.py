@@ -54,6 +54,14 @@ class SglangEngine:
     """tokens of a window whose pages have a pool of their own (0: there is none)"""
     window_blocks: int = 0
     """pages of that pool"""
+    state_slots: int = 0
+    """of its pool of states (0: there is none)"""
+    extra_buffer: bool = True
+    """mamba_radix_cache_strategy: requests have slots to save states in"""
+    state_chunk: int = 64
+    """tokens of which the states' kernel makes a chunk"""
+    track_interval: int = 256
+    """mamba_track_interval"""
     release: str = KNOWN[-1]
 
     @property

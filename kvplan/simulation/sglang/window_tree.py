@@ -92,11 +92,15 @@ class WindowTree(Tree):
         node.window = True
         self._link(self.ends, node)
         if not node.windows:
-            self.loose += node.stop - node.start
+            self.loose += self._size(node)
+
+    def _size(self, node: WindowNode) -> int:
+        """What it takes of the second pool."""
+        return node.stop - node.start
 
     def _lose(self, node: WindowNode) -> None:
         """Its windows, which nobody holds, are free again."""
-        size = node.stop - node.start
+        size = self._size(node)
         node.window = False
         self._unlink(node)
         self.loose -= size
@@ -113,8 +117,7 @@ class WindowTree(Tree):
         assert parent is not None
         new = self._made(child.chain, child.start, place, parent, self._tick(2))
         new.made, new.hits, new.held, new.priority = child.made, child.hits, child.held, child.priority
-        new.windows, new.window = child.windows, child.window
-        new.mark, child.mark = child.mark, None
+        self._divide(new, child)
         parent.children[child.chain.run_at(child.start)] = new
         child.start, child.parent = place, new
         new.children[child.chain.run_at(place)] = child
@@ -122,6 +125,11 @@ class WindowTree(Tree):
             self._link(child, new)
         self._touch(child)
         return new
+
+    def _divide(self, new: WindowNode, child: WindowNode) -> None:
+        """Both have windows then, and the mark is that of the first."""
+        new.windows, new.window = child.windows, child.window
+        new.mark, child.mark = child.mark, None
 
     def find(self, chain: Chain, pages: int) -> tuple[int, Node, int]:
         """How many of its first pages are stored so that one can go on from there, the node in which they
