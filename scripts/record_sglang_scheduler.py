@@ -193,7 +193,7 @@ def _two_pools(common: dict[str, Any], page: int, windows: int) -> Any:
 
 
 def _with_states(engine: dict[str, Any], config: Any, shape: tuple[Any, ...]) -> Any:
-    """The requests' pool with slots of states; what says how they are kept is set in the published settings."""
+    """The requests' pool with slots of states; how they are kept is set in the published settings."""
     import torch
     from sglang.srt.mem_cache.allocation_sizing import get_mamba_tracking_slots
     from sglang.srt.mem_cache.allocator.mamba import MambaSlotAllocator
@@ -214,7 +214,9 @@ def _with_states(engine: dict[str, Any], config: Any, shape: tuple[Any, ...]) ->
     made.mamba_ping_pong_track_buffer_size = get_mamba_tracking_slots(
         extra_buffer=True, overlap=engine["overlap"]
     )
-    made.mamba_initial_tracking_slots = get_mamba_tracking_slots(extra_buffer=extra, overlap=engine["overlap"])
+    made.mamba_initial_tracking_slots = get_mamba_tracking_slots(
+        extra_buffer=extra, overlap=engine["overlap"]
+    )
     made.enable_mamba_extra_buffer, made.enable_mamba_extra_buffer_lazy = extra, False
     made.mamba_allocator = MambaSlotAllocator(engine["state_slots"], "cpu")
     made.mamba_pool = SimpleNamespace(

@@ -44,7 +44,17 @@ class Scheduling:
         return self.max_num_batched_tokens
 
 
-WINDOW_TOKENS = "swa_max_total_num_tokens"
+WINDOW_TOKENS, STATE_SLOTS = "swa_max_total_num_tokens", "max_mamba_cache_size"
+
+
+@record()
+class KeptStates:
+    """States that SGLang's prefix cache keeps, in `STATE_SLOTS` slots of the answer's settings. extra_buffer:
+    requests have slots to save them in; chunk: tokens of the kernel's chunk; interval: mamba_track_interval."""
+
+    extra_buffer: bool
+    chunk: int
+    interval: int = 256
 
 
 @record()
@@ -65,6 +75,7 @@ class PromptsFirst:
     radix_eviction_policy: str = "lru"
     schedule_conservativeness: float = 1.0
     window: int = 0
+    states: KeptStates | None = None
 
     @property
     def step_tokens(self) -> int:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, TypeVar, cast
 
-from kvplan.engines.scheduling import WINDOW_TOKENS, CapacityFirst, PromptsFirst, Scheduling
+from kvplan.engines.scheduling import STATE_SLOTS, WINDOW_TOKENS, CapacityFirst, PromptsFirst, Scheduling
 from kvplan.engines.traits import traits_of
 from kvplan.results import SizeResult
 from kvplan.simulation.sglang import settings as sglang
@@ -37,13 +37,17 @@ def engine_of(facts: Facts, result: SizeResult, release: str) -> AnyEngine:
         facts, release=release,
         blocks=result.pool.num_blocks - traits_of(result.engine.name).null_blocks,
         sequences=result.pool.max_num_seqs, windows=int(str(result.settings.get(WINDOW_TOKENS) or 0)),
+        states=int(str(result.settings.get(STATE_SLOTS) or 0)),
     )  # fmt: skip
 
 
-def engine_from(facts: Facts, *, blocks: int, sequences: int, release: str, windows: int = 0) -> AnyEngine:
-    """blocks: of the pool, without the engine's own; sequences: SGLang's requests that may run; windows:
-    tokens of its pool of windows."""
+def engine_from(
+    facts: Facts, *, blocks: int, sequences: int, release: str, windows: int = 0, states: int = 0
+) -> AnyEngine:
+    """blocks: of the pool, without the engine's own; sequences: SGLang's requests that may run; windows,
+    states: tokens of its pool of windows, slots of that of states."""
     if isinstance(facts, PromptsFirst):
+        kept = facts.states
         return SglangEngine(
             blocks=blocks, block=facts.page_size, chunk=facts.chunked_prefill_size,
             batch=facts.max_prefill_tokens, sequences=sequences, length=facts.context_length,
@@ -51,6 +55,9 @@ def engine_from(facts: Facts, *, blocks: int, sequences: int, release: str, wind
             overlap=facts.overlap, mixed=facts.enable_mixed_chunk,
             conservativeness=facts.schedule_conservativeness, release=release,
             window=facts.window, window_blocks=windows // facts.page_size if facts.window else 0,
+            state_slots=0 if kept is None else states, extra_buffer=kept is None or kept.extra_buffer,
+            state_chunk=64 if kept is None else kept.chunk,
+            track_interval=256 if kept is None else kept.interval,
         )  # fmt: skip
     if isinstance(facts, CapacityFirst):
         return TrtllmEngine(

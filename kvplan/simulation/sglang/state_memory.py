@@ -3,8 +3,8 @@
 sgl-project/sglang 0.5.23 python/sglang/srt/mem_cache/unified_cache/components/mamba.py
 (prepare_for_caching_req, cleanup_after_caching_req, finalize_match_result_in_cache), allocation.py
 (ensure_mamba_capacity), memory_pool.py (HybridReqToTokenPool) and managers/schedule_batch.py
-(_mamba_radix_cache_v2_req_prepare_for_extend). A request has a slot for its state and, with extra buffers, two
-(one without overlap) into which steps save the state at a boundary, for the prefix cache.
+(_mamba_radix_cache_v2_req_prepare_for_extend). A request has a slot for its state and, with extra buffers,
+two (one without overlap) into which steps save the state at a boundary, for the prefix cache.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ from kvplan.simulation.sglang.request import Request
 from kvplan.simulation.sglang.settings import SglangEngine
 from kvplan.simulation.sglang.state_tree import StateTree
 from kvplan.simulation.sglang.tree import Node
-from kvplan.simulation.sglang.window_tree import Lock, WindowNode
+from kvplan.simulation.sglang.window_tree import WindowNode
 
 
 class StateMemory(Memory):
-    """slots: of states that are free; buffers: of a request, to save states in; grid, interval: tokens at whose
-    multiples prompts and answers save one."""
+    """slots: of states that are free; buffers: of a request, to save states in; chunk, interval: tokens at
+    whose multiples prompts and answers save one; whole: a page has several chunks of the kernel."""
 
     tree: StateTree
 
@@ -119,10 +119,7 @@ class StateMemory(Memory):
 
     def checkpoint(self, request: Request, tokens: int) -> None:
         tokens = min(tokens, request.filled)
-        if self.extra:
-            reach = min(tokens, request.saved)
-        else:
-            reach = tokens
+        reach = min(tokens, request.saved) if self.extra else tokens
         if not request.done and reach:
             self._take(1)  # in place of the one that the prefix cache takes
         pages = reach // self.page
