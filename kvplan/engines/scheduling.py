@@ -50,7 +50,7 @@ WINDOW_TOKENS, STATE_SLOTS = "swa_max_total_num_tokens", "max_mamba_cache_size"
 @record()
 class KeptStates:
     """States that SGLang's prefix cache keeps, in `STATE_SLOTS` slots of the answer's settings. extra_buffer:
-    requests have slots to save them in; chunk: tokens of the kernel's chunk; interval: mamba_track_interval."""
+    requests have slots to save them in; chunk: tokens of the kernel's; interval: mamba_track_interval."""
 
     extra_buffer: bool
     chunk: int

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import json
 import random
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,8 @@ from kvplan.errors import KvplanError, RefusedError
 from kvplan.plans.arrival import Arrival
 from kvplan.simulation.sglang import SglangEngine
 from kvplan.simulation.sglang.replica import SglangReplica
+from kvplan.simulation.sglang.state_memory import StateMemory
+from kvplan.simulation.sglang.state_tree import StateTree
 from kvplan.simulation.sglang.window_memory import WindowMemory
 from kvplan.simulation.sglang.window_tree import WindowNode, WindowTree
 from kvplan.simulation.time.chain import Chain
@@ -29,7 +32,7 @@ from kvplan.simulation.vllm.state_cuts import Cuts
 from kvplan.simulation.vllm.tables import Table
 from scripts.check_scheduler import difference, engine_of, trace_of
 from scripts.scheduler_scenarios import hybrid, sample_rows
-from scripts.sglang_scenarios import windowed
+from scripts.sglang_scenarios import stated, windowed
 
 FOLDER = Path(__file__).parent
 
@@ -40,6 +43,7 @@ def _recorded(name: str) -> dict[str, Any]:
 
 
 STATES, WINDOWS = _recorded("vllm_hybrids.json.gz"), _recorded("sglang_windows.json.gz")
+SLOTS = _recorded("sglang_states.json.gz")
 POPULAR = """qwen3-next-80b-a3b qwen3.5-122b-a10b qwen3.5-27b qwen3.5-35b-a3b qwen3.5-397b-a17b qwen3.6-27b
 qwen3.6-35b-a3b qwen3.8-flash-next nemotron-3-nano-30b-a3b nemotron-3-super-120b-a12b
 nemotron-h-47b-reasoning-128k granite-4.0-h-small""".split()
@@ -58,6 +62,11 @@ def test_recorded_windows_of_sglang(name: str) -> None:
     assert difference(WINDOWS[name], FOLDER) is None
 
 
+@pytest.mark.parametrize("name", sorted(SLOTS))
+def test_recorded_states_of_sglang(name: str) -> None:
+    assert difference(SLOTS[name], FOLDER) is None
+
+
 def test_everything_that_hybrids_differ_in_is_recorded() -> None:
     engines = [one["engine"] for one in STATES.values()]
     assert {engine["release"] for engine in engines} == set(KNOWN)
@@ -74,6 +83,11 @@ def test_everything_that_hybrids_differ_in_is_recorded() -> None:
     assert len({engine["window"] for engine in others}) >= 4
     assert {engine["overlap"] for engine in others} == {False, True}
     assert sum(sum(one["requests"]["preemptions"]) for one in WINDOWS.values()) > 100
+    slots = [one["engine"] for one in SLOTS.values()]
+    for name in ("extra_buffer", "overlap"):
+        assert {engine[name] for engine in slots} == {False, True}
+    assert {engine["track_interval"] for engine in slots} == {16, 64, 256}
+    assert min(engine["state_slots"] for engine in slots) < 12
 
 
 @pytest.mark.parametrize("seed", range(60))
@@ -178,6 +192,16 @@ def test_popular_hybrids_are_scheduled_under_vllm(model: str) -> None:
     assert facts.states == "align"
 
 
+@pytest.mark.parametrize("model", [name for name in POPULAR if name != "qwen3.8-flash-next"])
+def test_popular_hybrids_are_scheduled_under_sglang(model: str) -> None:
+    part = part_of("sglang", "scheduling")
+    assert part is not None
+    facts = part.scheduling(load_model(model), make_settings(gpu="h200", tensor_parallel_size=8), "0.5.23")
+    assert facts.states is not None
+    assert facts.states.extra_buffer
+    assert facts.states.chunk == (256 if "granite" in model else 128 if "nemotron" in model else 64)
+
+
 @pytest.mark.parametrize("model", WINDOWED)
 def test_popular_windows_are_scheduled_under_sglang(model: str) -> None:
     part = part_of("sglang", "scheduling")
@@ -234,6 +258,57 @@ def test_pages_are_free_or_stored_when_all_have_left() -> None:
         assert memory.windows + tree.loose == engine.window_blocks
 
 
+def test_slots_of_states_are_free_or_stored_when_all_have_left() -> None:
+    for seed in range(40):
+        chance = random.Random(seed)
+        rows = sample_rows(chance, 16, 20, chance.random() < 0.5)
+        arrivals = [Arrival(row["at_ns"], row["input"], row["output"], row["ids"]) for row in rows]
+        page, extra, most = chance.choice([1, 4, 16]), chance.random() < 0.8, chance.choice([2, 8])
+        engine = SglangEngine(
+            blocks=2000 // page if extra else 2000, block=page if extra else 1, chunk=64, batch=256,
+            sequences=most, length=1000, state_slots=4 * most + chance.choice([1, 5, 50]), extra_buffer=extra,
+            overlap=extra, state_chunk=16, track_interval=chance.choice([16, 64]),
+        )  # fmt: skip
+        replica = SglangReplica(Trace(arrivals, 16), engine, StepTime(), jump=True, rows=False)
+        replica.run()
+        memory = replica.scheduler.memory
+        assert isinstance(memory, StateMemory)
+        tree, nodes = memory.tree, [memory.tree.root]
+        for node in nodes:
+            nodes.extend(node.children.values())
+        inner = [node for node in nodes if isinstance(node, WindowNode) and node.parent is not None]
+        assert all(not node.held and not node.windows for node in inner)
+        assert sum(node.window for node in inner) == tree.loose
+        assert memory.free + tree.size == engine.blocks
+        assert memory.slots + tree.loose == engine.state_slots
+
+
+def test_a_prefix_is_found_up_to_a_state() -> None:
+    tree = StateTree("lru", 1)
+    chain = Chain(((0, 30, 0),), 0)
+    assert tree.insert_state(chain, 10, 0)[::2] == (0, True)
+    assert tree.insert_state(chain, 20, 10)[::2] == (10, True)
+    assert tree.insert_state(chain, 20, 20)[::2] == (20, False)
+    assert tree.find(chain, 25)[::2] == (20, 0)
+    assert tree.find(chain, 15)[::2] == (10, 15)  # the pages of 5 more have no state of their own
+    assert tree.loose == 2
+    assert tree.make_room(0, 1) == (5, 1)  # that of 20 was used before that of 10: a leaf goes as a whole
+    assert tree.find(chain, 25)[::2] == (10, 15)
+    assert tree.make_room(0, 1) == (0, 1)  # an inner node loses its state alone
+    assert tree.find(chain, 25)[::2] == (0, 15)
+
+
+def test_what_a_pool_of_states_cannot_be() -> None:
+    good = {"blocks": 99, "block": 16, "state_slots": 40}
+    SglangEngine(**good).check()
+    for wrong in ({"state_slots": -1}, {"state_chunk": 0}, {"track_interval": 0}, {"extra_buffer": False}):
+        with pytest.raises(KvplanError, match=r"state|interval"):
+            SglangEngine(**good | wrong).check()
+    for other in ({"caching": False}, {"mixed": True}):
+        with pytest.raises(RefusedError, match="without the radix cache"):
+            SglangEngine(**good | other).check()
+
+
 def test_what_a_pool_of_windows_cannot_be() -> None:
     good = {"blocks": 99, "block": 16, "window": 64, "window_blocks": 40}
     SglangEngine(**good).check()
@@ -257,12 +332,13 @@ def test_states_live(seed: int) -> None:
 
 
 @pytest.mark.sglang
-@pytest.mark.parametrize("seed", range(3000, 3012))
-def test_windows_live(seed: int) -> None:
+@pytest.mark.parametrize("made", [windowed, stated])
+@pytest.mark.parametrize("seed", range(3000, 3008))
+def test_windows_and_states_live(seed: int, made: Callable[[int], dict[str, Any]]) -> None:
     pytest.importorskip("sglang")
     from scripts.record_sglang_scheduler import answer
 
-    recorded = answer(windowed(seed), FOLDER)
+    recorded = answer(made(seed), FOLDER)
     if "error" in recorded:
         pytest.skip(recorded["error"])
     assert difference(recorded, FOLDER) is None

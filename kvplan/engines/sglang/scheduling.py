@@ -18,8 +18,8 @@ from kvplan.settings import Settings
 MAX_PREFILL_TOKENS = 16_384
 _STRATEGIES = ("extra_buffer", "no_buffer")
 STATE_CHUNK, CONVOLUTION_CHUNK = 64, 1
-"""FLA_CHUNK_SIZE where the config states no mamba_chunk_size (overrides.py, mamba_cache_chunk_size); that of short
-convolutions (configs/lfm2.py)."""
+"""FLA_CHUNK_SIZE where the config states no mamba_chunk_size (overrides.py, mamba_cache_chunk_size); that of
+short convolutions (configs/lfm2.py)."""
 
 
 def scheduling(model: Model, settings: Settings, version: str) -> PromptsFirst:

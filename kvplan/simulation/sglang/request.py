@@ -15,9 +15,9 @@ class Request:
     holds; chunks: of its prompt under way, but the last; matched: tokens found when the queue was ordered."""
 
     __slots__ = (
-        "answer", "at_ns", "branch", "buffered", "chain", "chunks", "computed", "decoded", "done", "end",
-        "filled", "gone", "kept", "lock", "made", "matched", "node", "number", "prefix", "prompt", "retracted", "rows",
-        "saved", "state", "stored", "words", "written",
+        "answer", "at_ns", "branch", "buffered", "chain", "chunks", "computed", "decoded", "done",
+        "end", "filled", "gone", "kept", "lock", "made", "matched", "node", "number", "prefix",
+        "prompt", "retracted", "rows", "saved", "state", "stored", "words", "written",
     )  # fmt: skip
 
     def __init__(

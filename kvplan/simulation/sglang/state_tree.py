@@ -1,8 +1,8 @@
 """SGLang's prefix cache of a model with states: a node may have the state at its end, in a slot of its own.
 
-sgl-project/sglang 0.5.23 python/sglang/srt/mem_cache/unified_cache/components/mamba.py. A prefix is found up to
-the deepest node with a state; a lock holds the state of its node alone; slots are freed in the order in which
-states were used, of a leaf with its pages and of an inner node alone.
+sgl-project/sglang 0.5.23 python/sglang/srt/mem_cache/unified_cache/components/mamba.py. A prefix is found up
+to the deepest node with a state; a lock holds the state of its node alone; slots are freed in the order in
+which states were used, of a leaf with its pages and of an inner node alone.
 """
 
 from __future__ import annotations
