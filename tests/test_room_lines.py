@@ -56,7 +56,7 @@ ROOMS: dict[str, Room] = {
     "plans": Room(1400, "as it was when rooms were first counted"),
     "proof": Room(9250, "as it was when rooms were first counted"),
     "report": Room(8500, "a plan of two kinds of engines"),
-    "simulation": Room(11850, "states, rings and SGLang's pool of windows"),
+    "simulation": Room(12150, "states, rings, SGLang's pools of windows and of states"),
     "weights": Room(2150, "as it was when rooms were first counted"),
 }
 CORE = 106500

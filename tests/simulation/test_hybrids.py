@@ -53,7 +53,7 @@ mimo-v2-flash mimo-v2.5 step-3.5-flash""".split()
 
 @pytest.mark.parametrize("name", sorted(STATES))
 def test_recorded_states_of_vllm(name: str) -> None:
-    """Of 1,700 workloads that vLLM's own scheduler was asked, all equal, those that preempt and find most."""
+    """Of 2,200 workloads that vLLM's own scheduler was asked, all equal, those that preempt and find most."""
     assert difference(STATES[name], FOLDER) is None
 
 
