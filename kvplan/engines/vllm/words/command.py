@@ -7,6 +7,7 @@ from typing import Any
 from kvplan.engines.command import (
     PYTHON_PROBE,
     SWITCH,
+    Across,
     Argument,
     Asked,
     EngineTable,
@@ -18,6 +19,8 @@ from kvplan.engines.command import (
     variable,
 )
 from kvplan.engines.vllm.options import EXPANDABLE, FLASHINFER_SAMPLES
+
+_NODES = ("--nnodes", "{nodes}", "--node-rank", "{rank}", "--master-addr", "{leader}")
 
 _OWN_DRAFT = ("ngram", "ngram_gpu", "suffix")
 """Methods of vLLM that draft without a model of their own, beside those that end in mtp."""
@@ -106,6 +109,8 @@ TABLE = EngineTable(
     {},
     {},
     random=("--model", "{}", "--load-format", "dummy"),
+    # vllm-project/vllm#23691, whose ranks of data parallelism follow from the node's (engine/arg_utils.py)
+    across=Across(_NODES, (*_NODES, "--headless"), since="0.12"),
     # docs.vllm.ai deployment/docker; docs/getting_started/installation/gpu.rocm.inc.md since v0.14.0
     image=Image(
         "vllm/vllm-openai",
