@@ -11,15 +11,15 @@ from kvplan.engines.sglang.start.arguments import Arguments
 from kvplan.engines.sglang.start.backends import is_large_hopper_vl
 from kvplan.engines.sglang.start.models import uses_state_radix
 from kvplan.errors import RefusedError
-from kvplan.families import Kind, ShortConvolution
+from kvplan.families import Kind
 from kvplan.model import Model
 from kvplan.settings import Settings
 
 MAX_PREFILL_TOKENS = 16_384
 _STRATEGIES = ("extra_buffer", "no_buffer")
-STATE_CHUNK, CONVOLUTION_CHUNK = 64, 1
-"""FLA_CHUNK_SIZE where the config states no mamba_chunk_size (overrides.py, mamba_cache_chunk_size); that of
-short convolutions (configs/lfm2.py)."""
+STATE_CHUNK = 64
+"""FLA_CHUNK_SIZE, where the config states no mamba_chunk_size (overrides.py, mamba_cache_chunk_size); short
+convolutions, whose class says 1, have no buffers that it would matter to."""
 
 
 def scheduling(model: Model, settings: Settings, version: str) -> PromptsFirst:
@@ -80,12 +80,5 @@ def _states(model: Model, arguments: Arguments, pools: Pools, options: SglangOpt
         )
     if options.enable_mixed_chunk:
         raise not_simulated("mixed chunks beside states", "leave out --enable-mixed-chunk")
-    convolutions = all(
-        isinstance(part, ShortConvolution)
-        for run in model.runs
-        for part in run.layer.parts
-        if part.kind is Kind.STATE
-    )
-    stated = model.facts.get("mamba_chunk_size")
-    chunk = int(stated) if stated else CONVOLUTION_CHUNK if convolutions else STATE_CHUNK
+    chunk = int(model.facts.get("mamba_chunk_size") or STATE_CHUNK)
     return KeptStates(arguments.strategy == "extra_buffer", chunk)
