@@ -208,7 +208,7 @@ def _with_states(engine: dict[str, Any], config: Any, shape: tuple[Any, ...]) ->
         object.__setattr__(get_exec().mamba, name, value)
     get_server_args()._mamba_cache_chunk_size = max(chunk, page)
     config.hf_text_config.mamba_chunk_size = chunk
-    torch.Tensor.pin_memory = lambda self, *_: self  # type: ignore[method-assign]  # there is no device
+    torch.Tensor.pin_memory = lambda self, *_: self  # there is no device
     made = HybridReqToTokenPool.__new__(HybridReqToTokenPool)
     ReqToTokenPool.__init__(made, *shape)
     made.mamba_ping_pong_track_buffer_size = get_mamba_tracking_slots(

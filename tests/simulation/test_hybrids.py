@@ -299,7 +299,7 @@ def test_a_prefix_is_found_up_to_a_state() -> None:
 
 
 def test_what_a_pool_of_states_cannot_be() -> None:
-    good = {"blocks": 99, "block": 16, "state_slots": 40}
+    good: dict[str, Any] = {"blocks": 99, "block": 16, "state_slots": 40}
     SglangEngine(**good).check()
     for wrong in ({"state_slots": -1}, {"state_chunk": 0}, {"track_interval": 0}, {"extra_buffer": False}):
         with pytest.raises(KvplanError, match=r"state|interval"):
@@ -310,7 +310,7 @@ def test_what_a_pool_of_states_cannot_be() -> None:
 
 
 def test_what_a_pool_of_windows_cannot_be() -> None:
-    good = {"blocks": 99, "block": 16, "window": 64, "window_blocks": 40}
+    good: dict[str, Any] = {"blocks": 99, "block": 16, "window": 64, "window_blocks": 40}
     SglangEngine(**good).check()
     for wrong in ({"window_blocks": 0}, {"window": -1}):
         with pytest.raises(KvplanError, match="windows"):
