@@ -273,7 +273,8 @@ def _furnish(
         "spec_algorithm": SpeculativeAlgorithm.from_string(None), "min_free_slots_delayer": None,
         "truncation_align_size": None, "processed_tokens_counter": 0, "device": "cpu",
         "disaggregation_mode": DisaggregationMode.NULL, "enable_unified_memory": False,
-        "rust_server": quiet, "metrics_collector": quiet, "enable_metrics": False, "max_queued_requests": None,
+        "rust_server": quiet, "metrics_collector": quiet, "enable_metrics": False,
+        "max_queued_requests": None,
         "default_priority_value": None, "abort_on_priority_when_disabled": False,
         "dp_attn_adapter": Quiet(
             maybe_prepare_mlp_sync_batch=lambda batch, **_: batch,
