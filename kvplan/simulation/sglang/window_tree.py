@@ -95,7 +95,7 @@ class WindowTree(Tree):
             self.loose += self._size(node)
 
     def _size(self, node: WindowNode) -> int:
-        """What it takes of the second pool."""
+        """Pages, or slots, that it takes of the second pool."""
         return node.stop - node.start
 
     def _lose(self, node: WindowNode) -> None:
