@@ -171,6 +171,13 @@ def _check(engine: SglangEngine) -> None:
             f"how SGLang {engine.release} schedules is not known here: its own scheduler was not asked",
             help=f"use sglang@{KNOWN[-1]}",
         )
+    _check_second_pool(engine)
+    if engine.tokens < 16 * engine.block:
+        raise _bad(f"a pool of {engine.blocks} pages", "give at least 16 pages")
+
+
+def _check_second_pool(engine: SglangEngine) -> None:
+    """The pool of windows, or of states."""
     if engine.window and not engine.caching:
         raise RefusedError(
             "not-simulated", "SGLang's pool of windows without the radix cache is not simulated",
@@ -183,8 +190,6 @@ def _check(engine: SglangEngine) -> None:
             raise _bad(f"{name} is {value}", "give a whole number of at least 1")
     if engine.state_slots:
         _check_states(engine)
-    if engine.tokens < 16 * engine.block:
-        raise _bad(f"a pool of {engine.blocks} pages", "give at least 16 pages")
 
 
 def _check_states(engine: SglangEngine) -> None:
