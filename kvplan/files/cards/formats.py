@@ -24,7 +24,10 @@ SUFFIXES: tuple[tuple[str, str], ...] = (
     (r"-gptq(?:-(?:int4|4-?bits?|w4a16|g128))?|-int4-gptq|-gptqmodel-4bit(?:-vortex)?(?:-v[\d.]+)?", "gptq"),
     (r"(?:-quantized)?[.-]w4a16(?:-g128)?|-int4(?:-w4a16)?", "w4a16"),
     (r"(?:-int4|-w4a16)?-auto-?round(?:-int4|-w4a16)?|-int4-autoround-inc", "auto-round"),
-    (r"-nvfp4(?:-(?:fp8|v\d|w4a4|w4a16|dynamic))?|-fp4(?:-v\d)?", "modelopt-nvfp4"),
+    (
+        r"(?:-text)?(?:-mtp)?-nvfp4(?:-(?:fp8|v\d|w4a4|w4a16|dynamic|mtp|rtx-?\d{4}))*|-fp4(?:-v\d)?",
+        "modelopt-nvfp4",
+    ),
     (r"[-_]mxfp4|-w-mxfp4-a-(?:fp8|mxfp4|bf16)", "mxfp4"),
     (r"-bnb-nf4|-(?:unsloth-)?bnb-4-?bit|-nf4", "bnb-4bit"),
     (r"-bnb-8-?bit", "bnb-8bit"),
