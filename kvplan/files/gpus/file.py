@@ -17,6 +17,7 @@ _LISTS = ("aliases", "nvml_names", "default_for")
 _FIGURES = (
     "memory_marketing", "memory_total_bytes", "memory_nvml_bytes", "bandwidth_bytes_per_second",
     "multiprocessors", "device_target", "gpus_per_node", "fp8_tensor_cores", "fp4_tensor_cores",
+    "power_watts",
 )  # fmt: skip
 _LINKS = ("nvlink_bytes_per_second", "pcie_generation", "pcie_bytes_per_second")
 DTYPES = ("fp16", "bf16", "fp8", "fp4", "int8")
@@ -58,6 +59,7 @@ def gpu_of(data: Json) -> Gpu:
         dense_tflops={dtype: rate for dtype, rate in rates.items() if rate is not None},
         compute_capability=None if capability is None else _version(capability),
         is_unified_memory=data.get("unified_memory", False),
+        is_announced=data.get("announced", False),
         mig_parent=mig.get("parent"),
         mig_profile=mig.get("profile"),
         provenance={path: entry["source"] for path, entry in figures.items()},

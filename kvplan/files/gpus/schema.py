@@ -67,6 +67,9 @@ class GpuSpecFile(_Strict):
     market: Literal["datacenter", "workstation", "desktop", "laptop", "embedded"] | None = Field(
         default=None, description="whom it is made for; plans without --gpu choose among the first two"
     )
+    announced: bool = Field(
+        default=False, description="only its maker's announcement is known: no plan proposes it by itself"
+    )
     note: Text | None = None
     aliases: list[Text] = []
     nvml_names: list[Text] = []
@@ -86,6 +89,9 @@ class GpuSpecFile(_Strict):
     dense_tflops: DenseTflops | None = None
     fp8_tensor_cores: Figure[bool] | None = None
     fp4_tensor_cores: Figure[bool] | None = None
+    power_watts: Figure[PositiveNumber] | None = Field(
+        default=None, description="the board's or module's limit (TDP, TBP)"
+    )
     interconnect: Interconnect | None = None
     gpus_per_node: Figure[PositiveInt] | None = None
 
