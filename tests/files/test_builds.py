@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -44,6 +45,9 @@ NAMES = {
     "unsloth/Llama-3.3-70B-Instruct": ("meta-llama/Llama-3.3-70B-Instruct", None),
     "poolside/Laguna-S-2.1": ("poolside/Laguna-S-2.1-FP8", None),
     "MiniMaxAI/MiniMax-M3-MXFP8": ("MiniMaxAI/MiniMax-M3", "modelopt"),
+    "mlx-community/Kimi-K2.5": ("moonshotai/Kimi-K2.5", "mlx"),
+    "tiiuae/Falcon-H1-3B-Base": ("tiiuae/Falcon-H1-3B-Instruct", None),
+    "cyankiwi/gemma-4-31B-it-AWQ-6Bit": ("google/gemma-4-31B-it", "compressed-tensors"),
 }
 
 
@@ -237,3 +241,15 @@ def test_what_a_name_leaves_open_stands_in_every_engine_s_budget(
     assert (more > 0) is is_open
     assert line.low_bytes == line.bytes - line.bytes * spread.below // 1000
     assert line.high_bytes - line.bytes == max(-(-more // tp), -(-line.bytes * spread.above // 1000))
+
+
+@pytest.mark.parametrize("name", ["cyankiwi/gemma-4-31B-it-AWQ-6Bit", "anybody/Qwen3-32B-AWQ-4.5bit"])
+def test_bits_that_no_rule_has_leave_the_cache_and_no_weights(name: str) -> None:
+    """Read as the usual four bits they would have a pool that is GiB too large."""
+    asked: dict[str, Any] = {"engine": "vllm", "gpu": "h200", "tokens": 8192}
+    result = kvplan.size(name, **asked)
+    assert result.per_gpu.kv_bytes > 0
+    assert result.budget is None
+    assert any("--weights" in text for text in result.warnings)
+    told = kvplan.size(name, **asked, weights="24GiB")
+    assert told.budget is not None

@@ -22,7 +22,7 @@ from kvplan.architectures.builds import (
     declaring_fp8,
 )
 from kvplan.errors import KvplanError
-from kvplan.files.cards.formats import FOREIGN, is_format, readings
+from kvplan.files.cards.formats import FOREIGN, UNSAID, is_format, own_form, readings
 from kvplan.files.cards.gguf_names import gguf_name
 from kvplan.files.cards.index import Target, key_of, packaged_index
 from kvplan.files.cards.listed import Listed, listed, listed_as
@@ -159,8 +159,12 @@ def named_build(name: str) -> NamedBuild | None:
         target = _target(base, maker) or _target(f"{base}-bf16", maker) or _quantised(f"{maker}/{base}")
         if target is not None:
             return NamedBuild(target, form)
+    one = own_form(maker)
+    if one is not None:
+        target = _target(rest, maker)
+        return _tuned(key, one) if target is None else NamedBuild(target, one)
     target = _target(rest, maker) if maker in _REPUBLISHED else None
-    target = target or _quantised(key)
+    target = target or _quantised(key) or _instructed(key)
     if target is not None:
         return NamedBuild(target, "whole")
     return next(filter(None, (_tuned(f"{maker}/{base}", form) for base, form in read)), None)
@@ -197,6 +201,14 @@ def _target(base: str, maker: str) -> Target | None:
     return None if found is None else Target.parse(names[found])
 
 
+def _instructed(key: str) -> Target | None:
+    """The instructed model of the same maker, where only that has a card: it was trained from the base."""
+    names: Mapping[str, str] = packaged_index()["names"]
+    stem = next((key.removesuffix(end) for end in ("-base", "-pt") if key.endswith(end) and "/" in key), None)
+    ends = () if stem is None else ("-instruct", "-it", "-chat")
+    return next((Target.parse(names[f"{stem}{end}"]) for end in ends if f"{stem}{end}" in names), None)
+
+
 def _quantised(key: str) -> Target | None:
     """The quantised build of the model with this very name, where only builds of it have a card."""
     names: Mapping[str, str] = packaged_index()["names"]
@@ -228,6 +240,11 @@ def build_of(name: str, build: NamedBuild, base: Model, like: Model | None = Non
         made, words = as_gguf(base, mixture, name), f"a GGUF file of {mixture}"
         if base.quantization == "mxfp4" and mixture in ("bf16", "f16"):
             words += " with its experts in MXFP4"
+    elif build.form in UNSAID:
+        made, words = (
+            as_foreign(base, UNSAID[build.form], name),
+            "weights in a number of bits that no rule has",
+        )
     elif build.form in FOREIGN:
         made = as_foreign(base, build.form, name)
         words = f"weights in {FOREIGN[build.form]}: for another engine name {base.id}, with -q for a format"

@@ -18,6 +18,7 @@ SUFFIXES: tuple[tuple[str, str], ...] = (
     (r"(?:-quantized)?[.-]w8a16", "w8a16"),
     (r"-awq-int4", "awq-int4"),
     (r"-awq-8bit", "w8a16"),
+    (r"-awq-(?:[3567]|\d\.\d+)-?bits?", "awq-unsaid"),
     (r"-awq-4bit", "awq"),
     (r"-awq(?:-(?:int4|4-bits?|w4a16|g128|marlin))?", "awq"),
     (r"-gptq-(?:int8|8-?bits?|w8a16)", "gptq-int8"),
@@ -67,6 +68,19 @@ _OWN_ENDS = {
     "mlx-community": (r"-(?:\d(?:\.\d)?-?bit|bf16|fp16|mxfp[48]|nvfp4)(?:-(?:dwq|awq|gs?\d+|v\d))*", "mlx")
 }
 """Makers who publish one format, and how their names end."""
+
+
+UNSAID = {"awq-unsaid": "compressed-tensors"}
+"""Names that say a method, and bits of which it is not known how builders pack them → the method."""
+
+
+def own_form(maker: str) -> str | None:
+    """The one format that a maker publishes, whatever the name ends with.
+
+    >>> own_form("mlx-community"), own_form("qwen")
+    ('mlx', None)
+    """
+    return _OWN_ENDS[maker][1] if maker in _OWN_ENDS else None
 
 
 def readings(rest: str, maker: str = "") -> Iterator[tuple[str, str]]:
