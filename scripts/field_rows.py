@@ -187,7 +187,7 @@ def _row(raw: Mapping[str, Any], *, asked: bool = False) -> Row:
     if raw["gpu"] is None:
         raise KvplanError("no-gpu", "the report does not name the GPU")
     model, weights = (_asked_model(raw), None) if asked else _model(raw)
-    gpu = gpu_named(raw["gpu"])
+    gpu = replace(gpu_named(raw["gpu"]), memory_free_seen=())  # what printed a pool has started
     if raw.get("total_gpu_gib"):
         gpu = replace(gpu, memory_total_bytes=int(raw["total_gpu_gib"] * GIB))
     return Row(raw["id"], raw["source"], _release(version), model, gpu, raw, weights)

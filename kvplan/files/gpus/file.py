@@ -56,6 +56,9 @@ def gpu_of(data: Json) -> Gpu:
         memory_totals_seen=tuple(
             entry["value"] for entry in data.get("memory_totals_seen") or () if entry["value"]
         ),
+        memory_free_seen=tuple(
+            entry["value"] for entry in data.get("memory_free_seen") or () if entry["value"]
+        ),
         dense_tflops={dtype: rate for dtype, rate in rates.items() if rate is not None},
         compute_capability=None if capability is None else _version(capability),
         is_unified_memory=data.get("unified_memory", False),

@@ -81,6 +81,9 @@ class GpuSpecFile(_Strict):
     memory_totals_seen: list[Figure[PositiveInt]] = Field(
         default=[], description="totals in bytes that the runtime reports under other drivers"
     )
+    memory_free_seen: list[Figure[PositiveInt]] = Field(
+        default=[], description="bytes that were free before anything was loaded, nothing else on the GPU"
+    )
     memory_nvml_bytes: Figure[PositiveInt] = Field(description="as nvidia-smi or the vendor's tool shows it")
     bandwidth_bytes_per_second: Figure[PositiveInt]
     compute_capability: Figure[Annotated[str, Field(pattern=r"^\d{1,2}\.\d$")]] | None = None
