@@ -38,7 +38,7 @@ ROOMS: dict[str, Room] = {
     "engines/tgi": Room(750, "as it was when rooms were first counted"),
     "engines/transformers": Room(1400, "as it was when rooms were first counted"),
     "engines/trtllm": Room(1950, "as it was when rooms were first counted"),
-    "engines/vllm": Room(14300, "memory that is free before a start"),
+    "engines/vllm": Room(14350, "memory that is free before a start, tokens off the GPU"),
     "families": Room(1150, "as it was when rooms were first counted"),
     "files": Room(1600, "as it was when rooms were first counted"),
     "files/cards": Room(3300, "builders of builds by name"),
