@@ -29,7 +29,7 @@ ROOMS: dict[str, Room] = {
     "cli": Room(6350, "import -v"),
     "comparison": Room(2000, "as it was when rooms were first counted"),
     "deployment": Room(1600, "as it was when rooms were first counted"),
-    "engines": Room(2700, "MIG slices, AMD's images"),
+    "engines": Room(2750, "MIG slices, AMD's images, engines over nodes"),
     "engines/budget": Room(1150, "as it was when rooms were first counted"),
     "engines/llamacpp": Room(3800, "as it was when rooms were first counted"),
     "engines/observed": Room(1650, "as it was when rooms were first counted"),
@@ -38,14 +38,16 @@ ROOMS: dict[str, Room] = {
     "engines/tgi": Room(750, "as it was when rooms were first counted"),
     "engines/transformers": Room(1400, "as it was when rooms were first counted"),
     "engines/trtllm": Room(1950, "as it was when rooms were first counted"),
-    "engines/vllm": Room(14350, "memory that is free before a start, tokens off the GPU"),
+    "engines/vllm": Room(
+        14850, "KV connectors by release and what they take beside the pool, memory that is free"
+    ),
     "families": Room(1150, "as it was when rooms were first counted"),
     "files": Room(1600, "as it was when rooms were first counted"),
     "files/cards": Room(3300, "builders of builds by name"),
     "files/gguf": Room(450, "as it was when rooms were first counted"),
     "files/gpus": Room(1100, "power, memory that was seen free, announced ones"),
     "files/hub": Room(1150, "as it was when rooms were first counted"),
-    "files/launch": Room(7900, "a launch file is read as its shell and its operators read it, kind by kind"),
+    "files/launch": Room(8050, "options that a release dropped, and variables that take memory of the host"),
     "files/logs": Room(150, "as it was when rooms were first counted"),
     "files/plans": Room(1700, "as it was when rooms were first counted"),
     "files/servers": Room(250, "as it was when rooms were first counted"),
@@ -53,13 +55,13 @@ ROOMS: dict[str, Room] = {
     "files/yaml": Room(900, "as it was when rooms were first counted"),
     "kvplan": Room(2500, "as it was when rooms were first counted"),
     "planning": Room(5400, "usual GPUs, limits of the machine, times"),
-    "plans": Room(1400, "as it was when rooms were first counted"),
+    "plans": Room(1450, "a switch of three states, and receipts that were written when it had two"),
     "proof": Room(9250, "as it was when rooms were first counted"),
-    "report": Room(8500, "a plan of two kinds of engines"),
+    "report": Room(8700, "autoscalers and engines over nodes are exported"),
     "simulation": Room(11150, "the search for replicas, times in whole steps"),
     "weights": Room(2200, "weights between two ends"),
 }
-CORE = 106800
+CORE = 107600
 """Lines of all rooms but the wings. `size` for one engine needs some 62,000 of them."""
 
 

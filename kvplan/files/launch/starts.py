@@ -112,6 +112,12 @@ class Start:
             f"/{one}" in f"/{name}" for one in _REPACKED
         )
 
+    @property
+    def is_newest(self) -> bool:
+        """Whether the image is the engine's own of no release but the newest."""
+        tag = (self.image or "").rpartition("/")[2].partition("@")[0].partition(":")[2]
+        return self.image is not None and self.is_tagged_by_engine and not self.pin and tag in ("", "latest")
+
 
 def version_of(image: str) -> str | None:
     """``0.11.0`` of ``vllm/vllm-openai:v0.11.0``; None of ``:latest``, a date, a commit."""

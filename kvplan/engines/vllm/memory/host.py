@@ -41,9 +41,10 @@ def lines(model: Model, settings: Settings, version: str, result: SizeResult) ->
     if tables:
         found.append(HostLine("n-gram tables", tables, tables, tables, MEMORY, _TABLES))
     tier = VllmOptions.of(settings).kv_offloading_size
-    if tier:
-        amount = int(tier * GIB)
-        said = "kv_offloading_size, all ranks of an engine together"
+    amount = int(tier * GIB) if tier else _told_to_connectors(settings)
+    if amount:
+        named = "kv_offloading_size" if tier else "cpu_bytes_to_use of kv_transfer_config"
+        said = f"{named}, all ranks of an engine together"
         if known:  # whole blocks, since #50094; before, every rank pinned tensors of its own (#53042)
             said = f"{said}: one region"
             held = _held(model, settings, result.pool, amount, ranks)
@@ -85,6 +86,14 @@ def _held(model: Model, settings: Settings, pool: Pool | None, amount: int, rank
     copies = 1 if latent and settings.tensor_parallel_size == ranks else ranks
     sizes = [group.block_size for group in pool.groups]
     return tier_tokens(amount, pool.bytes_per_block, copies, sizes)[1]
+
+
+def _told_to_connectors(settings: Settings) -> int:
+    if not settings.own:
+        return 0
+    from kvplan.engines.vllm.start.connectors import host_bytes
+
+    return host_bytes(settings)
 
 
 _TABLES = "pinned, one share on each rank; looked up from the GPU (--engram-config, cpu_offload)"
