@@ -53,12 +53,8 @@ def gpu_of(data: Json) -> Gpu:
     }
     return Gpu(
         **named,
-        memory_totals_seen=tuple(
-            entry["value"] for entry in data.get("memory_totals_seen") or () if entry["value"]
-        ),
-        memory_free_seen=tuple(
-            entry["value"] for entry in data.get("memory_free_seen") or () if entry["value"]
-        ),
+        memory_totals_seen=_seen(data, "memory_totals_seen"),
+        memory_free_seen=_seen(data, "memory_free_seen"),
         dense_tflops={dtype: rate for dtype, rate in rates.items() if rate is not None},
         compute_capability=None if capability is None else _version(capability),
         is_unified_memory=data.get("unified_memory", False),
@@ -68,6 +64,10 @@ def gpu_of(data: Json) -> Gpu:
         provenance={path: entry["source"] for path, entry in figures.items()},
         notes={path: entry["note"] for path, entry in figures.items() if entry.get("note") is not None},
     )
+
+
+def _seen(data: Json, key: str) -> tuple[int, ...]:
+    return tuple(entry["value"] for entry in data.get(key) or () if entry["value"])
 
 
 def _figures(data: Json) -> Iterator[tuple[str, Any]]:
