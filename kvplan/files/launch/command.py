@@ -26,11 +26,12 @@ from kvplan.engines.launch import (
 from kvplan.engines.release_rules import reached
 from kvplan.errors import KvplanError
 from kvplan.files.folders import exists
+from kvplan.files.launch.given import OPTION, is_left_open
 from kvplan.files.launch.launch import Launch, devices_seen
 from kvplan.files.launch.models import WAY_ON, check_no_placeholder, model_of
 from kvplan.files.launch.programs import launch_of_program
 from kvplan.files.launch.starts import Start, version_of
-from kvplan.files.launch.unknown import is_open, is_whole, shown, unknowns
+from kvplan.files.launch.unknown import is_open, is_placeholder, is_whole, shown, unknowns
 from kvplan.files.launch.words import Option, take_apart
 from kvplan.plans.serve import EngineFlags, Flag, flags_of
 from kvplan.record import replace
@@ -368,16 +369,18 @@ class _Reader:
             self.serve[flag.name] = _typed(flag, self.resolved(value, spelled), self.server, spelled)
 
     def resolved(self, value: Any, spelled: str) -> Any:
-        """Raises KvplanError(unresolved-variable)."""
+        """Raises KvplanError(unresolved-variable | placeholder)."""
+        way_on = WAY_ON if spelled in self.server.model else "write its value into the file"
+        placed = isinstance(value, str) and is_placeholder(value)
+        if placed or any(one.startswith(("<", "{{")) for one in unknowns(str(value))):
+            check_no_placeholder(shown(str(value)), spelled, way_on)
         if _is_open(value):
-            if any(one.startswith(("<", "{{")) for one in unknowns(str(value))):
-                check_no_placeholder(shown(str(value)), spelled)
             word = " ".join(map(shown, [value] if isinstance(value, str) else value))
             lacking = f" ({', '.join(self.missing)} is not here)" if self.missing else ""
             raise KvplanError(
                 "unresolved-variable",
                 f"{spelled} is {word}, and nothing says what that variable is{lacking}",
-                help="write its value, or set it on a line before the command: NAME=value",
+                help=_ways_on(value),
             )  # fmt: skip
         return value
 
@@ -388,7 +391,9 @@ class _Reader:
         spelled = " or ".join(self.server.model)
         if model is None:
             who = "the command" if name == "command" else name
-            raise KvplanError("no-model-named", f"{who} names no model", help=(f"{spelled} names it", WAY_ON))
+            raise KvplanError(
+                "no-model-named", f"{who} names no model", help=(f"its own {spelled} names it", WAY_ON)
+            )
         served = self.serve.get("served_model_name")
         called = [str(one) for one in (served if isinstance(served, list) else [served]) if one is not None]
         address = self.environment.get("STORAGE_URI", "")
@@ -397,7 +402,7 @@ class _Reader:
         try:
             text = self.resolved(model, self.server.model[0])
         except KvplanError as error:
-            error.help = (*error.help, WAY_ON)
+            error.help = tuple(dict.fromkeys((*error.help, WAY_ON)))
             raise
         return model_of(text, self.beside, self.server.model[0], said)
 
@@ -470,6 +475,18 @@ class _Reader:
 
     def finish(self) -> None:
         self.unread += self.server.translate(self.serve, self.options)
+
+
+_NAME = re.compile(r"\$[{(]?([A-Za-z_]\w*)|environ(?:\.get)?[\[(]['\"](\w+)|getenv\(['\"](\w+)", re.ASCII)
+
+
+def _ways_on(value: object) -> list[str]:
+    """How to say what an open value is: a variable of a shell, a manifest or Python by its name."""
+    names = dict.fromkeys(
+        found for match in _NAME.finditer(str(value)) if (found := next(filter(None, match.groups()), None))
+    )
+    given = [f"{OPTION} {name}=VALUE" for name in names if is_left_open(name)]
+    return [f"{' '.join(given)}: its value"] if given else ["write its value into the file"]
 
 
 def _is_open(value: object) -> bool:

@@ -239,6 +239,6 @@ SERVER = Server(
         --kv-sharing-fast-prefill --mm-encoder-tp-mode --seed""".split()
     ),
     package="vllm",
-    calls=("LLM", "AsyncEngineArgs", "EngineArgs"),
+    calls=("LLM", "AsyncEngineArgs", "EngineArgs", "build_async_engine_client"),
     in_charts=True,
 )  # fmt: skip
