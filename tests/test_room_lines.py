@@ -23,13 +23,13 @@ class Room(NamedTuple):
 
 
 ROOMS: dict[str, Room] = {
-    "api": Room(4950, "plans for a rate, simulated"),
+    "api": Room(5250, "plans for a rate, simulated; a folder as a fleet, locks"),
     "architectures": Room(16250, "as it was when rooms were first counted"),
     "checking": Room(2100, "targets of TTFT and TPOT (times.py)"),
-    "cli": Room(6550, "suggestions in the options of the command that was asked, --set, --helm"),
+    "cli": Room(6600, "--set, --helm, prices that are kept"),
     "comparison": Room(2000, "as it was when rooms were first counted"),
     "deployment": Room(1600, "as it was when rooms were first counted"),
-    "engines": Room(2750, "MIG slices, AMD's images, engines over nodes"),
+    "engines": Room(2800, "MIG slices, AMD's images, engines over nodes, states that are kept"),
     "engines/budget": Room(1150, "as it was when rooms were first counted"),
     "engines/llamacpp": Room(3800, "as it was when rooms were first counted"),
     "engines/observed": Room(1650, "as it was when rooms were first counted"),
@@ -38,28 +38,28 @@ ROOMS: dict[str, Room] = {
     "engines/tgi": Room(750, "as it was when rooms were first counted"),
     "engines/transformers": Room(1400, "as it was when rooms were first counted"),
     "engines/trtllm": Room(1950, "as it was when rooms were first counted"),
-    "engines/vllm": Room(14750, "KV connectors by release, and what they take beside the pool"),
+    "engines/vllm": Room(14800, "KV connectors by release, layouts that leave the fast kernels"),
     "families": Room(1150, "as it was when rooms were first counted"),
     "files": Room(1600, "as it was when rooms were first counted"),
-    "files/cards": Room(3200, "names of models that launch files have"),
+    "files/cards": Room(3350, "quantised checkpoints by their names"),
     "files/gguf": Room(450, "as it was when rooms were first counted"),
     "files/gpus": Room(1050, "whom a GPU is made for"),
     "files/hub": Room(1150, "as it was when rooms were first counted"),
     "files/launch": Room(9250, "seven more kinds, charts rendered, lines judged by their place"),
     "files/logs": Room(150, "as it was when rooms were first counted"),
-    "files/plans": Room(1800, "percentiles, burstiness and seeds of arrivals"),
+    "files/plans": Room(2050, "price files, locks, how requests arrive"),
     "files/servers": Room(250, "as it was when rooms were first counted"),
     "files/traces": Room(1000, "as it was when rooms were first counted"),
     "files/yaml": Room(900, "as it was when rooms were first counted"),
     "kvplan": Room(2500, "as it was when rooms were first counted"),
-    "planning": Room(5600, "requests at a rate: so many as their times keep under way"),
-    "plans": Room(1500, "how requests arrive"),
+    "planning": Room(5650, "requests at a rate, the price of a token"),
+    "plans": Room(1900, "a switch of three states; plans on one fleet, locks"),
     "proof": Room(9250, "as it was when rooms were first counted"),
-    "report": Room(8850, "what a simulation says of a plan"),
-    "simulation": Room(11500, "arrivals that are drawn, runs that end once they are hopeless"),
+    "report": Room(9050, "fleets, what moved a figure, what a simulation says of a plan"),
+    "simulation": Room(12450, "arrivals that are drawn; states, rings, SGLang's pools of windows, states"),
     "weights": Room(2150, "as it was when rooms were first counted"),
 }
-CORE = 109600
+CORE = 111100
 """Lines of all rooms but the wings. `size` for one engine needs some 62,000 of them."""
 
 

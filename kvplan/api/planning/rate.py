@@ -17,12 +17,13 @@ from kvplan.engines.budget.law import Rejection
 from kvplan.engines.folders import part_of
 from kvplan.errors import KvplanError
 from kvplan.model import Model
-from kvplan.planning.ask import CONTEXT, MOST_GPUS, REQUESTS, TENSOR_WAYS, Ask
+from kvplan.planning.ask import CONTEXT, COST, MOST_GPUS, REQUESTS, TENSOR_WAYS, Ask
 from kvplan.planning.confirm import has_slots
 from kvplan.planning.found import Found, key_of
+from kvplan.planning.money import cost_per_million, estimate_of
 from kvplan.planning.options import option_of
 from kvplan.planning.planner import plan_of
-from kvplan.planning.results import Simulated, SuggestedFix
+from kvplan.planning.results import Option, Simulated, SuggestedFix
 from kvplan.planning.rows import Row
 from kvplan.planning.search import search
 from kvplan.plans.plan import FleetPlan, Plan
@@ -111,9 +112,9 @@ class Sizer:
         self.rows.append(best)
         return best
 
-    def best_figures(self) -> tuple[Simulated, tuple[SuggestedFix, ...]]:
-        """Figures of the best row, and the looser limit that would spare GPUs."""
-        return self.figures(min(self.rows, key=lambda row: row.found.key))
+    def figures_of(self, best: Option) -> tuple[Simulated, tuple[SuggestedFix, ...]]:
+        """Figures of an option's row, and the looser limit that would spare GPUs."""
+        return self.figures(next(row for row in self.rows if option_of(*row) == best))
 
     def _sized(self, ask: Ask, one: Found, limit: int, *, first: bool) -> Found | Rejection:
         """The candidate on as few replicas as keep the times. first: none was found until now, so the reason
@@ -256,6 +257,9 @@ def _on(ask: Ask, one: Found, replicas: int) -> Found:
     engines = replicas * one.one.layout.pools
     each = min(one.capacity, max(1, ceil_div(one.under_way, engines)))
     found = one._replace(replicas=replicas, gpus=replicas * one.one.layout.gpus, per_engine=each)
+    if ask.objective == COST:
+        cost = cost_per_million(ask, found, estimate_of(ask, found))
+        found = found._replace(million=None if cost is None else cost[1])
     rank = one.key[-4] if isinstance(one.key[-4], int) else 0
     return found._replace(key=key_of(ask.objective, found, int(rank)))
 
