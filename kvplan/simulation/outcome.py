@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Mapping, Sequence
+from fractions import Fraction
 from math import ceil
 from typing import TYPE_CHECKING
 
@@ -178,9 +179,9 @@ def percentile(values: Sequence[int], share: float) -> int:
     return values[max(0, ceil(share * len(values)) - 1)]
 
 
-def late_share(times: Sequence[int], most_ns: float, requests: int) -> float:
+def late_share(times: Sequence[int], most_ns: float, requests: int) -> Fraction:
     """Of so many requests those whose time is above; a request without one keeps it."""
-    return (len(times) - bisect_right(times, most_ns)) / requests if requests else 0.0
+    return Fraction(len(times) - bisect_right(times, most_ns), requests or 1)
 
 
 def counted(

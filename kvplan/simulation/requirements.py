@@ -88,7 +88,7 @@ def missed(plan: Plan, run: Outcome) -> Iterator[Finding]:
     """Targets of ``require`` that a run misses."""
     require = plan.require
     goodput = required_goodput(plan)
-    if goodput is not None and run.goodput < goodput:
+    if goodput is not None and Fraction(run.good, run.requests or 1) < goodput:
         yield _finding(
             plan, "goodput-too-low", "goodput",
             f"{_share(run.goodput)} of requests keep the workload's times, and"

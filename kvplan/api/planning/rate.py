@@ -327,7 +327,7 @@ def _least_split(plan: Plan, model: Model, load: Load, first: Split) -> Split | 
         if len(runs) > _TRIED or sum(now) * plan.gpus_per_replica > MOST_GPUS:
             return None
         late = [
-            late_share(times, most, run(now).requests) if most is not None else 0.0
+            late_share(times, most, run(now).requests) if most is not None else Fraction(0)
             for times, most in ((run(now).ttft, target.ttft_ns), (run(now).tpot, target.tpot_ns))
         ]
         more = [max(1, count // 4) for count in now]
