@@ -121,7 +121,7 @@ TRACE = Path(__file__).parents[3] / "shared" / "traces" / "azure_llm_2023_code.c
 
 @pytest.mark.beside
 def test_the_azure_trace_of_code_has_one_answer(tmp_path: Path) -> None:
-    """2 GPUs by the mean load, 26 by its bursts: the three commands say 26."""
+    """A few GPUs by the mean load, dozens by its bursts: the three commands have one answer."""
     if not TRACE.is_file():
         pytest.skip("the collection of traces is not beside the checkout")
     from kvplan.files.traces.lengths import read_lengths
