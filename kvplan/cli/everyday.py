@@ -67,6 +67,30 @@ EVERYDAY: dict[str, Everyday] = {
             ("kvplan explain ./config.json -v", "with config keys and sources"),
         ),
     ),
+    "check": Everyday(
+        (
+            ("gpu", "where a command or a manifest runs: h100"),
+            ("model", "of a server that names none, or a folder"),
+            ("variables", "a variable that a file leaves open"),
+            ("helm", "run helm template on a chart, read its output"),
+            ("values", "with --helm: a file of values"),
+            ("kustomize", "run kustomize build, read its output"),
+            ("require", "what must hold: requests=60,tokens=8k"),
+            ("env", "the overlay of an environment, or each"),
+            ("baseline", "as it was: a git revision, folder, file or lock"),
+            ("write_lock", "keep the figures, to be such a lock"),
+            ("fleet", "whether all plans together find their GPUs"),
+            ("quiet", "only what fails, and one line"),
+            ("format", "text, json, github, junit, sarif, markdown"),
+            ("output", "write the report to a file"),
+            _JSON,
+        ),
+        (
+            ("kvplan check plans/", "every plan of a folder"),
+            ("kvplan check deployment.yaml --gpu h100", "what already runs"),
+            ("kvplan check chart --helm --gpu h100", "a chart, rendered"),
+        ),
+    ),
     "compare": Everyday(
         (
             ("log", "start-up log of the engine, or - for stdin"),
@@ -95,6 +119,7 @@ EVERYDAY: dict[str, Everyday] = {
             ("arrival", "requests that arrive: 3/s, with --ttft and --tpot"),
             ("gpu", "to choose from: h100,h200; 8xh100: so many"),
             ("fleet", "a file of GPUs, how many, at what price"),
+            ("prices", "a file of what a GPU costs an hour"),
             _ENGINE,
             ("objective", "fewest-gpus, cost, requests or context"),
             ("quality", "formats: lossless, safe or aggressive"),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import suppress
 from functools import lru_cache
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
@@ -14,6 +15,7 @@ from kvplan.engines.vllm.cache_layout.built_model import Served
 from kvplan.engines.vllm.cache_layout.grouping import CannotGroupError
 from kvplan.engines.vllm.cache_layout.layers import Built, build
 from kvplan.engines.vllm.cache_layout.plan import Plan, make_plan
+from kvplan.engines.vllm.options import VllmOptions
 from kvplan.engines.vllm.refusals.checks import refusal_of
 from kvplan.engines.vllm.start.architectures import as_run
 from kvplan.engines.vllm.start.defaults import lengths_of
@@ -23,14 +25,16 @@ from kvplan.errors import KvplanError
 from kvplan.families import Kind
 from kvplan.later import later
 from kvplan.model import Model
-from kvplan.record import Json, record
+from kvplan.record import Json, record, replace
 from kvplan.results import EngineRef, LayerTerms, ModelRef, Refusal
 from kvplan.settings import HEAD_METHODS, Key, Layout, further_ranks
 
 if TYPE_CHECKING:
     from kvplan.engines.vllm.backends import rocm
     from kvplan.engines.vllm.refusals import divided_blocks
+    from kvplan.engines.vllm.start import connectors
 else:
+    connectors = later("kvplan.engines.vllm.start", "connectors")
     rocm = later("kvplan.engines.vllm.backends", "rocm")
     divided_blocks = later("kvplan.engines.vllm.refusals", "divided_blocks")
 
@@ -91,7 +95,10 @@ def compile_start(model: Model, version: str, values: tuple[Any, ...]) -> Compil
         layer_answers(
             model, lambda part: served.store(built.kv if built else resolved.kv), settings.speculative_model
         ),
-        _warnings(model, settings, resolved, built, version),
+        (
+            *_warnings(model, settings, resolved, built, version),
+            *(_connected(model, settings, resolved, rules, built, plan) if resolved.connected else ()),
+        ),
         resolved.lengths.max_model_len,
         resolved.tp * further_ranks(settings),
     )
@@ -152,10 +159,28 @@ def _warnings(
         _plugin(model, settings, rules, version),
         *doubt(doubted),
         _without_kernels(resolved, rules, version),
+        _slower_kernels(model, settings, resolved, version),
         _unnamed_draft(settings, resolved),
         _shortened(model, settings, resolved, version),
+        _without_windows(model, settings),
     )
     return (*model.warnings, *(said for said in found if said is not None))
+
+
+def _connected(
+    model: Model, settings: Layout, resolved: Resolved, rules: Rules, built: Built | None, plan: Plan | None
+) -> Iterator[str]:
+    """Sentences on the changes of a KV connector, and on its memory beside the pool."""
+    length = resolved.lengths.max_model_len
+    if built is None or plan is None or not plan.groups:
+        return
+    counted = other = plan.held(length, 0) * plan.widest
+    with suppress(CannotGroupError):
+        changed = make_plan(replace(resolved, disable_hybrid=not resolved.disable_hybrid), rules, built)
+        other = changed.held(length, 0) * changed.widest
+    kinds = {part.kind for run in model.runs for part in run.layer.parts}
+    yield from connectors.said_of_manager(settings, rules, kinds, (counted, other))
+    yield from connectors.beside_the_pool(settings, int(plan.growth(length)))
 
 
 def _odd_blocks(resolved: Resolved, built: Built | None) -> Iterator[str]:
@@ -203,6 +228,12 @@ def _without_kernels(resolved: Resolved, rules: Rules, version: str) -> str | No
     )
 
 
+def _slower_kernels(model: Model, settings: Layout, resolved: Resolved, version: str) -> str | None:
+    if not (settings.quantization or model.quantization):
+        return None
+    return divided_blocks.slower_kernels(model, settings, resolved, version)
+
+
 def _unnamed_draft(settings: Layout, resolved: Resolved) -> str | None:
     method, named = settings.speculative_method, settings.speculative_model is not None
     if not resolved.spec_tokens or named or method not in OWN_DRAFTERS:
@@ -219,6 +250,16 @@ def _shortened(model: Model, settings: Layout, resolved: Resolved, version: str)
         return None
     bounded = f"max_model_len is {own:,}, the draft's, not {asked:,}"
     return f"{bounded}: vLLM {version} runs no longer requests beside it"
+
+
+def _without_windows(model: Model, settings: Layout) -> str | None:
+    """vllm/config/model.py, disable_sliding_window: it changes nothing of a model that has none."""
+    if not settings.own or not has_kind(model, Kind.SLIDING, Kind.CHUNKED):
+        return None
+    asked = VllmOptions.of(settings).disable_sliding_window
+    return (
+        "not counted: what --disable-sliding-window makes of the windows and of the length" if asked else None
+    )
 
 
 def _check_pool(model: Model, resolved: Resolved, version: str) -> None:

@@ -41,6 +41,25 @@ class VllmOptions(ServerOptions):
     kv_offloading_size: Fraction | None = option(
         "ratio", "GiB of host memory for blocks that leave the GPU, all ranks of an engine together."
     )
+    enable_chunked_prefill: bool = option(
+        "flag", "Off: a step takes whole prompts, so a batch is of max_model_len tokens at least.", True
+    )
+    disable_sliding_window: bool = option(
+        "flag", "Windows are left out and the length is bounded by them: not counted, and said.", False
+    )
+    kv_offloading_backend: str | None = option(
+        "word", "What moves them (default: native).", choices=("native", "lmcache")
+    )
+    kv_transfer_config: str | None = option(
+        "map",
+        "The KV connector that moves the cache between engines or off the GPU, as vLLM's JSON.",
+        example='{"kv_connector": "NixlConnector", "kv_role": "kv_both"}',
+    )
+    kv_events_config: str | None = option(
+        "map",
+        "Events of the cache, as vLLM's JSON: until 0.19 they turn the hybrid manager off.",
+        example='{"enable_kv_cache_events": true}',
+    )
     # The encoder beside a language model: vllm-project/vllm vllm/config/multimodal.py.
     limit_mm_per_prompt: str | None = option(
         "map",

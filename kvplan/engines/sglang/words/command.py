@@ -7,6 +7,7 @@ from typing import Any
 from kvplan.engines.command import (
     PYTHON_PROBE,
     SWITCH,
+    Across,
     Argument,
     Asked,
     Checkpoint,
@@ -94,6 +95,7 @@ _NONE = {
     "draft_layers": "the draft model decides it",
     "mamba_padding_slot": "the release decides it",
 }
+_NODES = ("--nnodes", "{nodes}", "--node-rank", "{rank}", "--dist-init-addr", "{leader}:20000")
 TABLE = EngineTable(
     "sglang",
     ("python3", "-m", "sglang.launch_server"),
@@ -177,6 +179,8 @@ TABLE = EngineTable(
         "speculative_config": "speculative_algorithm",
     },
     port=30000,
+    # sgl-project/sglang python/sglang/srt/server_args.py; workers wait for their leader by themselves
+    across=Across(_NODES, _NODES),
     random=("--model-path", "{}", "--load-format", "dummy"),
     image=Image(
         "lmsysorg/sglang", "v{}", ("python3", "-m", "sglang.launch_server"), PYTHON_PROBE
