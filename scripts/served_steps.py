@@ -37,7 +37,7 @@ class Kept(NamedTuple):
     """A typical step: requests and tokens in it, (new, before) of its prompts; how many it stands for, in
     its own length, and its weight in the mean TTFT and TPOT."""
 
-    count: int
+    requests: int
     context: int
     tokens: int
     chunks: Chunks
@@ -159,11 +159,11 @@ def figures_of(run: Run, table: Assumptions) -> dict[str, float]:
     whole = first = later = 0.0
     for step in run.steps:
         if step.chunks:
-            count = step.count - len(step.chunks)
+            count = step.requests - len(step.chunks)
             context = step.context - sum(new + before for new, before in step.chunks)
             lasts = clock.mixed(count, context, step.tokens, list(step.chunks))
         else:
-            lasts = step_seconds(profile, step.count, ((step.context // step.count, 1.0),))
+            lasts = step_seconds(profile, step.requests, ((step.context // step.requests, 1.0),))
         whole, first, later = (
             whole + step.times * lasts, first + step.ttft * lasts, later + step.tpot * lasts
         )  # fmt: skip

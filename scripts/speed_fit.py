@@ -107,9 +107,9 @@ def residuals(rows: Rows, table: Assumptions) -> list[Residual]:
             if name == "tpot_ms" and "lengths" in run.row.load:
                 share *= CHAT_TPOT
             value = math.log(measured / values[name]) * (-1 if name == "output_tps" else 1)
-            group = (run.model, str(run.row.raw["gpu"]), run.engine, name)
+            figures = (run.model, str(run.row.raw["gpu"]), run.engine, name)
             phase = "decode" if name == "tpot_ms" else "prefill"
-            found.append(Residual(group, phase, run.model, classes, share, value))
+            found.append(Residual(figures, phase, run.model, classes, share, value))
     return found
 
 
@@ -169,7 +169,8 @@ def spreads(rows: Rows, table: Assumptions) -> dict[str, float]:
     which there are at least `ENOUGH` figures of a phase has its own interval, the others have that of the
     wider class.
     """
-    families = sorted({family_of(model) for model in (row.model for row in [*rows.steps, *rows.runs])})
+    models = [*(row.model for row in rows.steps), *(run.model for run in rows.runs)]
+    families = sorted({family_of(model) for model in models})
     outside: list[Residual] = []
     for fold in range(FOLDS):
         held = set(families[fold::FOLDS])

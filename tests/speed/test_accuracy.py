@@ -11,7 +11,9 @@ from kvplan.assumption import Assumptions
 from kvplan.files.speed import FILE, speed_assumptions
 from kvplan.planning.speed.estimate import spread
 from kvplan.record import replace
-from scripts import speed_accuracy, speed_fit
+from scripts import served_steps, speed_accuracy, speed_fit
+from scripts.serving_rows import read_rows as served_rows
+from scripts.serving_rows import simulated
 from scripts.speed_accuracy import Judged
 from scripts.speed_rows import family_of, models_of, profile_of, read_rows, read_sources
 
@@ -99,3 +101,14 @@ def test_a_class_of_its_own_has_the_narrower_interval() -> None:
 def test_families_are_names_without_size_and_format() -> None:
     names = ("zai-org/GLM-4.6-FP8", "zai-org/GLM-4.6", "openai/gpt-oss-120b", "qwen3-30b-a3b", "llama-2-7b")
     assert [family_of(name) for name in names] == ["glm-4.6", "glm-4.6", "gpt-oss", "qwen3-a", "llama-2"]
+
+
+def test_typical_steps_come_to_what_the_whole_run_does() -> None:
+    name = "qwen3-14b/h100.md"
+    row = next(row for row in served_rows() if row.raw["file"] == name and row.load["input"] == 1996)
+    run = served_steps.recorded(row)
+    assert run is not None
+    found, whole = served_steps.figures_of(run, speed_assumptions()), simulated(row)
+    assert len(run.steps) <= served_steps.TYPICAL
+    for figure in row.figures:
+        assert found[figure] == pytest.approx(whole[figure].value, rel=0.05)
