@@ -144,10 +144,14 @@ def mixed_seconds(
     plain = step_seconds(profile, requests, contexts, NOTHING, encoder_tokens)
     if requests == 1:
         return plain
-    new = prompt - cached
-    arriving = (requests - 1) * new / output / profile.deployment.pipeline_parallel_size
-    chunk = min(new, profile.deployment.max_num_batched_tokens)
+    arriving, chunk = arriving_tokens(profile, requests, prompt - cached, output)
     if arriving >= chunk:
         return step_seconds(profile, requests, contexts, Chunk(arriving, prompt, cached), encoder_tokens)
     with_chunk = step_seconds(profile, requests, contexts, Chunk(chunk, prompt, cached), encoder_tokens)
     return plain + arriving / chunk * (with_chunk - plain)
+
+
+def arriving_tokens(profile: SpeedProfile, requests: int, new: int, output: int) -> tuple[float, int]:
+    """(prompt tokens that come with each step, those that one step computes)."""
+    arriving = (requests - 1) * new / output / profile.deployment.pipeline_parallel_size
+    return arriving, min(new, profile.deployment.max_num_batched_tokens)
