@@ -441,7 +441,7 @@ def test_a_plan_is_held_against_its_trace(tmp_path: Any) -> None:
     """check and simulate say the same of what a plan requires, and more replicas mend what they can."""
     path = _example(
         tmp_path, ("hit_rate: 50%", "hit_rate: 90%"), ("goodput: 95%", "goodput: 99%"),
-        ("  ttft: 1s", "  requests_per_second: 30\n  ttft: 300ms"), ("tpot: 50ms", "tpot: 30ms"),
+        ("  ttft: 1s", "  requests_per_second: 30\n  ttft: 600ms"), ("tpot: 50ms", "tpot: 60ms"),
     )  # fmt: skip
     (checked,) = kvplan.check(path).plans
     found = {finding.code: finding for finding in checked.findings}

@@ -116,8 +116,12 @@ def _limits(profile: SpeedProfile, load: Load) -> _Limits:
 
 
 def spread(profile: SpeedProfile, phase: str) -> Spread:
-    """The interval of ``decode`` or ``prefill`` figures, as shares of the value."""
-    low, high = profile.table[f"spread.{phase}.low"], profile.table[f"spread.{phase}.high"]
+    """The interval of ``decode`` or ``prefill`` figures, as shares of the value: that of the narrowest class
+    of which there are enough published rows, else that of all."""
+    table = profile.table
+    known = (f".{name}" for name in profile.classes if f"spread.{phase}.{name}.low" in table)
+    own = next(known, "")
+    low, high = table[f"spread.{phase}{own}.low"], table[f"spread.{phase}{own}.high"]
     return Spread(low.value, high.value, (*profile.assumptions, low, high))
 
 
