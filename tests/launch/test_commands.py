@@ -274,7 +274,7 @@ ONLY_IN_A_PLAN = set(
     tensor_parallel_size pipeline_parallel_size data_parallel_size enable_expert_parallel trust_remote_code
     enable_block_reuse mamba_ssm_cache_dtype mamba_state_cache_interval use_kv_cache_manager_v2
     max_util_for_resume compile_cache flashinfer model_runner indexer_kv_dtype speculative_config
-    estimate_cudagraphs
+    estimate_cudagraphs num_redundant_experts
     cudagraph_mode served_model_name kv_cache_dtype kv_retention dtype quantization config_length
     """.split()
 )

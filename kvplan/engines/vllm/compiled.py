@@ -14,6 +14,7 @@ from kvplan.engines.vllm.cache_layout.built_model import Served
 from kvplan.engines.vllm.cache_layout.grouping import CannotGroupError
 from kvplan.engines.vllm.cache_layout.layers import Built, build
 from kvplan.engines.vllm.cache_layout.plan import Plan, make_plan
+from kvplan.engines.vllm.options import VllmOptions
 from kvplan.engines.vllm.refusals.checks import refusal_of
 from kvplan.engines.vllm.start.architectures import as_run
 from kvplan.engines.vllm.start.defaults import lengths_of
@@ -30,9 +31,11 @@ from kvplan.settings import HEAD_METHODS, Key, Layout, further_ranks
 if TYPE_CHECKING:
     from kvplan.engines.vllm.backends import rocm
     from kvplan.engines.vllm.refusals import divided_blocks
+    from kvplan.engines.vllm.start import windows
 else:
     rocm = later("kvplan.engines.vllm.backends", "rocm")
     divided_blocks = later("kvplan.engines.vllm.refusals", "divided_blocks")
+    windows = later("kvplan.engines.vllm.start", "windows")
 
 OWN_DRAFTERS = ("eagle", "eagle3", "draft_model", "medusa", "mlp_speculator", "dflash", "dspark")
 """Methods whose drafter is a checkpoint of its own."""
@@ -68,6 +71,8 @@ def compiled(model: Model, version: str, settings: Layout) -> Compiled:
 def compile_start(model: Model, version: str, values: tuple[Any, ...]) -> Compiled:
     settings = _PLANNED.settings(values)
     rules = rules_of(version)
+    if VllmOptions.of(settings).disable_sliding_window:
+        model = windows.without_windows(model)
     resolved = resolve(model, settings, rules)
     refusal = refusal_of(model, settings, resolved, version)
     served = Served(model, resolved, rules, version)

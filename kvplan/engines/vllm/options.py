@@ -122,6 +122,24 @@ class VllmOptions(ServerOptions):
     moe_backend: str = option(
         "word", "The kernels of routed experts (default: the release's choice).", "auto", choices=MOE_BACKENDS
     )
+    kv_cache_dtype_skip_layers: tuple[str, ...] = option(
+        "words", "Layers kept in the model's dtype beside a smaller cache: numbers, or sliding_window."
+    )
+    disable_sliding_window: bool = option(
+        "flag", "Windows are ignored: max_model_len is at most the window.", False
+    )
+    enable_chunked_prefill: bool = option(
+        "flag", "Prompts may be cut; without it a step takes the longest whole.", True
+    )
+    mamba_cache_mode: str | None = option(
+        "word",
+        "States that prefix caching keeps: the last two blocks', or each block's (default: the release's).",
+        choices=("none", "align", "all"),
+    )
+    enable_eplb: bool = option("flag", "Experts are moved between ranks by their load.", False)
+    num_redundant_experts: int | None = option(
+        "count", "Copies of experts beside the model's own (of --eplb-config; default: 0).", lowest=0
+    )
     indexer_kv_dtype: str | None = option(
         "word",
         "What DeepSeek-V4's indexer keeps its keys in (default: fp8).",

@@ -212,6 +212,20 @@ def _length(settings: Layout, resolved: Resolved) -> Refusal | None:
 def _batch(resolved: Resolved) -> Refusal | None:
     """vllm/config/scheduler.py, verify_max_model_len (since 0.8): a step has a token for each request."""
     tokens, seqs = resolved.batch.tokens, resolved.batch.seqs
+    length = resolved.lengths.max_model_len
+    if tokens < length and not resolved.chunked:
+        return Refusal(
+            "max-num-batched-tokens",
+            f"max_num_batched_tokens {tokens:,} is less than max_model_len {length:,}, and prompts are not"
+            " cut",
+            help=(f"--max-num-batched-tokens {length}", f"--max-model-len {tokens}"),
+        )
+    if resolved.mamba_mode == "align" and not resolved.chunked and resolved.prefix_caching:
+        return Refusal(
+            "cannot-start",
+            "prefix caching keeps states at the ends of blocks, and wants prompts that may be cut",
+            help=("leave out --no-enable-chunked-prefill", "--no-enable-prefix-caching"),
+        )
     if tokens >= seqs:
         return None
     return Refusal(

@@ -73,6 +73,7 @@ class Resolved:
     stage_numbered: bool = False
     draft_kv: str = "auto"
     draft_restarts: bool = False
+    skip_layers: tuple[str, ...] = ()
 
 
 def resolve(model: Model, settings: Layout, rules: Rules) -> Resolved:
@@ -91,7 +92,8 @@ def resolve(model: Model, settings: Layout, rules: Rules) -> Resolved:
     caching = _caches_prefixes(settings, rules, states=states, attends=attends, chunked=chunked)
     lengths, prefix = lengths_of(model, settings, rules), _keeps_items_whole(model, settings, rules)
     floor = whole_items.floor_of(model, settings, rules) if prefix else 0
-    batch = batch_of(settings, device, rules, lengths.max_model_len, chunked_prefill=chunked, floor=floor)
+    cut = chunked and own.enable_chunked_prefill
+    batch = batch_of(settings, device, rules, lengths.max_model_len, chunked_prefill=cut, floor=floor)
     kv = cache_word(model, settings, device, rules)
     ahead = _schedules_ahead(model, settings, rules, drafts)
     lookahead, slots = beyond(method, drafts)
@@ -107,7 +109,7 @@ def resolve(model: Model, settings: Layout, rules: Rules) -> Resolved:
         in_flight=batch.tokens * _batches_at_once(model, settings, rules, asynchronous=ahead),
         async_scheduling=ahead,
         prefix_caching=caching,
-        mamba_mode=mamba_mode(model, rules, drafts) if caching and states else "none",
+        mamba_mode=mamba_mode(model, rules, drafts, own.mamba_cache_mode) if caching and states else "none",
         hybrid=states and attends,
         state_only=states and not attends,
         pooling=pooling,
@@ -121,7 +123,7 @@ def resolve(model: Model, settings: Layout, rules: Rules) -> Resolved:
         block_size=settings.block_size,
         attention_backend=settings.attention_backend,
         mm_prefix=prefix,
-        chunked=chunked,
+        chunked=cut,
         lookahead=lookahead,
         draft_slots=slots,
         drops=bool(drafts) and method in EAGLE_LIKE,
@@ -131,6 +133,7 @@ def resolve(model: Model, settings: Layout, rules: Rules) -> Resolved:
         draft_restarts=method == "draft_model",
         stage_numbered=method == "eagle" and model.encoder is None,
         flashinfer=own.flashinfer != "absent",
+        skip_layers=own.kv_cache_dtype_skip_layers,
     )
 
 

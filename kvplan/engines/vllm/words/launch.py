@@ -34,6 +34,7 @@ _PARTS = {"--spec-method": "method", "--spec-model": "model", "--spec-tokens": "
 
 _OBJECTS = {
     "--attention-config": ("indexer_kv_dtype",),
+    "--eplb-config": ("num_redundant_experts",),
     "--compilation-config": ("cudagraph_mode", "cudagraph_capture_sizes", "max_cudagraph_capture_size"),
 }
 """Options that are objects → the keys that a plan has."""
@@ -143,8 +144,8 @@ def translate(serve: Serve, options: Json) -> tuple[str, ...]:
     if EXPANDABLE.lower() in str(options.get(_ALLOCATOR, "")).lower():
         serve[_ALLOCATOR.lstrip("-").replace("-", "_")] = EXPANDABLE
     left += _sayings(serve, options)
-    if options.get("--enable-chunked-prefill") is False:
-        left.append("--no-enable-chunked-prefill")  # every release that is known chunks prompts by itself
+    if serve.get("enable_chunked_prefill") is True:
+        del serve["enable_chunked_prefill"]  # the default of every release that is known
     if "--hf-overrides" in options:
         left += config_override(serve, options["--hf-overrides"], "--hf-overrides")
     if serve.get("max_model_len") == -1:
@@ -165,7 +166,7 @@ SERVER = Server(
     count=count,
     translate=translate,
     translated=(
-        "--speculative-config", "--enable-chunked-prefill", *_OBJECTS, "--hf-overrides", *_PARTS, _ALLOCATOR,
+        "--speculative-config", *_OBJECTS, "--hf-overrides", *_PARTS, _ALLOCATOR,
         *_SAYINGS,
     ),
     options_file="--config",
