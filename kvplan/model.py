@@ -105,6 +105,8 @@ class Provenance:
     how: str = ""
     revision: str | None = None
     keys: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
+    whole: bool = True
+    """every key of the published config was seen: one that is absent is absent there too"""
 
 
 class Weights(Protocol):
