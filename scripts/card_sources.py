@@ -23,7 +23,7 @@ HOW = {
     "facts": "excerpt",
 }
 SHORTENING = ("ai-dynamo/aiconfigurator",)
-"""Projects whose copies lack keys: num_nextn_predict_layers of GLM-4.7's files, with which they are served."""
+"""Projects whose copies lack keys: GLM-4.7's num_nextn_predict_layers, with which it is served."""
 READ = ("verbatim", "shortened", "retyped", "page", "excerpt", "embedded")
 UNNAMED = re.compile(r"file index|file id|repository name is a guess")
 ELEMENT_BYTES = {"bfloat16": 2, "float16": 2}

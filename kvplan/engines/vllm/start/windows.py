@@ -14,6 +14,7 @@ from kvplan.families import FullAttention, Kind, Part
 from kvplan.model import Model
 from kvplan.record import replace
 
+_WINDOW = "sliding_window"
 _LENGTHS = ("serving_model_len", "serving_longest_model_len", "serving_yarn_model_len")
 
 
@@ -22,9 +23,8 @@ def without_windows(model: Model) -> Model:
     """The model as it is built then. Raises KvplanError(unknown-rule) for windows that the class reads from
     another key than sliding_window."""
     parts = [part for run in model.runs for part in run.layer.parts]
-    windows = {part.sliding_window for part in parts if part.kind is Kind.SLIDING}
-    kinds = (Kind.CHUNKED, Kind.COMPRESSED, Kind.MLA)
-    others = any(part.kind in kinds and part.window is not None for part in parts)
+    windows = {part.window for part in parts if part.family == _WINDOW and part.window is not None}
+    others = any(part.family != _WINDOW and part.window is not None for part in parts)
     if others or len(windows) > 1:
         raise KvplanError(
             "unknown-rule",
@@ -41,6 +41,7 @@ def without_windows(model: Model) -> Model:
 
 
 def _whole(part: Part) -> Part:
-    if part.kind is not Kind.SLIDING:
+    if part.kind is not Kind.SLIDING or part.family != _WINDOW:
         return part
-    return FullAttention(part.num_kv_heads, part.head_dim, part.v_head_dim)
+    wider = part.value_width if part.value_width != part.key_width else None
+    return FullAttention(part.num_kv_heads, part.key_width, wider)
