@@ -122,8 +122,12 @@ def on_rank(dim: Dim, parallel: Parallel, part: Part = Part.DENSE) -> int:
         return _divided(dim, round_up(dim.value, parallel.vocabulary_multiple), ways)
     if dim.split is Split.EXPERTS:
         return ceil_div(dim.value + parallel.redundant_experts, parallel.whole_expert_ways)
-    ways = parallel.expert_ways // parallel.whole_expert_ways
-    return dim.value if ways == 1 else max(dim.least, _divided(dim, dim.value, ways))
+    ways, tp = parallel.expert_ways // parallel.whole_expert_ways, parallel.tensor_parallel_size
+    if ways == 1:
+        return dim.value
+    # The width is padded for tensor-parallel ranks alone (vllm/models/kimi_k3/nvidia/model.py).
+    padded = tp > 1 and dim.value // tp < dim.least
+    return _divided(dim, dim.least * tp if padded else dim.value, ways)
 
 
 def _divided(dim: Dim, value: int, ways: int) -> int:

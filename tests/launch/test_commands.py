@@ -148,12 +148,24 @@ def test_other_engines() -> None:
     }  # fmt: skip
 
 
-def test_a_tree_of_drafts_is_named_not_taken_for_a_chain() -> None:
+def test_a_tree_of_drafts_is_read_with_what_a_step_verifies() -> None:
     launch = one(
         "python -m sglang.launch_server --model x/y --speculative-algorithm EAGLE3 --speculative-num-steps 3 "
         "--speculative-eagle-topk 4 --speculative-num-draft-tokens 16"
     )
-    assert launch.serve == {}
+    assert launch.serve == {
+        "speculative_config": {"method": "eagle3", "num_speculative_tokens": 3},
+        "speculative_eagle_topk": 4,
+        "speculative_num_draft_tokens": 16,
+    }
+    assert launch.unread == ()
+
+
+def test_a_tree_without_what_a_step_verifies_is_named() -> None:
+    launch = one(
+        "python -m sglang.launch_server --model x/y --speculative-algorithm EAGLE3 --speculative-num-steps 3 "
+        "--speculative-eagle-topk 4"
+    )
     assert launch.unread == (
         "the draft of --speculative-algorithm EAGLE3, a tree (--speculative-eagle-topk 4)",
     )

@@ -326,6 +326,9 @@ class Rules(ReleaseRules):
         _EXPERTS + "oracle/unquantized.py", since="0.24", asked=False)
     trtllm_ungrouped = flag("they route by sigmoid with a correction and without groups too",
         _EXPERTS + "experts/trtllm_bf16_moe.py, RoutingMethodType.MiniMax2", since="0.32", asked=False)
+    no_activation_order = flag("GPTQ with desc_act and groups is refused",
+        _QUANTIZATION + "utils/gptq_utils.py, normalize_and_validate_gptq_desc_act", since="0.30",
+        asked=False)
     gated_nvfp4_width = steps("multiples of an NVFP4 expert's width with a gate, in those kernels",
         _QUANTIZATION + "utils/flashinfer_fp4_moe.py, min_alignment", 16, ("0.26", 64), asked=False)
     expert_kernels_installed = flag(
