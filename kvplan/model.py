@@ -168,6 +168,13 @@ class Model(Shown):
         return self.provenance.how.startswith(BY_NAME)
 
     @property
+    def is_makers_own(self) -> bool:
+        """Whether such a build is of the model's own maker, whose format the name says for certain."""
+        base = self.provenance.how.partition(": ")[2]
+        owner, _, name = self.id.partition("/")
+        return self.is_by_name and bool(name) and base.startswith(f"{owner}/")
+
+    @property
     def num_layers(self) -> int:
         return sum(run.count for run in self.runs)
 

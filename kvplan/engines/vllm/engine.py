@@ -23,7 +23,7 @@ from kvplan.engines.vllm.concurrency.concurrent_requests import (
     running_blocks,
     taken_of_blocks,
 )
-from kvplan.engines.vllm.options import OPTIONS, VllmOptions
+from kvplan.engines.vllm.options import BLACKWELL, OPTIONS, VllmOptions
 from kvplan.engines.vllm.start.architectures import as_run
 from kvplan.engines.vllm.start.defaults import device_of
 from kvplan.engines.vllm.versions import VERSIONS
@@ -43,10 +43,6 @@ else:
     padded_kernels = later("kvplan.engines.vllm.backends", "padded_kernels")
     state_graphs = later("kvplan.engines.vllm.memory", "state_graphs")
     trials = later("kvplan.engines.vllm.words", "trials")
-
-
-BLACKWELL = 10
-"""Compute capability 10.x (is_device_capability_family(100))."""
 
 
 class Vllm:

@@ -23,6 +23,8 @@ PERFORMANCE_MODES = BALANCED, INTERACTIVITY, THROUGHPUT = ("balanced", "interact
 """vllm-project/vllm vllm/config/vllm.py, PerformanceMode (0.17 on)."""
 EXPANDABLE = "expandable_segments:True"
 """PYTORCH_CUDA_ALLOC_CONF: torch's allocator maps pages, and rounds nothing up to segments."""
+BLACKWELL = 10
+"""The first compute capability of data-centre Blackwell, 10.x (is_device_capability_family(100))."""
 FLASHINFER_SAMPLES = {"installed": None, "no_sampler": 0, "absent": 0}
 """VLLM_USE_FLASHINFER_SAMPLER: where FlashInfer is absent and nobody says so, releases from 0.26 on end at
 their start (vllm/v1/sample/ops/topk_topp_sampler.py, flashinfer_sampler_supported)."""
