@@ -208,8 +208,8 @@ estimate 1.8, 0.43 and 0.54 of them."""
 
 
 def exchanged(shape: Shape, load: Load, count: Captured) -> int:
-    """layers · graphs · their largest batch · data-parallel ranks · hidden · element, bytes; 0 without experts
-    that several data-parallel ranks exchange tokens for.
+    """layers · graphs · their largest batch · data-parallel ranks · hidden · element, bytes; 0 without
+    experts that several data-parallel ranks exchange tokens for.
 
     Every layer's gathered tokens and sums (device_communicators/all2all.py, AgRsAll2AllManager) stay in the
     pool of the graph that is captured; the estimate takes the growth of the second one times all that follow
