@@ -212,6 +212,8 @@ def _unnamed_draft(settings: Layout, resolved: Resolved) -> str | None:
     method, named = settings.speculative_method, settings.speculative_model is not None
     if not resolved.spec_tokens or named or method not in OWN_DRAFTERS:
         return None
+    if method == "dspark" and resolved.draft_layers:
+        return None
     taken = "is taken to be one like the model's" if method in HEAD_METHODS else "is not counted"
     if method == "dflash":
         taken = "is taken to be that of five layers without windows"
