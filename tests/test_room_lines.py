@@ -38,7 +38,7 @@ ROOMS: dict[str, Room] = {
     "engines/tgi": Room(750, "as it was when rooms were first counted"),
     "engines/transformers": Room(1400, "as it was when rooms were first counted"),
     "engines/trtllm": Room(1950, "as it was when rooms were first counted"),
-    "engines/vllm": Room(14600, "flags that change blocks, kernels that pad experts, the balancer"),
+    "engines/vllm": Room(14700, "flags that change blocks, kernels that pad experts, the balancer"),
     "families": Room(1150, "as it was when rooms were first counted"),
     "files": Room(1600, "as it was when rooms were first counted"),
     "files/cards": Room(3250, "which cards saw the whole published file"),
@@ -59,7 +59,7 @@ ROOMS: dict[str, Room] = {
     "simulation": Room(11150, "the search for replicas, times in whole steps"),
     "weights": Room(2200, "kernels that keep experts which are not quantised"),
 }
-CORE = 106950
+CORE = 107100
 """Lines of all rooms but the wings. `size` for one engine needs some 62,000 of them."""
 
 

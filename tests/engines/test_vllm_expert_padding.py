@@ -114,3 +114,24 @@ def test_the_balancer_wants_experts_on_several_ranks(settings: dict[str, Any]) -
     result = asked("qwen3-30b-a3b", gpu="h200x4", tp=4, engine="vllm@0.33", settings=settings)
     assert result.refusal is not None
     assert result.refusal.code == "expert-parallel"
+
+
+def test_wrappers_of_b12x_lie_beside_the_weights() -> None:
+    """vllm-project/vllm#49476, 0.25.1 on an RTX PRO 6000: 52.89 GiB for the cache, 64.36 with Marlin."""
+    options: dict[str, Any] = {
+        "gpu": "rtx-pro-6000",
+        "engine": "vllm@0.25",
+        "kv_cache_dtype": "fp8",
+        "max_model_len": 180_224,
+        "max_num_batched_tokens": 8192,
+        "max_num_seqs": 8,
+        "gpu_memory_utilization": "0.92",
+    }
+    model = "nvidia/Qwen3.6-35B-A3B-NVFP4"
+    asked_for = kvplan.size(model, **options, settings={"moe_backend": "flashinfer_b12x"}).budget
+    marlin = kvplan.size(model, **options, settings={"moe_backend": "marlin"}).budget
+    assert asked_for is not None
+    assert marlin is not None
+    assert asked_for.kv_pool_low_bytes < int(52.89 * 2**30) < asked_for.kv_pool_high_bytes
+    assert abs(asked_for.kv_pool_bytes - int(52.89 * 2**30)) < 2 * 2**30
+    assert marlin.kv_pool_low_bytes < int(64.36 * 2**30) < marlin.kv_pool_high_bytes

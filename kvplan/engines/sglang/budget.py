@@ -82,8 +82,8 @@ def context_of(gpu: Gpu, ranks: int) -> BudgetLine:
 
 _SHARED_MILLI = (80, 60, 92)
 """Of the total, in thousandths, likely, least and most: gone before the weights on GB10 beside the context.
-Six starts show 110.0 to 113.9 GiB free of 121.69 ("Load weight begin. avail mem"), vLLM's less: SGLang asks the
-host what is free (utils/common.py, get_available_gpu_memory, psutil), and its processes count."""
+Six starts show 110.0 to 113.9 GiB free of 121.69 ("Load weight begin. avail mem"): SGLang asks the host what
+is free (utils/common.py, get_available_gpu_memory, psutil), and its processes count."""
 
 
 def _shared_with_the_host(gpu: Gpu, total: int, reserved: tuple[BudgetLine, ...]) -> tuple[BudgetLine, ...]:
