@@ -42,7 +42,7 @@ class Layout(KeptHash):
     num_speculative_tokens: int = 0
     speculative_model: Model | None = None
     """a draft model of its own beside the target"""
-    disable_hybrid_kv_cache_manager: bool = False
+    disable_hybrid_kv_cache_manager: bool | None = None
     gpu: Gpu | None = None
     """one GPU of the replica"""
     attention_backend: str | None = None

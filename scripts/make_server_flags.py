@@ -10,9 +10,10 @@
                                                           table is generated from common/arg.cpp)
 
 vLLM and SGLang are asked for their own parsers; the two others are read as text. Only the rows of the
-engine that was asked are replaced; options that earlier releases alone have stay. `MEMORYLESS` says which
-options change no byte of the GPU's memory; every other one that kvplan has no rule for is named wherever a
-command is read.
+engine that was asked are replaced; options that earlier releases alone have stay, with the release that
+dropped them (vllm/engine/arg_utils.py and entrypoints/openai/cli_args.py of 0.8 to 0.33). `MEMORYLESS` says
+which options change no byte of the GPU's memory; every other one that kvplan has no rule for is named
+wherever a command is read.
 """
 
 from __future__ import annotations
@@ -26,18 +27,19 @@ from pathlib import Path
 from typing import NamedTuple
 
 FLAGS = Path(__file__).parents[1] / "kvplan/engines/data/server_flags.tsv"
-HEADER = "engine\tflags\tvalues\tmemory"
+HEADER = "engine\tflags\tvalues\tmemory\tuntil"
 NONE = "none"
 
 
 class Row(NamedTuple):
     """One option. flags: its spellings, the long one first. values: how many words follow (0, 1, ?, + or *).
-    memory: ``none`` where it changes none of the GPU's."""
+    memory: ``none`` where it changes none of the GPU's. until: the first release without it."""
 
     engine: str
     flags: tuple[str, ...]
     values: str
     memory: str
+    until: str = ""
 
 
 VLLM_GROUPS = (
@@ -64,6 +66,9 @@ MEMORYLESS: dict[str, str] = {
         max_num_queued_tokens kv_events_config profiler_config structured_outputs_config
         reasoning_config watermark_config""",
     "sglang": """
+        disaggregation_transfer_backend hicache_storage_backend hicache_storage_backend_extra_config
+        hicache_storage_prefetch_policy hicache_storage_prefetch_retry_max_attempts
+        hicache_storage_prefetch_retry_poll_interval hicache_write_policy
         disaggregation_bootstrap_port disaggregation_ib_device disaggregation_bootstrap_timeout
         tokenizer_path tokenizer_mode tokenizer_backend tokenizer_worker_num detokenizer_worker_num
         skip_tokenizer_init load_format model_loader_extra_config trust_remote_code revision
@@ -265,7 +270,10 @@ def _is_short(word: str) -> bool:
 
 def text_of(rows: Iterable[Row]) -> str:
     """The file."""
-    lines = ("\t".join((row.engine, " ".join(row.flags), row.values, row.memory)) for row in rows)
+    lines = (
+        "\t".join((row.engine, " ".join(row.flags), row.values, row.memory, *filter(None, [row.until])))
+        for row in rows
+    )
     return "\n".join((HEADER, *lines)) + "\n"
 
 
@@ -277,9 +285,9 @@ def main(arguments: list[str]) -> None:
     kept, known = [], {word for row in rows for word in row.flags}
     if FLAGS.exists():
         for line in FLAGS.read_text(encoding="utf-8").splitlines()[1:]:
-            name, flags, values, memory = line.split("\t")
+            name, flags, values, memory, *until = line.split("\t")
             if name != engine or not known & set(flags.split()):
-                kept.append(Row(name, tuple(flags.split()), values, memory))
+                kept.append(Row(name, tuple(flags.split()), values, memory, *until))
     FLAGS.write_text(text_of(sorted([*kept, *rows])), encoding="utf-8")
     print(f"{len(rows)} options of {engine}")
 

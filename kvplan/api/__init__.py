@@ -229,7 +229,10 @@ def compare(
     )
 
 
-@takes(environment=_TEXT, baseline=_PLACE, changed_only=_FLAG, gpu=_TEXT, require=(str, Mapping))
+@takes(
+    environment=_TEXT, baseline=_PLACE, changed_only=_FLAG, gpu=_TEXT, require=(str, Mapping),
+    variables=(Mapping,), helm=_FLAG, kustomize=_FLAG,
+)  # fmt: skip
 def check(
     paths: str | Path | Iterable[str | Path],
     *,
@@ -239,18 +242,22 @@ def check(
     today: date | None = None,
     gpu: str | None = None,
     require: Mapping[str, Any] | str | None = None,
+    variables: Mapping[str, str] | None = None,
+    helm: bool = False,
+    kustomize: bool = False,
+    values: Iterable[str | Path] = (),
 ) -> CheckReport:
     """Check plan files, and what starts servers, against what their engines would do.
 
     paths: plan files, folders of them, manifests, scripts, commands. gpu: where a server runs that does not
-    say it. require: ``{"requests": 60, "tokens": "8k"}``, the keys of a plan's ``require:``, which count
-    before the plans' own. environment: an overlay's name, or ``all``. baseline: a file or
-    folder with the plans as they were, or a git revision; then the report has them too, and changed_only
-    leaves out what did not change. today: against which the age of receipts counts; None: it does not count.
-    What is wrong with a plan is in the report (`CheckReport.exit_code`); a wrong question raises
-    KvplanError(no-plans | unknown-environment | unknown-revision | bad-usage).
+    say it. variables: what such a file leaves open, by name. helm, kustomize: a chart or a kustomization is
+    rendered by that program, with the files of values. require: ``{"requests": 60}``, before the plans' own.
+    environment: an overlay's name, or ``all``. baseline: the plans as they were: a file, a folder, a git
+    revision; changed_only leaves out what did not change. today: against which the age of receipts counts.
+    What is wrong with a plan is in the report; a wrong question raises KvplanError.
     """
     from kvplan.api.checking.paths import check_paths
+    from kvplan.files.launch.tools import Rendering
 
     if today is not None:
         from datetime import date
@@ -259,7 +266,8 @@ def check(
     listed = [paths] if isinstance(paths, (str, Path)) else check_each("paths", paths, _PLACE)
     return check_paths(
         listed, environment=environment, baseline=baseline, changed_only=changed_only, today=today, gpu=gpu,
-        require=require,
+        require=require, variables=variables,
+        rendering=Rendering(helm, kustomize, tuple(map(str, check_each("values", values, _PLACE)))),
     )  # fmt: skip
 
 

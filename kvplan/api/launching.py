@@ -15,7 +15,9 @@ from kvplan.engines.spill import SHORTENED, spill
 from kvplan.errors import KvplanError
 from kvplan.files.gpus.find import parse_gpu_count
 from kvplan.files.launch.found import Broken
+from kvplan.files.launch.given import Variables, giving
 from kvplan.files.launch.launch import Launch
+from kvplan.files.launch.lines import Line, became
 from kvplan.files.launch.places import StartSource
 from kvplan.files.launch.read import (
     decoded,
@@ -47,12 +49,14 @@ __all__ = [
     "is_launch_text",
     "is_start",
     "launched_plans",
+    "lines_of",
     "notes_of",
     "readable_plans",
     "start_text",
     "started_readings",
     "title_of",
 ]
+NO_VARIABLES: Mapping[str, str] = {}
 _STAND_IN = "1GiB"
 """A GPU for a plan whose command says none, until it is taken away again."""
 
@@ -151,16 +155,17 @@ def imported(plans: Sequence[Plan], text: str, broken: Sequence[Broken] = ()) ->
 
 def import_launches(
     word: str, *, engine: str | None = None, text: str | None = None, broken: list[Broken] | None = None,
-    model: str | None = None,
+    model: str | None = None, variables: Variables | None = None,
 ) -> list[Launch]:  # fmt: skip
     """The servers that a command line, a script or a manifest starts. text: read instead of a file at
     ``word``. broken: takes what cannot be read of several. model: of the servers of which nothing says it,
-    of all where there are none. Raises KvplanError."""
-    found = _beside_one_another(
-        launches_of(word, engine=engine, broken=broken)
-        if text is None
-        else launches_of_text(text, engine=engine, shown=word, broken=broken)
-    )
+    of all where there are none. variables: of what the text leaves open. Raises KvplanError."""
+    with giving(variables or Variables({})):
+        found = _beside_one_another(
+            launches_of(word, engine=engine, broken=broken)
+            if text is None
+            else launches_of_text(text, engine=engine, shown=word, broken=broken)
+        )
     if model is None:
         return found
     some = any(one.unnamed is not None for one in found)
@@ -168,6 +173,25 @@ def import_launches(
         replace(one, model=model, unnamed=None) if one.unnamed is not None or not some else one
         for one in found
     ]
+
+
+def lines_of(
+    word: str, launches: Sequence[Launch], broken: Sequence[Broken], *, text: str | None = None,
+    engine: str | None = None, variables: Mapping[str, str] = NO_VARIABLES,
+) -> list[Line]:  # fmt: skip
+    """Each line of a file with what became of it. launches, broken: that it was read as. text, engine,
+    variables: as `import_launches` took them."""
+
+    def read(other: str) -> tuple[list[Launch], list[Broken]]:
+        failed: list[Broken] = []
+        with giving(Variables(variables)):
+            if text is not None:
+                found = launches_of_text(other, engine=engine, shown=word, broken=failed)
+            else:
+                found = launches_of(word, engine=engine, broken=failed, instead=other)
+        return found, failed
+
+    return list(became(start_text(word) if text is None else text, read, launches, broken))
 
 
 def _beside_one_another(launches: Sequence[Launch]) -> list[Launch]:
@@ -214,14 +238,14 @@ def is_start(word: str) -> bool:
 
 def started_readings(
     word: str, gpu: str | None = None, *, text: str | None = None, require: Located | None = None,
-    model: str | None = None,
+    model: str | None = None, variables: Variables | None = None,
 ) -> list[Reading]:  # fmt: skip
     """Each server as a plan, or as what is wrong with it. text: read instead of a file at ``word``. require:
-    what the plans require. model: as `import_launches`. Does not raise KvplanError."""
+    what the plans require. model, variables: as `import_launches`. Does not raise KvplanError."""
     shown = title_of(word)
     broken: list[Broken] = []
     try:
-        launches = import_launches(word, text=text, broken=broken, model=model)
+        launches = import_launches(word, text=text, broken=broken, model=model, variables=variables)
     except KvplanError as error:
         return [Reading(Path(shown).stem.strip("<>"), shown, None, None, (error,))]
     written = start_text(word) if text is None else text

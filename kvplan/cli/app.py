@@ -243,7 +243,7 @@ def _function(command: Command) -> Any:
         words = values.pop(WORDS, None)
         for option in command.options:
             if option.repeats and values.get(option.name) is not None:
-                values[option.name] = " ".join(values[option.name])
+                values[option.name] = option.between.join(values[option.name])
         return command.call([words] if isinstance(words, str) else list(words or ()), values)
 
     call.__name__ = command.name.replace(" ", "_")

@@ -8,10 +8,12 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from kvplan.cli.ask import check_color
-from kvplan.cli.commands import Given, is_given, text_of
+from kvplan.cli.commands import Given, is_given, text_of, words_given
+from kvplan.cli.plan_word import rendering_of
 from kvplan.cli.terminal import Answer
 from kvplan.errors import EXIT_NO, EXIT_OK, KvplanError
 from kvplan.files.json_input import STDIN, read_standard_input
+from kvplan.files.launch.given import variables_of
 from kvplan.files.writing import cannot_write, write_whole
 from kvplan.plans.findings import CheckReport
 from kvplan.report.check import REPORTERS, render
@@ -39,6 +41,8 @@ def run(words: list[str], given: Given) -> Answer:
         gpu=text_of(given, "gpu"),
         model=text_of(given, "model"),
         require=text_of(given, "require"),
+        variables=variables_of(words_given(given, "variables")),
+        rendering=rendering_of(given),
         stdin=read_standard_input() if STDIN in words else None,
     )
     code = report.exit_code

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from kvplan.cli.import_options import STARTED_ON, STARTED_WITH
+from kvplan.cli.import_options import RENDERED, STARTED_ON, STARTED_WITH, VARIABLES
 from kvplan.cli.options import OUTPUT, QUESTION, Option, switch, word
 
 CHECKED = (
     STARTED_ON,
     STARTED_WITH,
+    VARIABLES,
+    *RENDERED,
     Option("require", ("--require",), "KEY=VALUE", word,
            "What must hold, before what plans say under require: requests=60,tokens=8k.", QUESTION),
     Option("env", ("--env",), "NAME|all", word, "The overlay of an environment, or each of them.", QUESTION),

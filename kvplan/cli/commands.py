@@ -278,4 +278,12 @@ def text_of(given: Given, name: str) -> str | None:
     return value if isinstance(value, str) else None
 
 
-__all__ = ["COMMANDS", "GROUPS", "TOP_LEVEL", "Argument", "Command", "Given", "is_given", "text_of"]
+def words_given(given: Given, name: str) -> list[str]:
+    """The values of an option that may be given again, each as typed."""
+    text = text_of(given, name)
+    return [] if text is None else text.split("\n")
+
+
+__all__ = [
+    "COMMANDS", "GROUPS", "TOP_LEVEL", "Argument", "Command", "Given", "is_given", "text_of", "words_given",
+]  # fmt: skip

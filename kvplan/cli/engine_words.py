@@ -28,7 +28,7 @@ def in_our_words(arguments: list[str], environment: Mapping[str, str] | None = N
     rest = iter(arguments[:end])
     for word in rest:
         name, equals, value = word.partition("=")
-        if name in SET.flags:
+        if name in SET.flags and flags.get(name) is SET:
             made += _set(value if equals else next(rest, ""), _Words(command, arguments[:end], environment))
         elif len(name) < 2 or name[0] != "-" or (name in flags and not flags[name].special):
             made.append(word)

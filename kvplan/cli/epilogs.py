@@ -57,6 +57,8 @@ Examples:
   kvplan check plans/ --format junit --output report.xml
   kvplan check deployment.yaml --gpu 2xh100 --require requests=60,tokens=8k
   kubectl get deploy -o yaml | kvplan check - --gpu h100
+  kvplan check chart --helm --values prod.yaml --gpu h100
+  kvplan check start.sh --gpu h100 --set MODEL=Qwen/Qwen3-8B
 
 \b
 Exit code 1: a plan fails, or its engine would refuse to start; 2: a plan

@@ -67,6 +67,27 @@ EVERYDAY: dict[str, Everyday] = {
             ("kvplan explain ./config.json -v", "with config keys and sources"),
         ),
     ),
+    "check": Everyday(
+        (
+            ("gpu", "where a command or a manifest runs: h100"),
+            ("model", "of a server that names none, or a folder"),
+            ("variables", "a variable that a file leaves open"),
+            ("helm", "run helm template on a chart, read its output"),
+            ("values", "with --helm: a file of values"),
+            ("kustomize", "run kustomize build, read its output"),
+            ("require", "what must hold: requests=60,tokens=8k"),
+            ("env", "the overlay of an environment, or each"),
+            ("baseline", "as it was: a git revision, folder or file"),
+            ("format", "text, json, github, junit, sarif, markdown"),
+            ("output", "write the report to a file"),
+            _JSON,
+        ),
+        (
+            ("kvplan check plans/", "every plan of a folder"),
+            ("kvplan check deployment.yaml --gpu h100", "what already runs"),
+            ("kvplan check chart --helm --gpu h100", "a chart, rendered"),
+        ),
+    ),
     "compare": Everyday(
         (
             ("log", "start-up log of the engine, or - for stdin"),

@@ -13,9 +13,25 @@ STARTED_WITH = Option(
     "model", ("--model", "-m"), "MODEL", word,
     "The model of a server that names none, or only a folder.", QUESTION, complete="models",
 )  # fmt: skip
+VARIABLES = Option(
+    "variables", ("--set",), "NAME=VALUE", word,
+    "The value of a variable that the file leaves open: --set MODEL=Qwen/Qwen3-8B. Again for each.", QUESTION,
+    repeats=True, between="\n",
+)  # fmt: skip
+RENDERED = (
+    Option("helm", ("--helm",), "", switch, "Run helm template on a chart's folder, and read its output.",
+           QUESTION),
+    Option("values", ("--values",), "FILE", word, "With --helm: a file of values. Again for each.", QUESTION,
+           repeats=True, between="\n"),
+    Option("kustomize", ("--kustomize",), "", switch,
+           "Run kustomize build on a kustomization's folder, and read its output.", QUESTION),
+)  # fmt: skip
+"""Programs that are run where they are asked for."""
 IMPORTED = (
     STARTED_ON,
     STARTED_WITH,
+    VARIABLES,
+    *RENDERED,
     Option("engine", ("--engine", "-e"), "ENGINE", word,
            "Engine and release, before what an image's tag says: vllm@0.32.", QUESTION, complete="engines"),
     Option("write", ("--write",), "FILE", word, "Write the plans to a file that does not exist yet.", OUTPUT),
@@ -39,8 +55,9 @@ Examples:
 Read are command lines of vllm serve, sglang.launch_server, trtllm-serve,
 llama-server, transformers serve and text-generation-launcher (in a shell,
 docker run or a script), their --config files,
-Compose files, Kubernetes objects with a container, KServe, llm-d,
-production stack, Dynamo, KAITO. What has no rule is named in the plan.
+Compose files, Kubernetes objects by their kinds, values of charts, steps of
+pipelines, Python, BentoML, llama-swap (docs/plans.md has the list). What has
+no rule is named in the plan.
 size, explain, check, plan, compare, validate and export take the same as a
 plan.
 """

@@ -83,8 +83,8 @@ def longest_or(text: str) -> int:
 class Option(NamedTuple):
     """One option. name: the library's keyword; many: a comma list is taken; switch options have no value.
 
-    complete: the name of a completer in kvplan.cli.completion; repeats: of several, all count. special: not
-    every engine has it, so that ``--help ENGINE`` shows it.
+    complete: the name of a completer in kvplan.cli.completion; repeats: of several, all count, with
+    ``between`` them. special: not every engine has it, so that ``--help ENGINE`` shows it.
     """
 
     name: str
@@ -97,6 +97,7 @@ class Option(NamedTuple):
     off_flags: tuple[str, ...] = ()
     complete: str | None = None
     repeats: bool = False
+    between: str = " "
     special: bool = False
 
     @property

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from kvplan.api import load_plans
-from kvplan.cli.commands import Given, text_of
+from kvplan.cli.commands import Given, is_given, text_of, words_given
 from kvplan.cli.given import CONFIG_VARIABLE, gather
 from kvplan.errors import KvplanError, did_you_mean
 from kvplan.files.json_input import SHOWN_STDIN, STDIN, read_standard_input
@@ -15,6 +15,7 @@ from kvplan.files.json_input import SHOWN_STDIN, STDIN, read_standard_input
 if TYPE_CHECKING:
     from kvplan.files.launch.found import Broken
     from kvplan.files.launch.launch import Launch
+    from kvplan.files.launch.tools import Rendering
     from kvplan.plans.plan import Plan
 
 NO_DEFAULTS = {CONFIG_VARIABLE: ""}
@@ -117,6 +118,14 @@ def started_plans(word: str, given: Given, *, needs_gpu: bool = True) -> tuple[P
         raise next(error for other, error in broken if other == name)
     written = start_text(word) if text is None else text
     return launched_plans(launches, gpu=gpu, shown=title_of(word), needs_gpu=needs_gpu, written=written)
+
+
+def rendering_of(given: Given) -> Rendering:
+    """The programs that may be run on a folder."""
+    from kvplan.files.launch.tools import Rendering
+
+    values = tuple(words_given(given, "values"))
+    return Rendering(is_given(given, "helm"), is_given(given, "kustomize"), values)
 
 
 def only(given: Given, allowed: Iterable[str], word: str) -> dict[str, Any]:

@@ -69,5 +69,5 @@ def _take(
         if value.startswith("-"):
             return False
     before = given.get(option.name)
-    given[option.name] = f"{before} {value}" if option.repeats and before else value
+    given[option.name] = f"{before}{option.between}{value}" if option.repeats and before else value
     return True

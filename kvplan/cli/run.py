@@ -160,6 +160,10 @@ def json_text(data: object) -> str:
 
 def _report(error: KvplanError, arguments: list[str], cause: BaseException | None = None) -> int:
     """The error on stderr, and as JSON on stdout where JSON was asked for."""
+    if error.help:
+        from kvplan.cli.ways_on import for_command
+
+        error.help = for_command(error, arguments)
     if "--json" in arguments[: arguments.index("--") if "--" in arguments else None]:
         write_error(json_text({"schema_version": SCHEMA_VERSION, "error": error.as_dict()}), sys.stdout)
     text = printable(error.format(width_of(sys.stderr)))

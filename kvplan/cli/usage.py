@@ -7,6 +7,7 @@ from typing import Any
 
 from kvplan.cli.commands import COMMANDS
 from kvplan.cli.everyday import EVERYDAY
+from kvplan.cli.options import SET
 from kvplan.errors import KvplanError, did_you_mean
 from kvplan.record import Json
 
@@ -33,8 +34,10 @@ def usage_error(error: Any) -> KvplanError:
     option = getattr(error, "option_name", None)
     if option is not None and type(error).__name__ == "NoSuchOption":
         flags = _flags(context)
+        command = COMMANDS.get(path.removeprefix("kvplan "))
+        takes_settings = command is not None and SET in command.options
         near = _MEANT.get(option) or did_you_mean(
-            option, flags if "--set" not in flags else [*flags, *_of_engines()]
+            option, [*flags, *(_of_engines() if takes_settings else ())]
         )
         near = near if near is None or near.split()[0] in flags or option not in _MEANT else None
         helps = ([f"did you mean {near}?"] if near else []) + [

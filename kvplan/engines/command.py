@@ -108,6 +108,21 @@ SWITCH: Mapping[str, object] = {"True": 1, "False": None}
 
 
 @record()
+class Across:
+    """The words that make one engine of the processes on several nodes, ``{nodes}``, ``{rank}`` and
+    ``{leader}`` put in. leader: of rank 0. worker: of the others, which answer no requests."""
+
+    leader: tuple[str, ...]
+    worker: tuple[str, ...]
+    since: str | None = None
+
+    def words(self, nodes: int, rank: str, leader: str, *, worker: bool) -> tuple[str, ...]:
+        """The words of one node's process."""
+        chosen = self.worker if worker else self.leader
+        return tuple(word.format(nodes=nodes, rank=rank, leader=leader) for word in chosen)
+
+
+@record()
 class EngineTable:
     """One engine's arguments. settings: by field of Settings or own option. kept: by the flag's name in
     ``serve``, for flags that change no memory. none: setting → why it has no argument. names: other names of
@@ -128,6 +143,8 @@ class EngineTable:
     """The words that name the checkpoint, which the process sees at a path."""
     random: tuple[str, ...] = ()
     """The words that load the model of a folder, ``{}``, with random weights; none: nobody drives it."""
+    across: Across | None = None
+    """None: the engine starts its processes on several nodes by other programs (MPI, Ray)."""
     build: Callable[[Checkpoint, str], Checkpoint] | None = None
     """The file of the build that the setting ``quantization`` names; None: the setting is an argument."""
 

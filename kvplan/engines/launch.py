@@ -13,18 +13,20 @@ from kvplan.record import Json, record
 
 FLAGS = Path(__file__).parent / "data" / "server_flags.tsv"
 """Written by scripts/make_server_flags.py from the engines' own parsers."""
-HEADER = "engine\tflags\tvalues\tmemory"
+HEADER = "engine\tflags\tvalues\tmemory\tuntil"
 Serve = dict[str, object]
 """A plan's ``serve:``: the engine's flags with underscores."""
 
 
 class ServerFlag(NamedTuple):
     """One option of a server. names: its spellings, the long one first. values: how many words follow, or
-    ``?``, ``+``, ``*``. memoryless: it changes no byte of the GPU's memory."""
+    ``?``, ``+``, ``*``. memoryless: it changes no byte of the GPU's memory. until: the first release whose
+    server does not start with it; empty: the newest has it."""
 
     names: tuple[str, ...]
     values: str
     memoryless: bool
+    until: str = ""
 
     def negated(self, spelled: str) -> bool:
         """Whether a spelling says no: ``--no-x`` of an option that has ``--x`` too."""
@@ -70,6 +72,10 @@ class Server:
     """How the names of the engine's own variables begin."""
     quiet: tuple[str, ...] = ()
     """Those, without that beginning, which change no byte of the GPU's memory; ``*`` stands for any end."""
+    objects: tuple[tuple[str, tuple[str, ...]], ...] = ()
+    """(a translated option that is an object, its keys that decide figures)."""
+    worded: tuple[str, ...] = ()
+    """Switches that took ``true`` or ``false`` as a word of their own."""
     optional: tuple[str, ...] = ()
     """Options of which an empty value says as much as none."""
     a_gpu_each: tuple[str, ...] = ()
@@ -109,9 +115,9 @@ def flags_of_server(engine: str) -> Mapping[str, ServerFlag]:
     header, *lines = FLAGS.read_text(encoding="utf-8").splitlines()
     assert header == HEADER
     for line in lines:
-        name, names, values, memory = line.split("\t")
+        name, names, values, memory, *until = line.split("\t")
         if name == engine:
-            flag = ServerFlag(tuple(names.split()), values, memory == "none")
+            flag = ServerFlag(tuple(names.split()), values, memory == "none", *until)
             found.update(dict.fromkeys(flag.names, flag))
     return found
 

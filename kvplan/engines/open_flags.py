@@ -30,7 +30,6 @@ class Effect(str, Enum):
 
 LARGE: dict[str, dict[str, str]] = {
     "vllm": {
-        "--kv-transfer-config": f"a connector may keep every token of windows ({_VLLM}vllm.py)",
         "--enable-dbo": f"two batches at once have buffers of their own ({_VLLM}parallel.py, use_ubatching)",
         "--offload-backend": f"weights lie in the CPU's memory in part ({_VLLM}offload.py)",
         "--offload-group-size": f"weights lie in the CPU's memory in part ({_VLLM}offload.py)",

@@ -226,6 +226,9 @@ def plan_hash(plan: Plan, digest: str) -> str:
     """
     workload, require, settings = plan.workload, plan.require, plan.settings
     said = _plain(settings, "answer_tokens", "gpus", "own", "spread", "starts")
+    # A switch of two states when receipts were first written: what nobody asked for was said to be false.
+    manager = "disable_hybrid_kv_cache_manager"
+    said[manager] = {None: False, False: "enabled"}.get(said[manager], said[manager])
     return digest_of(
         {
             "model": digest,

@@ -30,6 +30,8 @@ _KIND_OF = {
     "kv_cache_memory": "size",
     "speculative": "speculative",
 }
+_THREE_STATES = ("enable_prefix_caching", "async_scheduling", "disable_hybrid_kv_cache_manager")
+"""Switches of which None is the engine's own choice."""
 _OWN_KINDS = {"count": "count", "flag": "switch", "word": "word", "share": "number", "ratio": "number",
               "counts": "list", "shares": "list", "ratios": "list", "words": "list",
               "map": "map", "retention": "word", "size": "size"}  # fmt: skip
@@ -90,7 +92,7 @@ def _kind(setting: str) -> str:
     if setting == "quantization":
         return "word"
     default = _DEFAULTS[setting]
-    if isinstance(default, bool) or setting in ("enable_prefix_caching", "async_scheduling"):
+    if isinstance(default, bool) or setting in _THREE_STATES:
         return "switch"
     if isinstance(default, str) or setting == "attention_backend":
         return "word"

@@ -38,13 +38,13 @@ def test_queues_are_counted_by_hand(tp: int, pp: int) -> None:
 def test_blocks_off_the_gpu_lie_in_shm_since_a_release() -> None:
     new = host(gpu="h200", tp=4, kv_offloading_size=100)["KV blocks off the GPU"]
     assert (new.low_bytes, new.high_bytes, new.where) == (100 * GIB, 100 * GIB, SHM)
-    old = host("vllm@0.20", gpu="h200", tp=4, kv_offloading_size=100)["KV blocks off the GPU"]
+    old = host("vllm@0.25", gpu="h200", tp=4, kv_offloading_size=100)["KV blocks off the GPU"]
     assert (old.low_bytes, old.high_bytes, old.where) == (100 * GIB, 200 * GIB, MEMORY)
 
 
 def test_what_others_measured_lies_inside() -> None:
     """vllm-project/vllm#53042: 1.92 times what --kv-offloading-size asks for, before the shared region."""
-    line = host("vllm@0.20", gpu="h200", tp=4, kv_offloading_size=200)["KV blocks off the GPU"]
+    line = host("vllm@0.25", gpu="h200", tp=4, kv_offloading_size=200)["KV blocks off the GPU"]
     assert line.low_bytes <= 384 * GIB <= line.high_bytes
 
 

@@ -291,6 +291,9 @@ def answer(case: dict[str, Any]) -> dict[str, Any]:
         args.setdefault("engram_config", {"cpu_offload": False})  # pinned memory needs a GPU beside it
     if "swap_space" in known:  # before 0.18; of the machine's memory, not the GPU's
         args.setdefault("swap_space", 0)
+    for name, kind in (("kv_transfer_config", "KVTransferConfig"), ("kv_events_config", "KVEventsConfig")):
+        if name in args:
+            args[name] = getattr(importlib.import_module("vllm.config"), kind)(**args[name])
     engine = EngineArgs(
         model=str(folder),
         skip_tokenizer_init="tokenizer.json" not in case.get("files", {}),

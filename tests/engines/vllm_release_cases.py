@@ -60,6 +60,43 @@ CHANCES: dict[str, tuple[Any, ...]] = {
 DEFAULTS = {name: choices[0] for name, choices in CHANCES.items()}
 DRAWN = 70
 WITH_DRAFTS = ("deepseek-v3", "qwen3-next")
+WINDOWED = ("gemma-2-2b", "gpt-oss-20b", "gemma-3-4b")
+CONNECTED = (*WINDOWED, "falcon-h1-7b", "llama-3.2-1b", "llama-4-scout")
+"""Cards that a KV connector is set beside: with windows, with states, with neither, with chunks."""
+CONNECTORS = (
+    "NixlConnector", "LMCacheConnectorV1", "OffloadingConnector", "SharedStorageConnector",
+    "ExampleConnector",
+    "MooncakeConnector", "MooncakeStoreConnector", "MoRIIOConnector", "P2pNcclConnector",
+    "DecodeBenchConnector", "SimpleCPUOffloadConnector", "FlexKVConnectorV1", "ExampleHiddenStatesConnector",
+)  # fmt: skip
+
+
+def _transfer(name: str, *held: str, role: str = "kv_both") -> Options:
+    """Options with a connector, which may hold others."""
+    inner = [{"kv_connector": one, "kv_role": role} for one in held]
+    extra = {"kv_connector_extra_config": {"connectors": inner}} if held else {}
+    return {"kv_transfer_config": {"kv_connector": name, "kv_role": role, **extra}}
+
+
+def connected() -> Iterator[tuple[str, str, Options]]:
+    """Connectors beside models, and what else turns the hybrid manager off or keeps it."""
+    for name in CONNECTORS:
+        yield "gemma-2-2b", "h100", _transfer(name)
+    for card in CONNECTED[1:]:
+        for name in ("NixlConnector", "LMCacheConnectorV1"):
+            yield card, "h100", _transfer(name)
+    pair = ("NixlConnector", "OffloadingConnector"), ("NixlConnector", "LMCacheConnectorV1")
+    for held in pair:
+        yield "gpt-oss-20b", "h100", _transfer("MultiConnector", *held)
+    for word in (True, False):
+        asked: Options = {"disable_hybrid_kv_cache_manager": word}
+        yield "gpt-oss-20b", "h100", {**_transfer("NixlConnector"), **asked}
+        yield "gpt-oss-20b", "h100", {"kv_events_config": {"enable_kv_cache_events": False}, **asked}
+    for card in WINDOWED:
+        yield card, "h100", {"kv_events_config": {"enable_kv_cache_events": False}}
+        yield card, "h100", {"kv_offloading_size": 4, "kv_offloading_backend": "native"}
+    yield "gpt-oss-20b", "h100", {"kv_offloading_size": 4, "kv_offloading_backend": "lmcache"}
+    yield "gpt-oss-20b", "h100", {"kv_transfer_config": {"kv_connector": "NixlConnector"}}
 
 
 SIZELESS: dict[str, Config] = {
@@ -150,6 +187,7 @@ def release_cases(release: str) -> Iterator[Case]:
         listed += [(name, "h100", {"enable_prefix_caching": True, **more}) for name in STATES]
     for ranks in (1, 4):
         listed.append(("deepseek-v4-flash", "h100", {"kv_cache_dtype": "fp8", "tensor_parallel_size": ranks}))
+    listed += connected()
     draw = random.Random(release)
     other = draw.choice(GPUS)
     for _ in range(DRAWN):

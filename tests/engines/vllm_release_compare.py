@@ -57,10 +57,12 @@ STOPS_LATER = re.compile(
     r"prefill context parallelism does not run|backend for prefill context parallelism"
     r"|divides a request's tokens among ranks \(decode"
     r"|DiffKV backends take only|layers make fewer than \d+ stages"
+    r"|with the hybrid KV cache manager|has no KV connector"
     r"|takes turboquant_\S+ with latents|keeps a cache in nvfp4\S* on NVIDIA GPUs of"
 )
 """kvplan's words for what the worker refuses, or no kernel runs, once the planner has answered: in
-v1/worker/gpu/pcp_manager.py, v1/worker/cp_utils.py, and FlashInfer's metadata builder."""
+v1/worker/gpu/pcp_manager.py, v1/worker/cp_utils.py, kv_connector/factory.py (create_connector), and
+FlashInfer's metadata builder."""
 LATER = re.compile(r"has no class for \S+: 0\.\d+ is the first")
 """kvplan's word where a release answered through transformers, newer ones than those of its time."""
 

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +18,7 @@ from kvplan.files.launch.found import Broken
 from kvplan.files.launch.read import is_launch
 
 FILES = Path(__file__).parent / "files"
-BESIDE = ("base.yaml", ".env", "settings.env", "llama.env")
+BESIDE = ("base.yaml", ".env", "settings.env", "llama.env", "engine.yaml", "pyproject.toml")
 NAMES = sorted(
     str(path.relative_to(FILES)) for path in FILES.glob("*/*") if path.is_file() and path.name not in BESIDE
 )
@@ -48,6 +49,8 @@ def given(name: str) -> list[dict[str, Any]]:
 
 @pytest.mark.parametrize("name", NAMES)
 def test_a_file_is_read_whole(name: str) -> None:
+    if name.startswith("built/") and sys.version_info < (3, 11):
+        pytest.skip("Python reads TOML from 3.11 on")
     assert is_launch(str(FILES / name))
     assert given(name) == yaml.safe_load(EXPECTED.read_text(encoding="utf-8"))[name]
 

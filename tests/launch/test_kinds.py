@@ -46,6 +46,47 @@ def test_there_is_a_file_of_each_ecosystem() -> None:
     assert {"aibrix", "dynamo", "kaito", "kserve", "kthena", "llm-d", "lws", "ray", "rbg", "sky"} <= folders
 
 
+KNOWN = """\
+apiVersion: apps/v1
+kind: Deployment
+metadata: {name: known}
+spec:
+  template:
+    spec:
+      containers: [{name: v, image: "vllm/vllm-openai:v0.12.0", args: [--model=Qwen/Qwen3-8B]}]
+"""
+WORDS = st.from_regex(r"[a-z]{3,9}", fullmatch=True)
+KEYS = st.sampled_from(["model", "modelName", "image", "engine", "gpu", "modelRef", "baseModel"])
+
+
+@given(
+    kind=st.from_regex(r"Zq[A-Z][a-z]{2,8}", fullmatch=True), group=WORDS, name=WORDS, key=KEYS,
+    path=st.lists(WORDS, max_size=3), before=st.booleans(),
+    value=st.sampled_from(["x", 1, ["x"], {"name": "x"}]),
+)  # fmt: skip
+@settings(max_examples=60, deadline=None)
+def test_an_object_without_a_row_is_refused_by_its_name(
+    kind: str, group: str, name: str, key: str, path: list[str], *, before: bool, value: Any
+) -> None:
+    """The law of the table: whatever has no row is named, and the objects beside it are answered."""
+    import yaml
+
+    spec: dict[str, Any] = {key: value}
+    for one in reversed(path):
+        spec = {one: spec, "replicas": 1}
+    made_up = yaml.safe_dump(
+        {"apiVersion": f"{group}.zq.example/v1", "kind": kind, "metadata": {"name": name}, "spec": spec}
+    )
+    text = f"{made_up}---\n{KNOWN}" if before else f"{KNOWN}---\n{made_up}"
+    found = answer(text, "text.yaml")
+    assert [one["name"] for one in found["plans"]] == ["known"]
+    (left,) = found["left_out"]
+    assert left["error"]["code"] == "not-read"
+    assert f"{kind} {name!r} ({group}.zq.example/v1) is not read" in left["error"]["message"]
+    with pytest.raises(KvplanError, match=f"{kind} '{name}'"):
+        answer(made_up, "text.yaml")
+
+
 VALUES: st.SearchStrategy[Any] = st.sampled_from([
     None, True, -1, 0, 10**19, 1.5, float("inf"), "", "x", "{{ .Values.x }}", "$(X)", "${X:-2}", "-tp",
     "/data", "hf://", "pvc://a", "gpu:", "0", [], {}, [None], [[]], {"a": None}, ["x"], {"name": []},
@@ -75,7 +116,10 @@ def changed(value: Any, path: tuple[Any, ...], new: Any) -> Any:
     return [inner if place == key else one for place, one in enumerate(value)]
 
 
-@pytest.mark.parametrize("path", FILES, ids=lambda path: path.relative_to(FOLDER).with_suffix("").as_posix())
+FUZZED = [*FILES, *sorted((FOLDER.parent / "files").glob("*/*.y*ml"))]
+
+
+@pytest.mark.parametrize("path", FUZZED, ids=lambda path: f"{path.parent.name}/{path.stem}")
 @given(st.data())
 @settings(max_examples=25, deadline=None)
 def test_any_value_at_any_place_is_read_or_refused(path: Path, data: st.DataObject) -> None:

@@ -109,7 +109,7 @@ def test_a_placeholder_elsewhere_does_not_hide_the_server() -> None:
           hf_api_token: {{HF_TOKEN}}
     """)
     assert (one.engine, one.gpu, one.gpus) == ("vllm@0.10.0", "h100-sxm-80gb", 8)
-    assert one.unread == ("--swap-space=16",)
+    assert one.unread == ()  # of the host, and until 0.17
 
 
 @pytest.mark.parametrize(("label", "gpu"), [("tpu-v6e-slice", "tpu-v6e-32gb"), ("tpu7x", "tpu-v7x-192gb")])
@@ -143,8 +143,8 @@ def test_a_stacks_switches_are_off_where_they_are_absent() -> None:
     one = stack("vllmConfig: {maxModelLen: 4096, gpuMemoryUtilization: 0.8}")
     assert one.serve == {"enable_prefix_caching": False, "max_model_len": 4096, "gpu_memory_utilization": 0.8}
     one = stack("vllmConfig: {enablePrefixCaching: true, enableChunkedPrefill: false}")
-    assert one.serve == {"enable_prefix_caching": True}
-    assert one.unread == ("--no-enable-chunked-prefill",)
+    assert one.serve == {"enable_prefix_caching": True, "enable_chunked_prefill": False}
+    assert one.unread == ()
 
 
 def test_a_stacks_cache_and_unknown_keys_are_named() -> None:
@@ -153,12 +153,12 @@ def test_a_stacks_cache_and_unknown_keys_are_named() -> None:
         vllmConfig: {maxLoras: 4, pipelineParallelSize: 2}
         lmcacheConfig: {enabled: true, cpuOffloadingBufferSize: "20", kvRole: kv_producer}
     """)
-    assert one.serve == {"enable_lora": True, "max_loras": 4, "enable_prefix_caching": False}
-    assert one.unread == (
-        "--vllmConfig-pipelineParallelSize 2",
-        '--kv-transfer-config {"kv_connector": "LMCacheConnectorV1", "kv_role": "kv_producer"}',
-        "--lmcacheConfig-cpuOffloadingBufferSize 20",
-    )
+    assert one.serve == {
+        "enable_lora": True, "max_loras": 4, "enable_prefix_caching": False,
+        "kv_transfer_config": {"kv_connector": "LMCacheConnectorV1", "kv_role": "kv_producer"},
+    }  # fmt: skip
+    assert one.unread == ("--vllmConfig-pipelineParallelSize 2",)
+    assert one.notes == ("LMCACHE_MAX_LOCAL_CPU_SIZE=20: memory of the host, none of the GPU",)
     one = stack("""
         raySpec: {enabled: true}
         vllmConfig: {pipelineParallelSize: 2, tensorParallelSize: 4}
@@ -193,8 +193,10 @@ def test_the_operators_runtime() -> None:
     assert one.serve == {
         "enable_lora": True, "enable_prefix_caching": False, "tensor_parallel_size": 1, "max_loras": 4,
         "gpu_memory_utilization": 0.8, "max_model_len": 4096, "max_num_seqs": 32,
+        "enable_chunked_prefill": False,
+        "kv_transfer_config": {"kv_connector": "LMCacheConnectorV1", "kv_role": "kv_both"},
     }  # fmt: skip
-    assert "--lmcacheConfig-cpuOffloadingBufferSize 15" in one.unread
+    assert any("LMCACHE_MAX_LOCAL_CPU_SIZE=15" in note for note in one.notes)
 
 
 def test_an_older_runtime_without_parts() -> None:
@@ -238,9 +240,19 @@ def test_adapters_switch_lora_on() -> None:
     assert service("{uri: 'hf://Qwen/Qwen3-8B', lora: {}}").serve == {}
 
 
-def test_a_services_offloading_is_named() -> None:
-    one = service("{uri: 'hf://Qwen/Qwen3-8B'}", "kvCacheOffloading: {cpu: 10Gi}")
-    assert one.unread == ("--kvCacheOffloading-cpu 10Gi",)
+@pytest.mark.parametrize(("amount", "counted"), [("10Gi", 10 * 2**30), ("5G", 5 * 10**9), ("4096", 4096)])
+def test_a_services_offloading_is_its_connector(amount: str, counted: int) -> None:
+    one = service("{uri: 'hf://Qwen/Qwen3-8B'}", f"kvCacheOffloading: {{cpu: {amount}}}")
+    assert one.unread == ()
+    config = one.serve["kv_transfer_config"]
+    assert isinstance(config, dict)
+    assert config["kv_connector"] == "OffloadingConnector"
+    assert config["kv_connector_extra_config"]["cpu_bytes_to_use"] == counted
+
+
+def test_an_amount_that_is_none_is_named() -> None:
+    one = service("{uri: 'hf://Qwen/Qwen3-8B'}", "kvCacheOffloading: {cpu: much}")
+    assert one.unread == ("--kvCacheOffloading-cpu much",)
 
 
 def test_a_services_own_command() -> None:

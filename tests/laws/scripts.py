@@ -15,7 +15,10 @@ from kvplan.plans.plan import Plan
 from kvplan.plans.serve import flags_of, parse_flag
 from kvplan.settings import Settings
 
-_NOT_MEMORY = ("extra_llm_api_options", "port", "model", "model_path", "split_mode")
+_NOT_MEMORY = (
+    "extra_llm_api_options", "port", "model", "model_path", "split_mode",
+    "nnodes", "node_rank", "master_addr", "dist_init_addr",
+)  # fmt: skip
 
 
 def settings_of_script(text: str, plan: Plan) -> Settings:

@@ -185,7 +185,7 @@ def test_what_export_prints_is_the_plan(question: tuple[str, dict[str, Any]]) ->
     try:
         text = export(plan, "command", model=model)
     except KvplanError as error:
-        if error.code == "several-nodes":  # no launcher over nodes is written
+        if error.code == "several-nodes":  # its engine has none
             return
         raise
     read = settings_of_script(text, plan)

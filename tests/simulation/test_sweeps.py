@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import signal
+import socket
+import subprocess
+import sys
 import time
 from multiprocessing import active_children
 from pathlib import Path
@@ -13,7 +17,7 @@ from typing import Any
 import pytest
 
 import kvplan
-from kvplan.api.sweeps.executors import Items, _uninterrupted, executor_of, processes, serial
+from kvplan.api.sweeps.executors import Items, _uninterrupted, executor_of, processes, reach, serial
 from kvplan.api.sweeps.tasks import combinations, over_of, read_done, row_of
 from kvplan.errors import CannotRunHere, KvplanError
 from kvplan.report.layout import plain
@@ -141,6 +145,58 @@ def test_executors_that_there_are_not(spec: str) -> None:
     with pytest.raises(KvplanError) as caught:
         executor_of(spec, 1)
     assert caught.value.code == "unknown-executor"
+
+
+@pytest.mark.parametrize("kind", ["dask", "ray"])
+@pytest.mark.parametrize(
+    ("address", "says"),
+    [("127.0.0.1:{}", "Connection refused"), ("here", "no HOST:PORT"), ("h:x", "no HOST")],
+)
+def test_a_cluster_that_is_not_there_is_said_at_once(kind: str, address: str, says: str) -> None:
+    with socket.socket() as one:  # its port is free once it is closed
+        one.bind(("127.0.0.1", 0))
+        port = one.getsockname()[1]
+    with pytest.raises(CannotRunHere, match=says) as caught:
+        reach(kind, address.format(port))
+    assert (caught.value.code, caught.value.exit_code) == ("no-cluster", 3)
+    assert f"{kind}://HOST:" in str(caught.value.help)
+
+
+def test_a_cluster_that_listens_is_taken() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        reach("ray", f"127.0.0.1:{server.getsockname()[1]}")
+    reach("ray", "")
+
+
+def _wait_for(port: int) -> None:
+    for _ in range(100):
+        with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", port), timeout=1):
+            return
+        time.sleep(0.3)
+    pytest.skip("the Ray head's proxy does not come up here")
+
+
+def test_a_real_ray_head_gives_the_bytes_of_serial() -> None:
+    pytest.importorskip("ray", reason="ray comes with kvplan[ray]")
+    with socket.socket() as one:
+        one.bind(("127.0.0.1", 0))
+        port = one.getsockname()[1]
+    ray = [sys.executable, "-m", "ray.scripts.scripts"]
+    words = [
+        "start",
+        "--head",
+        "--num-cpus=2",
+        f"--ray-client-server-port={port}",
+        "--include-dashboard=false",
+    ]
+    started = subprocess.run([*ray, *words], capture_output=True, text=True)
+    if started.returncode:
+        pytest.skip(f"no Ray head starts here: {started.stderr[-200:]}")
+    try:
+        _wait_for(port)  # the head's proxy listens a moment later
+        assert json.dumps(_swept(f"ray://127.0.0.1:{port}")) == json.dumps(_swept("serial"))
+    finally:
+        subprocess.run([*ray, "stop", "--force"], capture_output=True)
 
 
 @pytest.mark.parametrize(("name", "package"), [("dask", "distributed"), ("ray", "ray")])

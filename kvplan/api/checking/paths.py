@@ -23,6 +23,8 @@ from kvplan.api.launching import decoded, is_launch_text, is_start, started_read
 from kvplan.errors import KvplanError
 from kvplan.files.folders import exists, is_folder
 from kvplan.files.json_input import SHOWN_STDIN, STDIN
+from kvplan.files.launch.given import Variables
+from kvplan.files.launch.tools import NOTHING_RUN, Rendering, rendered_of
 from kvplan.files.plans.file import Reading, read_plan_text
 from kvplan.files.plans.require import requirements, said_of
 from kvplan.files.yaml.marks import Located
@@ -42,6 +44,8 @@ def check_paths(
     gpu: str | None = None,
     require: str | Mapping[str, object] | None = None,
     model: str | None = None,
+    variables: Mapping[str, str] | None = None,
+    rendering: Rendering = NOTHING_RUN,
 ) -> CheckReport:
     """Every plan of the paths, in their order; a folder's plans sorted by name.
 
@@ -49,7 +53,8 @@ def check_paths(
     git revision. changed_only: only plans of which some file differs from the baseline (the plan, a base, a
     trace, a receipt, a model's file). today: against which receipts age. stdin: the content of ``-``. A path
     may also be a manifest, a script or a whole command that starts servers, and stdin may hold one; gpu:
-    where they run, as far as they do not say it; model: of those that name none. require:
+    where they run, as far as they do not say it; model: of those that name none; variables: what they
+    leave open, by name. rendering: which folders other programs may render. require:
     ``requests=60,tokens=8k`` or such a mapping, which counts before what the plans themselves require.
 
     Raises KvplanError where the question itself is wrong: no plan at the paths, an environment that no plan
@@ -61,9 +66,12 @@ def check_paths(
         )
     loader = Loader()
     asked = None if require is None else requirements(require)
+    given = Variables(variables or {})
     named, found, readings = _read(
-        loader, paths, environment=environment, stdin=stdin, gpu=gpu, require=asked, model=model
-    )
+        loader, paths, environment=environment, stdin=stdin, gpu=gpu, require=asked, model=model,
+        variables=given, rendering=rendering,
+    )  # fmt: skip
+    given.check_used(" or ".join(map(str, paths)))
     said = None if asked is None else said_of(asked)
     if baseline is None:
         return CheckReport(tuple(checked(readings, loader, today)), require=said)
@@ -97,18 +105,26 @@ def readings_of(
 def _read(
     loader: Loader, paths: Sequence[str | Path], *, environment: str | None, stdin: bytes | None,
     gpu: str | None, require: Located | None = None, model: str | None = None,
+    variables: Variables | None = None, rendering: Rendering = NOTHING_RUN,
 ) -> tuple[list[str | Path], list[Found], list[Reading]]:  # fmt: skip
     """(paths of plans, the files there, what was read of them and of what starts servers)."""
-    started = [str(path) for path in paths if is_start(str(path))]
-    named = [path for path in paths if str(path) != STDIN and str(path) not in started]
+    printed = rendered_of(list(map(str, paths)), rendering)
+    started = [str(path) for path in paths if str(path) not in printed and is_start(str(path))]
+    named = [path for path in paths if str(path) != STDIN and str(path) not in (*started, *printed)]
     found = files_of(named) if named or len(paths) == 0 else []
     readings = loader.readings(found, environment, require)
+    for manifests in printed.values():
+        readings += started_readings(
+            manifests.shown, gpu, require=require, text=manifests.text, model=model, variables=variables
+        )
     for one in started:
-        readings += started_readings(one, gpu, require=require, model=model)
+        readings += started_readings(one, gpu, require=require, model=model, variables=variables)
     if any(str(path) == STDIN for path in paths):
         text = stdin or b""
         if is_launch_text(text):
-            readings += started_readings(SHOWN_STDIN, gpu, require=require, text=decoded(text), model=model)
+            readings += started_readings(
+                SHOWN_STDIN, gpu, require=require, text=decoded(text), model=model, variables=variables
+            )
         else:
             readings += read_plan_text(text, engine_of=flags_of, environment=environment, require=require)
     known_environment(readings, environment)

@@ -11,6 +11,7 @@ from __future__ import annotations
 import contextlib
 import os
 import signal
+import socket
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
@@ -20,6 +21,9 @@ from kvplan.errors import CannotRunHere, KvplanError, did_you_mean
 Task = Callable[[Any, Any], Any]
 Items = Sequence[tuple[int, Any]]
 Run = Callable[[Task, Any, Items], Iterator[tuple[int, Any]]]
+_PATIENCE_SECONDS = 5
+_PORTS = {"dask": 8786, "ray": 10001}
+_STARTS = {"dask": "`dask scheduler`", "ray": "`ray start --head --ray-client-server-port 10001`"}
 FEW = 20
 """Below so many runs starting workers costs more than it saves."""
 _LOST = 2
@@ -126,13 +130,15 @@ def _lost() -> dict[str, Any]:
 
 
 def dask(address: str) -> Run:
-    """A Dask cluster at an address, else one of this machine. Raises CannotRunHere(missing-extra)."""
+    """A Dask cluster at an address, else one of this machine. Raises CannotRunHere(missing-extra |
+    no-cluster)."""
 
     def run(task: Task, state: Any, items: Items) -> Iterator[tuple[int, Any]]:
         try:
             from distributed import Client, LocalCluster, as_completed  # type: ignore[import-not-found,import-untyped,unused-ignore]
         except ImportError:
             raise _missing("dask") from None
+        reach("dask", address)
         local = (
             None if address else LocalCluster(processes=True, threads_per_worker=1, dashboard_address=None)
         )
@@ -155,7 +161,8 @@ def dask(address: str) -> Run:
 
 
 def ray(address: str) -> Run:
-    """A Ray cluster at an address, else one of this machine. Raises CannotRunHere(missing-extra)."""
+    """A Ray cluster at an address, else one of this machine. Raises CannotRunHere(missing-extra |
+    no-cluster)."""
 
     def run(task: Task, state: Any, items: Items) -> Iterator[tuple[int, Any]]:
         try:
@@ -164,6 +171,7 @@ def ray(address: str) -> Run:
             raise _missing("ray") from None
         own = not engine.is_initialized()
         if own:
+            reach("ray", address)
             environment = {"env_vars": {"PYTHONPATH": os.pathsep.join(_paths())}}
             engine.init(
                 f"ray://{address}" if address else None, log_to_driver=False, include_dashboard=False,
@@ -187,6 +195,28 @@ def ray(address: str) -> Run:
                 engine.shutdown()
 
     return run
+
+
+def reach(kind: str, address: str) -> None:
+    """Looks at once whether anybody listens there, which the clients do for half a minute.
+
+    Raises CannotRunHere(no-cluster).
+    """
+    if not address:
+        return
+    host, _, port = address.rpartition(":")
+    usual = _PORTS[kind]
+    way = f"{kind}://HOST:{usual} is its usual port; {_STARTS[kind]} starts one"
+    if not host or not port.isdecimal() or int(port) >= 2**16:
+        raise CannotRunHere("no-cluster", f"{address!r} is no HOST:PORT", help=way)
+    try:
+        socket.create_connection((host.strip("[]"), int(port)), timeout=_PATIENCE_SECONDS).close()
+    except OSError as error:
+        raise CannotRunHere(
+            "no-cluster",
+            f"no {kind.title()} cluster answers at {address}: {error.strerror or error}",
+            help=way,
+        ) from None
 
 
 def _paths() -> list[str]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import suppress
 from functools import lru_cache
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
@@ -24,15 +25,16 @@ from kvplan.errors import KvplanError
 from kvplan.families import Kind
 from kvplan.later import later
 from kvplan.model import Model
-from kvplan.record import Json, record
+from kvplan.record import Json, record, replace
 from kvplan.results import EngineRef, LayerTerms, ModelRef, Refusal
 from kvplan.settings import HEAD_METHODS, Key, Layout, further_ranks
 
 if TYPE_CHECKING:
     from kvplan.engines.vllm.backends import rocm
     from kvplan.engines.vllm.refusals import divided_blocks
-    from kvplan.engines.vllm.start import windows
+    from kvplan.engines.vllm.start import connectors, windows
 else:
+    connectors = later("kvplan.engines.vllm.start", "connectors")
     rocm = later("kvplan.engines.vllm.backends", "rocm")
     divided_blocks = later("kvplan.engines.vllm.refusals", "divided_blocks")
     windows = later("kvplan.engines.vllm.start", "windows")
@@ -96,7 +98,10 @@ def compile_start(model: Model, version: str, values: tuple[Any, ...]) -> Compil
         layer_answers(
             model, lambda part: served.store(built.kv if built else resolved.kv), settings.speculative_model
         ),
-        _warnings(model, settings, resolved, built, version),
+        (
+            *_warnings(model, settings, resolved, built, version),
+            *(_connected(model, settings, resolved, rules, built, plan) if resolved.connected else ()),
+        ),
         resolved.lengths.max_model_len,
         resolved.tp * further_ranks(settings),
     )
@@ -161,6 +166,22 @@ def _warnings(
         _shortened(model, settings, resolved, version),
     )
     return (*model.warnings, *(said for said in found if said is not None))
+
+
+def _connected(
+    model: Model, settings: Layout, resolved: Resolved, rules: Rules, built: Built | None, plan: Plan | None
+) -> Iterator[str]:
+    """Sentences on the changes of a KV connector, and on its memory beside the pool."""
+    length = resolved.lengths.max_model_len
+    if built is None or plan is None or not plan.groups:
+        return
+    counted = other = plan.held(length, 0) * plan.widest
+    with suppress(CannotGroupError):
+        changed = make_plan(replace(resolved, disable_hybrid=not resolved.disable_hybrid), rules, built)
+        other = changed.held(length, 0) * changed.widest
+    kinds = {part.kind for run in model.runs for part in run.layer.parts}
+    yield from connectors.said_of_manager(settings, rules, kinds, (counted, other))
+    yield from connectors.beside_the_pool(settings, int(plan.growth(length)))
 
 
 def _odd_blocks(resolved: Resolved, built: Built | None) -> Iterator[str]:

@@ -43,6 +43,25 @@ class VllmOptions(ServerOptions):
     kv_offloading_size: Fraction | None = option(
         "ratio", "GiB of host memory for blocks that leave the GPU, all ranks of an engine together."
     )
+    enable_chunked_prefill: bool = option(
+        "flag", "Off: a step takes whole prompts, so a batch is of max_model_len tokens at least.", True
+    )
+    disable_sliding_window: bool = option(
+        "flag", "Windows are ignored: max_model_len is at most the window.", False
+    )
+    kv_offloading_backend: str | None = option(
+        "word", "What moves them (default: native).", choices=("native", "lmcache")
+    )
+    kv_transfer_config: str | None = option(
+        "map",
+        "The KV connector that moves the cache between engines or off the GPU, as vLLM's JSON.",
+        example='{"kv_connector": "NixlConnector", "kv_role": "kv_both"}',
+    )
+    kv_events_config: str | None = option(
+        "map",
+        "Events of the cache, as vLLM's JSON: until 0.19 they turn the hybrid manager off.",
+        example='{"enable_kv_cache_events": true}',
+    )
     # The encoder beside a language model: vllm-project/vllm vllm/config/multimodal.py.
     limit_mm_per_prompt: str | None = option(
         "map",
@@ -126,12 +145,6 @@ class VllmOptions(ServerOptions):
     )
     kv_cache_dtype_skip_layers: tuple[str, ...] = option(
         "words", "Layers kept in the model's dtype beside a smaller cache: numbers, or sliding_window."
-    )
-    disable_sliding_window: bool = option(
-        "flag", "Windows are ignored: max_model_len is at most the window.", False
-    )
-    enable_chunked_prefill: bool = option(
-        "flag", "Prompts may be cut; without it a step takes the longest whole.", True
     )
     mamba_cache_mode: str | None = option(
         "word",

@@ -46,6 +46,8 @@ class Rules(ReleaseRules):
         ("0.20", 92), asked=False)
     large_gpu_row = flag("GPUs of 160 GiB have a row of their own in the batch's defaults", _ARGS,
         since="0.28")
+    chunks_always = flag("prompts are divided whatever is asked", _ARGS + ", _set_default_args_v1",
+        until="0.11", asked=False)
     performance_modes = flag("throughput doubles what of the batch is not given; interactivity has CUDA "
         "graphs of every size up to 32", _ARGS, since="0.17", asked=False)
     scaled_yarn = flag(
@@ -79,6 +81,23 @@ class Rules(ReleaseRules):
     context_ranks = flag("some backend takes prefill context parallelism (#47846)", "v1/worker/cp_utils.py",
         since="0.25", asked=False)
     context_ranks_known = flag("its rules are known here", "v1/worker/gpu/pcp_manager.py", since="0.32")
+
+    # KV connectors.
+    connector_ends_hybrid = steps("when --kv-transfer-config turns the hybrid manager off: always, where "
+        "nobody asked for it, or where its connector does not support it",
+        _CONFIG + ", disable_hybrid_kv_cache_manager", "always", ("0.13", "unasked"), ("0.22", "unsupported"))
+    events_end_hybrid = flag("--kv-events-config turns it off", _CONFIG, since="0.9", until="0.20")
+    offload_decides = flag("--kv-offloading-size is read before that is settled",
+        _CONFIG + ", _post_init_kv_transfer_config", since="0.22")
+    offload_native = flag("a backend of it need not be named", "config/cache.py, kv_offloading_backend",
+        since="0.14", asked=False)
+    lmcache_offload = steps("the connector of --kv-offloading-backend lmcache",
+        _CONFIG + ", _post_init_kv_transfer_config", "LMCacheConnectorV1", ("0.23", "LMCacheMPConnector"),
+        asked=False)
+    hybrid_checked = flag("a connector that does not support the hybrid manager stops the start under it",
+        "distributed/kv_transfer/kv_connector/factory.py, create_connector", since="0.11", asked=False)
+    layerwise_piecewise = flag("a connector that works layer by layer leaves piecewise graphs alone",
+        _CONFIG + ", requires_piecewise_for_cudagraph", since="0.17", asked=False)
 
     # Classes.
     image_layers_full = flag(
@@ -180,6 +199,8 @@ class Rules(ReleaseRules):
     rocm_sparse_own = flag("there sparse layers name their backend: an asked one is not heeded",
         "models/deepseek_v32/amd/", since="0.30", asked=False)
     rocm_sparse_e5m2 = flag("there fp8_e5m2 is taken", "models/deepseek_v32/amd/", since="0.31", asked=False)
+    rocm_connectors = flag("ROCM_ATTN serves no KV connector", _ROCM + ", _get_backend_priorities",
+        since="0.23", asked=False)
     rocm_packed_free = flag(
         "TurboQuant's layers are left to the platform where the named backend does not take them", _ROCM,
         since="0.28")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Callable, Mapping, Sequence
 from fnmatch import fnmatchcase
@@ -9,6 +10,8 @@ from functools import partial
 from pathlib import Path, PurePosixPath
 from typing import Any
 
+from kvplan.engines import choose_engine
+from kvplan.engines.base import parse_version
 from kvplan.engines.folders import title_of
 from kvplan.engines.launch import (
     VISIBLE,
@@ -20,13 +23,15 @@ from kvplan.engines.launch import (
     paths_of_options,
     table_of,
 )
+from kvplan.engines.release_rules import reached
 from kvplan.errors import KvplanError
 from kvplan.files.folders import exists
+from kvplan.files.launch.given import OPTION, is_left_open
 from kvplan.files.launch.launch import Launch, devices_seen
 from kvplan.files.launch.models import WAY_ON, check_no_placeholder, model_of
 from kvplan.files.launch.programs import launch_of_program
 from kvplan.files.launch.starts import Start, version_of
-from kvplan.files.launch.unknown import is_open, is_whole, shown, unknowns
+from kvplan.files.launch.unknown import is_open, is_placeholder, is_whole, shown, unknowns
 from kvplan.files.launch.words import Option, take_apart
 from kvplan.plans.serve import EngineFlags, Flag, flags_of
 from kvplan.record import replace
@@ -57,6 +62,11 @@ def launch_of(
     if server.door is not None:
         return launch_of_program(start, name=name, engine=engine)
     spec, flags, notes = _release_of(start, engine)
+    older = _dropped(start, spec)
+    if older is not None:
+        read = partial(launch_of, name=name, beside=beside, held=held, names=names)
+        launch = read(start, engine=older[0])
+        return replace(launch, notes=(older[1], *launch.notes))
     files = {PurePosixPath(path).name: text for path, text in start.files}
     reader = _Reader(server, flags, dict(start.environment), beside, {**files, **(held or {})})
     reader.missing = start.missing
@@ -67,7 +77,7 @@ def launch_of(
     if seen is not None:
         reader.options[VISIBLE] = seen
     reader.finish()
-    notes += reader.notes
+    notes += reader.notes + _host_notes(start)
     unnamed = None
     try:
         model, read_as = reader.model_named(model, name, names)
@@ -89,6 +99,37 @@ def launch_of(
     return replace(launch, notes=(*launch.notes, *map(shown, start.notes)))
 
 
+def _dropped(start: Start, spec: str) -> tuple[str, str] | None:
+    """(The newest release that has every option, why that one), where an option went with a later one and
+    nothing says which release it is.
+
+    Raises KvplanError(unknown-flag) where something does: its server does not start."""
+    options = take_apart(start.server, start.words).options
+    gone = {one.spelled: one.flag.until for one in options if one.flag is not None and one.flag.until}
+    engine, _, release = spec.partition("@")
+    versions = choose_engine(engine).engine.versions
+    release = release or start.version or ""  # one that is not known here is what the image says all the same
+    gone = {word: until for word, until in gone.items() if reached(release or versions[-1], until)}
+    if not gone:
+        return None
+    words, first = ", ".join(gone), min(gone.values(), key=parse_version)
+    last = [version for version in versions if not reached(version, first)]
+    if not last or release or start.is_newest:
+        which = release or f"{versions[-1]} (the newest: {start.image})"
+        raise KvplanError(
+            "unknown-flag",
+            f"{title_of(engine)} {which} has no option {words}: it went with {first}",
+            help=(
+                f"leave out {words}",
+                *(f"-e {engine}@{one}, where the server is older" for one in last[-1:]),
+            ),
+        )
+    return f"{engine}@{last[-1]}", (
+        f"{words}: {title_of(engine)} {last[-1]} is the last release with it, and is taken"
+        f" (-e {engine}@… says another)"
+    )
+
+
 _MEMORY = re.compile(
     r"NVSHMEM_SYMMETRIC_SIZE|NCCL_BUFFSIZE|NCCL_(?:MIN|MAX)_(?:NCHANNELS|CTAS)|NCCL_CUMEM\w*|NCCL_NVLS\w*"
     r"|LMCACHE_(?:\w*SIZE|\w*LOCAL_CPU|\w*BUFFER\w*)|MOONCAKE_\w*SIZE|MC_\w*SIZE|DEEPEP_\w+|NIXL_\w*SIZE"
@@ -99,7 +140,25 @@ _MEMORY = re.compile(
 
 def _memory_variables(start: Start) -> list[str]:
     """``NAME=value`` of the variables that take memory and are in no figure."""
-    return [f"{name}={value}" for name, value in start.environment if _MEMORY.fullmatch(name)]
+    read = dict(start.server.environment)
+    return [
+        f"{name}={value}"
+        for name, value in start.environment
+        if _MEMORY.fullmatch(name) and name not in read and not _HOST.fullmatch(name)
+    ]
+
+
+_HOST = re.compile(
+    r"LMCACHE_(?:LOCAL_CPU|MAX_LOCAL_CPU_SIZE|LOCAL_DISK|MAX_LOCAL_DISK_SIZE)"
+    r"|MOONCAKE_(?:GLOBAL_SEGMENT|LOCAL_BUFFER)_SIZE|MC_STORE_\w*SIZE"
+)
+"""Variables that take memory of the host, or of a disk, and none of the GPU: LMCache/LMCache
+lmcache/v1/config.py; sgl-project/sglang 0.5.23 mem_cache/storage/mooncake_store/."""
+
+
+def _host_notes(start: Start) -> list[str]:
+    said = [f"{name}={value}" for name, value in start.environment if _HOST.fullmatch(name)]
+    return [f"{', '.join(said)}: memory of the host, none of the GPU"] if said else []
 
 
 def _variables(start: Start) -> list[str]:
@@ -239,11 +298,26 @@ class _Reader:
             self.files.append(str(option.value))
         elif named is not None:
             if not (self.late and named in self.options):
-                self.options[named] = self.resolved(option.value, option.spelled)
+                self.options[named] = self.resolved(self.closed(named, option.value), option.spelled)
         elif known is not None:
             self.put(known, option.value, option.spelled)
         elif not flag.memoryless:
             self.unread.append(_shown(option))
+
+    def closed(self, named: str, value: object) -> object:
+        """The value of an option that is an object, without keys that no figure has and whose value nothing
+        says."""
+        decide = dict(self.server.objects).get(named)
+        found = as_object(value) if decide is not None and _is_open(value) else None
+        if found is None or decide is None:
+            return value
+        open_keys = [key for key, one in found.items() if key not in decide and _is_open(json.dumps(one))]
+        kept = {key: one for key, one in found.items() if key not in open_keys}
+        if open_keys:
+            self.notes.append(
+                f"{named}.{', '.join(open_keys)}: nothing says the value, which changes no figure"
+            )
+        return json.dumps(kept)
 
     def unknown(self, option: Option) -> None:
         """An option that the server has not, as far as is known."""
@@ -295,16 +369,18 @@ class _Reader:
             self.serve[flag.name] = _typed(flag, self.resolved(value, spelled), self.server, spelled)
 
     def resolved(self, value: Any, spelled: str) -> Any:
-        """Raises KvplanError(unresolved-variable)."""
+        """Raises KvplanError(unresolved-variable | placeholder)."""
+        way_on = WAY_ON if spelled in self.server.model else "write its value into the file"
+        placed = isinstance(value, str) and is_placeholder(value)
+        if placed or any(one.startswith(("<", "{{")) for one in unknowns(str(value))):
+            check_no_placeholder(shown(str(value)), spelled, way_on)
         if _is_open(value):
-            if any(one.startswith(("<", "{{")) for one in unknowns(str(value))):
-                check_no_placeholder(shown(str(value)), spelled)
             word = " ".join(map(shown, [value] if isinstance(value, str) else value))
             lacking = f" ({', '.join(self.missing)} is not here)" if self.missing else ""
             raise KvplanError(
                 "unresolved-variable",
                 f"{spelled} is {word}, and nothing says what that variable is{lacking}",
-                help="write its value, or set it on a line before the command: NAME=value",
+                help=_ways_on(value),
             )  # fmt: skip
         return value
 
@@ -315,7 +391,9 @@ class _Reader:
         spelled = " or ".join(self.server.model)
         if model is None:
             who = "the command" if name == "command" else name
-            raise KvplanError("no-model-named", f"{who} names no model", help=(f"{spelled} names it", WAY_ON))
+            raise KvplanError(
+                "no-model-named", f"{who} names no model", help=(f"its own {spelled} names it", WAY_ON)
+            )
         served = self.serve.get("served_model_name")
         called = [str(one) for one in (served if isinstance(served, list) else [served]) if one is not None]
         address = self.environment.get("STORAGE_URI", "")
@@ -324,7 +402,7 @@ class _Reader:
         try:
             text = self.resolved(model, self.server.model[0])
         except KvplanError as error:
-            error.help = (*error.help, WAY_ON)
+            error.help = tuple(dict.fromkeys((*error.help, WAY_ON)))
             raise
         return model_of(text, self.beside, self.server.model[0], said)
 
@@ -397,6 +475,18 @@ class _Reader:
 
     def finish(self) -> None:
         self.unread += self.server.translate(self.serve, self.options)
+
+
+_NAME = re.compile(r"\$[{(]?([A-Za-z_]\w*)|environ(?:\.get)?[\[(]['\"](\w+)|getenv\(['\"](\w+)", re.ASCII)
+
+
+def _ways_on(value: object) -> list[str]:
+    """How to say what an open value is: a variable of a shell, a manifest or Python by its name."""
+    names = dict.fromkeys(
+        found for match in _NAME.finditer(str(value)) if (found := next(filter(None, match.groups()), None))
+    )
+    given = [f"{OPTION} {name}=VALUE" for name in names if is_left_open(name)]
+    return [f"{' '.join(given)}: its value"] if given else ["write its value into the file"]
 
 
 def _is_open(value: object) -> bool:

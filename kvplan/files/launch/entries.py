@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Mapping
-
 from kvplan.engines.launch import server_in_charts
 from kvplan.files.launch.starts import Start, split_words
 from kvplan.files.launch.trees import image_of, pairs, text_of
@@ -71,21 +68,3 @@ def words_of(args: object) -> list[str]:
     if isinstance(args, str):
         return split_words(args)
     return [text_of(one) for one in args] if isinstance(args, list) else []
-
-
-def words_of_keys(document: Mapping[str, object]) -> tuple[str, ...]:
-    """The words of a command that say what the keys of an options file say."""
-    words: list[str] = []
-    for key, value in document.items():
-        flag = "--" + str(key).replace("_", "-")
-        if value is True:
-            words.append(flag)
-        elif value is False:
-            words.append("--no-" + flag[2:])
-        elif isinstance(value, dict):
-            words += [flag, json.dumps(value, default=str)]
-        elif isinstance(value, list):
-            words += [flag, *map(str, value)]
-        elif value is not None:
-            words += [flag, str(value)]
-    return tuple(words)

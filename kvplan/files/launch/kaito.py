@@ -11,12 +11,20 @@ from collections.abc import Iterator
 from kvplan.engines.folders import FOLDERS
 from kvplan.errors import KvplanError
 from kvplan.files.gpus.listed import load_listed
-from kvplan.files.launch.entries import Served, started, words_of_keys
+from kvplan.files.launch.entries import Served, started
 from kvplan.files.launch.found import Broken
 from kvplan.files.launch.loose import load_loose
 from kvplan.files.launch.machines import gpu_of_label, gpus_of_machine
 from kvplan.files.launch.pods import Text, servers_of_pod
-from kvplan.files.launch.trees import Tree, count_of, entries_of, mapping, name_of, unknown_keys
+from kvplan.files.launch.trees import (
+    Tree,
+    count_of,
+    entries_of,
+    mapping,
+    name_of,
+    unknown_keys,
+    words_of_keys,
+)
 from kvplan.record import replace
 
 KAITO_FILE = "inference_config.yaml"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 
-from kvplan.files.launch import compose, pipelines, python_files, runners, scripts, windows
+from kvplan.files.launch import bento, compose, dynamo, pipelines, python_files, runners, scripts, windows
 from kvplan.files.launch.found import Beside, Broken
 from kvplan.files.launch.launch import Launch
 from kvplan.files.launch.trees import Tree
@@ -15,6 +15,8 @@ OF_YAML: tuple[tuple[Callable[[Tree], bool], Reader], ...] = (
     (compose.is_compose, compose.services_of),
     (pipelines.is_workflow, pipelines.workflow),
     (pipelines.is_gitlab, pipelines.gitlab),
+    (dynamo.is_graph, dynamo.graph),
+    (bento.is_bentofile, bento.bentofile),
     (runners.is_llama_swap, runners.llama_swap),
     (runners.is_truss, runners.truss),
     (runners.is_dstack, runners.dstack),

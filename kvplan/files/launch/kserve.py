@@ -7,6 +7,7 @@ become), config_merge.go (what ``kvCacheOffloading`` becomes), workload_multi_no
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Iterator
 
@@ -31,6 +32,7 @@ from kvplan.files.launch.trees import (
     unknown_keys,
 )
 from kvplan.record import replace
+from kvplan.units import parse_bytes
 
 _MOUNT = "/mnt/models"
 """Where KServe puts the model, whatever its address."""
@@ -136,9 +138,21 @@ def _lora(spec: Tree) -> list[str]:
 
 
 def _offloading(part: Tree, spec: Tree) -> list[str]:
-    """``kvCacheOffloading``: memory of the host, in a word that no server knows, so that it is named."""
+    """``kvCacheOffloading``: the connector that the controller writes (config_merge.go, kvTransferConfig)."""
     given = mapping(part.get("kvCacheOffloading") or mapping(spec.get("workload")).get("kvCacheOffloading"))
-    return ["--kvCacheOffloading-cpu", str(given["cpu"])] if "cpu" in given else []
+    if "cpu" not in given:
+        return []
+    amount = str(given["cpu"])
+    try:
+        host = int(amount) if amount.isdecimal() else parse_bytes(f"{amount}B")
+    except KvplanError:
+        return ["--kvCacheOffloading-cpu", amount]
+    config = {
+        "kv_connector": "OffloadingConnector",
+        "kv_role": "kv_both",
+        "kv_connector_extra_config": {"spec_name": "TieringOffloadingSpec", "cpu_bytes_to_use": host},
+    }
+    return ["--kv-transfer-config", json.dumps(config)]
 
 
 def inference_service(document: Tree, text: Text) -> Iterator[Served | Broken]:

@@ -13,9 +13,9 @@ from pathlib import Path
 
 from kvplan.engines.launch import servers
 from kvplan.errors import KvplanError
-from kvplan.files.launch import charts, kaito, kserve, operators, rayserve, sky, stack
+from kvplan.files.launch import charts, claims, kaito, kserve, operators, rayserve, sky, stack
 from kvplan.files.launch.command import launch_of
-from kvplan.files.launch.entries import Served, words_of_keys
+from kvplan.files.launch.entries import Served
 from kvplan.files.launch.found import Beside, Broken
 from kvplan.files.launch.kinds import reader_of
 from kvplan.files.launch.launch import Launch
@@ -26,7 +26,7 @@ from kvplan.files.launch.pods import Text, configs_in, files_in, is_patch, serve
 from kvplan.files.launch.rendered import PATCH, helm_template, source_of_manifests, unrendered
 from kvplan.files.launch.scalers import scalers_in
 from kvplan.files.launch.starts import Start
-from kvplan.files.launch.trees import OwnTree, Tree, entries_of, name_of
+from kvplan.files.launch.trees import OwnTree, Tree, entries_of, name_of, words_of_keys
 from kvplan.files.launch.values import servers_in_values
 from kvplan.record import replace
 
@@ -36,6 +36,7 @@ _READERS: tuple[tuple[str, str, Reader], ...] = (
     ("InferenceService", "serving.kserve.io", kserve.inference_service),
     ("InferenceService", "ome.io", operators.ome_service),
     ("ClusterServingRuntime ServingRuntime", "ome.io", operators.ome_runtime),
+    ("ModelClaim", "model.aibrix.ai", claims.model_claim),
     ("VLLMRuntime", "production-stack.vllm.ai serving.vllm.ai", stack.vllm_runtime),
     ("Workspace InferenceSet", "kaito.sh", kaito.workspace),
     ("MultiRoleInference", "kaito.sh", kaito.roles),

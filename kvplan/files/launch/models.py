@@ -34,21 +34,21 @@ _DOWNLOAD = re.compile(
     r"|git\s+clone\s+(?:-\S+\s+)*https://huggingface\.co/([\w.-]+/[\w.-]+)",
     re.ASCII,
 )
-WAY_ON = "--model ID says it: a hub id or a card's name"
+WAY_ON = "--model ID: a hub id or a card's name"
 
 
-def check_no_placeholder(text: str, spelled: str) -> None:
+def check_no_placeholder(text: str, spelled: str, way_on: str = WAY_ON) -> None:
     """Raises KvplanError(placeholder) for words that stand for a name: ``<model>``, ``YOUR_MODEL``, ``xxx``,
-    ``{{ .Values.model }}``, nothing."""
+    ``{{ .Values.model }}``, nothing. way_on: beside filling it in."""
     if text.strip() and not _PLACEHOLDER.match(text) and not text.lower().startswith("your"):
         return
     if "{{" in text:
         raise KvplanError(
             "placeholder", f"{spelled} is {text}, which another program fills in",
-            help=("helm template CHART | kvplan check -", "kustomize build FOLDER | kvplan check -", WAY_ON),
+            help=("helm template CHART | kvplan check -", "kustomize build FOLDER | kvplan check -", way_on),
         )  # fmt: skip
-    what = f"{text}, which stands for a name" if text.strip() else "empty"
-    raise KvplanError("placeholder", f"{spelled} is {what}", help=WAY_ON)
+    what = f"{text}, which somebody has still to fill in" if text.strip() else "empty"
+    raise KvplanError("placeholder", f"{spelled} is {what}", help=way_on)
 
 
 def model_of(

@@ -13,7 +13,7 @@ from collections.abc import Iterator
 
 from kvplan.engines.launch import Server, server_in_charts, servers
 from kvplan.errors import KvplanError
-from kvplan.files.launch.entries import Served, words_of, words_of_keys
+from kvplan.files.launch.entries import Served, words_of
 from kvplan.files.launch.found import Broken
 from kvplan.files.launch.machines import given_by, gpu_below, gpu_of, gpu_of_label, gpu_of_pod
 from kvplan.files.launch.objects import servers_of_object
@@ -31,6 +31,7 @@ from kvplan.files.launch.trees import (
     name_of,
     pairs,
     unknown_keys,
+    words_of_keys,
 )
 from kvplan.record import replace
 

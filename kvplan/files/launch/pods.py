@@ -12,13 +12,12 @@ from kvplan.files.launch.entries import Served, words_of
 from kvplan.files.launch.found import Beside, Broken
 from kvplan.files.launch.machines import claimed, fractions_in, given_by, gpu_of_pod
 from kvplan.files.launch.models import downloads_in
-from kvplan.files.launch.starts import SHELLS, Start, starts_in, starts_of, with_image
+from kvplan.files.launch.starts import SHELLS, Start, starts_in, starts_of, with_fields, with_image
 from kvplan.files.launch.trees import OwnTree, Tree, entries_of, image_of, mapping, pairs, text_of
 
 _RAY = re.compile(r"\bray\s+start\b|multi-node-serving|RAY_START_CMD")
 """How a pod joins a Ray cluster over which one engine runs."""
 _COMMAND = re.compile(r"-\w*c")
-_FIELD = re.compile(r"\$\((\w+)\)", re.ASCII)
 
 
 class Text(NamedTuple):
@@ -113,7 +112,7 @@ def _of_script(words: list[str], environment: Mapping[str, str], text: Text) -> 
     """The servers of a shell's text that reads or starts scripts of ConfigMaps in the same text."""
     if not (words and text.held and PurePosixPath(words[0]).name in SHELLS):
         return []
-    told = [_FIELD.sub(lambda match: environment.get(match[1], match[0]), word) for word in words[1:]]
+    told = [with_fields(word, environment) for word in words[1:]]
     at = next((place for place, word in enumerate(told) if _COMMAND.fullmatch(word)), None)
     said = [word for word in told[at + 1 :] if word != "--"] if at is not None else []
     script = said[0] if said else next(

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 
 from kvplan.engines.launch import server_in_charts
 from kvplan.errors import KvplanError
-from kvplan.files.launch.entries import Served, words_of_keys
+from kvplan.files.launch.entries import Served
 from kvplan.files.launch.found import Broken
 from kvplan.files.launch.loose import load_loose
 from kvplan.files.launch.machines import gpu_below, gpu_of_label
@@ -27,6 +27,7 @@ from kvplan.files.launch.trees import (
     name_of,
     pairs,
     unknown_keys,
+    words_of_keys,
 )
 
 _BUILDERS = ("ray.serve.llm:build_", "ray.llm.serve:build_", "ray.llm:build_")

@@ -96,16 +96,18 @@ def start_text(word: str) -> str:
         return ""
 
 
-def launches_of(word: str, *, engine: str | None = None, broken: list[Broken] | None = None) -> list[Launch]:
+def launches_of(
+    word: str, *, engine: str | None = None, broken: list[Broken] | None = None, instead: str | None = None
+) -> list[Launch]:
     """The servers that a command, a script or a manifest starts, in its order.
 
     engine: ``vllm@0.32`` in place of the release that an image's tag says. broken: takes what of several
-    cannot be read, which else raises. Raises KvplanError: bad-command, bad-yaml, no-server, no-model-named,
-    bad-flag …"""
+    cannot be read, which else raises. instead: another text at the file's place. Raises KvplanError:
+    bad-command, bad-yaml, no-server, no-model-named, bad-flag …"""
     if is_command(word):
-        return _of_text(word, Beside(COMMAND, engine), broken)
+        return _of_text(word if instead is None else instead, Beside(COMMAND, engine), broken)
     path = Path(word)
-    content = read_limited(path)
+    content = read_limited(path) if instead is None else instead.encode()
     check_text(content, word)
     if is_modelfile(word):
         return [launch_of_modelfile(decoded(content), name=path.name)]

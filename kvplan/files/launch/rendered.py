@@ -33,6 +33,7 @@ _FILES = {
     "Chart.yaml": ("a Helm chart", "helm template {folder}"),
     "kustomization.yaml": _KUSTOMIZATION,
     "kustomization.yml": _KUSTOMIZATION,
+    "Kustomization": _KUSTOMIZATION,
 }
 """Name of a file → what it makes of its folder."""
 
@@ -67,7 +68,8 @@ def unrendered(
     shown: str, source: tuple[str, str], folder: str = "", mark: Mark | None = None
 ) -> KvplanError:
     title, command = source
-    return KvplanError(
-        "not-rendered", f"{shown} is {title}: render it first", where=mark,
-        help=f"{command.format(folder=folder)} | kvplan check -",
-    )  # fmt: skip
+    ways = [f"{command.format(folder=folder)} | kvplan check -"]
+    if "{folder}" in command:
+        tool = command.partition(" ")[0]
+        ways.append(f"--{tool}: {tool} is run, and its output read")
+    return KvplanError("not-rendered", f"{shown} is {title}: render it first", where=mark, help=ways)

@@ -57,13 +57,46 @@ class Row(NamedTuple):
 
 
 def _with_templates(group: Tree) -> Tree:
-    """A role-based group in whose roles ``templateRef`` is the template that it names, patched."""
-    spec = mapping(group.get("spec"))
+    """A role-based group, or a set of them, in whose roles ``templateRef`` is the template that it names, and
+    whose patches of leaders and workers are templates."""
+    spec = dict(mapping(group.get("spec")))
     templates = {
         str(one.get("name")): mapping(one.get("template")) for one in entries_of(spec.get("roleTemplates"))
     }
-    roles = [_with_template(role, templates) for role in entries_of(spec.get("roles"))]
-    return {**group, "spec": {**spec, "roles": roles}} if templates else group
+    if "roles" in spec:
+        roles = [_patched(_with_template(role, templates)) for role in entries_of(spec.get("roles"))]
+        spec["roles"] = roles
+    if isinstance(mapping(spec.get("template")).get("roles"), list):
+        spec["template"] = mapping(_with_templates({"spec": spec["template"]}).get("spec"))
+    inner = mapping(spec.get("groupTemplate"))
+    if "spec" in inner:
+        spec["groupTemplate"] = {**inner, **_with_templates({"spec": inner["spec"]})}
+    return {**group, "spec": spec}
+
+
+_PATCHES = (
+    ("leaderTemplate", ("patchLeaderTemplate", "leaderPatch", "leaderTemplatePatch")),
+    ("workerTemplate", ("patchWorkerTemplate", "workerPatch", "workerTemplatePatch")),
+)
+"""Template of a group's pods, the keys whose patch makes it of the role's (v1alpha1, v1alpha2)."""
+
+
+def _patched(role: Tree) -> Tree:
+    """A role whose leader and workers are its template with a patch each."""
+    found = dict(role)
+    for pattern in ("leaderWorkerSet", "leaderWorkerPattern"):
+        own = dict(mapping(found.get(pattern)))
+        given = [(name, patch) for name, keys in _PATCHES for key in keys if (patch := mapping(own.get(key)))]
+        base = mapping(own.get("template")) or mapping(found.get("template"))
+        if not given or not base:
+            continue
+        own.pop("template", None)
+        found.pop("template", None)
+        patches = dict(given)
+        for name, _ in _PATCHES:
+            own[name] = merged(base, patches.get(name, {}))
+        found[pattern] = own
+    return found
 
 
 def _with_template(role: Tree, templates: Mapping[str, Tree]) -> Tree:
@@ -148,6 +181,15 @@ def lws_pods(
              leader=f"{below}.leaderTemplate", gang=True, called=called, told=_LWS)
         for share in (LEADER, WORKER)
     )  # fmt: skip
+
+
+def _patched_pods(head: str, times: tuple[str, ...]) -> tuple[Pods, ...]:
+    """Leader and workers of a role whose template has a patch for each."""
+    return tuple(
+        replace(one, called=None, told=told)
+        for key, told in (("leaderWorkerSet", _LWS), ("leaderWorkerPattern", ("RBG_LWP_GROUP_SIZE", *_LWS)))
+        for one in lws_pods(head, times, None, key)
+    )
 
 
 _ROLE = "spec.roles[]"
@@ -241,6 +283,7 @@ ROWS: tuple[Row, ...] = (
                 Pods(f"{head}.template", (*times, f"{head}.replicas"), f"{head}.leaderWorkerSet.size",
                      gang=True, told=_LWS),
                 Pods(f"{head}.standalonePattern.template", (*times, f"{head}.replicas")),
+                *_patched_pods(head, (*times, f"{head}.replicas")),
                 Pods(f"{head}.leaderWorkerPattern.template", (*times, f"{head}.replicas"),
                      f"{head}.leaderWorkerPattern.size", gang=True,
                      told=("RBG_LWP_GROUP_SIZE", "LWS_GROUP_SIZE")),
@@ -291,7 +334,8 @@ ROWS: tuple[Row, ...] = (
         AIGatewayRoute ServingRuntime ClusterServingRuntime BackendRuntime LLMInferenceServiceConfig
         ClusterBaseModel BaseModel OpenModel TrainedModel InferenceGraph ClusterStorageContainer CacheServer
         KVCache VLLMRouter NIMCache ClusterEngineRuntimeProfile BenchmarkJob AcceleratorClass FineTunedWeight
-        RAGEngine ModelAdapter LoraAdapter PodAutoscaler VariantAutoscaling""",
+        RAGEngine ModelAdapter LoraAdapter PodAutoscaler VariantAutoscaling ModelWarmup
+        RoleBasedGroupScalingAdapter CoordinatedPolicy RoleBasedGroupWarmup""",
         "", (), "objects beside a server: what they say of it, other rows read",
     ),
 )  # fmt: skip

@@ -8,14 +8,13 @@ from pathlib import PurePosixPath
 
 from kvplan.engines.launch import flags_of_server, servers
 from kvplan.errors import KvplanError
-from kvplan.files.launch.entries import words_of_keys
 from kvplan.files.launch.found import Beside, Broken
 from kvplan.files.launch.launch import Launch
 from kvplan.files.launch.machines import gpu_of_label
 from kvplan.files.launch.others import engine_of_document
 from kvplan.files.launch.scripts import Extra, of_shell, of_starts
 from kvplan.files.launch.starts import Start, split_words, starts_of
-from kvplan.files.launch.trees import Tree, count_of, mapping, pairs
+from kvplan.files.launch.trees import Tree, count_of, mapping, pairs, words_of_keys
 from kvplan.record import replace
 
 Found = Iterator[Launch | Broken]

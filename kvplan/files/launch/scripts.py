@@ -143,8 +143,9 @@ def of_shell(
 
 
 def manifests_in(text: str, beside: Beside) -> list[str]:
-    """The YAML texts that a script hands on in a here-document, or writes to a file."""
-    if "<<" not in text:
+    """The YAML texts that a script hands on in a here-document, or writes to a file; the graphs that it
+    serves (``dynamo serve GRAPH -f FILE``)."""
+    if "<<" not in text and not _GRAPH.search(text):
         return []
     from kvplan.files.launch.shell.run import read
 
@@ -154,7 +155,20 @@ def manifests_in(text: str, beside: Beside) -> list[str]:
         return []
     handed = [one.stdin for one in reading.calls if one.stdin and one.words[0] in ("kubectl", "oc", "docker")]
     written = [one for path, one in reading.files.items() if path.endswith((".yaml", ".yml"))]
-    return [shown(one) for one in (*handed, *written) if re.search(r"^(?:kind|services):", one, re.MULTILINE)]
+    graphs = [found for one in reading.calls if (found := _graph(one.words, beside, reading.files))]
+    kept = [one for one in (*handed, *written) if re.search(r"^(?:kind|services):", one, re.MULTILINE)]
+    return [shown(one) for one in (*kept, *graphs)]
+
+
+_GRAPH = re.compile(r"dynamo\s+serve\s")
+
+
+def _graph(words: Sequence[str], beside: Beside, files: Mapping[str, str]) -> str | None:
+    """The file of a graph's components that ``dynamo serve`` is told."""
+    if [PurePosixPath(one).name for one in words[:2]] != ["dynamo", "serve"]:
+        return None
+    path = next((after for one, after in pairwise(words) if one in ("-f", "--config", "--file")), "")
+    return files.get(path) or file_reader(beside.folder)(path) if path else None
 
 
 def starts_of_script(
@@ -293,7 +307,7 @@ def build_of(text: str, arguments: object = None) -> Build:
             stages[alias.rpartition(" ")[2]] = (image, said)
         elif key in ("ENV", "ARG"):
             words = split_words(value)
-            rows = words if "=" in words[0] else [f"{words[0]}={' '.join(words[1:])}"]
+            rows = words if "=" in words[0] else [f"{words[0]}={' '.join(words[1:])}"] if words[1:] else []
             known.update({name: _filled(one, known) for name, one in _pairs(rows).items()})
             known.update({name: one for name, one in given.items() if key == "ARG" and name in value})
         elif key in ("CMD", "ENTRYPOINT"):

@@ -45,8 +45,15 @@ _ELSEWHERE = frozenset(
 _OF_CRD = ("maxModelLen", "dtype", "maxNumSeqs")
 """Options that a VLLMRuntime has under ``model``."""
 _PREFIX, _CHUNKED = "enablePrefixCaching", "enableChunkedPrefill"
-_BUFFERS = ("cpuOffloadingBufferSize", "diskOffloadingBufferSize", "nixlBufferSize", "nixlBufferDevice")
-_QUIET_CACHE = """enabled kvRole enableNixl nixlRole nixlProxyHost nixlProxyPort nixlPeerHost nixlPeerPort
+_BUFFERS = {
+    "cpuOffloadingBufferSize": "LMCACHE_MAX_LOCAL_CPU_SIZE",
+    "diskOffloadingBufferSize": "LMCACHE_MAX_LOCAL_DISK_SIZE",
+    "enableNixl": "LMCACHE_ENABLE_NIXL",
+    "nixlBufferSize": "LMCACHE_NIXL_BUFFER_SIZE",
+    "nixlBufferDevice": "LMCACHE_NIXL_BUFFER_DEVICE",
+}
+"""Key of ``lmcacheConfig`` → the variable that it becomes."""
+_QUIET_CACHE = """enabled kvRole nixlRole nixlProxyHost nixlProxyPort nixlPeerHost nixlPeerPort
 nixlPeerInitPort nixlPeerAllocPort nixlEnableGc enablePD logLevel rpcPort enableController instanceId
 controllerPort controllerReplyPort controllerMonitorPort workerPorts p2pHost p2pInitPorts
 workerHeartbeatTime pythonHashSeed cudaVisibleDevices skipLastNTokens remoteUrl remoteSerde
@@ -59,7 +66,7 @@ runtimeClassName schedulerName priorityClassName shmSize raySpec chatTemplate ch
 enableTool toolCallParser enableLoRA extraVolumes extraVolumeMounts initContainer sidecar extraContainers
 serviceAccountName enabled keda strategy securityContext containerSecurityContext podSecurityContext
 resources modelRevision startupProbe livenessProbe readinessProbe lifecycle hpa autoscaling enableReasoning
-reasoningParser routingStrategy service topologySpreadConstraints terminationGracePeriodSeconds extraPorts
+pdb reasoningParser routingStrategy service topologySpreadConstraints terminationGracePeriodSeconds extraPorts
 startupProbeConfig livenessProbeConfig resourceClaims command"""
 
 
@@ -78,18 +85,24 @@ def _words(config: Tree) -> list[str]:
     return words
 
 
-def _cache(given: object) -> list[str]:
-    """LMCache: its connector, as the template writes it, and its buffers, of the host or of the GPU."""
+def _cache(given: object) -> tuple[list[str], dict[str, str]]:
+    """LMCache: its connector and the variables of its buffers, as the template writes them."""
     config = mapping(given)
     if config.get("enabled") is not True:
-        return []
+        return [], {}
     role = str(config.get("kvRole") or "kv_both")
     connector = json.dumps({"kv_connector": "LMCacheConnectorV1", "kv_role": role})
-    words = ["--kv-transfer-config", connector]
-    for key in _BUFFERS:
-        if str(config.get(key, "0")) not in ("0", "", "None"):
-            words += [f"--lmcacheConfig-{key}", str(config[key])]
-    return words
+    said = {key: str(config[key]) for key in _BUFFERS if str(config.get(key, "0")) not in ("0", "", "None")}
+    return ["--kv-transfer-config", connector], {_BUFFERS[key]: value for key, value in said.items()}
+
+
+def _buffer(given: object) -> list[str]:
+    """The buffer of LMCache that lies on the GPU."""
+    config = mapping(given)
+    size, device = config.get("nixlBufferSize"), config.get("nixlBufferDevice", "cuda")
+    if config.get("enabled") is not True or not size or device != "cuda":
+        return []
+    return [f"lmcacheConfig.nixlBufferSize {size}: bytes of each GPU beside the pool"]
 
 
 def production_stack(document: Tree, text: Text) -> Iterator[Served | Broken]:
@@ -105,9 +118,11 @@ def production_stack(document: Tree, text: Text) -> Iterator[Served | Broken]:
         over_nodes = ray.get("enabled") is True
         if over_nodes and "pipelineParallelSize" in config:
             words += ["--pipeline-parallel-size", str(config.pop("pipelineParallelSize"))]
-        words += (_words(config) if config else []) + _cache(cache)
+        connected, variables = _cache(cache)
+        words += (_words(config) if config else []) + connected
         image = image_of({"repository": spec.get("repository"), "tag": spec.get("tag")})
-        start = started(spec.get("modelURL"), None, words, spec.get("env"), image)
+        env = {**variables, **dict(pairs(spec.get("env")))}
+        start = started(spec.get("modelURL"), None, words, env, image)
         if start is None:
             continue
         given = given_by(spec.get("resources"))
@@ -123,7 +138,7 @@ def production_stack(document: Tree, text: Text) -> Iterator[Served | Broken]:
         yield Served(
             start, str(spec.get("name") or "model"), least, 1, gpu or given.gpu,
             None if over_nodes else count_of(spec.get("requestGPU")) or given.gpus, given.slice,
-            notes=notes, one=over_nodes,
+            notes=(*notes, *_buffer(cache)), one=over_nodes,
             unread=tuple(unread),
         )  # fmt: skip
 
@@ -141,8 +156,9 @@ def vllm_runtime(document: Tree, text: Text) -> Iterator[Served | Broken]:
     config = mapping(spec.get("vllmConfig")) or {key: spec[key] for key in own & spec.keys()}
     chosen = {_CHUNKED: False, **config, **{key: model[key] for key in _OF_CRD if key in model}}
     words = ["--enable-lora"] if model.get("enableLoRA") is True else []
-    words += _words(chosen) + _cache(spec.get("lmCacheConfig"))
-    env = [*pairs(config.get("env")), *pairs(spec.get("env"))]
+    connected, variables = _cache(spec.get("lmCacheConfig"))
+    words += _words(chosen) + connected
+    env = [*variables.items(), *pairs(config.get("env")), *pairs(spec.get("env"))]
     start = started(model.get("modelURL"), None, words, dict(env), mapping(pods.get("image")).get("name"))
     if start is not None:
         gpus = count_of(mapping(pods.get("resources")).get("gpu"))

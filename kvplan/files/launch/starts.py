@@ -11,17 +11,19 @@ from typing import TYPE_CHECKING
 from kvplan.engines.launch import Server, servers
 from kvplan.errors import KvplanError
 from kvplan.files.launch import containers
+from kvplan.files.launch.given import value_of
 from kvplan.files.launch.models import downloads_in
 from kvplan.files.launch.others import engine_named
-from kvplan.files.launch.unknown import is_whole, shown
+from kvplan.files.launch.unknown import as_written, is_whole, shown, with_placeholders
 from kvplan.record import record, replace
 
 if TYPE_CHECKING:
+    from kvplan.files.launch.python_calls import Begun
     from kvplan.files.launch.shell.run import Call
 
 SHELLS = ("sh", "bash", "zsh", "dash", "ash")
 _ASSIGNMENT = re.compile(r"([A-Za-z_]\w*)=(.*)", re.DOTALL | re.ASCII)
-_OF_A_FIELD = re.compile(r"\$\((\w+)\)", re.ASCII)
+_OF_A_FIELD = re.compile(r"\$\(([A-Za-z_]\w*)\)", re.ASCII)
 """A variable as Kubernetes writes it in ``args``."""
 _TEXT = re.compile(r"-[a-zA-Z]*c[a-zA-Z]*")
 _IMAGE_WORD = re.compile(r"(?:docker://|--image=)(.+)")
@@ -111,6 +113,12 @@ class Start:
         return any(f"/{name}".endswith(f"/{one}") for one in self.server.tagged) and not any(
             f"/{one}" in f"/{name}" for one in _REPACKED
         )
+
+    @property
+    def is_newest(self) -> bool:
+        """Whether the image is the engine's own of no release but the newest."""
+        tag = (self.image or "").rpartition("/")[2].partition("@")[0].partition(":")[2]
+        return self.image is not None and self.is_tagged_by_engine and not self.pin and tag in ("", "latest")
 
 
 def version_of(image: str) -> str | None:
@@ -215,11 +223,22 @@ def starts_of(
     """The servers that some words start which no shell reads: a manifest's. image: whose entry point takes
     the words, where nothing in them starts one."""
     known = dict(environment or {})
-    given = [_OF_A_FIELD.sub(lambda match: known.get(match[1], match[0]), one) for one in words]
+    given = [with_fields(one, known) for one in words]
     return [
         replace(one, words=tuple(_literal(word, known) for word in one.words)) if one.literal else one
         for one in _started(given, known, image=image, literal=True)
     ]
+
+
+def with_fields(word: str, known: Mapping[str, str]) -> str:
+    """A word with the variables that a manifest writes as ``$(NAME)``, as far as they are known."""
+
+    def value(match: re.Match[str]) -> str:
+        found = known.get(match[1])
+        given = value_of(match[1]) if found is None else found
+        return match[0] if given is None else given
+
+    return _OF_A_FIELD.sub(value, word)
 
 
 def _literal(word: str, known: Mapping[str, str]) -> str:
@@ -284,6 +303,8 @@ def _told(
     first, word = PurePosixPath(words[0]).name, words[place]
     if PurePosixPath(word).name in SHELLS:
         return _of_shell(words[place + 1 :], known, stdin)
+    if _PYTHON.fullmatch(PurePosixPath(word).name) and (not place or first in _WRAPPERS):
+        return _of_python(words[place + 1 :], known, stdin) or None
     if not (" " in word and place and first in _TEXTS):
         return None
     inside = _inside(word.removeprefix("--wrap="), known)
@@ -291,6 +312,25 @@ def _told(
         return None
     host = " ".join(words[1:place]) if first == "ssh" else ""
     return [replace(one, machine=host) for one in inside]
+
+
+def _of_python(words: Sequence[str], known: Mapping[str, str], text: str | None) -> list[Start]:
+    """Servers of ``python -c TEXT``, and of ``python - arguments`` or ``python run.py arguments`` whose text
+    is known."""
+    at = next((at for at, one in enumerate(words) if one in ("-", "-c", "-m") or one[:1] != "-"), None)
+    if at is not None and words[at] == "-m":
+        return []
+    if at is not None and words[at] == "-c":
+        text, at = next(iter(words[at + 1 :]), None), at + 1
+    if text is None:
+        return []
+    from kvplan.files.launch.python_calls import read_python
+
+    arguments = [] if at is None else words[at + 1 :]
+    try:
+        return starts_of_begun(read_python(shown(text), "it", known, arguments).begun)
+    except KvplanError:
+        return []
 
 
 def _of_image(
@@ -408,6 +448,31 @@ def _container(words: Sequence[str], known: dict[str, str], depth: int) -> list[
     ]
 
 
+def starts_of_begun(begun: Sequence[Begun]) -> list[Start]:
+    """The servers of a Python text: the engines that it makes, and those of the commands that it runs."""
+    found: list[Start] = []
+    for one in begun:
+        for start in _of_begun(one):
+            said = [note for word, note in one.otherwise if word in start.words]
+            found.append(replace(
+                start, gpu=start.gpu or one.gpu, gpus=start.gpus or one.gpus, notes=(*start.notes, *said),
+            ))  # fmt: skip
+    return found
+
+
+def _of_begun(one: Begun) -> list[Start]:
+    if one.server is not None:
+        return [Start(one.server, one.words, notes=one.notes)]
+    if one.text is not None:
+        return starts_in(one.text, one.environment)
+    starts = starts_of(one.words, one.environment)
+    kept = [(label, starts_of((*one.words, *more), one.environment)) for label, more in one.others]
+    return [
+        replace(start, others=tuple((label, each[place]) for label, each in kept if len(each) == len(starts)))
+        for place, start in enumerate(starts)
+    ]
+
+
 def with_image(start: Start, image: str | None) -> Start:
     """The start, in a container of that image unless it names one itself."""
     return start if start.image is not None or image is None else replace(start, image=image)
@@ -417,9 +482,9 @@ def split_words(text: str) -> list[str]:
     """The words of a text that no shell reads, taken apart at its spaces and quotes.
 
     Raises KvplanError(bad-command)."""
-    joined = re.sub(r"\\\r?\n", " ", text)
+    joined = with_placeholders(re.sub(r"\\\r?\n", " ", text))
     try:
-        return shlex.split(joined)
+        return [as_written(one) for one in shlex.split(joined)]
     except ValueError as error:
         raise KvplanError(
             "bad-command", f"this is no command line: {error}", help="quote the words as in a shell"

@@ -116,3 +116,21 @@ def _named(value: object) -> bool:
     entries = entries_of(value)
     whole = isinstance(value, list) and len(entries) == len(value) > 0
     return whole and all(isinstance(one.get("name"), str) for one in entries)
+
+
+def words_of_keys(document: Mapping[str, object]) -> tuple[str, ...]:
+    """The words of a command that say what the keys of an options file say."""
+    words: list[str] = []
+    for key, value in document.items():
+        flag = "--" + str(key).replace("_", "-")
+        if value is True:
+            words.append(flag)
+        elif value is False:
+            words.append("--no-" + flag[2:])
+        elif isinstance(value, dict):
+            words += [flag, json.dumps(value, default=str)]
+        elif isinstance(value, list):
+            words += [flag, *map(str, value)]
+        elif value is not None:
+            words += [flag, str(value)]
+    return tuple(words)

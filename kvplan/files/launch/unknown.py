@@ -14,6 +14,30 @@ _PARTS = re.compile(f"{_BEGIN}[^{_END}]*{_END}|\\s+|[^\\s{_BEGIN}]+")
 _OTHER_FORMS = re.compile(r"\$[{(]*\w|\$[@*#]", re.ASCII)
 
 
+_PLACEHOLDER = re.compile(
+    r"(?:(?<=[\s=:/\"'])|^)(?:<[A-Za-z][\w ./:-]*>(?![>&(])|\$?\{\{[^{}\n]*\}\})", re.MULTILINE
+)
+"""``<your model here>``, ``{{ .Values.model }}``: of a text that somebody has still to fill in."""
+_SIGNS = {ord(sign): 0xE010 + place for place, sign in enumerate("<>{} $.|&;()'\"!*?[]~#`=:")}
+_BACK = {code: sign for sign, code in _SIGNS.items()}
+"""The signs of a placeholder, so that whoever takes a text apart takes it for a plain word."""
+
+
+def with_placeholders(text: str) -> str:
+    """The text with each placeholder as one word that is open, until `as_written`."""
+    return _PLACEHOLDER.sub(lambda match: unknown(match[0]).translate(_SIGNS), text)
+
+
+def as_written(text: str) -> str:
+    """A part of such a text with the signs of its placeholders."""
+    return text.translate(_BACK)
+
+
+def is_placeholder(word: str) -> bool:
+    """Whether a whole word is a placeholder, marked or not."""
+    return _PLACEHOLDER.fullmatch(shown(word)) is not None
+
+
 def unknown(written: str) -> str:
     """A value of which the text alone is known."""
     return f"{_BEGIN}{shown(written)}{_END}"

@@ -63,6 +63,8 @@ def take_apart(server: Server, words: Sequence[str]) -> Words:
         given = [value] if equals else []
         if not equals:
             taken = _taken(flag, words, place)
+            if flag is not None and flag.names[0] in server.worded and taken == 0:
+                taken = int(" ".join(words[place : place + 1]).lower() in ("true", "false"))
             given = list(words[place : place + taken])
             place += taken
         if flag is None:

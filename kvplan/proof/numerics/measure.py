@@ -41,15 +41,21 @@ def _error(sample: Sample, reference: tuple[Tensor, Tensor], scheme: Scheme, cal
         keys, values = scheme.key(sample.keys, calibrated), scheme.value(sample.values, calibrated)
         output, weight = _read(sample, keys, values, None)
         key, value = _relative((keys, sample.keys)), _relative((values, sample.values))
-    moved = (weight - reference[1]).abs().sum(-1).mean().item() / 2
+    moved = weight.sub_(reference[1]).abs_().sum(-1).mean().item() / 2
     return FormatError(key, value, _relative((output, reference[0])), moved)
 
 
 def _relative(*pairs: tuple[Tensor, Tensor]) -> float:
     """Root of the squares of the differences over those of the right ones; 0 of nothing."""
-    wrong = sum((found.double() - right.double()).square().sum().item() for found, right in pairs)
-    whole = sum(right.double().square().sum().item() for _, right in pairs)
+    wrong = sum(_squares(found - right) for found, right in pairs)
+    whole = sum(_squares(right) for _, right in pairs)
     return float((wrong / whole) ** 0.5) if whole else 0.0
+
+
+def _squares(one: Tensor) -> float:
+    import torch
+
+    return float(torch.linalg.vector_norm(one, dtype=torch.float64).item() ** 2)
 
 
 def _read(sample: Sample, keys: Tensor, values: Tensor, rope: Tensor) -> tuple[Tensor, Tensor]:
@@ -58,12 +64,14 @@ def _read(sample: Sample, keys: Tensor, values: Tensor, rope: Tensor) -> tuple[T
 
     if values is None:
         keys, values = torch.cat([keys, rope], dim=-1), keys
-    queries = sample.queries.double()
-    groups = queries.shape[0] // keys.shape[0]
-    keys, values = (part.double().repeat_interleave(groups, 0) for part in (keys, values))
-    scores = queries @ keys.transpose(-1, -2) * sample.scale
-    weight = scores.masked_fill(~_seen(sample).to(scores.device), -torch.inf).softmax(-1)
-    return weight @ values, weight
+    heads, count, width = sample.queries.shape
+    # The queries that share a key head side by side: keys and values are not copied for each.
+    side = (keys.shape[0], heads // keys.shape[0] * count, width)
+    scores = (sample.queries.double() * sample.scale).reshape(side) @ keys.double().transpose(-1, -2)
+    unseen = ~_seen(sample).to(scores.device)
+    weight = scores.view(heads, count, -1).masked_fill_(unseen, -torch.inf).softmax(-1)
+    output = weight.view(*side[:2], -1) @ values.double()
+    return output.view(heads, count, -1), weight
 
 
 def _seen(sample: Sample) -> Tensor:

@@ -1,4 +1,4 @@
-"""A plan as the command that starts its engine, as a manifest, or as alerts and a dashboard to monitor it."""
+"""A plan as the command that starts its engine, as a manifest, or as what monitors and scales it."""
 
 from __future__ import annotations
 
@@ -18,6 +18,7 @@ WRITERS = {
     "kubernetes": "kvplan.report.export.kubernetes:export",
     "prometheus": "kvplan.report.export.prometheus:export",
     "grafana": "kvplan.report.export.grafana:export",
+    "keda": "kvplan.report.export.keda:export",
 }
 """Target → ``module:function``."""
 REPORTS = ("html", "markdown")

@@ -18,7 +18,7 @@ def export(plan: Plan, settings: Settings, model: Model | None, image: str | Non
     """The file. Raises KvplanError (several-hosts, and those of `kvplan.report.export.export`)."""
     container, gpu = container_of(plan, settings, model, image), gpu_of(plan)
     replicas = replicas_of(plan)
-    nodes = replicas[-1].node + 1
+    nodes = replicas[-1].node + replicas[-1].nodes
     if nodes > 1:
         raise KvplanError(
             "several-hosts",

@@ -49,7 +49,7 @@ def container_of(plan: Plan, settings: Settings, model: Model | None, image: str
     """The container of one replica. Raises KvplanError."""
     table, version = table_of(plan)
     gpu = gpu_of(plan)
-    replicas_of(plan)  # refuses what no single node can start
+    replicas_of(plan)  # refuses what cannot be started
     known = table.image
     if known is None:
         raise KvplanError(

@@ -1,7 +1,9 @@
-"""A Kubernetes manifest: a Deployment with a pod for each replica and a Service in front of them.
+"""A Kubernetes manifest: a Deployment with a pod for each replica, or a LeaderWorkerSet where one engine
+takes several nodes, and a Service in front of them.
 
 Resource names are those of the vendors' device plugins (NVIDIA/k8s-device-plugin with the MIG strategy
-``mixed``, ROCm/k8s-device-plugin). The Hub's token is read from a Secret by name and may be absent."""
+``mixed``, ROCm/k8s-device-plugin); kubernetes-sigs/lws api/leaderworkerset/v1. The Hub's token is read from a
+Secret by name and may be absent."""
 
 from __future__ import annotations
 
@@ -15,7 +17,7 @@ from kvplan.model import Model
 from kvplan.plans.plan import Plan
 from kvplan.report.check.shown import one_line
 from kvplan.report.export.container import HUB_CACHE, OPTIONS_PATH, Container, container_of, head, slug
-from kvplan.report.export.place import gpu_of
+from kvplan.report.export.place import across_of, gpu_of, replicas_of
 from kvplan.report.export.yaml_text import yaml_text
 from kvplan.settings import Settings
 
@@ -29,14 +31,17 @@ _PERIOD_SECONDS, _START_TRIES = 10, 180
 def export(plan: Plan, settings: Settings, model: Model | None, image: str | None) -> str:
     """The manifest's documents. Raises KvplanError."""
     container, gpu = container_of(plan, settings, model, image), gpu_of(plan)
-    name = slug(plan.name)
+    name, nodes = slug(plan.name), replicas_of(plan)[0].nodes
     documents: list[object] = []
     if container.options is not None:
         data = {posixpath.basename(OPTIONS_PATH): container.options}
         documents.append(
             {"apiVersion": "v1", "kind": "ConfigMap", "metadata": _meta(plan, name), "data": data}
         )
-    documents += [_deployment(plan, name, container, gpu), _service(plan, name)]
+    engines = (
+        _groups(plan, name, container, gpu, nodes) if nodes > 1 else _deployment(plan, name, container, gpu)
+    )
+    documents += [engines, _service(plan, name, _LEADERS if nodes > 1 else {})]
     return "".join(f"# {line}\n" for line in _head(plan, container)) + yaml_text(*documents)
 
 
@@ -44,6 +49,8 @@ def _head(plan: Plan, container: Container) -> list[str]:
     rows = head(plan, container)
     if not container.checkpoint.is_path:
         rows.append(f"kubectl create secret generic {SECRET} --from-file={SECRET_KEY}=FILE, for gated models")
+    if replicas_of(plan)[0].nodes > 1:
+        rows.append("the pods of an engine talk all the time: give them the nodes' fast network (RDMA)")
     return rows
 
 
@@ -62,7 +69,16 @@ def resource_of(gpu: Gpu) -> str:
     return f"nvidia.com/mig-{gpu.mig_profile}" if gpu.is_mig_slice else "nvidia.com/gpu"
 
 
-def _deployment(plan: Plan, name: str, container: Container, gpu: Gpu) -> dict[str, object]:
+def _pod(
+    plan: Plan,
+    name: str,
+    container: Container,
+    gpu: Gpu,
+    gpus: int,
+    more: tuple[str, ...] = (),
+    serves: bool = True,
+) -> dict[str, object]:
+    """The template of a pod with one engine, or a node's part of one. serves: it answers requests."""
     volumes, mounts = _volumes(name, container, _shm_limit(plan))
     probe = {"httpGet": {"path": "/health", "port": "http"}, "periodSeconds": _PERIOD_SECONDS}
     env: list[dict[str, object]] = [{"name": key, "value": _literal(value)} for key, value in container.env]
@@ -73,15 +89,52 @@ def _deployment(plan: Plan, name: str, container: Container, gpu: Gpu) -> dict[s
         "name": plan.engine.partition("@")[0],
         "image": container.image,
         "command": list(container.entry),
-        "args": [_literal(word) for word in container.words],
+        "args": [*(_literal(word) for word in container.words), *more],
         "env": env,
         "ports": [{"name": "http", "containerPort": container.port}],
-        "resources": {"limits": {resource_of(gpu): str(plan.gpus_per_replica)}},
+        "resources": {"limits": {resource_of(gpu): str(gpus)}},
         # Weights may take half an hour to arrive; after that a pod that does not answer gets no requests.
         "startupProbe": {**probe, "failureThreshold": _START_TRIES},
         "readinessProbe": {**probe, "timeoutSeconds": 5},
         "volumeMounts": mounts,
     }
+    if not serves:
+        for key in ("ports", "startupProbe", "readinessProbe"):
+            del engine[key]
+    return {
+        "metadata": {"labels": _labels(name)},
+        # Service links would put VLLM_PORT=tcp://… into pods beside a Service called vllm.
+        "spec": {"containers": [engine], "volumes": volumes, "enableServiceLinks": False},
+    }
+
+
+_LEADERS = {"leaderworkerset.sigs.k8s.io/worker-index": "0"}
+"""The labels by which a Service finds the pods of a group that answer requests."""
+
+
+def _groups(plan: Plan, name: str, container: Container, gpu: Gpu, nodes: int) -> dict[str, object]:
+    """A group of pods for each engine: its controller puts the leader's address and each pod's rank into
+    their environment."""
+    across, gpus = across_of(plan), plan.gpus_per_replica // nodes
+    pods = {
+        role: _pod(
+            plan, name, container, gpu, gpus,
+            across.words(nodes, rank, "$(LWS_LEADER_ADDRESS)", worker=not leads), leads,
+        )
+        for role, rank, leads in (
+            ("leaderTemplate", "0", True), ("workerTemplate", "$(LWS_WORKER_INDEX)", False),
+        )
+    }  # fmt: skip
+    template = {"size": nodes, "restartPolicy": "RecreateGroupOnPodRestart", **pods}
+    return {
+        "apiVersion": "leaderworkerset.x-k8s.io/v1",
+        "kind": "LeaderWorkerSet",
+        "metadata": _meta(plan, name),
+        "spec": {"replicas": plan.replicas, "leaderWorkerTemplate": template},
+    }
+
+
+def _deployment(plan: Plan, name: str, container: Container, gpu: Gpu) -> dict[str, object]:
     return {
         "apiVersion": "apps/v1",
         "kind": "Deployment",
@@ -91,11 +144,7 @@ def _deployment(plan: Plan, name: str, container: Container, gpu: Gpu) -> dict[s
             "selector": {"matchLabels": {"app.kubernetes.io/name": name}},
             # A pod more than planned would wait for GPUs that are not there.
             "strategy": {"type": "RollingUpdate", "rollingUpdate": {"maxSurge": 0, "maxUnavailable": 1}},
-            "template": {
-                "metadata": {"labels": _labels(name)},
-                # Service links would put VLLM_PORT=tcp://… into pods beside a Service called vllm.
-                "spec": {"containers": [engine], "volumes": volumes, "enableServiceLinks": False},
-            },
+            "template": _pod(plan, name, container, gpu, plan.gpus_per_replica),
         },
     }
 
@@ -130,9 +179,9 @@ def _volumes(
     return volumes, mounts
 
 
-def _service(plan: Plan, name: str) -> dict[str, object]:
+def _service(plan: Plan, name: str, only: dict[str, str]) -> dict[str, object]:
     port = {"name": "http", "port": 80, "targetPort": "http"}
-    spec = {"selector": {"app.kubernetes.io/name": name}, "ports": [port]}
+    spec = {"selector": {"app.kubernetes.io/name": name, **only}, "ports": [port]}
     return {"apiVersion": "v1", "kind": "Service", "metadata": _meta(plan, name), "spec": spec}
 
 

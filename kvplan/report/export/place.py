@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from kvplan.engines.base import MIG_SLICES
-from kvplan.engines.command import EngineTable
+from kvplan.engines.command import Across, EngineTable
 from kvplan.engines.folders import having, part_of
+from kvplan.engines.release_rules import reached
 from kvplan.errors import KvplanError
 from kvplan.gpu import Gpu
 from kvplan.plans.plan import Plan
@@ -15,11 +16,12 @@ _VISIBLE = {"nvidia": "CUDA_VISIBLE_DEVICES", "amd": "HIP_VISIBLE_DEVICES"}
 
 @record()
 class Replica:
-    """One engine: its number, its node, and its GPUs by their numbers on that node."""
+    """One engine: its number, its first node, its GPUs by their numbers on each of its nodes."""
 
     number: int
     node: int
     gpus: tuple[int, ...]
+    nodes: int = 1
 
 
 def table_of(plan: Plan) -> tuple[EngineTable, str]:
@@ -38,7 +40,8 @@ def table_of(plan: Plan) -> tuple[EngineTable, str]:
 
 
 def replicas_of(plan: Plan) -> tuple[Replica, ...]:
-    """Every engine with the GPUs that it sees; nodes are filled one after another.
+    """Every engine with the GPUs that it sees; nodes are filled one after another. One that a node does not
+    hold takes the fewest on which it has equally many GPUs.
 
     Raises KvplanError(too-few-gpus | several-nodes).
     """
@@ -51,17 +54,31 @@ def replicas_of(plan: Plan) -> tuple[Replica, ...]:
         )
     in_node = gpu.gpus_per_node if gpu is not None else None
     if in_node is not None and each > in_node:
-        raise KvplanError(
-            "several-nodes",
-            f"one engine takes {each} GPUs, and a node has {in_node}: kvplan writes no launcher over nodes",
-            help=f"keep an engine within {in_node} GPUs, or start it with Ray or a LeaderWorkerSet by hand",
-        )
+        across_of(plan)
+        nodes = next(count for count in range(2, each + 1) if not each % count and each // count <= in_node)
+        seen = tuple(range(each // nodes))
+        return tuple(Replica(number, number * nodes, seen, nodes) for number in range(plan.replicas))
     beside = max(in_node // each, 1) if in_node is not None else plan.replicas
     found = []
     for number in range(plan.replicas):
         node, place = divmod(number, beside)
         found.append(Replica(number, node, tuple(range(place * each, (place + 1) * each))))
     return tuple(found)
+
+
+def across_of(plan: Plan) -> Across:
+    """The words of an engine over several nodes. Raises KvplanError(several-nodes)."""
+    table, version = table_of(plan)
+    each, across = plan.gpus_per_replica, table.across
+    if across is None or not reached(version, across.since or ""):
+        raise KvplanError(
+            "several-nodes",
+            f"one engine takes {each} GPUs, more than a node has, and {plan.engine} is started over nodes by"
+            " other programs",
+            help="keep an engine within a node, or "
+            + (f"use {table.engine}@{across.since} or newer" if across else "start it with MPI by hand"),
+        )
+    return across
 
 
 def gpu_of(plan: Plan) -> Gpu:

@@ -15,6 +15,7 @@ from kvplan.report.export.arguments import Arguments, arguments_of, kept
 from kvplan.report.export.checkpoint import checkpoint_of
 from kvplan.report.export.place import (
     Replica,
+    across_of,
     gpu_of,
     replicas_of,
     spare_gpus,
@@ -45,18 +46,37 @@ def export(plan: Plan, settings: Settings, model: Model | None, image: str | Non
     background = len(replicas) > 1
     node = 0
     for replica in replicas:
+        if replica.nodes > 1:
+            words = start(plan, table, checkpoint, arguments, checkpoint.name, name)
+            rows += _over_nodes(plan, replica, words, arguments)
+            continue
         if replica.node != node:
             node = replica.node
             rows += ["wait", f"# on node {node + 1}:"]
         words = start(plan, table, checkpoint, arguments, checkpoint.name, name)
         if background:
             words += ["--port", str(port_of(plan, table) + replica.number)]
-        variables = "".join(f"{one} " for one in _variables(plan, arguments, replica))
-        head = f"{variables}\\\n  " if variables else ""
-        rows.append(f"{head}{_folded(words)}{' &' if background else ''}")
-    if background:
+        rows.append(_command(plan, replica, words, arguments) + (" &" if background else ""))
+    if background and replicas[0].nodes == 1:
         rows.append("wait")
     return "\n".join(rows) + "\n"
+
+
+def _command(plan: Plan, replica: Replica, words: list[str], arguments: Arguments) -> str:
+    variables = "".join(f"{one} " for one in _variables(plan, arguments, replica))
+    return (f"{variables}\\\n  " if variables else "") + _folded(words)
+
+
+def _over_nodes(plan: Plan, replica: Replica, words: list[str], arguments: Arguments) -> list[str]:
+    """A command for each node of one engine, in which a variable says the address of its first."""
+    across, first = across_of(plan), replica.node + 1
+    address = f'"${{NODE_{first}:?its address}}"'
+    rows = []
+    for rank in range(replica.nodes):
+        more = across.words(replica.nodes, str(rank), address, worker=rank > 0)
+        rows.append(f"# on node {first + rank}:")
+        rows.append(f"{_command(plan, replica, words, arguments)} \\\n  {' '.join(more)}")
+    return rows
 
 
 def _of_a_program(plan: Plan) -> str:

@@ -34,7 +34,7 @@ class Watched:
     """``{model_name="…"}``, or ""."""
     served: str
     figures: Mapping[str, int]
-    """of the whole plan (`kvplan.checking`), empty where no pool is known"""
+    """of the whole plan (`kvplan.checking`), and kv_tokens of one pool; empty where no pool is known"""
     full: Fraction | None
     """the share of one pool in use at which one more request of ``tokens`` does not fit the safe pool;
     None where the safe pool holds fewer than two"""
@@ -112,11 +112,14 @@ def _served(plan: Plan) -> str | None:
 def _facts(plan: Plan, model: Model) -> dict[str, int]:
     """The plan's figures; none where nothing is known of its pool."""
     try:
-        return {fact.name: fact.value for fact in facts_of(Case(plan, model))}
+        case = Case(plan, model)
+        figures = {fact.name: fact.value for fact in facts_of(case)}
     except KvplanError as error:
         if error.code in REFUSED:
             raise
         return {}
+    pool = None if case.result is None else case.result.pool
+    return figures if pool is None else {**figures, "kv_tokens": pool.kv_tokens}
 
 
 def _full(plan: Plan, facts: Mapping[str, int]) -> Fraction | None:

@@ -39,7 +39,7 @@ def _vllm() -> Plan:
         serve=(
             ("host", "127.0.0.1"), ("port", 9000), ("served_model_name", ("chat", "qwen")),
             ("trust_remote_code", True), ("revision", "main"), ("chat_template", "a b.jinja"),
-            ("tool_call_parser", "hermes"), ("kv_offloading_backend", "native"),
+            ("tool_call_parser", "hermes"),
             ("max_num_seqs", 256),
         ),
         tensor_parallel_size=2, pipeline_parallel_size=2, data_parallel_size=2,
@@ -63,6 +63,10 @@ def _vllm() -> Plan:
             "mm_processor_kwargs": '{"max_pixels": 1003520}', "language_model_only": True,
             "skip_mm_profiling": True, "indexer_kv_dtype": "fp8", "mm_encoder_tp_mode": "data",
             "kv_offloading_size": Fraction(64), "prefill_context_parallel_size": 1,
+            "kv_offloading_backend": "native", "disable_sliding_window": True,
+            "enable_chunked_prefill": False,
+            "kv_transfer_config": '{"kv_connector": "OffloadingConnector", "kv_role": "kv_both"}',
+            "kv_events_config": '{"enable_kv_cache_events": true}',
         },
     )  # fmt: skip
 

@@ -15,6 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kvplan.api import load_model
+from kvplan.api.launching import started_readings
 from kvplan.errors import KvplanError
 from kvplan.plans.plan import Plan
 from kvplan.report.export import WRITERS, export
@@ -184,7 +185,9 @@ def test_a_tag_that_follows_no_version_is_said() -> None:
 
 
 @pytest.mark.parametrize(("made", "target", "code"), [
-    (plan(gpus=16, tensor_parallel_size=16), "kubernetes", "several-nodes"),
+    (plan("vllm@0.11", gpus=16, tensor_parallel_size=16), "kubernetes", "several-nodes"),
+    (plan("trtllm@1.2", gpus=16, tensor_parallel_size=16), "command", "several-nodes"),
+    (plan(gpus=16, tensor_parallel_size=16), "compose", "several-hosts"),
     (plan(gpus=16, tensor_parallel_size=8), "compose", "several-hosts"),
     (plan(gpus=1, tensor_parallel_size=2), "kubernetes", "too-few-gpus"),
     (plan("sglang@0.5.23", gpu="mi300x"), "kubernetes", "no-image"),
@@ -204,6 +207,60 @@ def test_what_cannot_be_written(made: Plan, target: str, code: str) -> None:
         export(made, target)
     assert caught.value.code == code
     assert caught.value.help
+
+
+OVER_NODES = {
+    "vllm@0.32": (
+        ("--nnodes", "2", "--node-rank", "0", "--master-addr", "$(LWS_LEADER_ADDRESS)"),
+        ("--headless",),
+    ),
+    "sglang@0.5.23": (
+        ("--nnodes", "2", "--node-rank", "0", "--dist-init-addr", "$(LWS_LEADER_ADDRESS):20000"),
+        (),
+    ),
+}
+
+
+@pytest.mark.parametrize("engine", OVER_NODES)
+def test_an_engine_over_nodes_is_a_group_of_pods(engine: str) -> None:
+    """By hand: 16 GPUs an engine, of which a node has 8, are two pods; the leader answers requests."""
+    leads, follows = OVER_NODES[engine]
+    made = plan(engine, gpus=32, tensor_parallel_size=16)
+    (group, service) = yaml.safe_load_all(export(made, "kubernetes"))
+    assert (group["kind"], group["spec"]["replicas"]) == ("LeaderWorkerSet", 2)
+    template = group["spec"]["leaderWorkerTemplate"]
+    assert template["size"] == 2
+    (leader,) = template["leaderTemplate"]["spec"]["containers"]
+    (worker,) = template["workerTemplate"]["spec"]["containers"]
+    assert tuple(leader["args"][-len(leads) :]) == leads
+    ranked = tuple("$(LWS_WORKER_INDEX)" if word == "0" else word for word in leads)
+    assert tuple(worker["args"][-len(leads + follows) :]) == (*ranked, *follows)
+    assert {one["resources"]["limits"]["nvidia.com/gpu"] for one in (leader, worker)} == {"8"}
+    assert "readinessProbe" in leader
+    assert not {"readinessProbe", "startupProbe", "ports"} & set(worker)
+    assert service["spec"]["selector"] == {
+        "app.kubernetes.io/name": "chat", "leaderworkerset.sigs.k8s.io/worker-index": "0",
+    }  # fmt: skip
+
+
+@given(
+    st.sampled_from(sorted(OVER_NODES)), st.sampled_from([(8, 2), (16, 1), (8, 3), (4, 3), (8, 5)]),
+    st.integers(1, 3), st.sampled_from(["kubernetes", "command"]),
+)  # fmt: skip
+def test_an_engine_over_nodes_is_read_back_as_one(
+    engine: str, ranks: tuple[int, int], replicas: int, target: str
+) -> None:
+    tensor, pipeline = ranks
+    gpus = tensor * pipeline * replicas
+    made = plan(engine, gpus=gpus, tensor_parallel_size=tensor, pipeline_parallel_size=pipeline)
+    if target == "command":
+        made = replace(made, gpus=gpus // replicas)
+    name = "start.sh" if target == "command" else "start.yaml"
+    (reading,) = started_readings(name, "h100", text=export(made, target))
+    assert reading.plan is not None, reading.errors
+    assert (reading.plan.gpus, reading.plan.replicas) == (made.gpus, made.replicas)
+    found = reading.plan.settings
+    assert (found.tensor_parallel_size, found.pipeline_parallel_size) == ranks
 
 
 def test_a_card_stands_for_its_model() -> None:

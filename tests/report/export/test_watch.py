@@ -1,4 +1,4 @@
-"""Prometheus rules and Grafana boards: read by a parser of PromQL, with names that the engines have."""
+"""Prometheus rules, Grafana boards and KEDA scalers: their queries parsed, their names the engines'."""
 
 from __future__ import annotations
 
@@ -17,11 +17,13 @@ import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kvplan.api import load_model
+from kvplan.api import load_model, size
 from kvplan.checking import facts_of
 from kvplan.checking.case import Case
 from kvplan.errors import KvplanError
+from kvplan.files.launch.scalers import scalers_in
 from kvplan.plans.plan import Plan, Requirements
+from kvplan.plans.workload import Shape, Workload
 from kvplan.report.export import export
 from tests.report.export.plans import plan
 from tests.report.export.test_deployments import HOSTILE
@@ -62,9 +64,16 @@ def board(of: Plan) -> dict[str, Any]:
     return found
 
 
+def scaler(of: Plan) -> dict[str, Any]:
+    found: dict[str, Any] = yaml.safe_load(export(of, "keda", model=LLAMA))
+    return found
+
+
 def queries(of: Plan) -> list[str]:
     drawn = [one["expr"] for panel in board(of)["panels"] for one in panel.get("targets", ())]
-    return [*(rule["expr"] for rule in rules(of)), *(one.replace("$__rate_interval", "1m") for one in drawn)]
+    scaled = [one["metadata"]["query"] for one in scaler(of)["spec"]["triggers"]]
+    drawn = [one.replace("$__rate_interval", "1m") for one in drawn]
+    return [*(rule["expr"] for rule in rules(of)), *drawn, *scaled]
 
 
 def selected(expr: Any) -> Iterator[tuple[str, dict[str, str]]]:
@@ -198,6 +207,44 @@ def test_any_name_is_only_a_name(name: str, served: str) -> None:
     assert "$" not in json.dumps(json.loads(export(made, "grafana"))).replace("${datasource}", "").replace(
         "$__rate_interval", ""
     )
+
+
+def test_a_scaler_holds_each_replica_to_the_plans_figures() -> None:
+    """KEDA starts the pods that the query's value over the threshold comes to."""
+    wanted = chat(
+        gpus=3,
+        require=Requirements(requests=20, tokens=8192, headroom=Fraction(1, 5)),
+        workload=Workload((Shape(1000, 200),), requests_per_second=Fraction(9)),
+    )
+    facts = {fact.name: fact.value for fact in facts_of(Case(wanted, LLAMA))}
+    found = scaler(wanted)
+    assert (found["apiVersion"], found["kind"]) == ("keda.sh/v1alpha1", "ScaledObject")
+    assert (found["spec"]["minReplicaCount"], found["spec"]["maxReplicaCount"]) == (1, 3)
+    rows = {one["name"]: one for one in found["spec"]["triggers"]}
+    assert {one["metricType"] for one in rows.values()} == {"AverageValue"}
+    thresholds = {name: float(one["metadata"]["threshold"]) for name, one in rows.items()}
+    assert thresholds["requests"] == facts["max_requests_in_flight"] // 3 * 4 // 5
+    assert thresholds["kv-cache"] == 0.8
+    assert thresholds["rate"] == 3
+    notes = found["metadata"]["annotations"]
+    pool = size(LLAMA, kv_cache_memory=facts["kv_pool_bytes"], engine="vllm@0.32", max_model_len=8192)
+    assert pool.pool is not None
+    assert int(notes["kvplan/kv-tokens-per-replica"]) == pool.pool.kv_tokens
+    assert int(notes["kvplan/running-tokens-per-replica"]) == thresholds["requests"] * 1100
+
+
+def test_a_scaler_of_an_unknown_pool_waits_for_the_queue_alone() -> None:
+    file = yaml.safe_load(export(chat(serve=(("served_model_name", "chat"),)), "keda"))
+    assert [one["name"] for one in file["spec"]["triggers"]] == ["waiting"]
+
+
+def test_the_scaler_is_that_of_the_deployment_and_read_back() -> None:
+    both = export(PLANS["vllm-replicas"], "kubernetes", model=LLAMA)
+    (deployment, *_), one = list(yaml.safe_load_all(both)), scaler(PLANS["vllm-replicas"])
+    target = one["spec"]["scaleTargetRef"]
+    assert (target["kind"], target["name"]) == (deployment["kind"], deployment["metadata"]["name"])
+    (counted,) = scalers_in([one]).values()
+    assert counted == (1, f"ScaledObject {target['name']} runs 1 to 3 pods of it: 1 counted")
 
 
 def test_an_engine_without_known_names_is_refused() -> None:

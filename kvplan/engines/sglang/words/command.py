@@ -7,6 +7,7 @@ from typing import Any
 from kvplan.engines.command import (
     PYTHON_PROBE,
     SWITCH,
+    Across,
     Argument,
     Asked,
     Checkpoint,
@@ -99,6 +100,7 @@ _NONE = {
     "speculative_num_draft_tokens": "it belongs to a draft",
     "mamba_padding_slot": "the release decides it",
 }
+_NODES = ("--nnodes", "{nodes}", "--node-rank", "{rank}", "--dist-init-addr", "{leader}:20000")
 TABLE = EngineTable(
     "sglang",
     ("python3", "-m", "sglang.launch_server"),
@@ -183,6 +185,8 @@ TABLE = EngineTable(
         "speculative_config": "speculative_algorithm",
     },
     port=30000,
+    # sgl-project/sglang python/sglang/srt/server_args.py; workers wait for their leader by themselves
+    across=Across(_NODES, _NODES),
     random=("--model-path", "{}", "--load-format", "dummy"),
     image=Image(
         "lmsysorg/sglang", "v{}", ("python3", "-m", "sglang.launch_server"), PYTHON_PROBE

@@ -24,7 +24,8 @@ def rocm_backend(ask: Ask) -> Backend:
         names = tuple(name for name in names if "AITER" not in name)
     if ask.v_head_dim != ask.head_dim:
         names = ("TRITON_ATTN_DIFFKV",)
-    if ask.cross or (ask.encoded and ask.rules.rocm_encoders_apart):
+    apart = ask.encoded and ask.rules.rocm_encoders_apart
+    if ask.cross or apart or (ask.connected and ask.rules.rocm_connectors):
         names = tuple(name for name in names if name != "ROCM_ATTN")
     found = _first(ask, names, "attention")
     # Cross attention has a class of its own, made of the backend's.

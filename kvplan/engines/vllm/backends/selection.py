@@ -62,6 +62,8 @@ class Ask:
     """of MLA's heads without positions"""
     grouped: bool = False
     """several query heads of the model share K and V on a rank"""
+    connected: bool = False
+    """a KV connector moves the cache"""
     rules: Rules = rules_of(VERSIONS[-1])
     version: str = VERSIONS[-1]
 

@@ -190,6 +190,7 @@ class Served:
             flashinfer=resolved.flashinfer,
             nope_width=getattr(part, "qk_nope_head_dim", 0),
             grouped=self._grouped,
+            connected=resolved.connected,
             rules=self.rules,
             version=self.version,
         )

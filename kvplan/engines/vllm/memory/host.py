@@ -36,9 +36,10 @@ def lines(model: Model, settings: Settings, version: str, result: SizeResult) ->
     if tables:
         found.append(HostLine("n-gram tables", tables, tables, tables, MEMORY, _TABLES))
     tier = VllmOptions.of(settings).kv_offloading_size
-    if tier:
-        amount = int(tier * GIB)
-        said = "kv_offloading_size, all ranks of an engine together"
+    amount = int(tier * GIB) if tier else _told_to_connectors(settings)
+    if amount:
+        named = "kv_offloading_size" if tier else "cpu_bytes_to_use of kv_transfer_config"
+        said = f"{named}, all ranks of an engine together"
         if known:  # whole blocks, since #50094; before, every rank pinned tensors of its own (#53042)
             found.append(
                 HostLine("KV blocks off the GPU", amount, amount, amount, SHM, f"{said}: one region")
@@ -50,6 +51,14 @@ def lines(model: Model, settings: Settings, version: str, result: SizeResult) ->
         said = f"reserved at start, filled as steps need it; {ranks} processes; NCCL's own are not counted"
         found.append(HostLine("queues of the processes", queues, 0, queues, SHM, said))
     return tuple(found)
+
+
+def _told_to_connectors(settings: Settings) -> int:
+    if not settings.own:
+        return 0
+    from kvplan.engines.vllm.start.connectors import host_bytes
+
+    return host_bytes(settings)
 
 
 _TABLES = "pinned, one share on each rank; looked up from the GPU (--engram-config, cpu_offload)"

@@ -35,8 +35,10 @@ from kvplan.weights.ranks import Parallel
 if TYPE_CHECKING:
     from kvplan.architectures import heads as borrowing
     from kvplan.engines.vllm.memory import compressed_pass
+    from kvplan.engines.vllm.start import connectors
     from kvplan.weights import formats
 else:
+    connectors = later("kvplan.engines.vllm.start", "connectors")
     borrowing = later("kvplan.architectures", "heads")
     compressed_pass = later("kvplan.engines.vllm.memory", "compressed_pass")
     formats = later("kvplan.weights", "formats")
@@ -204,9 +206,11 @@ _HOPPER = (9, 0)
 def graph_mode(model: Model, settings: Serving, version: str) -> str:
     """The mode in force: as asked, or what it falls back to (vllm-project/vllm vllm/config/compilation.py,
     resolve_cudagraph_mode_and_sizes, 0.20 to 0.33). Models that pool have no full graphs
-    (vllm/config/vllm.py, pooler_config)."""
+    (vllm/config/vllm.py, pooler_config), nor has a connector that moves the cache layer by layer."""
     asked = VllmOptions.of(settings).cudagraph_mode or FULL_AND_PIECEWISE
-    if asked != NONE and is_pooling(model, settings):
+    layerwise = bool(settings.own) and connectors.layer_by_layer(settings, rules_of(version))
+    pieces = is_pooling(model, settings) or layerwise
+    if asked != NONE and pieces:
         return PIECEWISE
     if asked != FULL or takes_any_batch(model, settings, version):
         return asked

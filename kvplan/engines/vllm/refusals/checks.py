@@ -41,8 +41,9 @@ from kvplan.settings import Layout
 
 if TYPE_CHECKING:
     from kvplan.engines.vllm.refusals import divided_blocks, whole_items
-    from kvplan.engines.vllm.start import draft_stages
+    from kvplan.engines.vllm.start import connectors, draft_stages
 else:
+    connectors = later("kvplan.engines.vllm.start", "connectors")
     divided_blocks = later("kvplan.engines.vllm.refusals", "divided_blocks")
     draft_stages = later("kvplan.engines.vllm.start", "draft_stages")
     whole_items = later("kvplan.engines.vllm.refusals", "whole_items")
@@ -72,6 +73,7 @@ def _first(model: Model, settings: Layout, resolved: Resolved, version: str) -> 
         or _asynchronous(settings, version)
         or quantisation_refusal(model, settings, resolved, version)
         or dtype_refusal(model, settings, resolved, version)
+        or _connected(settings, resolved, version)
         or (whole_items.refusal_of_items(model, settings, resolved, version) if resolved.mm_prefix else None)
         or _unbuilt(model, settings, resolved, version)
     )
@@ -174,6 +176,12 @@ def _backend_of_release(settings: Layout, version: str) -> Refusal | None:
     )
 
 
+def _connected(settings: Layout, resolved: Resolved, version: str) -> Refusal | None:
+    if not settings.own:
+        return None
+    return connectors.connector_refusal(settings, resolved.disable_hybrid, version, rules_of(version))
+
+
 def _adapters(model: Model, settings: Layout) -> Refusal | None:
     if not settings.own:
         return None
@@ -211,20 +219,19 @@ def _length(settings: Layout, resolved: Resolved) -> Refusal | None:
 
 def _batch(resolved: Resolved) -> Refusal | None:
     """vllm/config/scheduler.py, verify_max_model_len (since 0.8): a step has a token for each request."""
-    tokens, seqs = resolved.batch.tokens, resolved.batch.seqs
-    length = resolved.lengths.max_model_len
-    if tokens < length and not resolved.chunked:
+    tokens, seqs, length = resolved.batch.tokens, resolved.batch.seqs, resolved.lengths.max_model_len
+    if resolved.whole_prompts and tokens < length:
         return Refusal(
             "max-num-batched-tokens",
             f"max_num_batched_tokens {tokens:,} is less than max_model_len {length:,}, and prompts are not"
-            " cut",
-            help=(f"--max-num-batched-tokens {length}", f"--max-model-len {tokens}"),
+            " divided",
+            help=("--enable-chunked-prefill", f"--max-num-batched-tokens {length}"),
         )
     if resolved.mamba_mode == "align" and not resolved.chunked and resolved.prefix_caching:
         return Refusal(
             "cannot-start",
-            "prefix caching keeps states at the ends of blocks, and wants prompts that may be cut",
-            help=("leave out --no-enable-chunked-prefill", "--no-enable-prefix-caching"),
+            "prefix caching keeps states at the ends of blocks, and wants prompts that may be divided",
+            help=("--enable-chunked-prefill", "--no-enable-prefix-caching"),
         )
     if tokens >= seqs:
         return None

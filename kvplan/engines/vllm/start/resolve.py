@@ -27,8 +27,9 @@ from kvplan.settings import EAGLE_LIKE, Layout
 
 if TYPE_CHECKING:
     from kvplan.engines.vllm.encoder_profile import multimodal, whole_items
-    from kvplan.engines.vllm.start import draft_stages
+    from kvplan.engines.vllm.start import connectors, draft_stages
 else:
+    connectors = later("kvplan.engines.vllm.start", "connectors")
     draft_stages = later("kvplan.engines.vllm.start", "draft_stages")
     whole_items = later("kvplan.engines.vllm.encoder_profile", "whole_items")
     multimodal = later("kvplan.engines.vllm.encoder_profile", "multimodal")
@@ -74,6 +75,10 @@ class Resolved:
     draft_kv: str = "auto"
     draft_restarts: bool = False
     skip_layers: tuple[str, ...] = ()
+    whole_prompts: bool = False
+    """a step takes no part of one (--no-enable-chunked-prefill)"""
+    connected: bool = False
+    """a KV connector moves the cache"""
 
 
 def resolve(model: Model, settings: Layout, rules: Rules) -> Resolved:
@@ -92,8 +97,8 @@ def resolve(model: Model, settings: Layout, rules: Rules) -> Resolved:
     caching = _caches_prefixes(settings, rules, states=states, attends=attends, chunked=chunked)
     lengths, prefix = lengths_of(model, settings, rules), _keeps_items_whole(model, settings, rules)
     floor = whole_items.floor_of(model, settings, rules) if prefix else 0
-    cut = chunked and own.enable_chunked_prefill
-    batch = batch_of(settings, device, rules, lengths.max_model_len, chunked_prefill=cut, floor=floor)
+    divided = chunked and (own.enable_chunked_prefill or rules.chunks_always)
+    batch = batch_of(settings, device, rules, lengths.max_model_len, chunked_prefill=divided, floor=floor)
     kv = cache_word(model, settings, device, rules)
     ahead = _schedules_ahead(model, settings, rules, drafts)
     lookahead, slots = beyond(method, drafts)
@@ -123,7 +128,7 @@ def resolve(model: Model, settings: Layout, rules: Rules) -> Resolved:
         block_size=settings.block_size,
         attention_backend=settings.attention_backend,
         mm_prefix=prefix,
-        chunked=cut,
+        chunked=divided,
         lookahead=lookahead,
         draft_slots=slots,
         drops=bool(drafts) and method in EAGLE_LIKE,
@@ -134,6 +139,8 @@ def resolve(model: Model, settings: Layout, rules: Rules) -> Resolved:
         stage_numbered=method == "eagle" and model.encoder is None,
         flashinfer=own.flashinfer != "absent",
         skip_layers=own.kv_cache_dtype_skip_layers,
+        whole_prompts=chunked and not divided,
+        connected=bool(settings.own) and connectors.is_connected(settings, rules),
     )
 
 
@@ -175,10 +182,12 @@ def _batches_at_once(model: Model, settings: Layout, rules: Rules, *, asynchrono
 
 
 def _hybrid_disabled(model: Model, settings: Layout, rules: Rules, kinds: set[Kind]) -> bool:
-    """As asked; also for chunks beside an EAGLE-like draft, and before hybrid groups existed."""
+    """As asked, or as connectors leave it; also for chunks beside an EAGLE-like draft, and before hybrid
+    groups existed."""
     drafted = settings.speculative_method in EAGLE_LIKE and settings.num_speculative_tokens > 0
     return (
-        settings.disable_hybrid_kv_cache_manager
+        bool(settings.disable_hybrid_kv_cache_manager)
+        or (bool(settings.own) and connectors.manager_of(settings, rules, kinds).off)
         or not rules.hybrid_groups
         or (Kind.CHUNKED in kinds and (drafted or not rules.mamba_blocks))
     )

@@ -7,6 +7,7 @@ from typing import Any
 from kvplan.engines.command import (
     PYTHON_PROBE,
     SWITCH,
+    Across,
     Argument,
     Asked,
     EngineTable,
@@ -18,6 +19,8 @@ from kvplan.engines.command import (
     variable,
 )
 from kvplan.engines.vllm.options import EXPANDABLE, FLASHINFER_SAMPLES
+
+_NODES = ("--nnodes", "{nodes}", "--node-rank", "{rank}", "--master-addr", "{leader}")
 
 _OWN_DRAFT = ("ngram", "ngram_gpu", "suffix")
 """Methods of vLLM that draft without a model of their own, beside those that end in mtp."""
@@ -59,12 +62,19 @@ TABLE = EngineTable(
         "kv_cache_memory": Argument("--kv-cache-memory-bytes", since="0.10.2"),
         "num_gpu_blocks_override": Argument("--num-gpu-blocks-override"),
         "enable_prefix_caching": Argument("--enable-prefix-caching", off="--no-enable-prefix-caching"),
-        "disable_hybrid_kv_cache_manager": Argument("--disable-hybrid-kv-cache-manager", since="0.9.1"),
+        "disable_hybrid_kv_cache_manager": Argument(
+            "--disable-hybrid-kv-cache-manager", off="--no-disable-hybrid-kv-cache-manager", since="0.9.1"
+        ),
         "attention_backend": Argument("--attention-backend", since="0.13", env="VLLM_ATTENTION_BACKEND"),
         "async_scheduling": Argument("--async-scheduling", off="--no-async-scheduling", since="0.10"),
         "enforce_eager": Argument("--enforce-eager"),
         "cpu_offload_gb": Argument("--cpu-offload-gb"),
         "kv_offloading_size": Argument("--kv-offloading-size", since="0.11.1"),
+        "enable_chunked_prefill": Argument("--enable-chunked-prefill", off="--no-enable-chunked-prefill"),
+        "disable_sliding_window": Argument("--disable-sliding-window"),
+        "kv_offloading_backend": Argument("--kv-offloading-backend", since="0.11.1"),
+        "kv_transfer_config": Argument("--kv-transfer-config"),
+        "kv_events_config": Argument("--kv-events-config", since="0.9"),
         "speculative_method": Argument("--speculative-config", write=_speculation),
         "enable_lora": Argument("--enable-lora"),
         "max_loras": Argument("--max-loras"),
@@ -92,8 +102,6 @@ TABLE = EngineTable(
         "enable_sleep_mode": Argument("--enable-sleep-mode"),
         "moe_backend": Argument("--moe-backend", since="0.17"),
         "kv_cache_dtype_skip_layers": Argument("--kv-cache-dtype-skip-layers", since="0.20"),
-        "disable_sliding_window": Argument("--disable-sliding-window"),
-        "enable_chunked_prefill": Argument("--enable-chunked-prefill", off="--no-enable-chunked-prefill"),
         "mamba_cache_mode": Argument("--mamba-cache-mode", since="0.15"),
         "enable_eplb": Argument("--enable-eplb", since="0.9.1"),
         "num_redundant_experts": Argument("--eplb-config.num_redundant_experts", since="0.11"),
@@ -107,11 +115,12 @@ TABLE = EngineTable(
         "revision": Argument("--revision"),
         "chat_template": Argument("--chat-template"),
         "tool_call_parser": Argument("--tool-call-parser"),
-        "kv_offloading_backend": Argument("--kv-offloading-backend", since="0.11.1"),
     },
     {},
     {},
     random=("--model", "{}", "--load-format", "dummy"),
+    # vllm-project/vllm#23691, whose ranks of data parallelism follow from the node's (engine/arg_utils.py)
+    across=Across(_NODES, (*_NODES, "--headless"), since="0.12"),
     # docs.vllm.ai deployment/docker; docs/getting_started/installation/gpu.rocm.inc.md since v0.14.0
     image=Image(
         "vllm/vllm-openai",

@@ -13,6 +13,5 @@ NAMES: dict[str, str] = {
 """Flag → setting."""
 SHORT: dict[str, str] = {}
 """Other spellings → flag."""
-KEPT = ["kv_offloading_backend"]
 HOST_TIER = HostTier("kv_offloading_size", GIB, each_gpu=False)
 """vllm-project/vllm 0.32 vllm/config/cache.py: GiB, all ranks of one engine together."""

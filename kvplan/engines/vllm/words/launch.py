@@ -58,6 +58,7 @@ _SAYINGS: Mapping[str, tuple[str, Mapping[str, Mapping[str, object]]]] = {
             "auto": {"model_runner": "auto"},
         },
     ),
+    "--device": ("--device ", {"auto": _NOTHING, "cuda": _NOTHING}),
     "--optimization-level": (
         "--optimization-level ",
         {
@@ -137,15 +138,43 @@ def _sayings(serve: Serve, options: Mapping[str, object]) -> Iterator[str]:
             serve[key] = serve.get(key) or said
 
 
+_TRANSFER = "--kv-transfer-config"
+_LMCACHE, _LMCACHE_CLASS = "--lmcache-", "LMCacheConnectorV1"
+_LMCACHE_KEYS = """chunk_size use_layerwise enable_pd pd_buffer_size pd_buffer_device enable_nixl
+nixl_buffer_size nixl_buffer_device""".split()
+"""Keys of LMCache that take memory of the GPU: LMCACHE_CHUNK_SIZE is chunk_size (lmcache/v1/config.py)."""
+
+
+def _transfer(serve: Serve, options: Mapping[str, object]) -> Iterator[str]:
+    """The connector, and beside it what variables say to LMCache: without it nothing reads them."""
+    given = options.get(_TRANSFER)
+    if given in (None, ""):
+        return
+    found = as_object(given)
+    if found is None:
+        yield f"{_TRANSFER} {given}"
+        return
+    said = {
+        key: options[name] for key in _LMCACHE_KEYS if (name := _LMCACHE + key.replace("_", "-")) in options
+    }
+    if said and found.get("kv_connector") != _LMCACHE_CLASS:
+        yield from (f"LMCACHE_{key.upper()}={value}" for key, value in said.items())
+    elif said:
+        extra = found.get("kv_connector_extra_config")
+        own = {f"lmcache.{key}": value for key, value in said.items()}
+        found = {**found, "kv_connector_extra_config": {**own, **(extra if isinstance(extra, dict) else {})}}
+    serve["kv_transfer_config"] = found
+
+
 def translate(serve: Serve, options: Json) -> tuple[str, ...]:
     """The plan's settings for options in other words, and those that are left; ``max_model_len -1`` is
     ``auto``."""
-    left = [*_speculation(serve, options), *_keys(serve, options)]
+    left = [*_speculation(serve, options), *_keys(serve, options), *_transfer(serve, options)]
     if EXPANDABLE.lower() in str(options.get(_ALLOCATOR, "")).lower():
         serve[_ALLOCATOR.lstrip("-").replace("-", "_")] = EXPANDABLE
     left += _sayings(serve, options)
-    if serve.get("enable_chunked_prefill") is True:
-        del serve["enable_chunked_prefill"]  # the default of every release that is known
+    if options.get("--enable-chunked-prefill") is False:
+        serve["enable_chunked_prefill"] = False
     if "--hf-overrides" in options:
         left += config_override(serve, options["--hf-overrides"], "--hf-overrides")
     if serve.get("max_model_len") == -1:
@@ -166,9 +195,16 @@ SERVER = Server(
     count=count,
     translate=translate,
     translated=(
-        "--speculative-config", *_OBJECTS, "--hf-overrides", *_PARTS, _ALLOCATOR,
-        *_SAYINGS,
+        "--speculative-config", "--enable-chunked-prefill", *_OBJECTS, "--hf-overrides", *_PARTS, _ALLOCATOR,
+        *_SAYINGS, _TRANSFER, *(_LMCACHE + key.replace("_", "-") for key in _LMCACHE_KEYS),
     ),
+    objects=(
+        (
+            _TRANSFER,
+            ("kv_connector", "kv_role", "kv_connector_module_path", "kv_buffer_size", "kv_buffer_device"),
+        ),
+    ),
+    worded=("--enable-chunked-prefill",),
     options_file="--config",
     environment=(
         ("VLLM_ATTENTION_BACKEND", "attention_backend"),
@@ -178,6 +214,7 @@ SERVER = Server(
         ("VLLM_MEMORY_PROFILER_ESTIMATE_CUDAGRAPHS", "graph_estimate"),
         ("PYTORCH_CUDA_ALLOC_CONF", "pytorch_alloc_conf"),
         ("PYTORCH_ALLOC_CONF", "pytorch_alloc_conf"),
+        *((f"LMCACHE_{key.upper()}", f"lmcache_{key}") for key in _LMCACHE_KEYS),
     ),
     variables=("VLLM_",),
     quiet=tuple(
@@ -191,6 +228,7 @@ SERVER = Server(
         RAY_DP_PACK_STRATEGY RAY_PER_WORKER_GPUS MSGPACK_ZERO_COPY_THRESHOLD
         RANDOMIZE_DP_DUMMY_INPUTS TOOL_* RESPONSES_* MODEL_REDIRECT_PATH LORA_RESOLVER_*
         IMAGE_TAG MAIN_* MOONCAKE_BOOTSTRAP_PORT USE_V1=1 LORA_MODULES_LOADING_TIMEOUT* SKIP_WARMUP
+        SSM_CONV_STATE_LAYOUT ENABLE_CUDA_COMPATIBILITY CPU_KVCACHE_SPACE USE_TRITON_FLASH_ATTN
         API_SERVER_COUNT XLA_CACHE_PATH DISABLE_COMPILE_CACHE TEMPLATE_DIR""".split()
     ),
     optional=tuple(
@@ -202,6 +240,6 @@ SERVER = Server(
         --kv-sharing-fast-prefill --mm-encoder-tp-mode --seed""".split()
     ),
     package="vllm",
-    calls=("LLM", "AsyncEngineArgs", "EngineArgs"),
+    calls=("LLM", "AsyncEngineArgs", "EngineArgs", "build_async_engine_client"),
     in_charts=True,
 )  # fmt: skip

@@ -8,10 +8,11 @@ from fnmatch import translate
 from pathlib import PurePosixPath
 from typing import TYPE_CHECKING
 
+from kvplan.files.launch.given import value_of
 from kvplan.files.launch.shell import sums
 from kvplan.files.launch.shell.grammar import parse, plain, text_of
 from kvplan.files.launch.shell.state import State, Variable, Words
-from kvplan.files.launch.unknown import is_open, parts, unknown
+from kvplan.files.launch.unknown import is_open, parts, shown, unknown
 
 if TYPE_CHECKING:
     from tree_sitter import Node
@@ -61,9 +62,11 @@ class Expander:
     def lookup(self, name: str) -> Words | None:
         """The words of a variable; the conditions on which they depend are noted."""
         variable = self.state.variables.get(name)
-        if variable is not None:
-            self.used.update(dict.fromkeys(variable.others))
-            self.default = self.default or variable.default
+        if variable is None:
+            given = value_of(name)
+            return None if given is None else (given,)
+        self.used.update(dict.fromkeys(variable.others))
+        self.default = self.default or variable.default
         return self.state.words(name, self.world)
 
     def _pieces(self, node: Node) -> Iterator[Piece]:
@@ -162,7 +165,7 @@ class Expander:
 
     def _variable(self, node: Node, *, quoted: bool) -> Iterator[Piece]:
         name, index, operator, rest = _parts(node)
-        words = self._words_of(name, index, text_of(node).strip())
+        words = self._words_of(name, self.key(node, name, index), text_of(node).strip())
         if operator in (":-", "-", ":=", "=", ":?", "?", ":+", "+"):
             missing = words is None or (operator[0] == ":" and not any(words))
             if operator[-1] == "+":
@@ -178,7 +181,7 @@ class Expander:
                 yield from self._rest(rest, quoted)
                 return
         elif operator:
-            words = self._changed(words, operator, rest, text_of(node).strip())
+            words = self._changed(name, words, operator, rest, text_of(node).strip())
         if words is None:
             asked = f"${{{name}}}" if operator.endswith("?") else text_of(node).strip()
             yield unknown(asked), not quoted
@@ -204,6 +207,21 @@ class Expander:
             else:
                 yield from self._pieces(node)
 
+    def keys(self, name: str) -> Words | None:
+        """The keys of an associative array; None of anything else."""
+        variable = self.state.variables.get(name)
+        return None if variable is None else variable.keys
+
+    def key(self, node: Node, name: str, index: str | None) -> str | None:
+        """The index of an expansion or of an assignment, expanded where its array is associative."""
+        if index in (None, "@", "*") or self.keys(name) is None:
+            return index
+        subscript = node if node.type == "subscript" else next(
+            (one for one in node.children if one.type == "subscript"), None
+        )  # fmt: skip
+        inner = None if subscript is None else subscript.child_by_field_name("index")
+        return index if inner is None else self.text(inner)
+
     def _words_of(self, name: str, index: str | None, written: str) -> Words | None:
         """The words of a variable, an argument or an array; none for an array that nothing sets."""
         state = self.state
@@ -223,18 +241,27 @@ class Expander:
         if index in ("@", "*"):
             return words if words is not None or state.missing or written.startswith("${#") else ()
         if words is not None and index is not None:
-            place_of = self._index(index)
-            if place_of is None:
-                return (unknown(written),)
-            return words[place_of : place_of + 1] or ("",)
+            return self._entry(name, words, index, written)
         return words if words is None else (words[:1] or ("",))
+
+    def _entry(self, name: str, words: Words, index: str, written: str) -> Words:
+        """One word of an array, by its place or its key."""
+        keys = self.keys(name)
+        if keys is not None:
+            if is_open(index):
+                return (unknown(f"${{{name}[{shown(index)}]}}"),)
+            return (words[keys.index(index)],) if index in keys and len(words) == len(keys) else ("",)
+        place = self._index(index)
+        return (unknown(written),) if place is None else words[place : place + 1] or ("",)
 
     def _index(self, index: str) -> int | None:
         words = self.lookup(index.lstrip("$"))
         text = index if words is None else next(iter(words), "")
         return int(text) if re.fullmatch(r"\d{1,6}", text, re.ASCII) else None
 
-    def _changed(self, words: Words | None, operator: str, rest: list[Node], written: str) -> Words | None:
+    def _changed(
+        self, name: str, words: Words | None, operator: str, rest: list[Node], written: str
+    ) -> Words | None:
         """``${#X}``, ``${X%.gguf}``, ``${X/a/b}``, ``${X:0:3}``, ``${!X}`` of what is known."""
         if words is None or any(map(is_open, words)):
             return None
@@ -242,7 +269,8 @@ class Expander:
             return (str(len(words) if "[" in written else len("".join(words[:1]))),)
         every = re.search(r"\[[@*]\]|^\$\{[@*]", written) is not None
         if operator == "!" and every:
-            return tuple(map(str, range(len(words))))
+            keys = self.keys(name)
+            return tuple(map(str, range(len(words)))) if keys is None else keys
         if operator == "!":
             return self.lookup(words[0]) if words else ()
         given = [self.text(one) for one in rest]

@@ -6,21 +6,14 @@ import re
 from functools import cache
 from typing import TYPE_CHECKING
 
-from kvplan.files.launch.unknown import unknown
+from kvplan.files.launch.unknown import as_written, with_placeholders
 
 if TYPE_CHECKING:
     from tree_sitter import Node, Parser
 
-_PLACEHOLDER = re.compile(r"(?<=[\s=:/\"'])(?:<[A-Za-z][\w ./:-]*>(?![>&(])|\$?\{\{[^{}\n]*\}\})")
-"""``<your-model>``, ``{{ model }}``: of a text that somebody has still to fill in."""
 _WORD = r"[A-Za-z_]\w*\+?=(?:\"[^\"\n]*\"|'[^'\n]*'|[^\s;&|\"'()#<>\\]*)"
 _ASSIGNMENTS = re.compile(rf"^([ \t]*{_WORD}(?:[ \t]+{_WORD})+)[ \t]*(?=$|#)", re.MULTILINE | re.ASCII)
 """The grammar takes the line below such a line for its command."""
-
-
-_SIGNS = {ord(sign): 0xE010 + place for place, sign in enumerate("<>{} $.|&;()'\"!*?[]~#`=:")}
-_BACK = {code: sign for sign, code in _SIGNS.items()}
-"""The signs of a placeholder, so that the grammar takes it for a plain word."""
 
 
 @cache
@@ -34,7 +27,7 @@ def _parser() -> Parser:
 def parse(text: str) -> Node:
     """The tree of a text."""
     text = text.replace("\r\n", "\n").replace("\0", " ")
-    text = _PLACEHOLDER.sub(lambda match: unknown(match[0]).translate(_SIGNS), text)
+    text = with_placeholders(text)
     text = _ASSIGNMENTS.sub(r"\1;", text)
     return _parser().parse(text.encode("utf-8", "replace")).root_node
 
@@ -46,7 +39,7 @@ def text_of(node: Node) -> str:
 
 def plain(source: bytes) -> str:
     """Source with the signs of placeholders as they were written."""
-    return source.decode("utf-8", "replace").translate(_BACK)
+    return as_written(source.decode("utf-8", "replace"))
 
 
 def named(node: Node) -> list[Node]:

@@ -14,6 +14,7 @@ from pathlib import PurePosixPath
 from typing import TYPE_CHECKING, NamedTuple
 
 from kvplan.errors import KvplanError
+from kvplan.files.launch.given import value_of
 from kvplan.files.launch.shell.conditions import UNKNOWN, Truth, both, truth
 from kvplan.files.launch.shell.expand import Expander, printed
 from kvplan.files.launch.shell.grammar import broken_lines, named, parse, text_of
@@ -29,6 +30,12 @@ _MOST_COMMANDS = 20_000
 _MOST_TEXT = 100_000
 """Signs of one variable."""
 _DEPTH = 12
+_PYTHON = re.compile(r"python(\d(\.\d+)?)?", re.ASCII)
+_MOST_BEFORE = 8
+"""Words of a wrapper before the program that it starts."""
+_ENTRY = re.compile(r"\[(.*?)\]=(.*)", re.DOTALL)
+"""One of an array with keys."""
+_NONE = Variable(())
 _DECLARE = ("export", "declare", "local", "readonly", "typeset")
 
 
@@ -166,9 +173,18 @@ class _Runner:
             for variable in own.variables.values()
         )
         self.found.append(
-            Call(tuple(words), own.environment(), tuple(others), self.arms, stdin, tuple(state.missing),
-                 only_in_a_branch)
+            Call(tuple(words), own.environment(), tuple(others), self.arms,
+                 self.given(words, state, stdin), tuple(state.missing), only_in_a_branch)
         )  # fmt: skip
+
+    def given(self, words: Sequence[str], state: State, stdin: str | None) -> str | None:
+        """The text that a command is given: of Python the file that it runs, where that is known."""
+        for place, word in enumerate(words[:_MOST_BEFORE]):
+            if _PYTHON.fullmatch(PurePosixPath(word).name):
+                file = next((one for one in words[place + 1 :] if not one.startswith("-") or one == "-"), "-")
+                if file.endswith(".py") and not {"-c", "-m"} & {*words[place + 1 : words.index(file)]}:
+                    return None if is_open(file) else self.file(file, state)
+        return stdin
 
     def function(self, name: str, arguments: Sequence[str], state: State, own: State) -> None:
         before, exported = state.arguments, state.exported
@@ -234,6 +250,9 @@ class _Runner:
         index = text_of(target).partition("[")[2].rstrip("]") if target.type == "subscript" else None
         array = value is not None and value.type == "array"
         adds = any(text_of(one) == "+=" for one in node.children[:3])
+        if state.variables.get(name, _NONE).keys is not None and (array or index is not None):
+            self.assign_keys(node, name, index, state)
+            return name
         expander = self.expander(state)
         words = _assigned(name, index, value, adds, expander)
         others = {}
@@ -248,6 +267,18 @@ class _Runner:
         state.put(name, Variable(words, kept, expander.default, others))
         return name
 
+    def assign_keys(self, node: Node, name: str, index: str | None, state: State) -> None:
+        """Sets an associative array, or one of its entries."""
+        expander = self.expander(state)
+        found = _entries(node, name, index, expander)
+        others: dict[str, Words | None] = {}
+        for label in expander.used:
+            other = _entries(node, name, index, self.expander(state, label))
+            if other != found:
+                others[label] = tuple(other.values()) if other.keys() == found.keys() else None
+        words = tuple(found.values())
+        state.put(name, Variable(words, True, expander.default, others, keys=tuple(found)))
+
     def _variable_assignment(self, node: Node, state: State, stdin: str | None) -> None:
         self.assign(node, state)
 
@@ -259,10 +290,13 @@ class _Runner:
         kind = text_of(node.children[0])
         options = [text_of(one) for one in named(node) if text_of(one).startswith("-")]
         exports = kind == "export" or any("x" in one for one in options)
+        has_keys = any("A" in one for one in options)
         for child in named(node):
             if child.type == "variable_assignment":
                 if kind == "local":
                     state.hide(text_of(child.children[0]))
+                if has_keys:
+                    state.put(text_of(child.children[0]), Variable((), True, keys=()))
                 name = self.assign(child, state)
             elif child.type == "variable_name":
                 name = text_of(child)
@@ -270,7 +304,7 @@ class _Runner:
                     state.hide(name)
                     state.put(name, Variable(("",)))
                 if any("a" in one.lower() for one in options):
-                    state.put(name, Variable((), True))
+                    state.put(name, Variable((), True, keys=() if has_keys else None))
             else:
                 words = self.expander(state).fields(child)
                 name, equals, value = (words or [""])[0].partition("=")
@@ -617,7 +651,7 @@ def _written(words: Sequence[str], target: str | None) -> str | None:
 def _assigned(
     name: str, index: str | None, value: Node | None, adds: bool, expander: Expander
 ) -> Words | None:
-    old = expander.lookup(name)
+    old = expander.lookup(name) if adds or index is not None else None
     if value is not None and value.type == "array":
         words = tuple(word for one in named(value) for word in expander.fields(one))
         return (old or ()) + words if adds else words
@@ -630,6 +664,21 @@ def _assigned(
     if adds:
         return ((old or ("",))[0] + text, *(old or ())[1:])
     return (text,)
+
+
+def _entries(node: Node, name: str, index: str | None, expander: Expander) -> dict[str, str]:
+    """Key → word of an associative array after an assignment to it, or to one of its entries."""
+    target, value = node.children[0], node.child_by_field_name("value")
+    adds = index is not None or any(text_of(one) == "+=" for one in node.children[:3])
+    found = dict(zip(expander.keys(name) or (), expander.lookup(name) or (), strict=False)) if adds else {}
+    if index is not None:
+        found[expander.key(target, name, index) or ""] = "" if value is None else expander.text(value)
+        return found
+    for one in named(value) if value is not None else ():
+        entry = _ENTRY.fullmatch(expander.text(one))
+        if entry is not None:
+            found[entry[1]] = entry[2]
+    return found
 
 
 def _set(runner: _Runner, words: list[str], state: State) -> None:
@@ -670,7 +719,8 @@ def _exit(runner: _Runner, words: list[str], state: State) -> None:
 def _read(runner: _Runner, words: list[str], state: State) -> None:
     for name in words[1:]:
         if name.isidentifier():
-            state.put(name, Variable((unknown(f"${name}"),)))
+            given = value_of(name)
+            state.put(name, Variable((unknown(f"${name}") if given is None else given,)))
 
 
 def _nothing(runner: _Runner, words: list[str], state: State) -> None:

@@ -22,6 +22,8 @@ class Variable(NamedTuple):
     default: bool = False
     """it is what the script takes where nobody says another"""
     others: Mapping[str, Words | None] = {}
+    keys: Words | None = None
+    """of an associative array, in the order of its words"""
 
 
 class State:

@@ -27,6 +27,11 @@ CUDA_VISIBLE_DEVICES=0,1,2,3,4,5,6,7 VLLM_ALLOW_LONG_MAX_MODEL_LEN=1 VLLM_USE_V2
   --enforce-eager \
   --cpu-offload-gb 1.5 \
   --kv-offloading-size 64 \
+  --no-enable-chunked-prefill \
+  --disable-sliding-window \
+  --kv-offloading-backend native \
+  --kv-transfer-config '{"kv_connector": "OffloadingConnector", "kv_role": "kv_both"}' \
+  --kv-events-config '{"enable_kv_cache_events": true}' \
   --speculative-config '{"method": "mtp", "num_speculative_tokens": 2}' \
   --enable-lora \
   --max-loras 4 \
@@ -53,5 +58,4 @@ CUDA_VISIBLE_DEVICES=0,1,2,3,4,5,6,7 VLLM_ALLOW_LONG_MAX_MODEL_LEN=1 VLLM_USE_V2
   --trust-remote-code \
   --revision main \
   --chat-template 'a b.jinja' \
-  --tool-call-parser hermes \
-  --kv-offloading-backend native
+  --tool-call-parser hermes

@@ -1,0 +1,2 @@
+#!/bin/bash
+vllm serve <your model here> --tensor-parallel-size 2
