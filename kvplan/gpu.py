@@ -50,7 +50,11 @@ class Gpu(Shown):
     pcie_bytes_per_second: int | None = None
     """one direction"""
     gpus_per_node: int | None = None
+    power_watts: float | None = None
+    """the board's or module's limit (TDP); of a laptop's GPU the usual one"""
     is_unified_memory: bool = False
+    is_announced: bool = False
+    """only its maker's announcement is known; a plan that names no GPU does not choose it"""
     is_vgpu: bool = False
     """a share of a board by NVIDIA's vGPU software"""
     mig_parent: str | None = None
@@ -66,6 +70,8 @@ class Gpu(Shown):
     chooses among the first two"""
     memory_totals_seen: tuple[int, ...] = ()
     """what the runtime reports of the same device under other drivers"""
+    memory_free_seen: tuple[int, ...] = ()
+    """what machines of the kind had free before anything was loaded, where it is much less than the total"""
     provenance: Mapping[str, str] = field(default_factory=dict, hash=False)
     """a figure's name, such as ``dense_tflops.bf16`` → its source; ``unverified``: nobody checked it"""
     notes: Mapping[str, str] = field(default_factory=dict, hash=False)

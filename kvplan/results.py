@@ -267,6 +267,8 @@ class HostLine:
     where: str
     """memory, or shm: in /dev/shm, which a container limits by itself"""
     source: str
+    tokens: Count | None = None
+    """of which it keeps the cache; null where that is not known, or it keeps none"""
 
     def __post_init__(self) -> None:
         _in_order(self.name, 0, self.low_bytes, self.bytes, self.high_bytes)

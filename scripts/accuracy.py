@@ -14,12 +14,14 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from statistics import median
 
+from kvplan.architectures.builders import BUILDER, SPREADS
 from kvplan.errors import KvplanError
-from kvplan.units import gib
+from kvplan.units import GIB, gib
+from scripts.build_spreads import spreads, units
 from scripts.cold_warm import cold_warm_lines
 from scripts.field_rows import Row, read_rows
 from scripts.fit_budget import report
-from scripts.judged import NEAR, Judged, is_calibrated, is_late, judged, summary_table
+from scripts.judged import NEAR, UTILISATION, Judged, is_calibrated, is_late, judged, safe, summary_table
 from scripts.reach import reach_lines
 from scripts.served_rows import served, served_summary, served_table
 
@@ -117,6 +119,74 @@ def first_told(held: Sequence[Judged]) -> str:
     return f"then {inside} of {len(printed)} were inside, and {missed} printed less than the safe figure"
 
 
+def asked_lines(paths: Sequence[Path], held_out: Path) -> list[str]:
+    """The held-out starts as a user asks for them, by what kvplan knows of the model's weights."""
+    rows, left = read_rows(held_out, asked=True)
+    found = judged(rows, left)
+    large = 8 * GIB
+    by_name = [entry for entry in found if entry.row.model.is_by_name]
+    groups = {
+        "all": found,
+        "the model has a card, or its layout is known": [row for row in found if row not in by_name],
+        "**known by its name**": by_name,
+        "by its name, pool of 8 GiB and more": [row for row in by_name if row.printed >= large],
+        "by its name, pool under 8 GiB": [row for row in by_name if row.printed < large],
+        "pool of 8 GiB and more": [row for row in found if row.printed >= large],
+        "pool under 8 GiB": [row for row in found if row.printed < large],
+    }
+    silent = {key: reason for key, reason in left.items() if reason != UTILISATION}
+    return [
+        "## As a user asks",
+        "",
+        "The held-out starts by the id, the GPU and the flags that the server was given: weights, drafts and",
+        "the cache's format are kvplan's own.",
+        "",
+        *summary_table(groups),
+        "",
+        f"No answer: {len(silent)} starts ({', '.join(sorted(silent))}).",
+        "Builds *known by name* have the layers of the model's card and the weights that such builds of",
+        "their builder have: an interval, from all starts that printed such weights, these among them",
+        "(`scripts/build_spreads.py`).",
+        others_alone(by_name, (*paths, held_out)),
+        "By the builders:",
+        "",
+        *builders_table(by_name),
+        "",
+    ]
+
+
+def others_alone(rows: Sequence[Judged], paths: Sequence[Path]) -> str:
+    """How many would be inside if a build's interval came from the starts of other builds alone."""
+    loaded = units(read_rows(*paths, asked=True)[0])
+    inside = below = 0
+    for entry in rows:
+        group, name = entry.row.model.facts.get(BUILDER), entry.row.model.id
+        others = [unit for unit in loaded if unit.group == group and unit.build != name]
+        own = any(unit.build == name for unit in loaded)
+        spread = spreads(others).get(str(group)) if own else None
+        used = SPREADS.get(str(group))
+        (weights,) = (line.bytes for line in entry.budget.lines if line.name == "weights")
+        less, more = (0, 0)
+        if spread is not None and used is not None:
+            less, more = (used.below - spread.below, used.above - spread.above)
+        low = safe(entry) + weights * more // 1000
+        high = entry.budget.kv_pool_high_bytes + GIB // 200 - weights * less // 1000
+        inside += low <= entry.printed <= high
+        below += entry.printed < low
+    return (
+        f"Each build with the interval of the *other* builds alone: {inside} of {len(rows)} inside,"
+        f" {below} below the safe figure."
+    )
+
+
+def builders_table(rows: Sequence[Judged]) -> list[str]:
+    """A line for each group of builders."""
+    groups: dict[str, list[Judged]] = defaultdict(list)
+    for entry in rows:
+        groups[str(entry.row.model.facts.get(BUILDER) or "a fine-tune, as it was trained")].append(entry)
+    return summary_table(dict(sorted(groups.items(), key=lambda item: -len(item[1]))))
+
+
 def documents(*paths: Path, held_out: Path) -> dict[Path, str]:
     """Both documents; the same reports give the same bytes."""
     rows, left = read_rows(*paths)
@@ -153,6 +223,12 @@ def documents(*paths: Path, held_out: Path) -> dict[Path, str]:
         "public issues, pull requests, repositories and reports, or measured for kvplan. Every row is in",
         "[data/accuracy-rows.md](data/accuracy-rows.md); [outcomes.md](outcomes.md) explains the budget.",
         "",
+        *asked_lines(paths, held_out),
+        "## With the weights that the log printed",
+        "",
+        "The budget alone: where no card has the checkpoint, or a draft is loaded that the report does not",
+        "name, the weights are the log's.",
+        "",
         *summary_table(groups),
         "",
         "*Held out*: no constant was fitted to these starts. Each was predicted before anything was changed",
@@ -163,8 +239,7 @@ def documents(*paths: Path, held_out: Path) -> dict[Path, str]:
         "",
         "Predicted is the likely figure of `kvplan size MODEL --engine vllm@VERSION --gpu GPU` with the",
         "server's settings; printed is the log's `Available KV cache memory`. The low end of an interval is",
-        "the safe figure: at most 5 % of starts print less. Weights come from the model cards or, where",
-        "there is no card or the report does not name the draft, from the log.",
+        "the safe figure: at most 5 % of starts print less.",
         "",
         "## Where we are wrong",
         "",

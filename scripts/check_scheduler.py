@@ -41,7 +41,10 @@ def vllm_engine(said: dict[str, Any]) -> Engine:
     return Engine(
         blocks=said["num_blocks"], block=block, batch=said["max_num_batched_tokens"],
         groups=tuple(
-            Group(group["kind"], group.get("block_size", block), group.get("window", group.get("chunk", 0)))
+            Group(
+                group["kind"], group.get("block_size", block), group.get("window", group.get("chunk", 0)),
+                group.get("checkpoint", 0),
+            )
             for group in said["groups"]
         ),
         sequences=said["max_num_seqs"], length=said["max_model_len"], caching=said["enable_prefix_caching"],
@@ -61,6 +64,9 @@ def _sglang(said: dict[str, Any]) -> SglangEngine:
         length=said["context_length"], caching=said["radix"], policy=said["schedule_policy"],
         order=said["radix_eviction_policy"], overlap=said["overlap"], mixed=said["mixed"],
         conservativeness=said["schedule_conservativeness"], fixed=said["ignore_eos"],
+        window=said.get("window", 0), window_blocks=said.get("window_pages", 0),
+        state_slots=said.get("state_slots", 0), extra_buffer=said.get("extra_buffer", True),
+        state_chunk=said.get("state_chunk", 64), track_interval=said.get("track_interval", 256),
     )  # fmt: skip
 
 

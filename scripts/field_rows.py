@@ -153,15 +153,16 @@ class Row:
         return kvplan.size(self.model, engine=f"vllm@{self.version}", **{**self.options, **more})
 
 
-def read_rows(*paths: Path) -> tuple[list[Row], dict[str, str]]:
-    """The vLLM rows that can be asked about, and why each of the others cannot."""
+def read_rows(*paths: Path, asked: bool = False) -> tuple[list[Row], dict[str, str]]:
+    """The vLLM rows that can be asked about, and why each of the others cannot. asked: as a user asks, by the
+    id that the server was given, without any figure of its log."""
     rows: list[Row] = []
     left: dict[str, str] = {}
     for raw in (raw for path in paths for raw in read_raw(path)):
         if raw["engine"] != "vllm":
             continue
         try:
-            rows.append(_row(raw))
+            rows.append(_row(raw, asked=asked))
         except KvplanError as error:
             left[raw["id"]] = error.message
     return rows, left
@@ -177,7 +178,7 @@ def read_raw(path: Path) -> list[dict[str, Any]]:
     return collected
 
 
-def _row(raw: Mapping[str, Any]) -> Row:
+def _row(raw: Mapping[str, Any], *, asked: bool = False) -> Row:
     version = _VERSION.match(str(raw["engine_version"] or ""))
     if raw["model"] is None:
         raise KvplanError("no-model", "the report does not name the model")
@@ -185,8 +186,8 @@ def _row(raw: Mapping[str, Any]) -> Row:
         raise KvplanError("no-tp", "the report does not state the tensor parallel size")
     if raw["gpu"] is None:
         raise KvplanError("no-gpu", "the report does not name the GPU")
-    model, weights = _model(raw)
-    gpu = gpu_named(raw["gpu"])
+    model, weights = (_asked_model(raw), None) if asked else _model(raw)
+    gpu = replace(gpu_named(raw["gpu"]), memory_free_seen=())  # what printed a pool has started
     if raw.get("total_gpu_gib"):
         gpu = replace(gpu, memory_total_bytes=int(raw["total_gpu_gib"] * GIB))
     return Row(raw["id"], raw["source"], _release(version), model, gpu, raw, weights)
@@ -228,6 +229,17 @@ def _model(raw: Mapping[str, Any]) -> tuple[Model, int | None]:
             if printed is None:
                 raise KvplanError("no-model", f"no card of {name} has {kind} weights") from None
     return model, None if printed is None else int(printed * GIB)
+
+
+def _asked_model(raw: Mapping[str, Any]) -> Model:
+    """The model by the id that the report has; of a report that names the model alone, its build in the
+    format that it states. Raises KvplanError."""
+    model = kvplan.load_model(raw["model"])
+    kind = str(raw["weight_quant"] or "none").partition("-")[0].partition(" ")[0]
+    plain = not model.quantization and not model.is_by_name and not _while_loading(raw)
+    if kind == "none" or not plain or raw["model"].lower().endswith(f"-{kind}"):
+        return model
+    return kvplan.load_model(f"{raw['model']}-{kind.upper()}")
 
 
 def _while_loading(raw: Mapping[str, Any]) -> bool:

@@ -15,6 +15,7 @@ from scripts.field_rows import Row
 
 FIRST, LAST = (0, 11), (0, 20)
 """Releases [first, last) whose logs print every term."""
+UTILISATION = "the utilisation is not stated"
 NEAR, CLOSE = 2, 5
 """Per cent of the printed pool."""
 
@@ -74,7 +75,7 @@ def judged(rows: Sequence[Row], left: dict[str, str], *, told: bool = False) -> 
         elif printed is None or printed <= 0:
             left[row.id] = "no pool was printed"
         elif flags.get("gpu_memory_utilization") is None:
-            left[row.id] = "the utilisation is not stated"
+            left[row.id] = UTILISATION
         elif "fixed" in " ".join(flags.get("other") or ()):
             left[row.id] = "the pool was set by hand"
         else:
@@ -85,7 +86,7 @@ def judged(rows: Sequence[Row], left: dict[str, str], *, told: bool = False) -> 
                 left[row.id] = error.message
                 continue
             if result.budget is None:
-                left[row.id] = (*result.warnings, result.refusal.message if result.refusal else "")[-1][:160]
+                left[row.id] = (result.refusal.message if result.refusal else result.warnings[-1])[:160]
             else:
                 found.append(Judged(row, result, result.budget.kv_pool_bytes, printed))
     return found

@@ -105,17 +105,24 @@ class Oracle:
             "kvcache": None,
             "need_sort": False,
         }
-        if page == 1:
-            allocator: Any = TokenToKVPoolAllocator(**common)
+        window = engine.get("window")
+        if window:
+            allocator: Any = _two_pools(common, page, engine["window_pages"] * page)
+        elif page == 1:
+            allocator = TokenToKVPoolAllocator(**common)
         else:
             allocator = PagedTokenToKVPoolAllocator(page_size=page, **common)
             allocator.use_triton_kernels = False
-        rows = ReqToTokenPool(engine["max_running_requests"], engine["context_length"] + 8, "cpu", False)
+        shape = (engine["max_running_requests"], engine["context_length"] + 8, "cpu", False)
+        states = engine.get("state_slots", 0)
+        rows = _with_states(engine, self.config, shape) if states else ReqToTokenPool(*shape)
+        kinds = [ComponentType.SWA] * bool(window) + [ComponentType.MAMBA] * bool(states)
         tree = UnifiedRadixCache(
             CacheInitParams(
                 disable=not engine["radix"], req_to_token_pool=rows, token_to_kv_pool_allocator=allocator,
                 page_size=page, eviction_policy=engine["radix_eviction_policy"],
-                tree_components=(ComponentType.FULL,),
+                tree_components=(ComponentType.FULL, *kinds), sliding_window_size=window,
+                enable_mamba_extra_buffer=bool(states) and engine["extra_buffer"],
             )
         )  # fmt: skip
         self.admissions: list[Any] = []
@@ -157,6 +164,74 @@ class Oracle:
         return _Run(self, rows, step).run()
 
 
+def _two_pools(common: dict[str, Any], page: int, windows: int) -> Any:
+    """The allocator of a full pool and one of windows; windows: tokens of that one."""
+    from sglang.srt.mem_cache.allocator.swa import SWATokenToKVPoolAllocator
+    from sglang.srt.mem_cache.base_swa_memory_pool import BaseSWAKVPool
+
+    class Nothing(BaseSWAKVPool):  # type: ignore[misc]
+        """A pool without tensors."""
+
+        swa_req_ring_size = full_kv_pool = swa_kv_pool = None
+
+        def __init__(self) -> None:
+            pass
+
+        def register_mapping(self, full_to_swa_index_mapping: Any) -> None:
+            self.full_to_swa_index_mapping = full_to_swa_index_mapping
+
+        def translate_loc_from_full_to_swa(self, kv_indices: Any) -> Any:
+            return self.full_to_swa_index_mapping[kv_indices]
+
+    Nothing.__abstractmethods__ = frozenset()
+    own = {"size_swa": windows, "page_size": page, "kvcache": Nothing()}
+    made = SWATokenToKVPoolAllocator(**common | own)
+    if page > 1:
+        for one in (made.full_attn_allocator, made.swa_attn_allocator):
+            one.use_triton_kernels = False
+    return made
+
+
+def _with_states(engine: dict[str, Any], config: Any, shape: tuple[Any, ...]) -> Any:
+    """The requests' pool with slots of states; how they are kept is set in the published settings."""
+    import torch
+    from sglang.srt.mem_cache.allocation_sizing import get_mamba_tracking_slots
+    from sglang.srt.mem_cache.allocator.mamba import MambaSlotAllocator
+    from sglang.srt.mem_cache.memory_pool import HybridReqToTokenPool, ReqToTokenPool
+    from sglang.srt.runtime_context import get_exec, get_server_args
+
+    extra, page, chunk = engine["extra_buffer"], engine["page_size"], engine["state_chunk"]
+    for name, value in (
+        ("enable_mamba_extra_buffer", extra), ("enable_mamba_extra_buffer_lazy", False),
+        ("mamba_track_interval", engine["track_interval"]), ("mamba_max_states_per_path", -1),
+    ):  # fmt: skip
+        object.__setattr__(get_exec().mamba, name, value)
+    get_server_args()._mamba_cache_chunk_size = max(chunk, page)
+    config.hf_text_config.mamba_chunk_size = chunk
+    torch.Tensor.pin_memory = lambda self, *_: self  # there is no device
+    made = HybridReqToTokenPool.__new__(HybridReqToTokenPool)
+    ReqToTokenPool.__init__(made, *shape)
+    made.mamba_ping_pong_track_buffer_size = get_mamba_tracking_slots(
+        extra_buffer=True, overlap=engine["overlap"]
+    )
+    made.mamba_initial_tracking_slots = get_mamba_tracking_slots(
+        extra_buffer=extra, overlap=engine["overlap"]
+    )
+    made.enable_mamba_extra_buffer, made.enable_mamba_extra_buffer_lazy = extra, False
+    made.mamba_allocator = MambaSlotAllocator(engine["state_slots"], "cpu")
+    made.mamba_pool = SimpleNamespace(
+        replayssm_write_pos=None, replayssm_spec_write_pos=None, size=engine["state_slots"],
+        copy_from=lambda *_: None,
+    )  # fmt: skip
+    made.mamba_ckpt_pool = None
+    size = made.req_to_token.shape[0]
+    made.req_index_to_mamba_index_mapping = torch.zeros(size, dtype=torch.int32)
+    made.req_index_to_mamba_ping_pong_track_buffer_mapping = torch.zeros(
+        (size, made.mamba_ping_pong_track_buffer_size), dtype=torch.int64
+    )
+    return made
+
+
 def _furnish(
     scheduler: Any, engine: dict[str, Any], config: Any, rows: Any, allocator: Any, tree: Any, told: list[Any]
 ) -> None:
@@ -186,18 +261,20 @@ def _furnish(
         "page_size": engine["page_size"], "req_to_token_pool": rows, "token_to_kv_pool_allocator": allocator,
         "tree_cache": tree, "model_config": config, "max_total_num_tokens": tokens, "kv_shard_widening": 1,
         "max_req_len": longest, "max_req_input_len": longest - 5, "max_new_tokens_limit": None,
-        "sliding_window_size": None, "max_running_requests": engine["max_running_requests"],
+        "sliding_window_size": engine.get("window"), "max_running_requests": engine["max_running_requests"],
         "max_prefill_tokens": engine["max_prefill_tokens"], "schedule_policy": engine["schedule_policy"],
         "enable_hierarchical_cache": False, "enable_hicache_storage": False, "enable_lmcache": False,
         "enable_unified_cache_external_linker": False, "enable_priority_scheduling": False,
         "schedule_low_priority_values_first": False, "priority_scheduling_preemption_threshold": 0,
         "enable_lora": False, "lora_drainer": None, "enable_hisparse": False, "hisparse_coordinator": None,
-        "is_hybrid_swa": False, "is_generation": True, "dllm_config": None, "dllm_manager": quiet,
+        "is_hybrid_swa": bool(engine.get("window")), "is_generation": True, "dllm_config": None,
+        "dllm_manager": quiet,
         "require_mlp_sync": False, "enable_overlap": engine["overlap"], "decode_offload_manager": None,
         "spec_algorithm": SpeculativeAlgorithm.from_string(None), "min_free_slots_delayer": None,
         "truncation_align_size": None, "processed_tokens_counter": 0, "device": "cpu",
         "disaggregation_mode": DisaggregationMode.NULL, "enable_unified_memory": False,
-        "metrics_collector": quiet, "enable_metrics": False, "max_queued_requests": None,
+        "rust_server": quiet, "metrics_collector": quiet, "enable_metrics": False,
+        "max_queued_requests": None,
         "default_priority_value": None, "abort_on_priority_when_disabled": False,
         "dp_attn_adapter": Quiet(
             maybe_prepare_mlp_sync_batch=lambda batch, **_: batch,
@@ -243,6 +320,7 @@ class _Run:
         self.live: dict[int, Any] = {}
 
     def run(self) -> dict[str, Any]:
+        fruitless = 0
         scheduler, depth = self.scheduler, 2 if self.oracle.engine["overlap"] else 1
         while True:
             self._arrive()
@@ -254,9 +332,13 @@ class _Run:
                 continue
             batch = self._schedule()
             if batch is not None:
+                fruitless = 0
                 if len(self.queue) < depth:
                     continue
             elif not self.queue:
+                fruitless += 1
+                if fruitless > 100:
+                    raise RuntimeError("a prompt waits for ever for room for its next chunk")
                 if scheduler.running_batch.is_empty() and scheduler.chunked_req is None and self.live:
                     if self.coming >= len(self.rows):
                         raise RuntimeError("nothing can be scheduled and nothing more comes")

@@ -155,15 +155,22 @@ def _spec(engine: dict[str, Any], group: dict[str, Any]) -> Any:
         if group["kind"] == "full":
             return MLAAttentionSpec(**own, tokens_per_state=group["ratio"])
         return SlidingWindowMLASpec(**own, sliding_window=group["window"])
+    if group["kind"] == "ring":  # there is none before 0.32
+        from vllm.v1.kv_cache_interface import CircularBufferSpec
+
+        return CircularBufferSpec(**shape)
     if group["kind"] == "full":
         return FullAttentionSpec(**shape)
     if group["kind"] == "window":
         return SlidingWindowSpec(**shape, sliding_window=group["window"])
     if group["kind"] == "chunk":
         return ChunkedLocalAttentionSpec(**shape, attention_chunk_size=group["chunk"])
+    saved = group.get("checkpoint", 0)  # a state for the end of a prompt; no such field before 0.29
+    kept = {"num_prefill_checkpoint_blocks": 1, "prefill_checkpoint_alignment": saved} if saved else {}
     return MambaSpec(
-        block_size=size, shapes=((1,),), dtypes=(torch.float32,), mamba_cache_mode=engine["mamba_cache_mode"]
-    )
+        block_size=size, shapes=((1,),), dtypes=(torch.float32,), mamba_cache_mode=engine["mamba_cache_mode"],
+        **kept,
+    )  # fmt: skip
 
 
 class _Run:

@@ -13,8 +13,30 @@ def scenario(seed: int) -> Scenario:
     """The workload of a seed. The pool holds at least the largest request, so nothing waits for ever."""
     chance = random.Random(seed)
     caching = chance.random() < 0.85
-    groups, states, block = _groups(chance, caching)
-    hashed = gcd(*(group.get("block_size", block) for group in groups)) if caching else 1
+    return _scenario(chance, caching, *_groups(chance, caching))
+
+
+def hybrid(seed: int) -> Scenario:
+    """The workload of a seed on states that are kept at block boundaries, the prefix cache being on; half of
+    them with a state for the end of a prompt, and some beside windows."""
+    chance = random.Random(seed)
+    block = chance.choice([4, 16, 16, 32, 48])
+    state: dict[str, Any] = {"kind": "state"}
+    if chance.random() < 0.6:
+        state["checkpoint"] = chance.choice([1, 1, 16, 64])
+    groups = [dict(state) for _ in range(chance.randint(1, 3))]
+    if chance.random() < 0.25:
+        groups += [{"kind": "window", "window": chance.choice([1, block, 2 * block + 3, 5 * block])}]
+    if chance.random() < 0.15:
+        groups += [{"kind": "ring", "block_size": 4}]
+    return _scenario(chance, True, [*groups, {"kind": "full"}], "align", block)
+
+
+def _scenario(
+    chance: random.Random, caching: bool, groups: list[dict[str, Any]], states: str, block: int
+) -> Scenario:
+    kept = [group for group in groups if group["kind"] != "ring"]
+    hashed = gcd(*(group.get("block_size", block) for group in kept)) if caching else 1
     wide = hashed * chance.choice([1, 1, 2, 4])
     if states != "align" and any(group["kind"] == "state" for group in groups) and caching:
         unit = lcm(*(group.get("block_size", block) for group in groups))

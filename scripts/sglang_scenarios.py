@@ -11,6 +11,36 @@ Scenario = dict[str, Any]
 ORDERS = (*["lru"] * 5, "lfu", "fifo", "mru", "filo", "priority", "slru")
 
 
+def windowed(seed: int) -> Scenario:
+    """The workload of a seed on a full pool and one of windows, the radix cache being on."""
+    made, chance = scenario(seed), random.Random(-1 - seed)
+    engine, page = made["engine"], made["engine"]["page_size"]
+    window = chance.choice([1, 7, 16, 33, 64, 128])
+    least = 2 * -(-window // page) + 2 * -(-max(engine["chunked_prefill_size"], 0) // page) + 4
+    pages = engine["pages"]
+    engine |= {
+        "radix": True, "ignore_eos": False, "window": window,
+        "window_pages": chance.choice([pages, max(16, pages // 2), min(pages, least), max(16, pages // 5)]),
+    }  # fmt: skip
+    return made
+
+
+def stated(seed: int) -> Scenario:
+    """The workload of a seed on a pool of states beside the full one, the radix cache being on."""
+    made, chance = scenario(seed), random.Random(-2 - seed)
+    engine, page = made["engine"], made["engine"]["page_size"]
+    extra = page > 1 or chance.random() < 0.8
+    overlap = engine["overlap"] and extra
+    each = 1 + (1 + overlap if extra else 0)
+    most = engine["max_running_requests"] = min(engine["max_running_requests"], chance.choice([2, 4, 8]))
+    engine |= {
+        "radix": True, "ignore_eos": False, "mixed": False, "overlap": overlap, "extra_buffer": extra,
+        "state_slots": most * each + most + chance.choice([1, 2, 8, 60]),
+        "state_chunk": max(page, chance.choice([4, 16, 64])), "track_interval": chance.choice([16, 64, 256]),
+    }  # fmt: skip
+    return made
+
+
 def scenario(seed: int) -> Scenario:
     """The workload of a seed. The pool holds at least the largest request."""
     chance = random.Random(seed)

@@ -23,45 +23,43 @@ class Room(NamedTuple):
 
 
 ROOMS: dict[str, Room] = {
-    "api": Room(4500, "GPUs that a plan proposes by itself; variables and charts of a launch file"),
-    "architectures": Room(16300, "prediction layers that a partial config leaves out"),
+    "api": Room(4800, "variables and charts of a launch file; a folder as a fleet, locks"),
+    "architectures": Room(16500, "what builders leave in 16 bits, prediction layers of partial configs"),
     "checking": Room(2100, "targets of TTFT and TPOT (times.py)"),
-    "cli": Room(6500, "suggestions in the options of the command that was asked, --set, --helm"),
+    "cli": Room(6550, "--set, --helm, prices that are kept"),
     "comparison": Room(2000, "as it was when rooms were first counted"),
     "deployment": Room(1600, "as it was when rooms were first counted"),
-    "engines": Room(
-        2900, "MIG slices, AMD's images, engines over nodes, what options that are not counted may move"
-    ),
+    "engines": Room(2950, "MIG slices, AMD's images, states that are kept, options that are not counted"),
     "engines/budget": Room(1150, "as it was when rooms were first counted"),
     "engines/llamacpp": Room(3800, "as it was when rooms were first counted"),
     "engines/observed": Room(1650, "as it was when rooms were first counted"),
-    "engines/sglang": Room(5600, "trees of drafts, two-batch overlap"),
+    "engines/sglang": Room(5650, "trees of drafts, two-batch overlap"),
     "engines/tensors": Room(650, "as it was when rooms were first counted"),
     "engines/tgi": Room(750, "as it was when rooms were first counted"),
     "engines/transformers": Room(1400, "as it was when rooms were first counted"),
     "engines/trtllm": Room(1950, "as it was when rooms were first counted"),
-    "engines/vllm": Room(15150, "KV connectors by release, kernels that pad experts, the balancer"),
+    "engines/vllm": Room(15300, "KV connectors by release, kernels that pad experts, the balancer"),
     "families": Room(1150, "as it was when rooms were first counted"),
     "files": Room(1600, "as it was when rooms were first counted"),
-    "files/cards": Room(3250, "which cards saw the whole published file"),
+    "files/cards": Room(3500, "quantised checkpoints by their names, builders"),
     "files/gguf": Room(450, "as it was when rooms were first counted"),
-    "files/gpus": Room(1050, "whom a GPU is made for"),
+    "files/gpus": Room(1100, "power, memory that was seen free, announced ones"),
     "files/hub": Room(1150, "as it was when rooms were first counted"),
     "files/launch": Room(9250, "seven more kinds, charts rendered, lines judged by their place"),
     "files/logs": Room(150, "as it was when rooms were first counted"),
-    "files/plans": Room(1700, "as it was when rooms were first counted"),
+    "files/plans": Room(1950, "price files, locks"),
     "files/servers": Room(250, "as it was when rooms were first counted"),
     "files/traces": Room(1000, "as it was when rooms were first counted"),
     "files/yaml": Room(900, "as it was when rooms were first counted"),
     "kvplan": Room(2500, "as it was when rooms were first counted"),
-    "planning": Room(5400, "usual GPUs, limits of the machine, times"),
-    "plans": Room(1450, "a switch of three states, and receipts that were written when it had two"),
+    "planning": Room(5450, "usual GPUs, limits of the machine, times, the price of a token"),
+    "plans": Room(1850, "a switch of three states; plans on one fleet, locks"),
     "proof": Room(9250, "as it was when rooms were first counted"),
-    "report": Room(8700, "autoscalers and engines over nodes are exported"),
-    "simulation": Room(11150, "the search for replicas, times in whole steps"),
-    "weights": Room(2200, "kernels that keep experts which are not quantised"),
+    "report": Room(8900, "autoscalers and engines over nodes are exported, fleets, what moved a figure"),
+    "simulation": Room(12150, "states, rings, SGLang's pools of windows and of states"),
+    "weights": Room(2250, "weights between two ends, kernels that keep experts which are not quantised"),
 }
-CORE = 109400
+CORE = 111300
 """Lines of all rooms but the wings. `size` for one engine needs some 62,000 of them."""
 
 

@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     from kvplan.comparison import Comparison
     from kvplan.engines.observed import Observation
     from kvplan.plans.findings import CheckReport
+    from kvplan.plans.fleet import Fleet
     from kvplan.plans.plan import Plan
 
 __all__ = [
@@ -242,6 +243,8 @@ def check(
     today: date | None = None,
     gpu: str | None = None,
     require: Mapping[str, Any] | str | None = None,
+    fleet: Fleet | str | Path | None = None,
+    write_lock: str | Path | None = None,
     variables: Mapping[str, str] | None = None,
     helm: bool = False,
     kustomize: bool = False,
@@ -252,9 +255,9 @@ def check(
     paths: plan files, folders of them, manifests, scripts, commands. gpu: where a server runs that does not
     say it. variables: what such a file leaves open, by name. helm, kustomize: a chart or a kustomization is
     rendered by that program, with the files of values. require: ``{"requests": 60}``, before the plans' own.
-    environment: an overlay's name, or ``all``. baseline: the plans as they were: a file, a folder, a git
-    revision; changed_only leaves out what did not change. today: against which the age of receipts counts.
-    What is wrong with a plan is in the report; a wrong question raises KvplanError.
+    environment: an overlay's name, or ``all``. baseline: the plans as they were: a file, a folder, a lock, a
+    git revision; changed_only leaves out what did not change. fleet: what all plans are held against.
+    write_lock: a file for the figures, a baseline later. today: against which the age of receipts counts.
     """
     from kvplan.api.checking.paths import check_paths
     from kvplan.files.launch.tools import Rendering
@@ -266,7 +269,7 @@ def check(
     listed = [paths] if isinstance(paths, (str, Path)) else check_each("paths", paths, _PLACE)
     return check_paths(
         listed, environment=environment, baseline=baseline, changed_only=changed_only, today=today, gpu=gpu,
-        require=require, variables=variables,
+        require=require, variables=variables, fleet=fleet, write_lock=write_lock,
         rendering=Rendering(helm, kustomize, tuple(map(str, check_each("values", values, _PLACE)))),
     )  # fmt: skip
 

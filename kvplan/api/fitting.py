@@ -24,13 +24,13 @@ from kvplan.families import Kind
 from kvplan.files.cards.card import is_unverified
 from kvplan.files.cards.find import list_cards
 from kvplan.files.cards.index import CardSummary, key_of
-from kvplan.files.weight_formats import weight_formats
+from kvplan.files.weight_formats import WeightFormat, weight_formats
 from kvplan.gpu import Gpu
 from kvplan.model import Model
 from kvplan.own_options import OwnOptions
 from kvplan.record import field, field_names, record, replace
 from kvplan.results import SCHEMA_VERSION, TOO_FEW_STATES
-from kvplan.settings import Settings
+from kvplan.settings import Settings, gpus_per_replica
 from kvplan.shown import Shown
 
 AS_STORED = "as stored"
@@ -226,18 +226,32 @@ def _tried(
     model: Model, choice: Choice, base: Settings, builds: tuple[str, ...]
 ) -> Iterator[tuple[Model, str]]:
     """Checkpoints with the names of their formats, the best first: an engine's builds of the model, or the
-    model as it is stored and the other published checkpoints of its card."""
+    model as it is stored and of each other format the first checkpoint that is known."""
     if builds:
         yield from ((model, build) for build in builds)
         return
     yield model, AS_STORED
-    others = sorted(weight_formats(model)[1:], key=lambda one: -one.bits)
+    others: dict[str, WeightFormat] = {}
+    for other in weight_formats(model)[1:]:
+        others.setdefault(other.label, other)
     capabilities = traits_of(choice.engine.name).weight_capabilities
-    for other in others:
+    for other in sorted(others.values(), key=lambda one: -one.bits):
         least, gone, _ = capabilities.get(other.label, ((0, 0), None, ""))
         capability = base.gpu.compute_capability if base.gpu is not None else None
-        if capability is None or least <= capability < (gone or (10**6, 0)):
+        if capability is not None and not least <= capability < (gone or (10**6, 0)):
+            continue
+        if not _is_beyond(other, model, base):
             yield other.model, other.label
+
+
+def _is_beyond(other: WeightFormat, model: Model, base: Settings) -> bool:
+    """Whether its numbers alone are more than the GPUs hold, so that the engine need not be asked. A fifth is
+    left for matrices in fewer bits than most."""
+    inventory = sources_of(model).inventory
+    if inventory is None or base.gpu is None:
+        return False
+    memory = base.gpu.memory_stated_bytes * gpus_per_replica(base)
+    return inventory.parameters * other.bits * 4 > memory * 8 * 5
 
 
 def _fit(

@@ -110,9 +110,7 @@ def make_settings(**options: Any) -> Settings:
     if values.get("gpu") is not None:
         values["gpus"] = count if count > 1 else None
     if count > 1:
-        beside = own.get("prefill_context_parallel_size")
-        inside = own.get("enable_dp_attention") is True
-        _spread_over(count, values, dp_inside=inside, beside=beside if isinstance(beside, int) else 1)
+        _spread_over(count, values, own)
     if own:
         values["own"] = OwnOptions.of(own)
     return Settings(**values)
@@ -181,14 +179,14 @@ def changed_settings(base: Settings, options: Mapping[str, Any]) -> Settings:
     return replace(base, own=base.own | asked.own, **changes)
 
 
-def _spread_over(count: int, values: dict[str, Any], *, dp_inside: bool, beside: int = 1) -> None:
-    """``h100x8`` without --tp: tensor parallelism over what pipeline and data parallelism leave.
-
-    dp_inside: SGLang's attention groups, which lie inside tensor parallelism and take no GPUs of their own.
-    beside: prefill-context-parallel ranks.
-    """
-    others = int(values.get("pipeline_parallel_size", 1)) * beside
-    others *= 1 if dp_inside else int(values.get("data_parallel_size", 1))
+def _spread_over(count: int, values: dict[str, Any], own: Mapping[str, object]) -> None:
+    """``h100x8`` without --tp: tensor parallelism over what pipeline, data and prefill-context parallelism
+    leave."""
+    beside = own.get("prefill_context_parallel_size")
+    others = int(values.get("pipeline_parallel_size", 1)) * (beside if isinstance(beside, int) else 1)
+    # SGLang's attention groups lie inside tensor parallelism and take no GPUs of their own.
+    inside = own.get("enable_dp_attention") is True
+    others *= 1 if inside else int(values.get("data_parallel_size", 1))
     tensor = values.get("tensor_parallel_size")
     if tensor is None and others and count % others == 0:
         values["tensor_parallel_size"] = count // others

@@ -7,9 +7,10 @@ Checked against published builds in tests/files/test_builds.py.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
+from kvplan.architectures.config.engine_facts import serving_kv_scheme
 from kvplan.architectures.config.view import split_quant, unquantised
 from kvplan.architectures.inventory import NO_INVENTORY, inventory_of
 from kvplan.errors import KvplanError
@@ -37,6 +38,8 @@ class Form:
     config: Callable[[list[str]], Config]
     experts_only: bool = False
     whole: tuple[str, ...] = ()
+    attention: str = ""
+    """ModelOpt's word for the format of attention's matrices, where that is another"""
 
 
 # vllm-project/llm-compressor examples/ (FP8_DYNAMIC, FP8_BLOCK, W8A8, W4A16, NVFP4).
@@ -67,11 +70,11 @@ def _fp8(spared: list[str]) -> Config:
 
 
 # casper-hansen/AutoAWQ.
-def _awq(spared: list[str]) -> Config:
-    return {
+def _awq(group: int = 128) -> Callable[[list[str]], Config]:
+    return lambda spared: {
         "quant_method": "awq",
         "bits": 4,
-        "group_size": 128,
+        "group_size": group,
         "zero_point": True,
         "modules_to_not_convert": spared,
     }
@@ -87,11 +90,11 @@ def _quark_mxfp4(spared: list[str]) -> Config:
 
 
 # ModelCloud/GPTQModel: decoder layers only.
-def _gptq(bits: int) -> Callable[[list[str]], Config]:
+def _gptq(bits: int, group: int = 128) -> Callable[[list[str]], Config]:
     return lambda spared: {
         "quant_method": "gptq",
         "bits": bits,
-        "group_size": 128,
+        "group_size": group,
         "dynamic": {f"-:{re.escape(path)}$": {} for path in spared},
     }
 
@@ -152,6 +155,7 @@ FORMS: dict[str, Form] = {
         _compressed("pack-quantized", num_bits=8, type="int", strategy="channel", symmetric=True),
     ),
     "w4a16": Form("int4 in groups of 128", _ints(4, 128)),
+    "w4a16-g64": Form("int4 in groups of 64", _ints(4, 64)),
     "w4a16-g32": Form("int4 in groups of 32", _ints(4, 32)),
     "w4a16-g32-asym": Form("int4 in groups of 32 with zero points", _ints(4, 32, symmetric=False)),
     "bf16-int4": Form(
@@ -163,15 +167,21 @@ FORMS: dict[str, Form] = {
         "int8 in groups of 32, linear attention as trained", _ints(8, 32), whole=_LINEAR_ATTENTION
     ),
     "auto-round": Form("int4 in groups of 128 with zero points", _auto_round),
-    "awq": Form("int4 in groups of 128 with zero points", _awq),
+    "awq": Form("int4 in groups of 128 with zero points", _awq()),
+    "awq-g64": Form("int4 in groups of 64 with zero points", _awq(64)),
+    "awq-g32": Form("int4 in groups of 32 with zero points", _awq(32)),
     "gptq": Form("int4 in groups of 128 with zero points and indices", _gptq(4)),
+    "gptq-g64": Form("int4 in groups of 64 with zero points and indices", _gptq(4, 64)),
+    "gptq-g32": Form("int4 in groups of 32 with zero points and indices", _gptq(4, 32)),
     "gptq-int8": Form("int8 in groups of 128 with zero points and indices", _gptq(8)),
     "nvfp4": Form(
         "nvfp4",
         _compressed("nvfp4-pack-quantized", num_bits=4, type="float", strategy="tensor_group", group_size=16),
     ),
-    # Of a mixture of experts the newer ModelOpt builds quantise the experts alone.
+    # NVIDIA's newer ones of a mixture of experts quantise the experts alone; NVFP4_DEFAULT_CFG all matrices.
     "modelopt-nvfp4": Form("nvfp4", _modelopt("NVFP4"), experts_only=True),
+    "modelopt-nvfp4-all": Form("nvfp4", _modelopt("NVFP4")),
+    "nvfp4-fp8": Form("nvfp4, attention in fp8", _modelopt("NVFP4"), attention="FP8"),
     "mxfp4": Form(
         "mxfp4",
         _compressed("mxfp4-pack-quantized", num_bits=4, type="float", strategy="group", group_size=32),
@@ -184,9 +194,12 @@ FORMS: dict[str, Form] = {
 """Name of a format → what builds of it hold."""
 
 
-def as_build(model: Model, form: str, name: str, whole: tuple[str, ...] = ()) -> Model:
+def as_build(
+    model: Model, form: str, name: str, whole: tuple[str, ...] = (), *, fp8_cache: bool = False
+) -> Model:
     """The model as a build of that format holds it, under the build's name. whole: the ends of the paths of
-    modules that it leaves as trained beside those that builds of the format do.
+    modules that it leaves as trained beside those that builds of the format do. fp8_cache: it declares such a
+    cache, which ``auto`` then means.
 
     Where the model's tensors are not known its layers answer and its weights stay unknown. Raises
     KvplanError(unknown-quantization) for a format that is not in `FORMS`.
@@ -199,7 +212,7 @@ def as_build(model: Model, form: str, name: str, whole: tuple[str, ...] = ()) ->
     if model.config is None:
         return replace(made, quantization=FORMS[form].config([])["quant_method"], counted=None, weights=None)
     stated = build_config(model.config, form, whole)
-    return _holding(made, stated)
+    return declaring_fp8(_holding(made, stated)) if fp8_cache else _holding(made, stated)
 
 
 def as_another(model: Model, other: Model, name: str, whole: tuple[str, ...] = ()) -> Model:
@@ -215,6 +228,16 @@ def as_another(model: Model, other: Model, name: str, whole: tuple[str, ...] = (
     return _holding(as_trained(model, name), {**plain, "quantization_config": stated})
 
 
+def declaring_fp8(model: Model) -> Model:
+    """The build with an FP8 cache declared in its config, as ModelOpt and llm-compressor write it."""
+    config = dict(model.config or {})
+    scheme = {"num_bits": 8, "type": "float", "strategy": "tensor", "dynamic": False, "symmetric": True}
+    config["quantization_config"] = {**config["quantization_config"], "kv_cache_scheme": scheme}
+    served = serving_kv_scheme(config["quantization_config"])
+    facts = {**model.facts, "serving_kv_scheme": served} if served else model.facts
+    return replace(model, config=config, kv_cache_scheme="fp8", facts=facts)
+
+
 def _holding(model: Model, config: Config) -> Model:
     method = config["quantization_config"]["quant_method"]
     return replace(model, quantization=method, config=config, counted=None, weights=None)
@@ -228,6 +251,16 @@ def as_trained(model: Model, name: str) -> Model:
     config = None if model.config is None else unquantised(split_quant(model.config)[0])
     made = replace(model, id=name, quantization=None, kv_cache_scheme=None, facts=facts, config=config)
     return replace(made, counted=None, weights=None)
+
+
+def as_text(model: Model) -> Model:
+    """The model without its encoders, as a build of the text part alone has it."""
+    config = model.config or {}
+    text = config.get("text_config")
+    if not isinstance(text, Mapping):
+        return model
+    rest = {key: value for key, value in config.items() if not key.endswith("_config")}
+    return replace(model, config={**rest, **text}, counted=None, weights=None)
 
 
 def as_gguf(model: Model, mixture: str, name: str) -> Model:
@@ -254,7 +287,22 @@ def build_config(config: Json, form: str, whole: tuple[str, ...] = ()) -> Config
     ends = (*FORMS[form].whole, *whole)
     more = [path for path, _ in inventory.tensors() if ends and path.endswith(ends)]
     paths = dict.fromkeys((*spared(inventory, form), *_left_alone(config), *more))
-    return {**plain, "quantization_config": FORMS[form].config(list(paths))}
+    made = FORMS[form].config(list(paths))
+    if FORMS[form].attention:
+        made = _mixed(inventory, made, frozenset(paths), FORMS[form].attention)
+    return {**plain, "quantization_config": made}
+
+
+def _mixed(inventory: Inventory, one: Config, spared: frozenset[str], attention: str) -> Config:
+    """ModelOpt's config of two formats: each matrix with its own, those left out as trained."""
+    matrices = (
+        (path, part_of(path, tensor.role))
+        for path, tensor in inventory.tensors()
+        if tensor.role in (Role.LINEAR, Role.EXPERT) and not path.endswith(".bias") and path not in spared
+    )
+    words = {path: attention if part is Part.ATTENTION else one["quant_algo"] for path, part in matrices}
+    layers = {path: {"quant_algo": word, "group_size": 16} for path, word in words.items()}
+    return {**one, "quant_algo": "MIXED_PRECISION", "quantized_layers": layers}
 
 
 def _left_alone(config: Json) -> list[str]:
@@ -313,12 +361,13 @@ _GPTQ = ("gptq", "gptq-int8")
 
 
 def attention_more(model: Model) -> int:
-    """Bytes that an NVFP4 build of a model with linear attention may have beyond what its name says: builders
-    hold attention in FP8 as often (of Qwen 3.8's 27B builds print 18.5, 22.1 and 23.9 GiB)."""
+    """Bytes that an NVFP4 build of a model with linear attention may have beyond what its name says, where
+    its builder's way is not known: many hold attention in FP8 (of Qwen 3.8's 27B builds print 18.5, 22.1 and
+    23.9 GiB)."""
     quant = (model.config or {}).get("quantization_config") or {}
     nvfp4 = "nvfp4" in f"{quant.get('quant_algo', '')} {quant.get('format', '')}".lower()
     states = any(part.kind is Kind.STATE for run in model.runs for part in run.layer.parts)
-    return attention_saving(model) // 2 if model.is_by_name and nvfp4 and states else 0
+    return attention_saving(model) // 2 if nvfp4 and states else 0
 
 
 def attention_saving(model: Model) -> int:

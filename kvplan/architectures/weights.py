@@ -17,11 +17,11 @@ from kvplan.weights.inventory import Inventory
 from kvplan.weights.stored import Checkpoint
 
 if TYPE_CHECKING:
-    from kvplan.architectures import builds, while_loading
+    from kvplan.architectures import builders, builds, while_loading
     from kvplan.weights import by_name, quantisation
 else:
     by_name = later("kvplan.weights", "by_name")
-    builds, while_loading = later("kvplan.architectures", "builds while_loading")
+    builders, builds, while_loading = later("kvplan.architectures", "builders builds while_loading")
     quantisation = later("kvplan.weights", "quantisation")
 
 
@@ -37,10 +37,17 @@ def sources_of(model: Model) -> WeightSources:
         return model.weights.sources(model)
     if not model.config:
         return WeightSources(problem=no_source(model.id))
-    found = sources_of_model(model)
-    if not model.is_by_name:
+    return _as_near_as(model, sources_of_model(model))
+
+
+def _as_near_as(model: Model, found: WeightSources) -> WeightSources:
+    """With how far from them the weights of such builds were, where the model's are derived from a name."""
+    builder = model.facts.get(builders.BUILDER)
+    if not isinstance(builder, str):
         return found
-    return replace(found, more=builds.attention_more(model))
+    spread = builders.SPREADS[builder]
+    more = builds.attention_more(model) if builder == builders.STRANGER_4 else 0
+    return replace(found, below=spread.below, above=spread.above, more=more)
 
 
 def sources_of_model(model: Model, found: Checkpoint | Index | None = None) -> WeightSources:

@@ -30,6 +30,8 @@ def run(words: list[str], given: Given) -> Answer:
     if words.count(STDIN) > 1:
         raise KvplanError("bad-usage", "standard input can be read once only")
     form = _form(given)
+    if is_given(given, "quiet") and form != "text" and text_of(given, "output") is None:
+        raise KvplanError("bad-usage", f"--quiet is about the screen, and --format {form} has none")
     from kvplan.api.checking.paths import check_paths
 
     report = check_paths(
@@ -44,11 +46,14 @@ def run(words: list[str], given: Given) -> Answer:
         variables=variables_of(words_given(given, "variables")),
         rendering=rendering_of(given),
         stdin=read_standard_input() if STDIN in words else None,
+        fleet=text_of(given, "fleet"),
+        write_lock=text_of(given, "write_lock"),
     )
     code = report.exit_code
     if code == EXIT_NO and is_given(given, "exit_zero"):
         code = EXIT_OK
-    return _answer(report, form, text_of(given, "output"), code)
+    quiet = is_given(given, "quiet")
+    return _answer(report, form, text_of(given, "output"), code, quiet=quiet)
 
 
 def _form(given: Given) -> str:
@@ -62,7 +67,7 @@ def _form(given: Given) -> str:
     return form or "text"
 
 
-def _answer(report: CheckReport, form: str, output: str | None, code: int) -> Answer:
+def _answer(report: CheckReport, form: str, output: str | None, code: int, *, quiet: bool) -> Answer:
     """Under GitHub Actions annotations stand below the text, and the summary of the step is written."""
     on_github = os.environ.get("GITHUB_ACTIONS") == "true"
     if output is not None:
@@ -72,7 +77,7 @@ def _answer(report: CheckReport, form: str, output: str | None, code: int) -> An
         _append(Path(summary), render(report, "markdown"))
     if form != "text" and output is None:
         return Answer(text=render(report, form), code=code)
-    shown: Screen = screen(report)
+    shown: Screen = screen(report, quiet=quiet)
     if on_github:
         shown = [*shown, *(line(row) for row in render(report, "github").splitlines())]
     return Answer(shown, code=code)

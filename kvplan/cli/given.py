@@ -20,13 +20,22 @@ def config_path(environment: Mapping[str, str]) -> Path | None:
     A file named by the variable must exist; an empty variable means none. Raises KvplanError(no-such-file).
     """
     named = environment.get(CONFIG_VARIABLE)
+    if named and not Path(named).is_file():
+        raise KvplanError("no-such-file", f"{CONFIG_VARIABLE} names {named}, which is not a file")
     if named is not None:
-        if named and not Path(named).is_file():
-            raise KvplanError("no-such-file", f"{CONFIG_VARIABLE} names {named}, which is not a file")
         return Path(named) if named else None
+    folder = config_folder(environment)
+    path = None if folder is None else folder / "config.yaml"
+    return path if path is not None and path.is_file() else None
+
+
+def config_folder(environment: Mapping[str, str]) -> Path | None:
+    """Where the config file lies or would lie; None where ``$KVPLAN_CONFIG`` says that there is none."""
+    named = environment.get(CONFIG_VARIABLE)
+    if named is not None:
+        return Path(named).parent if named else None
     base = environment.get("XDG_CONFIG_HOME") or os.path.join(os.path.expanduser("~"), ".config")  # noqa: PTH111, PTH118
-    path = Path(base) / "kvplan" / "config.yaml"
-    return path if path.is_file() else None
+    return Path(base) / "kvplan"
 
 
 def gather(flags: Json, environment: Mapping[str, str] | None = None) -> JsonDict:

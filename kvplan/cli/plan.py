@@ -13,7 +13,7 @@ from kvplan.api import planned
 from kvplan.api.planning import plan
 from kvplan.cli.ask import check_color
 from kvplan.cli.commands import Given, is_given
-from kvplan.cli.given import gather
+from kvplan.cli.given import CONFIG_VARIABLE, config_folder, gather
 from kvplan.cli.options import PLAN_CHOICE, values_of
 from kvplan.cli.plan_options import PLANNED, SHARED
 from kvplan.cli.plan_word import NO_DEFAULTS, is_plan_file, plan_of
@@ -24,6 +24,7 @@ from kvplan.engines.base import generated
 from kvplan.errors import EXIT_NO, EXIT_OK, KvplanError
 from kvplan.files.writing import write_new, write_whole
 from kvplan.planning.results import PlanResult
+from kvplan.plans.fleet import Prices
 from kvplan.plans.question import settings_of
 from kvplan.plans.workload import Shape, Workload
 from kvplan.record import replace
@@ -33,7 +34,7 @@ from kvplan.results import SizeResult
 _TIME = re.compile(r"(\d{1,9}(?:\.\d{1,6})?)\s*(ms|s)", re.ASCII)
 _RATE = re.compile(r"(\d{1,9}(?:\.\d{1,6})?)\s*/\s*(s|min)", re.ASCII)
 MINUTE = 60
-_OUTPUTS = ("write", "overwrite", "markdown", "verbose")
+_OUTPUTS = ("write", "overwrite", "markdown", "verbose", "remember")
 """Options that say where the plan goes, not what is planned."""
 _FEED = ("shared_prefix", "samples", "host_memory", "arrival")
 """Options that levers are about: given one, they are shown."""
@@ -71,6 +72,7 @@ def run(words: list[str], given: Given) -> Answer:
         from kvplan.files.plans.fleet import read_fleet
 
         values["fleet"] = read_fleet(values["fleet"])
+    values["prices"] = _prices(values.pop("prices", None), bool(values.pop("remember", False)), file is None)
     if file is not None and file.workload is not None and file.workload.trace is not None:
         file = replace(file, workload=_carried(file.workload, file.path, {"write": write}))
     result = plan(words[0], named=words[0], **values) if file is None else plan(file, **values)
@@ -85,6 +87,28 @@ def run(words: list[str], given: Given) -> Answer:
         return Answer(text=plan_markdown(result), code=code)
     typed = [*words, *_typed(given)]
     return Answer(_screen(result, typed, counting, write, whole=is_given(given, "verbose")), code=code)
+
+
+NONE = "none"
+
+
+def _prices(text: str | None, keep: bool, usual: bool) -> Prices | None:
+    """The prices of ``--prices``, of KVPLAN_PRICES, or those kept beside the config file. usual: of a model,
+    not of a plan file, which is the same on every machine."""
+    from kvplan.files.plans.prices import read_prices, remember, remembered
+
+    folder = config_folder(os.environ)
+    text = text or (os.environ.get("KVPLAN_PRICES") if usual else None)
+    if keep:
+        if text in (None, NONE):
+            raise KvplanError("bad-usage", "--remember belongs to --prices", help="--prices prices.yaml")
+        if folder is None:
+            raise KvplanError("bad-usage", f"{CONFIG_VARIABLE} is empty: there is no folder for them")
+        remember(Path(str(text)), folder)
+    if text is not None:
+        return None if text == NONE else read_prices(text)
+    kept = remembered(folder) if usual else None
+    return None if kept is None else read_prices(kept)
 
 
 def _screen(

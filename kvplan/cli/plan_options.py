@@ -34,6 +34,11 @@ PLANNED: tuple[Option, ...] = (
            " file its own.", _GPUS,
            many=True, complete="gpus"),
     Option("fleet", ("--fleet",), "FILE", word, "A fleet file: GPUs, how many, at what price.", _GPUS),
+    Option("prices", ("--prices",), "FILE", word,
+           "What a GPU costs an hour (YAML or CSV). Default: prices.yaml beside the config file, where it is;"
+           " none: without it.", _GPUS),
+    Option("remember", ("--remember",), "", switch,
+           "With --prices: keep the file beside the config file, for the next plans.", _GPUS),
     Option("max_gpus", ("--max-gpus",), "NUMBER", whole_number, "GPUs of the whole plan at most.", _GPUS),
     Option("engine", ("--engine", "-e"), "NAME[@VERSION]", word,
            "Engine whose rules count; a comma list or `all`: side by side.", _ENGINE, complete="engines"),
@@ -97,7 +102,7 @@ Examples:
   kvplan plan deepseek-v3 -n 64 -t 16k --gpu 8xh200,8xb200
   kvplan plan gpt-oss-120b -n 100 -t 8k --gpu h100 --objective requests \\
       --max-gpus 8
-  kvplan plan qwen3-32b -n 64 -t 8k --fleet fleet.yaml --objective cost
+  kvplan plan qwen3-32b -n 64 -t 8k --prices prices.yaml --objective cost
   kvplan plan qwen3-32b -n 32 -t 8k --write plan.yaml
   kvplan plan plan.yaml                          its load, on its kind of GPU
   kvplan plan plan.yaml --gpu h100,h200 -n 200   other GPUs, a higher load

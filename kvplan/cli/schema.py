@@ -14,6 +14,7 @@ FILES = {
     "gpu": ("kvplan.files.gpus.schema", "gpu_spec_schema"),
     "plan": ("kvplan.files.plans.schema", "plan_schema"),
     "fleet": ("kvplan.files.plans.fleet", "fleet_schema"),
+    "prices": ("kvplan.files.plans.prices", "prices_schema"),
     "receipt": ("kvplan.files.plans.receipts", "receipt_schema"),
 }
 """Files that kvplan reads: name of the schema → module and function that make it."""

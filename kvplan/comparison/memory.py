@@ -205,7 +205,8 @@ def budget_with(model: Model, recognised: Recognised, gpu: Gpu, weights: int) ->
 
 
 def _asked(model: Model, recognised: Recognised, gpu: Gpu, weights: int | None) -> SizeResult | KvplanError:
-    settings = replace(recognised.settings, gpu=gpu, kv_cache_memory=None)
+    # What printed a pool has started: enough was free.
+    settings = replace(recognised.settings, gpu=replace(gpu, memory_free_seen=()), kv_cache_memory=None)
     if weights is not None:
         settings = replace(settings, weights=weights, quantization=None)
     try:

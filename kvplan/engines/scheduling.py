@@ -13,12 +13,12 @@ from kvplan.record import record
 
 @record()
 class ScheduledGroup:
-    """Layers that share block tables. kind: full, window, chunk or state; block: tokens of one block; span:
-    the window or the chunk."""
+    """Layers that share block tables: the fields of `kvplan.simulation.vllm.settings.Group`."""
 
     kind: str
     block: int
     span: int = 0
+    checkpoint: int = 0
 
 
 @record()
@@ -44,10 +44,24 @@ class Scheduling:
         return self.max_num_batched_tokens
 
 
+WINDOW_TOKENS, STATE_SLOTS = "swa_max_total_num_tokens", "max_mamba_cache_size"
+
+
+@record()
+class KeptStates:
+    """States that SGLang's prefix cache keeps, in `STATE_SLOTS` slots of the answer's settings. extra_buffer:
+    requests have slots to save them in; chunk: tokens of the kernel's; interval: mamba_track_interval."""
+
+    extra_buffer: bool
+    chunk: int
+    interval: int = 256
+
+
 @record()
 class PromptsFirst:
     """SGLang's, under the names of its arguments. chunked_prefill_size: None where prompts are not cut; how
-    many requests may run is the pool's."""
+    many requests may run is the pool's; window: tokens of a window whose pages have a pool of their own (0:
+    there is none), of `WINDOW_TOKENS` in the answer's settings."""
 
     release: str
     page_size: int
@@ -60,6 +74,8 @@ class PromptsFirst:
     schedule_policy: str = "fcfs"
     radix_eviction_policy: str = "lru"
     schedule_conservativeness: float = 1.0
+    window: int = 0
+    states: KeptStates | None = None
 
     @property
     def step_tokens(self) -> int:

@@ -96,6 +96,10 @@ def _decoder(inventory: Inventory) -> tuple[Tensor, ...]:
     return tuple(t for t in every if part_of(t.name, t.role) is not Part.TOWER)
 
 
+CUT_BLOCKS = "cuts the experts' FP8 blocks"
+"""Words of a warning that such ranks run, with kernels that are not the fastest."""
+
+
 def block_refusal(
     model: Model,
     settings: Layout,
@@ -109,6 +113,23 @@ def block_refusal(
     divided: how the weights lie over so many tensor-parallel ranks. stops: whether the engine stops at a cut
     of weights of that method. whole_experts: the option that leaves experts whole, "" where it is set.
     """
+    found = first_cut(model, settings, tp, divided, stops)
+    if found is None:
+        return None
+    cut, smaller = found
+    ways = (f"--tp {smaller}" if smaller else "", whole_experts if cut.is_expert else "")
+    return Refusal("tensor-parallel", cut.words, help=tuple(way for way in ways if way))
+
+
+def first_cut(
+    model: Model,
+    settings: Layout,
+    tp: int,
+    divided: Callable[[int], Parallel],
+    counts: Callable[[shares.Cut, str], bool],
+) -> tuple[shares.Cut, int] | None:
+    """(The first cut that counts, the most ranks that divide ``tp`` without one or 0); None without a cut, or
+    where no tensors are known. Arguments as in `block_refusal`."""
     try:
         inventory = stored.served_sources(model, settings.quantization).inventory
         if inventory is None or not inventory.quantisation:
@@ -116,7 +137,7 @@ def block_refusal(
         method = inventory.quantisation
 
         def first(ranks: int) -> shares.Cut | None:
-            return next((cut for cut in shares.cuts(inventory, divided(ranks)) if stops(cut, method)), None)
+            return next((cut for cut in shares.cuts(inventory, divided(ranks)) if counts(cut, method)), None)
 
         cut = first(tp)
         if cut is None:
@@ -124,5 +145,4 @@ def block_refusal(
         smaller = next((ranks for ranks in range(tp - 1, 0, -1) if tp % ranks == 0 and not first(ranks)), 0)
     except KvplanError:  # weights that are not known, or not divided at all, are said elsewhere
         return None
-    ways = (f"--tp {smaller}" if smaller else "", whole_experts if cut.is_expert else "")
-    return Refusal("tensor-parallel", cut.words, help=tuple(way for way in ways if way))
+    return cut, smaller

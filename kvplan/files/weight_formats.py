@@ -1,4 +1,4 @@
-"""The weight formats in which a model exists: its own, and those of its card's quantised checkpoints."""
+"""The weight formats in which a model exists: its own, and those of its known quantised checkpoints."""
 
 from __future__ import annotations
 
@@ -6,11 +6,11 @@ import re
 from functools import lru_cache
 from typing import NamedTuple
 
-from kvplan.architectures.checkpoint_names import is_of, stored_like
 from kvplan.architectures.weights import sources_of
 from kvplan.errors import KvplanError
-from kvplan.files.cards.find import load_card, weight_variants
+from kvplan.files.cards.checkpoints import OTHERS, checkpoints_of, rank_of
 from kvplan.model import Model
+from kvplan.weights.inventory import Role, Tensor
 
 _WORD = re.compile(r"(nvfp4|mxfp4|mxfp8|fp8|int8|int4|bitsandbytes)")
 
@@ -26,32 +26,24 @@ class WeightFormat(NamedTuple):
 
 
 def weight_formats(model: Model) -> list[WeightFormat]:
-    """The model itself first, then the quantised checkpoints of its card."""
-    own = form_of(model)
-    found = [WeightFormat(model, *own, published=True)]
-    if model.source.startswith("card:"):
-        others = (_of_this_model(model, other) for other in weight_variants(model.id))
-        found += [WeightFormat(one, *form_of(one), published=False) for one in others if one is not None]
-    return found
-
-
-def _of_this_model(model: Model, other: Model) -> Model | None:
-    """A quantised checkpoint of the card; where it is another model of the same sizes, the build that its
-    maker would have of this one (``Qwen3-235B-A22B-FP8`` → ``Qwen3-235B-A22B-Thinking-2507-FP8``), known by
-    its name alone. None where there is no such name."""
-    if is_of(model.id, other.id):
-        return other
-    name = stored_like(model.id, other.id)
-    try:
-        build = None if name is None else load_card(name)
-    except KvplanError:
-        return None
-    return build if build is not None and build.quantization == other.quantization else None
+    """The model itself first, then its known quantised checkpoints, its own maker's before others', the most
+    bits first; of those who make neither the model nor GPUs or engines only formats that nobody before them
+    has."""
+    others: list[tuple[int, WeightFormat]] = []
+    labels: set[str] = set()
+    for one in checkpoints_of(model) if model.source.startswith("card:") else ():
+        label, bits = form_of(one)
+        rank = rank_of(one, model)
+        if label not in labels or rank < OTHERS:
+            others.append((rank, WeightFormat(one, label, bits, published=False)))
+        labels.add(label)
+    others.sort(key=lambda pair: (pair[0], -pair[1].bits))
+    return [WeightFormat(model, *form_of(model), published=True), *(one for _, one in others)]
 
 
 @lru_cache(maxsize=512)
 def form_of(model: Model) -> tuple[str, int]:
-    """The format of most of the matrices' numbers, and its bits."""
+    """The format of most of the matrices' numbers, embeddings aside, and its bits."""
     plain = (model.dtype or "bfloat16", 16)
     try:
         inventory = sources_of(model).inventory
@@ -59,10 +51,16 @@ def form_of(model: Model) -> tuple[str, int]:
         inventory = None
     if inventory is None:
         return (model.quantization, 8 if "8" in model.quantization else 4) if model.quantization else plain
+    blocks: dict[tuple[Tensor, ...], int] = {}
+    for block in inventory.layers:  # a layer is counted once, and as often as there are its like
+        blocks[block.tensors] = blocks.get(block.tensors, 0) + 1
+    every = [(entry.times, entry.tensor) for entry in inventory.ends]
+    every += [(times, tensor) for tensors, times in blocks.items() for tensor in tensors]
     numbers: dict[tuple[str, int], int] = {}
-    for _, tensor in inventory.tensors():
-        key = plain if tensor.form is None else (tensor.form.name, tensor.form.bits)
-        numbers[key] = numbers.get(key, 0) + tensor.elements
+    for times, tensor in every:
+        if tensor.role is not Role.EMBEDDING:
+            key = plain if tensor.form is None else (tensor.form.name, tensor.form.bits)
+            numbers[key] = numbers.get(key, 0) + times * tensor.elements
     name, bits = max(numbers, key=lambda key: numbers[key], default=plain)
     word = _WORD.match(name)
     return (word[1] if word else name), bits

@@ -145,6 +145,8 @@ class Ask:
     """bytes of each pool that stay free for prompts kept for reuse"""
     max_cost: Fraction | None = None
     """what all GPUs may cost in an hour"""
+    arrivals: Fraction | None = None
+    """requests a second, where they say how many are there at once: no more tokens are made than they ask"""
 
     def __post_init__(self) -> None:
         self._check_words()

@@ -2,6 +2,7 @@
 
 The total order: crossing nodes last, then the objective, then GPUs, cost, quality, nodes, plainness of the
 layout, memory of the GPU (the smallest that does), and the order in which GPUs and classes were given.
+`kvplan.planning.rows` puts kinds that take as many GPUs in the order of cost or speed.
 """
 
 from __future__ import annotations
@@ -17,12 +18,14 @@ from kvplan.units import apportion, ceil_div
 
 MANY = 10**9
 """Requests that take nothing of a pool: as many as a plan may ask for."""
-Key = tuple[Fraction | int, ...]
+Key = tuple[Fraction | int | float, ...]
 
 
 class Found(NamedTuple):
     """A candidate that does what is asked. key: its place in the total order. engines: pools, over all
-    replicas. per_engine: requests that each must hold; capacity: what it does hold."""
+    replicas. per_engine: requests that each must hold; capacity: what it does hold; block: the unit
+    in which it shares prompts. million: price of a million answer tokens, where that is the objective and
+    known."""
 
     key: Key
     one: Class
@@ -33,6 +36,8 @@ class Found(NamedTuple):
     gpus: int
     capacity: int
     per_engine: int
+    block: int = 0
+    million: float | None = None
 
     @property
     def engines(self) -> int:
@@ -127,10 +132,10 @@ def also_fits(ask: Ask, room: Capacity, pools: int) -> bool:
 def key_of(objective: str, found: Found, rank: int) -> Key:
     """The place in the total order: smaller is better."""
     one, offer = found.one, found.offer
-    cost, price = found.cost, offer.price_per_gpu_hour
+    cost, price, million = found.cost, offer.price_per_gpu_hour, found.million
     first: Key = {
         FEWEST: (found.gpus,),
-        COST: (0 if cost is None else cost,),
+        COST: (int(million is None), (cost or 0) if million is None else million),
         REQUESTS: (-found.requests,),
         CONTEXT: (-found.max_model_len,),
     }[objective]

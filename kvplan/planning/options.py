@@ -5,17 +5,16 @@ from __future__ import annotations
 from fractions import Fraction
 from typing import Any
 
-from kvplan.architectures.checkpoint_names import TUNED, model_words
 from kvplan.engines.base import has_kind
 from kvplan.engines.budget.law import Rejection
-from kvplan.engines.budget.sharing import block_of
 from kvplan.engines.traits import traits_of
 from kvplan.families import Kind
 from kvplan.model import Model
 from kvplan.own_options import OwnOptions
-from kvplan.planning.ask import FEWEST, REQUESTS, Ask, Speed, node_of
+from kvplan.planning.ask import FEWEST, REQUESTS, Ask, node_of
 from kvplan.planning.confirm import answer_of, has_slots, most_confirmed, settings_of
 from kvplan.planning.found import Found, fitting, most_dealt
+from kvplan.planning.money import cost_per_million, estimate_of
 from kvplan.planning.results import Option
 from kvplan.planning.search import search
 from kvplan.planning.space import axes_of, copies_of_heads
@@ -72,6 +71,7 @@ def option_of(ask: Ask, found: Found) -> Option:
     resolved = result.settings
     tier = host_tier(ask, found)
     likely, safe = held_by(ask, found)
+    speed = estimate_of(ask, found, settings)
     return Option(
         engine=ask.engine,
         model_id=one.variant.model.id,
@@ -96,7 +96,8 @@ def option_of(ask: Ask, found: Found) -> Option:
         quality=one.tier,
         citations=citations,
         cost_per_hour=found.cost,
-        speed=_speed(ask, found, settings, block_of(result)),
+        speed=speed,
+        cost_per_million_tokens=cost_per_million(ask, found, speed),
         notes=tuple(_notes(ask, found, result)),
         warnings=result.warnings,
     )
@@ -104,11 +105,7 @@ def option_of(ask: Ask, found: Found) -> Option:
 
 def other_checkpoint(asked: str, taken: Model) -> str:
     """The note where another checkpoint is planned than the one named; empty where it is that one."""
-    if asked == taken.id:
-        return ""
-    if TUNED in model_words(taken.id) and TUNED not in model_words(asked):
-        return f"{taken.id} is another model than {asked} ({TUNED})"
-    return f"{taken.id} is another checkpoint of {asked}"
+    return "" if asked == taken.id else f"{taken.id} is another checkpoint of {asked}"
 
 
 def host_tier(ask: Ask, found: Found) -> tuple[tuple[tuple[str, object], ...], int]:
@@ -119,14 +116,6 @@ def host_tier(ask: Ask, found: Found) -> tuple[tuple[tuple[str, object], ...], i
     if not ask.host_memory:
         return (), 0
     return host_tiers()[ask.choice.engine.name].flags(ask.host_memory, found.gpus, found.engines)
-
-
-def _speed(ask: Ask, found: Found, settings: Settings, block: int) -> Speed | None:
-    if ask.speed is None:
-        return None
-    running = ask.running(found.offer, max(1, found.per_engine), block)
-    speed = ask.speed(found.one.variant.model, found.offer.gpu, settings, running)
-    return None if isinstance(speed, Rejection) else speed
 
 
 def _pinned(engine: str, ask: Ask, result: SizeResult) -> dict[str, Any]:

@@ -11,7 +11,7 @@ from kvplan.planning.options import host_tier, option_of
 from kvplan.planning.pareto import measures, pareto_front
 from kvplan.planning.reasons import reasons_of, sensitivity_of, steps_of, suggested_fixes
 from kvplan.planning.results import Option, PlanResult, Unserved
-from kvplan.planning.rows import Each, Without, rows_of
+from kvplan.planning.rows import Each, Row, Without, place_of, rows_of
 from kvplan.plans.plan import LIKELY, QUALITIES, SAFE, Plan, Requirements
 from kvplan.plans.question import without_host
 from kvplan.plans.workload import Workload
@@ -29,6 +29,7 @@ def make_plan(
     pareto: bool = False,
     workload: Workload | None = None,
     currency: str = "",
+    prices: str = "",
     depth: bool = True,
     warnings: tuple[str, ...] = (),
     each: Each | None = None,
@@ -40,13 +41,10 @@ def make_plan(
     the question is wrong.
     """
     table = rows_of(asks, max(top, 1), each=each)
-    chosen = table.rows
-    for row in chosen:
-        # The engine is asked for every answer that is shown: a difference would be a bug of the search.
-        assert holds(row.ask, row.found), f"the engine does not confirm {row.found}"
-    options = tuple(option_of(row.ask, row.found) for row in chosen)
-    best = chosen[0] if chosen else None
-    ask, found = (asks[0], None) if best is None else best
+    made = _confirmed(table.rows)
+    options = tuple(option for _, option in made)
+    own, why = _own(asks, options, each) if options else (None, ())
+    ask, found = made[0][0] if made else (asks[0], None)
     whole = replace(ask, offers=asks[0].offers)
     searched = next(
         one for asked, one in zip(asks, table.searched, strict=True) if asked.choice is ask.choice
@@ -64,6 +62,7 @@ def make_plan(
         shapes=ask.shapes,
         best=None if found is None else _plan(ask, found, options[0], named, workload),
         options=options,
+        own=own,
         more=sum(one.beyond for one in table.without),
         unserved=tuple(_unserved(one) for one in table.without),
         pareto=shown,
@@ -76,8 +75,34 @@ def make_plan(
         considered=considered,
         judged=judged,
         currency=currency,
-        warnings=warnings,
+        prices=prices,
+        warnings=(*warnings, *why),
     )
+
+
+def _confirmed(rows: Sequence[Row]) -> list[tuple[Row, Option]]:
+    """The rows as options; of several kinds in the order of the figures that are shown."""
+    for row in rows:
+        # The engine is asked for every answer that is shown: a difference would be a bug of the search.
+        assert holds(row.ask, row.found), f"the engine does not confirm {row.found}"
+    made = [(row, option_of(row.ask, row.found)) for row in rows]
+    if len({row.found.offer.kind for row in rows}) > 1:
+        made.sort(key=lambda pair: place_of(pair[0], pair[1].speed, pair[1].million()))
+    return made
+
+
+def _own(
+    asks: Sequence[Ask], options: Sequence[Option], each: Each | None
+) -> tuple[Option | None, tuple[str, ...]]:
+    """The best row with the checkpoint that was asked for, where no option has it; or why there is none."""
+    model = asks[0].variants[0].model
+    if any(one.model_id == model.id for one in options):
+        return None, ()
+    table = rows_of([replace(ask, variants=ask.variants[:1]) for ask in asks], 1, each=each)
+    if table.rows:
+        return _confirmed(table.rows)[0][1], ()
+    why = next((one.why.message for one in table.without), "nothing serves the load")
+    return None, (f"no row for {model.id} itself: {why}",)
 
 
 def _counts(searched: Sequence[Searched]) -> tuple[int, int]:

@@ -16,9 +16,6 @@ from kvplan.results import SCHEMA_VERSION, EngineRef, ModelRef
 from kvplan.settings import Settings, experts_spread
 from kvplan.shown import Shown
 
-HOUR = 3600
-MILLION = 10**6
-
 
 @record()
 class Option:
@@ -62,7 +59,10 @@ class Option:
     citations: tuple[str, ...] = ()
     """the published figures behind the tier"""
     cost_per_hour: Fraction | None = None
+    """of all GPUs"""
     speed: Speed | None = None
+    cost_per_million_tokens: tuple[float, float, float] | None = None
+    """of answer tokens of the whole load, by the estimate: low, likely, high"""
     notes: tuple[str, ...] = ()
     """what is easily got wrong"""
     warnings: tuple[str, ...] = ()
@@ -80,13 +80,9 @@ class Option:
         named += [f"attn dp {groups}"] if isinstance(groups, int) and groups > 1 else []
         return " · ".join([*named, *(["ep"] if experts_spread(one) else [])]) or "1 GPU"
 
-    def cost_per_million(self) -> tuple[float, float, float] | None:
-        """Price of a million answer tokens at the planned load, by the estimate; None without a price."""
-        if self.cost_per_hour is None or self.speed is None:
-            return None
-        hourly = float(self.cost_per_hour) * MILLION / HOUR / self.replicas
-        low, likely, high = self.speed.tokens_per_second
-        return hourly / high, hourly / likely, hourly / low
+    def million(self) -> float | None:
+        """Price of a million answer tokens, the likely one."""
+        return None if self.cost_per_million_tokens is None else self.cost_per_million_tokens[1]
 
     JSON = (
         "engine", "model", "other_checkpoint", "weights", "kv_cache_dtype", "kv_format", "gpu", "where",
@@ -111,9 +107,9 @@ class Option:
         return dict(self.serve)
 
     @property
-    def json_cost_per_million_tokens(self) -> tuple[float, float, float] | None:
-        """of answer tokens at the planned load, by the estimate: low, likely, high"""
-        return self.cost_per_million()
+    def json_cost_per_hour(self) -> float | None:
+        """of all GPUs, a decimal number"""
+        return None if self.cost_per_hour is None else float(self.cost_per_hour)
 
 
 @record()
@@ -204,6 +200,8 @@ class PlanResult(Shown):
     options: tuple[Option, ...]
     """the best of each GPU class and engine, ``best`` first; of one class alone the best of each pair of
     formats"""
+    own: Option | None
+    """the best with the checkpoint that was asked for, where none of the options has it"""
     more: int
     """of the unserved, those that come after the rows asked for"""
     unserved: tuple[Unserved, ...]
@@ -220,6 +218,8 @@ class PlanResult(Shown):
     judged: int
     """those neither refused by a rule for all GPUs nor left out by a bound"""
     currency: str = ""
+    prices: str = ""
+    """the file that they are from, and its day"""
     warnings: tuple[str, ...] = ()
     levers: tuple[Lever, ...] = ()
     """of the best option, where they were asked for"""
@@ -238,6 +238,11 @@ class PlanResult(Shown):
         return self.best is not None
 
     @property
+    def rows(self) -> tuple[Option, ...]:
+        """The rows of the table: the options, then the checkpoint that was asked for."""
+        return self.options if self.own is None else (*self.options, self.own)
+
+    @property
     def gpus(self) -> int:
         """Of the best option, with its engines for prompts; 0 where nothing serves the load."""
         if self.pools is not None:
@@ -246,10 +251,10 @@ class PlanResult(Shown):
 
     JSON = (
         "schema_version", "model", "engine", "objective", "quality", "pool", "requests", "shapes", "also",
-        "best", "options", "more_options", "unserved", "pareto", "pareto_by", "reasons", "ways_out", "steps",
-        "sensitivity", "considered", "judged", "levers", "pools", "currency", "warnings",
+        "best", "options", "own", "more_options", "unserved", "pareto", "pareto_by", "reasons", "ways_out",
+        "steps", "sensitivity", "considered", "judged", "levers", "pools", "currency", "prices", "warnings",
     )  # fmt: skip
-    JSON_OPTIONAL = ("pools",)
+    JSON_OPTIONAL = ("pools", "prices", "own")
 
     @property
     def json_best(self) -> Option | None:
@@ -279,9 +284,10 @@ class PlanResult(Shown):
                 "kv_pool_bytes": one.pool_bytes,
                 "kv_pool_low_bytes": one.pool_low_bytes,
                 "tpot_seconds": None if one.speed is None else float(one.speed.tpot[1]),
-                "cost_per_hour": None if one.cost_per_hour is None else float(one.cost_per_hour),
+                "cost_per_hour": one.json_cost_per_hour,
+                "cost_per_million_tokens": one.million(),
             }
-            for one in self.options
+            for one in self.rows
         ]
 
     def model_dump(self) -> dict[str, Any]:

@@ -1,17 +1,20 @@
 """The rows of a plan's table: one for each kind of GPU and engine, each the best that the kind has.
 
 The row of a kind is what a plan for that kind alone begins with, whatever stands beside it and however many
-rows are shown; a kind without a row has a reason. With one kind there is a row for each pair of formats.
+rows are shown; of kinds that do with as many GPUs the cheaper comes first, where no price is known the
+faster. A kind without a row has a reason. With one kind there is a row for each pair of formats.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from math import inf
 from typing import NamedTuple
 
 from kvplan.engines.budget.law import Rejection
-from kvplan.planning.ask import FEWEST, Ask
-from kvplan.planning.found import Found, Rejected, Searched
+from kvplan.planning.ask import COST, FEWEST, Ask, Speed
+from kvplan.planning.found import Found, Key, Rejected, Searched
+from kvplan.planning.money import estimate_of
 from kvplan.planning.search import search
 from kvplan.plans.fleet import Kind, Offer
 from kvplan.record import replace
@@ -77,8 +80,8 @@ def rows_of(asks: Sequence[Ask], top: int, *, each: Each | None = None) -> Rows:
             kind = (place, found.offer.kind)
             if kind not in best or found.key < best[kind].found.key:
                 best[kind] = Row(ask, found)
-    rows = _ordered(sorted(best.values(), key=lambda row: row.found.key))
-    shown = rows[:top]
+    ordered = sorted(best.values(), key=_place)
+    shown = tuple(ordered[:top])
     served = {(place, kind) for place, kind in best if best[place, kind] in shown}
     return Rows(shown, tuple(_without(parts, served, shown)), _joined(len(asks), parts))
 
@@ -105,24 +108,24 @@ def _own_lengths(place: int, ask: Ask, top: int, each: Each) -> Iterator[_Part]:
         yield _Part(place, own, searched)
 
 
-def _ordered(rows: Sequence[Row]) -> tuple[Row, ...]:
-    """The best, then each smaller GPU that does with the same number (formats are cheaper than GPUs), then
-    the others as the total order has them."""
-    if not rows or rows[0].ask.objective != FEWEST:
-        return tuple(rows)
-    first, *others = rows
-    chosen, smallest = [first], memory_of(first.found)
-    for row in others:
-        if row.found.gpus == first.found.gpus and memory_of(row.found) < smallest:
-            chosen.append(row)
-            smallest = memory_of(row.found)
-    taken = {id(row) for row in chosen}
-    return (*chosen, *(row for row in others if id(row) not in taken))
+def _place(row: Row) -> tuple[Key, float, Key]:
+    ask, found = row
+    speed = estimate_of(ask, found) if ask.objective == FEWEST else None
+    return place_of(row, speed, found.million)
 
 
-def memory_of(found: Found) -> int:
-    """Memory of one of its GPUs."""
-    return found.offer.gpu.memory_stated_bytes
+def place_of(row: Row, speed: Speed | None, million: float | None) -> tuple[Key, float, Key]:
+    """The place among rows of other kinds. Under fewest GPUs: those, then the price, then the likely TPOT
+    (one that is not estimated comes last); under cost the price of a million tokens, ``million``; else the
+    total order."""
+    ask, found = row
+    if ask.objective == COST:
+        return (found.key[0], int(million is None)), million or 0.0, found.key
+    if ask.objective != FEWEST:
+        return found.key, 0.0, ()
+    cost = found.cost
+    price = (int(cost is None), cost or 0)
+    return (found.key[0], found.gpus, *price), inf if speed is None else speed.tpot[1], found.key
 
 
 def _joined(asks: int, parts: Sequence[_Part]) -> tuple[Searched, ...]:

@@ -2,13 +2,12 @@
 
 A candidate is a class (weights, cache format, layout), a GPU, max_model_len, max_num_seqs and a number of
 replicas. Bounds save work and never change the answer: on replicas (`_fewest_gpus`), on max_num_seqs
-(`_most`), on GPUs or their price (`_left_out`).
+(`_most`), on GPUs or the price of a token (`_left_out`).
 """
 
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterator
-from fractions import Fraction
 from operator import attrgetter, itemgetter
 
 from kvplan.engines.budget.law import Capacity, CapacityModel, Rejection
@@ -16,6 +15,7 @@ from kvplan.errors import KvplanError
 from kvplan.planning.ask import COST, FEWEST, MOST_GPUS, REQUESTS, Ask, node_of
 from kvplan.planning.confirm import most_confirmed
 from kvplan.planning.found import Found, Key, Rejected, Searched, also_fits, dealt_fits, fitting, key_of
+from kvplan.planning.money import cost_per_million, estimate_of, least_cost
 from kvplan.planning.space import Class, classes, seqs_of
 from kvplan.planning.support import unsupported
 from kvplan.plans.fleet import Kind, Offer
@@ -23,15 +23,16 @@ from kvplan.record import replace
 from kvplan.settings import Settings
 from kvplan.units import ceil_div, gib
 
-_BOUND = 2
-"""Places of the total order that the bound on GPUs or cost is about: nodes crossed, then GPUs or cost."""
+_BOUNDS = {FEWEST: 2, COST: 3}
+"""Places of the total order that a bound is about: nodes crossed, then GPUs, or whether a token has a price,
+and that."""
 
 
 def search(ask: Ask, *, wanted: int = 1, by_kind: bool = False) -> Searched:
     """The best ``wanted`` answers and why the others were rejected. wanted 0: everything, nothing left out.
 
     by_kind: the best of each kind of GPU, as if it were the only one, of so many kinds and of those that take
-    no more GPUs (or money) than the last of them; `Searched.beyond` names the others.
+    no more GPUs (or money for a token) than the last of them; `Searched.beyond` names the others.
     """
     return _Search(ask, wanted, by_kind=by_kind).run()
 
@@ -42,7 +43,8 @@ class _Search:
         self.others = [ask.alone(demand) for demand in ask.also]
         self.seqs, self.lengths = seqs_of(ask), tuple(sorted(set(ask.lengths)))
         self.each = len(self.seqs) * len(self.lengths)
-        self.bounded = wanted > 0 and ask.objective in (FEWEST, COST)
+        self.bounded = wanted > 0 and ask.objective in _BOUNDS
+        self.places = _BOUNDS.get(ask.objective, 0)
         self.best: dict[Hashable, Found] = {}
         self.worst: Key | None = None
         self.beyond: set[Kind] = set()
@@ -61,7 +63,8 @@ class _Search:
         for bound, _, rank, _, one in sorted(pairs, key=itemgetter(0, 1, 2, 3)):
             self.considered += self.each
             offer, kind = self.ask.offers[rank], kinds[rank]
-            why = kind if isinstance(kind, Rejection) else unsupported(self.ask, one, offer)
+            why = kind if isinstance(kind, Rejection) else self._unpriced(offer)
+            why = why or unsupported(self.ask, one, offer)
             if why is not None:
                 self.rejected.append(Rejected(one, offer, why, self.each))
             elif self.bounded and self._left_out(offer, bound):
@@ -69,6 +72,11 @@ class _Search:
             else:
                 self._judge(one, rank, self._law(one, offer, kind))
         return self._searched()
+
+    def _unpriced(self, offer: Offer) -> Rejection | None:
+        if offer.price_per_gpu_hour is None and (self.ask.objective == COST or self.ask.max_cost is not None):
+            return Rejection("price", "its price is not known: --prices or a fleet file says it")
+        return None
 
     def _alive(self) -> Iterator[Class]:
         """Classes that no GPU is needed to reject."""
@@ -94,23 +102,23 @@ class _Search:
         if not self.by_kind:
             found = found[: self.wanted or None]
         elif self.bounded and self.worst is not None:
-            last = self.worst[:_BOUND]
-            self.beyond |= {one.offer.kind for one in found if one.key[:_BOUND] > last}
-            found = [one for one in found if one.key[:_BOUND] <= last]
+            last = self.worst[: self.places]
+            self.beyond |= {one.offer.kind for one in found if one.key[: self.places] > last}
+            found = [one for one in found if one.key[: self.places] <= last]
         served = {one.offer.kind for one in found}
         beyond = tuple(sorted(self.beyond - served))
         return Searched(tuple(found), tuple(self.rejected), self.considered, self.dominated, beyond)
 
-    def _left_out(self, offer: Offer, bound: tuple[Fraction | int, ...]) -> bool:
+    def _left_out(self, offer: Offer, bound: Key) -> bool:
         """Whether nothing of the class can be among the wanted answers: classes come in the order of the GPUs
         (or the price) that a plan takes at least, and this one's lie above the worst answer that is still
         wanted; by kind, above the best of its own kind, or the last kind that is wanted."""
-        if self.worst is not None and bound > self.worst[:_BOUND]:
+        if self.worst is not None and bound > self.worst[: self.places]:
             if self.by_kind:
                 self.beyond.add(offer.kind)
             return True
         own = self.best.get(offer.kind) if self.by_kind else None
-        return own is not None and bound > own.key[:_BOUND]
+        return own is not None and bound > own.key[: self.places]
 
     def _settings(self, one: Class) -> Settings:
         found = self.settings.get(one.place)
@@ -124,12 +132,13 @@ class _Search:
         except KvplanError as error:
             return Rejection(error.code, error.message)
 
-    def _bound(self, one: Class, offer: Offer) -> tuple[Fraction | int, ...]:
+    def _bound(self, one: Class, offer: Offer) -> Key:
         """Below this no plan of the class lies in the total order."""
-        gpus: Fraction | int = one.layout.gpus
-        if self.ask.objective == COST:
-            gpus *= offer.price_per_gpu_hour or 0
-        return int(one.layout.tp > node_of(offer)), gpus
+        crossing = int(one.layout.tp > node_of(offer))
+        if self.ask.objective != COST:
+            return crossing, one.layout.gpus
+        least = least_cost(self.ask, one, offer, self.seqs[-1] // self.ask.samples) if self.bounded else 0.0
+        return crossing, int(least is None), least or 0.0
 
     def _judge(self, one: Class, rank: int, law: CapacityModel) -> None:
         """The class on one GPU, at every length: the best of it is kept, or why it is rejected."""
@@ -167,8 +176,6 @@ class _Search:
             return Rejection(
                 "max-gpus", f"one engine takes {layout.gpus} GPUs; {limit} may be used", layout.gpus
             )
-        if offer.price_per_gpu_hour is None and (ask.objective == COST or ask.max_cost is not None):
-            return Rejection("price", "its price is not known: a fleet file says it")
         found = self._most(ask, law, offer, length, one.limit_ways)
         if isinstance(found, Rejection):
             return found
@@ -202,7 +209,11 @@ class _Search:
             capacity = min(capacity, seqs // ask.samples)
         else:
             capacity = min(seqs // ask.samples, fitting(ask, room))
-        made = Found((), one, offer, length, seqs, replicas, replicas * layout.gpus, capacity, per_engine)
+        gpus = replicas * layout.gpus
+        made = Found((), one, offer, length, seqs, replicas, gpus, capacity, per_engine, block)
+        if ask.objective == COST:
+            cost = cost_per_million(ask, made, estimate_of(ask, made))
+            made = made._replace(million=None if cost is None else cost[1])
         return made._replace(key=key_of(ask.objective, made, rank))
 
     def _most_requests(

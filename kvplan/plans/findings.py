@@ -6,6 +6,7 @@ from enum import Enum
 from typing import Any, Literal
 
 from kvplan.errors import EXIT_CANNOT_ANSWER, EXIT_CANNOT_RUN, EXIT_NO, EXIT_OK, KvplanError, Mark
+from kvplan.plans.using import FleetUse
 from kvplan.record import field, record
 from kvplan.results import SCHEMA_VERSION
 from kvplan.shown import Shown
@@ -91,6 +92,8 @@ class CheckedPlan:
     error: KvplanError | None = None
     mark: Mark | None = None
     evidence: tuple[Proof, ...] = ()
+    locked: bool | None = None
+    """of a plan of a lock: whether it passed then"""
 
     JSON = ("name", "path", "environment", "passed", "summary", "findings", "facts", "evidence", "error")
     JSON_OPTIONAL = ("evidence",)
@@ -108,6 +111,8 @@ class CheckedPlan:
     @property
     def passed(self) -> bool:
         """Whether nothing in it is an error."""
+        if self.locked is not None:
+            return self.locked
         return self.error is None and all(one.severity is not Severity.ERROR for one in self.findings)
 
     def fact(self, name: str) -> int | None:
@@ -124,6 +129,10 @@ class ChangedFact:
     before: int | None
     after: int | None
     difference: int | None
+    moved_by: tuple[str, ...] = ()
+    """of a lock: ``plan``, ``card``, ``GPU data``, ``engine``, ``kvplan``; several where it cannot be told"""
+
+    JSON_OPTIONAL = ("moved_by",)
 
 
 @record()
@@ -137,6 +146,29 @@ class Change:
     passed_before: bool | None
     passed: bool | None
     facts: tuple[ChangedFact, ...]
+    why: tuple[str, ...] = ()
+    """of a lock whose engine's release is another: the lines of the budget and the settings that differ"""
+
+    JSON_OPTIONAL = ("why",)
+
+
+@record()
+class Moved:
+    """The causes for which figures of one plan are others than in a lock."""
+
+    path: str
+    name: str
+    environment: str | None
+    facts: tuple[tuple[str, tuple[str, ...]], ...]
+    why: tuple[str, ...]
+
+    @property
+    def key(self) -> tuple[str, str, str | None]:
+        return self.path, self.name, self.environment
+
+    def by(self, name: str) -> tuple[str, ...]:
+        """The causes of that figure."""
+        return dict(self.facts).get(name, ())
 
 
 @record()
@@ -145,12 +177,16 @@ class CheckReport(Shown):
 
     plans: tuple[CheckedPlan, ...]
     baseline: tuple[CheckedPlan, ...] = ()
+    moved: tuple[Moved, ...] = ()
+    """what moved figures, where the baseline is a lock"""
+    fleet: FleetUse | None = None
+    """all plans against a fleet, where one was named"""
     require: str | None = None
     """requirements given beside the plans, which count before their own: ``requests=60,tokens=8k``"""
     schema_version: Literal[1] = field(default=SCHEMA_VERSION)
 
-    JSON = ("schema_version", "exit_code", "counts", "require", "plans", "changes")
-    JSON_OPTIONAL = ("require", "changes")
+    JSON = ("schema_version", "exit_code", "counts", "require", "plans", "fleet", "changes")
+    JSON_OPTIONAL = ("require", "fleet", "changes")
 
     @property
     def json_counts(self) -> dict[str, int]:
@@ -160,7 +196,13 @@ class CheckReport(Shown):
     @property
     def json_changes(self) -> tuple[Change, ...]:
         """only where there is a baseline"""
-        return tuple(_change(*pair) for pair in self.pairs()) if self.baseline else ()
+        return tuple(_change(*pair, self.moved_of(*pair)) for pair in self.pairs()) if self.baseline else ()
+
+    def moved_of(self, before: CheckedPlan | None, after: CheckedPlan | None) -> Moved | None:
+        """The causes for a plan's figures; None where the baseline is no lock, or one of both is missing."""
+        if before is None or after is None:
+            return None
+        return next((one for one in self.moved if one.key == after.key), None)
 
     def pairs(self) -> tuple[tuple[CheckedPlan | None, CheckedPlan | None], ...]:
         """(before, after) of every plan: None where it is new or gone. In the order of the plans, then of the
@@ -189,7 +231,8 @@ class CheckReport(Shown):
         for code in (EXIT_CANNOT_ANSWER, EXIT_CANNOT_RUN):
             if code in codes:
                 return code
-        return EXIT_OK if all(one.passed for one in self.plans) else EXIT_NO
+        enough = self.fleet is None or self.fleet.passed
+        return EXIT_OK if enough and all(one.passed for one in self.plans) else EXIT_NO
 
     def counts(self) -> dict[str, int]:
         """How many plans passed, failed and could not be read."""
@@ -203,7 +246,7 @@ class CheckReport(Shown):
         }
 
 
-def _change(before: CheckedPlan | None, after: CheckedPlan | None) -> Change:
+def _change(before: CheckedPlan | None, after: CheckedPlan | None, moved: Moved | None) -> Change:
     """The figures of one plan before and after."""
     one = after or before
     assert one is not None
@@ -212,7 +255,8 @@ def _change(before: CheckedPlan | None, after: CheckedPlan | None) -> Change:
     for name, unit in dict.fromkeys((fact.name, fact.unit) for side in sides for fact in side.facts):
         old, new = (None if side is None else side.fact(name) for side in (before, after))
         difference = None if old is None or new is None else new - old
-        facts.append(ChangedFact(name, unit, old, new, difference))
+        by = () if moved is None else moved.by(name)
+        facts.append(ChangedFact(name, unit, old, new, difference, by))
     return Change(
         one.name,
         one.path,
@@ -221,4 +265,5 @@ def _change(before: CheckedPlan | None, after: CheckedPlan | None) -> Change:
         None if before is None else before.passed,
         None if after is None else after.passed,
         tuple(facts),
+        () if moved is None else moved.why,
     )

@@ -109,7 +109,7 @@ def _numbers(parts: Sequence[Any]) -> str:
 
 def gpus_screen(gpus: Sequence[Gpu], total: int, hidden: int) -> Screen:
     """One line a GPU; ``hidden`` MIG slices are only mentioned."""
-    heads = ("name", "sold as", "CUDA total", "GB/s", "capability")
+    heads = ("name", "sold as", "CUDA total", "GB/s", "W", "capability")
     rows: list[list[Piece]] = [[Span(word, "dim") for word in heads]]
     rows += [
         [
@@ -117,6 +117,7 @@ def gpus_screen(gpus: Sequence[Gpu], total: int, hidden: int) -> Screen:
             gpu.memory_marketing,
             _total(gpu),
             f"{gpu.bandwidth_bytes_per_second // GB:,}" if gpu.bandwidth_bytes_per_second else "",
+            f"{gpu.power_watts:,g}" if gpu.power_watts else "",
             _capability(gpu),
         ]
         for gpu in gpus
@@ -128,7 +129,7 @@ def gpus_screen(gpus: Sequence[Gpu], total: int, hidden: int) -> Screen:
     return [
         *wrapped(f"{shown}{also}."),
         BLANK,
-        *table(rows, "lrrrr", gap="  "),
+        *table(rows, "lrrrrr", gap="  "),
         BLANK,
         line(Span("one in full: kvplan list gpus NAME", "dim"), indent=1),
     ]
@@ -136,6 +137,8 @@ def gpus_screen(gpus: Sequence[Gpu], total: int, hidden: int) -> Screen:
 
 def _total(gpu: Gpu) -> Piece:
     """The total that the runtime reports; an estimate from GPUs of its class where nobody published it."""
+    if gpu.is_announced:
+        return Span("announced", "dim")
     if gpu.memory_total_bytes:
         return size_words(gpu.memory_total_bytes)
     total, lines, _ = memory_of(gpu)
@@ -198,6 +201,7 @@ def gpu_figures(gpu: Gpu) -> list[tuple[str, str]]:
         figures.append(("multiprocessors", _figure("multiprocessors", gpu.multiprocessors)))
     if gpu.device_target is not None:
         figures.append(("device_target", gpu.device_target))
+    figures.append(("power_watts", "unknown" if gpu.power_watts is None else f"{gpu.power_watts:,g} W"))
     figures += [(f"dense_tflops.{name}", f"{value:,} TFLOPS") for name, value in gpu.dense_tflops.items()]
     for name in ("fp8_tensor_cores", "fp4_tensor_cores"):
         if getattr(gpu, name) is not None:

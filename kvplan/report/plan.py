@@ -25,7 +25,7 @@ from kvplan.report.plan_parts import (
     speed_lines,
     ways_out,
 )
-from kvplan.report.plan_table import beside, options_table
+from kvplan.report.plan_table import beside, options_table, slower
 from kvplan.report.words import command, count
 from kvplan.results import SizeResult
 from kvplan.units import gib
@@ -55,7 +55,7 @@ def answer_sections(result: PlanResult, *, sized: SizeResult | None = None) -> l
     """The parts of `plan_screen`, but for what comes next and what is asked for by an option."""
     sections = [Section(plan_sentence(result))]
     if result.options:
-        sections.append(Section(options_table(result.options, result.currency) + beside(result)))
+        sections.append(Section(options_table(result.rows, result.currency) + beside(result)))
         if sized is not None and sized.budget is not None:
             sections.append(Section(short_memory(sized, sized.budget), 5))
         sections.append(Section(flag_lines(result)))
@@ -82,7 +82,7 @@ def whole_screen(
     """Everything. look: the command that says more about the best."""
     sections = [plan_sentence(result)]
     if result.options:
-        sections.append(options_table(result.options, result.currency) + beside(result))
+        sections.append(options_table(result.rows, result.currency) + beside(result))
         if sized is not None and sized.budget is not None:
             sections.append(memory_lines(sized, sized.budget))
         sections.append(_serve(result))
@@ -97,15 +97,16 @@ def whole_screen(
     ]
     sections.append(reason_lines(result))
     sections.append(warning_lines(_warnings(result)))
-    asked = f"objective {result.objective}, quality {result.quality}; model {result.model.source}"
-    last = wrapped(f"{engine_titles(result)}; {asked}", indent=1, style="dim", first="rules:  ")
+    asked = f"{_asked(result)}; model {result.model.source}"
+    last = wrapped(asked, indent=1, style="dim", first="rules:  ")
     if look:
         last += wrapped(command(*look), indent=1, style="dim", first="look:   ")
     return joined([*map(Section, sections), Section([*last, *_next(result, typed, written, whole=True)])])
 
 
 def _warnings(result: PlanResult) -> tuple[str, ...]:
-    own = result.options[0].warnings if result.options else ()
+    best = result.options[0] if result.options else None
+    own = () if best is None else (text for text in best.warnings if text != slower(best))
     return tuple(dict.fromkeys((*result.warnings, *own)))
 
 
@@ -187,9 +188,8 @@ def _next(result: PlanResult, typed: Sequence[str], written: str | None, *, whol
 
 
 def _basis(result: PlanResult) -> Screen:
-    return wrapped(
-        f"{engine_titles(result)}; objective {result.objective}, quality {result.quality}",
-        indent=1,
-        style="dim",
-        first="rules:  ",
-    )
+    return wrapped(_asked(result), indent=1, style="dim", first="rules:  ")
+
+
+def _asked(result: PlanResult) -> str:
+    return f"{engine_titles(result)}; objective {result.objective}, quality {result.quality}"

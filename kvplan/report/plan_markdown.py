@@ -18,21 +18,22 @@ def plan_markdown(result: PlanResult) -> str:
         lines += ["Nothing that was tried serves it.", ""]
     else:
         lines += [
-            "| GPUs | kind | weights | cache | layout | engines | likely | safe | pool | an hour |",
-            "| ---: | --- | --- | --- | --- | ---: | ---: | ---: | ---: | ---: |",
+            "| GPUs | kind | weights | cache | layout | engines | likely | safe | pool | an hour | per 1M |",
+            "| ---: | --- | --- | --- | --- | ---: | ---: | ---: | ---: | ---: | ---: |",
         ]
-        for option in result.options:
+        for option in result.rows:
             cost = option.cost_per_hour
             cells = (
                 f"{option.gpus:,}", option.gpu, weights_of(option), option.kv_cache_dtype, option.layout(),
                 f"{option.replicas:,}", f"{option.requests:,}", f"{option.safe_requests:,}",
                 gib(option.pool_bytes),
                 "" if cost is None else money(cost, result.currency),
+                "" if (million := option.million()) is None else f"{million:,.2f}",
             )  # fmt: skip
             lines.append("| " + " | ".join(_escaped(cell) for cell in cells) + " |")
         best = result.options[0]
         lines += ["", "```", started(best.engine, best.model_id, best.serve), "```", ""]
-        others = dict.fromkeys(option.other_checkpoint for option in result.options)
+        others = dict.fromkeys(option.other_checkpoint for option in result.rows)
         told = (*filter(None, others), *best.citations, *best.notes)
         lines += [f"- {_escaped(text)}" for text in told]
     if result.ways_out:

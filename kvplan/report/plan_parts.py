@@ -36,7 +36,8 @@ def load_words(result: PlanResult) -> str:
 
 
 def plan_sentence(result: PlanResult) -> Screen:
-    name = result.model.id.rpartition("/")[2]
+    named = result.options[0].model_id if result.options else result.model.id
+    name = named.rpartition("/")[2]
     if not result.options:
         text = f"No: nothing that was tried serves {load_words(result)} of {name}."
         return wrapped(text, style="bad")
@@ -106,8 +107,8 @@ def speed_lines(result: PlanResult) -> Screen:
         return []
     low, likely, high = best.speed.tpot
     first, at, last = best.speed.ttft
-    million = best.cost_per_million()
-    cost = "" if million is None else f", {million[1]:,.2f} {result.currency} a million".rstrip()
+    million = best.million()
+    cost = "" if million is None else f", {million:,.2f} {result.currency} a million".rstrip()
     return wrapped(
         f"estimate for {_split(result)}: TPOT {about(likely)} ({between(low, high)}),"
         f" TTFT {about(at)} ({between(first, last)}),"

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from fractions import Fraction
 
+from kvplan.engines.undivided import CUT_BLOCKS
 from kvplan.planning.results import Option, PlanResult
 from kvplan.report.layout import Piece, Screen, Span, shorten, table, wrapped
 from kvplan.report.words import about, count
@@ -49,17 +50,18 @@ def money(amount: Fraction, currency: str) -> str:
 
 
 def options_table(options: Sequence[Option], currency: str, *, lengths: bool = False) -> Screen:
-    priced = any(option.cost_per_hour is not None for option in options)
-    timed = any(option.speed is not None for option in options)
     engines = len({option.engine for option in options}) > 1
     plain = len({_name(option) for option in options}) == len({option.engine for option in options})
     heads = ["GPUs", "kind", "weights", "cache", "layout", *(["engine"] if engines else []), "likely", "safe"]
-    ends = [head for head, shown in zip(_ENDS, (priced, timed, lengths)) if shown]
-    rows: list[list[Piece]] = [[*(Span(head, "dim") for head in (*heads, *ends))]]
-    width = max(_GPU_WIDTH - 8 * (lengths + engines + (priced and timed)), _LEAST_WIDTH)
+    ends = _ends(options, lengths=lengths)
+    named = [f"{currency or 'price'}/1M" if head == _MILLION else head for head in ends]
+    rows: list[list[Piece]] = [[*(Span(head, "dim") for head in (*heads, *named))]]
+    money_too = len([head for head in ends if head != "tokens"]) > 1
+    width = max(_GPU_WIDTH - 8 * (lengths + engines + money_too) - 4 * (_MILLION in ends), _LEAST_WIDTH)
+    kinds = _short_kinds({option.gpu for option in options}, width)
     for place, option in enumerate(options):
         style = "bold" if place == 0 and not lengths else ""
-        words = [f"{option.gpus:,}", shorten(option.gpu, width), weights_of(option), _cache(option)]
+        words = [f"{option.gpus:,}", kinds[option.gpu], weights_of(option), _cache(option)]
         words += [_layout(option), *([_name(option) if plain else option.engine] if engines else [])]
         words.append(f"{option.requests:,}")
         safe = Span(f"{option.safe_requests:,}", style if option.safe_requests else "bad")
@@ -68,15 +70,35 @@ def options_table(options: Sequence[Option], currency: str, *, lengths: bool = F
     return table(rows, "rllll" + "l" * engines + "rr" + "r" * len(ends), gap="  ")
 
 
-_ENDS = ("an hour", "TPOT", "tokens")
+def _short_kinds(slugs: set[str], width: int) -> dict[str, str]:
+    """The kinds in so many columns: without their memory where that tells them apart, else cut."""
+    if all(len(slug) <= width for slug in slugs):
+        return {slug: slug for slug in slugs}
+    bare = {slug: slug.rpartition("-")[0] or slug for slug in slugs}
+    if len(set(bare.values())) < len(slugs):
+        bare = {slug: slug for slug in slugs}
+    return {slug: shorten(name, width) for slug, name in bare.items()}
+
+
+_MILLION = "million"
+_ENDS = ("an hour", "TPOT", _MILLION, "tokens")
 """Columns that not every table has."""
 
 
+def _ends(options: Sequence[Option], *, lengths: bool) -> list[str]:
+    """Those that this table has: the price of a million tokens in the place of that of an hour."""
+    costed = any(option.cost_per_million_tokens is not None for option in options)
+    priced = not costed and any(option.cost_per_hour is not None for option in options)
+    timed = any(option.speed is not None for option in options)
+    return [head for head, shown in zip(_ENDS, (priced, timed, costed, lengths)) if shown]
+
+
 def _end_cells(option: Option, currency: str) -> dict[str, str]:
-    cost, speed = option.cost_per_hour, option.speed
+    cost, speed, million = option.cost_per_hour, option.speed, option.million()
     return {
         "an hour": "" if cost is None else money(cost, currency),
         "TPOT": "" if speed is None else about(speed.tpot[1]),
+        _MILLION: "" if million is None else f"{million:,.2f}",
         "tokens": f"{option.max_model_len:,}",
     }
 
@@ -85,7 +107,7 @@ def _layout(option: Option) -> str:
     layout = option.layout()
     if option.replicas > 1:  # "1 × 2": the column is as wide as what is divided
         layout = f"{layout.removesuffix(' GPU')} × {option.replicas}"
-    return layout
+    return layout + " !" if slower(option) else layout
 
 
 def checkpoints(options: Sequence[Option]) -> Screen:
@@ -93,9 +115,19 @@ def checkpoints(options: Sequence[Option]) -> Screen:
     screen: Screen = []
     for text in dict.fromkeys(option.other_checkpoint for option in options):
         if text:
-            style = "warn" if "another model" in text else "dim"
-            screen += wrapped(f"* {text}", indent=2, hang=2, style=style)
+            screen += wrapped(f"* {text}", indent=2, hang=2, style="dim")
     return screen
+
+
+def slower(option: Option) -> str | None:
+    """The warning that its layout leaves the engine's fast kernels; None where it does not."""
+    return next((text for text in option.warnings if CUT_BLOCKS in text), None)
+
+
+def _kernels(options: Sequence[Option]) -> Screen:
+    """Below a table: which layouts of it leave the engine's fast kernels."""
+    told = dict.fromkeys(text for option in options if (text := slower(option)))
+    return [row for text in told for row in wrapped(f"! {text}", indent=2, hang=2, style="warn")]
 
 
 def over_nodes(option: Option) -> Screen:
@@ -109,8 +141,10 @@ def over_nodes(option: Option) -> Screen:
 
 def beside(result: PlanResult) -> Screen:
     """Below the table: other checkpoints in it, rows that are left, kinds without one that were named."""
-    screen = checkpoints(result.options) + over_nodes(result.options[0])
+    screen = checkpoints(result.rows) + _kernels(result.rows) + over_nodes(result.options[0])
     without = [one for one in result.unserved if one.code != "beyond-top"]
+    if result.prices:
+        screen += wrapped(result.prices, indent=2, hang=2, style="dim")
     if result.more:
         rows = len(result.options) + result.more
         screen += wrapped(f"{count(result.more, 'kind')} more: --top {rows}", indent=2, style="dim")

@@ -106,9 +106,13 @@ def devices(result: SizeResult) -> Screen:
 
 def host_table(result: SizeResult) -> Screen:
     """One engine's share of the host's memory, and of /dev/shm."""
-    rows: list[list[Piece]] = [[Span("host, one engine", "bold"), "", Span("where", "dim")]]
-    rows += [[one.name, _from_to(one.low_bytes, one.high_bytes), _PLACES[one.where]] for one in result.host]
-    return table(rows, "lrl")
+    tiers = any(one.tokens is not None for one in result.host)
+    heads: list[Piece] = [Span("tokens", "dim")] if tiers else []
+    rows: list[list[Piece]] = [[Span("host, one engine", "bold"), "", Span("where", "dim"), *heads]]
+    for one in result.host:
+        held: list[Piece] = ["" if one.tokens is None else f"{one.tokens:,}"] if tiers else []
+        rows.append([one.name, _from_to(one.low_bytes, one.high_bytes), _PLACES[one.where], *held])
+    return table(rows, "lrlr" if tiers else "lrl")
 
 
 _PLACES = {MEMORY: "memory", SHM: "/dev/shm"}

@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from kvplan.engines.folders import part_of
-from kvplan.engines.traits import traits_of
 from kvplan.errors import KvplanError
 from kvplan.planning.levers.preemption import FINISHED, MOST_STEPS, Preempted, arrivals
 from kvplan.planning.levers.situation import Situation
 from kvplan.plans.arrival import Arrival
 from kvplan.plans.workload import Shape
 from kvplan.simulation.load.closed_loop import simulate_closed
-from kvplan.simulation.schedulers import engine_from, known_releases
+from kvplan.simulation.schedulers import engine_of as pooled
+from kvplan.simulation.schedulers import known_releases
 from kvplan.simulation.time.clock import StepTime
 from kvplan.simulation.time.timeline import AnyEngine
 
@@ -39,9 +39,7 @@ def engine_of(seen: Situation) -> AnyEngine | None:
         facts = part.scheduling(seen.model, seen.settings, seen.choice.version)
     except KvplanError:
         return None
-    blocks = seen.pool.num_blocks - traits_of(seen.choice.engine.name).null_blocks
-    newest = known_releases(facts)[-1]
-    return engine_from(facts, blocks=blocks, sequences=seen.pool.max_num_seqs, release=newest)
+    return pooled(facts, seen.result, known_releases(facts)[-1])
 
 
 def preempted(

@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, TypeVar, cast
 
-from kvplan.engines.scheduling import CapacityFirst, PromptsFirst, Scheduling
+from kvplan.engines.scheduling import STATE_SLOTS, WINDOW_TOKENS, CapacityFirst, PromptsFirst, Scheduling
+from kvplan.engines.traits import traits_of
+from kvplan.results import SizeResult
 from kvplan.simulation.sglang import settings as sglang
 from kvplan.simulation.sglang.settings import SglangEngine
 from kvplan.simulation.time.clock import Clock
@@ -28,15 +30,34 @@ def known_releases(facts: Facts) -> tuple[str, ...]:
     return sglang.KNOWN if isinstance(facts, PromptsFirst) else releases.KNOWN
 
 
-def engine_from(facts: Facts, *, blocks: int, sequences: int, release: str) -> AnyEngine:
-    """blocks: of the pool, without the engine's own; sequences: SGLang's requests that may run."""
+def engine_of(facts: Facts, result: SizeResult, release: str) -> AnyEngine:
+    """The simulated scheduler with the answer's pool."""
+    assert result.pool is not None
+    return engine_from(
+        facts, release=release,
+        blocks=result.pool.num_blocks - traits_of(result.engine.name).null_blocks,
+        sequences=result.pool.max_num_seqs, windows=int(str(result.settings.get(WINDOW_TOKENS) or 0)),
+        states=int(str(result.settings.get(STATE_SLOTS) or 0)),
+    )  # fmt: skip
+
+
+def engine_from(
+    facts: Facts, *, blocks: int, sequences: int, release: str, windows: int = 0, states: int = 0
+) -> AnyEngine:
+    """blocks: of the pool, without the engine's own; sequences: SGLang's requests that may run; windows,
+    states: tokens of its pool of windows, slots of that of states."""
     if isinstance(facts, PromptsFirst):
+        kept = facts.states
         return SglangEngine(
             blocks=blocks, block=facts.page_size, chunk=facts.chunked_prefill_size,
             batch=facts.max_prefill_tokens, sequences=sequences, length=facts.context_length,
             caching=facts.radix_cache, policy=facts.schedule_policy, order=facts.radix_eviction_policy,
             overlap=facts.overlap, mixed=facts.enable_mixed_chunk,
             conservativeness=facts.schedule_conservativeness, release=release,
+            window=facts.window, window_blocks=windows // facts.page_size if facts.window else 0,
+            state_slots=0 if kept is None else states, extra_buffer=kept is None or kept.extra_buffer,
+            state_chunk=64 if kept is None else kept.chunk,
+            track_interval=256 if kept is None else kept.interval,
         )  # fmt: skip
     if isinstance(facts, CapacityFirst):
         return TrtllmEngine(
@@ -47,7 +68,7 @@ def engine_from(facts: Facts, *, blocks: int, sequences: int, release: str) -> A
         )  # fmt: skip
     return Engine(
         blocks=blocks,
-        groups=tuple(Group(group.kind, group.block, group.span) for group in facts.groups),
+        groups=tuple(Group(group.kind, group.block, group.span, group.checkpoint) for group in facts.groups),
         block=facts.block_size,
         batch=facts.max_num_batched_tokens,
         sequences=min(facts.max_num_seqs, facts.max_num_batched_tokens),

@@ -23,7 +23,7 @@ from kvplan.results import SizeResult
 from kvplan.settings import Settings
 from kvplan.simulation.fleet.disaggregated import AskedSplit, Split, split_of
 from kvplan.simulation.offload_tiers import AskedOffload, offload_of
-from kvplan.simulation.schedulers import Facts, engine_from, known_releases
+from kvplan.simulation.schedulers import Facts, engine_of, known_releases
 from kvplan.simulation.time.clock import Clock
 from kvplan.simulation.time.speed_clock import SpeedClock
 from kvplan.simulation.time.timeline import AnyEngine
@@ -179,13 +179,6 @@ def release_of(version: str, known: tuple[str, ...], title: str, notes: list[str
         notes.append(f"the scheduler is that of {title} {newest}: of {version} it was not asked")
         return newest
     return version
-
-
-def engine_of(facts: Facts, result: SizeResult, release: str) -> AnyEngine:
-    """The simulated scheduler with the answer's pool."""
-    assert result.pool is not None
-    blocks = result.pool.num_blocks - traits_of(result.engine.name).null_blocks
-    return engine_from(facts, blocks=blocks, sequences=result.pool.max_num_seqs, release=release)
 
 
 def speeds_of(model: Model, choice: Choice, settings: Settings, facts: Facts) -> Speeds:

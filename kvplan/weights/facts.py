@@ -89,7 +89,10 @@ class WeightSources:
     named: Callable[[], Mapping[str, int]] | None = None
     """bytes by the names of a GGUF file"""
     more: int = 0
-    """what a build that is known by its name alone may hold beyond that, over all GPUs"""
+    """what a build that is known by its name alone may hold in attention beyond that, over all GPUs"""
+    below: int = 0
+    above: int = 0
+    """how far from the derived weights such builds were, in thousandths"""
 
 
 @lru_cache(maxsize=4096)
@@ -109,7 +112,7 @@ def weights_per_rank(sources: WeightSources, parallel: Parallel, dtype: Packing)
         if made is not None:
             return made
     if sources.inventory is not None:
-        return _at_most(_from_inventory(sources.inventory, sources, parallel, dtype), sources.more, parallel)
+        return _between(_from_inventory(sources.inventory, sources, parallel, dtype), sources, parallel)
     if sources.index is not None and parallel.expert_ways == parallel.pipeline_parallel_size == 1:
         return WeightFacts(
             (sources.index.total_bytes,), sources.index.total_bytes, sources.index.source, sources.index.where
@@ -143,16 +146,20 @@ def weights_by_kernel(
     )
 
 
-def _at_most(facts: WeightFacts, more: int, parallel: Parallel) -> WeightFacts:
-    """With what the build's name leaves open, in equal parts on every GPU."""
-    if not more:
+def _between(facts: WeightFacts, sources: WeightSources, parallel: Parallel) -> WeightFacts:
+    """With what the build's name leaves open: a share of each GPU's, and attention in FP8 in equal parts."""
+    if not (sources.more or sources.below or sources.above):
         return facts
-    part = ceil_div(more, parallel.tensor_parallel_size * parallel.pipeline_parallel_size)
+    part = ceil_div(sources.more, parallel.tensor_parallel_size * parallel.pipeline_parallel_size)
+    ranks = facts.bytes_per_rank
+    words = [f"{sources.below / 10:g} % less to {sources.above / 10:g} % more in other builds of the kind"]
+    if part:
+        words.append(f"{gib(part)} more where attention is held in FP8")
     return replace(
         facts,
-        detail=f"{facts.detail}; {gib(part)} more where attention is held in FP8",
-        lowest=facts.bytes_per_rank,
-        highest=tuple(rank + part for rank in facts.bytes_per_rank),
+        detail="; ".join((facts.detail, *words)),
+        lowest=tuple(rank - rank * sources.below // 1000 for rank in ranks),
+        highest=tuple(rank + max(part, ceil_div(rank * sources.above, 1000)) for rank in ranks),
     )
 
 

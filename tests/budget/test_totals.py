@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 import kvplan
+from kvplan.api.planning.inputs import is_usual
 from kvplan.engines.budget.parts import KEPT_BY_DRIVER, kept_by_driver, memory_of, of_share, wired_by_macos
 from kvplan.files.gpus.find import load_gpu
 from kvplan.files.gpus.listed import list_gpus
@@ -145,3 +146,30 @@ def test_a_vgpu_has_an_interval_below_its_profile(size: int) -> None:
     assert line.low_bytes == 0
     assert line.high_bytes > RESERVED[size] + kept_by_driver(total)[0]
     assert "in the guest" in said[0]
+
+
+def test_announced_cards_keep_what_cards_of_data_centres_do() -> None:
+    """Nobody has printed their totals: the ends are those of NVIDIA's cards that are sold."""
+    whole = (gpu for gpu in list_gpus() if gpu.vendor == "nvidia" and not gpu.is_mig_slice)
+    sold = [gpu for gpu in whole if gpu.market == "datacenter" and gpu.is_verified("memory_total_bytes")]
+    assert len(sold) >= 8
+    card = load_gpu("vr200")
+    total, (line,), (said,) = memory_of(card)
+    assert total == 288 * GIB
+    assert "announced" in said
+    for gpu in sold:
+        assert gpu.memory_total_bytes is not None
+        size = int(gpu.memory_marketing.removesuffix(" GB")) * GIB
+        kept = size - gpu.memory_total_bytes
+        assert line.low_bytes * size <= kept * total <= line.high_bytes * size, gpu.slug
+
+
+def test_no_plan_proposes_an_announced_card_by_itself() -> None:
+    announced = [gpu for gpu in list_gpus() if gpu.is_announced]
+    assert {gpu.slug for gpu in announced} >= {"vr200-288gb", "mi455x-432gb", "ascend-950dt-144gb"}
+    for gpu in announced:
+        assert gpu.memory_total_bytes is None
+        for engine in ("vllm", "sglang", "trtllm", "llamacpp"):
+            assert not is_usual(gpu, engine)
+            assert not is_usual(replace(gpu, dense_tflops={"bf16": 1.0}), engine)
+    assert is_usual(load_gpu("h200"), "vllm")

@@ -60,7 +60,7 @@ def test_cost_without_prices_is_one_error(capsys: pytest.CaptureFixture[str]) ->
     assert main(["plan", "qwen3-0.6b", "-t", "8k", "--gpu", "h100", "--objective", "cost"]) == 2
     shown = capsys.readouterr()
     assert "no-prices" in shown.err
-    assert "--fleet" in shown.err
+    assert "--prices" in shown.err
     assert not shown.out
 
 
@@ -116,16 +116,17 @@ def test_another_checkpoint_is_said_to_be_one(asked: str, taken: str) -> None:
     assert text == ("" if asked == taken else f"{taken} is another checkpoint of {asked}")
 
 
-def test_a_tuned_checkpoint_is_said_to_be_another_model(capsys: pytest.CaptureFixture[str]) -> None:
-    words = ["plan", "llama-3.1-8b", "-n", "90", "-t", "8k", "-e", "trtllm", "--gpu", "h100"]
+def test_another_checkpoint_is_named_in_headline_and_table(capsys: pytest.CaptureFixture[str]) -> None:
+    words = ["plan", "llama-3.1-8b-instruct", "-n", "90", "-t", "8k", "-e", "trtllm", "--gpu", "h100"]
     assert main(words) == 0
     shown = " ".join(capsys.readouterr().out.split())
-    said = "nvidia/Llama-3.1-8B-Instruct-FP8 is another model than meta-llama/Llama-3.1-8B (instruct)"
+    taken = "nvidia/Llama-3.1-8B-Instruct-FP8"
     assert "fp8*" in shown
-    assert f"* {said}" in shown
+    assert f"* {taken} is another checkpoint of meta-llama/Llama-3.1-8B-Instruct" in shown
     assert main([*words, "--json"]) == 0
     options = json.loads(capsys.readouterr().out)["options"]
-    assert any(said == one["other_checkpoint"] for one in options)
+    assert shown.partition(":")[0] == options[0]["model"].rpartition("/")[2]
+    assert any(one["model"] == taken for one in options)
 
 
 def test_an_engine_that_is_larger_than_a_node_says_so(capsys: pytest.CaptureFixture[str]) -> None:

@@ -18,6 +18,7 @@ from kvplan.api import make_settings
 from kvplan.deployment.counts import ask
 from kvplan.dtypes import BFLOAT16
 from kvplan.engines.budget import choose
+from kvplan.engines.undivided import CUT_BLOCKS
 from kvplan.results import Refusal
 from kvplan.units import ceil_div, round_up
 from kvplan.weights.formats import NVFP4, fp8_block, grouped
@@ -119,6 +120,34 @@ def test_experts_are_refined_since_0_29(
     )
     refines = release >= "0.29" and GPUS[gpu] and gcd(128, rank, 4096) >= 32
     assert (found is not None) == (rank % 128 != 0 and not refines)
+
+
+@given(
+    width=st.integers(1, 48).map(lambda n: n * 32),
+    tp=st.sampled_from((1, 2, 4, 8)),
+    gpu=st.sampled_from(sorted(GPUS)),
+    experts_whole=st.booleans(),
+    asked=st.sampled_from((None, "triton")),
+)
+def test_a_layout_that_leaves_the_fast_kernels_says_so(
+    width: int, tp: int, gpu: str, experts_whole: bool, asked: str | None
+) -> None:
+    """Smaller blocks run on Triton alone; only where the GPU has other kernels, and nobody asked for it."""
+    config = {**EXPERTS, "moe_intermediate_size": width, "quantization_config": FP8}
+    if not experts_whole and width % tp:
+        return
+    more: dict[str, Any] = {} if asked is None else {"moe_backend": asked}
+    found = kvplan.size(
+        config, engine="vllm@0.33", tokens=1024, tensor_parallel_size=tp, gpu=gpu,
+        enable_expert_parallel=experts_whole, **more,
+    )  # fmt: skip
+    said = [text for text in found.warnings if CUT_BLOCKS in text]
+    rank = width if experts_whole else width // tp
+    refined = rank % 128 != 0 and gcd(128, rank, 4096) >= 32
+    faster = gpu in ("h200", "b200") and asked is None
+    assert len(said) == (refined and faster)
+    if said:
+        assert ("--enable-expert-parallel" in said[0]) == (tp > 1 and not experts_whole)
 
 
 @pytest.mark.parametrize("quantisation", [AWQ, PACKED])

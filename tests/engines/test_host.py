@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import kvplan
+from kvplan.engines.vllm.memory.host import tier_tokens
 from kvplan.results import MEMORY, SHM
 from kvplan.units import GIB, MIB
 
@@ -40,6 +41,43 @@ def test_blocks_off_the_gpu_lie_in_shm_since_a_release() -> None:
     assert (new.low_bytes, new.high_bytes, new.where) == (100 * GIB, 100 * GIB, SHM)
     old = host("vllm@0.25", gpu="h200", tp=4, kv_offloading_size=100)["KV blocks off the GPU"]
     assert (old.low_bytes, old.high_bytes, old.where) == (100 * GIB, 200 * GIB, MEMORY)
+
+
+@pytest.mark.parametrize(
+    ("amount", "block", "copies", "sizes", "held"),
+    [
+        (100 * GIB, 2 * MIB, 2, [16], (25_600, 409_600)),
+        # Four groups of one size: a quarter of the tokens that the blocks alone would be (vllm#56871).
+        (100 * GIB, 27_262_976, 2, [832] * 4, (1_969, 409_344)),
+        (100 * GIB, MIB, 1, [16, 64], (102_400, 1_310_720)),
+        (GIB, 4097, 1, [16], (131_072, 2_097_152)),  # whole pages
+        (MIB, 2 * MIB, 1, [16], (0, 0)),
+    ],
+)
+def test_a_tier_holds_blocks_of_every_group(
+    amount: int, block: int, copies: int, sizes: list[int], held: tuple[int, int]
+) -> None:
+    assert tier_tokens(amount, block, copies, sizes) == held
+
+
+@given(st.integers(1, 10**6), st.lists(st.sampled_from([16, 64, 832, 2048]), min_size=1, max_size=5))
+def test_one_token_more_needs_a_block_that_is_not_there(pages: int, sizes: list[int]) -> None:
+    blocks, tokens = tier_tokens(pages * 4096, 4096, 1, sizes)
+    assert blocks == pages
+    taken = [sum(-(-count // size) for size in sizes) for count in (tokens, tokens + 1)]
+    assert taken[0] <= blocks < taken[1]
+
+
+def test_the_tokens_of_a_tier_are_told() -> None:
+    line = host(gpu="h200", tp=4, kv_offloading_size=100)["KV blocks off the GPU"]
+    assert line.tokens == 100 * GIB // (16 * 80 * 2 * 8 * 128 * 2) * 16
+    latent = kvplan.size(
+        "deepseek-ai/DeepSeek-V2-Lite", engine="vllm@0.32", gpu="h100", tp=2, tokens=1024,
+        settings={"kv_offloading_size": 10},
+    )  # fmt: skip
+    assert latent.pool is not None
+    (kept,) = (one.tokens for one in latent.host if one.tokens is not None)
+    assert kept == 10 * GIB // -(-latent.pool.bytes_per_block // 4096) // 4096 * 16
 
 
 def test_what_others_measured_lies_inside() -> None:

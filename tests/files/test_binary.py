@@ -17,6 +17,8 @@ from kvplan.files.gpus.listed import load_gpu_file
 from kvplan.files.launch.read import launches_of
 from kvplan.files.logs import read_log
 from kvplan.files.plans.fleet import read_fleet
+from kvplan.files.plans.lock import read_lock
+from kvplan.files.plans.prices import read_prices
 from kvplan.files.plans.receipts import read_receipt
 from kvplan.files.sources import open_model
 from kvplan.files.traces.rows import read_rows
@@ -40,6 +42,9 @@ READERS: dict[str, tuple[str, Callable[[Path], object]]] = {
     "a card": ("x.yaml", lambda path: open_model(str(path))),
     "a GPU": ("x.yaml", load_gpu_file),
     "a fleet": ("x.yaml", read_fleet),
+    "prices": ("x.yaml", read_prices),
+    "prices in rows": ("x.csv", read_prices),
+    "a lock": ("x.lock", read_lock),
     "a manifest": ("x.yaml", lambda path: launches_of(str(path))),
     "a script": ("x.sh", lambda path: launches_of(str(path))),
     "a Modelfile": ("Modelfile", lambda path: launches_of(str(path))),

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 import kvplan
+from kvplan.architectures.builders import SPREADS, STRANGER_4, habit_of
 from kvplan.architectures.builds import FORMS, as_build, attention_saving
 from kvplan.architectures.inventory import inventory_of
 from kvplan.architectures.weights import sources_of
@@ -43,6 +45,9 @@ NAMES = {
     "unsloth/Llama-3.3-70B-Instruct": ("meta-llama/Llama-3.3-70B-Instruct", None),
     "poolside/Laguna-S-2.1": ("poolside/Laguna-S-2.1-FP8", None),
     "MiniMaxAI/MiniMax-M3-MXFP8": ("MiniMaxAI/MiniMax-M3", "modelopt"),
+    "mlx-community/Kimi-K2.5": ("moonshotai/Kimi-K2.5", "mlx"),
+    "tiiuae/Falcon-H1-3B-Base": ("tiiuae/Falcon-H1-3B-Instruct", None),
+    "cyankiwi/gemma-4-31B-it-AWQ-6Bit": ("google/gemma-4-31B-it", "compressed-tensors"),
 }
 
 
@@ -97,7 +102,8 @@ def published() -> Iterator[tuple[str, Model, Model]]:
                 continue
             form = meant(maker, read[1])
             if model.quantization and sources_of(model).inventory and sources_of(card.model).inventory:
-                yield form, model, as_build(card.model, form, model.id)
+                habit = habit_of(model.id, form, card.model)
+                yield form, model, as_build(card.model, habit.means, model.id, habit.whole)
 
 
 def total(model: Model) -> int:
@@ -224,13 +230,26 @@ def test_a_name_says_bits_and_not_the_method(name: str, asked: str, loads: bool)
 def test_what_a_name_leaves_open_stands_in_every_engine_s_budget(
     engine: str, tp: int, name: str, is_open: bool
 ) -> None:
-    """Builders hold attention of models with linear attention in FP8 as often as in four bits."""
+    """Builders hold attention of models with linear attention in FP8 as often as in four bits; whose way is
+    not known may differ in more than that (`SPREADS`)."""
     result = kvplan.size(
         f"somebody/{name}-NVFP4", engine=engine, gpu="rtx-pro-6000", tensor_parallel_size=tp, tokens=1024
     )
     assert result.budget is not None
     (line,) = (one for one in result.budget.lines if one.name == "weights")
-    assert line.low_bytes == line.bytes
-    assert (line.high_bytes > line.bytes) is is_open
-    more = sources_of(kvplan.load_model(f"somebody/{name}-NVFP4")).more
-    assert line.high_bytes - line.bytes == -(-more // tp)
+    more, spread = sources_of(kvplan.load_model(f"somebody/{name}-NVFP4")).more, SPREADS[STRANGER_4]
+    assert (more > 0) is is_open
+    assert line.low_bytes == line.bytes - line.bytes * spread.below // 1000
+    assert line.high_bytes - line.bytes == max(-(-more // tp), -(-line.bytes * spread.above // 1000))
+
+
+@pytest.mark.parametrize("name", ["cyankiwi/gemma-4-31B-it-AWQ-6Bit", "anybody/Qwen3-32B-AWQ-4.5bit"])
+def test_bits_that_no_rule_has_leave_the_cache_and_no_weights(name: str) -> None:
+    """Read as the usual four bits they would have a pool that is GiB too large."""
+    asked: dict[str, Any] = {"engine": "vllm", "gpu": "h200", "tokens": 8192}
+    result = kvplan.size(name, **asked)
+    assert result.per_gpu.kv_bytes > 0
+    assert result.budget is None
+    assert any("--weights" in text for text in result.warnings)
+    told = kvplan.size(name, **asked, weights="24GiB")
+    assert told.budget is not None

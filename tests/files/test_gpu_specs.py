@@ -54,6 +54,22 @@ def test_specs_keep_to_the_schema(path: Path) -> None:
     assert gpu_from_located(located).slug == path.stem
 
 
+def test_power_is_known_of_nearly_every_card() -> None:
+    """TPUs, Macs and most accelerators of clouds have no published limit; a MIG slice has none of its own."""
+    whole = [
+        gpu
+        for gpu in ALL
+        if not gpu.is_mig_slice and gpu.vendor in ("nvidia", "amd") and not gpu.is_announced
+    ]
+    assert [gpu.slug for gpu in ALL if "power_watts" not in gpu.provenance] == []
+    unknown = [gpu.slug for gpu in whole if gpu.power_watts is None]
+    assert len(unknown) <= 5, unknown
+    assert all(10 <= gpu.power_watts <= 2500 for gpu in whole if gpu.power_watts)
+    assert load_gpu("h100").power_watts == 700
+    # A half of the module, and a quarter of the board.
+    assert (load_gpu("mi250x").power_watts, load_gpu("a16").power_watts) == (280, 62.5)
+
+
 def test_there_are_enough_gpus() -> None:
     whole = [gpu for gpu in ALL if not gpu.is_mig_slice]
     assert len(whole) >= 160
@@ -77,12 +93,12 @@ def test_figures_are_plausible(gpu: Gpu) -> None:
         assert gpu.memory_total_bytes <= gpu.memory_nvml_bytes
         assert gpu.memory_nvml_bytes - gpu.memory_total_bytes < 4 * GIB
     if gpu.bandwidth_bytes_per_second is not None:
-        assert 60 * GB <= gpu.bandwidth_bytes_per_second <= 10_000 * GB
+        assert 60 * GB <= gpu.bandwidth_bytes_per_second <= (25_000 if gpu.is_announced else 10_000) * GB
     if gpu.pcie_bytes_per_second is not None:
         assert gpu.pcie_generation in {3, 4, 5, 6}
     assert (gpu.compute_capability is not None) == (gpu.vendor == "nvidia")
     assert not (gpu.vendor == "nvidia" and gpu.device_target)
-    assert gpu.bandwidth_bytes_per_second is not None or gpu.is_mig_slice
+    assert gpu.bandwidth_bytes_per_second is not None or gpu.is_mig_slice or gpu.is_announced
 
 
 @for_each("gpu", ALL, ids=lambda gpu: gpu.slug)

@@ -85,13 +85,13 @@ def test_quantised_matrices_lie_in_whole_steps(name: str, printed: tuple[float, 
 
 @pytest.mark.parametrize("key", LAYOUTS)
 def test_it_is_no_guess_and_says_what_it_is(key: str) -> None:
-    """Its interval is not widened for what a name leaves open, and its cache has the model's own format."""
+    """Its interval is not widened for what a name leaves open; its cache is the model's own, or declared."""
     layout, model = LAYOUTS[key], kvplan.load_model(key)
     base = kvplan.load_model(layout.of)
     assert key not in packaged_index()["names"], "a card has it: the entry is idle"
     assert not model.is_by_name
     assert model.runs == base.runs
-    assert model.kv_cache_scheme is None
+    assert model.kv_cache_scheme == ("fp8" if layout.fp8_cache else None)
     assert layout.said in model.warnings[0]
     assert bool(layout.like) != bool(layout.form)
 

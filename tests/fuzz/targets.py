@@ -20,6 +20,8 @@ from kvplan.files.gpus.listed import list_slugs
 from kvplan.files.logs import parse_log
 from kvplan.files.plans.file import read_plan_text
 from kvplan.files.plans.fleet import read_fleet
+from kvplan.files.plans.lock import read_lock
+from kvplan.files.plans.prices import read_prices
 from kvplan.files.safetensors_header import parse_header, parse_index
 from kvplan.files.yaml.strict import load_yaml
 from kvplan.plans.serve import flags_of
@@ -200,6 +202,16 @@ SAFETENSORS = json.dumps(
 INDEX = json.dumps(
     {"metadata": {"total_size": 100}, "weight_map": {"a": "x.safetensors", "b": "y.safetensors"}}
 )
+PRICES = "kvplan: prices/v1\ncurrency: USD\nprices:\n  - {gpu: h100, price_per_gpu_hour: 2.5, where: a}\n"
+PRICE_ROWS = "gpu,price_per_gpu_hour,where,date\nh100,2.50,a,2026-09-01\nl40s,0.90,b,\n"
+LOCK = """{
+  "kvplan": "lock/v1",
+  "version": "0.1.0",
+  "plans": [{"path": "a.yaml", "name": "a", "environment": null, "passed": true, "engine": "vllm@0.33",
+             "plan": "sha256:0", "card": "sha256:1", "gpu": "",
+             "facts": [{"name": "gpus", "value": 1, "unit": "gpus"}]}]
+}
+"""
 FLEET = "kvplan: fleet/v1\ncurrency: USD\noffers:\n  - {gpu: h100, count: 8, price_per_gpu_hour: 2.5}\n"
 KEYS = "model engine gpu gpus serve require workload evidence extends environments name tokens x".split()
 
@@ -235,6 +247,14 @@ def files(random: Random, folder: Path) -> None:
         path = folder / "fleet.yaml"
         path.write_text(text, encoding="utf-8", errors="replace")
         asked(lambda: read_fleet(path))
+        text = bent_lines(random, PRICES, ["prices", "gpu", "date", "price_per_gpu_hour"])
+        for name in ("prices.yaml", "prices.csv", "plans.lock"):
+            hostile = folder / name
+            source = {"prices.yaml": text, "prices.csv": PRICE_ROWS}.get(name, LOCK)
+            hostile.write_bytes(bent_bytes(random, source.encode("utf-8", "replace")))
+        asked(lambda: read_prices(folder / "prices.yaml"))
+        asked(lambda: read_prices(folder / "prices.csv"))
+        asked(lambda: read_lock(folder / "plans.lock"))
     elif kind == 7:
         data = bent_bytes(random, random.choice(log_texts()))
         asked(lambda: parse_log([data]))

@@ -65,9 +65,11 @@ def test_what_the_user_named_is_no_loss() -> None:
 
 def test_weight_formats_of_a_card() -> None:
     formats = weight_formats(kvplan.load_model("qwen3-32b"))
-    assert [(one.label, one.bits, one.published) for one in formats] == [
-        ("bfloat16", 16, True), ("fp8", 8, False), ("int4", 4, False), ("nvfp4", 4, False),
+    assert [(one.label, one.bits, one.published) for one in formats][:4] == [
+        ("bfloat16", 16, True), ("fp8", 8, False), ("int4", 4, False), ("fp8", 8, False),
     ]  # fmt: skip
+    assert {one.label for one in formats} == {"bfloat16", "fp8", "int4", "nvfp4", "bitsandbytes"}
+    assert not any(one.published for one in formats[1:])
     assert len(weight_formats(kvplan.load_model("qwen3-32b-awq"))) == 1
 
 
@@ -79,7 +81,8 @@ def test_a_policy_takes_nothing_worse(policy: str, worst: int) -> None:
 
 def test_what_falls_by_the_policy_is_cited() -> None:
     ask = an_ask("gpt-oss-20b", a_gpu(80), quality="safe")
-    why = {one.kv: why for one, why in classes(ask) if why is not None and why.code == "quality"}
+    why = {one.kv: why for one, why in classes(ask)
+           if why is not None and why.code == "quality" and one.variant.label == "mxfp4"}  # fmt: skip
     assert "74.9 %" in why["fp8"].message
     assert "turboquant_3bit_nc" in why
 
@@ -97,7 +100,7 @@ def test_unknown_policies_and_objectives_are_refused() -> None:
 
 
 def test_weights_run_where_their_kernels_are() -> None:
-    ask = an_ask("llama-3.1-70b", a_gpu(180, (10, 0)), a_gpu(180, (9, 0)), quality="safe")
+    ask = an_ask("llama-3.3-70b", a_gpu(180, (10, 0)), a_gpu(180, (9, 0)), quality="safe")
     int8 = [
         one.offer.gpu.compute_capability
         for one in search(ask, wanted=0).found

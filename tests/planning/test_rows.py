@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
+from fractions import Fraction
 from functools import partial
+from math import inf
 
 import pytest
 from hypothesis import given
@@ -13,8 +16,9 @@ import kvplan
 from kvplan.planning.ask import CONTEXT, FEWEST, OBJECTIVES, Ask
 from kvplan.planning.context import longest
 from kvplan.planning.found import Found
-from kvplan.planning.rows import Each, Rows, memory_of, rows_of
-from kvplan.plans.fleet import Kind
+from kvplan.planning.rows import Each, Rows, rows_of
+from kvplan.plans.fleet import Fleet, Kind, Offer
+from kvplan.plans.workload import Shape, Workload
 from kvplan.settings import Settings
 from kvplan.units import GIB
 from tests.laws.sampling import sampled
@@ -121,17 +125,58 @@ def test_the_catalogue_of_the_report() -> None:
     assert {option.gpu: option.gpus for option in both.options}["l40s-48gb"] == 8
 
 
-def test_of_as_many_gpus_each_smaller_one_comes_before_the_rest() -> None:
-    result = kvplan.plan("llama-3.1-8b", requests=4, tokens="8k", top=50, depth=False)
-    assert result.objective == FEWEST
-    rows = rows_of([an_ask("llama-3.1-8b", *_gpus(), requests=4, tokens=8192)], 50).rows
-    steps = [memory_of(row.found) for row in rows if row.found.gpus == rows[0].found.gpus]
-    smaller = [size for place, size in enumerate(steps) if size < min(steps[:place], default=10**18)]
-    assert smaller == steps[: len(smaller)]
+def test_of_as_many_gpus_the_cheaper_comes_first_else_the_faster() -> None:
+    """Without prices by TPOT, those that are not estimated last; with prices by cost, unpriced ones last."""
+    plain_plan = kvplan.plan("llama-3.1-8b", requests=4, tokens="8k", top=50, depth=False)
+    assert plain_plan.objective == FEWEST
+    paces = [
+        (one.gpus, one.speed is None, one.speed.tpot[1] if one.speed else 0) for one in plain_plan.options
+    ]
+    assert len(set(paces)) > 10
+    assert paces == sorted(paces)
+    kinds = ("h100", "l40s", "a100", "h200", "b200")
+    fleet = Fleet(
+        tuple(Offer(kvplan.load_gpu(name), price_per_gpu_hour=price) for name, price in zip(kinds, PRICES))
+    )
+    rows = kvplan.plan("llama-3.1-8b", requests=4, tokens="8k", fleet=fleet, depth=False).options
+    costs = [(one.gpus, one.cost_per_hour is None, one.cost_per_hour or 0) for one in rows]
+    assert len(rows) == 5
+    assert costs == sorted(costs)
+    assert rows[-1].gpu.startswith("a100")
 
 
-def _gpus() -> list[kvplan.Gpu]:
-    return [kvplan.load_gpu(name) for name in ("h100", "l40s", "rtx-4090", "a100-40gb", "h200", "b200")]
+@pytest.mark.laws
+@sampled(6, 60)
+@given(
+    st.sampled_from(("llama-3.1-8b", "qwen3-32b", "gpt-oss-120b", "llama-3.3-70b")),
+    st.permutations(("h100", "h200", "l40s", "b200", "a100", "rtx-4090")),
+    st.lists(st.integers(20, 900), min_size=3, max_size=3),
+    st.sampled_from((1, 7, 64, 500)),
+    st.sampled_from((2048, 8192)),
+)
+def test_the_first_row_of_objective_cost_is_the_cheapest_token(
+    model: str, kinds: Sequence[str], cents: list[int], requests: int, tokens: int
+) -> None:
+    """By the JSON's own figures; and no plan of one kind alone is cheaper."""
+    offers = [
+        Offer(kvplan.load_gpu(kind), price_per_gpu_hour=Fraction(price, 100))
+        for kind, price in zip(kinds, cents)
+    ]
+
+    def costs(some: list[Offer]) -> list[float]:
+        found = kvplan.plan(
+            model, requests=requests, tokens=tokens, fleet=Fleet(tuple(some)), objective="cost", depth=False
+        )
+        millions = [one["cost_per_million_tokens"] for one in found.model_dump()["options"]]
+        return [one[1] if one else inf for one in millions]  # ranks over nodes: no speed is known
+
+    together = costs(offers)
+    assert together == sorted(together)
+    each = [alone[0] for offer in offers if (alone := costs([offer]))]
+    assert together[:1] == sorted(each)[:1]
+
+
+PRICES = (Fraction(5, 2), Fraction(9, 10), None, Fraction(7, 2), Fraction(5))
 
 
 def test_kinds_beyond_the_table_are_named() -> None:
@@ -151,4 +196,72 @@ def test_two_offers_of_one_kind_are_one_row() -> None:
     base = Settings(weights=10 * GIB)
     ask = an_ask("gemma-3-4b", large, large, small, objective=CONTEXT, max_gpus=2, base=base)
     table = rows_of([ask], 2, each=each_of(ask))
-    assert [memory_of(row.found) // GIB for row in table.rows] == [178, 14]
+    assert [row.found.offer.gpu.memory_stated_bytes // GIB for row in table.rows] == [178, 14]
+
+
+def test_the_price_of_a_token_by_hand() -> None:
+    """An hour's price over what all engines answer in it."""
+    fleet = Fleet((Offer(kvplan.load_gpu("h100"), price_per_gpu_hour=Fraction(5, 2)),))
+    found = kvplan.plan("llama-3.1-70b", requests=64, tokens=8192, fleet=fleet, depth=False).options[0]
+    assert found.speed is not None
+    assert found.cost_per_million_tokens is not None
+    low, likely, high = found.cost_per_million_tokens
+    assert found.requests_per_engine * found.replicas == 64
+    rate = found.speed.tokens_per_second[1] * found.replicas
+    assert likely == pytest.approx(2.5 * found.gpus / (rate * 3600) * 1e6)
+    assert low < likely < high
+
+
+def test_arrivals_make_no_more_tokens_than_they_ask() -> None:
+    """However fast the engines are: 2 requests a second of 500 answered tokens are 1,000 tokens a second."""
+    fleet = Fleet((Offer(kvplan.load_gpu("h100"), price_per_gpu_hour=Fraction(5, 2)),))
+    load = Workload((Shape(2000, 500),))
+    found = kvplan.plan(
+        "llama-3.1-8b", workload=load, arrival=2, ttft=2, tpot="0.05", fleet=fleet, objective="cost",
+        depth=False,
+    ).options[0]  # fmt: skip
+    assert found.cost_per_million_tokens is not None
+    low, likely, _ = found.cost_per_million_tokens
+    assert low == pytest.approx(2.5 * found.gpus / 3600 / 1000 * 1e6)
+    assert likely >= low
+
+
+@pytest.mark.parametrize(
+    ("model", "gpus", "quality"),
+    [
+        ("llama-3.3-70b", ["b200", "l40s"], "safe"),
+        ("deepseek-r1", ["b200", "h200"], "aggressive"),
+        ("qwen3-32b", ["h100"], "safe"),
+        ("llama-3.1-70b", ["h100", "h200"], "aggressive"),
+    ],
+)
+def test_the_checkpoint_that_was_asked_for_is_always_shown(model: str, gpus: list[str], quality: str) -> None:
+    """In a row of its own where no option has it, as it would be planned alone."""
+    found = kvplan.plan(model, requests=32, tokens="8k", gpu=gpus, quality=quality, depth=False, top=2)
+    asked = kvplan.load_model(model).id
+    assert asked in {one.model_id for one in found.rows}
+    assert all(one.other_checkpoint == "" for one in found.rows if one.model_id == asked)
+    if found.own is not None:
+        assert asked not in {one.model_id for one in found.options}
+        assert found.rows[-1] == found.own
+        assert found.model_dump()["own"]["model"] == asked
+    headline = str(found).partition(":")[0]
+    assert headline == found.options[0].model_id.rpartition("/")[2]
+
+
+def test_a_checkpoint_that_fits_nowhere_says_why() -> None:
+    found = kvplan.plan(
+        "deepseek-r1", requests=4, tokens="4k", gpu="4xb200", quality="aggressive", depth=False
+    )
+    assert found.options[0].model_id == "nvidia/DeepSeek-R1-FP4"
+    assert found.own is None
+    assert any("no row for deepseek-ai/DeepSeek-R1 itself" in text for text in found.warnings)
+
+
+def test_a_build_of_another_model_is_no_candidate() -> None:
+    """llama-3.1-8b is the base model: nothing instruct, nothing distilled from another one."""
+    found = kvplan.plan(
+        "llama-3.1-8b", requests=64, tokens="8k", gpu=["h100", "l40s"], quality="aggressive", top=50
+    )
+    named = {one.model_id for one in (*found.rows, *found.pareto)}
+    assert not [name for name in named if "instruct" in name.lower() or "distill" in name.lower()]

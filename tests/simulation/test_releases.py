@@ -91,9 +91,6 @@ def test_unknown_releases_are_refused() -> None:
             rules_of(release)
     with pytest.raises(KvplanError, match="retention"):
         simulate(Trace([], 16), Engine(blocks=100, retention=0, release="0.28"), StepTime())
-    engine = Engine(blocks=100, groups=(Group("state"), Group()), states="align", release="0.31")
-    with pytest.raises(RefusedError, match="block boundaries"):
-        simulate(Trace([], 16), engine, StepTime())
 
 
 def test_a_model_with_states_is_served_without_prefix_caching(capsys: pytest.CaptureFixture[str]) -> None:

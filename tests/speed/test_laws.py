@@ -163,15 +163,6 @@ def test_tokens_per_second_are_consistent(profile: Make) -> None:
     assert found.tokens_per_second.value < 32 * found.request_tokens_per_second.value
 
 
-def test_cost_by_hand(profile: Make) -> None:
-    found = estimate(profile("llama-3.1-8b"), Load(32, 1000, 500))
-    cost = found.cost_per_million(2.5, 4)
-    assert cost.value == pytest.approx(2.5 * 4 / (found.tokens_per_second.value * 3600) * 1e6)
-    assert cost.low < cost.value < cost.high
-    with pytest.raises(kvplan.KvplanError, match="no price"):
-        found.cost_per_million(-1, 4)
-
-
 def test_a_queue_below_saturation(profile: Make) -> None:
     made, load = profile("llama-3.1-8b"), Load(64, 1000, 500)
     capacity = estimate(made, load).requests_per_second.value

@@ -178,8 +178,12 @@ def _speed(engine: str) -> SpeedOf:
     return speed_of(engine)
 
 
-def checked(readings: Iterable[Reading], loader: Loader, today: date | None) -> list[CheckedPlan]:
-    """Every reading checked; one plan's error hides no other."""
+def checked(
+    readings: Iterable[Reading], loader: Loader, today: date | None,
+    answered: list[tuple[Plan, Model, CheckedPlan]] | None = None,
+) -> list[CheckedPlan]:  # fmt: skip
+    """Every reading checked; one plan's error hides no other. answered: takes those that were judged, with
+    their models."""
     done: list[CheckedPlan] = []
     running: list[tuple[Plan, Model]] = []
     for reading in readings:
@@ -199,5 +203,7 @@ def checked(readings: Iterable[Reading], loader: Loader, today: date | None) -> 
         if found is not None:
             one = replace(one, findings=(replace(found, mark=plan.mark(found.field)), *one.findings))
         done.append(one)
+        if answered is not None:
+            answered.append((plan, model, one))
         running.append((plan, model))
     return done

@@ -10,6 +10,7 @@ from tempfile import TemporaryDirectory
 from typing import NamedTuple
 
 from kvplan.api.checking.git import Revision
+from kvplan.api.checking.hours import loads_of
 from kvplan.api.checking.load import (
     SUFFIXES,
     Found,
@@ -19,17 +20,23 @@ from kvplan.api.checking.load import (
     is_plan,
     known_environment,
 )
+from kvplan.api.checking.locking import Answered, baseline_lock, lock_of_check, moved_since
 from kvplan.api.launching import decoded, is_launch_text, is_start, started_readings
 from kvplan.errors import KvplanError
 from kvplan.files.folders import exists, is_folder
 from kvplan.files.json_input import SHOWN_STDIN, STDIN
 from kvplan.files.launch.given import Variables
 from kvplan.files.launch.tools import NOTHING_RUN, Rendering, rendered_of
-from kvplan.files.plans.file import Reading, read_plan_text
+from kvplan.files.plans.file import ALL, Reading, read_plan_text
+from kvplan.files.plans.fleet import read_fleet
+from kvplan.files.plans.lock import read_lock
+from kvplan.files.plans.lock import write_lock as write_lock_file
 from kvplan.files.plans.require import requirements, said_of
 from kvplan.files.yaml.marks import Located
 from kvplan.plans.findings import CheckedPlan, CheckReport
+from kvplan.plans.fleet import Fleet
 from kvplan.plans.serve import flags_of
+from kvplan.plans.using import FleetUse, fleet_use
 from kvplan.record import replace
 
 
@@ -46,24 +53,27 @@ def check_paths(
     model: str | None = None,
     variables: Mapping[str, str] | None = None,
     rendering: Rendering = NOTHING_RUN,
+    fleet: Fleet | str | Path | None = None,
+    write_lock: str | Path | None = None,
 ) -> CheckReport:
     """Every plan of the paths, in their order; a folder's plans sorted by name.
 
-    environment: an overlay's name, or ``all``. baseline: a file or folder with the plans as they were, or a
-    git revision. changed_only: only plans of which some file differs from the baseline (the plan, a base, a
-    trace, a receipt, a model's file). today: against which receipts age. stdin: the content of ``-``. A path
-    may also be a manifest, a script or a whole command that starts servers, and stdin may hold one; gpu:
-    where they run, as far as they do not say it; model: of those that name none; variables: what they
-    leave open, by name. rendering: which folders other programs may render. require:
-    ``requests=60,tokens=8k`` or such a mapping, which counts before what the plans themselves require.
+    environment: an overlay's name, or ``all``. baseline: a file or folder with the plans as they were, a
+    lock, or a git revision. changed_only: only plans of which some file differs from the baseline (the plan,
+    a base, a trace, a receipt, a model's file). today: against which receipts age. stdin: the content of
+    ``-``. A path may also be a manifest, a script or a whole command that starts servers, and stdin may hold
+    one; gpu: where they run, as far as they do not say it; model: of those that name none; variables: what
+    they leave open, by name. rendering: which folders other programs may render. require:
+    ``requests=60,tokens=8k`` or such a mapping, which counts before what the plans themselves require. fleet:
+    what all plans together are held against. write_lock: a file for the figures and what they follow from.
 
     Raises KvplanError where the question itself is wrong: no plan at the paths, an environment that no plan
     has, a baseline that is not there. What is wrong with one plan is in the report.
     """
-    if changed_only and baseline is None:
-        raise KvplanError(
-            "bad-usage", "what is changed follows from a baseline", help="--baseline origin/main"
-        )
+    lock = baseline_lock(baseline)
+    _check_asked(baseline, lock, environment, fleet, changed_only=changed_only)
+    cluster = fleet if fleet is None or isinstance(fleet, Fleet) else read_fleet(fleet)
+    then = None if lock is None else read_lock(lock)
     loader = Loader()
     asked = None if require is None else requirements(require)
     given = Variables(variables or {})
@@ -73,12 +83,70 @@ def check_paths(
     )  # fmt: skip
     given.check_used(" or ".join(map(str, paths)))
     said = None if asked is None else said_of(asked)
-    if baseline is None:
-        return CheckReport(tuple(checked(readings, loader, today)), require=said)
+    before: tuple[CheckedPlan, ...] = ()
+    if baseline is not None and then is None:
+        before, readings = _earlier(
+            named, found, readings, baseline, environment, asked, today, changed_only=changed_only
+        )
+    answered: list[Answered] = []
+    plans = tuple(checked(readings, loader, today, answered))
+    report = CheckReport(plans, before, require=said)
+    if cluster is not None:
+        report = replace(report, fleet=_used(cluster, answered, plans))
+    if then is not None:
+        earlier = _paired(tuple(one.checked for one in then.plans), readings)
+        here = tuple(replace(one, path=plan.path) for one, plan in zip(then.plans, earlier))
+        report = replace(report, baseline=earlier, moved=moved_since(replace(then, plans=here), answered))
+    if write_lock is not None:
+        write_lock_file(lock_of_check(answered), Path(write_lock))
+    return report
+
+
+def _check_asked(
+    baseline: str | Path | None,
+    lock: Path | None,
+    environment: str | None,
+    fleet: object,
+    *,
+    changed_only: bool,
+) -> None:
+    """Raises KvplanError(bad-usage) for options that say nothing together."""
+    if changed_only and baseline is None:
+        raise KvplanError(
+            "bad-usage", "what is changed follows from a baseline", help="--baseline origin/main"
+        )
+    if lock is not None and changed_only:
+        raise KvplanError(
+            "bad-usage", "a lock has no files to compare", help="--baseline REF: which plans are changed"
+        )
+    if fleet is not None and environment == ALL:
+        raise KvplanError(
+            "bad-usage", "environments are alternatives: their GPUs do not add up", help="--env prod"
+        )
+
+
+def _used(fleet: Fleet, answered: Sequence[Answered], plans: Sequence[CheckedPlan]) -> FleetUse:
+    counted = [plan for plan, _, _ in answered]
+    known = {one.key for _, _, one in answered}
+    return fleet_use(counted, fleet, loads_of(counted), [one.name for one in plans if one.key not in known])
+
+
+def _earlier(
+    named: list[str | Path],
+    found: list[Found],
+    readings: list[Reading],
+    baseline: str | Path,
+    environment: str | None,
+    asked: Located | None,
+    today: date | None,
+    *,
+    changed_only: bool,
+) -> tuple[tuple[CheckedPlan, ...], list[Reading]]:
+    """(The plans as they were, those of today that count)."""
     with TemporaryDirectory(prefix="kvplan-") as folder:
         before = _before(named, found, baseline, Path(folder))
-        earlier_loader = Loader(before.bring)
-        earlier = earlier_loader.readings(before.found, environment, asked)
+        loader = Loader(before.bring)
+        earlier = loader.readings(before.found, environment, asked)
         if changed_only:
             readings = [one for one in readings if before.differs(one)]
             kept = {(one.path, one.name, one.environment) for one in readings}
@@ -87,11 +155,7 @@ def check_paths(
                 one for one in earlier
                 if (one.path, one.name, one.environment) in kept or one.path not in here
             ]  # fmt: skip
-        return CheckReport(
-            tuple(checked(readings, loader, today)),
-            _paired(tuple(checked(earlier, earlier_loader, today)), readings),
-            require=said,
-        )
+        return _paired(tuple(checked(earlier, loader, today)), readings), readings
 
 
 def readings_of(

@@ -53,7 +53,7 @@ from kvplan.planning.context import longest
 from kvplan.planning.hosted import placed
 from kvplan.planning.planner import ALTERNATIVES, make_plan
 from kvplan.planning.results import PlanResult
-from kvplan.plans.fleet import Fleet, Offer
+from kvplan.plans.fleet import Fleet, Offer, Prices
 from kvplan.plans.plan import LIKELY, SAFE, Plan
 from kvplan.plans.serve import unsaid
 from kvplan.plans.workload import Workload
@@ -84,6 +84,7 @@ _LENGTH = (int, str)
     arrival=_SHARE, fleet=(Fleet,), objective=_TEXT, quality=_TEXT, max_gpus=_WHOLE,
     enable_expert_parallel=_FLAG, headroom=_SHARE, pool=_TEXT, tpot=_SHARE, ttft=_SHARE, top=_WHOLE,
     pareto=_FLAG, depth=_FLAG, levers=_FLAG, disaggregated=_FLAG, host_memory=_LENGTH, named=_TEXT,
+    prices=(Prices,),
 )  # fmt: skip
 def plan(
     model: ModelLike | Plan,
@@ -120,6 +121,7 @@ def plan(
     disaggregated: bool = False,
     host_memory: int | str | None = None,
     named: str | None = None,
+    prices: Prices | None = None,
     weights_from: str | None = None,
     **options: Unpack[PlanOptions],
 ) -> PlanResult:
@@ -131,6 +133,7 @@ def plan(
     second with targets of TTFT and TPOT (in flight = arrivals · (TTFT + answer · TPOT), Little's law).
     shared_prefix: tokens that all prompts begin with, samples: answers to one prompt, arrival: requests a
     second. gpu: one or several (``h100``, ``8xh100``: as many are there); fleet: offers with prices;
+    prices: what those cost that have none there;
     neither: GPUs of data centres and workstations that the engine names and kvplan times.
     objective: fewest-gpus, cost, requests, context. quality: lossless, safe (default) or aggressive formats.
     tp, pp, dp, dcp, kv_cache_dtype, max_num_seqs, max_model_len: a value or several, else the usual ones.
@@ -149,6 +152,7 @@ def plan(
         engine, requests, tokens, workload, shared_prefix, samples, arrival, gpu, fleet, objective, quality,
         max_gpus, tp, pp, dp, dcp, enable_expert_parallel, kv_cache_dtype, max_num_seqs, max_model_len,
         headroom, pool, tpot, ttft, speed, top, pareto, depth, levers, disaggregated, host_memory, named,
+        prices,
     )  # fmt: skip
     loaded = load_model(model.model if isinstance(model, Plan) else model, weights_from=weights_from)
     usual = model.engine if isinstance(model, Plan) else engine_for([loaded], options)
@@ -211,7 +215,7 @@ class _Question:
         kinds = [offer.gpu for offer in named]
         self.choices = choices_of(given.engine or usual_engine([model], base.quantization, kinds))
         usual = named or usual_offers(choice.engine.name for choice in self.choices)
-        self.offers = extra.priced(usual)
+        self.offers = _priced(extra.priced(usual), given.prices)
         asked_for = base if typed is None else make_settings(**typed)
         check_options((choice.engine for choice in self.choices), asked_for)
         self.load = load = _load(model, base, given)
@@ -267,6 +271,7 @@ class _Question:
             also=extra.also,
             kept=extra.kept,
             max_cost=extra.max_cost,
+            arrivals=None if load.requests_in_flight else load.requests_per_second,
         )
 
 
@@ -282,8 +287,18 @@ def _check_prices(given: Given, offers: Sequence[Offer]) -> None:
         raise KvplanError(
             "no-prices",
             "the objective cost needs prices, and none is known",
-            help="--fleet fleet.yaml: GPUs with price_per_gpu_hour (kvplan schema fleet); kvplan keeps none",
+            help="--prices prices.yaml: what GPUs cost an hour (kvplan schema prices); kvplan has none",
         )
+
+
+def _priced(offers: tuple[Offer, ...], prices: Prices | None) -> tuple[Offer, ...]:
+    return offers if prices is None else prices.of(offers)
+
+
+def _currency(given: Given) -> str:
+    """The fleet's, else that of the prices."""
+    own = "" if given.fleet is None else given.fleet.currency
+    return own or ("" if given.prices is None else given.prices.currency)
 
 
 def _check_flags(choice: Choice, own: Settings) -> None:
@@ -325,7 +340,8 @@ def _planned(question: _Question, asks: list[Ask], said: tuple[str, ...]) -> tup
         top=given.top,
         pareto=given.pareto,
         workload=load,
-        currency="" if given.fleet is None else given.fleet.currency,
+        currency=_currency(given),
+        prices="" if given.prices is None else given.prices.words(),
         each=partial(longest, stretch=stretch) if own_length else None,
     )
     result = planned(asks, depth=given.depth, warnings=said)

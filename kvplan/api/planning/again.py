@@ -12,7 +12,7 @@ from kvplan.engines.base import Choice
 from kvplan.errors import KvplanError
 from kvplan.planning import from_plan
 from kvplan.planning.ask import CONTEXT, FEWEST, REQUESTS, Demand, SpeedOf
-from kvplan.plans.fleet import Fleet, Offer
+from kvplan.plans.fleet import Fleet, Offer, Prices
 from kvplan.plans.plan import Plan
 from kvplan.plans.workload import Workload
 from kvplan.record import replace
@@ -56,6 +56,7 @@ class Given(NamedTuple):
     disaggregated: bool = False
     host_memory: int | str | None = None
     named: str | None = None
+    prices: Prices | None = None
 
 
 class Extra(NamedTuple):

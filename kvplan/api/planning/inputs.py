@@ -204,12 +204,13 @@ def usual_offers(engines: Iterable[str]) -> tuple[Offer, ...]:
 
 
 def is_usual(gpu: Gpu, engine: str) -> bool:
-    """Whether a plan that names no GPU may propose this one: whole, made for the market where the engine is
-    run (or of a file of the user's own), documented by the engine, and with the rates that its times rest on.
+    """Whether a plan that names no GPU may propose this one: whole, to be had, made for the market where the
+    engine is run (or of a file of the user's own), documented by the engine, and with the rates that its
+    times rest on.
     """
     traits = traits_of(engine)
     return (
-        not gpu.is_mig_slice
+        not (gpu.is_mig_slice or gpu.is_announced)
         and (gpu.market is None or gpu.market in traits.markets)
         and (gpu.compute_capability is None or gpu.compute_capability >= traits.documented_from)
         and (bool(gpu.dense_tflops) or not traits.timed)

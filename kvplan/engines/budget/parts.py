@@ -99,9 +99,10 @@ fitted to the cards of which both totals are known (tests/budget/test_totals.py 
 _KEPT_LEAST = 240 * MIB
 
 
-_KEPT_OF_SOLD = {"amd": (1, 0, 60), "intel": (400, 20, 620)}
+_KEPT_OF_SOLD = {"amd": (1, 0, 60), "intel": (400, 20, 620), NVIDIA: (150, 80, 820)}
 """(likely, least, most) in ten-thousandths of the GiB that a card is sold with: 16 MiB of Instinct, RDNA 3,
-80 of 16 GiB of RDNA 4; 0.3 (Arc Pro B70) to 5.7 hundredths (Arc A770, B580): tests/budget/test_totals.py."""
+80 of 16 GiB of RDNA 4; 0.3 (Arc Pro B70) to 5.7 hundredths (Arc A770, B580); of NVIDIA's announced ones as of
+those of data centres that are sold, 0.8 (H200) to 8.1 hundredths (L4): tests/budget/test_totals.py."""
 _NO_CARD = ("Gaudi",)
 KEPT_BY_DRIVER, KEPT_BY_VGPU = "kept by the driver", "kept by the vGPU"
 
@@ -187,8 +188,11 @@ def _times(line: BudgetLine, share: Fraction) -> BudgetLine:
 
 
 def _as_sold(gpu: Gpu) -> tuple[int, tuple[BudgetLine, ...], tuple[str, ...]] | None:
-    """A discrete AMD or Intel card of which nothing but the memory it is sold with is known."""
+    """A discrete AMD or Intel card, or an announced one of NVIDIA's, of which nothing but the memory it is
+    sold with is known."""
     amount = re.fullmatch(r"(\d{1,4}) GB", gpu.memory_marketing)
+    if gpu.vendor == NVIDIA and not gpu.is_announced:
+        return None
     if gpu.vendor not in _KEPT_OF_SOLD or amount is None or gpu.is_unified_memory or gpu.arch in _NO_CARD:
         return None
     if not gpu.slug.endswith(f"-{amount[1]}gb"):  # a package of several dies
@@ -196,7 +200,8 @@ def _as_sold(gpu: Gpu) -> tuple[int, tuple[BudgetLine, ...], tuple[str, ...]] | 
     total = int(amount[1]) * GIB
     likely, least, most = (total * share // 10_000 for share in _KEPT_OF_SOLD[gpu.vendor])
     line = BudgetLine(KEPT_BY_DRIVER, likely, least, most, "as on the maker's cards whose total is known")
-    said = f"the runtime's total of {gpu.slug} is not published: as on other {gpu.vendor.upper()} cards"
+    why = "has only been announced" if gpu.is_announced else "is not published"
+    said = f"the runtime's total of {gpu.slug} {why}: as on other {gpu.vendor.upper()} cards"
     return total, (line,), (said,)
 
 

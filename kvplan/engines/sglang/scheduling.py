@@ -3,16 +3,23 @@
 from __future__ import annotations
 
 from kvplan.engines.base import has_kind, planned_values
-from kvplan.engines.scheduling import PromptsFirst, not_simulated
+from kvplan.engines.scheduling import KeptStates, PromptsFirst, not_simulated
+from kvplan.engines.sglang.cache_layout.stages import Pools
 from kvplan.engines.sglang.engine import asked_context, compiled
 from kvplan.engines.sglang.options import SglangOptions
+from kvplan.engines.sglang.start.arguments import Arguments
 from kvplan.engines.sglang.start.backends import is_large_hopper_vl
+from kvplan.engines.sglang.start.models import uses_state_radix
 from kvplan.errors import RefusedError
 from kvplan.families import Kind
 from kvplan.model import Model
 from kvplan.settings import Settings
 
 MAX_PREFILL_TOKENS = 16_384
+_STRATEGIES = ("extra_buffer", "no_buffer")
+STATE_CHUNK = 64
+"""FLA_CHUNK_SIZE, where the config states no mamba_chunk_size (overrides.py, mamba_cache_chunk_size); short
+convolutions, whose class says 1, have no buffers that it would matter to."""
 
 
 def scheduling(model: Model, settings: Settings, version: str) -> PromptsFirst:
@@ -29,10 +36,12 @@ def scheduling(model: Model, settings: Settings, version: str) -> PromptsFirst:
         raise not_simulated("decode context parallelism", "--dcp 1")
     if arguments.draft_tokens:
         raise not_simulated("speculative decoding", "leave out --speculative")
-    if pools.window is not None:
-        raise not_simulated("a pool of windows beside the full one", "--disable-hybrid-swa-memory")
-    if pools.compressed or pools.slot_bytes or has_kind(model, Kind.STATE):
-        raise not_simulated("SGLang's cache of states or of compressed tokens", "-e vllm, or another model")
+    if pools.window is not None and not arguments.radix:
+        raise not_simulated(
+            "a pool of windows without the radix cache", "the radix cache, or --disable-hybrid-swa-memory"
+        )
+    if pools.compressed:
+        raise not_simulated("SGLang's cache of compressed tokens", "-e vllm, or another model")
     if has_kind(model, Kind.CROSS):
         raise not_simulated("cross attention", "a decoder-only model")
     if is_large_hopper_vl(model, arguments.device):
@@ -52,4 +61,24 @@ def scheduling(model: Model, settings: Settings, version: str) -> PromptsFirst:
         schedule_policy=options.schedule_policy,
         radix_eviction_policy=options.radix_eviction_policy,
         schedule_conservativeness=1.0 if share is None else float(share),
+        window=pools.window or 0,
+        states=_states(model, arguments, pools, options),
     )
+
+
+def _states(model: Model, arguments: Arguments, pools: Pools, options: SglangOptions) -> KeptStates | None:
+    """How states are kept for reuse; None where there are none. Raises RefusedError(not-simulated)."""
+    if not pools.slot_bytes and not has_kind(model, Kind.STATE):
+        return None
+    if not arguments.radix or not uses_state_radix(model):
+        raise not_simulated("states that the radix cache does not keep", "the radix cache, or -e vllm")
+    if pools.window is not None or not any(stage.full for stage in pools.stages):
+        raise not_simulated("states beside windows, or alone,", "-e vllm, or another model")
+    if arguments.strategy not in _STRATEGIES:
+        raise not_simulated(
+            f"mamba_radix_cache_strategy {arguments.strategy}", "--mamba-radix-cache-strategy extra_buffer"
+        )
+    if options.enable_mixed_chunk:
+        raise not_simulated("mixed chunks beside states", "leave out --enable-mixed-chunk")
+    chunk = int(model.facts.get("mamba_chunk_size") or STATE_CHUNK)
+    return KeptStates(arguments.strategy == "extra_buffer", chunk)

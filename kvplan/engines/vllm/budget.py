@@ -19,7 +19,7 @@ from kvplan.engines.vllm.memory.decoders import MOST_ROWS
 from kvplan.engines.vllm.memory.profile_peak import served_shape
 from kvplan.engines.vllm.memory.profile_run import UNKNOWN, Coefficients, Load
 from kvplan.engines.vllm.memory.profile_settings import load_of, of_stage, utilization
-from kvplan.engines.vllm.memory.rank_budget import vllm_budget
+from kvplan.engines.vllm.memory.rank_budget import free_line, free_warning, vllm_budget
 from kvplan.engines.vllm.memory.weight_lines import (
     adapter_lines,
     drafts_of,
@@ -89,7 +89,8 @@ def _fit(model: Model, choice: Choice, values: tuple[Any, ...]) -> Fit:
     memory, reserved, warnings = memory_of(gpu)
     if memory is None:
         return Fit(None, None, warnings)
-    reserved = of_share(reserved, utilization(settings, choice.version))
+    share = utilization(settings, choice.version)
+    reserved = (*of_share(reserved, share), *free_line(gpu, memory, share))
     parallel = ranks_of(model, settings, choice.version)
     dtype = scalar(str(started.settings["dtype"]))
     try:
@@ -118,7 +119,7 @@ def _fit(model: Model, choice: Choice, values: tuple[Any, ...]) -> Fit:
     )
     stages = [_of_stage(choice, settings, gpu, known, stage) for stage in range(load.pipeline_parallel_size)]
     decides = min(range(len(stages)), key=lambda stage: stages[stage].kv_pool_bytes)
-    warnings += said
+    warnings += (*free_warning(gpu, memory, share), *said)
     if len({stage.kv_pool_bytes for stage in stages}) > 1:
         warnings += (
             f"pipeline stage {decides + 1} of {len(stages)} has the least memory left: it decides the pool",

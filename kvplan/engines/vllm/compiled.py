@@ -162,6 +162,7 @@ def _warnings(
         _plugin(model, settings, rules, version),
         *doubt(doubted),
         _without_kernels(resolved, rules, version),
+        _slower_kernels(model, settings, resolved, version),
         _unnamed_draft(settings, resolved),
         _shortened(model, settings, resolved, version),
     )
@@ -227,6 +228,12 @@ def _without_kernels(resolved: Resolved, rules: Rules, version: str) -> str | No
         f"the wheels and images of vLLM {version} have no kernels for compute capability"
         f" {device.major}.{device.capability[1]}: it takes a build of CUDA 12, or vllm@0.19"
     )
+
+
+def _slower_kernels(model: Model, settings: Layout, resolved: Resolved, version: str) -> str | None:
+    if not (settings.quantization or model.quantization):
+        return None
+    return divided_blocks.slower_kernels(model, settings, resolved, version)
 
 
 def _unnamed_draft(settings: Layout, resolved: Resolved) -> str | None:

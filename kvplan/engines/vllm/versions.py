@@ -230,6 +230,8 @@ class Rules(ReleaseRules):
     mamba_blocks = flag("state-space layers live in the paged pool", _RUNNER + ", get_kv_cache_spec",
         since="0.10")
     pure_states_blocks = flag("classes of states alone keep one of every block too", _STATES, since="0.12")
+    sparse_retention = flag("of windows and states only what a later request resumes at stays in the prefix "
+        "cache", "config/cache.py, prefix_cache_retention_interval", since="0.30", asked=False)
     conv_drafts = flag("short convolutions have room for draft tokens",
         "model_executor/layers/mamba/short_conv.py", since="0.29", asked=False)
     mamba2_checkpoint = flag("Mamba-2 reserves a state for its prefill checkpoint",

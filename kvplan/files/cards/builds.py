@@ -9,17 +9,20 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from kvplan.architectures.builders import BUILDER, FEWER, FP8_CACHE, WRITTEN, builder_of, habit_of
 from kvplan.architectures.builds import (
     FORMS,
     as_another,
     as_build,
     as_foreign,
     as_gguf,
+    as_text,
     as_trained,
     attention_saving,
+    declaring_fp8,
 )
 from kvplan.errors import KvplanError
-from kvplan.files.cards.formats import FOREIGN, is_format, readings
+from kvplan.files.cards.formats import FOREIGN, UNSAID, is_format, own_form, readings
 from kvplan.files.cards.gguf_names import gguf_name
 from kvplan.files.cards.index import Target, key_of, packaged_index
 from kvplan.files.cards.listed import Listed, listed, listed_as
@@ -32,6 +35,7 @@ from kvplan.units import gib
 class Layout:
     """of: the card's model. like: a packaged build that holds its matrices so, or "" for what builds of
     ``form`` hold. whole: modules left as trained beside those, by the ends of their paths. said: in words.
+    fp8_cache: it declares such a cache.
     """
 
     of: str
@@ -39,6 +43,7 @@ class Layout:
     like: str = ""
     form: str = ""
     whole: tuple[str, ...] = ()
+    fp8_cache: bool = False
 
 
 _NVIDIA = "nvidia/Qwen3.6-27B-NVFP4"
@@ -46,15 +51,20 @@ _MIXED = "NVFP4 in the MLPs, FP8 in attention"
 
 LAYOUTS: Mapping[str, Layout] = {
     # Its files have 21,921,697,280 bytes (revision 482ca0f): those of Qwen3.6's build, tensor for tensor.
-    "nvidia/qwen3.8-27b-nvfp4": Layout("Qwen/Qwen3.8-27B", f"{_MIXED}, NVFP4 in the head", like=_NVIDIA),
+    "nvidia/qwen3.8-27b-nvfp4": Layout(
+        "Qwen/Qwen3.8-27B", f"{_MIXED}, NVFP4 in the head", like=_NVIDIA, fp8_cache=True
+    ),
     # modelopt_mixed with the head packed to NVFP4, as SGLang's cookbook lists it beside NVIDIA's.
     "radixark/qwen3.8-27b-nvfp4": Layout("Qwen/Qwen3.8-27B", f"{_MIXED}, NVFP4 in the head", like=_NVIDIA),
     # Its files have 23,749,332,688 bytes (revision 009632f).
     "radixark/qwen3.8-27b-nvfp4-bf16-lmhead": Layout(
         "Qwen/Qwen3.8-27B", _MIXED, like=_NVIDIA, whole=("lm_head",)
     ),
-    # FP8 attention, NVFP4 MLPs, the encoder and 849 MB of MTP unquantised; vLLM printed 22.13 GiB with MTP.
-    "unsloth/qwen3.8-27b-nvfp4": Layout("Qwen/Qwen3.8-27B", _MIXED, like=_NVIDIA, whole=("lm_head",)),
+    # FP8 attention, NVFP4 MLPs, the encoder and 849 MB of MTP unquantised; vLLM printed 22.13 GiB with MTP
+    # and, on two 5090, some 920,500 tokens, twice those of 16 bits (vllm-project/recipes#810).
+    "unsloth/qwen3.8-27b-nvfp4": Layout(
+        "Qwen/Qwen3.8-27B", _MIXED, like=_NVIDIA, whole=("lm_head",), fp8_cache=True
+    ),
     # Its config's `ignore` has 244 entries: linear attention's inputs in 48 layers, head, encoder, MTP.
     # vLLM printed 23.94 GiB, 24.70 with MTP.
     "inferact/qwen3.8-27b-nvfp4": Layout(
@@ -149,8 +159,12 @@ def named_build(name: str) -> NamedBuild | None:
         target = _target(base, maker) or _target(f"{base}-bf16", maker) or _quantised(f"{maker}/{base}")
         if target is not None:
             return NamedBuild(target, form)
+    one = own_form(maker)
+    if one is not None:
+        target = _target(rest, maker)
+        return _tuned(key, one) if target is None else NamedBuild(target, one)
     target = _target(rest, maker) if maker in _REPUBLISHED else None
-    target = target or _quantised(key)
+    target = target or _quantised(key) or _instructed(key)
     if target is not None:
         return NamedBuild(target, "whole")
     return next(filter(None, (_tuned(f"{maker}/{base}", form) for base, form in read)), None)
@@ -187,6 +201,14 @@ def _target(base: str, maker: str) -> Target | None:
     return None if found is None else Target.parse(names[found])
 
 
+def _instructed(key: str) -> Target | None:
+    """The instructed model of the same maker, where only that has a card: it was trained from the base."""
+    names: Mapping[str, str] = packaged_index()["names"]
+    stem = next((key.removesuffix(end) for end in ("-base", "-pt") if key.endswith(end) and "/" in key), None)
+    ends = () if stem is None else ("-instruct", "-it", "-chat")
+    return next((Target.parse(names[f"{stem}{end}"]) for end in ends if f"{stem}{end}" in names), None)
+
+
 def _quantised(key: str) -> Target | None:
     """The quantised build of the model with this very name, where only builds of it have a card."""
     names: Mapping[str, str] = packaged_index()["names"]
@@ -218,19 +240,26 @@ def build_of(name: str, build: NamedBuild, base: Model, like: Model | None = Non
         made, words = as_gguf(base, mixture, name), f"a GGUF file of {mixture}"
         if base.quantization == "mxfp4" and mixture in ("bf16", "f16"):
             words += " with its experts in MXFP4"
+    elif build.form in UNSAID:
+        made, words = (
+            as_foreign(base, UNSAID[build.form], name),
+            "weights in a number of bits that no rule has",
+        )
     elif build.form in FOREIGN:
         made = as_foreign(base, build.form, name)
         words = f"weights in {FOREIGN[build.form]}: for another engine name {base.id}, with -q for a format"
     elif build.form == "less":
         made, words = as_trained(base, name), "weights as that has them, of which it has up to 15 % fewer"
+        made = _by(FEWER, made)
     elif build.form == "whole":
         made = as_trained(base, name)
         words = f"weights as {base.dtype or 'trained'}" if base.quantization else "the same weights"
     else:
-        made, words = as_build(base, build.form, name), f"weights as builds hold {FORMS[build.form].words}"
+        made, words = _as_its_builder_does(name, build.form, base)
     how = BY_NAME if build.listed is None else f"{BY_NAME} and its sizes in AlexsJones/llmfit's list"
     text = f"{name} {how}: the layers of {base.id}, {words}; its own config was not read"
-    more = attention_saving(made) if build.form in _FOUR_BITS else 0
+    unwritten = made.facts.get(BUILDER) not in (WRITTEN, None) and build.form in _FOUR_BITS
+    more = attention_saving(made) if unwritten else 0
     if more:
         text += f"; one that keeps attention as it was trained holds {gib(more)} more"
     provenance = replace(made.provenance, how=f"{how}: {base.id}, {base.provenance.how}", revision=None)
@@ -239,14 +268,38 @@ def build_of(name: str, build: NamedBuild, base: Model, like: Model | None = Non
     return replace(made, provenance=provenance, warnings=(text, *made.warnings))
 
 
+def _as_its_builder_does(name: str, form: str, base: Model) -> tuple[Model, str]:
+    """The build as whoever made it makes such builds, and that in words."""
+    habit = habit_of(name, form, base)
+    of = as_text(as_trained(base, base.id)) if habit.text else base
+    made = as_build(of, habit.means, name, habit.whole, fp8_cache=habit.cache == FP8_CACHE)
+    words = f"weights as builds hold {FORMS[habit.means].words}"
+    if habit.text:
+        words += ", without the encoder"
+    if habit.whole:
+        words += ", " + ", ".join(dict.fromkeys(end.partition(".")[0] for end in habit.whole)) + " as trained"
+    if habit.cache == FP8_CACHE:
+        words += ", with an fp8 cache"
+    elif habit.cache is None:
+        words += " (some declare an fp8 cache, which holds twice the tokens: --kv-cache-dtype fp8)"
+    return _by(builder_of(name, habit, base), made), words
+
+
+def _by(builder: str, model: Model) -> Model:
+    return replace(model, facts={**model.facts, BUILDER: builder})
+
+
 def _laid_out(name: str, layout: Layout, base: Model, like: Model | None) -> Model:
-    """A build of which it is known how it holds its weights; of its cache only what its layers say."""
+    """A build of which it is known how it holds its weights, and whether it declares an fp8 cache."""
     if like is not None:
         made = as_another(base, like, name, layout.whole)
     else:
         made = as_build(base, layout.form, name, layout.whole)
+    if layout.fp8_cache:
+        made = declaring_fp8(made)
     text = (
-        f"{name}: the layers of {base.id}, {layout.said}, as was reported of it; its own config was not read"
+        f"{name}: the layers of {base.id}, {layout.said}{', fp8 cache' if layout.fp8_cache else ''}, as was"
+        " reported of it; its own config was not read"
     )
     how = f"{LAID_OUT}: {base.id}, {base.provenance.how}"
     return replace(

@@ -43,7 +43,6 @@ __all__ = [
     "load_weights",
     "read_card",
     "read_card_file",
-    "weight_variants",
 ]
 
 _SHOWN = 12
@@ -71,26 +70,6 @@ def load_weights(name: str) -> Weights:
         return Weights()
     target = _find(name)
     return _packaged(target.slug).weights_of(target.variant)
-
-
-def weight_variants(name: str) -> list[Model]:
-    """The models of a card that store its weights in a format of their own, in the card's order.
-
-    Empty for a name that means such a model itself: whoever names a checkpoint means that one. Raises as
-    `load_card`.
-    """
-    name = _meant(name)
-    if _named_build(name) is not None:
-        return []
-    target = _find(name)
-    card = _packaged(target.slug)
-    if target.variant is not None and "quantization" in card.variants[target.variant].changes:
-        return []
-    return [
-        _model(target.slug, place)
-        for place, variant in enumerate(card.variants)
-        if variant.changes.get("quantization")
-    ]
 
 
 def read_card(path: Path | str) -> Card:

@@ -18,13 +18,17 @@ SUFFIXES: tuple[tuple[str, str], ...] = (
     (r"(?:-quantized)?[.-]w8a16", "w8a16"),
     (r"-awq-int4", "awq-int4"),
     (r"-awq-8bit", "w8a16"),
+    (r"-awq-(?:[3567]|\d\.\d+)-?bits?", "awq-unsaid"),
     (r"-awq-4bit", "awq"),
     (r"-awq(?:-(?:int4|4-bits?|w4a16|g128|marlin))?", "awq"),
     (r"-gptq-(?:int8|8-?bits?|w8a16)", "gptq-int8"),
     (r"-gptq(?:-(?:int4|4-?bits?|w4a16|g128))?|-int4-gptq|-gptqmodel-4bit(?:-vortex)?(?:-v[\d.]+)?", "gptq"),
     (r"(?:-quantized)?[.-]w4a16(?:-g128)?|-int4(?:-w4a16)?", "w4a16"),
     (r"(?:-int4|-w4a16)?-auto-?round(?:-int4|-w4a16)?|-int4-autoround-inc", "auto-round"),
-    (r"-nvfp4(?:-(?:fp8|v\d|w4a4|w4a16|dynamic))?|-fp4(?:-v\d)?", "modelopt-nvfp4"),
+    (
+        r"(?:-text)?(?:-mtp)?-nvfp4(?:-(?:fp8|v\d|w4a4|w4a16|dynamic|mtp|rtx-?\d{4}))*|-fp4(?:-v\d)?",
+        "modelopt-nvfp4",
+    ),
     (r"[-_]mxfp4|-w-mxfp4-a-(?:fp8|mxfp4|bf16)", "mxfp4"),
     (r"-bnb-nf4|-(?:unsloth-)?bnb-4-?bit|-nf4", "bnb-4bit"),
     (r"-bnb-8-?bit", "bnb-8bit"),
@@ -64,6 +68,19 @@ _OWN_ENDS = {
     "mlx-community": (r"-(?:\d(?:\.\d)?-?bit|bf16|fp16|mxfp[48]|nvfp4)(?:-(?:dwq|awq|gs?\d+|v\d))*", "mlx")
 }
 """Makers who publish one format, and how their names end."""
+
+
+UNSAID = {"awq-unsaid": "compressed-tensors"}
+"""Names that say a method, and bits of which it is not known how builders pack them → the method."""
+
+
+def own_form(maker: str) -> str | None:
+    """The one format that a maker publishes, whatever the name ends with.
+
+    >>> own_form("mlx-community"), own_form("qwen")
+    ('mlx', None)
+    """
+    return _OWN_ENDS[maker][1] if maker in _OWN_ENDS else None
 
 
 def readings(rest: str, maker: str = "") -> Iterator[tuple[str, str]]:

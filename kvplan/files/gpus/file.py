@@ -17,6 +17,7 @@ _LISTS = ("aliases", "nvml_names", "default_for")
 _FIGURES = (
     "memory_marketing", "memory_total_bytes", "memory_nvml_bytes", "bandwidth_bytes_per_second",
     "multiprocessors", "device_target", "gpus_per_node", "fp8_tensor_cores", "fp4_tensor_cores",
+    "power_watts",
 )  # fmt: skip
 _LINKS = ("nvlink_bytes_per_second", "pcie_generation", "pcie_bytes_per_second")
 DTYPES = ("fp16", "bf16", "fp8", "fp4", "int8")
@@ -52,17 +53,21 @@ def gpu_of(data: Json) -> Gpu:
     }
     return Gpu(
         **named,
-        memory_totals_seen=tuple(
-            entry["value"] for entry in data.get("memory_totals_seen") or () if entry["value"]
-        ),
+        memory_totals_seen=_seen(data, "memory_totals_seen"),
+        memory_free_seen=_seen(data, "memory_free_seen"),
         dense_tflops={dtype: rate for dtype, rate in rates.items() if rate is not None},
         compute_capability=None if capability is None else _version(capability),
         is_unified_memory=data.get("unified_memory", False),
+        is_announced=data.get("announced", False),
         mig_parent=mig.get("parent"),
         mig_profile=mig.get("profile"),
         provenance={path: entry["source"] for path, entry in figures.items()},
         notes={path: entry["note"] for path, entry in figures.items() if entry.get("note") is not None},
     )
+
+
+def _seen(data: Json, key: str) -> tuple[int, ...]:
+    return tuple(entry["value"] for entry in data.get(key) or () if entry["value"])
 
 
 def _figures(data: Json) -> Iterator[tuple[str, Any]]:

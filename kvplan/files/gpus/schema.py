@@ -67,6 +67,9 @@ class GpuSpecFile(_Strict):
     market: Literal["datacenter", "workstation", "desktop", "laptop", "embedded"] | None = Field(
         default=None, description="whom it is made for; plans without --gpu choose among the first two"
     )
+    announced: bool = Field(
+        default=False, description="only its maker's announcement is known: no plan proposes it by itself"
+    )
     note: Text | None = None
     aliases: list[Text] = []
     nvml_names: list[Text] = []
@@ -78,6 +81,9 @@ class GpuSpecFile(_Strict):
     memory_totals_seen: list[Figure[PositiveInt]] = Field(
         default=[], description="totals in bytes that the runtime reports under other drivers"
     )
+    memory_free_seen: list[Figure[PositiveInt]] = Field(
+        default=[], description="bytes that were free before anything was loaded, nothing else on the GPU"
+    )
     memory_nvml_bytes: Figure[PositiveInt] = Field(description="as nvidia-smi or the vendor's tool shows it")
     bandwidth_bytes_per_second: Figure[PositiveInt]
     compute_capability: Figure[Annotated[str, Field(pattern=r"^\d{1,2}\.\d$")]] | None = None
@@ -86,6 +92,9 @@ class GpuSpecFile(_Strict):
     dense_tflops: DenseTflops | None = None
     fp8_tensor_cores: Figure[bool] | None = None
     fp4_tensor_cores: Figure[bool] | None = None
+    power_watts: Figure[PositiveNumber] | None = Field(
+        default=None, description="the board's or module's limit (TDP, TBP)"
+    )
     interconnect: Interconnect | None = None
     gpus_per_node: Figure[PositiveInt] | None = None
 

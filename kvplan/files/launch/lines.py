@@ -34,8 +34,8 @@ Read = Callable[[str], "tuple[Sequence[Launch], Sequence[Broken]]"]
 
 
 class Line(NamedTuple):
-    """A line of the file. became: `COUNTED` | `PARTLY` | `NOTHING` | `UNREAD` | `REFUSED`, or nothing where it says
-    nothing of a server. placed: not judged by its words alone."""
+    """A line of the file. became: `COUNTED` | `PARTLY` | `NOTHING` | `UNREAD` | `REFUSED`, or "" where it
+    says nothing of a server. placed: not judged by its words alone."""
 
     text: str
     became: str

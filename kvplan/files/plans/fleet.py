@@ -58,10 +58,13 @@ class OfferEntry(Strict):
 
 
 class FleetFile(Strict):
-    """GPUs that may be used; prices come from here alone."""
+    """GPUs that may be used."""
 
     kvplan: Literal[FLEET_FORMAT]  # type: ignore[valid-type]
     currency: Text | None = Field(default=None, description="only shown: USD")
+    spare: Annotated[int, Field(ge=0, le=MOST_GPUS)] = Field(
+        default=0, description="engines of each kind that may be lost: kvplan check counts so many more"
+    )
     offers: Annotated[list[OfferEntry], Field(min_length=1, max_length=10_000)]
 
 
@@ -86,12 +89,15 @@ def fleet_from_located(located: Located, directory: Path) -> Fleet:
         file = FleetFile.model_validate(data)
     except ValidationError as error:
         raise together(explain_validation(error, located, model=FleetFile, code="invalid-fleet")) from None
-    gpus = [_gpu(str(entry.gpu), directory, located, index) for index, entry in enumerate(file.offers)]
+    gpus = [
+        gpu_at(str(entry.gpu), directory, located, ("offers", index, "gpu"))
+        for index, entry in enumerate(file.offers)
+    ]
     errors = [gpu for gpu in gpus if isinstance(gpu, KvplanError)]
     if errors:
         raise together(errors)
     offers = (_offer(entry, gpu) for entry, gpu in zip(file.offers, gpus) if isinstance(gpu, Gpu))
-    return Fleet(tuple(offers), file.currency or "", located.name)
+    return Fleet(tuple(offers), file.currency or "", located.name, file.spare)
 
 
 def _offer(entry: OfferEntry, gpu: Gpu) -> Offer:
@@ -106,13 +112,14 @@ def _offer(entry: OfferEntry, gpu: Gpu) -> Offer:
     )
 
 
-def _gpu(text: str, directory: Path, located: Located, index: int) -> Gpu | KvplanError:
+def gpu_at(text: str, directory: Path, located: Located, place: tuple[int | str, ...]) -> Gpu | KvplanError:
+    """The GPU that a file names, a spec file against its folder; else the error with its place."""
     try:
         if text.lower().endswith((".yaml", ".yml")):
             return load_gpu_file(directory / text)
         return gpu_of_size(text) or load_gpu(text)
     except KvplanError as error:
-        return located.error(error.code, error.message, ("offers", index, "gpu"), help=error.help)
+        return located.error(error.code, error.message, place, help=error.help)
 
 
 def fleet_schema() -> dict[str, Any]:

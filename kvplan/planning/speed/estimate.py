@@ -15,9 +15,6 @@ from kvplan.planning.speed.profile import SpeedProfile
 from kvplan.planning.speed.steps import Contexts, mixed_seconds, prefill_seconds, step_seconds
 from kvplan.record import record
 
-HOUR = 3600
-MILLION = 10**6
-
 
 @record()
 class Load:
@@ -71,14 +68,6 @@ class Estimate:
     request_tokens_per_second: Figure
     tokens_per_second: Figure
     requests_per_second: Figure
-
-    def cost_per_million(self, price_per_gpu_hour: float, gpus: int) -> Figure:
-        """Of a million output tokens, in the price's currency: price · GPUs / (tokens/s · 3600) · 10**6."""
-        if price_per_gpu_hour < 0 or gpus < 1:
-            raise KvplanError("bad-price", f"{price_per_gpu_hour} for {gpus} GPUs is no price")
-        hourly = price_per_gpu_hour * gpus * MILLION / HOUR
-        rate = self.tokens_per_second
-        return Figure(hourly / rate.value, hourly / rate.high, hourly / rate.low, "price", rate.assumptions)
 
 
 @record()

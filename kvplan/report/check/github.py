@@ -10,7 +10,16 @@ from __future__ import annotations
 import hashlib
 
 from kvplan.plans.findings import CheckedPlan, CheckReport, Severity
-from kvplan.report.check.shown import Issue, issues_of, label, one_line, printable, sentence, verdict
+from kvplan.report.check.shown import (
+    Issue,
+    cases_of,
+    issues_of,
+    label,
+    one_line,
+    printable,
+    sentence,
+    verdict,
+)
 
 _COMMANDS = {Severity.ERROR: "error", Severity.WARNING: "warning", Severity.NOTE: "notice"}
 
@@ -20,13 +29,13 @@ def render(report: CheckReport) -> str:
     rows = [
         annotation(one, issue, severity)
         for severity in Severity
-        for one in report.plans
+        for one in cases_of(report)
         for issue in issues_of(one)
         if issue.severity is severity
     ]
     plain = [
         one_line(f"{label(one)}: {verdict(one)}{f' ({one.summary})' if one.summary else ''}  {one.path}")
-        for one in report.plans
+        for one in cases_of(report)
     ]
     plain.append(sentence(report))
     token = "kvplan-" + hashlib.sha256("\n".join(plain).encode("utf-8", "replace")).hexdigest()

@@ -13,6 +13,7 @@ from xml.sax.saxutils import escape, quoteattr
 from kvplan.plans.findings import CheckedPlan, CheckReport, Severity
 from kvplan.report.check.shown import (
     Issue,
+    cases_of,
     figure,
     issues_of,
     label,
@@ -31,7 +32,7 @@ _WHITE = {"\n": "&#10;", "\t": "&#9;"}
 def render(report: CheckReport) -> str:
     """The report as one document."""
     files: dict[str, list[CheckedPlan]] = {}
-    for one in report.plans:
+    for one in cases_of(report):
         files.setdefault(plain_path(one.path), []).append(one)
     rows = ['<?xml version="1.0" encoding="UTF-8"?>', "<testsuites>"]
     for at, (path, plans) in enumerate(files.items()):

@@ -14,6 +14,7 @@ from html import escape
 from kvplan.plans.findings import CheckedPlan, CheckReport, Severity
 from kvplan.report.check.shown import (
     Issue,
+    cases_of,
     difference,
     facts_in_order,
     figure,
@@ -41,9 +42,9 @@ _LONGEST_SUMMARY = 240
 def render(report: CheckReport) -> str:
     """The whole comment, at most `LIMIT` characters."""
     head = [f"### kvplan: {sentence(report)}"]
-    table = _table(report.plans)
+    table = _table(cases_of(report))
     changes = _changes(report) if report.baseline else []
-    said = [one for one in report.plans if one.error or one.findings or one.facts]
+    said = [one for one in cases_of(report) if one.error or one.findings or one.facts]
     blocks = [_details(one) for one in sorted(said, key=lambda one: one.passed)]
     return _fitted(head, table, changes, blocks)
 
@@ -98,29 +99,34 @@ def _figure(one: CheckedPlan, name: str, unit: str) -> str:
 
 
 def _changes(report: CheckReport) -> list[str]:
-    """Every figure and verdict that is not what it was."""
+    """Every figure and verdict that is not what it was; since a lock, what moved it."""
     rows: list[str] = []
+    whys: list[str] = []
     for before, after in report.pairs():
         one = after or before
         assert one is not None
         name, then, now = code(label(one)), _state(before), _state(after)
+        moved = report.moved_of(before, after)
         if then != now:
-            rows.append(_row(name, "Verdict", then, now, ""))
+            rows.append(_row(name, "Verdict", then, now, *[""] * (2 if report.moved else 1)))
         if before is None or after is None:
             continue
         for fact in facts_in_order(before, after):
             old, new = before.fact(fact.name), after.fact(fact.name)
             if old != new:
-                rows.append(_row(name, title_of(fact.name), *_moved(old, new, fact.unit)))
+                by = () if moved is None else (" or ".join(moved.by(fact.name)),)
+                rows.append(_row(name, title_of(fact.name), *_moved(old, new, fact.unit), *by))
+        whys += [f"- {name}: {one_line(text)}" for text in (moved.why if moved is not None else ())]
     if not rows:
         return ["Nothing changes against the baseline."]
     return [
         f"**Against the baseline, {count(len(rows), 'figure')} "
         f"{'changes' if len(rows) == 1 else 'change'}:**",
         "",
-        _row("Plan", "Figure", "Before", "After", "Difference"),
-        _rule(2, 3),
+        _row("Plan", "Figure", "Before", "After", "Difference", *["Moved by"] * bool(report.moved)),
+        _rule(2, 3 + bool(report.moved)),
         *rows,
+        *(["", *whys] if whys else []),
     ]
 
 

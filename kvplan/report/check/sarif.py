@@ -14,7 +14,16 @@ from urllib.parse import quote
 
 from kvplan.errors import EXIT_NO
 from kvplan.plans.findings import CheckedPlan, CheckReport
-from kvplan.report.check.shown import Issue, is_absolute, issues_of, label, plain_path, printable, verdict
+from kvplan.report.check.shown import (
+    Issue,
+    cases_of,
+    is_absolute,
+    issues_of,
+    label,
+    plain_path,
+    printable,
+    verdict,
+)
 from kvplan.version import __version__
 
 SCHEMA = "https://docs.oasis-open.org/sarif/sarif/v2.1.0/os/schemas/sarif-schema-2.1.0.json"
@@ -23,7 +32,7 @@ ROOT = "%SRCROOT%"
 
 def render(report: CheckReport) -> str:
     """The report as one log with one run."""
-    found = [(one, issue) for one in report.plans for issue in issues_of(one)]
+    found = [(one, issue) for one in cases_of(report) for issue in issues_of(one)]
     rules: dict[str, Issue] = {}
     for _, issue in found:
         rules.setdefault(issue.code, issue)
@@ -49,7 +58,7 @@ def render(report: CheckReport) -> str:
                 "properties": {
                     "plans": [
                         {"name": label(one), "verdict": verdict(one), "summary": printable(one.summary)}
-                        for one in report.plans
+                        for one in cases_of(report)
                     ]
                 },
                 "results": [_result(one, issue, index[issue.code]) for one, issue in found],

@@ -9,6 +9,7 @@ from kvplan.engines.folders import title_of as engine_title
 from kvplan.errors import Mark
 from kvplan.plans.findings import CheckedPlan, CheckReport, Fact, Finding, Proof, Severity
 from kvplan.record import record
+from kvplan.report.check.fleet import as_plan, fleet_phrase
 from kvplan.report.layout import printable as printable
 from kvplan.report.words import size_words
 
@@ -124,8 +125,14 @@ def verdict(one: CheckedPlan) -> str:
 
 
 def sentence(report: CheckReport) -> str:
-    """``2 of 3 plans pass, 1 fails.``"""
-    return _passing(report) + ("." if report.require is None else f", with --require {report.require}.")
+    """``2 of 3 plans pass, 1 fails; the fleet has too few GPUs.``"""
+    told = _passing(report) + ("" if report.require is None else f", with --require {report.require}")
+    return told + ("." if report.fleet is None else f"; {fleet_phrase(report.fleet)}.")
+
+
+def cases_of(report: CheckReport) -> tuple[CheckedPlan, ...]:
+    """The plans, and the fleet as a case of its own where one was named."""
+    return report.plans if report.fleet is None else (*report.plans, as_plan(report.fleet))
 
 
 def _passing(report: CheckReport) -> str:

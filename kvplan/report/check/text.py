@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from kvplan.errors import EXIT_NO, KvplanError
-from kvplan.plans.findings import CheckedPlan, CheckReport, Finding, Severity
+from kvplan.plans.findings import CheckedPlan, CheckReport, Finding, Moved, Severity
+from kvplan.report.check.fleet import fleet_screen, lack
 from kvplan.report.check.shown import measured_words, sentence
 from kvplan.report.layout import BLANK, INDENT, Screen, Span, columns, line, plain, table, wrapped
 from kvplan.report.words import count
@@ -19,11 +20,13 @@ def render(report: CheckReport) -> str:
     return plain(screen(report))
 
 
-def screen(report: CheckReport) -> Screen:
-    """Verdict, plans, what changed, what to type next. Notes are shown where one plan is checked."""
+def screen(report: CheckReport, *, quiet: bool = False) -> Screen:
+    """Verdict, plans, the fleet, what changed, what to type next. Notes are shown where one plan is checked.
+    quiet: the verdict, plans that fail with their errors, and the fleet where it is too small."""
+    if quiet:
+        return _quiet(report)
     alone = len(report.plans) == 1
-    style = "good" if all(one.passed for one in report.plans) else "bad"
-    rows: Screen = [*wrapped(sentence(report), style=style), BLANK]
+    rows: Screen = [*_verdict(report), BLANK]
     passing: Screen = []
     for one in report.plans:
         shown = [finding for finding in one.findings if alone or finding.severity is not Severity.NOTE]
@@ -34,12 +37,34 @@ def screen(report: CheckReport) -> Screen:
         rows += [*_plan(one, shown, proofs), BLANK]
     if passing:
         rows += [*passing, BLANK]
+    if report.fleet is not None:
+        rows += [*fleet_screen(report.fleet), BLANK]
     if report.baseline:
         rows += [*_changes(report), BLANK]
     rows += _next(report, alone)
     while rows and not rows[-1]:
         rows.pop()
     return rows
+
+
+def _verdict(report: CheckReport) -> Screen:
+    enough = report.fleet is None or report.fleet.passed
+    style = "good" if enough and all(one.passed for one in report.plans) else "bad"
+    return wrapped(sentence(report), style=style)
+
+
+def _quiet(report: CheckReport) -> Screen:
+    """Failures first, as a log is read from its end: then the verdict."""
+    rows: Screen = []
+    for one in report.plans:
+        if not one.passed:
+            wrong = [finding for finding in one.findings if finding.severity is Severity.ERROR]
+            rows += [*_plan(one, wrong, []), BLANK]
+    if report.fleet is not None and not report.fleet.passed:
+        for kind in report.fleet.kinds:
+            rows += wrapped(lack(kind), style="bad") if kind.missing else []
+        rows.append(BLANK)
+    return [*rows, *_verdict(report)]
 
 
 def _name(one: CheckedPlan) -> str:
@@ -136,20 +161,29 @@ def _changes(report: CheckReport) -> Screen:
         if before is None or after is None:
             rows += wrapped(f"{_name(one)}: {'new' if before is None else 'gone'}", first=INDENT, hang=4)
             continue
-        cells = _differences(before, after)
+        moved = report.moved_of(before, after)
+        cells = _differences(before, after, moved)
         if not cells:
             same += 1
             continue
         rows += wrapped(_name(one), first=INDENT, hang=4)
-        rows += table([("", "before", "now", "difference"), *cells], "lrrr", indent=2, gap="  ")
+        heads = ("", "before", "now", "difference", *(("moved by",) if moved is not None else ()))
+        rows += table([heads, *cells], "lrrr" + "l" * (moved is not None), indent=2, gap="  ")
+        for text in () if moved is None else moved.why[:_MOST_WHY]:
+            rows += wrapped(text, first=INDENT * 2, hang=6, style="dim")
     if same:
         rows.append(line(INDENT, Span(f"{count(same, 'plan')} unchanged", "dim")))
     return [line("Against the baseline"), *rows] if rows else []
 
 
-def _differences(before: CheckedPlan, after: CheckedPlan) -> list[tuple[str, str, str, str]]:
-    """Figures before and now, and how far they moved; then the verdict, where it is another."""
-    cells = []
+_MOST_WHY = 6
+
+
+def _differences(before: CheckedPlan, after: CheckedPlan, moved: Moved | None) -> list[tuple[str, ...]]:
+    """Figures before and now, how far they moved and, since a lock, by what; then the verdict, where it is
+    another."""
+    cells: list[tuple[str, ...]] = []
+    by: tuple[str, ...] = ()
     names = dict.fromkeys((fact.name, fact.unit) for side in (before, after) for fact in side.facts)
     for name, unit in names:
         old, new = before.fact(name), after.fact(name)
@@ -159,10 +193,11 @@ def _differences(before: CheckedPlan, after: CheckedPlan) -> list[tuple[str, str
         if difference and not difference.startswith("-"):
             difference = f"+{difference}"
         was, now = (amount(value, unit) if value is not None else "none" for value in (old, new))
-        cells.append((name.replace("_", " "), was, now, difference))
+        by = () if moved is None else (" or ".join(moved.by(name)),)
+        cells.append((name.replace("_", " "), was, now, difference, *by))
     if before.passed != after.passed:
         word = {True: "passes", False: "fails"}
-        cells.append(("check", word[before.passed], word[after.passed], ""))
+        cells.append(("check", word[before.passed], word[after.passed], "", *("",) * (moved is not None)))
     return cells
 
 

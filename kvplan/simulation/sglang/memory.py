@@ -11,6 +11,7 @@ from kvplan.errors import KvplanError
 from kvplan.simulation.sglang.request import Request
 from kvplan.simulation.sglang.settings import SglangEngine
 from kvplan.simulation.sglang.tree import Node, Tree
+from kvplan.simulation.sglang.window_tree import Lock
 
 
 class Memory:
@@ -37,6 +38,16 @@ class Memory:
         request.matched = min(request.prefix, max(request.tokens - 1, 0))
         return request.prefix
 
+    def meet(self, request: Request, tokens: int) -> None:
+        """The same for one that may be admitted."""
+        self.match(request, tokens)
+
+    def part(self, request: Request) -> None:
+        """It is not admitted."""
+
+    def passed(self, request: Request, tokens: int) -> None:
+        """A step of answers has computed so many tokens of the request."""
+
     def make_room(self, pages: int) -> None:
         """Evict until so many pages are free, or nothing is left to evict."""
         if self.caching and pages > self.free:
@@ -53,13 +64,22 @@ class Memory:
                 self.rows -= 1
             request.written = request.end
         self.make_room(tokens if page == 1 else -(-tokens // page) + len(requests))
-        if pages > self.free:
+        if pages > self.least:
             raise KvplanError(
                 "engine-fails",
-                f"a step's prompts need {pages:,} pages and {self.free:,} can be had: SGLang stops here"
+                f"a step's prompts need {pages:,} pages and {self.least:,} can be had: SGLang stops here"
                 " (Prefill out of memory)",
                 help=("a smaller chunked_prefill_size", "a larger pool"),
             )
+        self.spend(pages)
+
+    @property
+    def least(self) -> int:
+        """Pages that are free."""
+        return self.free
+
+    def spend(self, pages: int) -> None:
+        """Take so many pages, which are free."""
         self.free -= pages
 
     def needs(self, requests: list[Request]) -> int:
@@ -71,12 +91,12 @@ class Memory:
         """Whether one token more of each fits, with what can be evicted."""
         needed = self.needs(requests)
         self.make_room(needed)
-        return self.free >= needed
+        return self.least >= needed
 
     def decode(self, requests: list[Request]) -> None:
         needed = self.needs(requests)
         self.make_room(len(requests))
-        self.free -= needed
+        self.spend(needed)
         for request in requests:
             request.written += 1
 
@@ -121,7 +141,7 @@ class Memory:
             if 0 < prompt < pages:  # a prompt may stay when its answer is evicted
                 tree.insert(request.chain, prompt, prompt, 1)
         self.free += max(0, have - request.kept // page)
-        tree.release(request.lock)
+        self._unlock(request)
         request.lock = request.node = tree.hold(node)
         request.kept = pages * page
 
@@ -132,10 +152,14 @@ class Memory:
             request.filled = request.tokens
             self.checkpoint(request, min(request.written, request.tokens))
         self.free += -(-request.written // page) - request.kept // page
-        self.tree.release(request.lock)
+        self._unlock(request)
         request.lock = None
         request.rows, request.written = False, 0
         self.rows += 1
+
+    def _unlock(self, request: Request) -> None:
+        assert not isinstance(request.lock, Lock)
+        self.tree.release(request.lock)
 
     def hold(self, request: Request) -> None:
         """It is admitted with its prefix."""

@@ -60,14 +60,24 @@ class Adder:
     def go_on(self, request: Request) -> Request | None:
         """The next chunk of a prompt that was cut; None where it is the last."""
         assert self.chunk is not None
-        free = min(self.chunk, int(self.memory.reachable - self.promised))
-        most = free if free > 0 else self.chunk
+        most = self._room(self.chunk)
+        if most <= 0:
+            return request
         left = request.filled - request.prefix
         cut = left > most
         request.end = request.prefix + min(left, most)
         self.chosen.append(request)
         self._charge(request.end - request.prefix, 0 if cut else min(request.answer, CLIP))
         return request if cut else None
+
+    def _room(self, chunk: int) -> int:
+        """Tokens that the next chunk may have: with one pool it goes on, so that the prompt ends some day."""
+        free = min(chunk, int(self.memory.reachable - self.promised))
+        return free if free > 0 else chunk
+
+    def _limit(self, request: Request, tokens: int) -> int | None:
+        """Tokens at which its chunk is cut, None: nowhere; 0: it does not fit."""
+        return self.chunk
 
     def add(self, request: Request) -> str:
         """Let one join, or say why it does not (add_one_req)."""
@@ -79,7 +89,10 @@ class Adder:
         free = memory.reachable - memory.unheld(request.node) - self.promised
         if not total < free:
             return FULL
-        tokens, limit = self._whole(left), self.chunk
+        tokens = self._whole(left)
+        limit = self._limit(request, tokens)
+        if limit == 0 and self.chunk != 0:
+            return FULL
         if limit is None and self.chosen and tokens >= self.inputs:
             return OTHER
         answer = min(request.answer, CLIP)

@@ -28,6 +28,10 @@ class SglangReplica(Batched[Batch]):
         memory = self.scheduler.memory
         return memory.free + memory.tree.idle
 
+    @property
+    def least(self) -> int:
+        return self.scheduler.memory.least
+
     def begun(self) -> list[tuple[int, int]]:
         cut = self.scheduler.cut
         return [] if cut is None else [(cut.prefix, cut.prompt)]
@@ -46,6 +50,8 @@ class SglangReplica(Batched[Batch]):
         scheduler = self.scheduler
         running, last = scheduler.running, scheduler.last
         if not running or last is None or last.prompts or scheduler.cut is not None:
+            return False
+        if self.engine.window or self.engine.state_slots:  # each step may give something back
             return False
         if len(self.queue) != self.overlap or (scheduler.waiting and not scheduler.full):
             return False

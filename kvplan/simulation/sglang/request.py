@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from kvplan.simulation.sglang.tree import Node
+from kvplan.simulation.sglang.window_tree import Lock
 from kvplan.simulation.time.chain import Chain
 
 
@@ -14,8 +15,9 @@ class Request:
     holds; chunks: of its prompt under way, but the last; matched: tokens found when the queue was ordered."""
 
     __slots__ = (
-        "answer", "at_ns", "chain", "chunks", "computed", "done", "end", "filled", "kept", "lock", "made",
-        "matched", "node", "number", "prefix", "prompt", "retracted", "rows", "stored", "words", "written",
+        "answer", "at_ns", "branch", "buffered", "chain", "chunks", "computed", "decoded", "done",
+        "end", "filled", "gone", "kept", "lock", "made", "matched", "node", "number", "prefix",
+        "prompt", "retracted", "rows", "saved", "state", "stored", "words", "written",
     )  # fmt: skip
 
     def __init__(
@@ -25,8 +27,12 @@ class Request:
         self.chain, self.words = chain, words or chain
         self.made = self.filled = self.prefix = self.end = self.computed = 0
         self.written = self.kept = self.stored = self.chunks = self.matched = 0
+        self.saved = 0  # tokens whose state was saved last
+        self.state = self.buffered = False  # which slots it has
+        self.gone = self.decoded = 0  # tokens whose windows it has given back; steps since its prompt
+        self.branch = 0  # tokens up to which the full pool has its prefix, and the windows have not
         self.node: Node | None = None
-        self.lock: Node | None = None
+        self.lock: Node | Lock | None = None
         self.rows = self.retracted = self.done = False
 
     @property

@@ -14,9 +14,19 @@ from kvplan.simulation.sglang.prefill import FULL, GOES_ON, OTHER, Adder
 from kvplan.simulation.sglang.queue import Queue
 from kvplan.simulation.sglang.request import Batch, Request
 from kvplan.simulation.sglang.settings import DECAY_STEPS, INITIAL_RATIO, LEAST_SHARE, SglangEngine
+from kvplan.simulation.sglang.state_memory import StateMemory
+from kvplan.simulation.sglang.window_memory import WindowMemory
+from kvplan.simulation.sglang.window_prefill import WindowAdder
 
 AHEAD = 20
 """Steps for which a retraction makes room (SGLANG_RETRACT_DECODE_STEPS)."""
+
+
+def memory_of(engine: SglangEngine) -> Memory:
+    """Its pages, with a second pool for windows or states where the model has one."""
+    if engine.window:
+        return WindowMemory(engine)
+    return StateMemory(engine) if engine.state_slots else Memory(engine)
 
 
 class Scheduler:
@@ -26,7 +36,7 @@ class Scheduler:
 
     def __init__(self, engine: SglangEngine) -> None:
         self.engine = engine
-        self.memory = Memory(engine)
+        self.memory = memory_of(engine)
         self.queue = Queue(engine, self.memory)
         self.running: list[Request] = []
         self.full = False
@@ -86,7 +96,7 @@ class Scheduler:
         return min(self.engine.sequences - len(self.running), max(self.memory.rows + going_on, 0))
 
     def _prefill(self, queued: Batch | None) -> Batch | None:
-        if not self.running:
+        if not self.running or self.engine.window:
             self.full = False
         if (self.full or not self.waiting) and self.cut is None:
             return None
@@ -96,7 +106,8 @@ class Scheduler:
         self.queue.sort()
         mixed = self.engine.mixed and self.engine.chunk is not None
         running = self.running
-        adder = Adder(self.engine, self.memory, running, self.ratio, len(running) if mixed else 0)
+        kind = WindowAdder if self.engine.window else Adder
+        adder = kind(self.engine, self.memory, running, self.ratio, len(running) if mixed else 0)
         if self.cut is not None:
             self.cut.filled = self.cut.tokens
             self.cut = adder.go_on(self.cut)
@@ -126,11 +137,13 @@ class Scheduler:
             if self.full:
                 break
             request.filled = request.tokens
-            self.memory.match(request, request.filled - 1)
+            self.memory.meet(request, request.filled - 1)
             said = adder.add(request)
             if said is FULL:
                 self.full = bool(adder.chosen or self.running)
             if said is not GOES_ON:
+                if not adder.chosen or adder.chosen[-1] is not request:
+                    self.memory.part(request)
                 break
         joined = {request for request, _ in adder.admitted}
         waiting[:] = [request for request in waiting if request not in joined]
@@ -245,6 +258,8 @@ class Scheduler:
             if batch.prompts and request.chunks > 0:
                 request.chunks -= 1
                 continue
+            if not batch.prompts:
+                self.memory.passed(request, request.tokens)
             request.made += 1
             if request.made >= request.answer:
                 request.done = True

@@ -50,6 +50,18 @@ class SglangEngine:
     conservativeness: float = 1.0
     fixed: bool = False
     """clients ask for answers of exactly their length (ignore_eos)"""
+    window: int = 0
+    """tokens of a window whose pages have a pool of their own (0: there is none)"""
+    window_blocks: int = 0
+    """pages of that pool"""
+    state_slots: int = 0
+    """of its pool of states (0: there is none)"""
+    extra_buffer: bool = True
+    """mamba_radix_cache_strategy: requests have slots to save states in"""
+    state_chunk: int = 64
+    """tokens of which the states' kernel makes a chunk"""
+    track_interval: int = 256
+    """mamba_track_interval"""
     release: str = KNOWN[-1]
 
     @property
@@ -159,8 +171,41 @@ def _check(engine: SglangEngine) -> None:
             f"how SGLang {engine.release} schedules is not known here: its own scheduler was not asked",
             help=f"use sglang@{KNOWN[-1]}",
         )
+    _check_second_pool(engine)
     if engine.tokens < 16 * engine.block:
         raise _bad(f"a pool of {engine.blocks} pages", "give at least 16 pages")
+
+
+def _check_second_pool(engine: SglangEngine) -> None:
+    """The pool of windows, or of states."""
+    if engine.window and not engine.caching:
+        raise RefusedError(
+            "not-simulated", "SGLang's pool of windows without the radix cache is not simulated",
+            help="the radix cache, or --disable-hybrid-swa-memory",
+        )  # fmt: skip
+    if engine.window and (engine.window < 0 or engine.window_blocks < 1):
+        raise _bad(f"a pool of {engine.window_blocks} pages for windows of {engine.window}", "give both")
+    for name, value in (("state_chunk", engine.state_chunk), ("track_interval", engine.track_interval)):
+        if type(value) is not int or value < 1:
+            raise _bad(f"{name} is {value}", "give a whole number of at least 1")
+    if engine.state_slots:
+        _check_states(engine)
+
+
+def _check_states(engine: SglangEngine) -> None:
+    """The pool of states: what SGLang's radix cache keeps, and nothing else."""
+    if type(engine.state_slots) is not int or engine.state_slots < 1:
+        raise _bad(f"state_slots is {engine.state_slots}", "give a whole number of at least 1")
+    if not engine.caching or engine.window or engine.mixed:
+        raise RefusedError(
+            "not-simulated", "SGLang's states without the radix cache, beside windows or in mixed chunks",
+            help="the radix cache, without --enable-mixed-chunk",
+        )  # fmt: skip
+    if not engine.extra_buffer and (engine.block > 1 or engine.overlap):
+        raise _bad(
+            "states without extra buffers need pages of one token and no overlap: SGLang refuses it",
+            "extra_buffer, or --page-size 1 --disable-overlap-schedule",
+        )
 
 
 def _bad(what: str, way: str) -> KvplanError:

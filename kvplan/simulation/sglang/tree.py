@@ -105,7 +105,7 @@ class Tree:
             if place > counted:
                 node.hits += 1
         if place < pages:
-            new = Node(chain, place, pages, node, self._tick(2))
+            new = self._made(chain, place, pages, node, self._tick(2))
             new.priority = priority
             node.children[chain.run_at(place)] = new
             self.size += pages - place
@@ -116,6 +116,9 @@ class Tree:
             self._note(new)
             node = new
         return place, node
+
+    def _made(self, chain: Chain, start: int, stop: int, parent: Node | None, now: int) -> Node:
+        return Node(chain, start, stop, parent, now)
 
     def _touch(self, node: Node) -> None:
         node.used = self._tick() * _DEPTH

@@ -132,8 +132,13 @@ class Batched(Timeline, Generic[B]):
         if answer.rows is not None:
             answer.rows.append((
                 starts, batch.tokens, batch.context, batch.count, len(self.serving.running),
-                len(self.serving.waiting), self.serving.memory.free, len(batch.preempted),
+                len(self.serving.waiting), self.least, len(batch.preempted),
             ))  # fmt: skip
+
+    @property
+    def least(self) -> int:
+        """Free pages, of the pool that has fewest."""
+        return self.serving.memory.free
 
     def end(self, batch: B) -> None:
         self.now = batch.ends_ns

@@ -1,6 +1,6 @@
 """Waiting requests: which are admitted to a step, and with how many tokens.
 
-vllm-project/vllm 0.32, 0.33 vllm/v1/core/sched/scheduler.py (schedule, _mamba_block_aligned_split).
+vllm-project/vllm 0.32, 0.33 vllm/v1/core/sched/scheduler.py (schedule).
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from kvplan.record import record
 from kvplan.simulation.vllm.memory import Hit
 from kvplan.simulation.vllm.request import Request
-from kvplan.simulation.vllm.settings import ALIGN, STATE
+from kvplan.simulation.vllm.state_cuts import Cuts
 
 if TYPE_CHECKING:
     from kvplan.simulation.vllm.scheduler import Scheduler
@@ -43,7 +43,7 @@ class Blocked:
 class Admission:
     def __init__(self, scheduler: Scheduler) -> None:
         self.scheduler, self.engine, self.memory = scheduler, scheduler.engine, scheduler.memory
-        self.splits = self.engine.states == ALIGN and any(group.kind == STATE for group in self.engine.groups)
+        self.cuts = Cuts(self.engine, self.memory.saving)
         self.spare = self.engine.watermark_blocks
         self.whole = self.engine.chunked and not self.memory.pool.watched  # the step's budget is no matter
         self.order = 0
@@ -70,10 +70,11 @@ class Admission:
                 bar = NEVER
             else:
                 least = tokens = min(tokens, budget)
-                if self.splits:
-                    tokens = self.split(request, hit.tokens, tokens)
+                if self.cuts.any:
+                    tokens = self.cuts.tokens(request, hit.tokens, tokens)
                 if tokens:
-                    bar = memory.bar(hit.tokens + tokens, request.tokens if engine.reserve else 0, hit)
+                    whole = request.tokens if engine.reserve else 0
+                    bar = memory.bar(hit.tokens + tokens, whole, hit, memory.prefill_end(request))
                     bar += self.spare if running else 0
                 else:
                     bar = NEVER
@@ -94,33 +95,12 @@ class Admission:
         if skipped:
             waiting.put_back_all(skipped)
 
-    def split(self, request: Request, start: int, tokens: int) -> int:
-        """Cut a prompt where states are kept: at the ends of blocks, and where other groups' hit ended."""
-        prompt_end = max(request.prompt, request.tokens - 1)
-        if start >= prompt_end:
-            return tokens
-        engine, block = self.engine, self.engine.block
-        last = (request.tokens - 1) // block * block
-        end = start + tokens
-        if end < prompt_end:
-            most = min(engine.batch, engine.threshold) if engine.threshold else engine.batch
-            aligned = end // block * block
-            if aligned > start or block <= most:
-                end = aligned
-        stops = [last]
-        if start % block:
-            stops.append((start // block + 1) * block)
-        if start < request.junction < end:
-            stops.append(start + (request.junction - start) // block * block)
-        end = min((stop for stop in stops if start < stop < end), default=end)
-        return max(0, end - start)
-
     def _note(self, request: Request, budget: int, cut: bool, threshold: int, bar: int, hit: Hit) -> None:
         self.blocked = None
         if not self.memory.fresh:
             scheduler, pool = self.scheduler, self.memory.pool
             wanted = [[part[0] for part in parts] for parts in hit.parts]
-            pool.want(wanted, self.memory.whole, self.splits and hit.junction > 0)
+            pool.want(wanted, self.memory.whole, self.cuts.any and hit.junction > 0)
             until = scheduler.decode_only.next_fill(request) if scheduler.decode_only.shared else NEVER
             self.blocked = Blocked(
                 request, budget, cut, not scheduler.running, threshold, self._stamp(request), until,

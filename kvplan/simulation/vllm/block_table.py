@@ -32,11 +32,12 @@ class Span:
 
 
 class BlockTable:
-    __slots__ = ("cached", "count", "due", "gone", "spans", "table", "tail")
+    __slots__ = ("cached", "count", "due", "gone", "last", "spans", "table", "tail")
 
     def __init__(self, table: Table) -> None:
         self.table = table
         self.count = self.cached = self.due = self.gone = self.tail = 0
+        self.last = -1  # the block with the state that its newest one was computed from
         self.spans: list[Span] = []
 
     def adopt(self, pool: Pool, parts: list[Part], length: int, skipped: int) -> None:
@@ -67,14 +68,16 @@ class BlockTable:
         if skipped > length:
             self.count = self.cached = self.tail = self.gone = skipped
 
-    def grow(self, pool: Pool, blocks: int) -> None:
-        """Have ``blocks`` blocks; a state group that keeps its boundaries takes the last alone."""
+    def grow(self, pool: Pool, blocks: int, saved: int = 0) -> None:
+        """Have ``blocks`` blocks; a state group that keeps its boundaries takes the last alone, or with the
+        one before it, in which the state at the prompt's last boundary is ``saved``."""
         more = blocks - self.count
         if more <= 0:
             return
         if self.table.single:
-            pool.take(self.table.times)
-            self.spans.append(Span(blocks - 1, blocks, None))
+            self.last = self.count - 1
+            pool.take((1 + saved) * self.table.times)
+            self.spans += [Span(place, place + 1, None) for place in range(blocks - 1 - saved, blocks)]
             self.tail = blocks
         else:
             pool.take(more * self.table.times)
@@ -82,6 +85,9 @@ class BlockTable:
 
     def let_go_before(self, pool: Pool, limit: int) -> None:
         """Give back blocks [gone, limit), the last first."""
+        if self.table.leaks:
+            self._let_go_states(pool, limit)
+            return
         if limit > self.count:
             limit = self.count
         if limit <= self.gone:
@@ -101,6 +107,29 @@ class BlockTable:
                     pool.give_back(piece)
                 return
         self._let_go_many(pool, limit)
+
+    def _let_go_states(self, pool: Pool, limit: int) -> None:
+        """The same of states in releases that stop at a gap: those before it stay, but the last one."""
+        behind = min(limit, self.count)
+        if behind > self.gone:
+            first = behind
+            for span in reversed(self.spans):
+                if span.stop == first:
+                    first = span.start
+            self._let_go_range(pool, first, behind)
+            self.gone = behind
+        if self.last < limit:
+            self._let_go_range(pool, self.last, self.last + 1)
+
+    def _let_go_range(self, pool: Pool, start: int, stop: int) -> None:
+        """Give back those of blocks [start, stop) that are held; of states each is a span."""
+        before = [span for span in self.spans if span.start < start]
+        self.spans = self.spans[len(before) :]
+        if self.spans and self.spans[0].start < stop:
+            gone, self.gone = self.gone, start
+            self._let_go_many(pool, stop)
+            self.gone = max(gone, stop)
+        self.spans = before + self.spans
 
     def _let_go_many(self, pool: Pool, limit: int) -> None:
         """The same of any number of blocks, of as many spans as they are in."""

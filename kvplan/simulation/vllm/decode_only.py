@@ -48,6 +48,8 @@ class DecodeOnly:
         self.takes: dict[int, tuple[int, dict[int, Bucket]]] = {}
         sorts: dict[tuple[int, int], Sort] = {}
         for table in memory.tables:
+            if table.ring:
+                continue
             self.takes[table.block] = self.takes.get(table.block, (0, {}))[0] + table.times, {}
             if table.slides:
                 made = Sort(table, self.slack)
@@ -59,6 +61,7 @@ class DecodeOnly:
         engine = memory.engine  # blocks that are given back may have no identity, and are then taken first
         self.blanks = engine.caching and (
             engine.retention is not None
+            or (self.lag and memory.in_flight)
             or any(table.slides and table.block != engine.unit for table in memory.tables)
         )
         self.stepping = False
@@ -171,6 +174,7 @@ class DecodeOnly:
             blocks = -(-computed // one.table.block)
             if blocks > one.count:
                 if one.table.single:
+                    one.last = blocks - 2
                     one.spans += [Span(place, place + 1, None) for place in range(one.count, blocks)]
                     one.tail = blocks
                 one.count = blocks

@@ -53,11 +53,11 @@ class FlatMemory(Memory):
             return NOTHING
         return Hit(place * block, 0, (parts,), (idle,))
 
-    def needs(self, tokens: int, hit: Hit, whole: bool) -> int:
+    def needs(self, tokens: int, hit: Hit, whole: bool, prefill_end: int = 0) -> int:
         found = -(-tokens // self.block) - hit.tokens // self.block
         return (found if found > 0 else 0) + hit.idle[0]
 
-    def bar(self, tokens: int, whole: int, hit: Hit) -> int:
+    def bar(self, tokens: int, whole: int, hit: Hit, prefill_end: int) -> int:
         return self.needs(max(tokens, whole), hit, False)
 
     def admit(self, request: Request, hit: Hit, tokens: int) -> None:

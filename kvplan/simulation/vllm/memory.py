@@ -37,6 +37,7 @@ class Memory:
         self.pool = Pool(engine.blocks, not engine.reserve or any(table.slides for table in self.tables))
         self.sliding = [table.number for table in self.tables if table.slides]
         self.sorts = sorts_of(self.tables)
+        self.looked = [tables for tables in self.sorts if not tables[0].ring]
         self.caching, self.length = engine.caching, engine.length
         self.in_flight = engine.rules.in_flight
         self.table = self.tables[0]
@@ -46,6 +47,7 @@ class Memory:
         self.hashed, self.renews = engine.hashed, engine.rules.renews
         self.fresh: set[Stored] = set()
         self.states = any(table.state for table in self.tables)
+        self.saving = next((table for table in self.tables if table.checkpoint), None)
         self.resumes = self.states or self.engine.retention is not None  # junctions matter
         self.decode_only = DecodeOnly(self)
 
@@ -55,7 +57,7 @@ class Memory:
         self.decode_only.look(request, LAST)
         if self.pool.dead:
             self._revive(request)
-        tokens, longest = longest_hit(self.sorts, request.paths, request.tokens - 1)
+        tokens, longest = longest_hit(self.looked, request.paths, request.tokens - 1)
         divided = -1
         while divided != self.pool.divided:  # what is told apart may stand in parts that were found before
             divided = self.pool.divided
@@ -64,8 +66,13 @@ class Memory:
 
     def _parts(self, request: Request, tokens: int) -> tuple[list[list[Part]], list[int]]:
         """Where a hit is."""
-        parts, idle = [], []
+        parts: list[list[Part]] = []
+        idle: list[int] = []
         for table in self.tables:
+            if table.ring:
+                parts.append([])
+                idle.append(0)
+                continue
             blocks = tokens // table.block
             start = blocks - 1 if table.state and blocks else min(blocks, table.behind(tokens))
             found, unused = parts_of(self.pool, table, request.paths[table.block], start, blocks)
@@ -107,7 +114,16 @@ class Memory:
                 revive(self.pool)
                 return
 
-    def needs(self, tokens: int, hit: Hit, whole: bool) -> int:
+    def prefill_end(self, request: Request) -> int:
+        """Tokens that a step must reach so that it saves a state; 0: any step does that ends behind one."""
+        return request.prefill_end if self.engine.retention == 0 else 0
+
+    def saved(self, request: Request, start: int, end: int) -> int:
+        """1 where the request's step of tokens [start, end) saves a state at a boundary before its end."""
+        table = self.saving
+        return table.saves(start, end, self.prefill_end(request), end) if table is not None else 0
+
+    def needs(self, tokens: int, hit: Hit, whole: bool, prefill_end: int = 0) -> int:
         """Blocks that must be free to admit a request for ``tokens`` tokens (get_num_blocks_to_allocate)."""
         needed = 0
         if self.states and self.fresh:
@@ -124,26 +140,27 @@ class Memory:
             skipped = 0 if table.single else table.behind(hit.tokens)
             more = max(0, blocks - max(skipped, have))
             if table.single and more:
-                more = 1
+                more = 1 + table.saves(hit.tokens, tokens, prefill_end, tokens)
             for table in tables:
                 idle = hit.idle[table.number] if have > skipped or table.single else 0
                 needed += more * table.times + idle
         return needed
 
-    def bar(self, tokens: int, whole: int, hit: Hit) -> int:
+    def bar(self, tokens: int, whole: int, hit: Hit, prefill_end: int) -> int:
         """The same where ``whole`` tokens must fit as well (0: need not)."""
-        needed = self.needs(tokens, hit, False)
-        return max(needed, self.needs(whole, hit, True)) if whole else needed
+        needed = self.needs(tokens, hit, False, prefill_end)
+        return max(needed, self.needs(whole, hit, True, prefill_end)) if whole else needed
 
     def admit(self, request: Request, hit: Hit, tokens: int) -> None:
         """Give a request a hit and blocks up to ``tokens`` tokens."""
         request.held = held = [BlockTable(table) for table in self.tables]
+        request.saved = self.saved(request, hit.tokens, tokens)
         if hit.tokens:
             for one, parts in zip(held, hit.parts):
                 table = one.table
                 one.adopt(self.pool, parts, hit.tokens // table.block, table.behind(hit.tokens))
         for one in held:
-            one.grow(self.pool, ceil_div(tokens, one.table.block))
+            one.grow(self.pool, ceil_div(tokens, one.table.block), request.saved)
         self.offer(request, min(tokens, request.tokens))
 
     def extend(self, request: Request, tokens: int) -> bool:
@@ -153,19 +170,20 @@ class Memory:
         for number in self.sliding:
             one = held[number]
             limit = one.table.behind(processed)
-            if limit > one.gone:
+            if limit > one.gone or one.table.leaks:
                 one.let_go_before(pool, limit)
         tokens = min(tokens, self.length)
+        saved = request.saved = self.saved(request, request.computed, tokens)
         needed = 0
         for one in held:
             more = -(-tokens // one.table.block) - one.count
             if more > 0:
-                needed += one.table.times if one.table.single else more * one.table.times
+                needed += ((1 + saved) if one.table.single else more) * one.table.times
         if needed > pool.free:
             return False
         if needed:
             for one in held:
-                one.grow(pool, -(-tokens // one.table.block))
+                one.grow(pool, -(-tokens // one.table.block), saved)
         self.offer(request, min(tokens, request.tokens))
         return True
 
@@ -186,7 +204,9 @@ class Memory:
         tokens -= tokens % self.unit
         last = (request.prompt - 1) // self.hashed * self.hashed if self.renews else 0
         for one in request.held:
-            if one.table.single and tokens and tokens == last:
+            if one.table.ring:
+                continue
+            if one.table.single and tokens and tokens == last and not request.saved:
                 one.freshen(request.paths[one.table.block], tokens // one.table.block - 1, fresh)
             blocks = tokens // one.table.block
             if blocks > one.cached:

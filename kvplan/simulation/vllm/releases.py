@@ -3,7 +3,7 @@ others are refused, for its rules move every month."""
 
 from __future__ import annotations
 
-from kvplan.engines.release_rules import ReleaseRules, flag
+from kvplan.engines.release_rules import ReleaseRules, flag, steps
 from kvplan.errors import RefusedError
 
 _SCHEDULE = "v1/core/sched/scheduler.py"
@@ -19,10 +19,29 @@ class Rules(ReleaseRules):
         f"{_SCHEDULE}, schedule",
         until="0.31",
     )
-    align = flag(
-        "states kept at block boundaries cut prompts as described here",
+    cut = steps(
+        "where a prompt is cut whose states are kept: a step has whole blocks up to the last boundary, or"
+        " ends at a boundary up to there, or up to the prompt's end",
+        f"{_SCHEDULE}, _mamba_block_aligned_split",
+        "whole blocks",
+        ("0.26", "last boundary"),
+        ("0.27", "prompt's end"),
+    )
+    proof = flag(
+        "the last boundary lies before a prompt's last token, which is computed again by who finds it",
         f"{_SCHEDULE}, _mamba_block_aligned_split",
         since="0.32",
+    )
+    saves = flag(
+        "the step that ends a prompt saves the state at its last boundary as described here",
+        f"{_STATES}._needs_internal_checkpoint",
+        since="0.32",
+    )
+    leaks = flag(
+        "states before a gap in a request's table are held until it ends, but for the one that its last block"
+        " was computed from",
+        "v1/core/single_type_kv_cache_manager.py, remove_skipped_blocks, which stops at a null block",
+        until="0.30",
     )
     retention = flag("there is a prefix_cache_retention_interval", "config/cache.py", since="0.29")
     goes_on = flag(
@@ -35,6 +54,7 @@ class Rules(ReleaseRules):
         "the state at a prompt's last boundary counts as stored anew in every step that holds it, so that"
         " others who hit it wait",
         f"{_STATES}._cache_partial_tail_block, which lacks the look at block_hash_num_tokens",
+        since="0.32",
         until="0.33",
     )
     states_cached = flag(
@@ -64,8 +84,8 @@ KNOWN = tuple(f"0.{minor}" for minor in range(24, 34))
 """Releases whose own scheduler was asked, with every scenario of these rules equal; the newest is last."""
 
 
-def rules_of(release: str, align: bool = False) -> Rules:
-    """The rules of a release (``0.32`` or ``0.32.1``). align: whether states are kept at block boundaries.
+def rules_of(release: str, saves: bool = False) -> Rules:
+    """The rules of a release (``0.32`` or ``0.32.1``). saves: whether states are saved inside a step.
 
     Raises RefusedError where they are not known.
     """
@@ -77,11 +97,11 @@ def rules_of(release: str, align: bool = False) -> Rules:
             help=f"use a release whose scheduler was asked: {', '.join(KNOWN)}",
         )
     rules = Rules.of(release)
-    if align and not rules.align:
-        known = ", ".join(name for name in KNOWN if Rules.of(name).align)
+    if saves and not rules.saves:
+        known = ", ".join(name for name in KNOWN if Rules.of(name).saves)
         raise RefusedError(
             "not-simulated",
-            f"where vLLM {release} cuts prompts whose states are kept at block boundaries is not known here",
-            help=f"use {known}, or mamba_cache_mode none",
+            f"which states vLLM {release} saves inside a step that computes a prompt is not known here",
+            help=f"use {known}, or --no-enable-prefix-caching",
         )
     return rules

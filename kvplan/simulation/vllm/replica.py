@@ -20,7 +20,7 @@ from kvplan.simulation.vllm.fast_forward import fast_forward
 from kvplan.simulation.vllm.pool import Run
 from kvplan.simulation.vllm.request import Request
 from kvplan.simulation.vllm.scheduler import Scheduler
-from kvplan.simulation.vllm.settings import Engine, check
+from kvplan.simulation.vllm.settings import RING, Engine, check
 from kvplan.simulation.vllm.step import Step
 
 __all__ = ["Replica", "StepTime", "Trace", "simulate"]
@@ -48,7 +48,7 @@ class Replica(Timeline):
         self.scheduler = Scheduler(engine, jump)
         self.queue: deque[Step] = deque()
         self.idle = 0  # steps without a token, one after the other
-        self.blocks = sorted({group.block for group in engine.groups})
+        self.blocks = sorted({group.block for group in engine.groups if group.kind != RING})
         self.names: dict[int, Names] = {}
         self.runs: dict[int, list[Run | None]] = {}
         if engine.caching:

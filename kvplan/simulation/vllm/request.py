@@ -33,6 +33,7 @@ class Request:
         "prompt",
         "reached",  # its tokens when it last ran alone and was preempted
         "running",
+        "saved",  # whether its last blocks have one for the state at the prompt's last boundary
         "stale",  # tokens in flight of before a preemption
         "stuck",  # how often again
         "tokens",  # prompt and answer so far
@@ -44,11 +45,16 @@ class Request:
         self.tokens, self.most = prompt, prompt + answer
         self.end = min(self.most, limit)
         self.computed = self.flight = self.ahead = self.stale = self.junction = self.order = 0
-        self.base = self.joined = self.own = self.known = self.reached = self.stuck = 0
+        self.base = self.joined = self.own = self.known = self.reached = self.stuck = self.saved = 0
         self.running = self.decode_only = self.writes = False
         self.paths: dict[int, Path] = {}
         self.path: Path = []
         self.held: list[BlockTable] = []
+
+    @property
+    def prefill_end(self) -> int:
+        """Tokens up to which it is computed as a prompt: after a preemption its answer so far as well."""
+        return max(self.prompt, self.tokens - 1)
 
     def rank(self) -> tuple[int, int, str]:
         return self.priority, self.at_ns, str(self.number)

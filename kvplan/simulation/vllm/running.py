@@ -63,8 +63,8 @@ class Running:
     def _share(self, request: Request, budget: int, threshold: int) -> int:
         """Tokens that it computes in this step."""
         tokens = min(self._wants(request, threshold), budget)
-        if self.admission.splits:
-            tokens = self.admission.split(request, request.computed, tokens)
+        if self.admission.cuts.any:
+            tokens = self.admission.cuts.tokens(request, request.computed, tokens)
         return tokens
 
     def _take_turns(self, step: Step, loose: list[Request], threshold: int) -> bool:

@@ -10,20 +10,24 @@ from kvplan.simulation.vllm.offload.settings import Offload, check_offload
 from kvplan.simulation.vllm.releases import Rules, rules_of
 from kvplan.units import ceil_div
 
-FULL, WINDOW, CHUNK, STATE = "full", "window", "chunk", "state"
-KINDS = (FULL, WINDOW, CHUNK, STATE)
+FULL, WINDOW, CHUNK, STATE, RING = "full", "window", "chunk", "state", "ring"
+KINDS = (FULL, WINDOW, CHUNK, STATE, RING)
 FCFS, PRIORITY = "fcfs", "priority"
 ALIGN = "align"
 
 
 @record()
 class Group:
-    """Layers that share block tables. kind: full, window, chunk or state; block: tokens of one block (for a
-    compressed cache the tokens that one block stands for); span: the window or the chunk."""
+    """Layers that share block tables. kind: full, window, chunk, state, or ring (a block for each request,
+    which the prefix cache leaves out); block: tokens of one block (for a
+    compressed cache the tokens that one block stands for); span: the window or the chunk; checkpoint: where
+    the kernel that computes a prompt also saves the state at its last block boundary, the tokens of whose
+    multiples that may lie after the kernel's first (0: it does not)."""
 
     kind: str = FULL
     block: int = 16
     span: int = 0
+    checkpoint: int = 0
 
 
 @record()
@@ -66,7 +70,7 @@ class Engine:
     @property
     def rules(self) -> Rules:
         """The rules of its release."""
-        return rules_of(self.release, self.states == ALIGN and _has_states(self))
+        return rules_of(self.release, any(group.checkpoint for group in self.groups))
 
     @property
     def unit(self) -> int:
@@ -80,7 +84,7 @@ class Engine:
             return self.unit
         if self.states != ALIGN and _has_states(self):
             return self.unit
-        return gcd(*(group.block for group in self.groups))
+        return gcd(*(group.block for group in self.groups if group.kind != RING))
 
     @property
     def watermark_blocks(self) -> int:
@@ -208,7 +212,7 @@ def _check_prefixes(engine: Engine) -> None:
             f"vLLM {engine.release} has no prefix cache beside states that are kept in mode {engine.states}",
             help=f"give states {ALIGN}, or switch prefix caching off",
         )
-    if any(group.block % engine.hashed for group in engine.groups):
+    if any(group.block % engine.hashed for group in engine.groups if group.kind != RING):
         raise KvplanError(
             "bad-simulation",
             f"prefixes are known in units of {engine.hashed} tokens, and a group has smaller blocks: vLLM"

@@ -1,7 +1,7 @@
 """Settings of vLLM's scheduler and block managers: the compiled plan as a simulation takes it.
 
-vllm-project/vllm 0.32 vllm/config/cache.py: prefix_cache_retention_interval is 0 by default, so of windows
-and states only what a later request can resume at is kept (`kvplan.simulation.vllm.tables`).
+vllm-project/vllm 0.32 vllm/config/cache.py: prefix_cache_retention_interval is 0 by default since 0.30, so of
+windows and states only what a later request can resume at is kept (`kvplan.simulation.vllm.tables`).
 """
 
 from __future__ import annotations
@@ -10,12 +10,13 @@ from kvplan.engines.scheduling import ScheduledGroup, Scheduling, not_simulated
 from kvplan.engines.vllm.cache_layout.plan import Plan, PlanGroup
 from kvplan.engines.vllm.cache_layout.specs import FULL_KINDS, SLIDING_KINDS, SpecKind
 from kvplan.engines.vllm.compiled import compiled
+from kvplan.engines.vllm.versions import Rules
 from kvplan.errors import RefusedError
 from kvplan.model import Model
 from kvplan.settings import Settings
 
 DEFAULT_RETENTION = 0
-_MODES = ("none", "align")
+_MODES = ("none", "align", "all")
 
 
 def scheduling(model: Model, settings: Settings, version: str) -> Scheduling:
@@ -54,8 +55,14 @@ def scheduling_of(plan: Plan, shown: dict[str, object], version: str, stages: in
         chunked=plan.steps.chunked,
         overlap=shown["async_scheduling"] is True,
         states=mode if caching else "none",
-        retention=DEFAULT_RETENTION if any(group.kind in ("window", "state") for group in groups) else None,
+        retention=_retention(plan.rules, groups),
     )
+
+
+def _retention(rules: Rules, groups: tuple[ScheduledGroup, ...]) -> int | None:
+    """prefix_cache_retention_interval; None: every block is kept."""
+    sparse = rules.sparse_retention and any(group.kind in ("window", "state") for group in groups)
+    return DEFAULT_RETENTION if sparse else None
 
 
 def _group(group: PlanGroup) -> ScheduledGroup:
@@ -65,10 +72,11 @@ def _group(group: PlanGroup) -> ScheduledGroup:
     if kind is SpecKind.MIXED:
         raise not_simulated("a group whose layers differ in kind", "--disable-hybrid-kv-cache-manager")
     if kind is SpecKind.MAMBA:
-        kept = (group.charge.fixed or 0) - group.drafts
-        if group.aligned and kept > 2:
-            raise not_simulated("states with checkpoints inside a prompt", "--no-enable-prefix-caching")
-        return ScheduledGroup("state", block)
+        saved = group.aligned and (group.charge.fixed or 0) - group.drafts > 2
+        # the kernels' alignments (1, 16, the block) divide every block: only whether they save matters
+        return ScheduledGroup("state", block, checkpoint=int(saved))
+    if kind is SpecKind.RING:
+        return ScheduledGroup("ring", block)
     if kind in FULL_KINDS:
         return ScheduledGroup("full", block)
     span = group.window or 0

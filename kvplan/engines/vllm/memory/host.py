@@ -8,24 +8,29 @@ tensor or decode-context ranks), v1/kv_offload/cpu/, model_executor/offloader/ (
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from kvplan.architectures.weights import sources_of
+from kvplan.engines.base import has_kind
 from kvplan.engines.vllm.options import VllmOptions
 from kvplan.engines.vllm.start.architectures import has_ngrams
 from kvplan.engines.vllm.versions import rules_of
+from kvplan.families import Kind
 from kvplan.model import Model
-from kvplan.results import MEMORY, SHM, HostLine, SizeResult
+from kvplan.results import MEMORY, SHM, HostLine, Pool, SizeResult
 from kvplan.settings import Settings, further_ranks
-from kvplan.units import GIB, MIB
+from kvplan.units import GIB, KIB, MIB, ceil_div, round_up
 from kvplan.weights.ranks import Parallel, lookup_bytes
 
 STEP_CHUNK, ANSWER_CHUNK, CHUNKS = 16 * MIB, 24 * MIB, 10
 GROUP_CHUNK, GROUP_CHUNKS = 4 * MIB, 6
+PAGE = 4 * KIB
+"""mmap.PAGESIZE of Linux, of which the region's blocks are whole multiples."""
 _PINNED = "pinned: PyTorch's allocator rounds each tensor up to a power of two, at most to twice its size"
 
 
 def lines(model: Model, settings: Settings, version: str, result: SizeResult) -> tuple[HostLine, ...]:
     """Host memory besides the processes themselves."""
-    del result
     ranks = settings.tensor_parallel_size * settings.pipeline_parallel_size * further_ranks(settings)
     known = rules_of(version).host_queues_read
     found = []
@@ -41,9 +46,9 @@ def lines(model: Model, settings: Settings, version: str, result: SizeResult) ->
         named = "kv_offloading_size" if tier else "cpu_bytes_to_use of kv_transfer_config"
         said = f"{named}, all ranks of an engine together"
         if known:  # whole blocks, since #50094; before, every rank pinned tensors of its own (#53042)
-            found.append(
-                HostLine("KV blocks off the GPU", amount, amount, amount, SHM, f"{said}: one region")
-            )
+            said = f"{said}: one region"
+            held = _held(model, settings, result.pool, amount, ranks)
+            found.append(HostLine("KV blocks off the GPU", amount, amount, amount, SHM, said, held))
         else:
             found.append(_pinned("KV blocks off the GPU", amount, said))
     if ranks > 1 and known:
@@ -51,6 +56,36 @@ def lines(model: Model, settings: Settings, version: str, result: SizeResult) ->
         said = f"reserved at start, filled as steps need it; {ranks} processes; NCCL's own are not counted"
         found.append(HostLine("queues of the processes", queues, 0, queues, SHM, said))
     return tuple(found)
+
+
+def tier_tokens(amount: int, block: int, copies: int, sizes: Sequence[int]) -> tuple[int, int]:
+    """Blocks of a region off the GPU, and the tokens of which it has a block of every group.
+
+    A block of one group takes the bytes that a block of the pool has, of all ranks, in whole pages of memory
+    (vllm-project/vllm 0.32 v1/kv_offload/cpu/spec.py; distributed/kv_transfer/kv_connector/v1/offloading/
+    config.py, worker_kv_bytes_per_block): of a hybrid every group's block is as large, so that G groups hold
+    one part in G of the tokens that blocks · block size would be (#56871). block: bytes of one rank; copies:
+    ranks that store their own; sizes: tokens in a block of each group.
+    """
+    blocks = amount // round_up(block * copies, PAGE)
+    low, high = 0, blocks * max(sizes)
+    while low < high:
+        middle = (low + high + 1) // 2
+        if sum(ceil_div(middle, size) for size in sizes) <= blocks:
+            low = middle
+        else:
+            high = middle - 1
+    return blocks, low
+
+
+def _held(model: Model, settings: Settings, pool: Pool | None, amount: int, ranks: int) -> int | None:
+    """The tokens that a region of so many bytes keeps; None where no pool was laid out."""
+    if pool is None or not pool.groups:
+        return None
+    latent = len(pool.groups) == 1 and has_kind(model, Kind.MLA)  # of latents all ranks have the same bytes
+    copies = 1 if latent and settings.tensor_parallel_size == ranks else ranks
+    sizes = [group.block_size for group in pool.groups]
+    return tier_tokens(amount, pool.bytes_per_block, copies, sizes)[1]
 
 
 def _told_to_connectors(settings: Settings) -> int:

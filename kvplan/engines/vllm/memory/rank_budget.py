@@ -9,6 +9,7 @@ the fit has not seen.
 
 from __future__ import annotations
 
+from fractions import Fraction
 from typing import TYPE_CHECKING
 
 from kvplan.architectures.config.activation_shape import Shape
@@ -16,9 +17,10 @@ from kvplan.engines.vllm.memory.cold_compile import compile_line
 from kvplan.engines.vllm.memory.cuda_graphs import graph_line
 from kvplan.engines.vllm.memory.profile_peak import H100_MULTIPROCESSORS, activation_line, states_line
 from kvplan.engines.vllm.memory.profile_run import Coefficients, Load
+from kvplan.gpu import Gpu
 from kvplan.later import later
 from kvplan.results import Budget, BudgetLine, about, exact, left_over
-from kvplan.units import ceil_div
+from kvplan.units import ceil_div, gib
 
 if TYPE_CHECKING:
     from kvplan.engines.vllm.encoder_profile import estimate
@@ -183,3 +185,38 @@ def input_line(shape: Shape, load: Load, known: Coefficients) -> BudgetLine | No
     kept = input_buffers(shape, load, known)
     source = f"embeddings and block table of a batch: {load.max_num_batched_tokens:,} tokens"
     return exact("input buffers", kept, source) if kept else None
+
+
+FREE = "free at the start"
+
+
+def free_line(gpu: Gpu, total: int, share: Fraction) -> tuple[BudgetLine, ...]:
+    """A line that takes the whole share where a GPU of the kind did not have it free, else none.
+
+    requested = ceil(total · utilisation); a start with less free memory is refused, whatever its pool would
+    be (vllm-project/vllm 0.32 vllm/v1/worker/utils.py, request_memory; on integrated GPUs free is what the
+    system calls available, vllm/utils/mem_utils.py). At its high end where one of those that were seen had
+    less, at its likely figure where all had.
+    """
+    asked, seen = _asked(total, share), gpu.memory_free_seen
+    if not seen or asked <= min(seen):
+        return ()
+    likely = asked if asked > max(seen) else 0
+    what = f"a start needs {gib(asked)} free; {gib(min(seen))} to {gib(max(seen))} were, on such GPUs"
+    return (BudgetLine(FREE, likely, 0, asked, what),)
+
+
+def free_warning(gpu: Gpu, total: int, share: Fraction) -> tuple[str, ...]:
+    """The same in words, with the share that started everywhere."""
+    if not free_line(gpu, total, share):
+        return ()
+    least, most = min(gpu.memory_free_seen), max(gpu.memory_free_seen)
+    lower = least * 100 // total
+    return (
+        f"vLLM starts only where {gib(_asked(total, share))} are free: of {gpu.name} {gib(least)} to"
+        f" {gib(most)} were (--gpu-memory-utilization {lower / 100:.2f} starts with all of them)",
+    )
+
+
+def _asked(total: int, share: Fraction) -> int:
+    return ceil_div(total * share.numerator, share.denominator)

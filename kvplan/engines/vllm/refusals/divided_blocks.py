@@ -31,6 +31,8 @@ _REFINED_ON = (8, 9)
 """The oldest NVIDIA GPUs on which Triton's kernels run FP8: no other kernel takes such blocks."""
 _SIXTEEN = 16
 """Numbers that share a scale of NVFP4."""
+_FASTER_FROM = (9, 0)
+"""The oldest NVIDIA GPUs with DeepGEMM, or FlashInfer's and CUTLASS's kernels for blocks."""
 _GROUPED = ("awq", "compressed-tensors")
 """Methods whose other matrices are held to whole groups; GPTQ's kernels differ."""
 
@@ -60,6 +62,35 @@ def _by_marlin(resolved: Resolved) -> bool:
     """NVFP4 experts before Blackwell: the scales of whole groups are padded to another size than the numbers
     (vllm-project/vllm#49949)."""
     return resolved.device.vendor == "nvidia" and resolved.device.major < BLACKWELL
+
+
+def slower_kernels(model: Model, settings: Layout, resolved: Resolved, version: str) -> str | None:
+    """That the experts' blocks are cut, so that Triton alone runs them where the GPU has faster kernels
+    (vllm/model_executor/layers/fused_moe/oracle/fp8.py, refine_fp8_moe_block_shape, 0.32: DeepGEMM,
+    FlashInfer and CUTLASS take blocks of 128 × 128 only); None where no block is cut, or Triton was asked
+    for."""
+    device, rules = resolved.device, rules_of(version)
+    if device.vendor != "nvidia" or device.assumed or device.capability < _FASTER_FROM:
+        return None
+    if VllmOptions.of(settings).moe_backend not in (None, "auto"):
+        return None
+
+    def refined(cut: shares.Cut, method: str) -> bool:
+        whole = method == "fp8" and cut.is_expert and cut.in_blocks
+        return whole and _runs(cut, settings, resolved, rules)
+
+    found = undivided.first_cut(model, settings, resolved.tp, _divided(settings), refined)
+    if found is None:
+        return None
+    cut, smaller = found
+    whole = settings.enable_expert_parallel or resolved.tp == 1  # the width itself is no number of blocks
+    ways = [] if whole else [f"--tp {smaller}"] * bool(smaller) + ["--enable-expert-parallel"]
+    by = "the width of an expert" if whole else f"--tp {resolved.tp}"
+    text = (
+        f"{by} {undivided.CUT_BLOCKS} ({cut.size:,} of {cut.step} on a rank): Triton's kernels run them, not"
+        " DeepGEMM's or FlashInfer's"
+    )
+    return f"{text}; whole blocks: {' or '.join(ways)}" if ways else text
 
 
 def part_refusal(model: Model, settings: Layout, resolved: Resolved) -> Refusal | None:
