@@ -169,10 +169,12 @@ class Model(Shown):
 
     @property
     def is_makers_own(self) -> bool:
-        """Whether such a build is of the model's own maker, whose format the name says for certain."""
-        base = self.provenance.how.partition(": ")[2]
+        """Whether such a build is of the model's own maker, and the model's config was read: which matrices a
+        maker spares of a model that was put together is not known."""
+        base, _, how = self.provenance.how.partition(": ")[2].partition(", ")
         owner, _, name = self.id.partition("/")
-        return self.is_by_name and bool(name) and base.startswith(f"{owner}/")
+        read = not how.startswith(("assembled", "unverified"))
+        return self.is_by_name and bool(name) and read and base.startswith(f"{owner}/")
 
     @property
     def num_layers(self) -> int:
