@@ -13,8 +13,12 @@ from pathlib import Path
 from statistics import median
 from typing import NamedTuple
 
-from scripts.serving_rows import Found, Row, read_left, read_rows, read_sources, simulated
-from scripts.speed_accuracy import number
+from kvplan.api.simulating import deployment
+from kvplan.simulation.served import LIKELY
+from kvplan.simulation.time.speed_clock import SpeedClock
+from scripts.serving_rows import Found, Row, options_of, read_left, read_rows, read_sources, simulated
+from scripts.speed_accuracy import ClassFigure, class_table, number
+from scripts.speed_rows import is_fitted
 
 PAGE = Path(__file__).resolve().parent.parent / "docs" / "simulate.md"
 BLOCK = re.compile(r"(?<=<!-- serving -->\n).*?(?=<!-- /serving -->)", re.DOTALL)
@@ -35,6 +39,14 @@ class Judged(NamedTuple):
     name: str
     measured: float
     found: Found
+    kind: str = ""
+    fitted: bool = False
+
+    @property
+    def slower(self) -> float:
+        """Measured time / simulated time."""
+        share = self.measured / self.found.value if self.found.value else float("inf")
+        return 1 / share if self.name.endswith("_tps") else share
 
     @property
     def inside(self) -> bool:
@@ -58,7 +70,8 @@ class Judged(NamedTuple):
 
 def judged(row: Row) -> list[Judged]:
     found = simulated(row)
-    return [Judged(name, measured, found[name]) for name, measured in row.figures.items()]
+    kind, fitted = class_of(row), is_fitted(str(row.raw["model"]))
+    return [Judged(name, measured, found[name], kind, fitted) for name, measured in row.figures.items()]
 
 
 def line(row: Row, figures: Sequence[Judged]) -> str:
@@ -79,17 +92,41 @@ def line(row: Row, figures: Sequence[Judged]) -> str:
 
 def summary(every: Sequence[Judged]) -> list[str]:
     lines = [
-        "| figure | published | inside the interval | likely run off by (median) |",
-        "| --- | ---: | ---: | ---: |",
+        "| figure | published | inside the interval | likely run off by (median) "
+        "| held out | inside | off by | high ÷ low |",
+        "| --- | ---: | ---: | ---: | ---: | ---: | ---: | ---: |",
     ]
     for name in [*COLUMNS, ""]:
         part = [one for one in every if name in ("", one.name)]
-        timed = [one.factor for one in part if one.name != "grows"]
-        inside = sum(one.inside for one in part)
-        off = f"× {median(timed):.1f}" if timed else ""
-        share = f"{inside} ({100 * inside / len(part):.0f} %)"
-        lines.append(f"| {COLUMNS.get(name, 'all')} | {len(part)} | {share} | {off} |")
+        if not part:
+            continue
+        cells = [COLUMNS.get(name, "all")]
+        for half in (part, [one for one in part if not one.fitted]):
+            timed = [one.factor for one in half if one.name != "grows"]
+            inside = sum(one.inside for one in half)
+            share = f"{inside} ({100 * inside / len(half):.0f} %)" if half else ""
+            cells += [str(len(half)), share, f"× {median(timed):.2f}" if timed else ""]
+        widths = [one.found.high / one.found.low for one in part if one.name != "grows" and one.found.low]
+        cells.append(f"{median(widths):.1f}" if widths else "")
+        lines.append(f"| {' | '.join(cells)} |")
     return lines
+
+
+def class_of(row: Row) -> str:
+    """The class whose constants and interval its steps have (`SpeedProfile.classes`)."""
+    options = options_of(row)
+    served, _ = deployment(row.raw["model"], pool=None, step_time=None, offload=None, split=None, **options)
+    clock = served.speeds.clock(LIKELY)
+    return clock.profile.classes[1] if isinstance(clock, SpeedClock) else ""
+
+
+def by_class(every: Sequence[Judged]) -> list[str]:
+    timed = [one for one in every if one.name != "grows" and not one.fitted and one.found.low]
+    return class_table([
+        ClassFigure(
+            one.kind, COLUMNS[one.name], one.slower, one.inside, one.found.high / one.found.low
+        ) for one in timed
+    ])  # fmt: skip
 
 
 def section(rows: Sequence[Row], found: Sequence[Sequence[Judged]]) -> str:
@@ -99,6 +136,7 @@ def section(rows: Sequence[Row], found: Sequence[Sequence[Judged]]) -> str:
     left = [f"- {one.row}: {one.what}: {one.why}." for one in read_left()]
     lines = [
         *summary(every), "",
+        "Held-out figures by class, the farthest off first:", "", *by_class(every), "",
         "Measured: simulated, likely (least to most of six runs); times in ms; **!** outside.", "",
         "| row | deployment | load | tokens | figures |", "| --- | --- | --- | --- | --- |",
         *(line(row, figures) for row, figures in zip(rows, found)), "",

@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 from collections import Counter
 from collections.abc import Callable, Iterator
+from math import exp, log1p, sqrt
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -24,6 +25,11 @@ FAR = 600 * SECOND
 """Between what fills the cache and what is measured: nothing of the first is left but the cache."""
 WIDE = 16
 SEED = 7
+CHAT_SPREAD = (1.2, 1.0)
+"""Standard deviation / mean of ShareGPT's prompts and answers, taken as lognormal and cut as `vllm bench
+serve` cuts them (vllm-project/vllm vllm/benchmarks/datasets.py: at most 1,024 and 2,048 in all). No page
+says them."""
+CHAT_LENGTHS = (4, 1024, 2048)
 MS = 10**6
 
 
@@ -92,7 +98,7 @@ def read_rows(path: Path = FILE) -> list[Row]:
 def prompts(load: dict[str, Any]) -> Iterator[tuple[int, ...]]:
     """Identities of one prompt after another, all different, or the same ones over and over."""
     tokens, start = int(load["input"]), 0
-    blocks = -(-tokens // WIDE)
+    blocks = -(-(CHAT_LENGTHS[1] * 2 if "lengths" in load else tokens) // WIDE)
     if "groups" not in load:
         while True:
             yield tuple(range(start, start + blocks))
@@ -110,17 +116,43 @@ def prompts(load: dict[str, Any]) -> Iterator[tuple[int, ...]]:
         yield from every
 
 
+def lengths(load: dict[str, Any]) -> Iterator[tuple[int, int]]:
+    """Tokens of one prompt and answer after another."""
+    means = int(load["input"]), int(load["output"])
+    if "lengths" not in load:
+        while True:
+            yield means
+    chance = random.Random(SEED)
+    drawn = [_chat(chance, means) for _ in range(min(MOST, int(load["requests"])))]
+    scale = [mean * len(drawn) / sum(row[part] for row in drawn) for part, mean in enumerate(means)]
+    yield from (
+        (max(1, round(prompt * scale[0])), max(1, round(answer * scale[1]))) for prompt, answer in drawn
+    )
+
+
+def _chat(chance: random.Random, means: tuple[int, int]) -> tuple[float, float]:
+    least, most, whole = CHAT_LENGTHS
+    while True:
+        prompt, answer = (
+            mean * exp(sqrt(log1p(spread * spread)) * chance.gauss(0, 1) - log1p(spread * spread) / 2)
+            for mean, spread in zip(means, CHAT_SPREAD)
+        )
+        if min(prompt, answer) >= least and prompt <= most and prompt + answer <= whole:
+            return prompt, answer
+
+
 def arrivals_of(load: dict[str, Any]) -> tuple[list[Arrival], int]:
     """The requests, and how many of them come before to fill the cache."""
     ids, chance = prompts(load), random.Random(SEED)
-    rate, tokens, answer = float(load.get("rate", 0)), int(load["input"]), int(load["output"])
+    rate, sizes = float(load.get("rate", 0)), lengths(load)
     gap = SECOND / rate if rate else 0.0
     warm = int(load["groups"]) * int(load["each"]) if load.get("again") else 0
     clock, rows = 0.0, []
     for number in range(warm + min(MOST, int(load["requests"]))):
         if number == warm and warm:
             clock += FAR
-        rows.append(Arrival(round(clock), tokens, answer, next(ids)))
+        tokens, answer = next(sizes)
+        rows.append(Arrival(round(clock), tokens, answer, next(ids)[: -(-tokens // WIDE)]))
         clock += chance.expovariate(1 / gap) if gap and load.get("poisson") else gap
     return rows, warm
 
@@ -140,12 +172,27 @@ def simulated(row: Row) -> dict[str, Found]:
 
 def _served(row: Row, rows: list[Arrival]) -> SimulationResult:
     raw = row.raw
-    at_once = len(rows) if "rate" not in row.load else None
+    at_once = None if "rate" in row.load else int(row.load.get("concurrency", len(rows)))
     return kvplan.simulate(
         raw["model"], trace=Load(tuple(rows), WIDE, "published"), replicas=raw.get("replicas", 1),
-        router=raw.get("router"), gpu=raw["gpu"], tensor_parallel_size=raw.get("tp", 1), engine="vllm",
-        search=False, helps=False, concurrency=at_once, **raw.get("serve", {}),
+        router=raw.get("router"), search=False, helps=False, concurrency=at_once, **options_of(row),
     )  # fmt: skip
+
+
+def options_of(row: Row) -> dict[str, Any]:
+    """What the server was started with. Its pool is its own release's, where kvplan knows that release; the
+    scheduler is today's."""
+    raw = row.raw
+    options = {
+        "gpu": raw["gpu"], "tensor_parallel_size": raw.get("tp", 1), "engine": raw.get("engine", "vllm"),
+        **raw.get("serve", {}),
+    }  # fmt: skip
+    if options["engine"] == "vllm" and "release" in raw and "kv_cache_memory" not in options:
+        release = ".".join(str(raw["release"]).split(".")[:2])
+        pool = kvplan.size(raw["model"], tokens=1, **options | {"engine": f"vllm@{release}"}).pool
+        if pool is not None:
+            options["num_gpu_blocks_override"] = pool.num_blocks
+    return options
 
 
 def _left(after: tuple[int, ...], before: tuple[int, ...]) -> list[int]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Iterable
 from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -22,6 +24,7 @@ from kvplan.planning.speed import (
 )
 
 FILE = Path(__file__).parent / "speed_rows.yaml"
+SERVED = Path(__file__).parent / "serving_rows.yaml"
 FIGURES = (
     *("tpot_ms", "itl_ms", "ttft_ms", "first_ms", "output_tps", "gpu_tps", "batch_gpu_tps"),
     *("batch_seconds", "step_tps", "prefill_tps"),
@@ -64,15 +67,19 @@ class Source(NamedTuple):
     date: str
 
 
+def _document(path: Path) -> Any:
+    return load_yaml_file(path, name=path.name).data
+
+
 def read_sources(path: Path = FILE) -> dict[str, Source]:
     """Where the figures stand."""
-    data: Any = load_yaml_file(path, name=path.name).data
+    data = _document(path)
     return {name: Source(entry["where"], str(entry["date"])) for name, entry in data["sources"].items()}
 
 
 def read_rows(path: Path = FILE) -> list[Row]:
     """One entry for each measured figure, in the file's order."""
-    data: Any = load_yaml_file(path, name=path.name).data
+    data = _document(path)
     rows = []
     for entry in data["rows"]:
         if entry["source"] not in data["sources"]:
@@ -84,9 +91,39 @@ def read_rows(path: Path = FILE) -> list[Row]:
     return rows
 
 
-def is_fitted(row: Row, models: list[str]) -> bool:
-    """Whether the row's model is of the half that the constants were fitted to: every second by name."""
-    return models.index(row.model) % 2 == 0
+_SIZE = re.compile(r"[-_](\d+(\.\d+)?b|instruct|fp[48]|awq|bf16)\b.*$")
+
+
+def family_of(model: str) -> str:
+    """Models of one maker and kind: the name without owner, size and format; with ``-a`` where a token uses
+    only some of the weights.
+
+    >>> family_of("Qwen/Qwen3-235B-A22B-Instruct-2507-FP8"), family_of("qwen3-8b")
+    ('qwen3-a', 'qwen3')
+    """
+    name = model.split("/")[-1].lower()
+    return _SIZE.sub("", name) + ("-a" if re.search(r"-a\d+(\.\d+)?b", name) else "")
+
+
+def fitted_families(models: Iterable[str]) -> frozenset[str]:
+    """The half that constants were fitted to: every second family by name, from the second on, so that
+    dense, sparse and latent models stand on both sides. No row of another one, of steps
+    or of whole servers, had a part in any."""
+    return frozenset(sorted({family_of(model) for model in models})[1::2])
+
+
+def every_model() -> list[str]:
+    """Of all published rows: of steps, and of whole servers."""
+    return [str(row["model"]) for file in (FILE, SERVED) for row in _document(file)["rows"]]
+
+
+def is_fitted(model: str) -> bool:
+    return family_of(model) in _fitted()
+
+
+@cache
+def _fitted() -> frozenset[str]:
+    return fitted_families(every_model())
 
 
 def models_of(rows: list[Row]) -> list[str]:

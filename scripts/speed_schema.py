@@ -19,7 +19,7 @@ class Entry(_Strict):
     """A positive value with its unit and source."""
 
     value: Annotated[float, Field(gt=0, allow_inf_nan=False)]
-    unit: Literal["share", "s", "B/s", "ratio"]
+    unit: Literal["share", "s", "B/s", "ratio", "tokens"]
     source: Annotated[str, Field(min_length=1)]
 
 

@@ -15,16 +15,15 @@ from kvplan.engines import check_options
 from kvplan.engines.budget import choose
 from kvplan.errors import KvplanError
 from kvplan.plans.arrival import Arrival
-from kvplan.plans.plan import Plan
+from kvplan.plans.plan import USUAL_GOODPUT, Plan
 from kvplan.record import replace
 from kvplan.simulation.answer import AUTO, simulate_load
 from kvplan.simulation.deployed import (
-    DEFAULT_GOODPUT,
     in_ns,
     load_from,
+    own_load,
     served_plan,
     target_of,
-    trace_of,
 )
 from kvplan.simulation.fleet.disaggregated import AskedSplit
 from kvplan.simulation.fleet.run import ROUND_ROBIN
@@ -212,7 +211,7 @@ def replicas_of(replicas: int | str | None, plan: Plan | None) -> int:
 
 def target(plan: Plan | None, ttft: Any, tpot: Any, goodput: Any) -> Target:
     """Targets as given, else the plan's. Raises KvplanError(bad-time, bad-setting)."""
-    own = Target(goodput=float(DEFAULT_GOODPUT)) if plan is None else target_of(plan)
+    own = Target(goodput=float(USUAL_GOODPUT)) if plan is None else target_of(plan)
     for name, value in (("ttft", ttft), ("tpot", tpot)):
         if value is not None:
             check_type(name, value, (int, float, Fraction))
@@ -241,7 +240,7 @@ def load_of(
             raise KvplanError("bad-trace", "the trace has no requests")
         return Load(rows if first is None else rows[:first], trace_block or 1)
     if trace is None:
-        return load_from(*trace_of(plan), first)
+        return own_load(plan, first)
     columns = None if trace_columns is None else tuple(trace_columns)
     return load_from(trace, trace_format, columns, trace_block, first)
 

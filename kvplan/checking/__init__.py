@@ -49,7 +49,7 @@ def check_plan(
 
     receipts: those of ``plan.evidence`` by path, read or the error that reading gave. today: against which
     their age counts; None leaves the age out. speed: of an engine, the estimate of its times; None leaves the
-    workload's targets out.
+    workload's targets out where they are not simulated.
     """
     try:
         case = Case(plan, model)
@@ -58,8 +58,7 @@ def check_plan(
         of_receipts, proofs = weighed(case, receipts, facts, today)
         findings = [
             *with_ways(case, wrong),
-            *(_simulated(plan, model) if not wrong else ()),
-            *(_times(case, speed) if not wrong and speed is not None else ()),
+            *(_times(case, speed) if not wrong else ()),
             *of_receipts,
             *mistakes_of(case),
             *_unchecked(plan),
@@ -80,23 +79,24 @@ def check_plan(
     )
 
 
-def _simulated(plan: Plan, model: Model) -> list[Finding]:
-    """Findings of a simulation, where the plan asks for one: loaded only then."""
-    if not plan.require.simulated:
-        return []
-    found: list[Finding] = wing("simulation.requirements").simulated(plan, model)
-    return found
-
-
-def _times(case: Case, speed: Callable[[str], SpeedOf]) -> list[Finding]:
-    """Findings of the workload's targets, where it has any and no simulation decides: what estimates them is
-    loaded only then."""
-    workload = case.plan.workload
-    if workload is None or case.plan.require.simulated or not workload.has_targets:
-        return []
+def _times(case: Case, speed: Callable[[str], SpeedOf] | None) -> list[Finding]:
+    """Findings of the times that are asked for: of a simulation where arrivals are known, else, or where this
+    deployment is not simulated, of the estimate with as many requests as the plan says. Either is loaded only
+    then."""
+    plan, workload = case.plan, case.plan.workload
+    targets = workload is not None and workload.has_targets
+    why: list[Finding] = []
+    if plan.require.simulated or (targets and workload is not None and workload.arrives):
+        found: list[Finding] | str = wing("simulation.requirements").simulated(plan, case.model)
+        if not isinstance(found, str):
+            return found
+        said = f"TTFT and TPOT are estimated for a steady load, not simulated: {found}"
+        why = [Finding("not-simulated", Severity.NOTE, said, "workload")]
+    if not targets or speed is None:
+        return why
     from kvplan.checking.times import times_of
 
-    return times_of(case, speed(case.choice.engine.name))
+    return [*why, *times_of(case, speed(case.choice.engine.name))]
 
 
 def _unchecked(plan: Plan) -> list[Finding]:

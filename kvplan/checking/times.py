@@ -1,4 +1,4 @@
-"""The workload's TTFT and TPOT against what kvplan estimates: the law by which `kvplan plan` chose."""
+"""The workload's TTFT and TPOT against the estimate for a steady load, where arrivals are not simulated."""
 
 from __future__ import annotations
 

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
-from kvplan.api import planned
+from kvplan.api import parse_number, planned
 from kvplan.api.planning import plan
 from kvplan.cli.ask import check_color
 from kvplan.cli.commands import Given, is_given
@@ -25,6 +25,7 @@ from kvplan.errors import EXIT_NO, EXIT_OK, KvplanError
 from kvplan.files.writing import write_new, write_whole
 from kvplan.planning.results import PlanResult
 from kvplan.plans.fleet import Prices
+from kvplan.plans.plan import trace_file
 from kvplan.plans.question import settings_of
 from kvplan.plans.workload import Shape, Workload
 from kvplan.record import replace
@@ -36,7 +37,7 @@ _RATE = re.compile(r"(\d{1,9}(?:\.\d{1,6})?)\s*/\s*(s|min)", re.ASCII)
 MINUTE = 60
 _OUTPUTS = ("write", "overwrite", "markdown", "verbose", "remember")
 """Options that say where the plan goes, not what is planned."""
-_FEED = ("shared_prefix", "samples", "host_memory", "arrival")
+_FEED = ("shared_prefix", "samples", "host_memory")
 """Options that levers are about: given one, they are shown."""
 _SHARE = re.compile(r"(\d{1,3}(?:\.\d{1,6})?)\s*(%?)", re.ASCII)
 _SHORT = {
@@ -157,15 +158,11 @@ def _values(given: Given, environment: Mapping[str, str] | None) -> dict[str, An
             values[name] = flag
         elif flag is not None:
             values[name] = values_of(option, flag, f"{option.flags[0]} {flag}")
-    if "arrival" in values:
-        values["arrival"] = rate(values["arrival"])
-    if any(values.get(name) for name in _FEED) or is_given(given, "json"):
+    if any(values.get(name) for name in _FEED) or (is_given(given, "json") and "arrival" not in values):
         values["levers"] = True
-    for name in ("tpot", "ttft"):
+    for name, read in _READ.items():
         if name in values:
-            values[name] = seconds(values[name], f"--{name}")
-    if "headroom" in values:
-        values["headroom"] = share(values["headroom"])
+            values[name] = read(values[name], f"--{name}")
     return {_SHORT.get(name, name): value for name, value in values.items() if value is not None}
 
 
@@ -195,6 +192,17 @@ def share(text: str, flag: str = "--headroom") -> Fraction:
     return Fraction(match[1]) / (100 if match[2] else 1)
 
 
+_READ: Mapping[str, Callable[[str, str], Fraction]] = {
+    "arrival": rate,
+    "tpot": seconds,
+    "ttft": seconds,
+    "goodput": share,
+    "headroom": share,
+    "burstiness": lambda text, _: parse_number("burstiness", text),
+}
+"""Options that are a number with a unit of its own."""
+
+
 def _workload(values: dict[str, Any]) -> Workload | None:
     path, prompt = values.pop("workload", None), values.pop("input_tokens", None)
     answer = values.pop("output_tokens", None)
@@ -214,14 +222,17 @@ def _workload(values: dict[str, Any]) -> Workload | None:
     if path.endswith(_YAML):
         from kvplan.api import load_plans
 
-        loads = [one.workload for one in load_plans(path) if one.workload is not None]
+        loads = [one for one in load_plans(path) if one.workload is not None]
         if len(loads) != 1:
             raise KvplanError("bad-usage", f"{path} has {len(loads)} workloads, and one is planned for")
-        return _carried(loads[0], path, values)
+        values["trace"] = trace_file(loads[0])
+        workload = loads[0].workload
+        assert workload is not None
+        return _carried(workload, path, values)
     from kvplan.files.traces.lengths import read_lengths
 
     shapes = read_lengths(Path(path), name=path, columns=columns).shapes()
-    flying = values.get("requests")
+    flying, values["trace"] = values.get("requests"), path
     return Workload(
         shapes, requests_in_flight=flying, trace=_beside(Path(path), values), trace_columns=columns
     )

@@ -110,6 +110,10 @@ class Ask:
     laws: CapacityModels
     requests: int = 1
     """at once, over the whole plan"""
+    rate: Fraction | None = None
+    """requests a second: so many are then at once as the estimated times keep under way, not ``requests``"""
+    goodput: Fraction | None = None
+    """share of the requests that keep the workload's times in a simulation; None: the estimate decides"""
     base: Settings = Settings()
     """settings given by the user; the search overrides what it varies"""
     seqs: tuple[int, ...] = SEQS
@@ -190,8 +194,9 @@ class Ask:
     def _check_aims(self) -> None:
         if not 0 <= self.headroom < 1:
             raise KvplanError("bad-setting", f"headroom is {float(self.headroom):g}", help="0 … below 1")
-        if (self.tpot is not None or self.ttft is not None) and self.speed is None:
-            raise KvplanError("bad-usage", "no speed estimate is at hand: --tpot and --ttft need one")
+        timed = (self.tpot, self.ttft, self.rate)
+        if any(one is not None for one in timed) and self.speed is None:
+            raise KvplanError("bad-usage", "no speed estimate is at hand: times and a rate need one")
         if self.objective in (REQUESTS, CONTEXT) and any(self.limit(offer) is None for offer in self.offers):
             raise KvplanError(
                 "bad-usage",
@@ -221,6 +226,17 @@ class Ask:
     def shares(self) -> bool:
         """Whether requests have something in common that an engine might hold once."""
         return self.prefix > 0 or self.samples > 1
+
+    @property
+    def timed(self) -> bool:
+        """Whether times or a rate say how many requests may run on one engine."""
+        return self.tpot is not None or self.ttft is not None or self.rate is not None
+
+    @property
+    def end(self) -> int:
+        """Of an estimate's (low, likely, high) the one that must do: the likely one, but where requests come
+        at a rate and the safe figures count, the slow one."""
+        return 2 if self.rate is not None and self.safe else 1
 
     def plain(self, room: Capacity) -> bool:
         """Whether the requests are of one shape, share nothing in that room, and may take all of it."""

@@ -49,6 +49,11 @@ class Found(NamedTuple):
         return self.engines * self.capacity
 
     @property
+    def under_way(self) -> int:
+        """All requests that are dealt over it."""
+        return self.engines * self.per_engine
+
+    @property
     def cost(self) -> Fraction | None:
         price = self.offer.price_per_gpu_hour
         return None if price is None else price * self.gpus

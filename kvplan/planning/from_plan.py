@@ -7,13 +7,14 @@ searched: how many GPUs, how they are divided, and max_num_seqs, which follows f
 
 from __future__ import annotations
 
+from fractions import Fraction
 from typing import Any, NamedTuple
 
 from kvplan.engines import own_settings
 from kvplan.engines.base import Choice
 from kvplan.planning.ask import Demand
 from kvplan.planning.context import request_of
-from kvplan.plans.plan import QUALITIES, SAFE, SIMULATED, Plan
+from kvplan.plans.plan import LIKELY, QUALITIES, SAFE, SIMULATED, USUAL_GOODPUT, Plan
 from kvplan.plans.serve import flag_for, flags_of, host_tiers, unsaid
 from kvplan.plans.workload import Workload
 from kvplan.record import replace
@@ -126,8 +127,12 @@ def least_length(plan: Plan, longest: int) -> int:
 
 
 def pool_of(plan: Plan) -> str:
-    """The figure of the pool that must do: as the plan states it, else the safe one."""
-    return plan.require.pool if "require.pool" in plan.marks else SAFE
+    """The figure of the pool that must do: as the plan states it, else the safe one; where requests come at a
+    rate and must keep times the likely one."""
+    workload = plan.workload
+    if "require.pool" in plan.marks:
+        return plan.require.pool
+    return LIKELY if workload is not None and workload.requests_per_second and workload.has_targets else SAFE
 
 
 def successor(plan: Plan, best: Plan, *, replaced: bool, requests: int | None, context: bool) -> Plan:
@@ -145,7 +150,7 @@ def successor(plan: Plan, best: Plan, *, replaced: bool, requests: int | None, c
             requests=number,
             tokens=plan.require.tokens,
             max_model_len=require.max_model_len if context else plan.require.max_model_len,
-            **{name: getattr(plan.require, name) for name in SIMULATED},
+            **_simulated(plan, best),
         )
         workload = _workload(plan, best, requests)
     places = [QUALITIES.index(one.quality) for one in (plan, best)]
@@ -159,6 +164,26 @@ def successor(plan: Plan, best: Plan, *, replaced: bool, requests: int | None, c
     )
 
 
+def goodput_of(plan: Plan) -> Fraction:
+    """The share of requests that must keep their times: so large a one keeps every percentile that is
+    required."""
+    require = plan.require
+    percentiles = [
+        getattr(require, f"{name}_percentile")
+        for name in ("ttft", "tpot")
+        if getattr(require, f"{name}_seconds") is not None
+    ]
+    return max([percentile / 100 for percentile in percentiles], default=require.goodput or USUAL_GOODPUT)
+
+
+def _simulated(plan: Plan, best: Plan) -> dict[str, Any]:
+    """Requirements of a simulation: the first plan's, but for times that the best was simulated with."""
+    times = ("goodput", "ttft_seconds", "tpot_seconds", "ttft_percentile", "tpot_percentile")
+    anew = times if best.require.goodput is not None else ()
+    names = (*SIMULATED, "ttft_percentile", "tpot_percentile")
+    return {name: getattr(best.require if name in anew else plan.require, name) for name in names}
+
+
 def _workload(plan: Plan, best: Plan, requests: int | None) -> Workload | None:
     """The first plan's workload, or the best's with the targets that the first one has."""
     if not load_of(plan, requests).workload:
@@ -166,7 +191,8 @@ def _workload(plan: Plan, best: Plan, requests: int | None) -> Workload | None:
     if best.workload is None or plan.workload is None:
         return best.workload
     targets = {name: getattr(plan.workload, name) for name in ("ttft_seconds", "tpot_seconds")}
-    return replace(best.workload, **{name: one for name, one in targets.items() if one is not None})
+    missing = {name: one for name, one in targets.items() if getattr(best.workload, name) is None}
+    return replace(best.workload, **missing)
 
 
 def _kept(plan: Plan, best: Plan) -> list[tuple[str, object]]:

@@ -35,8 +35,7 @@ def in_host(asks: Sequence[Ask]) -> tuple[Hosted, ...]:
     asked for, which is not known of layers in host memory."""
     found = []
     for ask in asks:
-        timed = ask.tpot is not None or ask.ttft is not None
-        if timed or not spills(ask.choice) or len(ask.offers) > MOST_OFFERS:
+        if ask.timed or not spills(ask.choice) or len(ask.offers) > MOST_OFFERS:
             continue
         for offer in ask.offers:
             tried = [one for one in _tried(ask, offer) if one is not None]

@@ -40,7 +40,7 @@ def held_by(ask: Ask, found: Found) -> tuple[int, int]:
     one = found.one
     law = ask.laws.law(one.variant.model, ask.choice, one.settings(ask.base), found.offer.gpu, ask_kind)
     seqs = found.max_num_seqs
-    paced = ask.tpot is not None or ask.ttft is not None
+    paced = ask.timed
     amounts = []
     for safe in (False, True):
         most = min(found.capacity, seqs // ask.samples)
@@ -137,7 +137,7 @@ def _instead_of_stages(ask: Ask, found: Found) -> list[str]:
     plain = replace(
         ask, variants=(one.variant,), kv_dtypes=(one.kv,), offers=(replace(found.offer, available=None),),
         objective=REQUESTS, requests=1, max_gpus=size, lengths=(found.max_model_len,),
-        tp=(size,), pp=(1,), dp=(1,), dcp=(1,), adp=(1,), tpot=None, ttft=None,
+        tp=(size,), pp=(1,), dp=(1,), dcp=(1,), adp=(1,), tpot=None, ttft=None, rate=None,
     )  # fmt: skip
     held = search(plain, wanted=1).found
     if not held:

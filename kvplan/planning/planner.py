@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from fractions import Fraction
+from typing import Any
 
 from kvplan.planning.ask import CONTEXT, Ask
 from kvplan.planning.confirm import holds
@@ -11,7 +13,7 @@ from kvplan.planning.options import host_tier, option_of
 from kvplan.planning.pareto import measures, pareto_front
 from kvplan.planning.reasons import reasons_of, sensitivity_of, steps_of, suggested_fixes
 from kvplan.planning.results import Option, PlanResult, Unserved
-from kvplan.planning.rows import Each, Row, Without, place_of, rows_of
+from kvplan.planning.rows import Each, Row, Sized, Without, place_of, rows_of
 from kvplan.plans.plan import LIKELY, QUALITIES, SAFE, Plan, Requirements
 from kvplan.plans.question import without_host
 from kvplan.plans.workload import Workload
@@ -33,17 +35,19 @@ def make_plan(
     depth: bool = True,
     warnings: tuple[str, ...] = (),
     each: Each | None = None,
+    sized: Sized | None = None,
 ) -> PlanResult:
     """The best plan and its alternatives.
 
     asks: the same question to one engine or several. named: the model as the user wrote it. top: how many
-    rows. depth: fixes, steps and sensitivity too. each: as in `rows_of`. Raises KvplanError where
-    the question is wrong.
+    rows. depth: fixes, steps and sensitivity too. each: as in `rows_of`. sized: gives each row its replicas
+    (and layout) by something that the search does not know, or says why there is none. Raises KvplanError
+    where the question is wrong.
     """
-    table = rows_of(asks, max(top, 1), each=each)
+    table = rows_of(asks, max(top, 1), each=each, sized=sized)
     made = _confirmed(table.rows)
     options = tuple(option for _, option in made)
-    own, why = _own(asks, options, each) if options else (None, ())
+    own, why = _own(asks, options, each, sized) if options else (None, ())
     ask, found = made[0][0] if made else (asks[0], None)
     whole = replace(ask, offers=asks[0].offers)
     searched = next(
@@ -58,9 +62,10 @@ def make_plan(
         objective=ask.objective,
         quality=ask.quality,
         pool=SAFE if ask.safe else LIKELY,
-        requests=ask.requests,
+        requests=_under_way(ask, found),
+        rate=None if ask.rate is None else float(ask.rate),
         shapes=ask.shapes,
-        best=None if found is None else _plan(ask, found, options[0], named, workload),
+        best=None if found is None else plan_of(ask, found, options[0], named, workload),
         options=options,
         own=own,
         more=sum(one.beyond for one in table.without),
@@ -80,6 +85,11 @@ def make_plan(
     )
 
 
+def _under_way(ask: Ask, found: Found | None) -> int:
+    """Requests at once: as many as are asked for, or as their rate keeps under way."""
+    return ask.requests if found is None or ask.rate is None else found.under_way
+
+
 def _confirmed(rows: Sequence[Row]) -> list[tuple[Row, Option]]:
     """The rows as options; of several kinds in the order of the figures that are shown."""
     for row in rows:
@@ -92,13 +102,13 @@ def _confirmed(rows: Sequence[Row]) -> list[tuple[Row, Option]]:
 
 
 def _own(
-    asks: Sequence[Ask], options: Sequence[Option], each: Each | None
+    asks: Sequence[Ask], options: Sequence[Option], each: Each | None, sized: Sized | None
 ) -> tuple[Option | None, tuple[str, ...]]:
     """The best row with the checkpoint that was asked for, where no option has it; or why there is none."""
     model = asks[0].variants[0].model
     if any(one.model_id == model.id for one in options):
         return None, ()
-    table = rows_of([replace(ask, variants=ask.variants[:1]) for ask in asks], 1, each=each)
+    table = rows_of([replace(ask, variants=ask.variants[:1]) for ask in asks], 1, each=each, sized=sized)
     if table.rows:
         return _confirmed(table.rows)[0][1], ()
     why = next((one.why.message for one in table.without), "nothing serves the load")
@@ -125,11 +135,13 @@ def _unserved(one: Without) -> Unserved:
     )
 
 
-def _plan(ask: Ask, best: Found, option: Option, named: str, workload: Workload | None) -> Plan:
+def plan_of(ask: Ask, best: Found, option: Option, named: str, workload: Workload | None) -> Plan:
+    """The plan of an option."""
     longest = max(shape.tokens for shape in ask.shapes)
     model = ask.variants[0].model
     kept = best.one.variant.model
-    plain = len(ask.shapes) == 1 and not ask.shares  # else the workload says what is required
+    # The workload says what is required where requests differ, share, or come at a rate.
+    plain = len(ask.shapes) == 1 and not ask.shares and ask.rate is None
     own = Workload(
         ask.shapes, requests_in_flight=ask.requests, shared_prefix_tokens=ask.prefix, samples=ask.samples
     )
@@ -142,7 +154,9 @@ def _plan(ask: Ask, best: Found, option: Option, named: str, workload: Workload 
         serve=option.serve.pairs,
         workload=own
         if workload is None
-        else replace(workload, shapes=ask.shapes, requests_in_flight=ask.requests),
+        else replace(
+            workload, shapes=ask.shapes, requests_in_flight=ask.requests if ask.rate is None else None
+        ),
         require=Requirements(
             requests=ask.requests if plain else None,
             tokens=longest if plain else None,
@@ -150,10 +164,22 @@ def _plan(ask: Ask, best: Found, option: Option, named: str, workload: Workload 
             max_model_len=best.max_model_len if ask.objective == CONTEXT else longest,
             host_memory_bytes=host_tier(ask, best)[1],
             pool=SAFE if ask.safe else LIKELY,
+            **_times(ask.goodput, workload),
         ),
         quality=_loosest(ask.quality, best.one.tier),
         price_per_gpu_hour=best.offer.price_per_gpu_hour,
     )
+
+
+def _times(goodput: Fraction | None, workload: Workload | None) -> dict[str, Any]:
+    """The requirements of the times that a simulation was asked to keep."""
+    if goodput is None or workload is None:
+        return {}
+    return {
+        "goodput": goodput,
+        "ttft_seconds": workload.ttft_seconds, "ttft_percentile": goodput * 100,
+        "tpot_seconds": workload.tpot_seconds, "tpot_percentile": goodput * 100,
+    }  # fmt: skip
 
 
 def _loosest(asked: str, taken: str) -> str:

@@ -38,13 +38,19 @@ def reasons_of(searched: Searched) -> tuple[Reason, ...]:
         gpus = tuple(dict.fromkeys(one.offer.gpu.slug for one in members if one.offer is not None))
         words = nearest.one.words() + ("" if nearest.offer is None else f" on {nearest.offer.gpu.slug}")
         found.append(Reason(code, nearest.why.message, gpus, words, sum(one.candidates for one in members)))
-    return tuple(sorted(found, key=lambda one: (one.code in RULES, -one.candidates, one.code)))
+    return tuple(
+        sorted(found, key=lambda one: (one.code in RULES, one.code not in _TIMES, -one.candidates, one.code))
+    )
 
 
 def _near(rejected: Rejected) -> tuple[int, int, int]:
     """Of candidates equally far the one of the most GPUs; where no distance is known, the plainest."""
     gpus = rejected.one.layout.gpus
     return rejected.why.far, -gpus if rejected.why.far else gpus, rejected.one.place
+
+
+_TIMES = ("ttft", "tpot")
+"""Reasons of candidates that hold the load, and are late."""
 
 
 class _Change(NamedTuple):
@@ -96,7 +102,7 @@ def _changes(ask: Ask, *, beside_best: bool) -> Iterator[_Change]:
     already, with more GPUs."""
     yield from _share_change(ask)
     held = _most_held(ask)
-    if 0 < held < ask.requests:
+    if 0 < held < ask.requests and ask.rate is None:
         short = ask.requests - held
         words = "one request short" if short == 1 else f"{held:,} of {ask.requests:,} requests"
         also = tuple(replace(one, requests=held) for one in ask.also)
@@ -143,7 +149,7 @@ def _most_held(ask: Ask) -> int:
     """The most requests that the GPUs at hand hold; 0 where their number is not limited."""
     if any(ask.limit(offer) is None for offer in ask.offers):
         return 0
-    found = search(replace(ask, objective=REQUESTS, requests=1), wanted=1).found
+    found = search(replace(ask, objective=REQUESTS, requests=1, rate=None), wanted=1).found
     return found[0].requests if found else 0
 
 
@@ -167,8 +173,9 @@ def _shorter(ask: Ask) -> _Change | None:
 def steps_of(ask: Ask, best: Found) -> tuple[Step, ...]:
     """The load that each number of GPUs of this kind holds, and that each format holds on as many GPUs."""
     more = replace(
-        ask, offers=(_unlimited(best.offer),), objective=REQUESTS, requests=1, max_gpus=best.gpus, also=()
-    )
+        ask, offers=(_unlimited(best.offer),), objective=REQUESTS, requests=1, max_gpus=best.gpus, also=(),
+        rate=None,
+    )  # fmt: skip
     if best.one.layout.pp == 1:  # engines without stages are compared with their like
         more = replace(more, pp=(1,))
     found: list[Step] = []
@@ -223,6 +230,8 @@ def sensitivity_of(ask: Ask, best: Found) -> tuple[Sensitivity, ...]:
         expert_parallel=layout.ep,
         tpot=None,
         ttft=None,
+        rate=None,
+        requests=best.per_engine * best.engines,
     )
     now = _held_by(same, best.gpus)
     effects = []

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from fractions import Fraction
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 from kvplan.own_options import OwnOptions
 from kvplan.planning.ask import Demand, Speed
@@ -184,6 +184,36 @@ class Sensitivity:
 
 
 @record()
+class Simulated:
+    """The best plan in a simulation with the arrivals of the load."""
+
+    rate: Annotated[float, ("minimum", 0)]
+    """requests a second"""
+    arrivals: str
+    """``Poisson``, ``Gamma, CV 2.5``, or the trace's name"""
+    requests: int
+    """that were simulated"""
+    ttft_at_most: float | None
+    """seconds that are asked for"""
+    tpot_at_most: float | None
+    goodput_at_least: float
+    """the share of requests that must keep both"""
+    goodput: tuple[float, float, float]
+    """the share that does: with slow, likely and fast steps"""
+    ttft: tuple[float, float, float]
+    """seconds that so large a share of requests does not exceed: with fast, likely and slow steps"""
+    tpot: tuple[float, float, float]
+    safe_gpus: int | None
+    """of this layout, with slow steps and the safe pool; null: no number that was tried"""
+    notes: tuple[str, ...] = ()
+
+    @property
+    def drawn(self) -> bool:
+        """Whether arrivals were drawn for the rate."""
+        return self.arrivals.startswith(("Poisson", "Gamma"))
+
+
+@record()
 class PlanResult(Shown):
     """The plan for a load."""
 
@@ -228,6 +258,10 @@ class PlanResult(Shown):
     """what must be held by itself as well"""
     pools: Pools | None = None
     """engines that read prompts beside those that make answers, where they were asked for"""
+    simulated: Simulated | None = None
+    """where requests come at a rate, with times that they must keep"""
+    rate: float | None = None
+    """requests a second that are asked for, with times that they must keep"""
     start: tuple[str, ...] = ()
     """the commands of a program that starts the best's engine by itself (Ollama), where one was asked for"""
     schema_version: Literal[1] = field(default=SCHEMA_VERSION)
@@ -252,9 +286,10 @@ class PlanResult(Shown):
     JSON = (
         "schema_version", "model", "engine", "objective", "quality", "pool", "requests", "shapes", "also",
         "best", "options", "own", "more_options", "unserved", "pareto", "pareto_by", "reasons", "ways_out",
-        "steps", "sensitivity", "considered", "judged", "levers", "pools", "currency", "prices", "warnings",
+        "steps", "sensitivity", "considered", "judged", "levers", "pools", "simulated", "currency", "prices",
+        "warnings",
     )  # fmt: skip
-    JSON_OPTIONAL = ("pools", "prices", "own")
+    JSON_OPTIONAL = ("pools", "prices", "own", "simulated")
 
     @property
     def json_best(self) -> Option | None:

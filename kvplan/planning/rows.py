@@ -31,6 +31,10 @@ class Row(NamedTuple):
     found: Found
 
 
+Sized = Callable[[Row], "Row | Rejection"]
+"""A row with as many replicas as it needs, or why it does not serve the load."""
+
+
 class Without(NamedTuple):
     """A kind without a row: why, and the candidate that came nearest. beyond: it comes after the rows that
     were asked for, and was not looked at to the end."""
@@ -58,11 +62,17 @@ class _Part(NamedTuple):
     searched: Searched
 
 
-def rows_of(asks: Sequence[Ask], top: int, *, each: Each | None = None) -> Rows:
+def rows_of(asks: Sequence[Ask], top: int, *, each: Each | None = None, sized: Sized | None = None) -> Rows:
     """The first ``top`` rows of the table.
 
-    asks: one for each engine. each: where the objective is the longest context, and it is not given.
+    asks: one for each engine. each: where the objective is the longest context, and it is not given. sized:
+    where something else than the search says how many replicas a row takes.
     """
+    table = _searched_rows(asks, top, each)
+    return table if sized is None else resized(asks, table, sized)
+
+
+def _searched_rows(asks: Sequence[Ask], top: int, each: Each | None) -> Rows:
     if len(asks) == 1 and len({offer.kind for offer in asks[0].offers}) == 1 and each is None:
         ask = asks[0]
         searched = search(ask, wanted=top)
@@ -84,6 +94,29 @@ def rows_of(asks: Sequence[Ask], top: int, *, each: Each | None = None) -> Rows:
     shown = tuple(ordered[:top])
     served = {(place, kind) for place, kind in best if best[place, kind] in shown}
     return Rows(shown, tuple(_without(parts, served, shown)), _joined(len(asks), parts))
+
+
+def resized(asks: Sequence[Ask], table: Rows, sized: Sized) -> Rows:
+    """The table with each row as ``sized`` has it, in their new order."""
+    rows: list[Row] = []
+    without = list(table.without)
+    late: list[tuple[Ask, Rejected]] = []
+    for row in table.rows:
+        found = sized(row)
+        if isinstance(found, Row):
+            rows.append(found)
+        else:
+            without.append(Without(row.ask, row.found.offer, found))
+            late.append((row.ask, Rejected(row.found.one, row.found.offer, found, 1)))
+    served = {row.found.offer.kind for row in rows}
+    kept = {one.offer.kind: one for one in reversed(without) if one.offer.kind not in served}
+    without = [one for one in without if kept.get(one.offer.kind) is one or one in table.without]
+    rows.sort(key=lambda row: row.found.key)
+    searched = tuple(
+        one._replace(rejected=(*one.rejected, *(why for ask, why in late if ask is asked)))
+        for asked, one in zip(asks, table.searched, strict=True)
+    )
+    return Rows(tuple(rows), tuple(without), searched)
 
 
 def _at_once(place: int, ask: Ask, top: int) -> Iterator[_Part]:

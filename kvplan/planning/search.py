@@ -7,13 +7,14 @@ replicas. Bounds save work and never change the answer: on replicas (`_fewest_gp
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterator
+from collections.abc import Callable, Hashable, Iterator
+from math import ceil
 from operator import attrgetter, itemgetter
 
 from kvplan.engines.budget.law import Capacity, CapacityModel, Rejection
 from kvplan.errors import KvplanError
-from kvplan.planning.ask import COST, FEWEST, MOST_GPUS, REQUESTS, Ask, node_of
-from kvplan.planning.confirm import most_confirmed
+from kvplan.planning.ask import COST, FEWEST, MOST_GPUS, REQUESTS, Ask, Speed, node_of
+from kvplan.planning.confirm import has_slots, most_confirmed
 from kvplan.planning.found import Found, Key, Rejected, Searched, also_fits, dealt_fits, fitting, key_of
 from kvplan.planning.money import cost_per_million, estimate_of, least_cost
 from kvplan.planning.space import Class, classes, seqs_of
@@ -189,14 +190,18 @@ class _Search:
             if isinstance(held, Rejection):
                 return held
             least = max(least, ceil_div(ceil_div(other.requests, held[0]), layout.pools))
-        timed = ask.tpot is not None or ask.ttft is not None
+        timed = ask.timed
         if timed:
             paced = self._paced(one, offer, length, capacity, block)
             if isinstance(paced, Rejection):
                 return paced
             capacity = paced
+        flow = self._under_way(one, offer, length, capacity, block, least)
+        if isinstance(flow, Rejection):
+            return flow
+        least, requests = flow
         deal = self._most_requests if ask.objective == REQUESTS else self._fewest_gpus
-        dealt = deal(law, offer, length, one, capacity, least, limit)
+        dealt = deal(law, offer, length, one, capacity, least, limit, requests)
         if isinstance(dealt, Rejection):
             return dealt
         replicas, per_engine = dealt
@@ -217,45 +222,53 @@ class _Search:
         return made._replace(key=key_of(ask.objective, made, rank))
 
     def _most_requests(
-        self, law: CapacityModel, offer: Offer, length: int, one: Class, capacity: int, least: int, limit: int
-    ) -> tuple[int, int] | Rejection:
+        self, law: CapacityModel, offer: Offer, length: int, one: Class, capacity: int, least: int,
+        limit: int, requests: int,
+    ) -> tuple[int, int] | Rejection:  # fmt: skip
         """(Replicas, requests of one engine) on all GPUs that may be used, the shapes dealt evenly."""
-        requests, layout = self.ask.requests, one.layout
+        layout = one.layout
         replicas = limit // layout.gpus
-        while capacity and replicas >= least and not self._dealt(law, offer, length, capacity, one, replicas):
+        while (
+            capacity
+            and replicas >= least
+            and not self._dealt(law, offer, length, capacity, one, replicas, capacity)
+        ):
             capacity -= 1
         together = replicas * layout.pools * capacity
         if together >= requests and replicas >= least:
             return replicas, capacity
         needed = ceil_div(ceil_div(requests, capacity), layout.pools) if capacity else replicas + 1
-        return self._too_few(together, max(least, needed) * layout.gpus, limit)
+        return self._too_few(together, max(least, needed) * layout.gpus, limit, requests)
 
     def _fewest_gpus(
-        self, law: CapacityModel, offer: Offer, length: int, one: Class, capacity: int, least: int, limit: int
-    ) -> tuple[int, int] | Rejection:
+        self, law: CapacityModel, offer: Offer, length: int, one: Class, capacity: int, least: int,
+        limit: int, requests: int,
+    ) -> tuple[int, int] | Rejection:  # fmt: skip
         """(Replicas, requests of one engine) for the requests that are asked for, by division: an engine
         holds what it holds whatever its neighbours do."""
-        requests, layout = self.ask.requests, one.layout
+        layout = one.layout
         replicas = max(least, ceil_div(ceil_div(requests, capacity), layout.pools))
         most_gpus = max(limit, MOST_GPUS)
         while replicas * layout.gpus <= most_gpus and not self._dealt(
-            law, offer, length, ceil_div(requests, replicas * layout.pools), one, replicas
+            law, offer, length, ceil_div(requests, replicas * layout.pools), one, replicas, capacity
         ):
             replicas += 1
         if replicas * layout.gpus > limit:
             held_now = limit // layout.gpus * layout.pools * capacity
-            return self._too_few(held_now, replicas * layout.gpus, limit)
+            return self._too_few(held_now, replicas * layout.gpus, limit, requests)
         return replicas, ceil_div(requests, replicas * layout.pools)
 
     def _dealt(
-        self, law: CapacityModel, offer: Offer, length: int, requests: int, one: Class, replicas: int
-    ) -> bool:
+        self, law: CapacityModel, offer: Offer, length: int, requests: int, one: Class, replicas: int,
+        capacity: int,
+    ) -> bool:  # fmt: skip
         """Whether so many requests of a mix fit as whole requests (of one shape they do), and what is asked
         of the pools as well."""
         ask, pools = self.ask, replicas * one.layout.pools
         if not ask.also and (len(ask.shapes) == 1 or requests == 1):
             return True
-        room = law.room(offer.gpu, self._seqs(requests, pools) * one.limit_ways, length, safe=ask.safe)
+        seqs = self._seqs(requests, pools, capacity if ask.timed else None)
+        room = law.room(offer.gpu, seqs * one.limit_ways, length, safe=ask.safe)
         if not isinstance(room, Capacity) or not dealt_fits(ask, room, requests):
             return False
         return not ask.also or (fitting(ask, room) > 0 and also_fits(ask, room, pools))
@@ -263,14 +276,16 @@ class _Search:
     def _seqs(self, requests: int, pools: int, most: int | None = None) -> int:
         """The smallest max_num_seqs that runs so many requests with all their samples in one of the pools:
         the one whose pool is largest. most: requests that keep the times asked for, for a server admits what
-        max_num_seqs lets it."""
+        max_num_seqs lets it; where requests come at a rate so many may run, for they do not come evenly."""
+        if self.ask.rate is not None and most is not None and not has_slots(self.ask):
+            return most * self.ask.samples
         needed = self.ask.sequences(requests, pools)
         seqs = next(value for value in self.seqs if value >= needed)
         return seqs if most is None else min(seqs, most * self.ask.samples)
 
-    def _too_few(self, held: int, needed: int, limit: int) -> Rejection:
-        hold = f"which hold {held:,} of {self.ask.requests:,} requests"
-        if held >= self.ask.requests and self.ask.also:
+    def _too_few(self, held: int, needed: int, limit: int, requests: int) -> Rejection:
+        hold = f"which hold {held:,} of {requests:,} requests"
+        if held >= requests and self.ask.also:
             asked = " and ".join(f"{one.requests:,} of {one.shape.tokens:,} tokens" for one in self.ask.also)
             hold = f"which do not hold {asked} as well"
         return Rejection(
@@ -313,18 +328,60 @@ class _Search:
             )
         return most, first.block
 
-    def _paced(self, one: Class, offer: Offer, length: int, most: int, block: int) -> int | Rejection:
-        """The most requests of one engine with which the likely TPOT and TTFT are met."""
+    def _speed(self, one: Class, offer: Offer, length: int, block: int) -> Callable[[int], Speed | Rejection]:
+        """Times of one engine with so many requests."""
         ask = self.ask
         assert ask.speed is not None
         settings = replace(one.settings(ask.base), gpu=offer.gpu, max_model_len=length)
-        speed_of, model = ask.speed, one.variant.model
+        speed, model = ask.speed, one.variant.model
+        return lambda requests: speed(model, offer.gpu, settings, ask.running(offer, requests, block))
 
-        def late(requests: int) -> Rejection | None:
-            speed = speed_of(model, offer.gpu, settings, ask.running(offer, requests, block))
+    def _under_way(
+        self, one: Class, offer: Offer, length: int, most: int, block: int, least: int
+    ) -> tuple[int, int] | Rejection:
+        """(The least replicas, requests at once on all of them).
+
+        Where requests come at a rate λ, c of them on one engine are served at
+        c / (TTFT(c) + answer · TPOT(c)) (Little's law): the engines are those that λ takes with the ``most``
+        that may run on each, and c is the least number that keeps up with an engine's share of λ.
+        """
+        ask = self.ask
+        if ask.rate is None:
+            return least, ask.requests
+        speed_of, answer, pools = (
+            self._speed(one, offer, length, block),
+            ask.mean.output_tokens,
+            one.layout.pools,
+        )
+
+        def served(requests: int) -> float | Rejection:
+            speed = speed_of(requests)
             if isinstance(speed, Rejection):
                 return speed
-            for name, limit, value in (("tpot", ask.tpot, speed.tpot[1]), ("ttft", ask.ttft, speed.ttft[1])):
+            return requests / (speed.ttft[ask.end] + answer * speed.tpot[ask.end])
+
+        full = served(most)
+        if isinstance(full, Rejection):
+            return full
+        replicas = max(least, ceil(float(ask.rate) / full / pools))
+        share = float(ask.rate) / (replicas * pools)
+        low, high = 0, most
+        while high - low > 1:
+            middle = (low + high) // 2
+            rate = served(middle)
+            low, high = (low, middle) if isinstance(rate, float) and rate >= share else (middle, high)
+        return replicas, high * replicas * pools
+
+    def _paced(self, one: Class, offer: Offer, length: int, most: int, block: int) -> int | Rejection:
+        """The most requests of one engine with which TPOT and TTFT are met."""
+        ask, speed_of = self.ask, self._speed(one, offer, length, block)
+
+        def late(requests: int) -> Rejection | None:
+            speed = speed_of(requests)
+            if isinstance(speed, Rejection):
+                return speed
+            for name, limit, times in (("tpot", ask.tpot, speed.tpot), ("ttft", ask.ttft, speed.ttft)):
+                value = times[ask.end]
                 if limit is not None and value > limit:
                     about = f"{value * 1000:,.1f} ms with {requests:,} running"
                     asked = f"{float(limit) * 1000:,.1f} ms asked"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from fractions import Fraction
+from pathlib import Path
 
 from kvplan.errors import Mark
 from kvplan.plans.workload import Workload
@@ -16,9 +17,12 @@ QUALITIES = ("lossless", "safe", "aggressive")
 LIKELY, SAFE = "likely", "safe"
 DEFAULT_TOLERANCE = Fraction(2, 100)
 DEFAULT_MAX_AGE_DAYS = 180
+DEFAULT_PERCENTILE = Fraction(99)
+USUAL_GOODPUT = DEFAULT_PERCENTILE / 100
+"""The share of requests that must keep their times where nothing says for how many."""
 
 SIMULATED = ("goodput", "hit_rate", "preemptions", "ttft_seconds", "tpot_seconds")
-"""Requirements that only a simulation of the workload's trace says anything of."""
+"""Requirements that only a simulation of the workload's arrivals says anything of."""
 
 
 @record()
@@ -49,13 +53,15 @@ class Requirements:
     preemptions: Fraction | None = None
     """simulated: share of requests, at most"""
     ttft_seconds: Fraction | None = None
-    """simulated: 99th percentile, at most"""
+    """simulated: the percentile of TTFT, at most"""
+    ttft_percentile: Fraction = DEFAULT_PERCENTILE
     tpot_seconds: Fraction | None = None
-    """simulated: 99th percentile, at most"""
+    """simulated: the percentile of TPOT, at most"""
+    tpot_percentile: Fraction = DEFAULT_PERCENTILE
 
     @property
     def simulated(self) -> bool:
-        """Whether anything is required that only a simulation of the workload's trace says."""
+        """Whether anything is required that only a simulation of the workload's arrivals says."""
         return any(getattr(self, name) is not None for name in SIMULATED)
 
 
@@ -78,6 +84,15 @@ class Evidence:
 
     path: str
     max_age_days: int = DEFAULT_MAX_AGE_DAYS
+
+
+def trace_file(plan: Plan) -> str | None:
+    """Where the trace of the plan's workload lies; None where it names none."""
+    trace = None if plan.workload is None else plan.workload.trace
+    if trace is None:
+        return None
+    name = Path(trace).name
+    return next((file for file in plan.files if Path(file).name == name), trace)
 
 
 @record()

@@ -13,16 +13,16 @@ from typing import Any, NamedTuple
 
 from kvplan.gpu import Gpu
 from kvplan.model import Model
-from kvplan.plans.plan import Plan
+from kvplan.plans.plan import SIMULATED, Plan
 from kvplan.record import Json, dumped, exact, field, field_names, record
 from kvplan.settings import Settings
 
 _AROUND = ("max_cost_per_hour", "shm_bytes")
 """Settings around the GPUs, which no validation measures."""
-_SIMULATED = ("goodput", "hit_rate", "preemptions", "ttft_seconds", "tpot_seconds")
+_SIMULATED = (*SIMULATED, "ttft_percentile", "tpot_percentile")
 """Requirements of a simulation, which no validation measures."""
-_TRACE = ("trace", "trace_format", "trace_columns", "trace_block")
-"""Where the lengths were read: the lengths themselves count."""
+_TRACE = ("trace", "trace_format", "trace_columns", "trace_block", "burstiness", "seed")
+"""Where the lengths were read, how arrivals are drawn: the lengths and the rate count."""
 
 RECEIPT_FORMAT = "receipt/v2"
 FIRST_FORMAT = "receipt/v1"

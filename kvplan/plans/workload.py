@@ -22,6 +22,10 @@ class Shape:
         return self.input_tokens + self.output_tokens
 
 
+LEAST_CV, MOST_CV = Fraction(1, 20), 20
+"""Between these the gaps of arrivals can be drawn."""
+
+
 @record()
 class Workload:
     """A mix of request shapes and the load that they make."""
@@ -31,6 +35,10 @@ class Workload:
     """running at once over the whole plan. requests_per_second with ttft_seconds and tpot_seconds
     (targets) is the other way to say how much."""
     requests_per_second: Fraction | None = None
+    burstiness: Fraction = Fraction(1)
+    """of arrivals at a rate without a trace: standard deviation of the gaps over their mean; 1: Poisson"""
+    seed: int = 1
+    """of the arrivals that are drawn where there is no trace"""
     ttft_seconds: Fraction | None = None
     tpot_seconds: Fraction | None = None
     shared_prefix_tokens: int = 0
@@ -53,6 +61,14 @@ class Workload:
     @property
     def has_targets(self) -> bool:
         return self.ttft_seconds is not None or self.tpot_seconds is not None
+
+    @property
+    def arrives(self) -> bool:
+        """Whether it says when requests come: at a rate, or at a trace's own times where no number of them
+        is said to run at once."""
+        return self.requests_per_second is not None or (
+            self.trace is not None and self.requests_in_flight is None
+        )
 
     def mean(self, *, name: str = "tokens") -> Fraction:
         """The mean of ``tokens``, ``input_tokens`` or ``output_tokens`` over the mix."""

@@ -22,6 +22,7 @@ from kvplan.report.plan_parts import (
     plan_sentence,
     pool_lines,
     reason_lines,
+    simulated_lines,
     speed_lines,
     ways_out,
 )
@@ -60,6 +61,7 @@ def answer_sections(result: PlanResult, *, sized: SizeResult | None = None) -> l
             sections.append(Section(short_memory(sized, sized.budget), 5))
         sections.append(Section(flag_lines(result)))
         sections.append(Section(pool_lines(result)))
+        sections.append(Section(simulated_lines(result), close=True))
         sections.append(Section(speed_lines(result), 3, close=True))
         sections.append(Section(cited(result), 9, close=True))
         sections.append(Section(ways_out(result, most=_MOST_WAYS), 8))
@@ -118,7 +120,7 @@ def _serve(result: PlanResult) -> Screen:
     screen += wrapped(f"{pool}; quality {best.quality}", indent=1, style="dim")
     for text in (*best.citations, *best.notes):
         screen += wrapped(text, indent=1, first="- ", style="dim")
-    return screen + speed_lines(result)
+    return screen + simulated_lines(result) + speed_lines(result)
 
 
 def _more_gpus(result: PlanResult) -> Screen:

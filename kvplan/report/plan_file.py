@@ -133,7 +133,7 @@ def _entries(plan: Plan, directory: Path | None) -> dict[str, object]:
         "replicas": None if flags_of(plan.engine).spread is None else plan.replicas,
         "weights": settings.weights,
         "serve": _serve(plan, directory) or None,
-        "workload": None if plan.workload is None else _workload(plan.workload),
+        "workload": None if plan.workload is None else _workload(plan.workload, plan.require),
         "require": _require(plan.require) or None,
         "fleet": _fleet(plan.fleet) or None,
         "quality": None if plan.quality == "safe" else plan.quality,
@@ -198,13 +198,23 @@ def _require(require: Requirements) -> dict[str, object]:
             entries[name] = share_text(getattr(require, name))
     for name in ("ttft", "tpot"):
         if (seconds := getattr(require, f"{name}_seconds")) is not None:
-            entries[name] = f"{decimal_text(seconds * 1000)}ms"
+            p = decimal_text(getattr(require, f"{name}_percentile"))
+            limit = {"p": float(p) if "." in p else int(p), "at_most": _time(seconds)}
+            entries[name] = limit
     if require.pool != LIKELY:
         entries["pool"] = require.pool
     return entries
 
 
-def _workload(workload: Workload) -> dict[str, object]:
+def _time(seconds: Fraction) -> str:
+    """``1s``, ``50ms``."""
+    if seconds.denominator == 1:
+        return f"{seconds.numerator}s"
+    return f"{decimal_text(seconds * 1000)}ms"
+
+
+def _workload(workload: Workload, require: Requirements) -> dict[str, object]:
+    """The load; a time that is required stands there alone."""
     entries: dict[str, object] = {}
     if workload.trace is not None:
         entries["trace"] = workload.trace
@@ -221,9 +231,15 @@ def _workload(workload: Workload) -> dict[str, object]:
         entries["requests_in_flight"] = workload.requests_in_flight
     if workload.requests_per_second is not None:
         entries["requests_per_second"] = workload.requests_per_second
-    for key, seconds in (("ttft", workload.ttft_seconds), ("tpot", workload.tpot_seconds)):
-        if seconds is not None:
-            entries[key] = f"{decimal_text(seconds * 1000)}ms"
+    drawn = workload.trace is None and workload.requests_per_second is not None
+    if drawn and workload.burstiness != 1:
+        entries["burstiness"] = workload.burstiness
+    if drawn and workload.seed != 1:
+        entries["seed"] = workload.seed
+    for key in ("ttft", "tpot"):
+        seconds = getattr(workload, f"{key}_seconds")
+        if seconds is not None and seconds != getattr(require, f"{key}_seconds"):
+            entries[key] = _time(seconds)
     if workload.shared_prefix_tokens:
         entries["shared_prefix_tokens"] = workload.shared_prefix_tokens
     if workload.samples != 1:

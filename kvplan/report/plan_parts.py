@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from kvplan.planning.ask import CONTEXT
-from kvplan.planning.results import RULES, PlanResult, Reason
+from kvplan.planning.results import RULES, PlanResult, Reason, Simulated
+from kvplan.plans.plan import SAFE
 from kvplan.report.layout import Piece, Screen, Span, line, one_line, table, wrapped
 from kvplan.report.plan_table import WHY, checkpoints, money, options_table
 from kvplan.report.start_words import started
 from kvplan.report.words import about, between, count, engine_title, size_words, two_digits
 from kvplan.results import EngineRef
+from kvplan.units import human_seconds
 
 _SHOWN_REASONS = 7
 
@@ -40,8 +42,12 @@ def plan_sentence(result: PlanResult) -> Screen:
     name = named.rpartition("/")[2]
     if not result.options:
         text = f"No: nothing that was tried serves {load_words(result)} of {name}."
+        if result.rate is not None:
+            text = f"No: nothing that was tried keeps the times of {rate_words(result.rate)} of {name}."
         return wrapped(text, style="bad")
     best = result.options[0]
+    if result.simulated is not None:
+        return _simulated_sentence(result, result.simulated, name)
     kind = f"{result.gpus} × {best.gpu}" + (f" ({best.where})" if best.where else "")
     cost = "" if best.cost_per_hour is None else f", {money(best.cost_per_hour, result.currency)} an hour"
     length = f", max_model_len {best.max_model_len:,}" if result.objective == CONTEXT else ""
@@ -53,6 +59,57 @@ def plan_sentence(result: PlanResult) -> Screen:
     if best.safe_requests:
         return wrapped(f"{name}: {kind} may hold {asked}: {held}.", style="warn")
     return wrapped(f"{name}: {kind} may hold {asked}, or may not start: {held}.", style="warn")
+
+
+def _simulated_sentence(result: PlanResult, found: Simulated, name: str) -> Screen:
+    """``Llama-3.3-70B: 16 × h100 keep 99 % of 5 requests/s within TTFT 2 s and TPOT 50 ms; safely 24.``"""
+    best = result.options[0]
+    kind = f"{result.gpus} × {best.gpu}" + (f" ({best.where})" if best.where else "")
+    cost = "" if best.cost_per_hour is None else f", {money(best.cost_per_hour, result.currency)} an hour"
+    keep = "keep" if result.gpus > 1 else "keeps"
+    asked = f"{share_words(found.goodput_at_least)} of {rate_words(found.rate)} within {limit_words(found)}"
+    if result.pool == SAFE:
+        return wrapped(f"{name}: {kind} safely {keep} {asked}{cost}.", style="good")
+    safe = "no number that was tried does" if found.safe_gpus is None else f"{found.safe_gpus:,}"
+    return wrapped(f"{name}: {kind} likely {keep} {asked}{cost}; safely {safe}.", style="good")
+
+
+def share_words(share: float) -> str:
+    """``99 %``, ``99.9 %``."""
+    return f"{share * 100:.4g} %"
+
+
+def rate_words(rate: float) -> str:
+    return f"{rate:,.3g} requests/s" if rate < 1000 else f"{rate:,.0f} requests/s"
+
+
+def limit_words(found: Simulated) -> str:
+    """``TTFT 2 s and TPOT 50 ms``."""
+    limits = (("TTFT", found.ttft_at_most), ("TPOT", found.tpot_at_most))
+    return " and ".join(f"{name} {human_seconds(limit)}" for name, limit in limits if limit is not None)
+
+
+def simulated_lines(result: PlanResult) -> Screen:
+    """The requests that were simulated, and the figures with their interval."""
+    found = result.simulated
+    if found is None:
+        return []
+    low, likely, high = (f"{share * 100:.1f}" for share in found.goodput)
+    p = f"p{found.goodput_at_least * 100:.4g}"
+    times = [
+        f"{name} {p} {human_seconds(value[1])} ({human_seconds(value[0])} … {human_seconds(value[2])})"
+        for name, value in (("TTFT", found.ttft), ("TPOT", found.tpot))
+    ]
+    what = (
+        f"{found.requests:,} {found.arrivals} arrivals"
+        if found.drawn
+        else (f"{found.requests:,} requests of {found.arrivals}")
+    )
+    said = f"{what}: {likely} % in time ({low} … {high}), {', '.join(times)}"
+    return [
+        *wrapped(said, indent=1, style="dim", first="simulated: "),
+        *(row for note in found.notes for row in wrapped(note, indent=1, style="dim", first="           ")),
+    ]
 
 
 def flag_lines(result: PlanResult) -> Screen:
@@ -85,7 +142,10 @@ def pool_lines(result: PlanResult) -> Screen:
     each, rate = size_words(pools.transfer_bytes), size_words(pools.transfer_bytes_per_second)
     first = f"{pools.ttft_seconds:.2g} … {pools.ttft_high_seconds:.2g} s"
     said = f"between them {each} a request, {rate} a second, over {pools.link}"
-    proof = "an estimate without bursts: kvplan simulate serves the trace with such engines"
+    proof = "an estimate without bursts"
+    if result.best is not None and result.best.require.goodput is not None:
+        share = share_words(float(result.best.require.goodput))
+        proof = f"as many of both as keep {share} of requests within their times, simulated with the arrivals"
     return [
         *table(rows, "lrl"),
         *wrapped(f"{pools.gpus_per_replica} GPUs each (the rows above: for answers); {said}", indent=1),
@@ -103,7 +163,7 @@ def cited(result: PlanResult) -> Screen:
 def speed_lines(result: PlanResult) -> Screen:
     """The estimate of time, with its interval: two digits are what it is worth."""
     best = result.options[0]
-    if best.speed is None:
+    if best.speed is None or result.simulated is not None:
         return []
     low, likely, high = best.speed.tpot
     first, at, last = best.speed.ttft

@@ -16,7 +16,7 @@ from kvplan.simulation.load.load import Load
 from kvplan.simulation.offload_tiers import asked_offload, offload_of
 from kvplan.simulation.outcome import Outcome, Target, percentile
 from kvplan.simulation.results import Help, ReplicasNeeded, SimulationResult
-from kvplan.simulation.search import alone, on_replicas, replicas_needed, sustainable
+from kvplan.simulation.search import on_replicas, replicas_needed, shown_alone, sustainable
 from kvplan.simulation.served import ESTIMATE, LIKELY, Served, serve
 from kvplan.simulation.time.timeline import AnyEngine
 from kvplan.units import GIB, SECOND
@@ -64,7 +64,7 @@ def simulate_load(
     if first.refused:
         notes.append(f"{first.refused:,} requests are refused: {engine.refuses}")
     if rates is not None and not rates.value:
-        share = alone(served, load, target) * 100
+        share = shown_alone(served, load, target, (LIKELY, LIKELY)).goodput * 100
         notes.append(f"even one at a time only {share:.1f} % of requests keep the target")
     came, seconds = _came(load, first, closed=concurrency > 0)
     result = SimulationResult(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from math import ceil
 from pathlib import Path
 from statistics import median
 
@@ -10,6 +11,7 @@ from kvplan.errors import KvplanError
 from kvplan.files.benchmarks import Measured, read_benchmark
 from kvplan.files.iterations import Iteration, read_iterations
 from kvplan.planning.speed.estimate import Load, estimate
+from kvplan.planning.speed.steps import arriving_tokens
 from kvplan.record import replace
 from kvplan.simulation.served import FAST, LIKELY, SLOW, Served, Speeds, scaled
 from kvplan.simulation.time.speed_clock import SpeedClock
@@ -47,8 +49,16 @@ def factors(clock: SpeedClock, one: Measured) -> tuple[float, float | None]:
     """(measured / estimated of a step of answers, of one with prompts; None where TTFT is a queue)."""
     load = Load(max(1, round(one.running)), max(1, round(one.prompt)), max(1, round(one.output)))
     found = estimate(clock.profile, load)
-    waits = one.ttft > one.tpot * one.output  # longer than it is served
-    return one.tpot / found.tpot.value, None if waits else one.ttft / found.ttft.value
+    whole = one.tpot / found.tpot.value
+    if one.ttft > one.tpot * one.output:  # it waits longer than it is served
+        return whole, None
+    prompt = one.ttft / found.ttft.value
+    own = ceil(load.requests / clock.profile.deployment.data_parallel_size)
+    arriving, chunk = arriving_tokens(clock.profile, own, load.prompt, load.output)
+    # TPOT is the mean of steps of answers and of those with prompts, which have a factor of their own.
+    answers = max(0.0, 1 - arriving / chunk) * found.step.value
+    rest = one.tpot - prompt * (found.tpot.value - answers)
+    return (rest / answers if answers and rest > 0 else whole), prompt
 
 
 DECODE_LEAST, PROMPT_LEAST = 0.10, 0.25

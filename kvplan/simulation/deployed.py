@@ -9,16 +9,16 @@ from kvplan.engines.budget import choose
 from kvplan.errors import KvplanError
 from kvplan.files.traces.arrivals import read_arrivals
 from kvplan.model import Model
-from kvplan.plans.plan import SAFE, Plan
+from kvplan.plans.plan import SAFE, USUAL_GOODPUT, Plan, trace_file
 from kvplan.plans.question import start_of
+from kvplan.plans.workload import Workload
 from kvplan.simulation.fleet.disaggregated import AskedSplit
-from kvplan.simulation.load.load import Load
+from kvplan.simulation.load.drawn import Drawn
+from kvplan.simulation.load.load import Load, drawn_load
 from kvplan.simulation.offload_tiers import AskedOffload, asked_offload
 from kvplan.simulation.outcome import Target
 from kvplan.simulation.served import Served, Speeds, serve
 from kvplan.units import SECOND
-
-DEFAULT_GOODPUT = Fraction(99, 100)
 
 
 def served_plan(
@@ -58,9 +58,12 @@ def trace_of(plan: Plan | None) -> tuple[str, str, tuple[str, ...] | None, int]:
             "no-trace", "the plan has no trace" if plan is not None else "no trace is given",
             help=("--trace conversation.jsonl", "workload: {trace: conversation.jsonl} in the plan"),
         )  # fmt: skip
-    name = Path(workload.trace).name
-    path = next((file for file in plan.files if Path(file).name == name), workload.trace)
-    return path, workload.trace_format, workload.trace_columns, workload.trace_block
+    return (
+        trace_file(plan) or workload.trace,
+        workload.trace_format,
+        workload.trace_columns,
+        workload.trace_block,
+    )
 
 
 def load_from(
@@ -74,16 +77,40 @@ def load_from(
     return Load(read.arrivals, read.wide, Path(path).name, read.form, read.notes).over_its_steps()
 
 
-def own_load(plan: Plan) -> Load:
-    """The plan's trace at the plan's rate."""
-    load = load_from(*trace_of(plan))
-    rate = None if plan.workload is None else plan.workload.requests_per_second
+def own_load(plan: Plan | None, first: int | None = None) -> Load:
+    """The plan's trace at the plan's rate; without a trace the arrivals that are drawn for its rate. Raises
+    KvplanError(no-trace, not-simulated …)."""
+    workload = None if plan is None else plan.workload
+    rate = None if workload is None else workload.requests_per_second
+    if workload is not None and workload.trace is None and rate is not None:
+        load = drawn_for(workload)
+        return load if first is None else load.first(first)
+    load = load_from(*trace_of(plan), first)
     return load if rate is None else load.at_rate(rate)
+
+
+def drawn_for(workload: Workload) -> Load:
+    """The arrivals of a workload that names no trace. Raises KvplanError(not-simulated)."""
+    if workload.samples > 1:
+        raise KvplanError(
+            "not-simulated", "several samples of one prompt are not drawn as arrivals", help="a trace of them"
+        )
+    rate = workload.requests_per_second
+    assert rate is not None
+    return drawn_load(
+        Drawn(
+            workload.shapes,
+            float(rate),
+            float(workload.burstiness),
+            workload.seed,
+            workload.shared_prefix_tokens,
+        )
+    )
 
 
 def target_of(plan: Plan) -> Target:
     """The target of the plan's requests, and the share that must meet it."""
-    workload, goodput = plan.workload, plan.require.goodput or DEFAULT_GOODPUT
+    workload, goodput = plan.workload, plan.require.goodput or USUAL_GOODPUT
     ttft = None if workload is None else workload.ttft_seconds
     tpot = None if workload is None else workload.tpot_seconds
     return Target(in_ns(ttft), in_ns(tpot), float(goodput))

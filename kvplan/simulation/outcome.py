@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from fractions import Fraction
 from math import ceil
 from typing import TYPE_CHECKING
 
 from kvplan.plans.arrival import Arrival
 from kvplan.record import record
 from kvplan.simulation.time.results import Answer
-from kvplan.simulation.time.timeline import AnyEngine
+from kvplan.simulation.time.timeline import AnyEngine, Timeline
 from kvplan.simulation.vllm.offload.settings import Offload
 from kvplan.units import SECOND
 
@@ -123,11 +124,64 @@ class Outcome:
         return max((count for _, count in self.used), default=0)
 
 
+class Misses:
+    """Requests of a run that are certain to miss the target, counted while it is served: engine by engine,
+    of each those whose place has been reached. Asked of a replica, whether they are more than may be."""
+
+    def __init__(self, target: Target, frontend_ns: int, requests: int) -> None:
+        self.target, self.frontend = target, frontend_ns
+        self.most = requests - ceil(target.goodput * requests - _CLOSE)
+        self.before = self.done = self.missed = 0
+        self.unsure: list[int] = []
+
+    def next_engine(self) -> None:
+        """The next one that is asked about is another engine."""
+        self.before += self.missed
+        self.done = self.missed = 0
+        self.unsure = []
+
+    def __call__(self, replica: Timeline) -> bool:
+        columns, unsure = replica.answer.columns, []
+        for place in (*self.unsure, *range(self.done, replica.coming)):
+            missed = self._missed(replica, columns, place)
+            if missed is None:
+                unsure.append(place)
+            else:
+                self.missed += missed
+        self.unsure, self.done = unsure, replica.coming
+        return self.before + self.missed > self.most
+
+    def _missed(self, replica: Timeline, columns: Mapping[str, Sequence[int]], place: int) -> bool | None:
+        """Whether the request misses the target; None while that is open."""
+        if columns["refused"][place]:
+            return True
+        row, target = replica.arrivals[place], self.target
+        first, ends = columns["first_token_ns"][place], columns["finished_ns"][place]
+        waited = (replica.now if first < 0 else first) - row.at_ns + self.frontend
+        if target.ttft_ns is not None and waited > target.ttft_ns:
+            return True
+        if first < 0 or (ends < 0 and target.tpot_ns is not None):
+            return None
+        if target.tpot_ns is None:
+            return False
+        tokens = replica.limits.answered(row.prompt, row.answer)
+        return tokens > 1 and (ends - first) / (tokens - 1) > target.tpot_ns
+
+
+_CLOSE = 1e-9
+"""Of a share of requests in floating point."""
+
+
 def percentile(values: Sequence[int], share: float) -> int:
     """The smallest value that a share of them does not exceed; 0 of nothing."""
     if not values:
         return 0
     return values[max(0, ceil(share * len(values)) - 1)]
+
+
+def late_share(times: Sequence[int], most_ns: float, requests: int) -> Fraction:
+    """Of so many requests those whose time is above; a request without one keeps it."""
+    return Fraction(len(times) - bisect_right(times, most_ns), requests or 1)
 
 
 def counted(

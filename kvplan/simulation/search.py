@@ -8,8 +8,9 @@ from math import ceil
 from kvplan.simulation.fleet.closed import ClosedDealt
 from kvplan.simulation.fleet.disaggregated import Disaggregated
 from kvplan.simulation.fleet.run import ROUND_ROBIN, Dealt
+from kvplan.simulation.load.drawn import SIDE
 from kvplan.simulation.load.load import Load
-from kvplan.simulation.outcome import Target, percentile
+from kvplan.simulation.outcome import Outcome, Target, percentile
 from kvplan.simulation.results import Rates, ReplicasNeeded
 from kvplan.simulation.served import FAST, LIKELY, SAFE, SLOW, Served
 from kvplan.units import SECOND
@@ -35,8 +36,70 @@ def on_replicas(
     if concurrency:
         return ClosedDealt(load, replicas * served.pools, concurrency)
     if served.split is not None:
-        return Disaggregated(load, served.split, router)
-    return Dealt(load, 1 if alone else replicas * served.pools, router)
+        return Disaggregated(load.over(SIDE, dealt=False), served.split, router)
+    if alone:
+        return Dealt(load, 1, router)
+    pools = replicas * served.pools
+    part = load.over(pools, dealt=router == ROUND_ROBIN)
+    return Dealt(part, part.engines or pools, router)
+
+
+def kept(
+    served: Served, load: Load, replicas: int, router: str, target: Target, case: tuple[str, str], *,
+    alone: bool = False,
+) -> Outcome | None:  # fmt: skip
+    """The run of a pool and a speed (``case``) on so many replicas, where it keeps the target; of a run that
+    does not no more is served than says so."""
+    pool, speed = case
+    dealt = on_replicas(served, load, replicas, router, alone=alone)
+    how = served.engine(pool), served.speeds.clock(speed), target, served.speeds.frontend(speed)
+    if isinstance(dealt, Dealt):
+        return dealt.kept(*how)
+    run = dealt.run(*how)
+    return run if run.keeps(target) else None
+
+
+class Runs:
+    """Runs of one deployment, pool and speed on numbers of replicas, each once. case: pool and speed."""
+
+    def __init__(
+        self, served: Served, load: Load, router: str, target: Target, case: tuple[str, str]
+    ) -> None:
+        self.served, self.load, self.router = served, load, router
+        self.target, self.case = target, case
+        self.known: dict[int, bool] = {}
+
+    def keeps(self, replicas: int) -> bool:
+        """Whether so many keep the target."""
+        found = self.known.get(replicas)
+        if found is None:
+            run = kept(self.served, self.load, replicas, self.router, self.target, self.case)
+            found = self.known[replicas] = run is not None
+        return found
+
+    def least(self, first: int, most: int) -> int | None:
+        """The least number up to ``most`` that keeps it, looked for from ``first`` on; None where none does,
+        or where not even one request at a time keeps it."""
+        if self.keeps(first):
+            return _least(self.keeps, first)
+        if first >= most:
+            return None
+        if self.target.asked and not keeps_alone(self.served, self.load, self.target, self.case):
+            return None
+        return _grown(self.keeps, first + 1, most, low=first)[0]
+
+
+def keeps_alone(served: Served, load: Load, target: Target, case: tuple[str, str]) -> bool:
+    """Whether enough requests keep the target one at a time."""
+    apart = load.apart(1 / _LEAST)
+    return kept(served, apart, 1, ROUND_ROBIN, target, case, alone=True) is not None
+
+
+def shown_alone(served: Served, load: Load, target: Target, case: tuple[str, str]) -> Outcome:
+    """The run of requests that come one at a time."""
+    pool, speed = case
+    dealt = on_replicas(served, load.first(SAMPLE).apart(1 / _LEAST), 1, ROUND_ROBIN, alone=True)
+    return dealt.run(served.engine(pool), served.speeds.clock(speed), target, served.speeds.frontend(speed))
 
 
 def sustainable(served: Served, load: Load, target: Target, router: str) -> tuple[Rates, int]:
@@ -62,28 +125,16 @@ class _Tried:
         self, served: Served, sample: Load, target: Target, router: str, pool: str, speed: str
     ) -> None:
         self.served, self.sample, self.target, self.router = served, sample, target, router
-        self.engine, self.clock = served.engine(pool), served.speeds.clock(speed)
-        self.frontend = served.speeds.frontend(speed)
+        self.case = pool, speed
         self.short_at: float | None = None
 
     def holds(self, rate: float) -> bool:
         asked = self.sample.at_rate(rate)
-        dealt = on_replicas(self.served, asked, 1, self.router, alone=True)
-        run = dealt.run(self.engine, self.clock, self.target, self.frontend)
-        keeps = run.keeps(self.target)
-        if keeps and asked.seconds * SECOND < LASTING * percentile(run.latency, 0.5):
+        run = kept(self.served, asked, 1, self.router, self.target, self.case, alone=True)
+        if run is not None and asked.seconds * SECOND < LASTING * percentile(run.latency, 0.5):
             self.short_at = rate if self.short_at is None else min(rate, self.short_at)
             return False
-        return keeps
-
-
-def alone(served: Served, load: Load, target: Target, pool: str = LIKELY, speed: str = LIKELY) -> float:
-    """The share of requests that keep the target one at a time."""
-    sample = load.first(SAMPLE).apart(1 / _LEAST)
-    dealt = on_replicas(served, sample, 1, ROUND_ROBIN, alone=True)
-    return dealt.run(
-        served.engine(pool), served.speeds.clock(speed), target, served.speeds.frontend(speed)
-    ).goodput
+        return run is not None
 
 
 def highest(holds: Callable[[float], bool], guess: float) -> float:
@@ -134,10 +185,10 @@ def _least(keeps: Callable[[int], bool], number: int, low: int = 0) -> int:
     return number
 
 
-def _grown(keeps: Callable[[int], bool], first: int, most: int) -> tuple[int | None, int]:
+def _grown(keeps: Callable[[int], bool], first: int, most: int, low: int = 0) -> tuple[int | None, int]:
     """(The least number up to ``most`` that keeps, the most that was tried), looked for from ``first`` on: by
-    a quarter more a few times, then by doubling."""
-    number, low, tries = min(first, most), 0, 0
+    a quarter more a few times, then by doubling. low: one that does not keep."""
+    number, tries = min(first, most), 0
     while not keeps(number):
         if number >= most:
             return None, number
@@ -152,19 +203,13 @@ def replicas_needed(served: Served, load: Load, target: Target, router: str, rat
     Where one request at a time misses it, more replicas do not help: None. The sustained rate only says where
     the search begins.
     """
-    most = min(MOST_REPLICAS, len(load.arrivals))
+    most = MOST_REPLICAS if load.drawn is not None else min(MOST_REPLICAS, len(load.arrivals))
 
     def least(pool: str, speed: str, rate: float) -> tuple[int | None, int]:
-        engine, clock = served.engine(pool), served.speeds.clock(speed)
-        frontend = served.speeds.frontend(speed)
-
-        def keeps(replicas: int) -> bool:
-            dealt = on_replicas(served, load, replicas, router)
-            return dealt.run(engine, clock, target, frontend).keeps(target)
-
-        if not rate and target.asked and alone(served, load, target, pool, speed) < target.goodput:
+        runs = Runs(served, load, router, target, (pool, speed))
+        if not rate and target.asked and not keeps_alone(served, load, target, (pool, speed)):
             return None, 0
-        return _grown(keeps, max(1, ceil(load.rate / rate)) if rate else 1, most)
+        return _grown(runs.keeps, max(1, ceil(load.rate / rate)) if rate else 1, most)
 
     likely, tried = least(LIKELY, LIKELY, rates.value)
     if len(served.cases) == 1:

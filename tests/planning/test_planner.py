@@ -79,6 +79,7 @@ def test_a_mix_is_planned_and_checked(tmp_path: Path) -> None:
 
 
 def test_arrivals_become_requests_in_flight() -> None:
+    """As many as the estimated times keep under way, not as the limits would."""
     load = Workload(
         (Shape(1000, 200),),
         requests_per_second=Fraction(3),
@@ -86,7 +87,13 @@ def test_arrivals_become_requests_in_flight() -> None:
         tpot_seconds=Fraction(1, 20),
     )
     result = kvplan.plan("llama-3.1-8b", workload=load, gpu="h100", depth=False)
-    assert result.requests == 3 * (2 + 200 // 20)
+    (best,) = [one for one in result.options if one.speed is not None][:1]
+    assert best.speed is not None
+    lasts = best.speed.ttft[1] + 200 * best.speed.tpot[1]
+    assert result.requests - 1 <= 3 * lasts <= result.requests
+    assert result.best is not None
+    assert result.best.workload is not None
+    assert result.best.workload.requests_in_flight is None
 
 
 @pytest.mark.parametrize("asked", [{"requests": 33}, {"requests": 80}, {"requests": 60, "max_gpus": 1}])

@@ -51,7 +51,7 @@ def test_both_kinds_of_engines() -> None:
     result = ask()
     pools = result.pools
     assert pools.decode_requests >= 150
-    assert pools.decode_replicas == result.options[0].replicas
+    assert 1 <= pools.decode_replicas <= result.options[0].replicas
     assert 1 <= pools.prefill_replicas <= (pools.slow_prefill_replicas or pools.prefill_replicas)
     assert pools.gpus == (pools.prefill_replicas + pools.decode_replicas) * pools.gpus_per_replica
     assert pools.ttft_seconds <= 2

@@ -21,7 +21,8 @@ from kvplan.report.schema import answer_schema
 from kvplan.report.simulate import answer_screen, simulation_screen
 from kvplan.simulation.cache_only.hits import by_identity, hit_rates, most_hits
 from kvplan.simulation.fleet.run import ROUTERS, Dealt, deal
-from kvplan.simulation.load.generate import Asked, asked_of, gaps, generated
+from kvplan.simulation.load.chance import gaps
+from kvplan.simulation.load.generate import Asked, asked_of, generated
 from kvplan.simulation.load.load import Load
 from kvplan.simulation.outcome import Target, means, percentile, saturated
 from kvplan.simulation.results import SimulationResult
@@ -431,7 +432,7 @@ def test_a_refused_request_keeps_no_target_and_check_says_so(tmp_path: Path) -> 
     )  # fmt: skip
     (checked,) = kvplan.check(_example(tmp_path, *changes)).plans
     found = {finding.code: finding.message for finding in checked.findings}
-    assert "294 of the trace's 400 requests are refused: prompts of more than" in found["requests-refused"]
+    assert "294 of 400 requests are refused: prompts of more than" in found["requests-refused"]
     assert found["goodput-too-low"].startswith("26.5 % of requests")
     assert found["tpot-too-long"].endswith("ms, and 1 ms are allowed")
 
@@ -440,7 +441,7 @@ def test_a_plan_is_held_against_its_trace(tmp_path: Any) -> None:
     """check and simulate say the same of what a plan requires, and more replicas mend what they can."""
     path = _example(
         tmp_path, ("hit_rate: 50%", "hit_rate: 90%"), ("goodput: 95%", "goodput: 99%"),
-        ("  ttft: 1s", "  requests_per_second: 30\n  ttft: 300ms"), ("tpot: 50ms", "tpot: 30ms"),
+        ("  ttft: 1s", "  requests_per_second: 30\n  ttft: 600ms"), ("tpot: 50ms", "tpot: 60ms"),
     )  # fmt: skip
     (checked,) = kvplan.check(path).plans
     found = {finding.code: finding for finding in checked.findings}

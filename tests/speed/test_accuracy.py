@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 
 import pytest
 
+from kvplan.assumption import Assumptions
 from kvplan.files.speed import FILE, speed_assumptions
-from scripts import speed_accuracy, speed_fit
+from kvplan.planning.speed.estimate import spread
+from kvplan.record import replace
+from scripts import served_steps, speed_accuracy, speed_fit
+from scripts.serving_rows import read_rows as served_rows
+from scripts.serving_rows import simulated
 from scripts.speed_accuracy import Judged
-from scripts.speed_rows import models_of, read_rows, read_sources
+from scripts.speed_rows import family_of, models_of, profile_of, read_rows, read_sources
 
 
 @pytest.fixture(scope="module")
@@ -47,9 +53,9 @@ def test_the_median_error_is_as_promised(judged: list[Judged]) -> None:
         assert speed_accuracy.percentile(errors, 0.5) <= most
 
 
-def test_the_halves_share_no_model(judged: list[Judged]) -> None:
-    fitted = {entry.row.model for entry in judged if entry.fitted}
-    held = {entry.row.model for entry in judged if not entry.fitted}
+def test_the_halves_share_no_family(judged: list[Judged]) -> None:
+    fitted = {family_of(entry.row.model) for entry in judged if entry.fitted}
+    held = {family_of(entry.row.model) for entry in judged if not entry.fitted}
     assert fitted
     assert held
     assert not fitted & held
@@ -61,15 +67,48 @@ def test_the_fit_writes_the_file_that_it_read() -> None:
 
 
 def test_the_fit_goes_down_and_stays_in_its_bounds() -> None:
-    rows = [row for row in read_rows() if row.model == "llama-2-7b"]
+    rows = speed_fit.Rows([row for row in read_rows() if row.model == "llama-2-7b"], [])
     start = speed_fit.with_value(speed_assumptions(), "memory_efficiency", 0.4)
-    shares = speed_fit.weights(rows)
     found = speed_fit.fit(rows, start, (1.3,))
-    assert speed_fit.loss(rows, shares, found) < speed_fit.loss(rows, shares, start)
+    assert speed_fit.loss(rows, found) < speed_fit.loss(rows, start)
     assert 0.4 < found["memory_efficiency"].value <= speed_fit.HIGHEST["memory_efficiency"]
 
 
-@pytest.mark.parametrize(("count", "factor"), [(10, 2.839), (15, 2.480), (20, 2.310), (30, 2.140)])
-def test_tolerance_factors_are_those_of_the_tables(count: int, factor: float) -> None:
-    """Two-sided, 90 % of the population, 95 % confidence (NIST handbook 7.2.6.3 gives the method)."""
-    assert speed_fit.tolerance_factor(count) == pytest.approx(factor, rel=0.01)
+def test_an_interval_holds_nine_in_ten_of_what_it_is_made_of() -> None:
+    groups = [("model", str(number // 3)) for number in range(60)]
+    values = [
+        speed_fit.Residual(group, "decode", "model", (), 1.0, (number - 30) / 30)
+        for number, group in enumerate(groups)
+    ]
+    low, high = (math.log(end) for end in speed_fit.interval(values))
+    assert 0.9 <= sum(low <= one.value <= high for one in values) / len(values) < 1
+    near = [one._replace(value=0.1) for one in values]
+    assert speed_fit.interval(near) == pytest.approx((1 / speed_fit.LEAST, speed_fit.LEAST))
+
+
+def test_a_class_of_its_own_has_the_narrower_interval() -> None:
+    profile = profile_of(read_rows()[0])
+    table = profile.table
+    own = [name for name in profile.classes if f"spread.decode.{name}.low" in table]
+    assert spread(profile, "decode").low == table[f"spread.decode.{own[0]}.low"].value
+    bare = Assumptions({
+        name: one for name, one in table.by_name.items()
+        if not name.startswith("spread.decode.") or name in ("spread.decode.low", "spread.decode.high")
+    })  # fmt: skip
+    assert spread(replace(profile, table=bare), "decode").low == bare["spread.decode.low"].value
+
+
+def test_families_are_names_without_size_and_format() -> None:
+    names = ("zai-org/GLM-4.6-FP8", "zai-org/GLM-4.6", "openai/gpt-oss-120b", "qwen3-30b-a3b", "llama-2-7b")
+    assert [family_of(name) for name in names] == ["glm-4.6", "glm-4.6", "gpt-oss", "qwen3-a", "llama-2"]
+
+
+def test_typical_steps_come_to_what_the_whole_run_does() -> None:
+    name = "qwen3-14b/h100.md"
+    row = next(row for row in served_rows() if row.raw["file"] == name and row.load["input"] == 1996)
+    run = served_steps.recorded(row)
+    assert run is not None
+    found, whole = served_steps.figures_of(run, speed_assumptions()), simulated(row)
+    assert len(run.steps) <= served_steps.TYPICAL
+    for figure in row.figures:
+        assert found[figure] == pytest.approx(whole[figure].value, rel=0.05)

@@ -18,7 +18,6 @@ from kvplan.planning.speed import (
     deployment_of,
     estimate,
     most_requests,
-    queue,
     speed_profile,
     step_seconds,
 )
@@ -161,29 +160,6 @@ def test_tokens_per_second_are_consistent(profile: Make) -> None:
     assert found.tokens_per_second.value == pytest.approx(500 * found.requests_per_second.value)
     assert found.request_tokens_per_second.value == pytest.approx(1 / found.tpot.value)
     assert found.tokens_per_second.value < 32 * found.request_tokens_per_second.value
-
-
-def test_a_queue_below_saturation(profile: Make) -> None:
-    made, load = profile("llama-3.1-8b"), Load(64, 1000, 500)
-    capacity = estimate(made, load).requests_per_second.value
-    light, heavy = queue(made, load, capacity * 0.3), queue(made, load, capacity * 0.95)
-    assert light.utilisation.value == pytest.approx(0.3)
-    assert light.running < heavy.running <= 64
-    assert light.wait.value < heavy.wait.value
-    assert heavy.wait.low == 0 < heavy.wait.high
-    # Little's law: what runs is arrivals times the time in flight, to the next whole request.
-    per_second = light.speed.requests_per_second.value
-    assert per_second >= capacity * 0.3 * (1 - 1e-9)
-
-
-def test_a_saturated_replica_is_refused(profile: Make) -> None:
-    made, load = profile("llama-3.1-8b"), Load(8, 1000, 500)
-    capacity = estimate(made, load).requests_per_second.value
-    with pytest.raises(kvplan.KvplanError, match="requests/s arrive") as caught:
-        queue(made, load, capacity * 2)
-    assert "at least 3 replicas" in caught.value.help[0]
-    with pytest.raises(kvplan.KvplanError, match="arrival rate"):
-        queue(made, load, 0)
 
 
 @pytest.mark.parametrize(

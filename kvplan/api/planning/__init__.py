@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from fractions import Fraction
 from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
 from kvplan.api import (
@@ -27,11 +28,11 @@ from kvplan.api.planning.inputs import (
     choices_of,
     elsewhere,
     groups_of,
-    in_flight,
     lengths_of,
     load_of,
     named_offers,
     own_words,
+    rate_of,
     seconds_of,
     sizes_of,
     usual_offers,
@@ -54,9 +55,9 @@ from kvplan.planning.hosted import placed
 from kvplan.planning.planner import ALTERNATIVES, make_plan
 from kvplan.planning.results import PlanResult
 from kvplan.plans.fleet import Fleet, Offer, Prices
-from kvplan.plans.plan import LIKELY, SAFE, Plan
+from kvplan.plans.plan import LIKELY, SAFE, USUAL_GOODPUT, Plan
 from kvplan.plans.serve import unsaid
-from kvplan.plans.workload import Workload
+from kvplan.plans.workload import LEAST_CV, MOST_CV, Workload
 from kvplan.record import replace
 from kvplan.settings import MEDIA, Settings
 from kvplan.units import parse_bytes, parse_tokens
@@ -82,7 +83,8 @@ _LENGTH = (int, str)
 @takes(
     requests=_WHOLE, tokens=_LENGTH, workload=(Workload,), shared_prefix=_LENGTH, samples=_WHOLE,
     arrival=_SHARE, fleet=(Fleet,), objective=_TEXT, quality=_TEXT, max_gpus=_WHOLE,
-    enable_expert_parallel=_FLAG, headroom=_SHARE, pool=_TEXT, tpot=_SHARE, ttft=_SHARE, top=_WHOLE,
+    enable_expert_parallel=_FLAG, headroom=_SHARE, pool=_TEXT, tpot=_SHARE, ttft=_SHARE, goodput=_SHARE,
+    burstiness=_SHARE, trace=(str, Path), top=_WHOLE,
     pareto=_FLAG, depth=_FLAG, levers=_FLAG, disaggregated=_FLAG, host_memory=_LENGTH, named=_TEXT,
     prices=(Prices,),
 )  # fmt: skip
@@ -113,6 +115,9 @@ def plan(
     pool: str | None = None,
     tpot: Fraction | float | str | None = None,
     ttft: Fraction | float | str | None = None,
+    goodput: Fraction | float | str | None = None,
+    burstiness: Fraction | float | str | None = None,
+    trace: str | Path | None = None,
     speed: SpeedOf | None = None,
     top: int = ALTERNATIVES,
     pareto: bool = False,
@@ -130,17 +135,20 @@ def plan(
     engine: ``vllm``, ``vllm@0.32``; several are planned for side by side, ``all`` are those that divide a
     GPU's memory. requests: at once, over the whole plan, of ``tokens`` each (default: max_model_len,
     else all that the model takes); or a workload with a mix of shapes, and requests in flight, or arrivals a
-    second with targets of TTFT and TPOT (in flight = arrivals · (TTFT + answer · TPOT), Little's law).
+    second with targets of TTFT, TPOT or both: these are simulated (`kvplan.api.planning.rate`).
     shared_prefix: tokens that all prompts begin with, samples: answers to one prompt, arrival: requests a
     second. gpu: one or several (``h100``, ``8xh100``: as many are there); fleet: offers with prices;
     prices: what those cost that have none there;
     neither: GPUs of data centres and workstations that the engine names and kvplan times.
     objective: fewest-gpus, cost, requests, context. quality: lossless, safe (default) or aggressive formats.
     tp, pp, dp, dcp, kv_cache_dtype, max_num_seqs, max_model_len: a value or several, else the usual ones.
-    pool: the figure that must do: ``safe`` (default: the low end of the budget's interval) or ``likely``.
-    tpot, ttft: seconds at most. levers: work out the memory levers of the best; disaggregated: engines for
-    prompts beside those for answers, of arrivals with targets (`kvplan.planning.pools`); host_memory: bytes
-    of a cache tier over all GPUs. weights_from: ``transformers`` counts the tensors (`kvplan.load_model`).
+    pool: the figure that must do: ``safe`` (the low end of the budget's interval; the default but for
+    arrivals with targets, where it also means slow steps) or ``likely``. tpot, ttft: seconds at most; of
+    arrivals for the share ``goodput`` of them (0.99). burstiness: the CV of the gaps between arrivals (1:
+    Poisson). trace: where the workload's trace lies. levers: work out the memory levers of the best;
+    disaggregated: engines for prompts beside those for answers, of arrivals with targets
+    (`kvplan.planning.pools`); host_memory: bytes of a cache tier over all GPUs. weights_from:
+    ``transformers`` counts the tensors (`kvplan.load_model`).
     options: settings of `kvplan.size`, the same for all candidates. depth=False: without fixes, steps and
     sensitivity.
 
@@ -151,8 +159,8 @@ def plan(
     given = Given(
         engine, requests, tokens, workload, shared_prefix, samples, arrival, gpu, fleet, objective, quality,
         max_gpus, tp, pp, dp, dcp, enable_expert_parallel, kv_cache_dtype, max_num_seqs, max_model_len,
-        headroom, pool, tpot, ttft, speed, top, pareto, depth, levers, disaggregated, host_memory, named,
-        prices,
+        headroom, pool, tpot, ttft, goodput, burstiness, trace, speed, top, pareto,
+        depth, levers, disaggregated, host_memory, named, prices,
     )  # fmt: skip
     loaded = load_model(model.model if isinstance(model, Plan) else model, weights_from=weights_from)
     usual = model.engine if isinstance(model, Plan) else engine_for([loaded], options)
@@ -177,8 +185,9 @@ def plan(
         model, result.best, replaced=tokens is not None or workload is not None, requests=requests,
         context=objective == CONTEXT,
     )  # fmt: skip
-    if best.require.simulated:
-        unsought = "what it requires of its trace is not searched for: kvplan check simulates what is found"
+    require = best.require
+    if require.hit_rate is not None or require.preemptions is not None:
+        unsought = "what it requires of its cache is not searched for: kvplan check simulates what is found"
         result = replace(result, warnings=(*result.warnings, unsought))
     return replace(result, best=best)
 
@@ -219,11 +228,14 @@ class _Question:
         asked_for = base if typed is None else make_settings(**typed)
         check_options((choice.engine for choice in self.choices), asked_for)
         self.load = load = _load(model, base, given)
+        counted = given.disaggregated or given.requests is not None
+        self.rate = None if counted else rate_of(load)
         if given.disaggregated:
             self.requests = answers_of(load, given)
         else:
-            self.requests = load.requests_in_flight or in_flight(load)
-        self.pool = _pool(given)
+            self.requests = 1 if self.rate is not None else load.requests_in_flight or 1
+        self.pool = _pool(given, LIKELY if self.rate is not None or given.disaggregated else SAFE)
+        self.goodput = _goodput(given, extra, simulated=self.rate is not None or given.disaggregated)
         _check_prices(given, self.offers)
         self.host_memory = parse_bytes(given.host_memory or 0)
         self.seqs = sizes_of(given.max_num_seqs)
@@ -248,6 +260,7 @@ class _Question:
             lengths=(least,) if given.max_model_len is None else lengths_of(given.max_model_len),
             laws=compiled_laws(choice, own) or AskedCapacityModels(),
             requests=self.requests,
+            rate=self.rate,
             base=own,
             seqs=SEQS if self.seqs is None else self.seqs,
             tp=sizes_of(given.tp),
@@ -275,8 +288,25 @@ class _Question:
         )
 
 
-def _pool(given: Given) -> str:
-    pool = given.pool or SAFE
+def _goodput(given: Given, extra: Extra, *, simulated: bool) -> Fraction:
+    """The share of requests that must keep their times: as given, else as the plan requires."""
+    if given.goodput is None:
+        return USUAL_GOODPUT if extra.plan is None else from_plan.goodput_of(extra.plan)
+    if not simulated:
+        raise KvplanError(
+            "bad-usage", "goodput is the share of requests that come at a rate and keep their times",
+            help="--arrival 3/s --ttft 2s --tpot 50ms --goodput 99%",
+        )  # fmt: skip
+    share = parse_number("goodput", given.goodput)
+    if not 0 < share < 1:
+        raise KvplanError(
+            "bad-setting", f"goodput is {float(share):g}: a share above 0 and below 1", help="--goodput 99%"
+        )
+    return share
+
+
+def _pool(given: Given, usual: str) -> str:
+    pool = given.pool or usual
     if pool not in (LIKELY, SAFE):
         raise KvplanError("bad-setting", f"pool is {pool!r}", help="likely or safe")
     return pool
@@ -317,7 +347,8 @@ def _answer(
     question = _Question(model, given, base, extra, typed)
     asks, unable = asks_of(question.ask_of, question.choices, forgiving=given.engine == ALL)
     warned = (choice.warning for choice in question.choices if choice.warning)
-    asks, result = _planned(question, asks, (*warned, *unable, *question.left_out))
+    said = (*warned, *unable, *question.left_out)
+    asks, result = _rated(question, asks, said) or _planned(question, asks, said)
     load = replace(question.load, shapes=result.shapes)
     best = next((ask for ask in asks if result.options and ask.engine == result.options[0].engine), None)
     if best is None:
@@ -325,12 +356,51 @@ def _answer(
         return replace(result, ways_out=(*result.ways_out, *others))
     result = replace(result, start=_started(best.choice, given.named or model.id, result))
     if given.disaggregated:
-        result = with_pools(best, result, load)
+        result = with_pools(best, result, load, question.goodput, given.trace)
     return _with_levers(best, result, load) if given.levers else result
+
+
+_NOT_SIMULATED = "not simulated, estimated for a steady load: {}"
+
+
+def _rated(
+    question: _Question, asks: list[Ask], said: tuple[str, ...]
+) -> tuple[list[Ask], PlanResult] | None:
+    """The plan for a rate with times to keep, simulated; None where no rate is said, or nothing of it is
+    simulated: the reason is then noted for the estimate's plan."""
+    given, load = question.given, question.load
+    if question.rate is None:
+        return None
+    from kvplan.api.planning import rate
+
+    kinds = [rate.simulated_ask(ask, question.goodput) for ask in asks if rate.is_simulated(ask)]
+    if not kinds or given.speed is not None:
+        question.left_out[_NOT_SIMULATED.format("the engine's scheduler is not known")] = None
+        return None
+    try:
+        arrivals = rate.arrivals_of(load, given.trace)
+    except KvplanError as error:
+        if error.code != "not-simulated":
+            raise
+        question.left_out[_NOT_SIMULATED.format(error.message)] = None
+        return None
+    sizer = rate.Sizer(arrivals, load, given.named or question.model.id)
+    result = make_plan(
+        kinds, named=sizer.named, top=given.top, pareto=given.pareto, workload=load, depth=False,
+        currency="" if given.fleet is None else given.fleet.currency, warnings=said, sized=sizer,
+    )  # fmt: skip
+    if result.options:
+        found, fixes = sizer.figures_of(result.options[0])
+        return kinds, replace(result, simulated=found, ways_out=fixes)
+    if sizer.refusals:
+        question.left_out[_NOT_SIMULATED.format(sizer.refusals[0])] = None
+        return None
+    return kinds, result
 
 
 def _planned(question: _Question, asks: list[Ask], said: tuple[str, ...]) -> tuple[list[Ask], PlanResult]:
     """The plan, with layers left in host memory where nothing else serves the load or fewer GPUs then do."""
+    said = tuple(dict.fromkeys((*said, *question.left_out)))
     given, load = question.given, question.load
     stretch = given.tokens is None and given.workload is None
     own_length = given.objective == CONTEXT and given.max_model_len is None
@@ -381,6 +451,7 @@ def _load(model: Model, base: Settings, given: Given) -> Workload:
         "requests_per_second": None if given.arrival is None else parse_number("arrival", given.arrival),
         "ttft_seconds": seconds_of("ttft", given.ttft),
         "tpot_seconds": seconds_of("tpot", given.tpot),
+        "burstiness": None if given.burstiness is None else _burstiness(given.burstiness, load),
         "shared_prefix_tokens": None if given.shared_prefix is None else parse_tokens(given.shared_prefix),
         "samples": given.samples,
     }
@@ -388,6 +459,18 @@ def _load(model: Model, base: Settings, given: Given) -> Workload:
     if load.shared_prefix_tokens > max(shape.input_tokens for shape in load.shapes):
         raise KvplanError("bad-setting", "the shared prefix is longer than every prompt")
     return load
+
+
+def _burstiness(given: object, load: Workload) -> Fraction:
+    if load.trace is not None:
+        raise KvplanError("bad-usage", "burstiness is of arrivals that are drawn: a trace has its own times")
+    cv = parse_number("burstiness", given)
+    if not LEAST_CV <= cv <= MOST_CV:
+        raise KvplanError(
+            "bad-setting", f"burstiness is {float(cv):g}: {float(LEAST_CV):g} to {MOST_CV} can be drawn",
+            help=("--burstiness 1 is Poisson", "--burstiness 2.5 is bursty"),
+        )  # fmt: skip
+    return cv
 
 
 def _with_levers(ask: Ask, result: PlanResult, load: Workload) -> PlanResult:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from fractions import Fraction
+from pathlib import Path
 from typing import Any, NamedTuple
 
 from kvplan.api import changed_settings
@@ -13,7 +14,7 @@ from kvplan.errors import KvplanError
 from kvplan.planning import from_plan
 from kvplan.planning.ask import CONTEXT, FEWEST, REQUESTS, Demand, SpeedOf
 from kvplan.plans.fleet import Fleet, Offer, Prices
-from kvplan.plans.plan import Plan
+from kvplan.plans.plan import Plan, trace_file
 from kvplan.plans.workload import Workload
 from kvplan.record import replace
 from kvplan.settings import Settings
@@ -48,6 +49,9 @@ class Given(NamedTuple):
     pool: str | None = None
     tpot: Number = None
     ttft: Number = None
+    goodput: Number = None
+    burstiness: Number = None
+    trace: str | Path | None = None
     speed: SpeedOf | None = None
     top: int = 1
     pareto: bool = False
@@ -125,7 +129,10 @@ def again_of(plan: Plan, given: Given) -> tuple[Given, Extra]:
 def _check_counted(plan: Plan, given: Given) -> None:
     """Raises KvplanError(bad-usage) where only a simulation says how many requests are there at once."""
     alone = given.requests is None and given.arrival is None and given.tokens is None
-    counted = plan.require.requests or (plan.workload is not None and plan.workload.requests_in_flight)
+    load = plan.workload
+    counted = plan.require.requests or (
+        load is not None and (load.requests_in_flight or load.requests_per_second)
+    )
     if plan.require.simulated and alone and not counted:
         raise KvplanError(
             "bad-usage",
@@ -153,4 +160,5 @@ def _fallback(plan: Plan, given: Given) -> dict[str, object]:
         "pool": from_plan.pool_of(plan),
         "host_memory": plan.require.host_memory_bytes,
         "kv_cache_dtype": from_plan.kv_word(plan) if same else None,
+        "trace": trace_file(plan) if given.workload is None else None,
     }

@@ -25,7 +25,7 @@ from kvplan.plans.question import HOST_MEMORY
 from kvplan.plans.workload import Workload
 from kvplan.record import replace
 from kvplan.settings import Settings
-from kvplan.units import ceil_div, parse_tokens
+from kvplan.units import parse_tokens
 
 GpuLike = Gpu | str | Iterable["Gpu | str"]
 Sizes = int | str | Sequence[int] | None
@@ -154,20 +154,19 @@ def load_of(model: Model, base: Settings, workload: Workload | None, tokens: int
     return Workload((request_of(length, base.answer_tokens),))
 
 
-def in_flight(workload: Workload) -> int:
-    """Little's law: arrivals a second · (TTFT + answer tokens · TPOT), rounded up; without arrivals 1."""
-    rate, ttft, tpot = workload.requests_per_second, workload.ttft_seconds, workload.tpot_seconds
-    if rate is None:
-        return 1
-    if ttft is None or tpot is None:
+def rate_of(workload: Workload) -> Fraction | None:
+    """Requests a second, where these say how many run at once; None where a number does, or one by itself
+    is planned for. Raises KvplanError(bad-usage)."""
+    rate = workload.requests_per_second
+    if rate is None or (workload.requests_in_flight is not None and not workload.has_targets):
+        return None
+    if not workload.has_targets:
         raise KvplanError(
             "bad-usage",
-            "arrivals a second say how many requests run only together with targets of TTFT and TPOT",
+            "arrivals a second say how many requests run only together with a target of TTFT or TPOT",
             help=("--ttft 2s --tpot 50ms", "--requests 32: how many run at once"),
         )
-    stay = ttft + workload.mean(name="output_tokens") * tpot
-    amount = rate * stay
-    return max(1, ceil_div(amount.numerator, amount.denominator))
+    return rate
 
 
 def named_offers(gpu: GpuLike | None, fleet: Fleet | None) -> tuple[Offer, ...]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from fractions import Fraction
+from pathlib import Path
 
 from kvplan.api.planning.again import Given
 from kvplan.assumption import Assumptions
@@ -139,8 +140,11 @@ def answers_of(load: Workload, given: Given) -> int:
     return decode_requests(rate, Fraction(load.mean(name="output_tokens")), tpot)
 
 
-def with_pools(ask: Ask, result: PlanResult, load: Workload) -> PlanResult:
-    """The result whose best plan has engines of both kinds; where their number is not known, none is best."""
+def with_pools(
+    ask: Ask, result: PlanResult, load: Workload, goodput: Fraction, trace: str | Path | None
+) -> PlanResult:
+    """The result whose best plan has engines of both kinds, as many of each as a simulation of the arrivals
+    says where it serves such engines; where their number is not known, none is best."""
     best = result.options[0]
     model, offer = chosen(ask, best)
     seen = Situation(model, ask.choice, best.settings, load, best.requests_per_engine)
@@ -153,13 +157,26 @@ def with_pools(ask: Ask, result: PlanResult, load: Workload) -> PlanResult:
         )  # fmt: skip
     except KvplanError as error:
         return replace(result, best=None, warnings=(*result.warnings, f"no pools: {error.message}"))
+    plan = result.best
+    if plan is not None:
+        from kvplan.api.planning.rate import Split, with_split
+
+        split = Split(pools.prefill_replicas, pools.decode_replicas)
+        plan, notes = with_split(plan, model, split, goodput, trace)
+        result = replace(result, warnings=(*result.warnings, *notes))
+        if plan is None:
+            return replace(result, best=None)
+        if plan.fleet.prefill_replicas:
+            pools = replace(
+                pools, prefill_replicas=plan.fleet.prefill_replicas, gpus=plan.gpus,
+                decode_replicas=plan.fleet.decode_replicas,
+            )  # fmt: skip
     if ask.max_gpus is not None and pools.gpus > ask.max_gpus:
         said = f"engines of both kinds take {pools.gpus:,} GPUs, and {ask.max_gpus:,} may be used"
         return replace(result, best=None, pools=pools, warnings=(*result.warnings, said))
-    plan = result.best
     if plan is not None:
         fleet = FleetPlan(prefill_replicas=pools.prefill_replicas, decode_replicas=pools.decode_replicas)
-        name = plan.name.replace(f"-{plan.gpus}x-", f"-{pools.gpus}x-")
+        name = plan.name.replace(f"-{best.gpus}x-", f"-{pools.gpus}x-")
         plan = replace(plan, name=name, gpus=pools.gpus, fleet=fleet)
     return replace(result, best=plan, pools=pools)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ from kvplan.files.gpus.listed import find_slugs, load_gpu_file
 from kvplan.files.plans.schema import (
     EvidenceEntry,
     FleetEntry,
+    PercentileEntry,
     RequireEntry,
 )
 from kvplan.files.plans.values import MOST_GPUS
@@ -24,6 +26,7 @@ from kvplan.gpu import Gpu
 from kvplan.own_options import OwnOptions
 from kvplan.plans.plan import (
     DEFAULT_MAX_AGE_DAYS,
+    DEFAULT_PERCENTILE,
     DEFAULT_TOLERANCE,
     Evidence,
     FleetPlan,
@@ -240,16 +243,17 @@ class Builder(WorkloadParts):
             goodput=entry.goodput,
             hit_rate=entry.hit_rate,
             preemptions=entry.preemptions,
-            ttft_seconds=entry.ttft,
-            tpot_seconds=entry.tpot,
+            **_percentile("ttft", entry.ttft),
+            **_percentile("tpot", entry.tpot),
         )
 
     def _check_simulated(self, entry: RequireEntry, workload: Workload | None) -> None:
-        """Requirements that a simulation shows need a trace, goodput a target as well."""
-        traced = workload is not None and workload.trace is not None
+        """Requirements that a simulation shows need arrivals: a trace, or a rate; goodput a target as
+        well."""
+        comes = workload is not None and (workload.trace or workload.requests_per_second)
         for name in ("goodput", "hit_rate", "preemptions", "ttft", "tpot"):
-            if getattr(entry, name) is not None and not traced and not self.errors:
-                self.missing("workload.trace", ("require", name))
+            if getattr(entry, name) is not None and not comes and not self.errors:
+                self.missing("workload.requests_per_second", ("require", name), "trace")
         timed = workload is not None and (workload.ttft_seconds or workload.tpot_seconds)
         if entry.goodput is not None and not timed and not self.errors:
             self.missing("workload.ttft", ("require", "goodput"), "tpot")
@@ -267,6 +271,16 @@ class Builder(WorkloadParts):
             self.used.append(str(path))
             found.append(Evidence(str(path), entry.max_age or DEFAULT_MAX_AGE_DAYS))
         return tuple(found)
+
+
+def _percentile(name: str, entry: PercentileEntry | Fraction | None) -> dict[str, Any]:
+    """A requirement of a time, as the fields of `Requirements` have it."""
+    if not isinstance(entry, PercentileEntry):
+        return {f"{name}_seconds": entry}
+    return {
+        f"{name}_seconds": entry.at_most,
+        f"{name}_percentile": DEFAULT_PERCENTILE if entry.p is None else entry.p,
+    }
 
 
 def _exists(path: Path) -> bool:

@@ -16,10 +16,13 @@ from kvplan.files.plans.values import (
     GpuCount,
     GpuName,
     Percent,
+    Percentile,
     Rate,
     Requests,
+    Seed,
     Size,
     SomeTokens,
+    Spread,
     Text,
     Tokens,
 )
@@ -112,11 +115,34 @@ class WorkloadEntry(Strict):
     requests_in_flight: Requests | None = Field(
         default=None, description="running at once, over all replicas"
     )
-    requests_per_second: Amount = Field(default=None, description="arrivals, with ttft and tpot")
+    requests_per_second: Amount = Field(
+        default=None, description="arrivals: Poisson, or as burstiness says; a trace's times at this rate"
+    )
+    burstiness: Spread = Field(
+        default=None, description="CV of the gaps between arrivals (Gamma); 1, the default: Poisson"
+    )
+    seed: Seed = Field(default=1, description="of the arrivals that are drawn where there is no trace")
     ttft: Duration = Field(default=None, description="time to the first token that must hold: 2s")
     tpot: Duration = Field(default=None, description="time per output token that must hold: 50ms")
     shared_prefix_tokens: SomeTokens = Field(default=0, description="tokens that every prompt begins with")
     samples: Annotated[int, Field(ge=1, le=1024)] = Field(default=1, description="answers to one prompt")
+
+
+class PercentileEntry(Strict):
+    """A percentile of requests that keep a time."""
+
+    p: Percentile = Field(default=None, description="the percentile: 99 (the default), 95, 99.9")
+    at_most: Duration = Field(description="the time that it may be")
+
+
+def _kind_of_time(value: object) -> str:
+    return "entry" if isinstance(value, dict) else "time"
+
+
+TimeLimit = Annotated[
+    Union[Annotated[Duration, Tag("time")], Annotated[PercentileEntry, Tag("entry")]],
+    Discriminator(_kind_of_time),
+]
 
 
 class RequireEntry(Strict):
@@ -133,12 +159,16 @@ class RequireEntry(Strict):
     host_memory: Size = Field(default=None, description="host memory for the cache, over all GPUs")
     shm: Size = Field(default=None, description="what /dev/shm of one engine's container holds")
     goodput: Percent = Field(
-        default=None, description="share of the trace's requests within ttft and tpot (simulated)"
+        default=None, description="share of requests within both ttft and tpot (simulated)"
     )
     hit_rate: Percent = Field(default=None, description="share of prompt tokens found (simulated)")
     preemptions: Percent = Field(default=None, description="share preempted at most (simulated)")
-    ttft: Duration = Field(default=None, description="99th percentile at most (simulated)")
-    tpot: Duration = Field(default=None, description="99th percentile at most (simulated)")
+    ttft: TimeLimit | None = Field(
+        default=None, description="time to the first token (simulated): {p: 99, at_most: 1s}, or 1s for p 99"
+    )
+    tpot: TimeLimit | None = Field(
+        default=None, description="time per output token (simulated): {p: 99, at_most: 50ms}, or 50ms"
+    )
     pool: Literal[LIKELY, SAFE] = Field(  # type: ignore[valid-type]
         default=LIKELY, description="which figure of the pool must do"
     )

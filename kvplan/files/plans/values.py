@@ -14,6 +14,7 @@ from pydantic import BeforeValidator, WithJsonSchema
 from pydantic_core import PydanticCustomError
 
 from kvplan.errors import KvplanError
+from kvplan.plans.workload import LEAST_CV, MOST_CV
 from kvplan.units import parse_bytes, parse_tokens
 
 MOST_TOKENS = 10**9
@@ -21,6 +22,8 @@ MOST_REQUESTS = 10**9
 MOST_GPUS = 100_000
 MOST_BYTES = 10**18
 MOST_DAYS = 36_500
+MOST_SEED = 2**53
+"""Every whole number up to here is the same in JSON."""
 _PERCENT = re.compile(r"(\d{1,9})(?:\.(\d{1,9}))?\s*%", re.ASCII)
 _DURATION = re.compile(r"(\d{1,9})(?:\.(\d{1,9}))?\s*(ms|s|min|h)", re.ASCII)
 _SECONDS = {"ms": Fraction(1, 1000), "s": Fraction(1), "min": Fraction(60), "h": Fraction(3600)}
@@ -145,6 +148,22 @@ def amount(value: object) -> Fraction:
     return exact
 
 
+def percentile(value: object) -> Fraction:
+    """``99`` or ``99.9``: a percentile between nothing and all."""
+    exact = amount(value)
+    if exact >= 100:
+        raise wrong(value, "a percentile below 100", "write, for example, 99 or 99.9")
+    return exact
+
+
+def spread(value: object) -> Fraction:
+    """The coefficient of variation of gaps, as far as arrivals can be drawn with it."""
+    exact = amount(value)
+    if not LEAST_CV <= exact <= MOST_CV:
+        raise wrong(value, f"between {float(LEAST_CV):g} and {MOST_CV}", "1 is Poisson, 2.5 is bursty")
+    return exact
+
+
 def text(value: Any) -> str:
     """A text on one line that is not empty."""
     if not isinstance(value, str) or not value.strip():
@@ -187,6 +206,17 @@ Duration = Annotated[
 ]
 Age = Annotated[Any, by(age), WithJsonSchema({"type": "string", "pattern": r"^\d+\s*d$"})]
 Amount = Annotated[Any, by(amount), WithJsonSchema({"type": "number", "exclusiveMinimum": 0})]
+Percentile = Annotated[
+    Any, by(percentile), WithJsonSchema({"type": "number", "exclusiveMinimum": 0, "exclusiveMaximum": 100})
+]
+Spread = Annotated[
+    Any,
+    by(spread),
+    WithJsonSchema({"type": "number", "minimum": float(LEAST_CV), "maximum": MOST_CV}),
+]
+Seed = Annotated[
+    Any, by(whole(0, MOST_SEED)), WithJsonSchema({"type": "integer", "minimum": 0, "maximum": MOST_SEED})
+]
 Requests = Annotated[
     Any,
     by(whole(1, MOST_REQUESTS)),

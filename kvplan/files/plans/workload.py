@@ -6,12 +6,20 @@ What building a plan needs of its file: the complaints that are kept, and the pa
 from __future__ import annotations
 
 from collections.abc import Callable
+from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
 from kvplan.errors import KvplanError
 from kvplan.files.plans.merge import Files, directory_of
-from kvplan.files.plans.schema import PERCENTILES, HistogramEntry, PercentilesEntry, PlanFile, WorkloadEntry
+from kvplan.files.plans.schema import (
+    PERCENTILES,
+    HistogramEntry,
+    PercentileEntry,
+    PercentilesEntry,
+    PlanFile,
+    WorkloadEntry,
+)
 from kvplan.files.plans.values import some_tokens, whole
 from kvplan.files.traces.lengths import read_lengths
 from kvplan.files.yaml.marks import Located
@@ -78,6 +86,11 @@ class WorkloadParts(Parts):
                 KvplanError("invalid-plan", "the shared prefix is longer than every prompt"),
                 ("workload", "shared_prefix_tokens"),
             )
+        for name in ("burstiness", "seed"):
+            if name in entry.model_fields_set and (entry.trace or entry.requests_per_second is None):
+                said = "has times of its own" if entry.trace else "does not say how many requests come"
+                wrong = f"{name} is of arrivals that are drawn at a rate, and the workload {said}"
+                self.fail(KvplanError("invalid-plan", wrong), ("workload", name))
         for name in ("ttft", "tpot"):
             loads = (entry.requests_per_second, entry.requests_in_flight, entry.trace)
             if getattr(entry, name) is not None and not any(loads):
@@ -93,8 +106,10 @@ class WorkloadParts(Parts):
             shapes=shapes,
             requests_in_flight=entry.requests_in_flight,
             requests_per_second=entry.requests_per_second,
-            ttft_seconds=entry.ttft,
-            tpot_seconds=entry.tpot,
+            burstiness=Fraction(1) if entry.burstiness is None else entry.burstiness,
+            seed=entry.seed,
+            ttft_seconds=entry.ttft or self.limit("ttft"),
+            tpot_seconds=entry.tpot or self.limit("tpot"),
             shared_prefix_tokens=entry.shared_prefix_tokens,
             samples=entry.samples,
             trace=entry.trace,
@@ -102,6 +117,12 @@ class WorkloadParts(Parts):
             trace_columns=_columns(entry),
             trace_block=entry.trace_block or 0,
         )
+
+    def limit(self, name: str) -> Fraction | None:
+        """The time that ``require.ttft`` or ``require.tpot`` allows."""
+        entry = getattr(self.file.require, name)
+        limit: Fraction | None = entry.at_most if isinstance(entry, PercentileEntry) else entry
+        return limit
 
     def trace(self, entry: WorkloadEntry) -> tuple[Shape, ...] | None:
         place = ("workload", "trace")

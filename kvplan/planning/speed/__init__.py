@@ -8,7 +8,7 @@ from it.
 from __future__ import annotations
 
 from kvplan.planning.speed.build import speed_profile
-from kvplan.planning.speed.estimate import Estimate, Load, Queue, estimate, most_requests, queue
+from kvplan.planning.speed.estimate import Estimate, Load, estimate, most_requests
 from kvplan.planning.speed.experts import expected_share
 from kvplan.planning.speed.figures import Figure
 from kvplan.planning.speed.links import link_bandwidth, link_kinds
@@ -21,7 +21,6 @@ __all__ = [
     "Estimate",
     "Figure",
     "Load",
-    "Queue",
     "SpeedProfile",
     "deployment_of",
     "estimate",
@@ -31,7 +30,6 @@ __all__ = [
     "mixed_seconds",
     "most_requests",
     "prefill_seconds",
-    "queue",
     "speed_profile",
     "step_seconds",
 ]

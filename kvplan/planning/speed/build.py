@@ -10,7 +10,7 @@ from kvplan.errors import RefusedError
 from kvplan.gpu import Gpu
 from kvplan.model import Model
 from kvplan.planning.speed.links import fabric
-from kvplan.planning.speed.peaks import memory_rate, peak_for, sixteen_bit
+from kvplan.planning.speed.peaks import generation_of, memory_rate, peak_for, sixteen_bit
 from kvplan.planning.speed.profile import Deployment, Experts, Matrices, SpeedProfile, Stage
 from kvplan.planning.speed.work import Pile, StageWork, rank_work
 from kvplan.record import replace
@@ -40,7 +40,7 @@ def speed_profile(
     return replace(own, limits=replace(peak, stages=stages, send_seconds=(0.0, 0.0)))
 
 
-_PEAK = {"share": 1.0, "s": 0.0}
+_PEAK = {"share": 1.0, "s": 0.0, "tokens": 0.0}
 """Unit of an assumption → its value where nothing is lost: kernels reach the peak, nobody waits."""
 
 
@@ -67,6 +67,7 @@ class _Builder:
         self.dtype = served_dtype(model, Settings(dtype=deployment.dtype))
         # Kernels get less out of other makers' devices: one share for all, one ratio for their own times.
         own = gpu.vendor != "nvidia"
+        self.generation = generation_of(gpu)
         self.maker_share = self._take("maker_share.other") if own else 1.0
         self.kernel_ratio = self._take("kernel_ratio.other") if own else 1.0
         self.parallel = Parallel(
@@ -104,10 +105,16 @@ class _Builder:
             1.0 / cache_rate,
             1.0 / attention,
             self._send(),
-            (self._take_own("host_seconds"), self._take("host_seconds_per_request")),
+            (
+                self._take_own("host_seconds"),
+                self._take_own("host_seconds_per_request"),
+                self._take_own("host_seconds_per_prompt"),
+            ),
+            self._take("hidden_share"),
             self._take_own("frontend_seconds"),
             self.table,
             tuple(self.used.values()),
+            self.generation,
         )
 
     def _cache_dtype(self) -> str:
@@ -117,8 +124,9 @@ class _Builder:
         return scheme if asked == "auto" and isinstance(scheme, str) and scheme else asked
 
     def _share(self, name: str) -> float:
-        """An efficiency on this maker's devices."""
-        return self._take(name) * self.maker_share
+        """An efficiency on this maker's devices: that of the GPU's generation, where rows tell it apart."""
+        own = f"{name}.{self.generation}"
+        return self._take(own if own in self.table else name) * self.maker_share
 
     def _take_own(self, name: str) -> float:
         """The engine's own value, or that of engines of which nobody published any."""
@@ -146,7 +154,12 @@ class _Builder:
         return Stage(
             tuple(self._matrices(pile) for pile in work.piles if not pile.experts),
             tuple(
-                Experts(self._matrices(pile), pile.experts, self._chosen(pile.experts))
+                Experts(
+                    self._matrices(pile, work.routed),
+                    pile.experts,
+                    self._chosen(pile.experts),
+                    self._take("expert_padding"),
+                )
                 for pile in work.piles
                 if pile.experts
             ),
@@ -157,18 +170,30 @@ class _Builder:
             per_token,
         )
 
-    def _matrices(self, pile: Pile) -> Matrices:
+    def _matrices(self, pile: Pile, routed: int = 0) -> Matrices:
         peak = peak_for(pile.form, pile.dtype, self.gpu)
         self._note(peak.assumption)
-        share = self._share(f"compute_efficiency.{peak.kind}")
+        experts = "expert_" if pile.experts else ""
+        kind = "8" if experts and peak.kind == "4" else peak.kind
+        share = self._share(f"{experts}compute_efficiency.{kind}") * self._take_own("engine_compute_share")
         read = self.read_seconds
         if peak.weights_only:
             share *= self._take("weights_only_share")
         if pile.experts:
-            share *= self._take("expert_compute_share")
+            share *= self._filled(pile, routed)
             read /= self._take("expert_memory_share")
         token_seconds = pile.flops / (peak.flops_per_second * share)
         return Matrices(pile.bytes, pile.flops, pile.bytes * read, token_seconds)
+
+    def _filled(self, pile: Pile, routed: int) -> float:
+        """What an expert that is narrow on its rank leaves of a kernel's speed: w / (w + narrow), with w the
+        columns of its middle, from operations of three matrices of hidden · w each."""
+        width = (
+            pile.flops
+            * self.parallel.whole_expert_ways
+            / (6 * self.model.hidden_size * pile.experts * max(1, routed))
+        )
+        return width / (width + self._take("expert_narrow")) if width else 1.0
 
     def _chosen(self, experts: int) -> int:
         if not 1 <= self.experts_per_token <= experts:

@@ -1,4 +1,4 @@
-"""Speed of a deployment under a load: TTFT, TPOT, tokens per second, queueing and cost, with intervals.
+"""Speed of a deployment under a load: TTFT, TPOT, tokens per second and cost, with intervals.
 
 It ranks and filters deployments; it is no benchmark. How far published measurements lie from it is in
 docs/speed.md.
@@ -6,10 +6,10 @@ docs/speed.md.
 
 from __future__ import annotations
 
-from math import ceil, inf, sqrt
+from math import ceil, inf
 from typing import NamedTuple
 
-from kvplan.errors import KvplanError, RefusedError
+from kvplan.errors import KvplanError
 from kvplan.planning.speed.figures import Figure, Spread
 from kvplan.planning.speed.profile import SpeedProfile
 from kvplan.planning.speed.steps import Contexts, mixed_seconds, prefill_seconds, step_seconds
@@ -70,20 +70,6 @@ class Estimate:
     requests_per_second: Figure
 
 
-@record()
-class Queue:
-    """A replica under Poisson arrivals.
-
-    utilisation: arrivals over capacity. running: requests in flight. wait: time in the queue. speed: the
-    estimate at that number of running requests.
-    """
-
-    utilisation: Figure
-    running: int
-    wait: Figure
-    speed: Estimate
-
-
 def estimate(profile: SpeedProfile, load: Load) -> Estimate:
     """All figures of one load. TPOT and TTFT never fall as requests rise, nor as prompts lengthen."""
     step, tpot, ttft, total = _times(profile, load)
@@ -130,8 +116,12 @@ def _limits(profile: SpeedProfile, load: Load) -> _Limits:
 
 
 def spread(profile: SpeedProfile, phase: str) -> Spread:
-    """The interval of ``decode`` or ``prefill`` figures, as shares of the value."""
-    low, high = profile.table[f"spread.{phase}.low"], profile.table[f"spread.{phase}.high"]
+    """The interval of ``decode`` or ``prefill`` figures, as shares of the value: that of the narrowest class
+    of which there are enough published rows, else that of all."""
+    table = profile.table
+    known = (f".{name}" for name in profile.classes if f"spread.{phase}.{name}.low" in table)
+    own = next(known, "")
+    low, high = table[f"spread.{phase}{own}.low"], table[f"spread.{phase}{own}.high"]
     return Spread(low.value, high.value, (*profile.assumptions, low, high))
 
 
@@ -173,43 +163,3 @@ def most_requests(
         else:
             high = middle - 1
     return low
-
-
-def queue(profile: SpeedProfile, load: Load, arrivals_per_second: float) -> Queue:
-    """The replica when requests arrive at random, at most ``load.requests`` run and the others wait.
-
-    Running requests by Little's law: the least number whose throughput keeps up. Waiting time by
-    Sakasegawa's approximation for c servers, ρ^(√(2(c+1)) − 1) / (c (1 − ρ)) · service time, halved because
-    lengths are fixed (Allen and Cunneen); the interval goes from no waiting to twice that, which is what
-    lengths as random as exponential would give. Raises RefusedError(saturated).
-    """
-    if not arrivals_per_second > 0:
-        raise KvplanError("bad-load", f"an arrival rate of {arrivals_per_second} requests/s")
-    most = estimate(profile, load)
-    capacity = most.requests_per_second
-    rho = arrivals_per_second / capacity.value
-    if rho >= 1:
-        raise RefusedError(
-            "saturated",
-            f"{arrivals_per_second:g} requests/s arrive and a replica finishes about {capacity.value:.3g} "
-            f"({capacity.low:.3g} to {capacity.high:.3g}) with {load.requests:,} running",
-            help=f"take at least {ceil(rho * 1.25)} replicas, or allow more requests to run",
-        )
-    low, high = 1, load.requests
-    while low < high:
-        middle = (low + high) // 2
-        if middle / _times(profile, load.with_requests(middle))[3] >= arrivals_per_second:
-            high = middle
-        else:
-            low = middle + 1
-    speed = estimate(profile, load.with_requests(low))
-    servers = load.requests
-    service = servers / capacity.value
-    wait = rho ** (sqrt(2 * (servers + 1)) - 1) / (servers * (1 - rho)) * service / 2
-    used = capacity.assumptions
-    return Queue(
-        Figure(rho, arrivals_per_second / capacity.high, arrivals_per_second / capacity.low, "share", used),
-        low,
-        Figure(wait, 0.0, 2 * wait, "s", used),
-        speed,
-    )

@@ -86,6 +86,17 @@ def _unknown(gpu: Gpu, dtype: str) -> RefusedError:
     )
 
 
+_GENERATIONS = {8: "ampere", 9: "hopper", 10: "blackwell", 12: "blackwell"}
+"""NVIDIA's, by the whole part of the compute capability; Ada's tensor cores are programmed as Ampere's."""
+
+
+def generation_of(gpu: Gpu) -> str:
+    """The word for a GPU's generation in the table of assumptions; the maker's name for other makers'."""
+    if gpu.vendor != "nvidia" or gpu.compute_capability is None:
+        return gpu.vendor
+    return _GENERATIONS.get(gpu.compute_capability[0], "other")
+
+
 def memory_rate(gpu: Gpu) -> Assumption:
     """The GPU's memory bandwidth. Raises RefusedError(unknown-bandwidth)."""
     rate = gpu.bandwidth_bytes_per_second

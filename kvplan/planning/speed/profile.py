@@ -78,6 +78,8 @@ class Experts:
     all: Matrices
     count: int
     per_token: int
+    padding: float = 0.0
+    """rows of a kernel's tile that nobody fills, of each expert that is hit"""
 
 
 @record()
@@ -115,15 +117,30 @@ class SpeedProfile:
     flop_seconds: float
     send_seconds: tuple[float, float]
     """one pipeline send (fixed, per token)"""
-    host: tuple[float, float]
-    """(a step, a running request)"""
+    host: tuple[float, float, float]
+    """(a step, a running request, a prompt: what the server does for each)"""
+    hidden: float
+    """of reading and computing, the share of the shorter that the longer hides"""
     frontend_seconds: float
     """the server's own work before and after the engine's, once a request"""
     table: Assumptions
     assumptions: tuple[Assumption, ...]
     """all that it rests on"""
+    generation: str
+    """of the GPU, as the table of assumptions names it"""
     limits: SpeedProfile | None = None
     """the same at the GPU's peaks, without collectives, kernels' own times, the host: no step is shorter"""
+
+    @property
+    def classes(self) -> tuple[str, ...]:
+        """What is known to be estimated alike, the narrowest first: ``moe.hopper.vllm``, ``moe.hopper``,
+        ``moe``. hybrid: with recurrent states; moe: with routed experts; else dense."""
+        caches = [cache for stage in self.stages for cache in stage.caches]
+        shape = "moe" if any(stage.experts for stage in self.stages) else "dense"
+        if any(cache.fixed_bytes for cache in caches):
+            shape = "hybrid"
+        kind = f"{shape}.{self.generation}"
+        return f"{kind}.{self.deployment.engine}", kind, shape
 
     def weight_bytes(self) -> int:
         """Weights that a decode step reads on the fullest rank of the fullest stage, all experts hit."""

@@ -1,7 +1,9 @@
 """How long one step of the engine takes: rooflines of its parts, collectives, kernels' own time, the host.
 
-    step = host + Σ stages ( fixed + Σ parts max(operations / (peak · share), bytes / (bandwidth · share))
+    step = host + Σ stages ( fixed + Σ parts roof(operations / (peak · share), bytes / (bandwidth · share))
                              + tokens · collectives ) + sends
+    roof(a, b) = max(a, b) + (1 − hidden) · min(a, b)
+    host = a step + running requests · a request + prompts · a prompt
 
 A step carries the next token of every running request and, mixed in, tokens of prompts. Such a step is
 launched kernel by kernel, which takes its own time beside the GPU's: the longer of the two counts.
@@ -31,19 +33,25 @@ class Chunk:
 NOTHING = Chunk()
 
 
+def roof(profile: SpeedProfile, read: float, work: float) -> float:
+    """Seconds of a part that reads so long and computes so long: the longer hides most of the shorter."""
+    rest = 1.0 - profile.hidden
+    return read + rest * work if read > work else work + rest * read
+
+
 def matrix_seconds(profile: SpeedProfile, stage: Stage, tokens: float, sampled: float) -> float:
     """The part of a stage's step that attention does not decide: its own times, matrices, experts, the head
     for ``sampled`` tokens."""
     total = stage.fixed_seconds + tokens * stage.token_seconds
     for part in stage.dense:
-        total += max(part.read_seconds, tokens * part.token_seconds)
+        total += roof(profile, part.read_seconds, tokens * part.token_seconds)
     everyone = tokens * profile.deployment.data_parallel_size
     for experts in stage.experts:
         hit = expected_share(experts.count, experts.per_token, everyone)
-        work = everyone * experts.per_token / experts.count * experts.all.token_seconds
-        total += max(experts.all.read_seconds * hit, work)
+        rows = everyone * experts.per_token / experts.count + experts.padding * hit
+        total += roof(profile, experts.all.read_seconds * hit, rows * experts.all.token_seconds)
     for part in stage.head:
-        total += max(part.read_seconds, sampled * part.token_seconds)
+        total += roof(profile, part.read_seconds, sampled * part.token_seconds)
     return total
 
 
@@ -64,12 +72,12 @@ def stage_seconds(
             for length, share in contexts:
                 moved += share * cache.step_bytes(length, encoder_tokens)
                 flops += share * cache.decode_flops(length, encoder_tokens)
-            total += requests * max(moved * byte_seconds, flops * flop_seconds)
+            total += requests * roof(profile, moved * byte_seconds, flops * flop_seconds)
         if chunk.tokens:
             new = chunk.prompt - chunk.cached
             flops = cache.prefill_flops(new, chunk.cached, encoder_tokens) * chunk.tokens / new
             moved = cache.step_bytes(chunk.prompt, encoder_tokens) * chunk.tokens / new
-            total += max(moved * byte_seconds, flops * flop_seconds)
+            total += roof(profile, moved * byte_seconds, flops * flop_seconds)
     return max(total, stage.prompt_seconds) if chunk.tokens else total
 
 
@@ -84,7 +92,7 @@ def step_seconds(
     pipeline = profile.deployment.pipeline_parallel_size
     if pipeline > 1:
         requests = ceil(requests / pipeline)
-    total = profile.host[0] + requests * profile.host[1]
+    total = profile.host[0] + requests * profile.host[1] + chunk.tokens / chunk.prompt * profile.host[2]
     for stage in profile.stages:
         total += stage_seconds(profile, stage, requests, contexts, chunk, encoder_tokens)
     fixed, per_token = profile.send_seconds
@@ -136,10 +144,14 @@ def mixed_seconds(
     plain = step_seconds(profile, requests, contexts, NOTHING, encoder_tokens)
     if requests == 1:
         return plain
-    new = prompt - cached
-    arriving = (requests - 1) * new / output / profile.deployment.pipeline_parallel_size
-    chunk = min(new, profile.deployment.max_num_batched_tokens)
+    arriving, chunk = arriving_tokens(profile, requests, prompt - cached, output)
     if arriving >= chunk:
         return step_seconds(profile, requests, contexts, Chunk(arriving, prompt, cached), encoder_tokens)
     with_chunk = step_seconds(profile, requests, contexts, Chunk(chunk, prompt, cached), encoder_tokens)
     return plain + arriving / chunk * (with_chunk - plain)
+
+
+def arriving_tokens(profile: SpeedProfile, requests: int, new: int, output: int) -> tuple[float, int]:
+    """(prompt tokens that come with each step, those that one step computes)."""
+    arriving = (requests - 1) * new / output / profile.deployment.pipeline_parallel_size
+    return arriving, min(new, profile.deployment.max_num_batched_tokens)

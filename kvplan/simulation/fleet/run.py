@@ -15,7 +15,7 @@ from kvplan.simulation.fleet.scored import SCORED, scored
 from kvplan.simulation.fleet.together import Joined, side_by_side
 from kvplan.simulation.fleet.watched import watched
 from kvplan.simulation.load.load import Load
-from kvplan.simulation.outcome import Outcome, Point, Target, counted
+from kvplan.simulation.outcome import Misses, Outcome, Point, Target, counted
 from kvplan.simulation.time.clock import Clock
 from kvplan.simulation.time.results import Answer
 from kvplan.simulation.time.timeline import AnyEngine, Trace
@@ -51,6 +51,21 @@ class Dealt:
 
     def run(self, engine: AnyEngine, clock: Clock, target: Target, frontend_ns: int = 0) -> Outcome:
         """One run. Raises KvplanError where a request can never be admitted."""
+        outcome = self._run(engine, clock, target, frontend_ns, None)
+        assert outcome is not None
+        return outcome
+
+    def kept(self, engine: AnyEngine, clock: Clock, target: Target, frontend_ns: int = 0) -> Outcome | None:
+        """The run, where it keeps the target; None as soon as it is known not to."""
+        misses = None
+        if target.asked and not self.looks:
+            misses = Misses(target, frontend_ns, len(self.load.arrivals))
+        outcome = self._run(engine, clock, target, frontend_ns, misses)
+        return outcome if outcome is not None and outcome.keeps(target) else None
+
+    def _run(
+        self, engine: AnyEngine, clock: Clock, target: Target, frontend_ns: int, misses: Misses | None
+    ) -> Outcome | None:
         engine.check()
         answers: list[tuple[Answer, Sequence[int]]] = []
         used: list[list[Point]] = []
@@ -63,9 +78,13 @@ class Dealt:
                     used.append(replica.series())
             else:
                 for trace, places in zip(self.traces, self.places):
-                    answer, series = watched(trace, engine, clock)
-                    answers.append((answer, places))
-                    used.append(series)
+                    served = watched(trace, engine, clock, misses)
+                    if served is None:
+                        return None
+                    if misses is not None:
+                        misses.next_engine()
+                    answers.append((served[0], places))
+                    used.append(served[1])
         except KvplanError as error:
             raise self._never(error) from None
         return counted(

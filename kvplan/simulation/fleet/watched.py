@@ -6,7 +6,7 @@ from kvplan.simulation.outcome import Point
 from kvplan.simulation.schedulers import viewed
 from kvplan.simulation.time.clock import Clock
 from kvplan.simulation.time.results import Answer
-from kvplan.simulation.time.timeline import AnyEngine, Timeline, Trace
+from kvplan.simulation.time.timeline import AnyEngine, Hopeless, Timeline, Trace
 
 _MOST_POINTS = 100_000
 
@@ -36,7 +36,14 @@ class Watched(Timeline):
         return [*self.used, (self.now, 0)]
 
 
-def watched(trace: Trace, engine: AnyEngine, clock: Clock) -> tuple[Answer, list[Point]]:
-    """`kvplan.simulation.vllm.replica.simulate`, and the blocks in use over time."""
+def watched(
+    trace: Trace, engine: AnyEngine, clock: Clock, hopeless: Hopeless | None = None
+) -> tuple[Answer, list[Point]] | None:
+    """`kvplan.simulation.vllm.replica.simulate`, and the blocks in use over time; None where ``hopeless``
+    ended it."""
     replica = viewed(Watched, engine)(trace, engine, clock)
-    return replica.run(), replica.series()
+    if hopeless is None:
+        replica.run()
+    elif not replica.run_unless(hopeless):
+        return None
+    return replica.answer, replica.series()

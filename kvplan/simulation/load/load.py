@@ -12,6 +12,8 @@ from math import gcd
 from kvplan.errors import KvplanError
 from kvplan.plans.arrival import Arrival
 from kvplan.record import record, replace
+from kvplan.simulation.load.chance import BLOCK
+from kvplan.simulation.load.drawn import SIDE, Drawn
 from kvplan.simulation.vllm.replica import Trace
 from kvplan.units import SECOND
 
@@ -21,13 +23,16 @@ SEED = 1
 @record(eq=False)
 class Load:
     """Requests in order of arrival. wide: tokens of one identity; name: of the trace, as typed; form: its
-    format; notes: what was filled in."""
+    format; notes: what was filled in; drawn: how arrivals without a trace are drawn; engines: those that are
+    simulated of a fleet, 0: all."""
 
     arrivals: tuple[Arrival, ...]
     wide: int = 1
     name: str = "trace"
     form: str = ""
     notes: tuple[str, ...] = ()
+    drawn: Drawn | None = None
+    engines: int = 0
 
     @property
     def seconds(self) -> float:
@@ -36,6 +41,8 @@ class Load:
     @property
     def rate(self) -> float:
         """Requests a second; 0 where all come at once."""
+        if self.drawn is not None:
+            return self.drawn.rate
         return (len(self.arrivals) - 1) / self.seconds if self.seconds else 0.0
 
     @property
@@ -66,6 +73,8 @@ class Load:
             raise KvplanError(
                 "bad-rate", f"{float(rate):g} requests/s is no rate", help="--rate 4: requests a second"
             )
+        if self.drawn is not None:
+            return drawn_load(replace(self.drawn, rate=float(rate)))
         if not self.seconds:
             clock, came, chance = 0.0, [], random.Random(SEED)
             for _ in self.arrivals:
@@ -75,6 +84,11 @@ class Load:
         share = Fraction(self.rate) / Fraction(rate)
         first = self.arrivals[0].at_ns
         return self._at([int((one.at_ns - first) * share) for one in self.arrivals])
+
+    def over(self, engines: int, *, dealt: bool = True) -> Load:
+        """The load of so many engines: of a trace its requests, of a rate as many as each needs. dealt: in
+        turn, so that some of many engines stand for all."""
+        return self if self.drawn is None else drawn_load(self.drawn, engines, dealt=dealt)
 
     def apart(self, seconds: float) -> Load:
         """The same requests, one every so many seconds."""
@@ -110,3 +124,13 @@ class Load:
 
     def trace(self) -> Trace:
         return Trace(self.arrivals, self.wide)
+
+
+def drawn_load(drawn: Drawn, engines: int = 1, *, dealt: bool = True) -> Load:
+    """A load that is drawn, for so many engines."""
+    arrivals, kept = drawn.arrivals(engines, SIDE if dealt else engines)
+    some = f"{kept} of {engines:,} engines are simulated: each of the others has arrivals of the same kind"
+    return Load(
+        arrivals, BLOCK if drawn.prefix else 1, f"drawn, seed {drawn.seed}", drawn.words,
+        (some,) if kept < engines else (), drawn, kept,
+    )  # fmt: skip

@@ -13,7 +13,7 @@ from itertools import pairwise
 
 from kvplan.planning.speed.attention import CacheRead
 from kvplan.planning.speed.profile import SpeedProfile
-from kvplan.planning.speed.steps import matrix_seconds, step_seconds
+from kvplan.planning.speed.steps import matrix_seconds, roof, step_seconds
 from kvplan.simulation.time.clock import FOR_EVER, Computed
 from kvplan.units import SECOND
 
@@ -85,7 +85,7 @@ class SpeedClock:
         sampled = count + len(chunks)
         total = self.matrices.get((tokens, sampled))
         if total is None:
-            total = profile.host[0] + sampled * profile.host[1]
+            total = profile.host[0] + count * profile.host[1] + len(chunks) * profile.host[2]
             for stage in profile.stages:
                 total += matrix_seconds(profile, stage, tokens, sampled)
             if len(self.matrices) < _REMEMBERED:
@@ -95,10 +95,10 @@ class SpeedClock:
         for cache in self.caches:
             if count:
                 moved, flops = cache.step_bytes(mean), cache.decode_flops(mean)
-                total += count * max(moved * byte_seconds, flops * flop_seconds)
+                total += count * roof(profile, moved * byte_seconds, flops * flop_seconds)
             for new, before in chunks:
                 moved, flops = cache.step_bytes(before + new), cache.prefill_flops(new, before)
-                total += max(moved * byte_seconds, flops * flop_seconds)
+                total += roof(profile, moved * byte_seconds, flops * flop_seconds)
         return max(total, sum(stage.prompt_seconds for stage in profile.stages))
 
 

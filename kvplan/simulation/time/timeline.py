@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import gc
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Protocol
 
 from kvplan.plans.arrival import Arrival
@@ -20,6 +21,10 @@ BEYOND = 1 << 62
 FRUITLESS = 200
 """Preemptions for each request at work, without one token, after which nobody will come further: requests
 that preempt each other in turn do so for ever."""
+
+
+LOOKS_EVERY = 50
+"""After so many requests a run is looked at that may not miss more than so many targets."""
 
 
 class AnyEngine(Protocol):
@@ -84,6 +89,23 @@ class Trace:
         return found
 
 
+Hopeless = Callable[["Timeline"], bool]
+"""Whether what was served until now says that the run need not be served to its end."""
+
+
+@contextmanager
+def uncollected() -> Iterator[None]:
+    """The collector of cycles is off meanwhile: it would look again and again at what is in use, and what is
+    not is freed without it."""
+    collects = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if collects:
+            gc.enable()
+
+
 class Timeline(ABC):
     """coming: the place of the next request; now: how far time has come; free_at: when the last step ends;
     until: when a further request may come."""
@@ -97,16 +119,21 @@ class Timeline(ABC):
         self.until = BEYOND
 
     def run(self) -> Answer:
-        """Serve everything. The collector of cycles is off meanwhile: it would look again and again at what
-        is in use, and what is not is freed without it."""
-        collects = gc.isenabled()
-        gc.disable()
-        try:
+        """Serve everything."""
+        with uncollected():
             self.advance()
-        finally:
-            if collects:
-                gc.enable()
         return self.answer
+
+    def run_unless(self, hopeless: Hopeless) -> bool:
+        """Serve everything, and say so: False where ``hopeless``, asked now and then, ended it before."""
+        arrivals = self.arrivals
+        with uncollected():
+            for place in range(LOOKS_EVERY, len(arrivals), LOOKS_EVERY):
+                self.advance(arrivals[place].at_ns)
+                if hopeless(self):
+                    return False
+            self.advance()
+        return not hopeless(self)
 
     @abstractmethod
     def advance(self, until: int = BEYOND) -> None:

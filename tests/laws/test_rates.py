@@ -1,0 +1,144 @@
+"""Plans for requests at a rate: plan, check and simulate agree, and less to do takes no more GPUs."""
+
+from __future__ import annotations
+
+from fractions import Fraction
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import kvplan
+from kvplan.planning.results import PlanResult
+from kvplan.plans.findings import Severity
+from kvplan.plans.workload import Shape, Workload
+from kvplan.report.plan_file import plan_text
+from tests.laws.sampling import sampled
+
+MODELS = ("llama-3.1-8b", "llama-3.3-70b", "qwen3-30b-a3b", "gpt-oss-20b")
+
+
+@st.composite
+def questions(draw: st.DrawFn) -> dict[str, Any]:
+    """Rates, limits and burstiness; prompts of one length or three."""
+    prompts = draw(st.lists(st.integers(50, 6000), min_size=1, max_size=3, unique=True))
+    answer = draw(st.integers(1, 800))
+    asked: dict[str, Any] = {
+        "workload": Workload(tuple(Shape(prompt, answer) for prompt in sorted(prompts))),
+        "gpu": draw(st.sampled_from(("h100", "l40s", "h200"))),
+        "engine": draw(st.sampled_from(("vllm", "vllm", "vllm", "sglang"))),
+        "arrival": draw(st.sampled_from((0.5, 2, 5, 20))),
+        "burstiness": draw(st.sampled_from((1, 1, 2.5))),
+        "pool": draw(st.sampled_from(("likely", "likely", "safe"))),
+        "top": 1,
+    }
+    for name, limits in (("ttft", (0.3, 1.0, 3.0)), ("tpot", (0.02, 0.05, 0.15))):
+        limit = draw(st.sampled_from((*limits, None)))
+        if limit is not None:
+            asked[name] = limit
+    if not asked.keys() & {"ttft", "tpot"}:
+        asked["ttft"] = 1.0
+    return asked
+
+
+def _planned(model: str, asked: dict[str, Any]) -> PlanResult:
+    return kvplan.plan(model, **asked)
+
+
+@pytest.mark.laws
+@sampled(4, 200)
+@given(model=st.sampled_from(MODELS), asked=questions())
+def test_what_a_plan_writes_simulate_keeps_and_check_passes(
+    model: str, asked: dict[str, Any], tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    found = _planned(model, asked)
+    if found.best is None:
+        return
+    path = tmp_path_factory.mktemp("plan") / "plan.yaml"
+    path.write_text(plan_text(found.best), encoding="utf-8")
+    (checked,) = kvplan.check(path).plans
+    assert [one.message for one in checked.findings if one.severity is Severity.ERROR] == []
+    if found.simulated is None:
+        return
+    (plan,) = kvplan.load_plans(path)
+    answer = kvplan.simulate(plan, search=False, helps=False)
+    assert not answer.missed
+    assert answer.safely if plan.require.pool == "safe" else answer.keeps
+    if plan.require.pool == "likely":
+        assert answer.goodput.value == found.simulated.goodput[1]
+        assert answer.likely.requests == found.simulated.requests
+
+
+def _gpus(model: str, asked: dict[str, Any]) -> float:
+    found = _planned(model, asked)
+    return found.gpus if found.best is not None else float("inf")
+
+
+@pytest.mark.laws
+@sampled(3, 100)
+@given(
+    model=st.sampled_from(MODELS), asked=questions(),
+    looser=st.sampled_from((Fraction(6, 5), Fraction(2), Fraction(5))),
+)  # fmt: skip
+def test_a_looser_limit_never_takes_more_gpus(model: str, asked: dict[str, Any], looser: Fraction) -> None:
+    before = _gpus(model, asked)
+    for name in ("ttft", "tpot"):
+        if name in asked:
+            assert _gpus(model, asked | {name: Fraction(str(asked[name])) * looser}) <= before
+
+
+@pytest.mark.laws
+@sampled(3, 100)
+@given(
+    model=st.sampled_from(MODELS), asked=questions(),
+    lower=st.sampled_from((Fraction(9, 10), Fraction(1, 2), Fraction(1, 10))),
+)  # fmt: skip
+def test_a_lower_rate_never_takes_more_gpus(model: str, asked: dict[str, Any], lower: Fraction) -> None:
+    rate = Fraction(str(asked["arrival"])) * lower
+    assert _gpus(model, asked | {"arrival": rate}) <= _gpus(model, asked)
+
+
+@pytest.mark.laws
+@sampled(2, 30)
+@given(model=st.sampled_from(MODELS), asked=questions())
+def test_one_replica_less_does_not_keep_them(model: str, asked: dict[str, Any]) -> None:
+    """The number that is written is the least of its layout, found by runs and not by the estimate."""
+    found = _planned(model, asked)
+    if found.best is None or found.simulated is None or found.best.replicas < 2:
+        return
+    fewer = kvplan.simulate(
+        found.best, replicas=found.best.replicas - 1, search=False, helps=False, pool=found.best.require.pool
+    )
+    runs = dict(fewer.runs)
+    case = ("safe", "slow") if found.best.require.pool == "safe" else ("likely", "likely")
+    assert not runs[case].keeps(fewer.target)
+
+
+TRACE = Path(__file__).parents[3] / "shared" / "traces" / "azure_llm_2023_code.csv"
+
+
+@pytest.mark.beside
+def test_the_azure_trace_of_code_has_one_answer(tmp_path: Path) -> None:
+    """A few GPUs by the mean load, dozens by its bursts: the three commands have one answer."""
+    if not TRACE.is_file():
+        pytest.skip("the collection of traces is not beside the checkout")
+    from kvplan.files.traces.lengths import read_lengths
+
+    shapes = read_lengths(TRACE, name=str(TRACE)).shapes()
+    found = kvplan.plan(
+        "llama-3.1-70b", workload=Workload(shapes, trace=str(TRACE)), trace=TRACE, arrival="2.57", ttft=1,
+        tpot="0.1", gpu="h100", top=1,
+    )  # fmt: skip
+    assert found.best is not None
+    assert found.simulated is not None
+    assert found.gpus > 13
+    path = tmp_path / "az.yaml"
+    path.write_text(plan_text(found.best), encoding="utf-8")
+    (checked,) = kvplan.check(path).plans
+    assert [one.message for one in checked.findings if one.severity is Severity.ERROR] == []
+    (plan,) = kvplan.load_plans(path)
+    answer = kvplan.simulate(plan, search=False, helps=False)
+    assert answer.keeps
+    assert answer.goodput.value == found.simulated.goodput[1]
