@@ -105,6 +105,8 @@ class Provenance:
     how: str = ""
     revision: str | None = None
     keys: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
+    whole: bool = True
+    """every key of the published config was seen: one that is absent is absent there too"""
 
 
 class Weights(Protocol):
@@ -164,6 +166,15 @@ class Model(Shown):
     def is_by_name(self) -> bool:
         """Whether its format follows from its name alone: a build may pad what is not in whole groups."""
         return self.provenance.how.startswith(BY_NAME)
+
+    @property
+    def is_makers_own(self) -> bool:
+        """Whether such a build is of the model's own maker, and the model's config was read: which matrices a
+        maker spares of a model that was put together is not known."""
+        base, _, how = self.provenance.how.partition(": ")[2].partition(", ")
+        owner, _, name = self.id.partition("/")
+        read = not how.startswith(("assembled", "unverified"))
+        return self.is_by_name and bool(name) and read and base.startswith(f"{owner}/")
 
     @property
     def num_layers(self) -> int:

@@ -22,7 +22,9 @@ HOW = {
     "assembled-from-docs": "assembled",
     "facts": "excerpt",
 }
-READ = ("verbatim", "retyped", "page", "excerpt", "embedded")
+SHORTENING = ("ai-dynamo/aiconfigurator",)
+"""Projects whose copies lack keys: GLM-4.7's num_nextn_predict_layers, with which it is served."""
+READ = ("verbatim", "shortened", "retyped", "page", "excerpt", "embedded")
 UNNAMED = re.compile(r"file index|file id|repository name is a guess")
 ELEMENT_BYTES = {"bfloat16": 2, "float16": 2}
 QUANTISED = re.compile(r"(?i)fp8|nvfp4|fp4|int4|int8|awq|gptq|w8a8|w4a16")
@@ -69,6 +71,8 @@ def source_of(entry: Mapping[str, Any]) -> Source:
     """The manifest's words for where a config was read, in those of a card."""
     file = entry["files"][0]
     how = HOW.get(file["provenance"], file["provenance"])
+    if how == "verbatim" and file.get("repo") in SHORTENING:
+        how = "shortened"
     agrees = entry.get("agrees_with_hub") is True
     notes = [str(file["note"])] if "note" in file else []
     repository, path = file.get("repo"), file.get("path")

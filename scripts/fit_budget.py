@@ -18,7 +18,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from kvplan.engines.vllm.memory.coefficients import FILE, UNIFIED
+from kvplan.engines.vllm.memory.coefficients import FILE, PCIE, UNIFIED
 from kvplan.engines.vllm.start.runner import V1, V2
 from kvplan.units import GIB, MIB
 from scripts.field_rows import Row, read_rows
@@ -153,6 +153,7 @@ def lines_of(fitted: Fitted) -> dict[str, list[dict[str, Any]]]:
                 several_high=224 * MIB,
             ),
             _row("0.18", "NCCL's buffers are counted", non_torch_by_ranks=_ranks(early.non_torch[LATE])),
+            _row("0.18", FEW_BUFFERS, board=PCIE, several_low=1920 * MIB),
             *late.non_torch_rows(),
         ],
         "own": late.own_rows(),
@@ -164,6 +165,9 @@ def lines_of(fitted: Fitted) -> dict[str, list[dict[str, Any]]]:
             ),
         ],
     }
+
+
+FEW_BUFFERS = "cards in slots: one start of two L40S (0.19.1) has NCCL's buffers in 0.13 GiB"
 
 
 def _row(since: str, source: str, runner: str | None = None, **values: Any) -> dict[str, Any]:

@@ -33,7 +33,7 @@ from kvplan.engines import ENGINES
 from kvplan.engines.vllm.encoder_profile.multimodal import encoder_run
 from kvplan.engines.vllm.memory.compressed_pass import compressed_passes
 from kvplan.errors import KvplanError
-from kvplan.files.cards.card import HOW, OVERLAY, Card, Expectation, Source, Variant, Weights
+from kvplan.files.cards.card import HOW, OVERLAY, WHOLE, Card, Expectation, Source, Variant, Weights
 from kvplan.files.cards.file import card_from_located
 from kvplan.files.cards.index import INDEX, build_index, index_text, read_cards
 from kvplan.files.cards.schema import card_json_schema
@@ -62,7 +62,6 @@ MEASURED = {"transformers": "5.23", "vllm": "0.32"}  # the releases that conform
 SAME = ("runs", "draft_layers", "encoder", "model_type", "num_attention_heads", "hidden_size")
 CONFIG_KEYS = {"max_model_len": "max_position_embeddings", "vocab_size": "vocab_size"}
 TEXT_PARTS = ("text_config", "llm_config", "language_config")
-WHOLE = ("verbatim", "retyped", "page")
 NEEDED = (
     {"hidden_size", "n_embd", "d_model", "dim"},
     {"num_hidden_layers", "n_layer", "n_layers", "num_layers", "decoder_layers"},

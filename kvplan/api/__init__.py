@@ -126,7 +126,15 @@ def _size_plan(plan: Plan, engine: str | None, options: dict[str, object]) -> Si
             help="beside a plan: " + ", ".join(OF_A_QUESTION),
         )
     question = planned(plan)
-    return _sized(replace(question, settings=changed_settings(question.settings, options)))
+    result = _sized(replace(question, settings=changed_settings(question.settings, options)))
+    if plan.unread:
+        from kvplan.plans.serve import left_out
+
+        said = left_out(plan)
+        asked = result.asked
+        result = replace(result, warnings=(*said, *result.warnings))
+        result.asked = asked
+    return result
 
 
 @takes(url=_TEXT, token=_TEXT, engine=_TEXT)

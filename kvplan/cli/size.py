@@ -69,7 +69,11 @@ def _one(asked: Typed, given: Given) -> Answer:
     found = with_suggestions(answer(asked.first))
     code = code_of(found, asks=_asks(asked))
     if is_given(given, "json"):
-        return Answer(data=found.result.model_dump(), code=code)
+        from kvplan.plans.serve import left_out
+
+        said = () if asked.plan is None else left_out(asked.plan)
+        result = found.result if not said else replace(found.result, warnings=(*said, *found.result.warnings))
+        return Answer(data=result.model_dump(), code=code)
     from kvplan.report.size import Shown, size_screen, whole_screen
 
     shown = Shown(found, length_asked=asked.variants[0].tokens is not None)

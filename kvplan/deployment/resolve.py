@@ -17,8 +17,10 @@ from kvplan.settings import Settings, gpus_per_replica, pools_per_replica
 from kvplan.units import ceil_div
 
 if TYPE_CHECKING:
+    from kvplan.architectures.config import drafts
     from kvplan.engines import door_settings
 else:
+    drafts = later("kvplan.architectures.config", "drafts")
     door_settings = later("kvplan.engines", "door_settings")
 
 
@@ -76,6 +78,8 @@ def resolve(question: Question) -> Deployment:
     """The deployment that a question is about. Raises KvplanError(bad-setting) where the GPUs are too few."""
     model, choice = question.model, question.choice
     settings = own_settings(choice.engine, question.settings)
+    if settings.speculative_method == "mtp" and not (model.draft_layers or model.provenance.whole):
+        model = drafts.with_assumed_drafts(model)
     each = gpus_per_replica(settings)
     gpus = settings.gpus or each
     replicas = gpus // each

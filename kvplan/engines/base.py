@@ -220,8 +220,9 @@ def has_kind(model: Model, *kinds: Kind) -> bool:
 
 def is_assumed(model: Model, settings: Layout) -> bool:
     """Whether the format is what builds of that name usually have: this one may be padded, or spare the
-    matrix. Then nothing is refused, and `doubt` is said."""
-    return model.is_by_name or (settings.quantization is not None and model.quantization is None)
+    matrix. Then nothing is refused, and `doubt` is said. A maker's own FP8 has its blocks in every matrix."""
+    named = model.is_by_name and not (model.is_makers_own and model.quantization == "fp8")
+    return named or (settings.quantization is not None and model.quantization is None)
 
 
 def doubt(refusal: Refusal | None) -> tuple[str, ...]:

@@ -149,8 +149,12 @@ def remarks(plan: Plan) -> tuple[str, ...]:
 
 
 def left_out(plan: Plan | None) -> tuple[str, ...]:
-    """Parts of a command or manifest that are in no figure."""
-    return () if plan is None or not plan.unread else (f"not counted: {', '.join(plan.unread)}",)
+    """Parts of a command or manifest that are in no figure, and those of them that may move the pool."""
+    if plan is None or not plan.unread:
+        return ()
+    from kvplan.engines.open_flags import reasons
+
+    return (f"not counted: {', '.join(plan.unread)}", *reasons(plan.engine.partition("@")[0], plan.unread))
 
 
 def written(value: object) -> object:

@@ -16,7 +16,7 @@ from kvplan.errors import KvplanError, RefusedError
 from kvplan.later import later
 from kvplan.record import record, replace
 from kvplan.units import ceil_div, gib
-from kvplan.weights.inventory import Inventory
+from kvplan.weights.inventory import Inventory, Role
 from kvplan.weights.ranks import ALONE, Parallel, block_bytes, bytes_by_stage
 from kvplan.weights.stored import Checkpoint, has_drafts, stage_bytes, stored_total
 
@@ -123,10 +123,15 @@ def weights_per_rank(sources: WeightSources, parallel: Parallel, dtype: Packing)
 def weights_by_kernel(
     sources: WeightSources, parallel: Parallel, dtype: Packing, kernels: tuple[Kernel, ...]
 ) -> WeightFacts:
-    """`weights_per_rank` where experts in blocks are kept as one of these kernels wants them, the likely one
+    """`weights_per_rank` where experts are kept as one of these kernels wants them, the likely one
     first. Raises KvplanError(no-weights | cannot-shard)."""
     inventory = sources.inventory
-    if not kernels or sources.stated_bytes is not None or inventory is None or not _keeps(inventory):
+    if (
+        not kernels
+        or sources.stated_bytes is not None
+        or inventory is None
+        or not _keeps(inventory, kernels[0])
+    ):
         return weights_per_rank(sources, parallel, dtype)
     found = [weights_per_rank(sources, replace(parallel, kernel=kernel), dtype) for kernel in kernels]
     first = found[0]
@@ -159,9 +164,9 @@ def _between(facts: WeightFacts, sources: WeightSources, parallel: Parallel) -> 
 
 
 @lru_cache(maxsize=1024)
-def _keeps(inventory: Inventory) -> bool:
+def _keeps(inventory: Inventory, kernel: Kernel) -> bool:
     kinds = {block.tensors for block in inventory.layers}
-    return any(one.form is not None and one.form.by_kernel for kind in kinds for one in kind)
+    return any(one.role is Role.EXPERT and kernel.keeps(one.form) for kind in kinds for one in kind)
 
 
 def _from_headers(

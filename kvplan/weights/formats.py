@@ -26,8 +26,6 @@ class Format(KeptHash):
     """beside each input (a group index)"""
     matrix_bytes: int = 0
     """beside each matrix (a global scale)"""
-    by_kernel: bool = False
-    """experts are kept as the engine's kernel wants them (`Kernel`)"""
     act_order: bool = False
     """the groups' indices are not in the order of the inputs, so that kernels need them"""
 
@@ -52,9 +50,13 @@ class Format(KeptHash):
         )
 
 
+PLAIN = ""
+"""Experts in the model's own element size."""
+
+
 @record()
 class Kernel:
-    """How a kernel keeps experts that are stored in blocks: what it pads, and what it keeps beside."""
+    """How a kernel keeps experts: what it pads, and what it keeps beside."""
 
     name: str
     width: int = 1
@@ -69,13 +71,19 @@ class Kernel:
     """of one bias, 0 for the model's own element size"""
     unpacked: bool = False
     """the numbers are made whole in the model's own element size as they load, without scales"""
+    stores: str = "mxfp4"
+    """the format (`Format.name`) of the experts that it keeps so, `PLAIN` for those that are not quantised"""
+
+    def keeps(self, form: Format | None) -> bool:
+        """Whether experts of this format are kept as the kernel wants them."""
+        return self.stores == (PLAIN if form is None else form.name)
 
 
 FP8_TENSOR = Format("fp8, one scale a matrix", 8, matrix_bytes=8)
 FP8_CHANNEL = Format("fp8, one scale an output", 8, (1, 0), 4)
 INT8_CHANNEL = Format("int8, one scale an output", 8, (1, 0), 4)
 NVFP4 = Format("nvfp4", 4, (1, 16), 1, matrix_bytes=8)
-MXFP4 = Format("mxfp4", 4, (1, 32), 1, by_kernel=True)
+MXFP4 = Format("mxfp4", 4, (1, 32), 1)
 MXFP8 = Format("mxfp8", 8, (1, 32), 1)
 
 

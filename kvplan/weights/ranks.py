@@ -54,7 +54,7 @@ class Parallel(KeptHash):
     redundant_experts: int = 0
     """copies of experts beside the model's own, divided with them"""
     kernel: Kernel | None = None
-    """how experts in blocks are kept, None as stored"""
+    """how experts are kept, None as stored"""
     expert_blocks: ExpertBlocks = ExpertBlocks.AS_STORED
     """what is done where a rank has a part of a block of an expert"""
     group_indices: bool = True
@@ -122,8 +122,12 @@ def on_rank(dim: Dim, parallel: Parallel, part: Part = Part.DENSE) -> int:
         return _divided(dim, round_up(dim.value, parallel.vocabulary_multiple), ways)
     if dim.split is Split.EXPERTS:
         return ceil_div(dim.value + parallel.redundant_experts, parallel.whole_expert_ways)
-    ways = parallel.expert_ways // parallel.whole_expert_ways
-    return dim.value if ways == 1 else max(dim.least, _divided(dim, dim.value, ways))
+    ways, tp = parallel.expert_ways // parallel.whole_expert_ways, parallel.tensor_parallel_size
+    if ways == 1:
+        return dim.value
+    # The width is padded for tensor-parallel ranks alone (vllm/models/kimi_k3/nvidia/model.py).
+    padded = tp > 1 and dim.value // tp < dim.least
+    return _divided(dim, dim.least * tp if padded else dim.value, ways)
 
 
 def _divided(dim: Dim, value: int, ways: int) -> int:
@@ -176,11 +180,11 @@ def elements_on_rank(tensor: Tensor, parallel: Parallel) -> int:
 @lru_cache(maxsize=65536)
 def tensor_bytes(tensor: Tensor, parallel: Parallel, dtype: Packing) -> int:
     """Bytes of one tensor on the fullest rank, in the format that the checkpoint stores its module in."""
-    form = tensor.form
+    form, kernel = tensor.form, parallel.kernel
+    if tensor.role is Role.EXPERT and kernel is not None and kernel.keeps(form):
+        return _kept_by(kernel, tensor, form, parallel, dtype)
     if form is None:
         return element_packing(tensor, dtype, parallel).bytes_for(elements_on_rank(tensor, parallel))
-    if tensor.role is Role.EXPERT and form.by_kernel and parallel.kernel is not None:
-        return _kept_by(parallel.kernel, tensor, form, parallel, dtype)
     if not parallel.group_indices:
         form = form.without_indices
     part = part_of(tensor.name, tensor.role)
@@ -210,7 +214,7 @@ def _whole_blocks(
     return (round_up(rows, high), columns, form) if by_rows else (rows, round_up(columns, wide), form)
 
 
-def _kept_by(kernel: Kernel, tensor: Tensor, form: Format, parallel: Parallel, dtype: Packing) -> int:
+def _kept_by(kernel: Kernel, tensor: Tensor, form: Format | None, parallel: Parallel, dtype: Packing) -> int:
     """An expert's matrix or bias: padded, its table of scales rearranged and padded again."""
     steps = {Split.EXPERT_WIDTH: kernel.width, Split.WHOLE: kernel.hidden}
     rows, columns = (
@@ -218,6 +222,8 @@ def _kept_by(kernel: Kernel, tensor: Tensor, form: Format, parallel: Parallel, d
         for dims in (tensor.rows, tensor.columns)
     )
     stack = prod(on_rank(dim, parallel) for dim in tensor.stack)
+    if form is None:
+        return element_packing(tensor, dtype, parallel).bytes_for(stack * rows * columns)
     if not tensor.columns:
         return stack * rows * (kernel.bias_bytes or dtype.bytes)
     if kernel.unpacked:
@@ -227,7 +233,8 @@ def _kept_by(kernel: Kernel, tensor: Tensor, form: Format, parallel: Parallel, d
     scales *= round_up(ceil_div(columns, form.block[1] or columns), kernel.scale_columns)
     loaded = rows * ceil_div(columns, form.block[1] or columns)
     tables = scales + (loaded if kernel.keeps_scales else 0)
-    return stack * (ceil_div(rows * columns * form.bits, 8) + tables * (form.scale_bytes or 0))
+    numbers = ceil_div(rows * columns * form.bits, 8)
+    return stack * (numbers + tables * (form.scale_bytes or 0) + form.matrix_bytes)
 
 
 @lru_cache(maxsize=1024)

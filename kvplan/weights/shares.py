@@ -52,6 +52,11 @@ class Cut:
         return self.form.block[0] == 1 and self.form.scale_bytes is None
 
     @property
+    def in_nvfp4(self) -> bool:
+        """Four bits with a scale of one byte for each 16 inputs."""
+        return self.form.bits == 4 and self.form.block[0] == 1 and self.form.scale_bytes == 1
+
+    @property
     def words(self) -> str:
         """The divided side, in words for a sentence."""
         what = "the width of an expert" if self.is_expert else f"the {self.side.value} of {self.name}"

@@ -460,3 +460,27 @@ def test_a_dflash_draft_that_is_not_named_says_what_is_counted() -> None:
     layers = kvplan.load_model("qwen3-8b").num_layers
     more = found.per_gpu.bytes_per_token - plain.per_gpu.bytes_per_token
     assert more * layers == 5 * plain.per_gpu.bytes_per_token
+
+
+def test_a_checkpoint_of_deepseek_v4_carries_its_dspark_draft() -> None:
+    """models/deepseek_v4/nvidia/dspark.py; a start on two GH200 prints 4.30 GiB more with it, and a pool of
+    8.28 GiB."""
+    result = kvplan.size(
+        "deepseek-ai/DeepSeek-V4-Flash-0731",
+        gpu="gh200-96gbx2",
+        engine="vllm@0.26",
+        tp=2,
+        kv_cache_dtype="fp8",
+        speculative_config="dspark:6",
+        max_model_len=1_048_576,
+        gpu_memory_utilization="0.96",
+        max_num_batched_tokens=4096,
+        max_num_seqs=1,
+    )
+    assert result.budget is not None
+    draft = next(line for line in result.budget.lines if line.name == "draft model")
+    assert draft.low_bytes < int(4.3 * 2**30) < draft.high_bytes
+    assert abs(draft.bytes - int(4.3 * 2**30)) < 2**27
+    assert result.budget.kv_pool_low_bytes < int(8.28 * 2**30) < result.budget.kv_pool_high_bytes
+    assert result.verdict is not None
+    assert result.verdict.value == "likely"

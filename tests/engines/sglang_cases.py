@@ -86,10 +86,16 @@ def _complete(part: dict[str, Any]) -> None:
             _complete(value)
 
 
+WITHOUT_DRAFTS = ("card:glm-4.7-fp8", "card:glm-4.7-flash")
+"""Cards that were recorded before they had their prediction layer."""
+
+
 def _turns(name: str, config: Mapping[str, Any], count: int) -> Iterator[tuple[int, Turn]]:
     """So many turns from a place that the name says; speculation only with layers of the model's own."""
     first = zlib.crc32(name.encode())
-    drafts = any(word in json.dumps(config) for word in ("nextn", "mtp_num", "num_mtp"))
+    drafts = name not in WITHOUT_DRAFTS and any(
+        word in json.dumps(config) for word in ("nextn", "mtp_num", "num_mtp")
+    )
     usable = len(TURNS) if drafts else len(TURNS) - 1
     for step in range(count):
         place = (first + 5 * step) % usable

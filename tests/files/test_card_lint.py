@@ -176,6 +176,10 @@ def test_shapes_as_published(slug: str, families: dict[str, int]) -> None:
     assert entry.families == families
 
 
+ADDED = ("zamba2-2.7b",)
+"""Cards with keys of the published file that the copy at hand, a class's defaults, has otherwise."""
+
+
 def test_cards_say_what_their_configs_say() -> None:
     """A card whose config is recorded has the layers that the reader's rules give today."""
     stale, compared = [], 0
@@ -186,7 +190,7 @@ def test_cards_say_what_their_configs_say() -> None:
             if name not in config_names():
                 continue
             now = model_of(name)
-            if at is None and card.source.how == "assembled":
+            if at is None and (card.source.how == "assembled" or card.slug in ADDED):
                 continue  # the card says more than the copy at hand
             if model.quantization and not now.quantization:
                 continue  # the copy at hand leaves out what the card has from the published file

@@ -148,12 +148,24 @@ def test_other_engines() -> None:
     }  # fmt: skip
 
 
-def test_a_tree_of_drafts_is_named_not_taken_for_a_chain() -> None:
+def test_a_tree_of_drafts_is_read_with_what_a_step_verifies() -> None:
     launch = one(
         "python -m sglang.launch_server --model x/y --speculative-algorithm EAGLE3 --speculative-num-steps 3 "
         "--speculative-eagle-topk 4 --speculative-num-draft-tokens 16"
     )
-    assert launch.serve == {}
+    assert launch.serve == {
+        "speculative_config": {"method": "eagle3", "num_speculative_tokens": 3},
+        "speculative_eagle_topk": 4,
+        "speculative_num_draft_tokens": 16,
+    }
+    assert launch.unread == ()
+
+
+def test_a_tree_without_what_a_step_verifies_is_named() -> None:
+    launch = one(
+        "python -m sglang.launch_server --model x/y --speculative-algorithm EAGLE3 --speculative-num-steps 3 "
+        "--speculative-eagle-topk 4"
+    )
     assert launch.unread == (
         "the draft of --speculative-algorithm EAGLE3, a tree (--speculative-eagle-topk 4)",
     )
@@ -274,7 +286,7 @@ ONLY_IN_A_PLAN = set(
     tensor_parallel_size pipeline_parallel_size data_parallel_size enable_expert_parallel trust_remote_code
     enable_block_reuse mamba_ssm_cache_dtype mamba_state_cache_interval use_kv_cache_manager_v2
     max_util_for_resume compile_cache flashinfer model_runner indexer_kv_dtype speculative_config
-    estimate_cudagraphs
+    estimate_cudagraphs num_redundant_experts
     cudagraph_mode served_model_name kv_cache_dtype kv_retention dtype quantization config_length
     """.split()
 )

@@ -162,8 +162,6 @@ def test_tokens_per_second_are_consistent(profile: Make) -> None:
     assert found.tokens_per_second.value < 32 * found.request_tokens_per_second.value
 
 
-
-
 @pytest.mark.parametrize(
     "values",
     [

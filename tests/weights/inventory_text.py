@@ -184,19 +184,15 @@ def _format_data(form: Format) -> list[Any]:
 
 
 def _format(entry: Any) -> Format:
-    name, bits, block, scale, zeros, column, matrix, by_kernel, *ordered = entry
+    name, bits, block, scale, zeros, column, matrix, *ordered = entry
     numbers = (bits, *block, zeros, column, matrix)
     if any(isinstance(number, bool) or not isinstance(number, int) or number < 0 for number in numbers):
         raise _bad("a format has something other than whole numbers")
     if scale is not None and (isinstance(scale, bool) or not isinstance(scale, int) or scale < 0):
         raise _bad("a format has no proper scale")
-    if not isinstance(by_kernel, bool):
-        raise _bad("a format does not say whether kernels keep its experts otherwise")
     if ordered not in ([], [True]):
         raise _bad("a format does not say whether its groups are in order")
-    return Format(
-        str(name), bits, (block[0], block[1]), scale, zeros, column, matrix, by_kernel, bool(ordered)
-    )
+    return Format(str(name), bits, (block[0], block[1]), scale, zeros, column, matrix, bool(ordered))
 
 
 def _bad(why: str) -> KvplanError:

@@ -7,13 +7,15 @@ which layer is said by the lineage (`registry.Lineage.prediction`).
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import lru_cache
 
-from kvplan.architectures.config.text_part import TextPart
-from kvplan.architectures.config.view import MAX_LAYERS, ConfigView
+from kvplan.architectures.config.text_part import TextPart, find_text_part
+from kvplan.architectures.config.view import MAX_LAYERS, ConfigView, split_quant
+from kvplan.architectures.lineages import lineage_of
 from kvplan.architectures.prediction import Prediction
 from kvplan.families import CompressedAttention, Kind, SparseIndexer
 from kvplan.model import Layer, Model
-from kvplan.record import record
+from kvplan.record import Json, record, replace
 
 Layers = tuple[Layer, ...]
 _WORDS = {"attention": "*", "full_attention": "*", "moe": "E", "mlp": "-", "mamba": "M"}
@@ -46,6 +48,40 @@ def draft_layers(part: TextPart, layers: list[Layer]) -> Layers:
     """The model's prediction layers, one entry each; empty where it has none or their shape is not known."""
     found = drafts_of(part, layers)
     return found.layers if found else ()
+
+
+@lru_cache(maxsize=64)
+def with_assumed_drafts(model: Model) -> Model:
+    """The model with one prediction layer, where its class has them and a config that is not the whole
+    published one does not say how many; else the model itself."""
+    if model.draft_layers or model.provenance.whole:
+        return model
+    config, rule = model.config, lineage_of(model.model_type).prediction
+    found: Layers = ()
+    if config:
+        part = find_text_part(split_quant(config)[0])
+        rule = part.prediction
+        if rule is None or part.view.given(*rule.keys):
+            return model
+        config = _with_key(config, part.levels[-1].raw, rule.keys[0])
+        found = draft_layers(find_text_part(split_quant(config)[0]), model.layers())
+    elif rule is not None:
+        like = _like(model.layers(), rule.kinds)
+        found = () if like is None else (like,)
+    if rule is None or not found:
+        return model
+    said = (
+        f"how many prediction layers {model.id} has is not known: one is assumed; the copy of its config"
+        f" does not say ({rule.keys[0]})"
+    )
+    return replace(model, config=config, draft_layers=found, warnings=(*model.warnings, said))
+
+
+def _with_key(config: Json, text: Json, key: str) -> Json:
+    """The config, with the key set to 1 in its text part."""
+    if all(name in config and config[name] is value for name, value in text.items()):
+        return {**config, key: 1}
+    return {name: {**value, key: 1} if value is text else value for name, value in config.items()}
 
 
 def drafts_of(part: TextPart, layers: list[Layer]) -> Drafts | None:

@@ -22,6 +22,7 @@ from kvplan.weights.facts import WeightFacts, WeightSources, weights_per_rank
 from kvplan.weights.inventory import Role
 from kvplan.weights.ranks import Parallel, block_bytes, elements_on_rank, tensor_bytes
 
+DSPARK = "dspark"
 NAME, OWN = "draft model", "draft layers (MTP)"
 _DRAFT_VOCABULARY = 32_000
 """Tokens that published EAGLE-3 heads choose from."""
@@ -122,6 +123,8 @@ def draft_lines(
             f"the weights of {model.id}'s prediction layers are not known: mind their interval, or give the"
             " checkpoint's directory",
         )
+    if method == DSPARK and (found := _carried(sources, parallel, dtype)) is not None:
+        return (found,), (f"{method}: how many layers the checkpoint's own draft has is not known: 2 or 3",)
     sizes = sizes_of(model, facts, sources, parallel, dtype)
     guess = _GUESSES.get(method)
     if guess is None:
@@ -130,6 +133,22 @@ def draft_lines(
     else:
         line = _guessed(NAME, guess, settings.num_speculative_tokens if guess.each else 1, sizes)
     return (line,), (f"{method}: the weights of the draft are a guess: name it with --speculative-model",)
+
+
+def _carried(sources: WeightSources, parallel: Parallel, dtype: Packing) -> BudgetLine | None:
+    """The DSpark draft that a checkpoint of DeepSeek-V4 carries: layers like its prediction layer, and while
+    they are loaded an embedding and an output head of their own; None where that layer is not known.
+
+    vllm-project/vllm 0.32 vllm/models/deepseek_v4/nvidia/dspark.py: n_mtp_layers, else 3. The one start that
+    was read prints 4.30 GiB over two GH200, which is two layers and both tables.
+    """
+    inventory = sources.inventory
+    if inventory is None or len(inventory.draft) != 1:
+        return None
+    layer = sum(block_bytes(block.tensors, parallel, dtype) for block in inventory.draft)
+    tables = 2 * _table(sources, parallel, dtype)
+    how = "the checkpoint's own: two of its prediction layers and two tables; or three, or no tables"
+    return BudgetLine(NAME, 2 * layer + tables, 2 * layer, 3 * layer + tables, how)
 
 
 def own_bytes(facts: WeightFacts, sources: WeightSources, parallel: Parallel, dtype: Packing) -> int | None:

@@ -215,6 +215,9 @@ def _of_a_mac(gpu: Gpu, warnings: list[str]) -> tuple[int, tuple[BudgetLine, ...
     return total, (line,), (*warnings, said)
 
 
+PAGE_CACHE = "page cache, loaders"
+
+
 def _held(gpu: Gpu, total: int) -> tuple[BudgetLine, ...]:
     # Elsewhere the driver's figure counts, of a part of the memory that is set aside (vLLM 0.32
     # platforms/interface.py, is_integrated_gpu; a Strix Halo that kept 0.56 GiB beside its weights).
@@ -222,7 +225,7 @@ def _held(gpu: Gpu, total: int) -> tuple[BudgetLine, ...]:
         return ()
     bounds = (total // 50, total // 200, total // 25)
     how = "unified memory: what processes take of the host's; equal starts differ by 3.4 GiB"
-    return (BudgetLine("page cache, loaders", *bounds, how),)
+    return (BudgetLine(PAGE_CACHE, *bounds, how),)
 
 
 def context_line(ranks: int) -> BudgetLine:

@@ -205,6 +205,9 @@ def warnings_of(model: Model, arguments: Arguments, *, refused: bool) -> list[st
         )
     if arguments.role != "null" and not (arguments.rules.roles and _plain(model, arguments)):
         found.append(f"not counted: what --disaggregation-mode {arguments.role} changes in SGLang's pools")
+    if (arguments.tree or arguments.two_batches) and arguments.rules.prompt_graphs:
+        what = "a tree of drafts" if arguments.tree else "two-batch overlap"
+        found.append(f"{what} was asked of SGLang 0.5.23 alone: older releases are taken to do the same")
     if not arguments.device.nvidia:
         found.append("AMD GPUs: asked of SGLang 0.5.23 on MI300X and MI355X alone, not of other releases")
     return found

@@ -16,6 +16,8 @@ from kvplan.dtypes import Packing, scalar
 from kvplan.engines.base import Choice
 from kvplan.engines.budget import Fit
 from kvplan.engines.budget.parts import (
+    NVIDIA,
+    PAGE_CACHE,
     REPACKED,
     Start,
     kernels_of,
@@ -78,10 +80,27 @@ def context_of(gpu: Gpu, ranks: int) -> BudgetLine:
     return about("context, buffers", amount, margin, f"{how}; as servers print it")
 
 
+_SHARED_MILLI = (80, 60, 92)
+"""Of the total, in thousandths, likely, least and most: gone before the weights on GB10 beside the context.
+Six starts show 110.0 to 113.9 GiB free of 121.69 ("Load weight begin. avail mem"): SGLang asks the host what
+is free (utils/common.py, get_available_gpu_memory, psutil), and its processes count."""
+
+
+def _shared_with_the_host(gpu: Gpu, total: int, reserved: tuple[BudgetLine, ...]) -> tuple[BudgetLine, ...]:
+    """The lines before the weights, with the host's share as SGLang sees it on unified memory."""
+    if not gpu.is_unified_memory or gpu.vendor != NVIDIA:
+        return reserved
+    likely, least, most = (total * milli // 1000 for milli in _SHARED_MILLI)
+    how = "unified memory: not free on the host before the weights; six starts on GB10"
+    own = BudgetLine(PAGE_CACHE, likely, least, most, how)
+    return (*(line for line in reserved if line.name != PAGE_CACHE), own)
+
+
 @once_a_start
 def fit(model: Model, choice: Choice, settings: Serving, start: Start) -> Fit:
     """The budget of the fullest rank. Raises KvplanError(bad-setting)."""
     gpu, started, total, reserved, warnings = start
+    reserved = _shared_with_the_host(gpu, total, reserved)
     options = SglangOptions.of(settings)
     arguments = resolve_arguments(
         model, settings, options, int(started.settings["context_len"]), choice.version

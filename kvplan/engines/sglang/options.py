@@ -67,6 +67,13 @@ class SglangOptions(ServerOptions):
     radix_eviction_policy: str = option(
         "word", "What the radix cache forgets first.", "lru", choices=EVICTION_POLICIES
     )
+    speculative_eagle_topk: int | None = option(
+        "count", "Candidates that a draft step keeps: a tree of drafts (default: 1, a chain)."
+    )
+    speculative_num_draft_tokens: int | None = option(
+        "count", "Tokens that one step verifies, of a tree (a chain: its steps and one)."
+    )
+    enable_two_batch_overlap: bool = option("flag", "A batch runs in two halves that overlap.", False)
     draft_layers: int | None = option(
         "count", "Layers of the draft model (default: the model's own prediction layers)."
     )

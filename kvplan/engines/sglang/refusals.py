@@ -60,11 +60,24 @@ def refusal_of_settings(
         or _format_refusal(model, settings, arguments)
         or _backend_refusal(model, settings, arguments)
         or _experts_refusal(model, arguments)
+        or _overlap_refusal(arguments)
         or _states_refusal(model, arguments)
         or undivided_refusal(model, settings, arguments.tp, _divided(model, settings, options, arguments))
         or (None if is_assumed(model, settings) else divided_refusal(model, settings, options, arguments))
         or _strategy_refusal(model, settings, options, arguments)
         or undividable(model, settings)
+    )
+
+
+def _overlap_refusal(arguments: Arguments) -> Refusal | None:
+    """arg_groups/validation_hook.py, check_two_batch_overlap."""
+    if not arguments.two_batches or arguments.moe_a2a_backend != "none" or arguments.attn_dp > 1:
+        return None
+    return _unsupported(
+        "two-batch overlap wants attention groups, or experts that are exchanged",
+        "--attn-dp-size 2",
+        "--moe-a2a-backend deepep",
+        "leave out --enable-two-batch-overlap",
     )
 
 

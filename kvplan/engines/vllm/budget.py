@@ -14,7 +14,7 @@ from kvplan.engines.vllm.memory.allocator_rounding import beside_weights
 from kvplan.engines.vllm.memory.attention_buffers import latent_block
 from kvplan.engines.vllm.memory.coefficients import board_of, vllm_coefficients
 from kvplan.engines.vllm.memory.cold_compile import COMPILE
-from kvplan.engines.vllm.memory.cuda_graphs import graph_line
+from kvplan.engines.vllm.memory.cuda_graphs import EXCHANGED, graph_line
 from kvplan.engines.vllm.memory.decoders import MOST_ROWS
 from kvplan.engines.vllm.memory.profile_peak import served_shape
 from kvplan.engines.vllm.memory.profile_run import UNKNOWN, Coefficients, Load
@@ -132,7 +132,7 @@ def _fit(model: Model, choice: Choice, values: tuple[Any, ...]) -> Fit:
             " interval; the log of one start (`kvplan compare --log`) narrows it",
         )
     warnings += _restart(stages[decides], load) + _context(model, settings, choice.version, load)
-    warnings += _beside_the_share(known)
+    warnings += _beside_the_share(known) + _exchange(stages[decides])
     weights = ModelWeights(facts.bytes_per_gpu, facts.total_bytes, facts.source)
     return Fit(stages[decides], weights, warnings, tuple(_shown(settings, load).items()))
 
@@ -159,9 +159,23 @@ def _restart(budget: Budget, load: Load) -> tuple[str, ...]:
     )
 
 
+def _exchange(budget: Budget) -> tuple[str, ...]:
+    """The estimate of graphs with the tokens that data-parallel ranks exchange, which no start measured."""
+    graphs = next((line for line in budget.lines if line.name == "CUDA graphs"), None)
+    if graphs is None or EXCHANGED not in graphs.source:
+        return ()
+    return (
+        f"vLLM may estimate {gib(graphs.low_bytes)} to {gib(graphs.high_bytes)} of CUDA graphs where ranks"
+        " exchange experts' tokens; VLLM_MEMORY_PROFILER_ESTIMATE_CUDAGRAPHS=0 or --kv-cache-memory-bytes"
+        " keeps it for the cache",
+    )
+
+
 def _beside_the_share(known: Known) -> tuple[str, ...]:
     """Graphs that are captured and not estimated."""
-    counted = replace(known.load, graphs_estimated=True)
+    counted = replace(
+        known.load, graphs_estimated=True, data_parallel_size=1
+    )  # as they are, not as estimated
     line = None if known.load.graphs_estimated else graph_line(known.shape, counted, known.coefficients, "")
     return () if line is None else (f"CUDA graphs, about {gib(line.bytes)}, lie beside the share",)
 

@@ -32,11 +32,12 @@ from kvplan.settings import HEAD_METHODS, Key, Layout, further_ranks
 if TYPE_CHECKING:
     from kvplan.engines.vllm.backends import rocm
     from kvplan.engines.vllm.refusals import divided_blocks
-    from kvplan.engines.vllm.start import connectors
+    from kvplan.engines.vllm.start import connectors, windows
 else:
     connectors = later("kvplan.engines.vllm.start", "connectors")
     rocm = later("kvplan.engines.vllm.backends", "rocm")
     divided_blocks = later("kvplan.engines.vllm.refusals", "divided_blocks")
+    windows = later("kvplan.engines.vllm.start", "windows")
 
 OWN_DRAFTERS = ("eagle", "eagle3", "draft_model", "medusa", "mlp_speculator", "dflash", "dspark")
 """Methods whose drafter is a checkpoint of its own."""
@@ -72,6 +73,8 @@ def compiled(model: Model, version: str, settings: Layout) -> Compiled:
 def compile_start(model: Model, version: str, values: tuple[Any, ...]) -> Compiled:
     settings = _PLANNED.settings(values)
     rules = rules_of(version)
+    if VllmOptions.of(settings).disable_sliding_window:
+        model = windows.without_windows(model)
     resolved = resolve(model, settings, rules)
     refusal = refusal_of(model, settings, resolved, version)
     served = Served(model, resolved, rules, version)
@@ -162,7 +165,6 @@ def _warnings(
         _slower_kernels(model, settings, resolved, version),
         _unnamed_draft(settings, resolved),
         _shortened(model, settings, resolved, version),
-        _without_windows(model, settings),
     )
     return (*model.warnings, *(said for said in found if said is not None))
 
@@ -238,6 +240,8 @@ def _unnamed_draft(settings: Layout, resolved: Resolved) -> str | None:
     method, named = settings.speculative_method, settings.speculative_model is not None
     if not resolved.spec_tokens or named or method not in OWN_DRAFTERS:
         return None
+    if method == "dspark" and resolved.draft_layers:
+        return None
     taken = "is taken to be one like the model's" if method in HEAD_METHODS else "is not counted"
     if method == "dflash":
         taken = "is taken to be that of five layers without windows"
@@ -250,16 +254,6 @@ def _shortened(model: Model, settings: Layout, resolved: Resolved, version: str)
         return None
     bounded = f"max_model_len is {own:,}, the draft's, not {asked:,}"
     return f"{bounded}: vLLM {version} runs no longer requests beside it"
-
-
-def _without_windows(model: Model, settings: Layout) -> str | None:
-    """vllm/config/model.py, disable_sliding_window: it changes nothing of a model that has none."""
-    if not settings.own or not has_kind(model, Kind.SLIDING, Kind.CHUNKED):
-        return None
-    asked = VllmOptions.of(settings).disable_sliding_window
-    return (
-        "not counted: what --disable-sliding-window makes of the windows and of the length" if asked else None
-    )
 
 
 def _check_pool(model: Model, resolved: Resolved, version: str) -> None:

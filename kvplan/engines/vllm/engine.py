@@ -23,7 +23,7 @@ from kvplan.engines.vllm.concurrency.concurrent_requests import (
     running_blocks,
     taken_of_blocks,
 )
-from kvplan.engines.vllm.options import OPTIONS, VllmOptions
+from kvplan.engines.vllm.options import BLACKWELL, OPTIONS, VllmOptions
 from kvplan.engines.vllm.start.architectures import as_run
 from kvplan.engines.vllm.start.defaults import device_of
 from kvplan.engines.vllm.versions import VERSIONS
@@ -34,11 +34,13 @@ from kvplan.settings import Settings, further_ranks
 
 if TYPE_CHECKING:
     from kvplan.engines.vllm.backends import expert_kernels as kernels
+    from kvplan.engines.vllm.backends import padded_kernels
     from kvplan.engines.vllm.memory import state_graphs
     from kvplan.engines.vllm.words import trials
     from kvplan.weights.formats import Kernel
 else:
     kernels = later("kvplan.engines.vllm.backends", "expert_kernels")
+    padded_kernels = later("kvplan.engines.vllm.backends", "padded_kernels")
     state_graphs = later("kvplan.engines.vllm.memory", "state_graphs")
     trials = later("kvplan.engines.vllm.words", "trials")
 
@@ -195,10 +197,17 @@ def _memory_refusal(plan: Plan, settings: Settings) -> Refusal | None:
 
 
 def expert_kernels(model: Model, settings: Settings, version: str) -> tuple[Kernel, ...]:
-    """The kernels that may keep experts stored in blocks, the likely one first (`kvplan.weights.formats`)."""
-    if not (model.quantization or settings.quantization):
-        return ()
-    device, own = device_of(settings.gpu), VllmOptions.of(settings)
+    """The kernels that may keep experts otherwise than they are stored, the likely one first
+    (`kvplan.weights.formats`)."""
+    stored, own = model.quantization or settings.quantization, VllmOptions.of(settings)
+    device = device_of(settings.gpu)
+    padded: tuple[Kernel, ...] = ()
+    if device.major == BLACKWELL and device.vendor == "nvidia":
+        padded = padded_kernels.padding_kernels(
+            model.model_type, model.config or {}, parse_version(version), own, stored=stored
+        )
+    if not stored or (padded and "mxfp4" not in stored):
+        return padded
     return kernels.kernels_of(
         model.model_type,
         vendor=device.vendor,

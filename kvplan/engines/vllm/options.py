@@ -23,6 +23,8 @@ PERFORMANCE_MODES = BALANCED, INTERACTIVITY, THROUGHPUT = ("balanced", "interact
 """vllm-project/vllm vllm/config/vllm.py, PerformanceMode (0.17 on)."""
 EXPANDABLE = "expandable_segments:True"
 """PYTORCH_CUDA_ALLOC_CONF: torch's allocator maps pages, and rounds nothing up to segments."""
+BLACKWELL = 10
+"""The first compute capability of data-centre Blackwell, 10.x (is_device_capability_family(100))."""
 FLASHINFER_SAMPLES = {"installed": None, "no_sampler": 0, "absent": 0}
 """VLLM_USE_FLASHINFER_SAMPLER: where FlashInfer is absent and nobody says so, releases from 0.26 on end at
 their start (vllm/v1/sample/ops/topk_topp_sampler.py, flashinfer_sampler_supported)."""
@@ -45,7 +47,7 @@ class VllmOptions(ServerOptions):
         "flag", "Off: a step takes whole prompts, so a batch is of max_model_len tokens at least.", True
     )
     disable_sliding_window: bool = option(
-        "flag", "Windows are left out and the length is bounded by them: not counted, and said.", False
+        "flag", "Windows are ignored: max_model_len is at most the window.", False
     )
     kv_offloading_backend: str | None = option(
         "word", "What moves them (default: native).", choices=("native", "lmcache")
@@ -140,6 +142,18 @@ class VllmOptions(ServerOptions):
     )
     moe_backend: str = option(
         "word", "The kernels of routed experts (default: the release's choice).", "auto", choices=MOE_BACKENDS
+    )
+    kv_cache_dtype_skip_layers: tuple[str, ...] = option(
+        "words", "Layers kept in the model's dtype beside a smaller cache: numbers, or sliding_window."
+    )
+    mamba_cache_mode: str | None = option(
+        "word",
+        "States that prefix caching keeps: the last two blocks', or each block's (default: the release's).",
+        choices=("none", "align", "all"),
+    )
+    enable_eplb: bool = option("flag", "Experts are moved between ranks by their load.", False)
+    num_redundant_experts: int | None = option(
+        "count", "Copies of experts beside the model's own (of --eplb-config; default: 0).", lowest=0
     )
     indexer_kv_dtype: str | None = option(
         "word",

@@ -60,6 +60,10 @@ class Rules(ReleaseRules):
         since="0.28")
     every_state = flag("with prefix caching a class that supports it keeps a state a block",
         _STATES + ", MambaModelConfig", since="0.11", until="0.28")
+    every_state_asked = flag("--mamba-cache-mode all keeps a state a block of a class that supports it",
+        _STATES + ", MambaModelConfig", until="0.32", asked=False)
+    skips_latent = flag("--kv-cache-dtype-skip-layers names layers of latent attention too", _LATENT,
+        since="0.26", asked=False)
     every_state_with_drafts = flag("beside drafts too", _STATES + ", MambaModelConfig", since="0.22")
     state_at_end = flag("classes that cannot keep every state keep that of the last blocks", _STATES,
         since="0.15")
@@ -340,6 +344,16 @@ class Rules(ReleaseRules):
         asked=False)
     rocm_padded_experts = flag("AMD's experts have 256 bytes after a row, and keep them",
         _EXPERTS + "unquantized_fused_moe_method.py, _maybe_pad_weight", since="0.25", asked=False)
+    padded_plain_experts = flag(
+        "FlashInfer's TRT-LLM kernels on 10.x keep unquantised experts at multiples of 128 a rank",
+        _EXPERTS + "oracle/unquantized.py", since="0.24", asked=False)
+    trtllm_ungrouped = flag("they route by sigmoid with a correction and without groups too",
+        _EXPERTS + "experts/trtllm_bf16_moe.py, RoutingMethodType.MiniMax2", since="0.32", asked=False)
+    no_activation_order = flag("GPTQ with desc_act and groups is refused",
+        _QUANTIZATION + "utils/gptq_utils.py, normalize_and_validate_gptq_desc_act", since="0.30",
+        asked=False)
+    gated_nvfp4_width = steps("multiples of an NVFP4 expert's width with a gate, in those kernels",
+        _QUANTIZATION + "utils/flashinfer_fp4_moe.py, min_alignment", 16, ("0.26", 64), asked=False)
     expert_kernels_installed = flag(
         "triton_kernels and FlashInfer are among its requirements, so the first kernel is certain",
         "requirements/cuda.txt", since="0.12", asked=False)

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 FORMAT = "card/v1"
 HOW = {
     "verbatim": "a config.json, unchanged",
+    "shortened": "a copy of the config.json from which another project left keys out",
     "retyped": "the published config.json, typed again key by key",
     "page": "the published config.json, read on the hub's page of it",
     "excerpt": "the keys that bear on size, from a public copy",
@@ -30,6 +31,8 @@ HOW = {
     "library-default": "the defaults that the library's config class documents for the model",
     "from-memory": "typed from memory",
 }
+WHOLE = frozenset({"verbatim", "retyped", "page"})
+"""Ways in which every key of the published file was seen: elsewhere an absent key says nothing."""
 WEIGHTS_HOW = ("headers", "index", "parameter count", "unknown")
 TEXTS = ("architecture", "dtype", "quantization", "kv_cache_scheme")
 OVERLAY = (*TEXTS, "max_model_len", "vocab_size", "facts")
@@ -46,6 +49,11 @@ class Source:
     revision: str | None = None
     path: str | None = None
     note: str | None = None
+
+    @property
+    def whole(self) -> bool:
+        """Whether every key of the published config was seen."""
+        return self.how in WHOLE
 
     def sentence(self) -> str:
         """``verbatim: owner/repo path``."""
@@ -144,7 +152,12 @@ class Card:
         )
         if chosen.source is None:
             return model
-        provenance = replace(model.provenance, how=chosen.source.sentence(), revision=chosen.source.revision)
+        provenance = replace(
+            model.provenance,
+            how=chosen.source.sentence(),
+            revision=chosen.source.revision,
+            whole=chosen.source.whole,
+        )
         warnings = tuple(
             text for text in model.warnings if text not in unverified(self.model.id, self.source)
         )

@@ -98,7 +98,9 @@ class _Reader:
             encoder=_encoder(data.get("encoder")),
             no_cache_reason=data.get("no_cache_reason"),
             facts=dict(data.get("facts") or {}),
-            provenance=Provenance(source.sentence(), source.revision, data.get("config_keys") or {}),
+            provenance=Provenance(
+                source.sentence(), source.revision, data.get("config_keys") or {}, source.whole
+            ),
             warnings=(*unverified(data["id"], source), *(data.get("warnings") or ())),
             config=self.config(data),
             weights=OnCard(weights),

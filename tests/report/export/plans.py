@@ -64,7 +64,8 @@ def _vllm() -> Plan:
             "skip_mm_profiling": True, "indexer_kv_dtype": "fp8", "mm_encoder_tp_mode": "data",
             "kv_offloading_size": Fraction(64), "prefill_context_parallel_size": 1,
             "kv_offloading_backend": "native", "disable_sliding_window": True,
-            "enable_chunked_prefill": False,
+            "enable_chunked_prefill": False, "kv_cache_dtype_skip_layers": ("0", "sliding_window"),
+            "mamba_cache_mode": "align", "enable_eplb": True, "num_redundant_experts": 16,
             "kv_transfer_config": '{"kv_connector": "OffloadingConnector", "kv_role": "kv_both"}',
             "kv_events_config": '{"enable_kv_cache_events": true}',
         },
@@ -99,7 +100,7 @@ def _sglang() -> Plan:
             "ep_size": 4, "moe_a2a_backend": "deepep", "moe_dense_tp_size": 1, "ep_num_redundant_experts": 16,
             "max_prefill_tokens": 4096, "enable_mixed_chunk": True, "schedule_policy": "lpm",
             "schedule_conservativeness": Fraction(3, 2), "radix_eviction_policy": "lfu",
-            "any_length": True, "config_length": 65536,
+            "any_length": True, "config_length": 65536, "enable_two_batch_overlap": True,
         },
     )  # fmt: skip
 

@@ -24,7 +24,7 @@ _USUAL = ("none", "deepep", "megamoe", "flashinfer")
 
 def has_prompt_graphs(model: Model, arguments: Arguments) -> bool:
     """Whether memory is kept for them: on NVIDIA GPUs alone."""
-    if not arguments.device.nvidia:
+    if not arguments.device.nvidia or arguments.two_batches:  # "TBO capture is unsupported"
         return False
     era, a2a = arguments.rules.prompt_graphs, arguments.moe_a2a_backend
     if era.startswith("piecewise"):

@@ -132,6 +132,10 @@ class Arguments(KeptHash):
     """attention groups as asked for, where the release makes others"""
     role: str = "null"
     """null, prefill or decode (--disaggregation-mode)"""
+    two_batches: bool = False
+    """--enable-two-batch-overlap"""
+    tree: bool = False
+    """a draft step keeps several candidates"""
     rules: Rules = rules_of(VERSIONS[-1])
 
     @property
@@ -192,7 +196,8 @@ def resolve_arguments(
         divided_slots=_has_delta_nets(model), standalone=settings.speculative_method == "draft_model",
         looked_up=settings.speculative_method == NGRAM, given_context=settings.max_model_len,
         max_prefill_tokens=options.max_prefill_tokens or MAX_PREFILL_TOKENS, told_groups=told_groups,
-        role=options.disaggregation_mode, rules=rules,
+        role=options.disaggregation_mode, rules=rules, two_batches=options.enable_two_batch_overlap,
+        tree=draft_tokens > 0 and (options.speculative_eagle_topk or 1) > 1,
     )  # fmt: skip
 
 

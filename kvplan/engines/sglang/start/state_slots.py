@@ -24,9 +24,8 @@ from kvplan.settings import Serving
 
 
 def speculation(model: Model, settings: Serving, options: SglangOptions) -> tuple[int, int]:
-    """Draft tokens (steps + 1, a chain) and the layers of the draft; 0 and 0 without speculation.
-
-    Raises KvplanError(no-draft).
+    """Draft tokens (of a chain its steps + 1, of a tree those that are verified) and the layers of the draft;
+    0 and 0 without speculation. Raises KvplanError(no-draft | bad-setting).
     """
     if settings.speculative_method is None:
         return 0, 0
@@ -43,7 +42,21 @@ def speculation(model: Model, settings: Serving, options: SglangOptions) -> tupl
             f"{model.id} has no prediction layers of its own: the draft model's layers are not known",
             help=("--speculative-model llama-3.2-1b", "--draft-layers 1 (an EAGLE head has one)"),
         )
-    return settings.num_speculative_tokens + 1, layers
+    return _verified(settings, options), layers
+
+
+def _verified(settings: Serving, options: SglangOptions) -> int:
+    """Tokens of one verification. A chain is made steps + 1 whatever was asked for (speculative_hook.py)."""
+    chain = settings.num_speculative_tokens + 1
+    if (options.speculative_eagle_topk or 1) == 1:
+        return chain
+    if options.speculative_num_draft_tokens is None:
+        raise KvplanError(
+            "bad-setting",
+            "a tree of drafts (speculative_eagle_topk above 1) says how many tokens a step verifies",
+            help="--speculative-num-draft-tokens 16",
+        )
+    return options.speculative_num_draft_tokens
 
 
 def charges_draft(model: Model, settings: Serving, options: SglangOptions, rules: Rules) -> bool:

@@ -71,7 +71,10 @@ def _speculation(value: Any, asked: Asked) -> object:
             "bad-argument", f"sglang has no method {value!r}", help="mtp, eagle, eagle3, draft_model, ngram"
         )
     words = [_SGLANG_METHODS.get(value, "NEXTN"), "--speculative-num-steps", steps]
-    words += ["--speculative-eagle-topk", 1, "--speculative-num-draft-tokens", steps + 1]
+    tree, verified = asked.option("speculative_eagle_topk"), asked.option("speculative_num_draft_tokens")
+    if tree in (None, 1):
+        verified = steps + 1
+    words += ["--speculative-eagle-topk", tree or 1, "--speculative-num-draft-tokens", verified]
     if draft is not None:
         words += ["--speculative-draft-model-path", draft]
     return tuple(words)
@@ -93,6 +96,8 @@ _NONE = {
     "async_scheduling": "it is disable_overlap_schedule there",
     "disable_hybrid_kv_cache_manager": "it is disable_hybrid_swa_memory there",
     "draft_layers": "the draft model decides it",
+    "speculative_eagle_topk": "it belongs to a draft",
+    "speculative_num_draft_tokens": "it belongs to a draft",
     "mamba_padding_slot": "the release decides it",
 }
 _NODES = ("--nnodes", "{nodes}", "--node-rank", "{rank}", "--dist-init-addr", "{leader}:20000")
@@ -153,6 +158,7 @@ TABLE = EngineTable(
         ),
         "cpu_offload_gb": Argument("--cpu-offload-gb", write=whole),
         "speculative_method": Argument("--speculative-algorithm", write=_speculation),
+        "enable_two_batch_overlap": Argument("--enable-two-batch-overlap"),
         "enable_lora": Argument("--enable-lora"),
         "max_loras_per_batch": Argument("--max-loras-per-batch"),
         "max_lora_rank": Argument("--max-lora-rank"),

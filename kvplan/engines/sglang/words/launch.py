@@ -42,7 +42,8 @@ that has prediction layers; Llama's EAGLE heads get a tree."""
 
 def translate(serve: Serve, options: Json) -> tuple[str, ...]:
     """A chain of so many draft steps. ``EAGLE`` without a draft model runs the checkpoint's own prediction
-    layers (server_args.py takes the target's path then). A tree (topk above 1) is no chain: not said."""
+    layers (server_args.py takes the target's path then). A tree (topk above 1) says besides how much
+    a step verifies."""
     left: tuple[str, ...] = ()
     if _OVERRIDE in options:
         left = config_override(serve, options[_OVERRIDE], _OVERRIDE)
@@ -80,6 +81,19 @@ def _listed(value: object) -> list[str]:
     return [] if value is None else str(value).replace(",", " ").split()
 
 
+def _tree(serve: Serve, options: Json) -> bool:
+    """Whether the branches of drafts, if any, can be read: they are put into the plan."""
+    topk, verified = (str(options.get(name, "1")) for name in (_TOPK, _TOKENS))
+    serve.pop("speculative_eagle_topk", None)
+    serve.pop("speculative_num_draft_tokens", None)
+    if topk == "1":
+        return True
+    if not (topk.isdecimal() and verified.isdecimal() and int(verified) > 1):
+        return False
+    serve["speculative_eagle_topk"], serve["speculative_num_draft_tokens"] = int(topk), int(verified)
+    return True
+
+
 def _speculation(serve: Serve, options: Json) -> tuple[str, ...]:
     given = [name for name in (_ALGORITHM, _DRAFT, _STEPS, _TOKENS, _TOPK) if name in options]
     if not given:
@@ -91,8 +105,7 @@ def _speculation(serve: Serve, options: Json) -> tuple[str, ...]:
     unsaid = not any(name in options for name in (_STEPS, _TOKENS, _TOPK))
     if unsaid and (draft is None or method == "draft_model"):
         steps = STEPS
-    chain = str(options.get(_TOPK, "1")) == "1"
-    if method is None or steps is None or not str(steps).isdigit() or not chain:
+    if method is None or steps is None or not str(steps).isdigit() or not _tree(serve, options):
         return (_left_out(options),)
     if draft is None and method == "eagle":
         method = "mtp"

@@ -113,12 +113,28 @@ class Served:
         return sorted(parts, key=lambda part: not has_convolution((part,)))
 
     def _unquantized_layers(self) -> frozenset[int]:
-        """TurboQuant leaves the first two and last two layers of a dense model in 16 bit."""
+        """TurboQuant leaves the first two and last two layers of a dense model in 16 bit; others are left by
+        number, or as windows (layers/attention/attention.py; latent attention by number alone,
+        mla_attention.py)."""
+        named = self._named_layers()
         if not self.resolved.kv.startswith("turboquant_") or self.resolved.hybrid:
-            return frozenset()
+            return named
         count = self.model.num_layers
         edge = min(2, count // 2)
-        return frozenset([*range(edge), *range(count - edge, count)])
+        return named | frozenset([*range(edge), *range(count - edge, count)])
+
+    def _named_layers(self) -> frozenset[int]:
+        """--kv-cache-dtype-skip-layers."""
+        names = self.resolved.skip_layers
+        if not names:
+            return frozenset()
+        windows, latents = "sliding_window" in names, self.rules.skips_latent
+        return frozenset(
+            index
+            for index, layer in self.layers
+            if (str(index) in names and (latents or Kind.MLA not in layer.kinds))
+            or (windows and Kind.SLIDING in layer.kinds)
+        )
 
     def kv_word(self, layer: int) -> str:
         if layer in self.skipped:

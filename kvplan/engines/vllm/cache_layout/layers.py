@@ -76,11 +76,15 @@ class LayerSpec:
 
 @record()
 class Sizes(KeptHash):
-    """Tokens of one block, of one state block, and the page to which states are padded (None: no padding)."""
+    """Tokens of one block, of one state block, and the page to which states are padded (None: no padding).
+
+    shared_page: the page that windows fill and are padded to, where some layers are not quantised.
+    """
 
     block: int
     state_block: int | None = None
     state_page: int | None = None
+    shared_page: int | None = None
 
 
 @record()
@@ -176,17 +180,20 @@ def block_sizes(served: Served, backends: list[Backend], layers: Numbered) -> Si
         block = older_block_sizes.kernel_block(served, block)
     states = served.state_parts()
     page: int | None = None
+    both: int | None = None
     if states and backends and served.lead is not None:  # a model of states alone is not aligned to a draft
         sizes = (state_bytes_of(state_rules.state_terms(served, part)) for part in states)
         largest = max(state_rules.ngram_room(served), *sizes)
         block, shared = _aligned(served, block, backends, largest, layers)
         page = shared if shared != largest else None
-    if served.skipped and backends and served.rules.unquantized_layers:
-        block = _heterogeneous(served, block, backends)
+    if (served.skipped or resolved.skip_layers) and backends and served.rules.unquantized_layers:
+        block, both = _heterogeneous(served, block, backends)
     if not states:
-        return Sizes(block)
+        return Sizes(block, shared_page=both)
+    if both is not None and page is not None:
+        page = both
     paged = resolved.mamba_mode != "none" and (served.rules.pure_states_blocks or not resolved.state_only)
-    return Sizes(block, block if paged else resolved.lengths.max_model_len, page)
+    return Sizes(block, block if paged else resolved.lengths.max_model_len, page, both)
 
 
 def _backends_size(served: Served, backends: list[Backend]) -> int:
@@ -241,8 +248,9 @@ def mamba_chunk(served: Served) -> int:
     return stated if isinstance(stated, int) else 2048
 
 
-def _heterogeneous(served: Served, block: int, backends: list[Backend]) -> int:
-    """Layers left in 16 bit beside a quantized cache: the quantized page grows to cover theirs."""
+def _heterogeneous(served: Served, block: int, backends: list[Backend]) -> tuple[int, int | None]:
+    """(block size, the page that both kinds share) of layers left in 16 bit beside a quantized cache: the
+    quantized page grows to cover theirs."""
     if served.lead is None:
         raise KvplanError(
             "unknown-rule",
@@ -250,16 +258,19 @@ def _heterogeneous(served: Served, block: int, backends: list[Backend]) -> int:
             help="--kv-cache-dtype auto",
         )
     native = served.token_bytes(served.lead, "auto")
-    if backends[0].name == "TURBOQUANT":
+    if served.resolved.kv in ("auto", "bfloat16", "float16"):
+        primary = native
+    elif backends[0].name == "TURBOQUANT":
         primary = served.token_bytes(served.lead, served.resolved.kv)
     else:
         # The first layer's backend does not know the packing and counts one byte a number.
         primary = native // served.resolved.dtype.bytes
     if native == primary:
-        return block
+        return block, None
     smallest = backends[0].smallest
     step = max(smallest, block)
-    return max(block, step * ceil_div(native * smallest, step * primary))
+    grown = max(block, step * ceil_div(native * smallest, step * primary))
+    return grown, grown * primary
 
 
 class _Place(NamedTuple):
@@ -315,8 +326,9 @@ def _windowed(place: _Place, part: SlidingWindow) -> tuple[Spec]:
     if rule == "shared" or has_convolution(place.layer.parts):
         return (spec,)
     own = layer_flash(served.ask(part, place.word)) if backend.name == "FLASH_ATTN" else backend
-    budget = spec.state_bytes * spec.block_size if rule == "largest" else 0
-    return (replace(spec, block_size=own.window_block_size(spec.state_bytes, budget)),)
+    shared = place.sizes.shared_page
+    budget = shared or (spec.state_bytes * spec.block_size if rule == "largest" else 0)
+    return (replace(spec, block_size=own.window_block_size(spec.state_bytes, budget), padded=shared),)
 
 
 def _convolution(place: _Place, part: WindowedConvolution) -> tuple[Spec]:

@@ -31,10 +31,12 @@ from kvplan.weights.inventory import Block, Inventory, Tensor
 from kvplan.weights.ranks import Parallel, stage_layers, tensor_bytes
 
 if TYPE_CHECKING:
-    from kvplan.engines.vllm.memory import compressed_pass, padded_experts
+    from kvplan.engines.vllm.memory import compressed_pass, expert_buffers, padded_experts
     from kvplan.weights import expanded
 else:
-    compressed_pass, padded_experts = later("kvplan.engines.vllm.memory", "compressed_pass padded_experts")
+    compressed_pass, expert_buffers, padded_experts = later(
+        "kvplan.engines.vllm.memory", "compressed_pass expert_buffers padded_experts"
+    )
     expanded = later("kvplan.weights", "expanded")
 
 BESIDE = "beside the weights"
@@ -68,6 +70,11 @@ def beside_weights(
     padded: tuple[BudgetLine, ...] = ()
     if gpu.vendor.lower() == AMD:
         padded = padded_experts.padded_lines(settings, release, inventory, parallel, dtype.bytes)
+    own = VllmOptions.of(settings)
+    buffers: tuple[tuple[BudgetLine, ...], ...] = ((),) * parallel.pipeline_parallel_size
+    if own.enable_eplb or own.moe_backend == "flashinfer_b12x":
+        shape = served_shape(model, dtype.bytes)
+        buffers = expert_buffers.buffer_lines(settings, inventory, parallel, dtype, shape, tokens)
     lines = []
     for stage, left in enumerate(torn):
         found = [(sizes[stage], what) for sizes, what in rows if sizes[stage]]
@@ -76,7 +83,7 @@ def beside_weights(
         total = rounded[stage] + sum(size for size, _ in found)
         source = "; ".join((f"torch's allocator: {how}", *(f"{gib(size)} {what}" for size, what in found)))
         line = BudgetLine(BESIDE, total, total - left, total + left, source)
-        lines.append((line, *padded[stage : stage + 1]))
+        lines.append((line, *padded[stage : stage + 1], *buffers[stage]))
     return tuple(lines)
 
 

@@ -154,7 +154,10 @@ def graph_line(shape: Shape, load: Load, known: Coefficients, how: str) -> Budge
     least += beside.flashinfer if load.flashinfer.wrappers else 0
     graphs = layers + sum(beside)
     made = f"{count.piecewise} piecewise, {count.full} full{beside.said}; {how}"
-    line = BudgetLine("CUDA graphs", graphs, max(0, graphs - least), graphs + margin, made)
+    line = _with_exchange(
+        BudgetLine("CUDA graphs", graphs, max(0, graphs - least), graphs + margin, made),
+        exchanged(shape, load, count),
+    )
     if not load.has_adapters:
         return line
     again = count.piecewise if known.graphs_apart else count.number
@@ -196,6 +199,38 @@ def _beside(shape: Shape, load: Load, known: Coefficients, count: Captured) -> _
     kept = load.flashinfer.kept(load.max_num_batched_tokens, max(count.full, once))
     sums = count.largest_full * load.split_bytes if known.graph_split_layer_bytes else 0
     return _Beside(kept, sums, draft_graphs(shape, load, known, count, _sizes(load, known, 0)))
+
+
+EXCHANGED = "tokens that ranks exchange"
+_LIKELY_MILLI, _MOST = 500, 2
+"""Copies of the exchanged tokens: three starts (vllm-project/vllm#45178, #53013, a 2.4T model on 16 GB300)
+estimate 1.8, 0.43 and 0.54 of them."""
+
+
+def exchanged(shape: Shape, load: Load, count: Captured) -> int:
+    """layers · graphs · their largest batch · data-parallel ranks · hidden · element, bytes; 0 without
+    experts that several data-parallel ranks exchange tokens for.
+
+    Every layer's gathered tokens and sums (device_communicators/all2all.py, AgRsAll2AllManager) stay in the
+    pool of the graph that is captured; the estimate takes the growth of the second one times all that follow
+    (gpu_model_runner.py, profile_cudagraph_memory), though later graphs reuse the blocks.
+    """
+    if load.data_parallel_size == 1 or not shape.experts_per_token:
+        return 0
+    requests, tokens = load.max_num_seqs * (1 + load.drafts), load.max_num_batched_tokens
+    widest = min(load.largest_graph or max(load.graph_sizes, default=min(2 * requests, LARGEST)), tokens)
+    rows = max(0, count.piecewise - 1) * widest + max(0, count.full - 1) * count.largest_full
+    hidden = shape.expert_hidden or shape.hidden_size
+    return shape.num_layers * rows * load.data_parallel_size * hidden * shape.element_bytes
+
+
+def _with_exchange(line: BudgetLine, once: int) -> BudgetLine:
+    """From nothing to two copies: none of these starts was measured layer by layer."""
+    if not once:
+        return line
+    likely = once * _LIKELY_MILLI // 1000
+    source = f"{line.source}; {EXCHANGED}, none to {gib(once * _MOST)}"
+    return BudgetLine(line.name, line.bytes + likely, line.low_bytes, line.high_bytes + _MOST * once, source)
 
 
 def _with_adapters(line: BudgetLine, again: int) -> BudgetLine:

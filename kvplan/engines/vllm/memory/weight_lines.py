@@ -176,6 +176,7 @@ def ranks_of(model: Model, settings: Serving, version: str) -> Parallel:
         compute_capability=None if gpu is None else gpu.compute_capability,
         groups=tower_parts(model, settings),
         expert_blocks=_expert_blocks(settings, version),
+        redundant_experts=VllmOptions.of(settings).num_redundant_experts or 0,
         group_indices=False,
     )
 

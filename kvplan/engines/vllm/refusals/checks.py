@@ -227,6 +227,12 @@ def _batch(resolved: Resolved) -> Refusal | None:
             " divided",
             help=("--enable-chunked-prefill", f"--max-num-batched-tokens {length}"),
         )
+    if resolved.mamba_mode == "align" and not resolved.chunked and resolved.prefix_caching:
+        return Refusal(
+            "cannot-start",
+            "prefix caching keeps states at the ends of blocks, and wants prompts that may be divided",
+            help=("--enable-chunked-prefill", "--no-enable-prefix-caching"),
+        )
     if tokens >= seqs:
         return None
     return Refusal(

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from math import gcd
 from typing import TYPE_CHECKING
 
-from kvplan.engines.vllm.options import TRITON, VllmOptions
+from kvplan.engines.vllm.options import BLACKWELL, TRITON, VllmOptions
 from kvplan.engines.vllm.start.resolve import Resolved
 from kvplan.engines.vllm.versions import Rules, rules_of
 from kvplan.later import later
@@ -29,6 +29,8 @@ else:
 
 _REFINED_ON = (8, 9)
 """The oldest NVIDIA GPUs on which Triton's kernels run FP8: no other kernel takes such blocks."""
+_SIXTEEN = 16
+"""Numbers that share a scale of NVFP4."""
 _FASTER_FROM = (9, 0)
 """The oldest NVIDIA GPUs with DeepGEMM, or FlashInfer's and CUTLASS's kernels for blocks."""
 _GROUPED = ("awq", "compressed-tensors")
@@ -43,6 +45,9 @@ def divided_refusal(model: Model, settings: Layout, resolved: Resolved, version:
         if cut.in_groups:
             known = method in _GROUPED and cut.side is shares.Side.INPUTS
             return known and (not cut.is_expert or (method != "awq" and rules.grouped_experts_whole))
+        if cut.in_nvfp4 and cut.step == _SIXTEEN:
+            # Linear layers stop on every GPU (modelopt.py, create_weights); experts where Marlin pads them.
+            return cut.side is shares.Side.INPUTS and (not cut.is_expert or _by_marlin(resolved))
         if not cut.in_blocks:
             return False
         if not cut.is_expert:  # outputs: fused matrices keep a whole scale for a part of a block
@@ -51,6 +56,12 @@ def divided_refusal(model: Model, settings: Layout, resolved: Resolved, version:
 
     whole_experts = "" if settings.enable_expert_parallel else "--enable-expert-parallel"
     return undivided.block_refusal(model, settings, resolved.tp, _divided(settings), stops, whole_experts)
+
+
+def _by_marlin(resolved: Resolved) -> bool:
+    """NVFP4 experts before Blackwell: the scales of whole groups are padded to another size than the numbers
+    (vllm-project/vllm#49949)."""
+    return resolved.device.vendor == "nvidia" and resolved.device.major < BLACKWELL
 
 
 def slower_kernels(model: Model, settings: Layout, resolved: Resolved, version: str) -> str | None:

@@ -125,12 +125,34 @@ def _unreplicated(model: Model, part: Part, tp: int) -> str | None:
 def experts_refusal(model: Model, settings: Layout) -> Refusal | None:
     """vllm/config/model.py, _verify_with_expert_parallelism (0.8 and later): it looks at the text config's
     own keys, so that DBRX, whose experts are counted one level deeper, is refused too."""
+    unbalanced = _balancer(settings) if settings.own else None
+    if unbalanced is not None:
+        return unbalanced
     if not settings.enable_expert_parallel or not model.config or activation_shape.num_experts(model):
         return None
     return Refusal(
         "expert-parallel",
         f"{model.id} has no experts, and expert parallelism is asked for",
         help=("leave out --enable-expert-parallel",),
+    )
+
+
+def _balancer(settings: Layout) -> Refusal | None:
+    """vllm/config/parallel.py, _validate_parallel_config: the balancer moves experts between ranks."""
+    own = VllmOptions.of(settings)
+    if own.num_redundant_experts and not own.enable_eplb:
+        return Refusal(
+            "expert-parallel",
+            f"{own.num_redundant_experts} redundant experts, and the balancer that fills them is off",
+            help=("--enable-eplb", "leave out num_redundant_experts"),
+        )
+    ranks = settings.tensor_parallel_size * settings.data_parallel_size * further_ranks(settings)
+    if not own.enable_eplb or (settings.enable_expert_parallel and ranks > 1):
+        return None
+    return Refusal(
+        "expert-parallel",
+        "--enable-eplb moves whole experts between ranks: it wants --enable-expert-parallel and several",
+        help=("--enable-expert-parallel and --tp 2 or more", "leave out --enable-eplb"),
     )
 
 

@@ -5,6 +5,7 @@ vllm-project/vllm vllm/model_executor/layers/quantization/, vllm/config/{vllm,ca
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from kvplan.engines.base import has_kind
@@ -82,6 +83,9 @@ def quantisation_refusal(model: Model, settings: Layout, resolved: Resolved, ver
             f"vLLM's {method} kernels need compute capability {needed} or newer: {device.name} has {had}",
             help=(f"choose a GPU of compute capability {needed} or newer", *_newer(steps, version, device)),
         )
+    unordered = _ordered(model, version) if method in ("gptq", "moe_wna16") else None
+    if unordered is not None:
+        return unordered
     dtypes = RUNS_IN.get(method)
     if dtypes is None or resolved.dtype.name in dtypes:
         return None
@@ -90,6 +94,29 @@ def quantisation_refusal(model: Model, settings: Layout, resolved: Resolved, ver
         f"vLLM's {method} runs in {' or '.join(dtypes)}, not in {resolved.dtype.name}",
         help=(f"--dtype {dtypes[-1]}",),
     )
+
+
+def _ordered(model: Model, version: str) -> Refusal | None:
+    """desc_act with groups, of the checkpoint or of one of its dynamic rules; with a whole row in one group
+    the order is none."""
+    if not rules_of(version).no_activation_order:
+        return None
+    stated = (model.config or {}).get("quantization_config")
+    if not isinstance(stated, Mapping):
+        return None
+    rules = stated.get("dynamic")
+    own = [rule for pattern, rule in (rules.items() if isinstance(rules, Mapping) else ())
+           if not str(pattern).startswith("-:") and isinstance(rule, Mapping)]  # fmt: skip
+    for entry in ({}, *own):
+        both = {**stated, **entry}
+        if both.get("desc_act") is True and both.get("group_size") != -1:
+            return Refusal(
+                "quantization",
+                f"vLLM {version} runs no GPTQ with activation order (desc_act) and groups:"
+                f" {model.id} has groups of {both.get('group_size')}",
+                help=("a build without desc_act", "use engine vllm@0.29"),
+            )
+    return None
 
 
 def _newer(steps: tuple[tuple[str, tuple[int, int]], ...], version: str, device: Device) -> tuple[str, ...]:

@@ -44,7 +44,7 @@ def as_run(model: Model, version: str) -> Model:
     # vllm/model_executor/models/transformers/base.py (create_attention_instances): a text model without an
     # encoder of its own gets one attention a layer, layers that read images too (Mllama, since 0.11).
     if rules.image_layers_full and reads_images and model.architecture in THROUGH_TRANSFORMERS:
-        return _with_parts(replace(model, encoder=None), _plain)
+        return with_parts(replace(model, encoder=None), _plain)
     heads = model.num_attention_heads
     # vllm/models/glm5next/common/attention.py, until 0.24 deepseek_v2.py: every latent layer has an indexer,
     # those too that share another's choice.
@@ -55,7 +55,7 @@ def as_run(model: Model, version: str) -> Model:
     # vllm/model_executor/models/commandr.py, before 0.29.
     if not rules.head_dim_stated and model.model_type == "cohere2" and heads:
         width = model.hidden_size // heads
-        return _with_parts(model, lambda part: _of_width(part, width))
+        return with_parts(model, lambda part: _of_width(part, width))
     return model
 
 
@@ -71,7 +71,7 @@ def _inkling(model: Model) -> Model:
             return WindowedConvolution(*own, part.hidden_size, part.conv_kernel)
         return FullAttention(*whole) if whole and part.kind is Kind.SLIDING else part
 
-    return _with_parts(model, served)
+    return with_parts(model, served)
 
 
 def _all_indexed(model: Model) -> Model:
@@ -94,7 +94,8 @@ def _of_width(part: Part, width: int) -> Part:
     return replace(part, head_dim=width) if part.kind in (Kind.FULL, Kind.SLIDING) else part
 
 
-def _with_parts(model: Model, change: Callable[[Part], Part]) -> Model:
+def with_parts(model: Model, change: Callable[[Part], Part]) -> Model:
+    """The model with every part changed so."""
     runs = tuple(
         replace(run, layer=replace(run.layer, parts=tuple(change(part) for part in run.layer.parts)))
         for run in model.runs
@@ -135,9 +136,15 @@ def is_pooling(model: Model, settings: Layout) -> bool:
     return name.endswith("Model") and not name.endswith(("LMHeadModel", "ChatModel"))
 
 
-def mamba_mode(model: Model, rules: Rules, drafts: int) -> str:
-    """States that prefix caching keeps: one of every block, those of the last two, or (before 0.15) none."""
-    every = rules.every_state and class_of(model.architecture).every_state
+def mamba_mode(model: Model, rules: Rules, drafts: int, asked: str | None = None) -> str:
+    """States that prefix caching keeps: one of every block, those of the last two, or (before 0.15) none.
+    asked: --mamba-cache-mode, which ``none`` leaves to the default (MambaModelConfig)."""
+    supported = class_of(model.architecture).every_state
+    if asked == "all" and rules.every_state_asked and rules.state_at_end:
+        return "all" if supported else "align"
+    if asked == "align" and rules.state_at_end:
+        return "align"
+    every = rules.every_state and supported
     if every and (rules.every_state_with_drafts or not drafts):
         return "all"
     return "align" if rules.state_at_end else "none"

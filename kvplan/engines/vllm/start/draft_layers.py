@@ -38,6 +38,9 @@ keeps beyond (vllm/config/vllm.py, num_lookahead_tokens), and of a · drafts + b
 a request takes besides (vllm/config/speculative.py, max_num_new_slots_for_drafting)."""
 
 
+_DSPARK_LAYERS = 2
+"""Of the draft that DeepSeek-V4's checkpoints carry, each like the prediction layer: as many as the memory of
+the one start that was read (`kvplan.engines.budget.drafts`)."""
 _DFLASH_LAYERS, _DFLASH_WIDTH = 5, 128
 """Of the published drafts of dense targets, which are Qwen3's whatever the target is
 (z-lab/Qwen3-4B-DFlash-b16, z-lab/Qwen3.6-27B-DFlash)."""
@@ -77,6 +80,8 @@ def draft_layers_of(model: Model, settings: Layout, *, windowed: bool) -> tuple[
             return head_layer(model)
         if settings.speculative_method == "dflash":
             return _dflash_layers(model)
+        if settings.speculative_method == "dspark":
+            return model.draft_layers * _DSPARK_LAYERS
         return () if settings.speculative_method in NO_LAYERS else model.draft_layers
     layers = tuple(draft.layers())
     if settings.speculative_method == "dflash" and not windowed:

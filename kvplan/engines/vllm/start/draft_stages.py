@@ -118,10 +118,12 @@ def _own_layers(model: Model, settings: Layout, version: str) -> Refusal | None:
     if assisted:
         return None
     rule = lineage_of(model.model_type).prediction
-    if not model.draft_layers or (rule is not None and not rule.built_by_vllm(model.architecture)):
+    built = rule is None or rule.built_by_vllm(model.architecture)
+    if not model.draft_layers or not built:
+        what = f"{model.id} has no" if built else f"vLLM builds for {model.architecture} no"
         return Refusal(
             "speculative",
-            f"{model.id} has no multi-token-prediction layers",
+            f"{what} multi-token-prediction layers",
             help=("leave out --speculative",),
         )
     steps = _steps(model)

@@ -74,6 +74,7 @@ class Resolved:
     stage_numbered: bool = False
     draft_kv: str = "auto"
     draft_restarts: bool = False
+    skip_layers: tuple[str, ...] = ()
     whole_prompts: bool = False
     """a step takes no part of one (--no-enable-chunked-prefill)"""
     connected: bool = False
@@ -113,7 +114,7 @@ def resolve(model: Model, settings: Layout, rules: Rules) -> Resolved:
         in_flight=batch.tokens * _batches_at_once(model, settings, rules, asynchronous=ahead),
         async_scheduling=ahead,
         prefix_caching=caching,
-        mamba_mode=mamba_mode(model, rules, drafts) if caching and states else "none",
+        mamba_mode=mamba_mode(model, rules, drafts, own.mamba_cache_mode) if caching and states else "none",
         hybrid=states and attends,
         state_only=states and not attends,
         pooling=pooling,
@@ -127,7 +128,7 @@ def resolve(model: Model, settings: Layout, rules: Rules) -> Resolved:
         block_size=settings.block_size,
         attention_backend=settings.attention_backend,
         mm_prefix=prefix,
-        chunked=chunked,
+        chunked=divided,
         lookahead=lookahead,
         draft_slots=slots,
         drops=bool(drafts) and method in EAGLE_LIKE,
@@ -137,6 +138,7 @@ def resolve(model: Model, settings: Layout, rules: Rules) -> Resolved:
         draft_restarts=method == "draft_model",
         stage_numbered=method == "eagle" and model.encoder is None,
         flashinfer=own.flashinfer != "absent",
+        skip_layers=own.kv_cache_dtype_skip_layers,
         whole_prompts=chunked and not divided,
         connected=bool(settings.own) and connectors.is_connected(settings, rules),
     )

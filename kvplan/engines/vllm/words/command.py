@@ -101,6 +101,10 @@ TABLE = EngineTable(
         "cudagraph_mode": Argument("--compilation-config", since="0.11", write=_graphs),
         "enable_sleep_mode": Argument("--enable-sleep-mode"),
         "moe_backend": Argument("--moe-backend", since="0.17"),
+        "kv_cache_dtype_skip_layers": Argument("--kv-cache-dtype-skip-layers", since="0.20"),
+        "mamba_cache_mode": Argument("--mamba-cache-mode", since="0.15"),
+        "enable_eplb": Argument("--enable-eplb", since="0.9.1"),
+        "num_redundant_experts": Argument("--eplb-config.num_redundant_experts", since="0.11"),
         "indexer_kv_dtype": Argument("--attention-config.indexer_kv_dtype", since="0.24"),
     },
     {

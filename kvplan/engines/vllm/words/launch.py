@@ -34,6 +34,7 @@ _PARTS = {"--spec-method": "method", "--spec-model": "model", "--spec-tokens": "
 
 _OBJECTS = {
     "--attention-config": ("indexer_kv_dtype",),
+    "--eplb-config": ("num_redundant_experts",),
     "--compilation-config": ("cudagraph_mode", "cudagraph_capture_sizes", "max_cudagraph_capture_size"),
 }
 """Options that are objects → the keys that a plan has."""

@@ -46,6 +46,7 @@ CUDA_VISIBLE_DEVICES=0,1,2,3,4,5,6,7 SGLANG_ALLOW_OVERWRITE_LONGER_CONTEXT_LEN=1
   --speculative-num-steps 3 \
   --speculative-eagle-topk 1 \
   --speculative-num-draft-tokens 4 \
+  --enable-two-batch-overlap \
   --enable-lora \
   --max-loras-per-batch 4 \
   --max-lora-rank 32 \

@@ -51,6 +51,10 @@ CUDA_VISIBLE_DEVICES=0,1,2,3,4,5,6,7 VLLM_ALLOW_LONG_MAX_MODEL_LEN=1 VLLM_USE_V2
   --compilation-config '{"cudagraph_mode": "PIECEWISE"}' \
   --enable-sleep-mode \
   --moe-backend triton \
+  --kv-cache-dtype-skip-layers 0 sliding_window \
+  --mamba-cache-mode align \
+  --enable-eplb \
+  --eplb-config.num_redundant_experts 16 \
   --attention-config.indexer_kv_dtype fp8 \
   --host 127.0.0.1 \
   --port 9000 \
