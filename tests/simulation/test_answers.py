@@ -332,7 +332,9 @@ def test_a_watched_run_is_the_run(seed: int) -> None:
         plain_run = simulate(trace, engine, time)
     except KvplanError:
         return
-    run, used = watched(trace, engine, time)
+    found = watched(trace, engine, time)
+    assert found is not None
+    run, used = found
     assert run.columns == plain_run.columns
     assert run.end_ns == plain_run.end_ns
     assert all(0 <= count <= engine.blocks for _, count in used)

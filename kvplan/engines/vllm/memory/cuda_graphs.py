@@ -157,6 +157,7 @@ def graph_line(shape: Shape, load: Load, known: Coefficients, how: str) -> Budge
     line = _with_exchange(
         BudgetLine("CUDA graphs", graphs, max(0, graphs - least), graphs + margin, made),
         exchanged(shape, load, count),
+        seen=(load.capability or (0, 0))[0] == 10,
     )
     if not load.has_adapters:
         return line
@@ -204,7 +205,8 @@ def _beside(shape: Shape, load: Load, known: Coefficients, count: Captured) -> _
 EXCHANGED = "tokens that ranks exchange"
 _LIKELY_MILLI, _MOST = 500, 2
 """Copies of the exchanged tokens: three starts (vllm-project/vllm#45178, #53013, a 2.4T model on 16 GB300)
-estimate 1.8, 0.43 and 0.54 of them."""
+estimate 1.8, 0.43 and 0.54 of them, all on data-centre Blackwell. Elsewhere no such start is known, and
+published layouts with data-parallel ranks start: likely none."""
 
 
 def exchanged(shape: Shape, load: Load, count: Captured) -> int:
@@ -224,11 +226,12 @@ def exchanged(shape: Shape, load: Load, count: Captured) -> int:
     return shape.num_layers * rows * load.data_parallel_size * hidden * shape.element_bytes
 
 
-def _with_exchange(line: BudgetLine, once: int) -> BudgetLine:
-    """From nothing to two copies: none of these starts was measured layer by layer."""
+def _with_exchange(line: BudgetLine, once: int, *, seen: bool) -> BudgetLine:
+    """From nothing to two copies: none of these starts was measured layer by layer. seen: starts on such
+    GPUs are known."""
     if not once:
         return line
-    likely = once * _LIKELY_MILLI // 1000
+    likely = once * _LIKELY_MILLI // 1000 if seen else 0
     source = f"{line.source}; {EXCHANGED}, none to {gib(once * _MOST)}"
     return BudgetLine(line.name, line.bytes + likely, line.low_bytes, line.high_bytes + _MOST * once, source)
 
