@@ -17,7 +17,7 @@ M25: dict[str, Any] = {
     "max_model_len": 2304,
     "kv_cache_dtype": "fp8",
 }
-DEP = {"dp": 2, "enable_expert_parallel": True}
+DEP: dict[str, Any] = {"dp": 2, "enable_expert_parallel": True}
 
 
 def graphs(result: SizeResult) -> BudgetLine | None:
@@ -27,7 +27,7 @@ def graphs(result: SizeResult) -> BudgetLine | None:
 
 def test_the_interval_holds_a_published_start() -> None:
     """vllm-project/vllm#45178: 245,840 tokens with the estimate, 769,888 without it."""
-    result = kvplan.size(**M25, **DEP)
+    result = kvplan.size(**{**M25, **DEP})
     assert result.budget is not None
     assert result.pool is not None
     each = result.budget.kv_pool_bytes / result.pool.kv_tokens
@@ -37,7 +37,7 @@ def test_the_interval_holds_a_published_start() -> None:
 
 
 def test_without_the_estimate_the_pool_is_the_printed_one() -> None:
-    result = kvplan.size(**M25, **DEP, settings={"estimate_cudagraphs": False})
+    result = kvplan.size(**{**M25, **DEP}, settings={"estimate_cudagraphs": False})
     assert graphs(result) is None
     assert result.pool is not None
     assert abs(result.pool.kv_tokens - 769_888) < 769_888 // 50

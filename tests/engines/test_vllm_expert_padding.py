@@ -64,7 +64,7 @@ def test_nothing_is_padded_where_the_kernel_does_not_run() -> None:
     whole = weights(**b200, engine="vllm@0.33", enable_expert_parallel=True)
     assert whole == weights(**model, gpu="h200x4", engine="vllm@0.33", enable_expert_parallel=True)
     for route in ("olmoe-1b-7b", "phi-3.5-moe", "gemma-4-26b-a4b"):
-        one = {"model": route, "tp": 4, "engine": "vllm@0.33"}
+        one: dict[str, Any] = {"model": route, "tp": 4, "engine": "vllm@0.33"}
         assert weights(**one, gpu="b200x4") == weights(**one, gpu="h200x4")
 
 
