@@ -265,9 +265,9 @@ family estimated with constants that were fitted without it. A class (dense, MoE
 GPU × engine) of which there are 8 figures of 3 families has its own interval, at least × 1.65 to either
 side; the others have that of the wider class, in the end that of all: GB10, and hybrids on most GPUs.
 Parts of the formula were settled after a look at held-out errors (how the launch time of prompt steps
-counts; that reading and computing add up, that Ampere and engines have constants of their own); no
-constant was chosen
-from them.
+counts; that reading and computing add up, that Ampere and engines have constants of their own), and so
+was the rule of the intervals; which half is fitted was chosen when its families were known, before any
+fit. No constant was chosen from held-out rows, but their coverage is kinder than a new model can expect.
 
 ## Where it is wrong
 """

@@ -125,7 +125,6 @@ EVERYDAY: dict[str, Everyday] = {
             ("quality", "formats: lossless, safe or aggressive"),
             ("tpot", "time per output token at most: 50ms"),
             ("ttft", "time to first token at most: 2s"),
-            ("pareto", "also what no other plan beats"),
             ("write", "write the best as a plan file"),
             _VERBOSE,
             _JSON,

@@ -88,7 +88,11 @@ def test_most_cards_know_their_tensors() -> None:
     assert known >= 210
 
 
-ADDED = {"deepseek-v4-pro-fp8": {"expert_dtype": "fp8"}, "ministral-3-3b": {"model_type": "mistral3"}}
+ADDED: dict[str, dict[str, object]] = {
+    "deepseek-v4-pro-fp8": {"expert_dtype": "fp8"},
+    "ministral-3-3b": {"model_type": "mistral3"},
+    "zamba2-2.7b": {"n_mamba_heads": 80, "num_mem_blocks": 2},
+}
 """Keys that the copy at hand leaves out, or has otherwise, and the card states, with a note in its source."""
 
 

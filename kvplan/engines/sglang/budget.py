@@ -80,10 +80,10 @@ def context_of(gpu: Gpu, ranks: int) -> BudgetLine:
     return about("context, buffers", amount, margin, f"{how}; as servers print it")
 
 
-_SHARED_MILLI = (80, 60, 92)
+_SHARED_MILLI = (75, 45, 92)
 """Of the total, in thousandths, likely, least and most: gone before the weights on GB10 beside the context.
-Six starts show 110.0 to 113.9 GiB free of 121.69 ("Load weight begin. avail mem"): SGLang asks the host what
-is free (utils/common.py, get_available_gpu_memory, psutil), and its processes count."""
+Seven starts show 110.0 to 115.4 GiB free of 121.69 ("Load weight begin. avail mem"): SGLang asks the host
+what is free (utils/common.py, get_available_gpu_memory, psutil), and its processes count."""
 
 
 def _shared_with_the_host(gpu: Gpu, total: int, reserved: tuple[BudgetLine, ...]) -> tuple[BudgetLine, ...]:
@@ -91,7 +91,7 @@ def _shared_with_the_host(gpu: Gpu, total: int, reserved: tuple[BudgetLine, ...]
     if not gpu.is_unified_memory or gpu.vendor != NVIDIA:
         return reserved
     likely, least, most = (total * milli // 1000 for milli in _SHARED_MILLI)
-    how = "unified memory: not free on the host before the weights; six starts on GB10"
+    how = "unified memory: not free on the host before the weights; seven starts on GB10"
     own = BudgetLine(PAGE_CACHE, likely, least, most, how)
     return (*(line for line in reserved if line.name != PAGE_CACHE), own)
 

@@ -37,7 +37,9 @@ class TrtllmOptions(RetainingOptions):
         "GUARANTEED_NO_EVICT",
         choices=("GUARANTEED_NO_EVICT", "MAX_UTILIZATION", "STATIC_BATCH"),
     )
-    enable_chunked_prefill: bool = option("flag", "Prompts are cut into chunks.", False)
+    enable_chunked_prefill: bool | None = option(
+        "flag", "A step may take a part of a prompt (default: the engine's own; vLLM on, TensorRT-LLM off)."
+    )
     context_chunking_policy: str = option(
         "word",
         "How a step's tokens are dealt to prompts that are cut.",

@@ -43,8 +43,8 @@ class VllmOptions(ServerOptions):
     kv_offloading_size: Fraction | None = option(
         "ratio", "GiB of host memory for blocks that leave the GPU, all ranks of an engine together."
     )
-    enable_chunked_prefill: bool = option(
-        "flag", "Off: a step takes whole prompts, so a batch is of max_model_len tokens at least.", True
+    enable_chunked_prefill: bool | None = option(
+        "flag", "A step may take a part of a prompt (default: the engine's own; vLLM on, TensorRT-LLM off)."
     )
     disable_sliding_window: bool = option(
         "flag", "Windows are ignored: max_model_len is at most the window.", False

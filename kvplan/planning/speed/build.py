@@ -186,7 +186,7 @@ class _Builder:
         return Matrices(pile.bytes, pile.flops, pile.bytes * read, token_seconds)
 
     def _filled(self, pile: Pile, routed: int) -> float:
-        """What an expert that is narrow on its rank leaves of a kernel's speed: w / (w + narrow), with w the
+        """A kernel's speed on an expert that is narrow on its rank: w / (w + narrow) of the full one. w: the
         columns of its middle, from operations of three matrices of hidden · w each."""
         width = (
             pile.flops

@@ -133,7 +133,7 @@ class SpeedProfile:
 
     @property
     def classes(self) -> tuple[str, ...]:
-        """What is known to be estimated alike, the narrowest first: ``moe.hopper.vllm``, ``moe.hopper``,
+        """Classes that are estimated alike, the narrowest first: ``moe.hopper.vllm``, ``moe.hopper``,
         ``moe``. hybrid: with recurrent states; moe: with routed experts; else dense."""
         caches = [cache for stage in self.stages for cache in stage.caches]
         shape = "moe" if any(stage.experts for stage in self.stages) else "dense"

@@ -1,7 +1,7 @@
 """How long one step of the engine takes: rooflines of its parts, collectives, kernels' own time, the host.
 
     step = host + Σ stages ( fixed + Σ parts roof(operations / (peak · share), bytes / (bandwidth · share))
-                             + tokens · collectives ) + sends
+           + tokens · collectives ) + sends
     roof(a, b) = max(a, b) + (1 − hidden) · min(a, b)
     host = a step + running requests · a request + prompts · a prompt
 

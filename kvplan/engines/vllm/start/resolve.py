@@ -84,11 +84,8 @@ class Resolved:
 def resolve(model: Model, settings: Layout, rules: Rules) -> Resolved:
     """Defaults and model rules applied. Raises KvplanError for words that no release knows."""
     device, pooling = device_of(settings.gpu), is_pooling(model, settings)
-    own, method, draft_model = (
-        VllmOptions.of(settings),
-        settings.speculative_method,
-        settings.speculative_model,
-    )
+    own = VllmOptions.of(settings)
+    method, draft_model = settings.speculative_method, settings.speculative_model
     drafts = settings.num_speculative_tokens if method else 0
     dtype = model_dtype(model, settings, device, pooling=pooling)
     kinds = {part.kind for run in model.runs for part in run.layer.parts}
@@ -97,7 +94,7 @@ def resolve(model: Model, settings: Layout, rules: Rules) -> Resolved:
     caching = _caches_prefixes(settings, rules, states=states, attends=attends, chunked=chunked)
     lengths, prefix = lengths_of(model, settings, rules), _keeps_items_whole(model, settings, rules)
     floor = whole_items.floor_of(model, settings, rules) if prefix else 0
-    divided = chunked and (own.enable_chunked_prefill or rules.chunks_always)
+    divided = chunked and (own.enable_chunked_prefill is not False or rules.chunks_always)
     batch = batch_of(settings, device, rules, lengths.max_model_len, chunked_prefill=divided, floor=floor)
     kv = cache_word(model, settings, device, rules)
     ahead = _schedules_ahead(model, settings, rules, drafts)

@@ -32,8 +32,9 @@ disable_hybrid_kv_cache_manager mamba_cache_dtype mamba_ssm_cache_dtype mamba_bl
 enable_lora max_loras max_lora_rank served_model_name lora_dtype fully_sharded_loras async_scheduling
 calculate_kv_scales language_model_only skip_mm_profiling limit_mm_per_prompt mm_encoder_tp_mode
 attention_backend sliding_window enable_sleep_mode kv_offloading_size lora_target_modules mm_processor_kwargs
-performance_mode runner moe_backend cudagraph_capture_sizes kv_cache_dtype_skip_layers disable_sliding_window
-kv_offloading_backend enable_eplb mamba_cache_mode """.split()
+performance_mode runner moe_backend cudagraph_capture_sizes disable_sliding_window kv_offloading_backend
+enable_eplb
+""".split()
 SETTINGS = {
     **dict.fromkeys(_SAME, ""),
     "model_tag": "model",
