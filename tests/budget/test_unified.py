@@ -26,8 +26,8 @@ def test_the_page_cache_counts_where_psutil_is_asked(gpu: Gpu) -> None:
 
 
 def test_sglang_sees_what_the_host_has_left() -> None:
-    """srt/utils/common.py, get_available_gpu_memory: psutil on integrated GPUs. Seven starts on GB10 show 110.0
-    to 115.4 GiB before the weights; Qwen3.8-27B at 0.80 then has 37.5 GiB."""
+    """srt/utils/common.py, get_available_gpu_memory: psutil on integrated GPUs. Seven starts on GB10 show
+    110.0 to 115.4 GiB before the weights; Qwen3.8-27B at 0.80 then has 37.5 GiB."""
     result = kvplan.size(
         "Qwen/Qwen3.8-27B",
         gpu="gb10",
