@@ -48,7 +48,7 @@ def _planned(model: str, asked: dict[str, Any]) -> PlanResult:
 
 
 @pytest.mark.laws
-@sampled(4, 200)
+@sampled(2, 200)
 @given(model=st.sampled_from(MODELS), asked=questions())
 def test_what_a_plan_writes_simulate_keeps_and_check_passes(
     model: str, asked: dict[str, Any], tmp_path_factory: pytest.TempPathFactory
@@ -77,7 +77,7 @@ def _gpus(model: str, asked: dict[str, Any]) -> float:
 
 
 @pytest.mark.laws
-@sampled(3, 100)
+@sampled(1, 100)
 @given(
     model=st.sampled_from(MODELS), asked=questions(),
     looser=st.sampled_from((Fraction(6, 5), Fraction(2), Fraction(5))),
@@ -90,7 +90,7 @@ def test_a_looser_limit_never_takes_more_gpus(model: str, asked: dict[str, Any],
 
 
 @pytest.mark.laws
-@sampled(3, 100)
+@sampled(2, 100)
 @given(
     model=st.sampled_from(MODELS), asked=questions(),
     lower=st.sampled_from((Fraction(9, 10), Fraction(1, 2), Fraction(1, 10))),

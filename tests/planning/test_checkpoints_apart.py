@@ -19,7 +19,7 @@ MODELS = (
 
 
 @pytest.mark.laws
-@sampled(4, 60)
+@sampled(2, 60)
 @given(
     model=st.sampled_from(MODELS),
     gpus=st.lists(

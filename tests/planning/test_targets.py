@@ -38,7 +38,7 @@ def questions(draw: st.DrawFn) -> dict[str, Any]:
 
 
 @pytest.mark.laws
-@sampled(6, 200)
+@sampled(3, 200)
 @given(model=st.sampled_from(MODELS), asked=questions())
 def test_what_a_plan_writes_for_targets_passes_its_check(
     model: str, asked: dict[str, Any], tmp_path_factory: pytest.TempPathFactory
