@@ -134,6 +134,15 @@ def also_fits(ask: Ask, room: Capacity, pools: int) -> bool:
     return all(dealt_fits(ask.alone(one), room, ceil_div(one.requests, pools)) for one in ask.also)
 
 
+_RANK = -4
+"""The place of ``rank`` in a key."""
+
+
+def key_again(objective: str, found: Found) -> Key:
+    """The place of a candidate that was changed; what ranked it is as it was."""
+    return key_of(objective, found, int(found.key[_RANK]))
+
+
 def key_of(objective: str, found: Found, rank: int) -> Key:
     """The place in the total order: smaller is better."""
     one, offer = found.one, found.offer

@@ -19,7 +19,7 @@ from kvplan.errors import KvplanError
 from kvplan.model import Model
 from kvplan.planning.ask import CONTEXT, COST, MOST_GPUS, REQUESTS, TENSOR_WAYS, Ask
 from kvplan.planning.confirm import has_slots
-from kvplan.planning.found import Found, key_of
+from kvplan.planning.found import Found, key_again
 from kvplan.planning.money import cost_per_million, estimate_of
 from kvplan.planning.options import option_of
 from kvplan.planning.planner import plan_of
@@ -260,8 +260,7 @@ def _on(ask: Ask, one: Found, replicas: int) -> Found:
     if ask.objective == COST:
         cost = cost_per_million(ask, found, estimate_of(ask, found))
         found = found._replace(million=None if cost is None else cost[1])
-    rank = one.key[-4] if isinstance(one.key[-4], int) else 0
-    return found._replace(key=key_of(ask.objective, found, int(rank)))
+    return found._replace(key=key_again(ask.objective, found))
 
 
 def _seconds(value: Fraction | None) -> float | None:

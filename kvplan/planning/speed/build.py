@@ -174,8 +174,8 @@ class _Builder:
         peak = peak_for(pile.form, pile.dtype, self.gpu)
         self._note(peak.assumption)
         experts = "expert_" if pile.experts else ""
-        kind = "8" if experts and peak.kind == "4" else peak.kind
-        share = self._share(f"{experts}compute_efficiency.{kind}") * self._take_own("engine_compute_share")
+        share = self._share(f"{experts}compute_efficiency.{peak.kind}")
+        share *= self._take_own("engine_compute_share")
         read = self.read_seconds
         if peak.weights_only:
             share *= self._take("weights_only_share")

@@ -7,7 +7,7 @@ which states were used, of a leaf with its pages and of an inner node alone.
 
 from __future__ import annotations
 
-from kvplan.simulation.sglang.tree import Node, Tree
+from kvplan.simulation.sglang.tree import DEPTH, Node, Tree
 from kvplan.simulation.sglang.window_tree import Lock, WindowNode, WindowTree
 from kvplan.simulation.time.chain import Chain
 
@@ -33,7 +33,7 @@ class StateTree(WindowTree):
         if not node.window:
             self._keep(node)
             if have == pages:
-                node.used = self._tick() * 10**6
+                node.used = self._tick() * DEPTH
             return have, node, True
         self._unlink(node)
         self._link(self.ends, node)

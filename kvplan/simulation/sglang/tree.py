@@ -14,7 +14,7 @@ from collections.abc import Callable
 
 from kvplan.simulation.time.chain import Chain
 
-_DEPTH = 10**6
+DEPTH = 10**6
 """Nodes of one path are told apart within one tick of the clock."""
 Rank = tuple[int, ...]
 
@@ -29,7 +29,7 @@ class Node:
     def __init__(self, chain: Chain, start: int, stop: int, parent: Node | None, now: int) -> None:
         self.chain, self.start, self.stop, self.parent = chain, start, stop, parent
         self.children: dict[int, Node] = {}
-        self.used, self.made = now * _DEPTH, (now + 1) * _DEPTH
+        self.used, self.made = now * DEPTH, (now + 1) * DEPTH
         self.hits = self.held = self.priority = 0
         self.leaf = False
 
@@ -78,7 +78,12 @@ class Tree:
                 node = self._split(child, place)
                 break
             node = child
-        now, found = self._tick() * _DEPTH, node
+        self._renew_path(node)
+        return place, node
+
+    def _renew_path(self, node: Node) -> None:
+        """A look-up makes the whole path new, the deepest node newest."""
+        now = self._tick() * DEPTH
         up: Node | None = node
         while up is not None:
             up.used = now
@@ -86,7 +91,6 @@ class Tree:
             if self.sinks and up.leaf:
                 self._push(up)
             up = up.parent
-        return place, found
 
     def insert(self, chain: Chain, pages: int, counted: int, priority: int = 0) -> tuple[int, Node]:
         """Store its first pages. counted: of these, the request has stored before; how many were stored by
@@ -121,7 +125,7 @@ class Tree:
         return Node(chain, start, stop, parent, now)
 
     def _touch(self, node: Node) -> None:
-        node.used = self._tick() * _DEPTH
+        node.used = self._tick() * DEPTH
         if self.sinks and node.leaf:
             self._push(node)
 

@@ -152,14 +152,7 @@ class WindowTree(Tree):
                 break
         if isinstance(best, WindowNode):
             self._renew(best)
-        now = self._tick() * 10**6
-        up: Node | None = best
-        while up is not None:
-            up.used = now
-            now -= 1
-            if self.sinks and up.leaf:
-                self._push(up)
-            up = up.parent
+        self._renew_path(best)
         return found, best, place if place > found else 0
 
     def match(self, chain: Chain, pages: int) -> tuple[int, Node]:
