@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from fractions import Fraction
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -12,6 +13,7 @@ from kvplan.cli import main
 from kvplan.errors import KvplanError
 from kvplan.files.plans.prices import read_prices, remember, remembered
 from kvplan.plans.fleet import Offer, Prices
+from kvplan.plans.workload import Shape, Workload
 
 ROOT = Path(__file__).parents[2]
 EXAMPLE = ROOT / "examples" / "prices" / "clouds-2026-09.yaml"
@@ -130,6 +132,22 @@ def test_cost_an_hour_is_a_plain_number() -> None:
         low, likely, high = one["cost_per_million_tokens"]
         assert 0 < low <= likely <= high
     assert found.model_dump()["prices"].startswith("prices of ")
+
+
+def test_prices_are_named_however_the_plan_is_made() -> None:
+    """A rate is planned by simulations, requests at once by the estimate: money looks the same."""
+    prices = read_prices(EXAMPLE)
+    loads: tuple[dict[str, Any], ...] = ({"requests": 4}, {"arrival": 1, "ttft": 2, "tpot": 0.1})
+    for load in loads:
+        asked: dict[str, Any] = {
+            "workload": Workload((Shape(500, 50),)),
+            "gpu": "h100",
+            "prices": prices,
+            "depth": False,
+        }
+        found = kvplan.plan("llama-3.1-8b", **asked, **load)
+        assert found.currency == prices.currency == "USD"
+        assert found.prices == prices.words()
 
 
 def test_requests_that_do_not_divide_are_not_sold_twice() -> None:

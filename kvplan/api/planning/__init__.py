@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from fractions import Fraction
 from functools import partial
 from pathlib import Path
@@ -241,6 +241,15 @@ class _Question:
         self.seqs = sizes_of(given.max_num_seqs)
         self.left_out: dict[str, None] = {}
 
+    def made(self) -> Callable[..., PlanResult]:
+        """`make_plan` with what every way of planning says alike: names, rows, prices."""
+        given = self.given
+        return partial(
+            make_plan, named=given.named or self.model.id, top=given.top, pareto=given.pareto,
+            workload=self.load, currency=_currency(given),
+            prices="" if given.prices is None else given.prices.words(),
+        )  # fmt: skip
+
     def ask_of(self, choice: Choice) -> Ask:
         """The question in the engine's words. Raises KvplanError where it has none for it."""
         given, load, extra = self.given, self.load, self.extra
@@ -385,10 +394,7 @@ def _rated(
         question.left_out[_NOT_SIMULATED.format(error.message)] = None
         return None
     sizer = rate.Sizer(arrivals, load, given.named or question.model.id)
-    result = make_plan(
-        kinds, named=sizer.named, top=given.top, pareto=given.pareto, workload=load, depth=False,
-        currency="" if given.fleet is None else given.fleet.currency, warnings=said, sized=sizer,
-    )  # fmt: skip
+    result = question.made()(kinds, depth=False, warnings=said, sized=sizer)
     if result.options:
         found, fixes = sizer.figures_of(result.options[0])
         return kinds, replace(result, simulated=found, ways_out=fixes)
@@ -401,19 +407,10 @@ def _rated(
 def _planned(question: _Question, asks: list[Ask], said: tuple[str, ...]) -> tuple[list[Ask], PlanResult]:
     """The plan, with layers left in host memory where nothing else serves the load or fewer GPUs then do."""
     said = tuple(dict.fromkeys((*said, *question.left_out)))
-    given, load = question.given, question.load
+    given = question.given
     stretch = given.tokens is None and given.workload is None
     own_length = given.objective == CONTEXT and given.max_model_len is None
-    planned = partial(
-        make_plan,
-        named=given.named or question.model.id,
-        top=given.top,
-        pareto=given.pareto,
-        workload=load,
-        currency=_currency(given),
-        prices="" if given.prices is None else given.prices.words(),
-        each=partial(longest, stretch=stretch) if own_length else None,
-    )
+    planned = partial(question.made(), each=partial(longest, stretch=stretch) if own_length else None)
     result = planned(asks, depth=given.depth, warnings=said)
     whole = result.options[0].gpus if result.options else None
     for hosted, notes in placed(asks, whole) if whole is None or given.objective == FEWEST else ():
