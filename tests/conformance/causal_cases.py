@@ -23,7 +23,7 @@ FULL, SLIDING, CHUNKED = "full_attention", "sliding_attention", "chunked_attenti
 LINEAR, CONV, HYBRID, INDEXED = "linear_attention", "conv", "hybrid", "indexed_attention"
 
 UNMEASURABLE = {
-    "blt": "the class cannot use a cache in 5.23: BltConfig has no num_hidden_layers",
+    "blt": "the class cannot use a cache in 5.24: BltConfig has no num_hidden_layers",
     "dots3_note": "the wrapper's default vision settings cannot be shrunk; dots3_note_text is measured",
     "gemma3n": "the wrapper needs timm; gemma3n_text is measured",
     "gemma4_assistant": "a draft model: every layer reads the target's cache",
@@ -34,7 +34,7 @@ UNMEASURABLE = {
 NO_FORMULA = {"reformer": "its cache follows the values of the tokens (hash buckets)"}
 # The wrapper's decoder is built by itself: (model type, class).
 DECODER_OF = {"musicgen": "musicgen_decoder", "musicgen_melody": "musicgen_melody_decoder"}
-PROMPT_ONLY = {"cpmant": "its forward with a cache fails in 5.23; a prompt alone is measured"}
+PROMPT_ONLY = {"cpmant": "its forward with a cache fails in 5.24; a prompt alone is measured"}
 FLOAT32_ONLY = {
     "inkling2_text": "its forward mixes dtypes in bfloat16",
     "xlnet": "its forward mixes dtypes in bfloat16",

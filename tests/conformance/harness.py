@@ -22,9 +22,10 @@ import transformers
 
 # Tiny tensors: more threads only wait for each other, above all beside other test processes.
 torch.set_num_threads(1)
-RELEASE = "5.23"
+RELEASE = "5.24"
+ENGINE = f"transformers@{RELEASE}"
 HAVE_RELEASE = transformers.__version__.startswith(RELEASE + ".")
-CACHE_FIELDS = ("past_key_values", "cache_params", "state", "mems", "past_buckets_states")
+CACHE_FIELDS = ("cache", "past_key_values", "cache_params", "state", "mems", "past_buckets_states")
 HIDDEN_STATE_FIELDS = ("conv1d_state", "recurrent_states")  # recurrent_gemma keeps them on its modules
 ENCODER_FRAMES = 7
 
@@ -189,10 +190,10 @@ def _prefill(model: torch.nn.Module, text: Any, inputs: Mapping[str, Any]) -> tu
     except NoCacheError:
         hidden_state(model, clear=True)
         cache = transformers.DynamicCache(config=text)
-        model(**inputs, past_key_values=cache, use_cache=True, return_dict=True)
+        model(**inputs, cache=cache, use_cache=True, return_dict=True)
         if data_bytes(reachable(cache)) == 0:
             raise
-        return cache, cache, "past_key_values"
+        return cache, cache, "cache"
     return None, cache, name
 
 

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 pytest.importorskip("torch", reason="needs torch")
-pytest.importorskip("transformers", reason="needs transformers 5.23")
+pytest.importorskip("transformers", reason="needs transformers 5.24")
 
 from tests.conformance import harness
 
@@ -45,7 +45,7 @@ def sized(config: dict[str, Any], reading: harness.Reading) -> tuple[int, int]:
     """kvplan's kv_bytes and peak_bytes for a reading."""
     per_gpu = kvplan.size(
         config,
-        engine="transformers@5.23",
+        engine=harness.ENGINE,
         tokens=reading.tokens,
         encoder_tokens=reading.encoder_tokens,
         requests=reading.requests,
@@ -114,7 +114,7 @@ def test_static_caches(case: harness.Case) -> None:
     config = small_config(case.model_type, case.settings)
     text = config.get_text_config(decoder=True)
     asked: dict[str, Any] = {
-        "engine": "transformers@5.23",
+        "engine": harness.ENGINE,
         "tokens": 20,
         "max_model_len": STATIC_LENGTH,
         "requests": 2,

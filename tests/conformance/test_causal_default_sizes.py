@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 pytest.importorskip("torch", reason="needs torch")
-pytest.importorskip("transformers", reason="needs transformers 5.23")
+pytest.importorskip("transformers", reason="needs transformers 5.24")
 
 from tests.conformance import harness
 
@@ -106,7 +106,7 @@ def test_class_defaults(model_type: str) -> None:
             ids = torch.zeros((1, tokens), dtype=torch.long, device="meta")
             _, cache = harness.cache_of(forward(model, ids))
             held = harness.data_bytes([*harness.reachable(cache), *harness.hidden_state(model)])
-            result = kvplan.size(asked, engine="transformers@5.23", tokens=tokens, dtype="bfloat16")
+            result = kvplan.size(asked, engine=harness.ENGINE, tokens=tokens, dtype="bfloat16")
             assert result.per_gpu.kv_bytes == held, f"{model_type} at {tokens} tokens"
 
 

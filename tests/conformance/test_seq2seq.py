@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 pytest.importorskip("torch", reason="needs torch")
-pytest.importorskip("transformers", reason="needs transformers 5.23")
+pytest.importorskip("transformers", reason="needs transformers 5.24")
 
 from tests.conformance import harness
 
@@ -170,7 +170,7 @@ def test_with_an_encoder(model_type: str) -> None:
                 for spelling in spellings(config, SEQ2SEQ[model_type]):
                     per_gpu = kvplan.size(
                         spelling,
-                        engine="transformers@5.23",
+                        engine=harness.ENGINE,
                         tokens=reading.tokens,
                         encoder_tokens=reading.encoder_tokens,
                         requests=reading.requests,
@@ -231,7 +231,7 @@ def test_wrappers_with_text_alone(model_type: str) -> None:
             for spelling in spellings(config, class_name):
                 per_gpu = kvplan.size(
                     spelling,
-                    engine="transformers@5.23",
+                    engine=harness.ENGINE,
                     tokens=reading.tokens,
                     encoder_tokens=0,
                     requests=reading.requests,

@@ -62,7 +62,7 @@ def test_older_releases_keep_every_head_of_mla(version: str) -> None:
     assert any("5.15" in warning for warning in result.warnings)
 
 
-@pytest.mark.parametrize("version", ["5.15", "5.20", "5.23"])
+@pytest.mark.parametrize("version", ["5.15", "5.20", "5.23", "5.24"])
 def test_newer_releases_keep_the_latent(version: str) -> None:
     result = ask(MLA, f"transformers@{version}", tokens=10)
     assert result.per_gpu.kv_bytes == 10 * (32 + 8) * 2

@@ -35,7 +35,7 @@ from kvplan.engines.transformers.sectors import (
     Kind,
     running,
 )
-from kvplan.engines.transformers.versions import rules_of
+from kvplan.engines.transformers.versions import Rules, rules_of
 from kvplan.errors import KvplanError
 from kvplan.families import FullAttention, Part, SlidingWindow, Storage
 from kvplan.model import Layer, Model
@@ -218,7 +218,7 @@ def sized(model: Model, settings: Settings, own: TransformersOptions, version: s
         "use_async_batching": batch.doubled,
         "max_blocks_per_request": batch.table_blocks,
     }
-    layers, growth = _terms(model, found)
+    layers, growth = _terms(model, found, rules_of(version))
     held = geometry.request_bytes(tokens)
     pool = _pool(geometry, batch, settings, request)
     refusal = None if pool is None else _too_small(geometry, pool, tokens)
@@ -230,13 +230,13 @@ def sized(model: Model, settings: Settings, own: TransformersOptions, version: s
     return SizeResult(name, ref, shown, request, per_gpu, total, layers, pool, refusal, warnings)
 
 
-def _terms(model: Model, paged: Paged) -> tuple[tuple[LayerTerms, ...], Any]:
+def _terms(model: Model, paged: Paged, rules: Rules) -> tuple[tuple[LayerTerms, ...], Any]:
     """Each layer's terms, and bytes a token at a length. A window's ring keeps all of its tokens."""
     element = paged.element
     base = Storage(kv=kv_dtype(element.name), dtype=element, conv_state=element, window_less=0)
 
     def terms_of(part: Any) -> tuple[Term, ...]:
-        return library_terms(part, part_store(part, base))
+        return library_terms(part, part_store(part, base), rules)
 
     def growth(tokens: int) -> Any:
         return sum(
