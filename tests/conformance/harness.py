@@ -190,10 +190,10 @@ def _prefill(model: torch.nn.Module, text: Any, inputs: Mapping[str, Any]) -> tu
     except NoCacheError:
         hidden_state(model, clear=True)
         cache = transformers.DynamicCache(config=text)
-        model(**inputs, cache=cache, use_cache=True, return_dict=True)
+        model(**inputs, past_key_values=cache, use_cache=True, return_dict=True)
         if data_bytes(reachable(cache)) == 0:
             raise
-        return cache, cache, "cache"
+        return cache, cache, "past_key_values"
     return None, cache, name
 
 

@@ -30,7 +30,7 @@ from kvplan.architectures.blocks.plain import TWO_NORMS, hidden_size
 from kvplan.architectures.blocks.recipe import HYBRID, HYBRID_SLIDING, Parts, Recipe, by_index, index_list
 from kvplan.architectures.blocks.tower import Raw, placed, tower_layers, vision_view
 from kvplan.architectures.blocks.words import layer_words
-from kvplan.architectures.config.view import ConfigView, check_integer
+from kvplan.architectures.config.view import MAX_LAYERS, ConfigView, check_integer
 from kvplan.architectures.registry import Decoder, lineage
 from kvplan.errors import KvplanError
 from kvplan.families import FullAttention, KvConvolution, SlidingWindow
@@ -196,7 +196,7 @@ _INKLING2 = Recipe(_INKLING, by_index(lambda i, n: HYBRID_SLIDING if (i + 1) % 6
 
 def _loop(view: ConfigView) -> tuple[int, int, int]:
     """First looped layer, the one after the last, and passes: loop_config's words where the file has it."""
-    count, older = int(view.num_layers()), view.mapping("loop_config") or {}
+    older = view.mapping("loop_config") or {}
 
     def number(key: str, word: str, default: int, highest: int) -> int:
         if word in older:
@@ -204,11 +204,11 @@ def _loop(view: ConfigView) -> tuple[int, int, int]:
         stated = view.optional_integer(key, default=default, lowest=0, highest=highest)
         return default if stated is None else int(stated)
 
-    start = number("loop_layer_index_start", "core_start", 6, count)
-    end = number("loop_layer_index_end", "core_end", 18, count)
+    start = number("loop_layer_index_start", "core_start", 6, MAX_LAYERS)
+    end = number("loop_layer_index_end", "core_end", 18, MAX_LAYERS)
     passes = number("loop_num_passes", "num_passes", 3, MOST_PASSES)
-    if start > end or passes < 1:
-        raise view.refuse("loop_layer_index_start", f"layers {start} to {end} in {passes} passes")
+    if passes < 1:
+        raise view.refuse("loop_num_passes", "is less than one")
     return start, end, passes
 
 
