@@ -59,7 +59,7 @@ def _size(*words: object) -> tuple[int, dict[str, Any]]:
     return answer_of("size", *words)
 
 
-def prediction_layers(case: dict[str, Any], _: Path) -> tuple[bool, object]:
+def prediction_layers(case: dict[str, Any], _folder: Path) -> tuple[bool, object]:
     asked = case["question"]
     tp = asked["tensor_parallel_size"]
     words: list[object] = [
@@ -70,7 +70,7 @@ def prediction_layers(case: dict[str, Any], _: Path) -> tuple[bool, object]:
     return _pool(case, answer), answer.get("pool")
 
 
-def weight_bytes(case: dict[str, Any], _: Path) -> tuple[bool, object]:
+def weight_bytes(case: dict[str, Any], _folder: Path) -> tuple[bool, object]:
     asked = case["question"]
     tp, dp = asked.get("tensor_parallel_size", 1), asked.get("data_parallel_size", 1)
     words: list[object] = [
@@ -88,7 +88,7 @@ def weight_bytes(case: dict[str, Any], _: Path) -> tuple[bool, object]:
     return found == case["right"]["weight_bytes_per_gpu"], found
 
 
-def command(case: dict[str, Any], _: Path) -> tuple[bool, object]:
+def command(case: dict[str, Any], _folder: Path) -> tuple[bool, object]:
     """A server's command with its pool given, and its weights within a hundredth."""
     asked, right = case["question"], case["right"]
     given = f"{asked['command']} --kv-cache-memory-bytes {asked['kv_cache_memory']}"
@@ -143,7 +143,7 @@ def library(case: dict[str, Any], folder: Path) -> tuple[bool, object]:
     return found == [one["bytes"] for one in case["right"]], found
 
 
-def workspace(case: dict[str, Any], _: Path) -> tuple[bool, object]:
+def workspace(case: dict[str, Any], _folder: Path) -> tuple[bool, object]:
     """Refused with a reason, or an interval that has what was printed."""
     asked = case["question"]
     words: list[object] = [
@@ -158,7 +158,7 @@ def workspace(case: dict[str, Any], _: Path) -> tuple[bool, object]:
     return inside or (code == 1 and bool(reason_of(answer))), (code, low, high)
 
 
-def build_by_name(case: dict[str, Any], _: Path) -> tuple[bool, object]:
+def build_by_name(case: dict[str, Any], _folder: Path) -> tuple[bool, object]:
     asked, theirs = case["question"], case["right"]["kv_tokens_about"]
     words: list[object] = [asked["model"], "-g", f"{asked['gpu']}x2", "-e", case["engine"], "--tp", 2]
     _, answer = _size(*words, "--max-model-len", asked["max_model_len"])
