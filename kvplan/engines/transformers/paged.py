@@ -1,6 +1,6 @@
 """The answer of transformers' continuous batching: the pool in a memory, and what a request takes of it.
 
-huggingface/transformers 5.23.0 generation/continuous_batching: group_layers_by_attn_type (cache.py) takes
+huggingface/transformers 5.24.0 generation/continuous_batching: group_layers_by_attn_type (cache.py) takes
 layers of full and of sliding attention and nothing else, all with the widths of the config: a class whose
 layers keep something else cannot be served so (initialization.py has the defaults).
 """
@@ -60,9 +60,9 @@ WHOLE_LOGITS = frozenset(
     blip-2 instructblip instructblipvideo minicpm_ocr minicpmv4_6 nemotron_h_omni pix2struct
     qwen2_5_omni_thinker qwen3_omni_moe_thinker udop video_llama_3 vision-encoder-decoder""".split()
 )
-"""Types whose class has no logits_to_keep (transformers 5.23.0, by its forward's signature)."""
+"""Types whose class has no logits_to_keep (transformers 5.24.0, by its forward's signature)."""
 OTHER_HEADS = frozenset({"step3p5", "step3p7"})
-"""Types whose config has no one number of heads, which the library reads (transformers 5.23.0)."""
+"""Types whose config has no one number of heads, which the library reads (transformers 5.24.0)."""
 FLASH = ("flash_attention_2", "flash_attention_3")
 
 

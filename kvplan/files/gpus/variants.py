@@ -21,6 +21,8 @@ _VGPU = re.compile(
 """Profiles of NVIDIA vGPU software: the board, GiB of frame buffer, and the series (L4-24Q, GRID A40-48C)."""
 _CHANGED = re.compile(r"(.*?\S)[\s_-]*?(\d{1,3})\s*g(?:i?b)?", re.IGNORECASE | re.ASCII)
 _UNDER_WSL = re.compile(r"(.*?\S)[\s_@-]*\(?wsl2?\)?", re.IGNORECASE | re.ASCII)
+_LIMITED = re.compile(r"(.*?\S)[\s_@-]*(\d{1,3})\s*gib", re.IGNORECASE | re.ASCII)
+"""GiB, as a limit is set; a machine sold with 96 GB is another one."""
 _MOST = 4
 """Times its listed memory that a changed card may have."""
 
@@ -81,7 +83,7 @@ def _vgpu(query: str) -> Gpu | None:
 
 def _limited(query: str) -> Gpu | None:
     """A GPU whose kernel was told how much of the memory it may use: ``strix-halo-128gb 96GiB``."""
-    named = _CHANGED.fullmatch(query)
+    named = _LIMITED.fullmatch(query)
     card = _one(named[1]) if named is not None else None
     if named is None or card is None or card.memory_settable_bytes is None:
         return None
