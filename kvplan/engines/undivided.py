@@ -96,14 +96,6 @@ def _decoder(inventory: Inventory) -> tuple[Tensor, ...]:
     return tuple(t for t in every if part_of(t.name, t.role) is not Part.TOWER)
 
 
-CUT_BLOCKS = "cuts the experts' FP8 blocks"
-"""Words of a warning that such ranks run, with kernels that are not the fastest."""
-EMULATED = "is emulated"
-"""Words of a warning that no kernel multiplies the weights as they are stored."""
-SLOWER = (CUT_BLOCKS, EMULATED)
-"""Warnings that a layout runs beside the engine's fast kernels have one of these."""
-
-
 def block_refusal(
     model: Model,
     settings: Layout,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from fractions import Fraction
 
-from kvplan.engines.undivided import SLOWER
+from kvplan.engines.base import SLOWER
 from kvplan.planning.results import Option, PlanResult
 from kvplan.report.layout import Piece, Screen, Span, shorten, table, wrapped
 from kvplan.report.words import about, count

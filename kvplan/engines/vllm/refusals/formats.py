@@ -8,10 +8,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-from kvplan.engines.base import has_kind
+from kvplan.engines.base import EMULATED, has_kind
 from kvplan.engines.kv_support import rows_of, unsupported
 from kvplan.engines.release_rules import newest, reached
-from kvplan.engines.undivided import EMULATED
 from kvplan.engines.vllm.start.defaults import NO_FLOAT16, Device
 from kvplan.engines.vllm.start.resolve import Resolved, asked_word
 from kvplan.engines.vllm.versions import rules_of
