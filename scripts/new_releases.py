@@ -21,8 +21,8 @@ from kvplan.engines.base import parse_version
 
 PACKAGES = {"transformers": "transformers", "vllm": "vllm", "sglang": "sglang", "trtllm": "tensorrt-llm"}
 UNKNOWN, UNANSWERED = 1, 3
-STEPS = """CONTRIBUTING.md, *Add a release*, says what to do: the number in the engine's `versions.py`, one more
-step of each rule that changed, and the engine asked again (`make engines`, `make conformance`).
+STEPS = """CONTRIBUTING.md, *Add a release*, says what to do: the number in the engine's `versions.py`, one
+more step of each rule that changed, and the engine asked again (`make engines`, `make conformance`).
 """
 
 
