@@ -329,7 +329,7 @@ def test_unknown_releases_become_an_issue(
         said = vllm if words[-1] == "vllm" else f"{words[-1]} (0.0.1)\n"
         return subprocess.CompletedProcess(words, 0 if said else 1, stdout=said, stderr="no answer")
 
-    monkeypatch.setattr(new_releases.subprocess, "run", pip)
+    monkeypatch.setattr(subprocess, "run", pip)
     monkeypatch.setattr(sys, "argv", ["new_releases", "--issue", str(tmp_path / "issue")])
     assert new_releases.main() == code
     assert (tmp_path / "issue").exists() is (title is not None)

@@ -214,7 +214,8 @@ def _settable(gpu: Gpu, usual: int, most: int) -> tuple[int, tuple[BudgetLine, .
     kept = most - usual
     said = (
         f"the kernel decides how much of the memory {gpu.slug} may use: {usual / GIB:.1f} GiB where nobody"
-        f" set it, up to {most / GIB:.0f} GiB by ttm.pages_limit or the firmware; yours: --gpu '{gpu.slug} 96GiB'"
+        f" set it, up to {most / GIB:.0f} GiB by ttm.pages_limit or the firmware; yours:"
+        f" --gpu '{gpu.slug} 96GiB'"
     )
     line = BudgetLine(KEPT_BY_KERNEL, kept, 0, kept, "half of the memory, Linux' default; a limit may be set")
     return most, (line, *_held(gpu, usual)), (said,)
