@@ -28,7 +28,7 @@ class Kept:
             raise FileNotFoundError(f"there is no program {command[0]}")
         life, self._life = os.pipe()
         try:
-            self.process = subprocess.Popen(
+            self.process: subprocess.Popen[bytes] = subprocess.Popen(
                 [sys.executable, str(KEEPER), str(life), str(folder), *command],
                 env=dict(environment),
                 start_new_session=True,
