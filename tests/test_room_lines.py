@@ -56,7 +56,7 @@ ROOMS: dict[str, Room] = {
     "kvplan": Room(2500, "as it was when rooms were first counted"),
     "planning": Room(5700, "rates are planned by simulated runs; hidden reads, padding, classes of spread"),
     "plans": Room(1900, "a switch of three states; plans on one fleet, locks"),
-    "proof": Room(9300, "as it was when rooms were first counted"),
+    "proof": Room(9250, "as it was when rooms were first counted"),
     "report": Room(9050, "fleets, what moved a figure, what a simulation says of a plan"),
     "simulation": Room(
         12450, "states, rings, SGLang's pools of windows and of states; drawn arrivals, runs that stop"
