@@ -2,7 +2,8 @@
 
 The row of a kind is what a plan for that kind alone begins with, whatever stands beside it and however many
 rows are shown; of kinds that do with as many GPUs the cheaper comes first, where no price is known the one
-that draws least power. A kind without a row has a reason. With one kind there is a row for each pair of formats.
+that draws least power. A kind without a row has a reason. With one kind there is a row for each pair of
+formats.
 """
 
 from __future__ import annotations

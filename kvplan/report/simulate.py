@@ -85,8 +85,8 @@ def _answer(result: SimulationResult, where: str) -> Screen:
 
 
 def dealt_words(result: SimulationResult) -> str:
-    """``: 0.556 for each of 9, dealt in turn, come more evenly``, where each of several replicas keeps up with
-    more than one that is alone under the same arrivals; else nothing."""
+    """``: 0.556 for each of 9, dealt in turn, come more evenly …``, where each of several replicas keeps up
+    with more than one alone under the same arrivals; else nothing."""
     rates, needed = result.sustainable, result.needed
     many = result.replicas if needed is None else needed.likely or 0
     keeps = result.keeps if needed is None else needed.likely is not None
