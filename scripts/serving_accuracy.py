@@ -82,6 +82,8 @@ def line(row: Row, figures: Sequence[Judged]) -> str:
     if "replicas" in raw:
         gpus = f"{raw['replicas']} × ({gpus}), {raw['router']}"
     came = f"{load['rate']:g}/s" if "rate" in load else f"{load['requests']:,} at once"
+    if "concurrency" in load:
+        came = f"{load['concurrency']:,} at a time"
     if load.get("again"):
         came += ", asked before"
     cells = [row.kind, f"{raw['model']}, {gpus}", came, f"{load['input']:,} + {load['output']:,}"]

@@ -56,14 +56,14 @@ ROOMS: dict[str, Room] = {
     "kvplan": Room(2500, "as it was when rooms were first counted"),
     "planning": Room(
         5750,
-        "rates are planned by simulated runs; hidden reads, padding, classes of spread, constants by release, blocks of 8 bit",
+        "rates are planned by simulated runs; hidden reads, classes of spread, constants by release",
     ),
     "plans": Room(1900, "a switch of three states; plans on one fleet, locks"),
-    "proof": Room(9250, "as it was when rooms were first counted"),
+    "proof": Room(9550, "an engine's receipt holds the plan's own answer, and what its manager keeps"),
     "report": Room(9050, "fleets, what moved a figure, what a simulation says of a plan"),
     "simulation": Room(
         12500,
-        "states, rings, SGLang's pools of windows and of states; drawn arrivals, runs that stop; speeds of an older release",
+        "states, rings, SGLang's pools; drawn arrivals, runs that stop; speeds of an older release",
     ),
     "weights": Room(2250, "weights between two ends, kernels that keep experts which are not quantised"),
 }
