@@ -114,7 +114,9 @@ def test_families_are_names_without_size_and_format() -> None:
     assert [family_of(name) for name in names] == ["glm-4.6", "glm-4.6", "gpt-oss", "qwen3-a", "llama-2"]
 
 
-@pytest.mark.parametrize("place", [("qwen3-14b/h100.md", 1996), ("20260217-155451-llama-2-7b-tp1-codegen stage 0", 592)])
+@pytest.mark.parametrize(
+    "place", [("qwen3-14b/h100.md", 1996), ("20260217-155451-llama-2-7b-tp1-codegen stage 0", 592)]
+)
 def test_typical_steps_come_to_what_the_whole_run_does(place: tuple[str, int]) -> None:
     """Of requests that are always under way, and of such that come at a rate."""
     row = next(row for row in served_rows() if (row.raw["file"], row.load["input"]) == place)

@@ -5,9 +5,8 @@
     roof(a, b) = max(a, b) + (1 − hidden) · min(a, b)
     host = a step + running requests · a request + prompts · a prompt
 
-A step carries the next token of every running request and, mixed in, tokens of prompts. Such a step, where
-it is longer than the engine's CUDA graphs, is launched kernel by kernel, which takes its own time beside the
-GPU's: the longer of the two counts.
+A step carries the next token of every running request and tokens of prompts. One with prompts that is longer
+than the engine's CUDA graphs is launched kernel by kernel, beside the GPU: the longer of the two counts.
 """
 
 from __future__ import annotations
