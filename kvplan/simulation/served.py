@@ -191,8 +191,14 @@ def speeds_of(model: Model, choice: Choice, settings: Settings, facts: Facts) ->
     inventory, per_token, table = speed_inputs(model, settings.quantization)
     sized = replace(settings, max_num_batched_tokens=facts.step_tokens)
     profile = speed_profile(
-        model, settings.gpu, inventory, per_token, deployment_of(sized, choice.engine.name), table
-    )
+        model, settings.gpu, inventory, per_token,
+        deployment_of(sized, choice.engine.name, parse_version(choice.version)), table,
+    )  # fmt: skip
+    return likely_fast_slow(profile)
+
+
+def likely_fast_slow(profile: SpeedProfile) -> Speeds:
+    """A profile's step times and the ends of their interval."""
     decode, prompt = spread(profile, "decode"), spread(profile, "prefill")
     shares = {LIKELY: (1.0, 1.0), FAST: (decode.low, prompt.low), SLOW: (decode.high, prompt.high)}
     return scaled(profile, shares, ESTIMATE)
