@@ -6,6 +6,7 @@ import gzip
 import json
 import subprocess
 import sys
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -25,7 +26,7 @@ from kvplan.simulation.time.chain import Chain
 from kvplan.simulation.time.clock import StepTime
 from kvplan.simulation.time.timeline import Trace
 from scripts.check_scheduler import difference, engine_of, trace_of
-from scripts.sglang_scenarios import scenario
+from scripts.sglang_scenarios import scenario, stated, windowed
 
 RECORD = Path(__file__).with_name("sglang_scheduler.json.gz")
 SCENARIOS: dict[str, Any] = json.loads(gzip.decompress(RECORD.read_bytes()))["scenarios"]
@@ -63,11 +64,19 @@ def test_sglang_answers_the_same_today(tmp_path: Path) -> None:
     assert [difference(one, Path()) for one in found.values()] == [None] * len(found)
 
 
-@pytest.mark.parametrize("seed", range(1000, 1040))
-def test_steps_taken_together_are_single_steps(seed: int) -> None:
-    one = scenario(seed)
+@pytest.mark.parametrize("kind", [scenario, windowed, stated])
+@pytest.mark.parametrize("seed", range(1000, 1020))
+def test_steps_taken_together_are_single_steps(seed: int, kind: Callable[[int], Any]) -> None:
+    one = kind(seed)
     trace, engine, time = trace_of(one["trace"], Path()), engine_of(one["engine"]), StepTime(**one["step"])
-    leaps, single = (simulate_any(trace, engine, time, jump=jump) for jump in (True, False))
+    try:
+        single = simulate_any(trace, engine, time, jump=False)
+    except KvplanError as error:
+        with pytest.raises(KvplanError) as caught:
+            simulate_any(trace, engine, time, jump=True)
+        assert caught.value.code == error.code
+        return
+    leaps = simulate_any(trace, engine, time, jump=True)
     assert leaps.columns == single.columns
     for name in ("steps", "tokens", "busy_ns", "end_ns", "preemptions"):
         assert getattr(leaps, name) == getattr(single, name)

@@ -292,6 +292,7 @@ class Disaggregated:
             raise KvplanError("not-simulated", "tiers beside disaggregated prefill are not simulated",
                               help="one of --offload and --prefill-replicas")  # fmt: skip
         self.first.check()
+        self.second.check()
         made = _Run(self, engine, clock)
         made.run(late)
         return made
