@@ -70,7 +70,7 @@ def least_sides(
 
 
 def _least(runs: _Runs, first: Sides, most: int) -> Sides | None:
-    """More of the kind that makes requests late until enough are in time, then fewer of each while they are."""
+    """More of the kind that makes requests late until enough are in time, then fewer of each."""
     now, tried = first, 0
     while (late := runs.late(now)) is not None:
         tried += 1

@@ -24,13 +24,10 @@ class Modules:
     def __contains__(self, path: str) -> bool:
         if path in self.exact:
             return True
-        for text in self.inside:  # loops, not any(): a checkpoint has 100,000 paths
+        for text in self.inside:  # a loop, for any() takes twice as long: checkpoints have 100,000 paths
             if text in path:
                 return True
-        for expression in self.expressions:
-            if expression.match(path):
-                return True
-        return False
+        return bool(self.expressions) and any(one.match(path) for one in self.expressions)
 
 
 @record(eq=False)
