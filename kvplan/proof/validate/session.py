@@ -21,6 +21,7 @@ from kvplan.proof.validate.ranks import OtherRankStopped, World
 from kvplan.proof.validate.stages.base import EXACT, Bench, Progress, StageStopped, Stop, first_line
 from kvplan.proof.validate.target import Target, check_world
 from kvplan.record import record, replace
+from kvplan.units import gib
 
 TimeUp, OutOfMemory, Signal, Fault = "time", "memory", "signal", "fault"
 PREDICTED = ("weights", "pool")
@@ -205,6 +206,12 @@ def _on_rank(bench: Bench, target: Target, hardware: Hardware, options: Options,
     error: KvplanError | None = None
     try:
         layout = target.layout(rank)
+        if not layout.requests:  # nothing would be written, read or admitted: it proves nothing
+            raise KvplanError(
+                "holds-nothing",
+                f"a pool of {gib(target.pool_bytes)} holds no request of {layout.tokens:,} tokens",
+                help=("a larger pool: --kv-cache-memory", "shorter requests: --tokens"),
+            )
         run_stages(bench, target, rank, layout, hardware, options, world)
         if bench.unproved:
             stage, stopped_by = bench.unproved[0], OutOfMemory
