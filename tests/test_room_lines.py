@@ -59,7 +59,7 @@ ROOMS: dict[str, Room] = {
     "proof": Room(9250, "as it was when rooms were first counted"),
     "report": Room(9050, "fleets, what moved a figure, what a simulation says of a plan"),
     "simulation": Room(
-        12450, "states, rings, SGLang's pools of windows and of states; drawn arrivals, runs that stop"
+        12700, "states, rings, SGLang's pools of windows and of states; arrivals, runs that stop, sides"
     ),
     "weights": Room(2250, "weights between two ends, kernels that keep experts which are not quantised"),
 }

@@ -160,10 +160,11 @@ def with_pools(
         return replace(result, best=None, warnings=(*result.warnings, f"no pools: {error.message}"))
     plan = result.best
     if plan is not None:
-        from kvplan.api.planning.rate import Split, with_split
+        from kvplan.api.planning.rate import with_split
+        from kvplan.simulation.sides import Sides
 
-        split = Split(pools.prefill_replicas, pools.decode_replicas)
-        plan, notes = with_split(plan, model, split, goodput, trace)
+        first = Sides(pools.prefill_replicas, pools.decode_replicas)
+        plan, notes = with_split(plan, model, first, goodput, trace)
         result = replace(result, warnings=(*result.warnings, *notes))
         if plan is None:
             return replace(result, best=None)
