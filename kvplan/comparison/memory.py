@@ -385,4 +385,5 @@ def _judged(row: ComparedRow, budget: Budget, tolerance: Fraction) -> ComparedRo
     text = None
     if isinstance(row.low, int) and isinstance(row.high, int) and row.low != row.high:
         text = f"estimated: {gib(row.low)} … {gib(row.high)}"
-    return replace(row, agrees=agrees, explanation=text)
+    judged = replace(row, agrees=agrees, explanation=text)
+    return replace(judged, inside=judged.inside_by() > tolerance)
