@@ -104,7 +104,9 @@ def test_servers_that_are_given_no_gpu_take_the_first(tmp_path: Path, lines: str
         ("gpus: 1", "gpus: 1", True),
         ("gpus: all", "gpus: [{driver: nvidia, count: 1}]", True),
         ("gpus: [{driver: nvidia, device_ids: ['1']}]", "gpus: 1", False),
-        ("profiles: [small]", "profiles: [large]", False),
+        ("runtime: nvidia", "gpus: all", True),
+        ("gpus: all\n    profiles: [small]", "gpus: all\n    profiles: [large]", False),
+        ("restart: always", "gpus: all", False),  # nothing says that it sees one
         ("environment: [CUDA_VISIBLE_DEVICES=1]", "gpus: all", False),
     ],
 )

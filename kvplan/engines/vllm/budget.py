@@ -19,7 +19,7 @@ from kvplan.engines.vllm.memory.decoders import MOST_ROWS
 from kvplan.engines.vllm.memory.profile_peak import served_shape
 from kvplan.engines.vllm.memory.profile_run import UNKNOWN, Coefficients, Load
 from kvplan.engines.vllm.memory.profile_settings import load_of, of_stage, utilization
-from kvplan.engines.vllm.memory.rank_budget import free_line, free_warning, vllm_budget
+from kvplan.engines.vllm.memory.rank_budget import beside_lines, start_lines, start_warning, vllm_budget
 from kvplan.engines.vllm.memory.weight_lines import (
     adapter_lines,
     drafts_of,
@@ -90,7 +90,7 @@ def _fit(model: Model, choice: Choice, values: tuple[Any, ...]) -> Fit:
     if memory is None:
         return Fit(None, None, warnings)
     share = utilization(settings, choice.version)
-    reserved = (*of_share(reserved, share), *free_line(gpu, memory, share))
+    reserved = (*of_share(reserved, share), *start_lines(gpu, memory, share, settings))
     parallel = ranks_of(model, settings, choice.version)
     dtype = scalar(str(started.settings["dtype"]))
     try:
@@ -119,7 +119,7 @@ def _fit(model: Model, choice: Choice, values: tuple[Any, ...]) -> Fit:
     )
     stages = [_of_stage(choice, settings, gpu, known, stage) for stage in range(load.pipeline_parallel_size)]
     decides = min(range(len(stages)), key=lambda stage: stages[stage].kv_pool_bytes)
-    warnings += (*free_warning(gpu, memory, share), *said)
+    warnings += (*start_warning(gpu, memory, share, settings), *said)
     if len({stage.kv_pool_bytes for stage in stages}) > 1:
         warnings += (
             f"pipeline stage {decides + 1} of {len(stages)} has the least memory left: it decides the pool",
@@ -134,7 +134,8 @@ def _fit(model: Model, choice: Choice, values: tuple[Any, ...]) -> Fit:
     warnings += _restart(stages[decides], load) + _context(model, settings, choice.version, load)
     warnings += _beside_the_share(known) + _exchange(stages[decides])
     weights = ModelWeights(facts.bytes_per_gpu, facts.total_bytes, facts.source)
-    return Fit(stages[decides], weights, warnings, tuple(_shown(settings, load).items()))
+    budget = replace(stages[decides], beside=beside_lines(memory, share, settings))
+    return Fit(budget, weights, warnings, tuple(_shown(settings, load).items()))
 
 
 def _context(model: Model, settings: Serving, version: str, load: Load) -> tuple[str, ...]:

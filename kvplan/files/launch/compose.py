@@ -117,7 +117,7 @@ def _of_service(name: str, service: Tree, configs: Tree, read: Read, beside: Bes
     starts = [
         replace(
             one, files=(*one.files, *held.items()), devices=one.devices or devices, gpus=one.gpus or number,
-            names=tuple(_names(one, mounts)), here="generic_resources" not in str(deploy), machine=place,
+            names=tuple(_names(one, mounts)), here=_sees_gpus(service), machine=place,
         )
         for one in starts
     ]  # fmt: skip
@@ -207,6 +207,13 @@ def _gpus(service: Tree) -> tuple[int | None, tuple[str, ...]]:
         for one in (devices if isinstance(devices, list) else ()) if "nvidia.com/gpu=" in str(one)
     ]  # fmt: skip
     return (len(named), tuple(named)) if named and "all" not in named else (None, ())
+
+
+def _sees_gpus(service: Tree) -> bool:
+    """Whether a service says that it is shown GPUs, and they are not Swarm's, which deals each out once."""
+    reserved = mapping(mapping(mapping(service.get("deploy")).get("resources")).get("reservations"))
+    said = service.get("gpus") or reserved.get("devices") or service.get("devices")
+    return bool(said or service.get("runtime") == "nvidia") and not reserved.get("generic_resources")
 
 
 def _mappings(given: object) -> list[Tree]:
