@@ -165,10 +165,11 @@ def _exchange(budget: Budget) -> tuple[str, ...]:
     graphs = next((line for line in budget.lines if line.name == "CUDA graphs"), None)
     if graphs is None or EXCHANGED not in graphs.source:
         return ()
+    more = " and more" if graphs.high_bytes == budget.total_bytes else ""
     return (
-        f"vLLM may estimate {gib(graphs.low_bytes)} to {gib(graphs.high_bytes)} of CUDA graphs where ranks"
-        " exchange experts' tokens; VLLM_MEMORY_PROFILER_ESTIMATE_CUDAGRAPHS=0 or --kv-cache-memory-bytes"
-        " keeps it for the cache",
+        f"vLLM may estimate {gib(graphs.low_bytes)} to {gib(graphs.high_bytes)}{more} of CUDA graphs where"
+        " ranks exchange experts' tokens; VLLM_MEMORY_PROFILER_ESTIMATE_CUDAGRAPHS=0 or"
+        " --kv-cache-memory-bytes keeps it for the cache",
     )
 
 
