@@ -19,7 +19,13 @@ from kvplan.engines.vllm.memory.decoders import MOST_ROWS
 from kvplan.engines.vllm.memory.profile_peak import served_shape
 from kvplan.engines.vllm.memory.profile_run import UNKNOWN, Coefficients, Load
 from kvplan.engines.vllm.memory.profile_settings import load_of, of_stage, utilization
-from kvplan.engines.vllm.memory.rank_budget import beside_lines, start_lines, start_warning, vllm_budget
+from kvplan.engines.vllm.memory.rank_budget import (
+    at_most,
+    beside_lines,
+    start_lines,
+    start_warning,
+    vllm_budget,
+)
 from kvplan.engines.vllm.memory.weight_lines import (
     adapter_lines,
     drafts_of,
@@ -134,8 +140,7 @@ def _fit(model: Model, choice: Choice, values: tuple[Any, ...]) -> Fit:
     warnings += _restart(stages[decides], load) + _context(model, settings, choice.version, load)
     warnings += _beside_the_share(known) + _exchange(stages[decides])
     weights = ModelWeights(facts.bytes_per_gpu, facts.total_bytes, facts.source)
-    budget = replace(stages[decides], beside=beside_lines(memory, share, settings))
-    return Fit(budget, weights, warnings, tuple(_shown(settings, load).items()))
+    return Fit(stages[decides], weights, warnings, tuple(_shown(settings, load).items()))
 
 
 def _context(model: Model, settings: Serving, version: str, load: Load) -> tuple[str, ...]:
@@ -195,10 +200,11 @@ def coefficients_for(model: Model, settings: Serving, choice: Choice) -> Coeffic
 
 
 def _of_stage(choice: Choice, settings: Serving, gpu: Gpu, known: Known, stage: int) -> Budget:
+    beside = beside_lines(known.memory, known.load.gpu_memory_utilization, settings)
     last = stage == known.load.pipeline_parallel_size - 1
     weights = weights_line(known.facts, stage, settings, relaid=known.relaid)
     counted = settings.weights is None  # else they are what loading took: tables and adapters are in them
-    return vllm_budget(
+    budget = vllm_budget(
         gpu=gpu.slug,
         total_bytes=known.memory,
         weights=weights,
@@ -214,6 +220,8 @@ def _of_stage(choice: Choice, settings: Serving, gpu: Gpu, known: Known, stage: 
         ),
         rotary=counted,
     )
+    lines = tuple(at_most(line, known.memory) for line in budget.lines)
+    return replace(budget, lines=lines, beside=beside)
 
 
 def _shown(settings: Serving, load: Load) -> dict[str, Any]:

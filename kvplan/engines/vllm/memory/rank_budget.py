@@ -79,15 +79,15 @@ def vllm_budget(
         compiling,
         None if load.encoder is None else estimate.encoder_line(load.encoder, before),
         non_torch_line(shape, load, known, how),
-        _at_most(graph_line(shape, load, known, how), total_bytes),
+        graph_line(shape, load, known, how),
     ]
     shown = tuple(line for line in lines if line is not None)
     return left_over(gpu, total_bytes, usable, shown, calibrated=known.calibrated)
 
 
-def _at_most(line: BudgetLine | None, total: int) -> BudgetLine | None:
+def at_most(line: BudgetLine, total: int) -> BudgetLine:
     """An estimate that multiplies one graph's growth may come to several GPUs, and one leaves nothing too."""
-    if line is None or line.high_bytes <= total:
+    if line.high_bytes <= total:
         return line
     low, likely = min(line.low_bytes, total), min(line.bytes, total)
     return BudgetLine(line.name, likely, low, total, f"{line.source}: more than the GPU has")
