@@ -31,6 +31,8 @@ class Effect(str, Enum):
 LARGE: dict[str, dict[str, str]] = {
     "vllm": {
         "--enable-dbo": f"two batches at once have buffers of their own ({_VLLM}parallel.py, use_ubatching)",
+        "--all2all-backend": "buffers of the communicator, and graphs without the tokens that ranks exchange"
+        " (vllm-project/vllm vllm/distributed/device_communicators/all2all.py)",
         "--offload-backend": f"weights lie in the CPU's memory in part ({_VLLM}offload.py)",
         "--offload-group-size": f"weights lie in the CPU's memory in part ({_VLLM}offload.py)",
         "--cpu-offload-params": f"which weights lie in the CPU's memory ({_VLLM}offload.py)",

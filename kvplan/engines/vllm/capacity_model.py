@@ -32,7 +32,7 @@ from kvplan.engines.vllm.memory.attention_buffers import AttentionBuffers, buffe
 from kvplan.engines.vllm.memory.coefficients import board_of
 from kvplan.engines.vllm.memory.profile_peak import served_shape
 from kvplan.engines.vllm.memory.profile_settings import load_of, of_stage, utilization
-from kvplan.engines.vllm.memory.rank_budget import free_line, vllm_budget
+from kvplan.engines.vllm.memory.rank_budget import start_lines, vllm_budget
 from kvplan.engines.vllm.memory.shared_starts import Batch, Memory, Shared, Start, nothing_left
 from kvplan.engines.vllm.memory.state_graphs import too_few_states
 from kvplan.engines.vllm.memory.weight_lines import ranks_of, repacked_line, repacked_share, weights_line
@@ -184,7 +184,7 @@ class VllmLaw:
             found = Rejection("no-memory", warnings[0])
         else:
             usable = ceil_div(total * share.numerator, share.denominator)
-            reserved = (*of_share(reserved, share), *free_line(gpu, total, share))
+            reserved = (*of_share(reserved, share), *start_lines(gpu, total, share, self._settings))
             likely = sum(line.bytes for line in reserved)
             found = Memory(total, usable, likely, sum(line.high_bytes for line in reserved))
         self._shared.memories[id(gpu), share.numerator, share.denominator] = gpu, found
