@@ -10,6 +10,7 @@ import re
 
 from kvplan.engines.launch import Serve, Server, ServerFlag
 from kvplan.engines.llamacpp.options import BATCH, KEPT_FREE, LEAST_CONTEXT, MICRO_BATCH, SERVER_SLOTS
+from kvplan.engines.llamacpp.start.drafts import METHOD, MOST, NAMED
 from kvplan.record import Json
 from kvplan.units import MIB
 
@@ -47,6 +48,7 @@ def translate(serve: Serve, options: Json) -> tuple[str, ...]:
     elif layers == "all":
         serve["n_gpu_layers"] = ALL_LAYERS
     _slots(serve, options)
+    left += _draft(serve, options)
     left += _fitting(serve, options)
     _batch(serve, options)
     if "--no-mmproj-offload" in options:
@@ -57,6 +59,28 @@ def translate(serve: Serve, options: Json) -> tuple[str, ...]:
         serve["kv_offload"] = False
     left += _overrides(serve, options)
     return tuple(left)
+
+
+def _draft(serve: Serve, options: Json) -> list[str]:
+    """``draft-mtp``: prediction layers of the model; ``-md FILE``: a model; ``ngram-…`` takes no memory."""
+    kinds = [one for one in str(options.get("--spec-type", "")).split(",") if one and one != "none"]
+    model = options.get("--spec-draft-model", options.get("--spec-draft-hf"))
+    most = options.get("--spec-draft-n-max", options.get("--draft"))
+    count = _whole(most) or MOST
+    if kinds == ["draft-mtp"] and model is None:
+        serve["speculative_config"] = {"method": METHOD, "num_speculative_tokens": count}
+        return []
+    if model is not None and kinds in ([], ["draft-simple"]):
+        entry = {"method": NAMED, "num_speculative_tokens": count, "model": str(model)}
+        serve["speculative_config"] = entry
+        return []
+    other = next((one for one in kinds if one.startswith("draft-")), None)
+    if other is not None or model is not None:
+        # The engine refuses what is not counted, and says what is.
+        method = NAMED if other in (None, "draft-simple") else str(other).removeprefix("draft-")
+        serve["speculative_config"] = {"method": method, "num_speculative_tokens": count}
+        return []
+    return [f"--spec-type {kind}" for kind in kinds if not kind.startswith("ngram")]
 
 
 def _slots(serve: Serve, options: Json) -> None:
@@ -140,6 +164,11 @@ SERVER = Server(
         "--no-mmproj",
         "--no-mmproj-offload",
         "--override-tensor",
+        "--spec-type",
+        "--spec-draft-model",
+        "--spec-draft-hf",
+        "--spec-draft-n-max",
+        "--draft",
     ),
     environment=(
         ("LLAMA_ARG_MODEL", "model"),
