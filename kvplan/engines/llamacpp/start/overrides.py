@@ -88,6 +88,14 @@ def _compiled(part: str) -> re.Pattern[str]:
     return re.compile(_PARTS[part][1])
 
 
+PART_NAMES = tuple(_PARTS)
+
+
+def part_has(part: str, name: str) -> bool:
+    """Whether a tensor of a layer, by its name, belongs to the part."""
+    return _compiled(part).search(name) is not None
+
+
 class Placed(NamedTuple):
     """The GPU that an override gives a tensor; None: host memory."""
 

@@ -11,11 +11,10 @@ import re
 from kvplan.engines.launch import Serve, Server, ServerFlag
 from kvplan.engines.llamacpp.options import BATCH, KEPT_FREE, LEAST_CONTEXT, MICRO_BATCH, SERVER_SLOTS
 from kvplan.engines.llamacpp.start.drafts import METHOD, MOST, NAMED
+from kvplan.engines.llamacpp.start.overrides import MOST_LAYERS, PART_NAMES, Override, part_has
 from kvplan.record import Json
 from kvplan.units import MIB
 
-MOST_LAYERS = 512
-"""LLAMA_MAX_LAYERS, src/llama-hparams.h: patterns are asked of so many."""
 _LONGEST = 2000
 _PLAIN = re.compile(r"[\w.\\|()\[\]*+?^$,:-]+")
 _NESTED = re.compile(r"\)[*+?{]")
@@ -127,13 +126,18 @@ def _has_encoder(options: Json) -> bool:
 
 
 def _overrides(serve: Serve, options: Json) -> list[str]:
-    """``-ot PATTERN=CPU`` of the experts of all layers, or of the first ones."""
+    """``-ot PATTERN=CPU`` of the experts of all layers, or of the first ones; of others, and of parts of
+    layers, in our words."""
     given = options.get("--override-tensor")
     if given is None:
         return []
     hosted = experts_in_host(str(given))
     if hosted is None:
-        return [f"--override-tensor {given}"]
+        words = overrides_in(str(given))
+        if words is None:
+            return [f"--override-tensor {given}"]
+        serve["override_tensor"] = ",".join(words)
+        return []
     serve.update({"cpu_moe": True} if hosted == MOST_LAYERS else {"n_cpu_moe": hosted})
     return []
 
@@ -257,6 +261,39 @@ def experts_in_host(given: str) -> int | None:
         return None
     hosted = [at for at, each in enumerate(found) if all(each)]
     return len(hosted) if hosted and hosted == list(range(len(hosted))) else None
+
+
+def overrides_in(given: str) -> tuple[str, ...] | None:
+    """Words for tensors of layers that lie in the CPU's memory or on another GPU; None where a pattern names
+    other tensors, or another buffer."""
+    found: list[Override] = []
+    for entry in given.split(","):
+        pattern, _, buffer = entry.rpartition("=")
+        where = _BUFFER.fullmatch(buffer)
+        if where is None or not _is_safe(pattern):
+            return None
+        looks = re.compile(pattern)
+        if any(looks.search(name) for name in _ENDS):
+            return None
+        to = int(where[1]) if where[1] else None
+        for layer in range(MOST_LAYERS):
+            names = frozenset(name for name in _TENSORS if looks.search(f"blk.{layer}.{name}.weight"))
+            if not names:
+                continue
+            part = _PARTS.get(names)
+            if part is None:
+                return None
+            if found and found[-1][1:] == (layer - 1, part, to):
+                found[-1] = found[-1]._replace(last=layer)
+            else:
+                found.append(Override(layer, layer, part, to))
+    return tuple(one.word for one in found) or None
+
+
+_BUFFER = re.compile(r"CPU|(?:CUDA|ROCm|HIP|Vulkan|SYCL|MUSA)(\d{1,2})", re.ASCII)
+_TENSORS = (*_EXPERTS, *_OTHERS)
+_PARTS = {frozenset(name for name in _TENSORS if part_has(part, name)): part for part in PART_NAMES}
+"""Tensors of a layer that a pattern matches → the part that has just these."""
 
 
 def _is_safe(pattern: str) -> bool:
