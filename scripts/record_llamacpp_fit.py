@@ -16,6 +16,7 @@ import os
 import subprocess
 import sys
 import tempfile
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -53,10 +54,11 @@ def built(source: Path, folder: Path) -> Path:
     return program
 
 
-def asked(program: Path, folder: Path) -> dict[str, Any]:
-    """The program's answers by setting."""
+def asked(program: Path, folder: Path, names: Iterable[str] = tuple(BUILDS)) -> dict[str, Any]:
+    """The program's answers by setting. names: of models."""
     keys, paths = record("llamacpp")["keys"], {}
-    for name, mixture in BUILDS.items():
+    for name in names:
+        mixture = BUILDS[name]
         path = folder / f"{name}.gguf"
         write(path, model_of(name), mixture, keys[name], shapes_of(program, folder, keys[name]))
         paths[name] = path
