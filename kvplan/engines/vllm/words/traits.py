@@ -20,6 +20,7 @@ TRAITS = Traits(
     drafts_drop_block=True,  # vllm/config/speculative.py, use_eagle_block_drop
     axes=Axes(data=True, context=True),
     usual_block=16,
+    host_block=128,  # vllm/platforms/cpu.py, check_and_update_config
     kv_formats=(
         *("auto", "fp8", "nvfp4", "turboquant_k8v4", "turboquant_4bit_nc", "int4_per_token_head"),
         *("turboquant_k3v4_nc", "turboquant_3bit_nc"),
@@ -37,6 +38,10 @@ TRAITS = Traits(
         "nvfp4": ((7, 5), None, "layers/quantization/modelopt.py, get_min_capability"),
         "mxfp4": ((8, 0), None, "layers/quantization/mxfp4.py, get_min_capability"),
         "int8": ((7, 5), (10, 0), "csrc/libtorch_stable/quantization/w8a8/cutlass/c3x/scaled_mm_helper.hpp"),
+    },
+    emulated_weights={
+        "nvfp4": ((), "model_executor/kernels/linear/__init__.py, _POSSIBLE_NVFP4_KERNELS"),
+        "mxfp4": (("gfx95", "gfx1250"), "platforms/rocm.py, supports_mx"),
     },
     windows_off={"disable_hybrid_kv_cache_manager": True},
     at_once="as many as arrive together without one being preempted: a window or a chunk is given back as a"
