@@ -164,7 +164,9 @@ def test_what_llama_cpp_reserved(
         assert budget is not None
         line = next(line for line in budget.lines if line.name == "compute buffer")
         model = kvplan.load_model(config)
-        found = reserve(model, shape_of(model, 2), Context(1, 1, context, 512), flash_attn=flash, on_host=True)
+        found = reserve(
+            model, shape_of(model, 2), Context(1, 1, context, 512), flash_attn=flash, on_host=True
+        )
         assert abs(found - reserved * MIB) <= 0.02 * reserved * MIB + MIB
         assert line.bytes <= found
         assert line.low_bytes <= reserved * MIB <= line.high_bytes

@@ -87,7 +87,7 @@ class Counted:
         self.has_experts = bool(self.shape.experts_per_token)
 
     def start(self, n_ctx: int | None) -> Start:
-        """What is free on each GPU, and the bounds of the context."""
+        """Free bytes of each GPU, and the bounds of the context."""
         gpu, count = self.settings.gpu, self.settings.pipeline_parallel_size
         assert gpu is not None
         free = []

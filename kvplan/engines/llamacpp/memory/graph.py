@@ -1,10 +1,9 @@
 """llama.cpp's compute buffer: the largest step of the graph that it reserves for a micro-batch.
 
-ggml-org/llama.cpp at 0c1e57098: src/llama-context.cpp (sched_reserve), src/llama-graph.cpp (build_attn,
-build_ffn, build_moe_ffn), ggml/src/ggml-alloc.c (tensors of a graph share one buffer; the largest sum of
-those alive is reserved); ggml/src/ggml-cuda/fattn.cu (a cache that is not f16 is copied to f16 beside flash
-attention, in this buffer since pull request 23907). Checked against what llama-cpp-python 0.3.36 reserved for
-every published config (tests/data/llamacpp.json.gz) and for GPUs (tests/data/llamacpp_fit.json.gz).
+ggml-org/llama.cpp at 0c1e57098: src/llama-context.cpp (sched_reserve), src/llama-graph.cpp,
+ggml/src/ggml-alloc.c (tensors of a graph share one buffer), ggml/src/ggml-cuda/fattn.cu (a cache that is
+not f16 is copied to f16 in this buffer, since pull request 23907). Checked against what it reserved on the
+CPU for every published config (tests/data/llamacpp.json.gz) and for GPUs (llamacpp_fit.json.gz).
 """
 
 from __future__ import annotations
@@ -106,25 +105,17 @@ def _query(model: Model, parts: tuple[Part, ...]) -> int:
     """Numbers of a token's queries, where they are a tensor of their own."""
     if name_of(model) in FUSED:
         return 0
-    widths = [0]
-    for part in parts:
-        if isinstance(part, FullAttention | SlidingWindow | ChunkedAttention):
-            widths.append((model.num_attention_heads or part.num_kv_heads) * part.head_dim)
-        elif isinstance(part, MultiHeadLatentAttention):
-            heads = part.num_heads or model.num_attention_heads
-            widths.append(heads * (part.qk_nope_head_dim + part.qk_rope_head_dim))
-    return max(widths)
+    return max((QUERY_OF[type(part)](model, part) for part in parts if type(part) in QUERY_OF), default=0)
 
 
 def _widened(model: Model, context: Context, part: Part) -> int:
     """Bytes of a layer's keys and values in f16, in all cells; of a latent once."""
+    numbers = ENTRY_OF.get(type(part))
+    if numbers is None:
+        return 0
     window = window_of(part) if has_window_cache(model) else None
-    cells = (context.cells if window is None else context.window_cells(window)) * context.streams
-    if isinstance(part, MultiHeadLatentAttention):
-        return cells * part.key_width * F16
-    if isinstance(part, FullAttention | SlidingWindow | ChunkedAttention):
-        return cells * part.num_kv_heads * (part.head_dim + part.value_width) * F16
-    return 0
+    cells = context.cells if window is None else context.window_cells(window)
+    return cells * context.streams * numbers(part) * F16
 
 
 def _step(name: str, shape: Shape, query: int, mask: int) -> int:
@@ -199,6 +190,39 @@ NUMBERS_OF: dict[type[Part], Callable[[_Graph, Any], int]] = {
     Mamba2: _mamba2,
 }
 """Numbers of a token in a layer that mixes tokens, beside the mask, by its family; others take less."""
+
+
+def _queries_of_heads(model: Model, part: FullAttention | SlidingWindow | ChunkedAttention) -> int:
+    return (model.num_attention_heads or part.num_kv_heads) * part.head_dim
+
+
+def _queries_of_latent(model: Model, part: MultiHeadLatentAttention) -> int:
+    heads = part.num_heads or model.num_attention_heads
+    return heads * (part.qk_nope_head_dim + part.qk_rope_head_dim)
+
+
+def _entry_of_heads(part: FullAttention | SlidingWindow | ChunkedAttention) -> int:
+    return part.num_kv_heads * (part.key_width + part.value_width)
+
+
+def _entry_of_latent(part: MultiHeadLatentAttention) -> int:
+    return part.key_width
+
+
+QUERY_OF: dict[type[Part], Callable[[Model, Any], int]] = {
+    FullAttention: _queries_of_heads,
+    SlidingWindow: _queries_of_heads,
+    ChunkedAttention: _queries_of_heads,
+    MultiHeadLatentAttention: _queries_of_latent,
+}
+"""Numbers of a token's queries, by the layer's family."""
+ENTRY_OF: dict[type[Part], Callable[[Any], int]] = {
+    FullAttention: _entry_of_heads,
+    SlidingWindow: _entry_of_heads,
+    ChunkedAttention: _entry_of_heads,
+    MultiHeadLatentAttention: _entry_of_latent,
+}
+"""Numbers of a cell that flash attention reads, by the layer's family."""
 
 
 def mask_bytes(model: Model, context: Context, tokens: int, *, flash_attn: bool) -> int:

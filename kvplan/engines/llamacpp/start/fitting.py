@@ -1,10 +1,9 @@
 """``--fit``: the context, the layers of each GPU and the experts in host memory that llama.cpp chooses.
 
-ggml-org/llama.cpp at 0c1e57098 common/fit.cpp (``common_params_fit_impl``), step by step: without ``-c`` the
-context is cut by what all GPUs together have free; then layers are dealt from the last GPU to the first, each
-as full as it may be; of a model with experts first without these, which follow from the first GPU on, and at
-last a part of one more layer. The amounts are measured there and given here (`Measure`): the same answers
-give the same placement (tests/engines/test_llamacpp_fit.py).
+ggml-org/llama.cpp at 0c1e57098 common/fit.cpp (``common_params_fit_impl``), step by step: without ``-c``
+the context is cut by the sum of what is free; layers are dealt from the last GPU to the first, each as full
+as it may be; experts follow from the first GPU on, at last a part of one more layer. What is measured there
+is given here (`Measure`): the same answers give the same placement (tests/engines/test_llamacpp_fit.py).
 """
 
 from __future__ import annotations
@@ -66,9 +65,9 @@ Measure = Callable[[int, Shares | None, bool], Sequence[Amount]]
 
 @record()
 class Start:
-    """What the fitting knows of a model and a start. layers: of the model. n_ctx: None where it is to be
-    chosen, between ``least`` and ``most`` cells of each of ``streams``. free, kept: bytes of each GPU, and of
-    these what is to stay free."""
+    """A model and a start, as far as the fitting knows them. layers: of the model. n_ctx: None where it is to
+    be chosen, between ``least`` and ``most`` cells of each of ``streams``. free, kept: bytes of each GPU,
+    and of these what is to stay free."""
 
     layers: int
     has_experts: bool
@@ -87,8 +86,8 @@ class Start:
 
 @record()
 class Fitted:
-    """What is chosen. shares None: nothing but the context is changed. moves: whether the fitting went on to
-    place layers, though it may not (``-ngl``, ``-ts`` or ``-ot`` are the user's)."""
+    """The choice. shares None: nothing but the context is changed. stopped: layers would have to be placed,
+    and the user has placed them (``-ngl``, ``-ts``, ``-ot``)."""
 
     n_ctx: int
     shares: Shares | None = None
