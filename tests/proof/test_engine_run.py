@@ -96,7 +96,8 @@ def test_a_rehearsal_is_confirmed_by_the_engine_s_own_objects(
     assert {"engine_num_blocks", "engine_requests", "engine_cache_bytes"} <= set(read.receipt.confirmed_by)
     run_ = read.receipt.engine_run
     assert (run_["version"], run_["torch"], run_["device"]) == ("0.32.0", "2.13.0+cpu", "cpu")
-    assert run_["taken"]["block_size"] == 128
+    assert run_["settings"]["block_size"] == 128
+    assert run_["taken"]["max_num_seqs"] == 128
     words = json.loads(asked.read_text())["words"]
     assert words[words.index("--kv-cache-memory-bytes") + 1] == str(POOL)
     assert words[words.index("--load-format") + 1] == "dummy"
