@@ -30,13 +30,8 @@ ROOMS: dict[str, Room] = {
     "comparison": Room(2000, "as it was when rooms were first counted"),
     "deployment": Room(1600, "as it was when rooms were first counted"),
     "engines": Room(2950, "MIG slices, AMD's images, states that are kept, options that are not counted"),
-<<<<<<< HEAD
-    "engines/budget": Room(1200, "as it was when rooms were first counted"),
-    "engines/llamacpp": Room(4750, "common/fit.cpp's steps, drafts and overrides"),
-=======
     "engines/budget": Room(1200, "totals that owners set are an interval"),
-    "engines/llamacpp": Room(4750, "as it was when rooms were first counted"),
->>>>>>> main
+    "engines/llamacpp": Room(4750, "common/fit.cpp's steps, drafts and overrides"),
     "engines/observed": Room(1650, "as it was when rooms were first counted"),
     "engines/sglang": Room(5650, "trees of drafts, two-batch overlap"),
     "engines/tensors": Room(650, "as it was when rooms were first counted"),
@@ -68,11 +63,7 @@ ROOMS: dict[str, Room] = {
     ),
     "weights": Room(2250, "weights between two ends, kernels that keep experts which are not quantised"),
 }
-<<<<<<< HEAD
 CORE = 113400
-=======
-CORE = 113400
->>>>>>> main
 """Lines of all rooms but the wings. `size` for one engine needs some 62,000 of them."""
 
 
