@@ -62,9 +62,6 @@ LARGE: dict[str, dict[str, str]] = {
         "--quantize-and-serve": f"weights are quantised as they load ({_SGL}arg_groups/model_hook.py)",
     },
     "llamacpp": {
-        "--spec-type": f"a draft has a context, and draft-mtp states, of its own ({_LLAMA}speculative.cpp)",
-        "--spec-draft-model": f"a draft has weights and a context of its own ({_LLAMA}speculative.cpp)",
-        "--spec-draft-hf": f"a draft has weights and a context of its own ({_LLAMA}speculative.cpp)",
         "--spec-default": f"a draft of the model's own may run ({_LLAMA}arg.cpp)",
         "--rpc": f"other machines hold layers ({_LLAMA}arg.cpp)",
         "--device": f"which GPUs hold layers ({_LLAMA}arg.cpp)",
