@@ -14,6 +14,7 @@ import signal
 import stat
 import subprocess
 import sys
+import threading
 import time
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -71,35 +72,87 @@ SERVER_LOG = (
 
 
 class Serving(BaseHTTPRequestHandler):
-    """A server's health, metrics and answers."""
+    """A server's health, metrics and answers: ``slots`` requests run at a time, the others wait. Those that
+    run end together, when the metrics were looked at ``looks`` times after the last request came."""
 
     says: ClassVar[dict[str, Any]] = {}
     asked: ClassVar[list[list[int]]] = []
+    sent_to: ClassVar[list[dict[str, str]]] = []
+    """headers of the requests"""
+    turn: ClassVar[threading.Condition] = threading.Condition()
+    running: ClassVar[int] = 0
+    waiting: ClassVar[int] = 0
+    looked: ClassVar[int] = 0
+
+    @classmethod
+    def begin(cls, says: dict[str, Any]) -> None:
+        cls.says, cls.running, cls.waiting, cls.looked = says, 0, 0, 0
+        cls.asked.clear()
+        cls.sent_to.clear()
 
     def do_GET(self) -> None:
-        preempted = self.says.get("preemptions", 0) if self.asked else 0
-        metrics = (
-            'vllm:cache_config_info{block_size="128",num_gpu_blocks="256"} 1\n'
-            f"vllm:num_requests_running {len(self.asked)}\nvllm:num_requests_waiting 0\n"
-            f"vllm:kv_cache_usage_perc 0.5\nvllm:num_preemptions_total {preempted}\n"
+        if self.path == "/v1/models":
+            self._send(json.dumps({"data": [{"id": "m", "root": "m", **self.says.get("list", {})}]}), "")
+        elif self.path == "/version":
+            self._send(json.dumps({"version": self.says.get("version", "0.32.0")}), "")
+        elif self.path == "/metrics":
+            self._send(self._metrics(), "text/plain")
+        else:
+            self._send("", "text/plain", 200 if self.path == "/health" else 404)
+
+    def _metrics(self) -> str:
+        says, cls = self.says, type(self)
+        labels = {"block_size": "128", "num_gpu_blocks": "256", **says.get("cache", {})}
+        shown = ",".join(f'{name}="{value}"' for name, value in labels.items())
+        with self.turn:
+            cls.looked += 1
+            running, waiting = cls.running + says.get("others", 0), cls.waiting
+            self.turn.notify_all()
+        if says.get("blind"):
+            running = min(running, says["blind"])
+        return (
+            f"vllm:cache_config_info{{{shown}}} 1\n"
+            f"vllm:num_requests_running {running}\nvllm:num_requests_waiting {waiting}\n"
+            f"vllm:kv_cache_usage_perc 0.5\n"
+            f"vllm:num_preemptions_total {says.get('preemptions', 0) if self.asked else 0}\n"
         )
-        self._send(metrics if self.path == "/metrics" else "", "text/plain")
 
     def do_POST(self) -> None:
+        if "away" in self.says:  # another host is named
+            self.send_response(307)
+            self.send_header("Location", self.says["away"])
+            self.send_header("Content-Length", "0")
+            self.end_headers()
+            return
         body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
         self.asked.append(body["prompt"])
+        self.sent_to.append(dict(self.headers))
         if "hold" in self.says:  # a request that is answered when the server has been killed
             Path(self.says["hold"]).write_text(str(os.getpid()), encoding="utf-8")
             time.sleep(600)
         if len(self.asked) == self.says.get("refuse"):
             self.send_error(400, "too long")
             return
+        self._run()
         answer = body["max_tokens"] - self.says.get("short", 0)
         usage = {"prompt_tokens": len(body["prompt"]), "completion_tokens": answer}
         self._send(json.dumps({"usage": usage}), "application/json")
 
-    def _send(self, text: str, kind: str) -> None:
-        self.send_response(200)
+    def _run(self) -> None:
+        cls, slots = type(self), self.says.get("slots", 31)
+        with self.turn:
+            cls.looked, cls.waiting = 0, cls.waiting + 1
+            self.turn.wait_for(lambda: cls.running < slots, 30)
+            cls.waiting, cls.running = cls.waiting - 1, cls.running + 1
+            self.turn.wait_for(lambda: cls.looked > self.says.get("looks", 6), 30)
+            cls.running -= 1
+            self.turn.notify_all()
+
+    def log_message(self, *_: object) -> None:
+        return
+
+    def _send(self, text: str, kind: str, status: int = 200) -> None:
+        self.send_response(status)
         self.send_header("Content-Type", kind)
         self.send_header("Content-Length", str(len(text)))
         self.end_headers()
@@ -115,7 +168,7 @@ def serve(says: dict[str, Any], words: list[str]) -> int:
         return 1
     log = {"tokens": "32,768", "times": "16.00", **says.get("log", {})}
     print(SERVER_LOG.format(**log), flush=True)
-    Serving.says = says
+    Serving.begin(says)
     if says.get("deaf"):
         signal.signal(signal.SIGTERM, signal.SIG_IGN)
     port = int(words[words.index("--port") + 1])

@@ -13,11 +13,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from kvplan.engines.observed.page import LiveSample
 from kvplan.errors import CannotRunHere
 from kvplan.files.plans.receipts import read_receipt
-from kvplan.proof.validate.installed.load import Served, prompt_of
+from kvplan.proof.validate.installed.load import Look, Served, prompt_of
 from kvplan.proof.validate.installed.process import TimeUp
-from kvplan.proof.validate.installed.served import load_figures
+from kvplan.proof.validate.installed.served import Load, load_figures, load_findings
 from kvplan.proof.validate.installed.serving import Server
 from tests.proof.fake_engine import interpreter
 from tests.proof.test_engine_run import MEASURED, run
@@ -38,6 +39,14 @@ def test_a_server_that_serves_what_was_said_confirms(
     code, figures = serve(tmp_path, words=str(words))
     assert code == 0, capsys.readouterr().out
     assert (figures["served_requests"].predicted, figures["served_requests"].measured) == (31, 31)
+    assert (figures["served_running_peak"].measured, figures["served_running_peak"].evidence) == (
+        31,
+        "confirmed",
+    )
+    assert (
+        figures["served_one_more_waits"].measured,
+        figures["served_running_peak_of_one_more"].measured,
+    ) == (1, 31)
     assert figures["served_log_lines"].measured == 2
     assert figures["served_log_lines_that_differ"].evidence == "confirmed"
     assert figures["served_preemptions"].measured == 0
@@ -55,6 +64,7 @@ def test_a_server_that_serves_what_was_said_confirms(
         ({"preemptions": 2}, "served_preemptions", "served preemptions !"),
         ({"short": 1}, "served_answers_of_another_length", "served answers of another length !"),
         ({"refuse": 3}, "served_requests", "a request was not answered: status 400"),
+        ({"slots": 32}, "served_one_more_waits", "32 requests run together, and 31 were said to be the most"),
         ({"log": {"tokens": "32,640"}}, "served_log_lines_that_differ", "error: the server's log:"),
     ],
 )
@@ -119,9 +129,42 @@ def test_no_two_prompts_begin_alike(numbers: list[int], tokens: int) -> None:
     assert all(2 <= token < 256 for one in prompts for token in one)
 
 
+def seen(*looks: tuple[float, int, int], sent: int, preemptions: int | None = 0) -> Served:
+    """A load of which the metrics showed (seconds, running, waiting)."""
+    shown = tuple(
+        Look(at, LiveSample("vllm", running=running, waiting=waiting)) for at, running, waiting in looks
+    )
+    return Served(sent, sent, 0, preemptions, shown)
+
+
 def test_what_a_server_does_not_say_decides_nothing() -> None:
-    told = Served(3, 3, 0, None, None, None, Fraction(1, 3), 1)
-    figures = {one.name: one for one in load_figures(told, True)}
-    assert figures["served_preemptions"].evidence == "reported"
+    told = Served(3, 3, 0, None, (Look(0.1, LiveSample("vllm", usage=Fraction(1, 3))),))
+    figures = {one.name: one for one in load_figures(Load(told))}
+    assert {one.evidence for one in figures.values()} == {"reported"}
     assert figures["served_usage_peak_ppm"].measured == 333_333
-    assert all(one.agrees for one in figures.values())
+    assert [one.code for one in load_findings(Load(told))] == ["not-seen"]
+
+
+def test_requests_that_were_not_seen_together_confirm_nothing() -> None:
+    """32 of 42 at once, all answered: this was confirmed before."""
+    told = Load(seen((0.1, 32, 10), (0.2, 30, 0), sent=42))
+    assert {one.evidence for one in load_figures(told)} == {"reported"}
+    assert "that all 42 requests run together was not seen: 32 at once" in load_findings(told)[0].message
+
+
+@pytest.mark.parametrize(
+    ("more", "measured", "code"),
+    [
+        (seen((0.1, 4, 1), (0.5, 4, 1), (0.6, 1, 0), sent=5), 1, None),
+        (seen((0.1, 4, 1), (0.6, 5, 0), sent=5, preemptions=1), 1, None),  # began, and was thrown out
+        (seen((0.1, 4, 1), (0.2, 5, 0), sent=5), 0, "one-more-ran"),
+        (seen((0.1, 4, 1), (0.11, 4, 1), sent=5), None, "not-seen"),  # as long as one takes to begin
+        (seen((0.1, 4, 1), (0.5, 2, 1), sent=5), None, "not-seen"),  # others had ended
+        (seen((0.1, 4, 1), (0.5, 4, 2), sent=5), None, "server-in-use"),
+    ],
+)
+def test_one_more_waits_or_runs_or_neither_was_seen(more: Served, measured: int | None, code: str) -> None:
+    told = Load(seen((0.1, 1, 3), (0.4, 4, 0), sent=4), more)
+    figure = next(one for one in load_figures(told) if one.name == "served_one_more_waits")
+    assert (figure.measured, figure.evidence) == (measured, "reported" if measured is None else "confirmed")
+    assert [one.code for one in load_findings(told)] == ([code] if code else [])
