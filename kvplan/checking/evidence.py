@@ -131,7 +131,7 @@ def _of_receipt(
         elif age < -1:
             yield _wrong("evidence-from-the-future", f"the receipt was written {receipt.created}", field)
     known = {fact.name: fact for fact in facts}
-    if receipt.kind != REHEARSAL:
+    if receipt.kind != REHEARSAL and not _is_attached(receipt):
         yield from _device(case, receipt, field)
     if receipt.kind != REHEARSAL and receipt.verdict == CONFIRMED:
         yield from _lacking(case, receipt, known, field)
@@ -139,6 +139,12 @@ def _of_receipt(
     yield from _predictions(case, receipt, known, field)
     for figure in receipt.figures:
         yield from _measured(figure, case.plan.tolerance, field)
+
+
+def _is_attached(receipt: Receipt) -> bool:
+    """Whether a server that ran already told its figures: it names no GPU and no bytes, and its blocks are
+    held against the plan's."""
+    return receipt.engine_run.get("attached") is True
 
 
 def _device(case: Case, receipt: Receipt, field: str) -> Found:
@@ -189,19 +195,23 @@ def _lacking(case: Case, receipt: Receipt, known: Mapping[str, Fact], field: str
     if receipt.engine_run:  # the engine measured: of the whole plan, and what it allocates is its own
         wanted = [("engine_requests", None), ("engine_pool_bytes", None)]
         wanted += [("engine_num_blocks", None)] if "num_blocks" in known else []
-        if "num_blocks" not in known:  # a library keeps a cache of its own, without a pool
+        if _is_attached(receipt):
+            wanted = [("engine_requests", None), ("engine_num_blocks", None)]
+        elif "num_blocks" not in known:  # a library keeps a cache of its own, without a pool
             wanted = [("engine_kv_bytes", None)]
     there = {
         (figure.name, figure.rank)
         for figure in receipt.figures
         if None not in (figure.predicted, figure.measured, figure.allowed_ppm)
     }
+    again = ("requests are sent by --load",) if _is_attached(receipt) else ()
     missing = list(dict.fromkeys(name for name, rank in wanted if (name, rank) not in there))
     if missing:
         yield _wrong(
             "evidence-incomplete",
             f"the receipt lacks what a validation of this plan measures: {', '.join(missing)}",
             field,
+            *again,
         )
 
 
@@ -255,6 +265,9 @@ def _in_interval(case: Case, receipt: Receipt, budget: Budget, field: str) -> Fo
     pools: list[Any] = [one.measured for one in receipt.figures if one.name == "engine_pool_bytes"]
     pools = [one for one in pools if one is not None] or [receipt.settings.get("kv_cache_memory")]
     pool = min((one for one in pools if isinstance(one, int)), default=None)
+    if _is_attached(receipt):
+        yield from _blocks_in_interval(case, receipt, budget, field)
+        return
     if pool is None:
         return
     low, high = budget.kv_pool_low_bytes, budget.kv_pool_high_bytes
@@ -274,6 +287,23 @@ def _in_interval(case: Case, receipt: Receipt, budget: Budget, field: str) -> Fo
             yield _wrong(
                 "evidence-outdated",
                 f"{figure.name}: {there:,} in the receipt, today's rules make {today:,} of its {pool:,} B",
+                field,
+            )
+
+
+def _blocks_in_interval(case: Case, receipt: Receipt, budget: Budget, field: str) -> Found:
+    """The blocks that a server told are those of a pool in today's interval."""
+    low, high = case.blocks_in(budget.kv_pool_low_bytes), case.blocks_in(budget.kv_pool_high_bytes)
+    for figure in receipt.figures:
+        if figure.name != "engine_num_blocks" or None in (figure.measured, low, high):
+            continue
+        assert figure.measured is not None
+        assert low is not None
+        assert high is not None
+        if not low <= figure.measured <= high:
+            yield _wrong(
+                "evidence-outdated",
+                f"the receipt's pool has {figure.measured:,} blocks, today's {low:,} to {high:,}",
                 field,
             )
 

@@ -24,6 +24,8 @@ from kvplan.report.layout import Screen
 from kvplan.settings import Settings
 
 if TYPE_CHECKING:
+    from kvplan.comparison import Comparison
+    from kvplan.engines.observed import Observation
     from kvplan.plans.plan import Plan
 
 TOKEN_VARIABLE = "KVPLAN_TOKEN"
@@ -40,6 +42,7 @@ def run(words: list[str], given: Given) -> Answer:
     seconds = [word for word in words if watch and word.isdecimal()]
     name, url, log = _sources(words, seconds, given)
     samples = text_of(given, "samples")
+    _check_receipt(name, url, given, watch=watch or samples is not None)
     if not watch and samples is None:
         return _compare(name, url, log, given)
     if url is None or not watch:
@@ -115,6 +118,8 @@ def _compare(name: str | None, url: str | None, log: str | None, given: Given) -
         tolerance=usual if tolerance is None else _share(tolerance),
         **{**kept, **planned, **flags},
     )
+    if text_of(given, "receipt") is not None:
+        return _attached(str(name), url, observation, found, given)
     code = {Verdict.CANNOT_COMPARE: EXIT_CANNOT_ANSWER, Verdict.DIFFERS: EXIT_NO}.get(found.verdict, EXIT_OK)
     if is_given(given, "json"):
         return Answer(data=found.model_dump(), code=code)
@@ -129,6 +134,47 @@ def _compare(name: str | None, url: str | None, log: str | None, given: Given) -
         whole=is_given(given, "verbose"),
     )
     return Answer(screen, code=code)
+
+
+def _check_receipt(name: str | None, url: str | None, given: Given, *, watch: bool) -> None:
+    """Raises KvplanError(bad-usage) for a receipt of no plan, and for a load without server or receipt."""
+    receipt, load = text_of(given, "receipt") is not None, is_given(given, "load")
+    if receipt and watch:
+        raise KvplanError("bad-usage", "--receipt and --watch cannot both hold")
+    if receipt and (name is None or not is_plan_file(name)):
+        raise KvplanError(
+            "bad-usage",
+            "--receipt holds a server against a plan, and none is named",
+            help="kvplan plan MODEL --gpu h100 --write plan.yaml, then kvplan compare plan.yaml --url URL …",
+        )
+    if load and (url is None or not receipt):
+        raise KvplanError(
+            "bad-usage",
+            "--load needs a running server, and a receipt to write",
+            help="kvplan compare plan.yaml --url http://HOST:PORT --receipt FILE --load",
+        )
+
+
+def _attached(
+    name: str, url: str | None, observation: Observation, found: Comparison, given: Given
+) -> Answer:
+    """The receipt of a running server, written, and its screen. Exit 0 confirmed, 1 refuted, 3 not proved."""
+    from kvplan.cli.validate_engine import answer_of, keep
+    from kvplan.cli.validate_target import Asked
+    from kvplan.comparison import Verdict
+    from kvplan.proof.validate.installed.attached import attached, check_release, load_server, own_of
+
+    asked = Asked([name], given)
+    target = asked.target(None, on_gpu=True)
+    check_release(target, observation)
+    if found.verdict is Verdict.CANNOT_COMPARE:
+        raise KvplanError("cannot-compare", f"no receipt was written: {found.reason}")
+    own, told = own_of(target, observation), None
+    if url is not None and is_given(given, "load"):
+        told = load_server(url, own, token=os.environ.get(TOKEN_VARIABLE) or None)
+    outcome = attached(target, own, observation, found, told)
+    kept = {**given, "output": text_of(given, "receipt")}
+    return answer_of(outcome, keep(outcome, kept), asked, kept)
 
 
 def planned_options(plan: Plan) -> JsonDict:

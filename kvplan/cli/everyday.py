@@ -96,6 +96,7 @@ EVERYDAY: dict[str, Everyday] = {
             ("log", "start-up log of the engine, or - for stdin"),
             ("url", "a running vLLM or SGLang: http://HOST:PORT"),
             ("tolerance", "by how much a figure may be off: 2%"),
+            ("receipt", "write what a server proves of a plan"),
             ("watch", "follow the server's load"),
             *_DEPLOYMENT[:5],
             _LENGTH,

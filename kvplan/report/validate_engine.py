@@ -39,7 +39,9 @@ def engine_screen(
     if left:
         screen.append(line(f"and {count(left, 'more figure')}: -v", indent=1))
     run = receipt.engine_run
-    ran = f"engine {run['version']}, torch {run['torch']}, Python {run['python']}, {run['device']}"
+    ran = f"engine {run['version']}, {run['device']}"
+    if not run.get("attached"):
+        ran = f"engine {run['version']}, torch {run['torch']}, Python {run['python']}, {run['device']}"
     screen += wrapped(ran, style="dim", indent=1, hang=2)
     screen += _findings(outcome, whole=whole)
     return one_blank(screen + _next(outcome, receipt, typed, path))

@@ -85,6 +85,8 @@ def _of_the_engine(receipt: Receipt) -> dict[str, int]:
             "no-proof",
             f"the engine built {receipt.engine_run['layers']} layers of the model, not all of them",
         )
+    if receipt.engine_run.get("attached"):
+        raise KvplanError("no-proof", "a running server tells no bytes of its pool: no card takes its blocks")
     pool = next((one.measured for one in receipt.figures if one.name == "engine_pool_bytes"), None)
     return {} if pool is None else {"kv_cache_memory": pool}
 

@@ -97,13 +97,15 @@ class EngineRun(_Strict):
     name: str
     version: str
     torch: str | None
-    python: str
+    python: str | None
     device: str = Field(description="where it ran: the GPU's name, or cpu")
     layers: Annotated[int, Field(ge=1)] | None = Field(description="of the model; null: all of them")
     taken: JsonDict = Field(
         description="settings in which its platform differs from the plan's: it was sized with them"
     )
     settings: JsonDict = Field(description="what it resolved")
+    attached: bool = Field(default=False, description="a server that ran already told its figures")
+    pool: dict[str, int] = Field(default={}, description="of such a server: what it told of its pool")
 
 
 class ReceiptFile(_Strict):

@@ -121,7 +121,7 @@ def _blocks(target: Target, own: Target, measured: Measured, *, on_gpu: bool) ->
     if pool is None or plan is None:
         return []
     found = [_figure("blocks_in_its_pool", pool.num_blocks, measured.num_blocks, "blocks")]
-    low, high = (None if one is None else one.num_blocks for one in _ends(target, on_gpu))
+    low, high = (None if one is None else one.num_blocks for one in ends_of(target, on_gpu=on_gpu))
     found.append(_figure("num_blocks", plan.num_blocks, measured.num_blocks, "blocks", low=low, high=high))
     if len(own.ranks) == own.settings.tensor_parallel_size:  # of a pipeline each stage has its own
         wrong = _groups_wrong(own.result, measured)
@@ -132,7 +132,7 @@ def _blocks(target: Target, own: Target, measured: Measured, *, on_gpu: bool) ->
     return found
 
 
-def _ends(target: Target, on_gpu: bool) -> tuple[Pool | None, Pool | None]:
+def ends_of(target: Target, *, on_gpu: bool) -> tuple[Pool | None, Pool | None]:
     """The pools at the two ends of the budget's interval; none where the plan gives the pool's bytes."""
     left = target.budget
     if not on_gpu or left is None or target.plan.settings.kv_cache_memory is not None:
@@ -265,7 +265,7 @@ def _running(target: Target, own: Target, measured: Measured, *, planned: bool) 
     plan, pool = (target if planned else own).result.pool, own.result.pool
     if measured.running is None or plan is None or pool is None:
         return []
-    low, high = (None if one is None else one.max_running for one in _ends(target, planned))
+    low, high = (None if one is None else one.max_running for one in ends_of(target, on_gpu=planned))
     return [
         _figure("requests", plan.max_running, measured.running, "requests", low=low, high=high),
         _figure("requests_in_its_pool", pool.max_running, measured.running, "requests"),

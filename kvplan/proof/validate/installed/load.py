@@ -167,7 +167,7 @@ def drive(
 
 
 def _idle(url: str, look: Callable[[str], LiveSample]) -> LiveSample:
-    """What the metrics show of a server without requests. Raises CannotRunHere(server-in-use)."""
+    """The metrics of a server without requests. Raises CannotRunHere(server-in-use)."""
     ends = time.monotonic() + _IDLE_SECONDS
     while (now := look(url)).running or now.waiting:
         if time.monotonic() > ends:
@@ -211,9 +211,8 @@ class _Asks:
 
     def one(self, number: int) -> tuple[int, int] | _Failed:
         """Tokens of the prompt and of the answer as the server counted them, or why there is none."""
-        to, kind = self._to, http.client.HTTPConnection
-        if to.scheme == "https":
-            kind = http.client.HTTPSConnection
+        to = self._to
+        kind = http.client.HTTPSConnection if to.scheme == "https" else http.client.HTTPConnection
         connection = kind(to.host, to.port, timeout=self._seconds)
         self._open.add(connection)
         try:

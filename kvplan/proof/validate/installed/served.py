@@ -109,7 +109,9 @@ def sent(own: Target) -> Shape:
     and at most MOST."""
     request, pool = own.result.request, own.result.pool
     if request.encoder_tokens:
-        raise CannotRunHere("no-load", "requests with an encoder's input are not sent: leave out --serve")
+        raise CannotRunHere(
+            "no-load", "requests with an encoder's input are not sent: leave out --serve or --load"
+        )
     answer = max(1, request.answer_tokens)
     count = pool.max_running if pool is not None else own.settings.requests
     return Shape(min(MOST, max(1, count)), max(1, request.tokens - answer), answer)
@@ -141,7 +143,7 @@ def told_figures(compared: Comparison, source: str) -> list[Figure]:
 
 
 def told_findings(compared: Comparison, source: str) -> list[Finding]:
-    """What the server told otherwise than the rules do, line by line."""
+    """Lines that the server told otherwise than the rules do."""
     if compared.verdict in (Verdict.AGREES, Verdict.INSIDE):
         return []
     off = [
