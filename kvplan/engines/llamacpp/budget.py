@@ -19,8 +19,8 @@ from kvplan.engines.budget import Fit, Shortens
 from kvplan.engines.budget.parts import Start, context_line, memory_of, no_pool, once_a_start
 from kvplan.engines.llamacpp.cache_layout.caches import place
 from kvplan.engines.llamacpp.cache_layout.pool import split_of
+from kvplan.engines.llamacpp.gguf_file.authors import WHOLE, Build, named_build
 from kvplan.engines.llamacpp.gguf_file.converted import converted, tensors_of
-from kvplan.engines.llamacpp.gguf_file.ggml_types import known_mixture
 from kvplan.engines.llamacpp.memory.compute_buffer import compute_line, stated_context
 from kvplan.engines.llamacpp.model_options import options_of
 from kvplan.engines.llamacpp.options import LEAST_CONTEXT, LlamacppOptions, keeps_free, not_counted
@@ -77,7 +77,7 @@ def fit(model: Model, choice: Choice, settings: Serving, start: Start) -> Fit:
         total, reserved, warnings = memory_in_row(gpu.row[least])
         warnings += (_dealt_words(gpu, settings, options),)
     lines = (
-        exact("weights", amount, weights.source),
+        _weights_line(amount, weights.source, _build_of(model, settings)),
         compute_line(model, shape, options, settings, started, total - amount, weights.hosted),
         context_line(1),
         *reserved,
@@ -90,6 +90,12 @@ def fit(model: Model, choice: Choice, settings: Serving, start: Start) -> Fit:
     warnings += _encoder_words(model, options, shape) + _hosted_words(weights, started, options)
     shown = (("unequal_gpus", gpu.slug),) if gpu.row else ()
     return Fit(budget, weights.found, warnings, shown, per_device=weights.places, shortens=shortens)
+
+
+def _weights_line(amount: int, source: str, build: Build | None) -> BudgetLine:
+    """Bytes of the weights, between what published files of such a build take."""
+    low, high = (amount, amount) if build is None else build.between(amount)
+    return BudgetLine("weights", amount, low, high, source)
 
 
 def _kept_line(kept: int) -> tuple[BudgetLine, ...]:
@@ -185,7 +191,7 @@ def _check_mixture(model: Model, settings: Serving) -> None:
     of a mixture that is none."""
     if settings.quantization is None:
         return
-    if model.gguf_mixture not in (None, known_mixture(settings.quantization)):
+    if model.gguf_mixture not in (None, named_build(settings.quantization).name):
         other = f"{model.id.rsplit(':', 1)[0]}:{settings.quantization.upper()}"
         raise KvplanError(
             "bad-setting",
@@ -200,7 +206,6 @@ def _check_mixture(model: Model, settings: Serving) -> None:
         raise KvplanError(
             "bad-setting", "--weights and --quantization both say what the weights take", help="give one"
         )
-    known_mixture(settings.quantization)
 
 
 def _weights(model: Model, settings: Serving, options: LlamacppOptions) -> Weights:
@@ -238,7 +243,10 @@ FLOAT16_BYTES = 2
 
 
 def _build_words(model: Model, settings: Serving) -> tuple[str, ...]:
-    """Which build was taken, where nobody named one."""
+    """Which build was taken, where nobody named one; of an author's own, how its size is known."""
+    build = _build_of(model, settings)
+    if build is not None and build.files:
+        return (f"weights guessed: {build.words}; the .gguf file's header is exact",)
     named = model.is_gguf or model.gguf_mixture or settings.quantization or settings.weights is not None
     return () if named else (f"as {usual_build('llamacpp', model)}: no build was named, -q names one",)
 
@@ -268,7 +276,6 @@ def _tensors(model: Model, settings: Serving) -> tuple[Mapping[str, int], str]:
     """Name → bytes, and where they are known from: the file, or the build of a mixture of types by its name.
 
     Raises RefusedError(no-weights)."""
-    mixture = settings.quantization or model.gguf_mixture or usual_build("llamacpp", model)
     if model.is_gguf:
         named = sources_of(model).named
         assert named is not None
@@ -277,10 +284,22 @@ def _tensors(model: Model, settings: Serving) -> tuple[Mapping[str, int], str]:
     if sources.inventory is None:
         problem = sources.problem.message if sources.problem is not None else "its tensors are not known"
         raise RefusedError("no-weights", problem, help=("--weights 15GiB",))
-    name = known_mixture(str(mixture))
-    found = converted(model, sources.inventory, name)
+    build = _build_of(model, settings)
+    assert build is not None
+    found = converted(model, sources.inventory, build.mixture, ends=build.ends)
     rest = f"; {found.prediction:,} B of prediction layers stay in the file" if found.prediction else ""
-    return found.bytes_by_name, f"a {name} build, each type as llama-quantize chooses it{rest}"
+    sizes: Mapping[str, int] = found.bytes_by_name
+    if build.likely != WHOLE:
+        sizes = {name: size * build.likely // WHOLE for name, size in sizes.items()}
+    return sizes, f"{build.words}{rest}"
+
+
+def _build_of(model: Model, settings: Serving) -> Build | None:
+    """The build that is named, or the usual one; None where a file or stated weights say what they take.
+    Raises KvplanError(bad-setting)."""
+    if model.is_gguf or settings.weights is not None:
+        return None
+    return named_build(str(settings.quantization or model.gguf_mixture or usual_build("llamacpp", model)))
 
 
 def _dealt(
