@@ -14,6 +14,8 @@ from kvplan.files.cards.ollama_names import is_library_name, library_name
 
 DEFAULT = "q4_k_m"
 _TAGGED = re.compile(r"(?P<base>.+?)(?:-i1|-imatrix|-qat)?-gguf(?:[:@](?P<tag>[\w-]+))?", re.ASCII)
+_LM_STUDIO = re.compile(r"(?P<base>[^:@]+)@(?P<tag>(?:ud-)?(?:i?q\d|mxfp4|b?f16|f32)[\w-]*)", re.ASCII)
+"""A model of LM Studio's catalogue with its build: ``qwen/qwen3-14b@q4_k_m`` (``lms get``)."""
 _UNSLOTH_MXFP4 = re.compile(r"unsloth/(?!gpt-oss-)", re.ASCII)
 _ONE_FILE = re.compile(r"(ggml-org|lmstudio-community)/gpt-oss-", re.ASCII)
 """Repositories of gpt-oss that have one file, its experts as OpenAI published them, the rest Q8_0."""
@@ -31,7 +33,7 @@ def gguf_name(key: str) -> tuple[str, str] | None:
     """
     if is_library_name(key):
         return library_name(key)
-    found = _TAGGED.fullmatch(key)
+    found = _TAGGED.fullmatch(key) or _LM_STUDIO.fullmatch(key)
     if found is None:
         return None
     usual = "mxfp4_moe" if _ONE_FILE.match(key) else DEFAULT
