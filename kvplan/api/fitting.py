@@ -206,15 +206,7 @@ def _row(
     said, second = UNKNOWN, None
 
     def named(found: FitRow, checkpoint: Model) -> FitRow:
-        inventory = sources_of(model).inventory
-        counted = None if inventory is None else inventory.parameters
-        own = card.slug if checkpoint is model else checkpoint.id
-        score = score_of(card.slug, model.model_type, card.parameters or counted)
-        return replace(
-            found, model=card.slug, parameters=card.parameters or counted, checkpoint=own,
-            score=None if score is None else score.points, rated=score is not None and score.exact,
-            stored=(model.quantization or "") if found.format == AS_STORED else "",
-        )  # fmt: skip
+        return _named(card, model, found, checkpoint)
 
     without = replace(base, own=base.own.without(HOST_MEMORY))
     for checkpoint, build in _tried(model, choice, base, builds):
@@ -235,6 +227,19 @@ def _row(
     asked = replace(base, quantization=builds[-1]) if builds else base
     found = _fit(model, choice, asked, asked.quantization or AS_STORED, wrong)
     return named(found, model) if isinstance(found, FitRow) else said
+
+
+def _named(card: CardSummary, model: Model, found: FitRow, checkpoint: Model) -> FitRow:
+    """A row with what the card says of its model: name, parameters, score, the format that it is kept in."""
+    inventory = sources_of(model).inventory
+    parameters = card.parameters or (None if inventory is None else inventory.parameters)
+    score = score_of(card.slug, model.model_type, parameters)
+    return replace(
+        found, model=card.slug, parameters=parameters,
+        checkpoint=card.slug if checkpoint is model else checkpoint.id,
+        score=None if score is None else score.points, rated=score is not None and score.exact,
+        stored=(model.quantization or "") if found.format == AS_STORED else "",
+    )  # fmt: skip
 
 
 def _tried(

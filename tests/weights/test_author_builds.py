@@ -7,10 +7,10 @@ import pytest
 import kvplan
 from kvplan.api import load_model
 from kvplan.architectures.weights import sources_of
-from kvplan.engines.llamacpp.gguf_file.authors import TABLE, WHOLE, named_build
+from kvplan.engines.llamacpp.gguf_file.authors import TABLE, WHOLE, kind_of, named_build
 from kvplan.engines.llamacpp.gguf_file.converted import converted
 from kvplan.engines.llamacpp.gguf_file.ggml_types import BLOCKS
-from scripts.gguf_builds import bands, ends, kind_of, rows, share, table
+from scripts.gguf_builds import bands, ends, rows, share, table
 
 
 def test_the_table_is_that_of_the_published_files() -> None:
