@@ -223,10 +223,16 @@ def _row(
         said = found if checkpoint is model or builds else said
     if second is not None or said != TOO_LARGE or without == base:
         return second or said
-    # Of the smallest build the least lies in host memory.
-    asked = replace(base, quantization=builds[-1]) if builds else base
-    found = _fit(model, choice, asked, asked.quantization or AS_STORED, wrong)
+    found = _hosted(model, choice, base, builds, wrong)
     return named(found, model) if isinstance(found, FitRow) else said
+
+
+def _hosted(
+    model: Model, choice: Choice, base: Settings, builds: tuple[str, ...], wrong: list[KvplanError]
+) -> FitRow | str:
+    """The smallest build, of which the least lies in host memory."""
+    asked = replace(base, quantization=builds[-1]) if builds else base
+    return _fit(model, choice, asked, asked.quantization or AS_STORED, wrong)
 
 
 def _named(card: CardSummary, model: Model, found: FitRow, checkpoint: Model) -> FitRow:
