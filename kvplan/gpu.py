@@ -70,6 +70,8 @@ class Gpu(Shown):
     chooses among the first two"""
     memory_totals_seen: tuple[int, ...] = ()
     """what the runtime reports of the same device under other drivers"""
+    memory_settable_bytes: int | None = None
+    """the most that owners have set the total to, where it is a setting of the kernel or the firmware"""
     memory_free_seen: tuple[int, ...] = ()
     """what machines of the kind had free before anything was loaded, where it is much less than the total"""
     provenance: Mapping[str, str] = field(default_factory=dict, hash=False)

@@ -48,7 +48,7 @@ def run(words: list[str], given: Given) -> Answer:
         limit = _value(given, "time_limit", seconds)
         return _with_engine(validate_engine.run, words, given, gpu, limit)
     for option in _OF_AN_ENGINE:
-        if is_given(given, option):
+        if given.get(option):
             raise KvplanError(
                 "bad-usage", f"--{option.replace('_', '-')} is for an engine's own run", help="--with vllm"
             )  # fmt: skip

@@ -96,7 +96,8 @@ def test_a_rehearsal_is_confirmed_by_the_engine_s_own_objects(
     assert {"engine_num_blocks", "engine_requests", "engine_cache_bytes"} <= set(read.receipt.confirmed_by)
     run_ = read.receipt.engine_run
     assert (run_["version"], run_["torch"], run_["device"]) == ("0.32.0", "2.13.0+cpu", "cpu")
-    assert run_["taken"]["block_size"] == 128
+    assert run_["settings"]["block_size"] == 128
+    assert run_["taken"]["max_num_seqs"] == 128
     words = json.loads(asked.read_text())["words"]
     assert words[words.index("--kv-cache-memory-bytes") + 1] == str(POOL)
     assert words[words.index("--load-format") + 1] == "dummy"
@@ -402,3 +403,12 @@ def test_what_an_engine_measured_becomes_a_card_s_evidence(
     receipt = tmp_path / "evidence" / "chat-h200-sxm-141gb-vllm.json"
     assert main(["cards", "add-evidence", str(card), str(receipt)]) == 0, capsys.readouterr().err
     assert "vllm@0.32" in card.read_text()
+
+
+def test_a_rehearsal_takes_a_length_that_the_engine_s_own_blocks_hold(tmp_path: Path) -> None:
+    """vLLM's blocks on a CPU are of 128 tokens: 1 MiB has 16 of them, and one is nobody's."""
+    asked = tmp_path / "asked.json"
+    words = ("--with", "vllm", "--device", "cpu", "--kv-cache-memory", "1MiB")
+    run(tmp_path, {**MEASURED, "asked": str(asked)}, words=words)
+    words = tuple(json.loads(asked.read_text())["words"])
+    assert int(words[words.index("--max-model-len") + 1]) == 15 * 128
