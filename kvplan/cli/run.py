@@ -24,6 +24,7 @@ from kvplan.cli.terminal import (
 )
 from kvplan.engines import engine_named
 from kvplan.errors import EXIT_BUG, EXIT_CANNOT_ANSWER, EXIT_OK, KvplanError
+from kvplan.files.folders import exists
 from kvplan.later import later
 from kvplan.report.layout import in_columns, printable
 from kvplan.results import SCHEMA_VERSION
@@ -119,7 +120,7 @@ def _one_word(arguments: list[str]) -> list[str]:
     if is_launch(joined):
         return [*before, joined]
     is_command = not words[0].startswith("-") and any(word.startswith("-") for word in words[1:])
-    if is_command and not Path(words[0]).exists():
+    if is_command and not exists(Path(words[0])):
         raise KvplanError(
             "no-server",
             f"`{joined}` starts no engine that kvplan knows",

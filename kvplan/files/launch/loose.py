@@ -29,14 +29,15 @@ def load_loose(content: bytes | str, *, name: str) -> list[Any]:
     base: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
     class Loader(base):  # type: ignore[misc]
-        """Tags of others (``!Ref``) give the value that they stand before, and a mapping as a key (a
-        placeholder that was not filled in: ``{{TOKEN}}``) a text."""
+        """Tags of others (``!Ref``) give the value that they stand before. A key is the text that it is
+        written as (JSON's keys are texts, so ``on`` or ``8000`` reach an operator so), a mapping as a key (a
+        placeholder that was not filled in: ``{{TOKEN}}``) one too."""
 
-        def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[object, object]:
+        def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[str, object]:
             if isinstance(node, yaml.MappingNode):
                 self.flatten_mapping(node)
             return {
-                self.construct_object(key, deep=True) if isinstance(key, yaml.ScalarNode) else _PLACEHOLDER:
+                str(key.value) if isinstance(key, yaml.ScalarNode) else _PLACEHOLDER:
                 self.construct_object(value, deep=deep)
                 for key, value in node.value
             }  # fmt: skip

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from kvplan.errors import CannotRunHere, KvplanError, Mark
+from kvplan.files.folders import is_folder
 from kvplan.files.json_input import check_text, regular_size
 from kvplan.record import Json
 from kvplan.units import GIB, MIB
@@ -48,7 +49,7 @@ def bad(name: str, number: int, what: str, ways: tuple[str, ...] = ()) -> Kvplan
 def opened(path: Path, name: str) -> Opened:
     """The entries of a file. Raises KvplanError: bad-trace with the line, no-such-file, not-a-file,
     unreadable-file; CannotRunHere(missing-extra) for Parquet without pyarrow."""
-    if path.is_dir():
+    if is_folder(path):
         raise KvplanError(
             "not-a-file", f"{name} is a directory, not a file",
             help=f"sessions in one file: jq -c . {name.rstrip('/')}/*.json > trace.jsonl",
