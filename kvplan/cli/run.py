@@ -9,6 +9,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from kvplan.cli import INTERRUPTED
 from kvplan.cli.engine_words import in_our_words
 from kvplan.cli.quick import parse
 from kvplan.cli.terminal import (
@@ -23,7 +24,7 @@ from kvplan.cli.terminal import (
     write_error,
 )
 from kvplan.engines import engine_named
-from kvplan.errors import EXIT_BUG, EXIT_CANNOT_ANSWER, EXIT_OK, KvplanError
+from kvplan.errors import EXIT_BUG, EXIT_CANNOT_ANSWER, EXIT_OK, CannotRunHere, KvplanError
 from kvplan.files.folders import exists
 from kvplan.later import later
 from kvplan.report.layout import in_columns, printable
@@ -34,7 +35,6 @@ if TYPE_CHECKING:
 else:
     progress = later("kvplan.cli", "progress")
 
-INTERRUPTED = 130
 _STYLE_OF = {"error": "31;1", "help": "36"}
 
 
@@ -52,8 +52,17 @@ def run(arguments: list[str]) -> int:
         return EXIT_OK
     except RecursionError as error:
         return _report(KvplanError("too-deep", "the input is nested too deeply to be read"), arguments, error)
+    except MemoryError as error:
+        short = CannotRunHere("out-of-memory", "this machine has too little memory for the answer")
+        return _report(short, arguments, error)
     except Exception as error:
-        return _crash(error, arguments)
+        return INTERRUPTED if _was_interrupted(error) else _crash(error, arguments)
+
+
+def _was_interrupted(error: BaseException) -> bool:
+    """Whether Ctrl-C is behind an error: Python 3.11 and before wrap it where a class is being made."""
+    behind = error.__cause__ or error.__context__
+    return behind is not None and (isinstance(behind, KeyboardInterrupt) or _was_interrupted(behind))
 
 
 def _call(arguments: list[str]) -> Answer | int | None:
