@@ -21,7 +21,7 @@ def main(arguments: Optional[Sequence[str]] = None) -> int:  # noqa: UP045 - rea
 
 def _as_process(asked: list[str]) -> int:
     """As the process's own work: Ctrl-C interrupts a command, which then leaves nothing half done. While
-    modules load and while the interpreter ends there is nothing to leave, and it ends the process in silence."""
+    modules load and while the interpreter ends nothing can be left, and it ends the process in silence."""
     import signal
 
     if signal.getsignal(signal.SIGINT) is not signal.default_int_handler:  # `nohup`, a debugger's own

@@ -1,7 +1,8 @@
 """Sizes at the door: whatever a config names like a size is a finite whole number that is not negative.
 
-Rules and engines read many more keys than one view checks (towers, experts, a class's own widths), some of
-them only for one engine or one line of the budget. So every key is looked at once, before anything is computed.
+Rules and engines read many more keys than one view checks (towers, experts, a class's own widths), some
+of them only for one engine or one line of the budget. So every key is looked at once, before anything is
+computed.
 """
 
 from __future__ import annotations
@@ -34,8 +35,8 @@ _QUANTISED = ("quantization_config", "compression_config", "hf_quant_config")
 
 
 def check_stated(raw: Json) -> None:
-    """Raises KvplanError(bad-config), naming the key, for a size that is negative, no whole number, not finite
-    or larger than any; for a list of sizes with something else in it."""
+    """Raises KvplanError(bad-config), naming the key, for a size that is negative, no whole number, not
+    finite or larger than any; for a list of sizes with a list in it."""
     waiting: list[tuple[str, Any]] = [("", raw)]
     left = MAX_VALUES
     while waiting:
