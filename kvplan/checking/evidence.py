@@ -8,6 +8,7 @@ from fractions import Fraction
 from typing import Any
 
 from kvplan.checking.case import Case
+from kvplan.engines import choose_engine
 from kvplan.errors import KvplanError
 from kvplan.plans.findings import Fact, Finding, MeasuredFact, Proof, Severity
 from kvplan.plans.plan import Evidence
@@ -31,6 +32,9 @@ _NEAR = 50
 """Memories that differ by less than one part in so many are the same GPU's: drivers keep a little."""
 _OF_POOL = ("num_blocks", "kv_pool_bytes", "kv_pool_low_bytes")
 """Facts that follow from the budget where the plan does not give the pool."""
+_OF_REQUESTS = ("kv_cache_memory", "tokens", "encoder_tokens")
+"""Beside the engine's settings in a receipt: the pool, held against the budget, and the request's lengths,
+from which the requests follow that are held against the plan's."""
 Receipts = Mapping[str, "ReadReceipt | KvplanError"]
 
 
@@ -216,13 +220,56 @@ def _engine(case: Case, receipt: Receipt, field: str) -> Found:
             field,
         )
     mine = {} if case.result is None else case.result.settings
-    other = [name for name, value in receipt.settings.items() if name in mine and mine[name] != value]
-    if other:
+    there = {name: value for name, value in receipt.settings.items() if name not in _OF_REQUESTS}
+    other = [name for name, value in there.items() if name not in mine or mine[name] != value]
+    if mine and other:
         yield _wrong(
             "evidence-outdated",
             f"the engine's settings are other ones today: {', '.join(other)}",
             field,
-            *(f"{name}: {receipt.settings[name]} in the receipt, {mine[name]} today" for name in other),
+            *(f"{name}: {there[name]} in the receipt, {mine.get(name, 'not there')} today" for name in other),
+        )
+    if receipt.engine_run:
+        yield from _run_of_engine(case, receipt, mine, field)
+
+
+def _run_of_engine(case: Case, receipt: Receipt, mine: Mapping[str, object], field: str) -> Found:
+    """The installed engine that ran is the plan's: its name and release, the GPU that was measured, and the
+    settings that it resolved where the rules resolve them too. Its platform may have taken others: those were
+    said, and stand among its settings."""
+    run, engine = receipt.engine_run, case.choice
+    try:
+        ran: object = choose_engine(f"{run['name']}@{run['version']}").version
+    except KvplanError:
+        ran = None
+    if run["name"] != engine.engine.name or ran != engine.version:
+        yield _wrong(
+            "evidence-of-another-engine",
+            f"{run['name']} {run['version']} ran, the plan is of {engine.engine.name} {engine.version}",
+            field,
+        )
+    if receipt.kind != REHEARSAL and run["device"] != receipt.hardware.get("name"):
+        yield _wrong(
+            "evidence-of-another-gpu",
+            f"the engine ran on {run['device']}, the receipt is of {receipt.hardware.get('name')}",
+            field,
+        )
+    taken, settings = run["taken"], run["settings"]
+    other = [name for name, value in taken.items() if settings.get(name, value) != value]
+    other += [
+        name
+        for name, value in settings.items()
+        if name not in taken and value != "auto" and mine.get(name, value) not in (value, None)
+    ]
+    if other:
+        yield _wrong(
+            "evidence-outdated",
+            f"the engine that ran resolved other settings than the plan: {', '.join(other)}",
+            field,
+            *(
+                f"{name}: {settings.get(name)} ran, {mine.get(name, taken.get(name))} of the plan"
+                for name in other
+            ),
         )
 
 
