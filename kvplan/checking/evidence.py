@@ -113,6 +113,9 @@ def _of_receipt(
             field,
             *detail,
         )
+    elif case.result is not None and receipt.model_digest != model_digest(case.model, case.result.layers):
+        message = f"the plan's hash is this plan's, the model's digest is not: {receipt.model_id}"
+        yield _wrong("evidence-edited", message, field)
     if receipt.kind == REHEARSAL:
         yield _wrong(
             "rehearsal-is-no-proof",
@@ -287,10 +290,16 @@ def _predictions(case: Case, receipt: Receipt, known: Mapping[str, Fact], field:
         of_pool = figure.name in _OF_POOL and budget is not None
         if figure.rank is None and figure.name in known and not of_pool:
             yield from _prediction(figure, known[figure.name], field)
-    weights = [one.predicted for one in receipt.figures if one.name == "weights_bytes" and one.predicted]
     fact = known.get("weights_bytes_per_gpu")
-    if weights and fact is not None and not case.plan.settings.cpu_offload_gb:
-        yield from _prediction(Figure("weights_bytes", fact.unit, max(weights), None), fact, field)
+    for name in ("weights_bytes", "engine_weights_bytes"):
+        weights = [one.predicted for one in receipt.figures if one.name == name and one.predicted]
+        if weights and fact is not None and not case.plan.settings.cpu_offload_gb:
+            yield from _prediction(Figure(name, fact.unit, max(weights), None), fact, field)
+    mine = {} if case.result is None else case.result.settings
+    for figure in receipt.figures:
+        resolved = mine.get(figure.name.removeprefix("engine_"))
+        if figure.name.startswith("engine_") and isinstance(resolved, int):
+            yield from _prediction(figure, Fact(figure.name, resolved, figure.unit), field)
     pool = receipt.settings.get("kv_cache_memory")
     if isinstance(pool, int) and case.memory is not None and budget is None:
         mine = Fact("kv_cache_memory", case.memory, "bytes")

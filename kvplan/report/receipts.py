@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from kvplan.errors import KvplanError
 from kvplan.files.plans.receipts import counts_against
-from kvplan.plans.receipt import CONFIRMED, CONSISTENT, REHEARSAL, ReadReceipt, Receipt
+from kvplan.plans.receipt import CONFIRMED, CONSISTENT, REHEARSAL, ReadReceipt, Receipt, facts_of
 from kvplan.report.layout import BLANK, Screen, Span, line, shorten, table, wrapped
 from kvplan.report.words import count
 from kvplan.units import GB
@@ -52,6 +52,14 @@ def receipts_screen(
     for receipts in _by_plan(read):
         if len(receipts) > 1:
             screen += [BLANK, *_compared(receipts)]
+    facts = [facts_of(one.receipt) for _, one in read]
+    bound, paired, said = (sum(map(len, every)) for every in zip(*facts)) if facts else (0, 0, 0)
+    held_words = (
+        f"Facts that kvplan check computes anew from the plan: {bound:,}; figures with both sides in the"
+        f" receipt: {paired:,}; said by the receipts alone: {said:,} (driver, dates, reported figures)."
+        " --json names each."
+    )
+    screen += [BLANK, *wrapped(held_words, style="dim", indent=1, hang=1)]
     if any(one.intact and not one.receipt.has_classes for _, one in read):
         first = "v1: of before figures had a class; confirmed says there that none that decides differs."
         screen += [BLANK, *wrapped(first, style="dim", indent=1, hang=4)]
