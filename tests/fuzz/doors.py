@@ -174,6 +174,12 @@ def secrets(random: Random, folder: Path) -> None:
         raise FaultError(f"a secret is shown: {planted.strip()[:40]!r} under {word}: {shown.strip()[:80]}")
 
 
+LENGTH_FLAGS = {
+    "vllm": "max_model_len", "sglang": "context_length", "trtllm": "max_seq_len", "llamacpp": "ctx_size",
+}  # fmt: skip
+"""A plan's word for the longest request, as each engine has it."""
+
+
 def agreement(random: Random, folder: Path) -> None:
     """A question at two doors: `size` with words and `size` of the plan that says them; `check` of it."""
     from tests.fuzz.targets import configs
@@ -185,7 +191,8 @@ def agreement(random: Random, folder: Path) -> None:
     config.write_text(json.dumps(raw), encoding="utf-8")
     plan = folder / "plan.yaml"
     head = f"kvplan: plan/v1\nmodel: config.json\nengine: {engine}\ngpu: {gpu}\n"
-    load = f"workload: {{requests: 1, tokens: {tokens}}}\nserve: {{max_model_len: {tokens}}}\n"
+    flag = LENGTH_FLAGS[engine.partition("@")[0]]
+    load = f"require: {{requests: 1, tokens: {tokens}}}\nserve: {{{flag}: {tokens}}}\n"
     plan.write_text(head + load, encoding="utf-8")
     own = {"engine": engine, "gpu": gpu, "tokens": tokens, "max_model_len": tokens}
     direct = asked(partial(kvplan.size, str(config), **own))
@@ -196,10 +203,10 @@ def agreement(random: Random, folder: Path) -> None:
     pool, theirs = direct.pool, found.get("pool")
     if (pool is None) != (theirs is None):
         raise FaultError("words give a pool and the plan that says them none, or the reverse")
-    if pool is not None and (pool.bytes, pool.max_requests) != (theirs["bytes"], theirs["max_requests"]):
-        raise FaultError(f"words: {pool.bytes} B, {pool.max_requests}; their plan: {theirs['bytes']} B,"
-                         f" {theirs['max_requests']}")  # fmt: skip
+    if pool is not None and pool.bytes != theirs["bytes"]:
+        raise FaultError(f"words: {pool.bytes} B; their plan: {theirs['bytes']} B")
     code, said = command(["check", str(plan), "--format", "json"])
     facts = {one["name"]: one["value"] for one in json.loads(said)["plans"][0].get("facts", ())}
-    if pool is not None and facts and facts.get("max_requests", pool.max_requests) != pool.max_requests:
-        raise FaultError(f"size: {pool.max_requests} requests, check: {facts['max_requests']}")
+    likely = facts.get("kv_pool_bytes")
+    if pool is not None and likely is not None and likely != pool.bytes:
+        raise FaultError(f"size: a pool of {pool.bytes} B, check: {likely} B")
