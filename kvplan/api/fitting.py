@@ -18,7 +18,7 @@ from kvplan.engines.budget import choose
 from kvplan.engines.budget.law import check_engine
 from kvplan.engines.folders import FOLDERS
 from kvplan.engines.spill import HOST_MEMORY, PLACES, spills
-from kvplan.engines.traits import builds_of, traits_of
+from kvplan.engines.traits import builds_of, traits_of, without_kernel
 from kvplan.errors import KvplanError
 from kvplan.families import Kind
 from kvplan.files.cards.card import is_unverified
@@ -234,11 +234,8 @@ def _tried(
     others: dict[str, WeightFormat] = {}
     for other in weight_formats(model)[1:]:
         others.setdefault(other.label, other)
-    capabilities = traits_of(choice.engine.name).weight_capabilities
     for other in sorted(others.values(), key=lambda one: -one.bits):
-        least, gone, _ = capabilities.get(other.label, ((0, 0), None, ""))
-        capability = base.gpu.compute_capability if base.gpu is not None else None
-        if capability is not None and not least <= capability < (gone or (10**6, 0)):
+        if base.gpu is not None and without_kernel(choice.engine.name, other.label, base.gpu) is not None:
             continue
         if not _is_beyond(other, model, base):
             yield other.model, other.label

@@ -9,7 +9,7 @@ from kvplan.architectures.config.read import read_config
 from kvplan.engines.base import Choice
 from kvplan.engines.budget import BUDGETS, choose
 from kvplan.engines.kv_support import words_on
-from kvplan.engines.traits import traits_of
+from kvplan.engines.traits import traits_of, without_kernel
 from kvplan.errors import KvplanError
 from kvplan.gpu import Gpu
 from kvplan.model import Model
@@ -86,12 +86,8 @@ def _keeps(choice: Choice, model: Model, gpu: Gpu, word: str) -> bool:
 
 
 def _weights(engine: str, gpu: Gpu) -> tuple[str, ...]:
-    capability = gpu.compute_capability
-    if capability is None:
+    if gpu.compute_capability is None:
         return ()
-    known = traits_of(engine).weight_capabilities.items()
     return tuple(
-        word
-        for word, (least, gone, _) in known
-        if least <= capability and (gone is None or capability < gone)
+        word for word in traits_of(engine).weight_capabilities if without_kernel(engine, word, gpu) is None
     )

@@ -7,6 +7,7 @@ from datetime import datetime, timezone
 from pathlib import Path
 
 from kvplan.cli.commands import Given, is_given, text_of
+from kvplan.cli.options import whole_number
 from kvplan.cli.terminal import Answer
 from kvplan.cli.validate_answer import code_of, receipt_data
 from kvplan.cli.validate_target import Asked
@@ -71,8 +72,9 @@ def run(
     device = "cpu" if text_of(given, "device") == "cpu" else "cuda"
     layers = text_of(given, "layers")
     options = EngineOptions(
-        name, text_of(given, "engine_python"), None if layers is None else int(layers), gpu, device
-    )
+        name, text_of(given, "engine_python"), None if layers is None else whole_number(layers), gpu, device,
+        is_given(given, "shared"),
+    )  # fmt: skip
     asked = asked_of(words, given, name, None)
     with Guard(limit) as guard:
         try:

@@ -253,6 +253,12 @@ def undividable(model: Model, settings: Layout) -> Refusal | None:
     )
 
 
+CUT_BLOCKS = "cuts the experts' FP8 blocks"
+"""Words of a warning that such ranks run, with kernels that are not the fastest."""
+EMULATED = "is emulated"
+"""Words of a warning that no kernel multiplies the weights as they are stored."""
+SLOWER = (CUT_BLOCKS, EMULATED)
+"""Warnings that a layout runs beside the engine's fast kernels have one of these."""
 MIG_SLICES = "mig-slices-do-not-join"
 """Code of a refusal: ranks over parts of GPUs."""
 

@@ -106,6 +106,9 @@ class Traits:
     """Settings that a plan pins, and their names among the resolved ones."""
     weight_capabilities: Mapping[str, tuple[Capability, Capability | None, str]] = field(default_factory=dict)
     """Weights → the least compute capability, the first without a kernel, and where the engine says so."""
+    emulated_weights: Mapping[str, tuple[tuple[str, ...], str]] = field(default_factory=dict)
+    """Weights → the AMD targets that have a kernel for them, and where the engine says so: elsewhere it takes
+    them apart to 16 bits in every step."""
     retention: Tried | None = None
     """The part of a request that it may keep (``kv_retention``), where it can drop what the model would keep.
     """
@@ -139,6 +142,26 @@ _WITHOUT_FOLDER = {
         foreign={**dict.fromkeys((*SERVING, *_BATCH, "speculative_method"), NO_ALLOCATOR), **CACHE_CLASS},
     ),
 }
+
+
+def without_kernel(engine: str, weights: str, gpu: Gpu) -> str | None:
+    """Why an engine has no kernel for weights of a format on a GPU; None where it has one, or none is known
+    to be missing. Those that it takes apart to 16 bits in every step have none."""
+    traits, capability = traits_of(engine), gpu.compute_capability
+    if gpu.vendor == "amd" and weights in traits.emulated_weights:
+        targets, where = traits.emulated_weights[weights]
+        if not (gpu.device_target or "").startswith(targets):
+            return f"{weights} weights are emulated on {gpu.name}: there is no kernel for them ({where})"
+    if weights not in traits.weight_capabilities or capability is None:
+        return None
+    least, gone, where = traits.weight_capabilities[weights]
+    has = f"{gpu.name} has {capability[0]}.{capability[1]}"
+    if capability < least:
+        return f"{weights} weights need compute capability {least[0]}.{least[1]}; {has} ({where})"
+    if gone is not None and capability >= gone:
+        newest = f"compute capability {gone[0]}.{gone[1]}"
+        return f"{weights} weights have no kernel from {newest} on; {has} ({where})"
+    return None
 
 
 def usual_build(engine: str, model: Model) -> str | None:

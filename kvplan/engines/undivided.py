@@ -96,10 +96,6 @@ def _decoder(inventory: Inventory) -> tuple[Tensor, ...]:
     return tuple(t for t in every if part_of(t.name, t.role) is not Part.TOWER)
 
 
-CUT_BLOCKS = "cuts the experts' FP8 blocks"
-"""Words of a warning that such ranks run, with kernels that are not the fastest."""
-
-
 def block_refusal(
     model: Model,
     settings: Layout,

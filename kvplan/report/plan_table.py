@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from fractions import Fraction
 
-from kvplan.engines.undivided import CUT_BLOCKS
+from kvplan.engines.base import SLOWER
 from kvplan.planning.results import Option, PlanResult
 from kvplan.report.layout import Piece, Screen, Span, shorten, table, wrapped
 from kvplan.report.words import about, count
@@ -121,7 +121,7 @@ def checkpoints(options: Sequence[Option]) -> Screen:
 
 def slower(option: Option) -> str | None:
     """The warning that its layout leaves the engine's fast kernels; None where it does not."""
-    return next((text for text in option.warnings if CUT_BLOCKS in text), None)
+    return next((text for text in option.warnings if any(words in text for words in SLOWER)), None)
 
 
 def _kernels(options: Sequence[Option]) -> Screen:

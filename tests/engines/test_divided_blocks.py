@@ -17,8 +17,8 @@ import kvplan
 from kvplan.api import make_settings
 from kvplan.deployment.counts import ask
 from kvplan.dtypes import BFLOAT16
+from kvplan.engines.base import CUT_BLOCKS
 from kvplan.engines.budget import choose
-from kvplan.engines.undivided import CUT_BLOCKS
 from kvplan.results import Refusal
 from kvplan.units import ceil_div, round_up
 from kvplan.weights.formats import NVFP4, fp8_block, grouped

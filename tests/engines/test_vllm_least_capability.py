@@ -8,7 +8,7 @@ import pytest
 
 import kvplan
 from kvplan.engines.base import parse_version
-from kvplan.engines.vllm.refusals.formats import LEAST_CAPABILITY
+from kvplan.engines.vllm.refusals.formats import LEAST_CAPABILITY, ON_AMD
 from kvplan.engines.vllm.versions import VERSIONS
 
 SHAPE: dict[str, Any] = {
@@ -70,3 +70,44 @@ def test_the_help_names_a_release_that_serves() -> None:
         ).refusal
         is None
     )
+
+
+@pytest.mark.parametrize(
+    ("quantised", "first"),
+    [
+        ({"quant_method": "modelopt", "quant_algo": "FP8"}, "0.21"),
+        ({"quant_method": "modelopt", "quant_algo": "NVFP4"}, "0.20"),
+        ({"quant_method": "auto-round", "bits": 4, "group_size": 128}, "0.28"),
+        ({"quant_method": "fp8"}, ""),
+    ],
+)
+def test_amds_gpus_run_a_method_since_a_release(quantised: dict[str, Any], first: str) -> None:
+    for release in VERSIONS:
+        refused = "checkpoints on AMD GPUs" in said(quantised, "mi300x", release)
+        assert refused == (bool(first) and parse_version(release) < parse_version(first)), release
+
+
+def test_every_method_with_a_least_nvidia_gpu_says_since_when_amds_run_it() -> None:
+    assert set(ON_AMD) == set(LEAST_CAPABILITY)
+
+
+@pytest.mark.parametrize("engine", ["vllm", "sglang"])
+def test_numbers_that_were_packed_whole_are_not_cut(engine: str) -> None:
+    stored = {**SHAPE, "quantization_config": {"quant_method": "bitsandbytes", "load_in_4bit": True}}
+    cut = kvplan.size(stored, gpu="h100", tp=2, engine=engine)
+    assert cut.refusal is not None
+    assert "packed whole" in cut.refusal.message
+    assert kvplan.size(stored, gpu="h100", engine=engine).refusal is None
+    assert kvplan.size(stored, gpu="h100", pp=2, engine=engine).refusal is None
+
+
+def test_packed_while_loading_is_cut() -> None:
+    assert kvplan.size(SHAPE, gpu="h100", tp=2, quantization="bitsandbytes").refusal is None
+
+
+def test_emulated_weights_have_no_time_and_are_not_offered_for_others() -> None:
+    asked = kvplan.plan("nvidia/DeepSeek-R1-FP4", requests=32, tokens=8192, gpu="mi300x")
+    assert all(option.speed is None for option in asked.options)
+    assert all(any("is emulated" in text for text in option.warnings) for option in asked.options)
+    other = kvplan.plan("deepseek-r1", requests=32, tokens=8192, gpu="mi300x", quality="aggressive")
+    assert all(option.weights != "nvfp4" for option in other.options)

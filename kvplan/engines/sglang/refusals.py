@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from kvplan.engines.base import has_kind, is_assumed, part_terms, undividable
+from kvplan.engines.release_rules import reached
 from kvplan.engines.sglang.cache_layout.cells import store_of
 from kvplan.engines.sglang.classes import row_of
 from kvplan.engines.sglang.memory.groups import parallel_of
@@ -32,8 +33,9 @@ from kvplan.weights.shares import Cut, Side
 _FUSED = ("q_proj", "k_proj", "v_proj", "qkv_proj")
 TRACK_INTERVAL = 256
 """--mamba-track-interval: a multiple of the page size."""
-_NOT_ON_ROCM = ("modelopt", "gptq", "bitsandbytes")
-"""Formats that configs/model_config.py (_verify_quantization, rocm_supported_quantization) has not."""
+_NOT_ON_ROCM: dict[str, str] = {"modelopt": "", "bitsandbytes": "", "gptq": "0.5.20"}
+"""Beginning of a method → the first release whose list for AMD GPUs has it not (configs/model_config.py,
+_verify_quantization, rocm_supported_quantization, of 0.4.6 to 0.5.23)."""
 
 
 _ANY_LENGTH = "--any-length: SGLANG_ALLOW_OVERWRITE_LONGER_CONTEXT_LEN=1, where the model bears it"
@@ -57,7 +59,7 @@ def refusal_of_settings(
         or _lookup_refusal(model, settings, arguments)
         or _draft_refusal(settings, version)
         or _pool_refusal(model, options)
-        or _format_refusal(model, settings, arguments)
+        or _format_refusal(model, settings, arguments, version)
         or _backend_refusal(model, settings, arguments)
         or _experts_refusal(model, arguments)
         or _overlap_refusal(arguments)
@@ -154,14 +156,22 @@ def _pool_refusal(model: Model, options: SglangOptions) -> Refusal | None:
     )
 
 
-def _format_refusal(model: Model, settings: Serving, arguments: Arguments) -> Refusal | None:
-    """Formats of weights that AMD GPUs do not run; formats of the cache that sinks do not go with."""
+def _format_refusal(model: Model, settings: Serving, arguments: Arguments, version: str) -> Refusal | None:
+    """Formats of weights that AMD GPUs do not run, or that ranks do not divide; formats of the cache that
+    sinks do not go with."""
     method, asked = model.quantization or "", settings.kv_cache_dtype
-    if not arguments.device.nvidia and method.startswith(_NOT_ON_ROCM):
+    since = next((since for start, since in _NOT_ON_ROCM.items() if method.startswith(start)), None)
+    if not arguments.device.nvidia and since is not None and reached(version, since):
         return Refusal(
             "unsupported-model",
             f"SGLang does not run {method} checkpoints on AMD GPUs",
             help=("choose a checkpoint in fp8, mxfp4, awq or quark", "choose an NVIDIA GPU"),
+        )
+    if method == "bitsandbytes" and arguments.tp > 1:  # model_loader/loader.py, BitsAndBytesModelLoader
+        return Refusal(
+            "unsupported-model",
+            f"SGLang cuts no bitsandbytes checkpoint over tensor-parallel ranks: {model.id} was packed whole",
+            help=(f"--tp 1 --pp {arguments.tp}", "a build in fp8 or awq"),
         )
     if has_kind(model, Kind.INDEXER) and facts_of(model).sinks and asked not in ("auto", "bfloat16"):
         return Refusal(

@@ -31,12 +31,13 @@ from kvplan.settings import HEAD_METHODS, Key, Layout, further_ranks
 
 if TYPE_CHECKING:
     from kvplan.engines.vllm.backends import rocm
-    from kvplan.engines.vllm.refusals import divided_blocks
+    from kvplan.engines.vllm.refusals import divided_blocks, formats
     from kvplan.engines.vllm.start import connectors, windows
 else:
     connectors = later("kvplan.engines.vllm.start", "connectors")
     rocm = later("kvplan.engines.vllm.backends", "rocm")
     divided_blocks = later("kvplan.engines.vllm.refusals", "divided_blocks")
+    formats = later("kvplan.engines.vllm.refusals", "formats")
     windows = later("kvplan.engines.vllm.start", "windows")
 
 OWN_DRAFTERS = ("eagle", "eagle3", "draft_model", "medusa", "mlp_speculator", "dflash", "dspark")
@@ -163,6 +164,7 @@ def _warnings(
         *doubt(doubted),
         _without_kernels(resolved, rules, version),
         _slower_kernels(model, settings, resolved, version),
+        formats.emulated(model, settings, resolved.device) if resolved.device.vendor == "amd" else None,
         _unnamed_draft(settings, resolved),
         _shortened(model, settings, resolved, version),
     )

@@ -45,9 +45,12 @@ class Peak:
 def peak_for(form: Format | None, dtype_name: str, gpu: Gpu) -> Peak:
     """The peak in which weights of this format are multiplied.
 
-    Raises RefusedError(unknown-peak): the GPU's rate is not known, or the model computes in float32.
+    Raises RefusedError(unknown-peak): the GPU's rate is not known, or the model computes in float32;
+    no-speed-rule: the maker's GPUs have no kernel for the format.
     """
     if form is not None:
+        if gpu.vendor == "amd" and form.name.startswith("nvfp4"):
+            raise RefusedError("no-speed-rule", f"nvfp4 weights are emulated on {gpu.slug}: never measured")
         for beginning, dtype, cores in _PEAKS:
             if form.name.startswith(beginning):
                 if (not cores or getattr(gpu, cores)) and dtype in gpu.dense_tflops:

@@ -108,7 +108,7 @@ def run_session(
         smallest = min(world.everyone(hardware), key=lambda one: one.runtime_total or 0)
         target = make_target(smallest)
         check_world(target, world.size)
-        _check_gpu(target, smallest)
+        check_gpu(target, smallest)
         begun = (target, hardware)
         parts = world.everyone(_on_rank(bench, target, hardware, options, world))
         outcome = _of_all(target, parts, world)
@@ -187,7 +187,7 @@ def _cut_short(
     )
 
 
-def _check_gpu(target: Target, hardware: Hardware) -> None:
+def check_gpu(target: Target, hardware: Hardware) -> None:
     """Raises CannotRunHere(other-gpu): what one GPU holds proves nothing of a plan for another."""
     if not target.asks_proof or hardware.kind == CPU:
         return

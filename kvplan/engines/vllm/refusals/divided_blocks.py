@@ -12,6 +12,7 @@ from collections.abc import Callable
 from math import gcd
 from typing import TYPE_CHECKING
 
+from kvplan.engines.base import CUT_BLOCKS
 from kvplan.engines.vllm.options import BLACKWELL, TRITON, VllmOptions
 from kvplan.engines.vllm.start.resolve import Resolved
 from kvplan.engines.vllm.versions import Rules, rules_of
@@ -87,7 +88,7 @@ def slower_kernels(model: Model, settings: Layout, resolved: Resolved, version: 
     ways = [] if whole else [f"--tp {smaller}"] * bool(smaller) + ["--enable-expert-parallel"]
     by = "the width of an expert" if whole else f"--tp {resolved.tp}"
     text = (
-        f"{by} {undivided.CUT_BLOCKS} ({cut.size:,} of {cut.step} on a rank): Triton's kernels run them, not"
+        f"{by} {CUT_BLOCKS} ({cut.size:,} of {cut.step} on a rank): Triton's kernels run them, not"
         " DeepGEMM's or FlashInfer's"
     )
     return f"{text}; whole blocks: {' or '.join(ways)}" if ways else text

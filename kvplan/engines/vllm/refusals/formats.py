@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-from kvplan.engines.base import has_kind
+from kvplan.engines.base import EMULATED, has_kind
 from kvplan.engines.kv_support import rows_of, unsupported
 from kvplan.engines.release_rules import newest, reached
 from kvplan.engines.vllm.start.defaults import NO_FLOAT16, Device
@@ -42,19 +42,48 @@ LEAST_CAPABILITY: dict[str, tuple[tuple[str, tuple[int, int]], ...]] = {
 in vllm/model_executor/layers/quantization/ of 0.8.5 to 0.33, held against the GPU in vllm/config/vllm.py."""
 
 
+ON_AMD: dict[str, tuple[str, str]] = {
+    **dict.fromkeys(("awq", "compressed-tensors", "fbgemm_fp8", "fp8", "gptq", "quark"), ("", "")),
+    **dict.fromkeys(("mxfp4", "torchao"), ("0.10", "")),
+    "bitsandbytes": ("0.12", "0.28"),
+    "modelopt_fp4": ("0.20", ""),
+    **dict.fromkeys(("modelopt", "modelopt_mixed", "modelopt_mxfp8"), ("0.21", "")),
+    "inc": ("0.28", ""),
+    **dict.fromkeys(("experts_int8", "fp_quant"), ("never", "")),
+}
+"""Method → the first release whose list for AMD GPUs has it, and the first that has it no more
+(supported_quantization in vllm/platforms/rocm.py of 0.8.5 to 0.33; verify_quantization ends the start)."""
+
+
 def _method(model: Model, settings: Layout, capability: tuple[int, int]) -> str:
     """vLLM's name of the method: ModelOpt's formats have one each (override_quantization_method)."""
     method = settings.quantization or model.quantization or ""
     method = "inc" if method == "auto-round" else method
     if method != "modelopt" or capability >= (10, 0):
         return method
-    inventory = stored.sources_of(model).inventory
-    tensors = () if inventory is None else inventory.tensors()
-    forms = {tensor.form for _, tensor in tensors if tensor.form is not None}
+    forms = _forms(model)
     if formats.MXFP8 in forms:
         return "modelopt_mxfp8"
     bits = {form.bits for form in forms}
     return "modelopt" if bits == {8} else "modelopt_mixed" if bits == {4, 8} else "modelopt_fp4"
+
+
+def _forms(model: Model) -> set[formats.Format]:
+    """The formats of the stored matrices that are not in the model's own element size."""
+    inventory = stored.sources_of(model).inventory
+    tensors = () if inventory is None else inventory.tensors()
+    return {tensor.form for _, tensor in tensors if tensor.form is not None}
+
+
+def emulated(model: Model, settings: Layout, device: Device) -> str | None:
+    """That no kernel of AMD's GPUs multiplies such numbers, so that every step takes them apart to 16 bits
+    (model_executor/kernels/linear/nvfp4/emulation.py; fused_moe/oracle/nvfp4.py, EMULATION)."""
+    if device.assumed or not (settings.quantization or model.quantization):
+        return None
+    if not any(form.name.startswith("nvfp4") for form in _forms(model)):
+        return None
+    why = "each step takes the weights apart to 16 bits, far slower than fp8"
+    return f"NVFP4 {EMULATED} on {device.name}: {why}"
 
 
 HALF = ("float16", "bfloat16")
@@ -83,9 +112,10 @@ def quantisation_refusal(model: Model, settings: Layout, resolved: Resolved, ver
             f"vLLM's {method} kernels need compute capability {needed} or newer: {device.name} has {had}",
             help=(f"choose a GPU of compute capability {needed} or newer", *_newer(steps, version, device)),
         )
+    other = _not_on_amd(method, device, version) or _cut_while_stored(model, settings, resolved)
     unordered = _ordered(model, version) if method in ("gptq", "moe_wna16") else None
-    if unordered is not None:
-        return unordered
+    if other is not None or unordered is not None:
+        return other or unordered
     dtypes = RUNS_IN.get(method)
     if dtypes is None or resolved.dtype.name in dtypes:
         return None
@@ -93,6 +123,39 @@ def quantisation_refusal(model: Model, settings: Layout, resolved: Resolved, ver
         "quantization",
         f"vLLM's {method} runs in {' or '.join(dtypes)}, not in {resolved.dtype.name}",
         help=(f"--dtype {dtypes[-1]}",),
+    )
+
+
+def _not_on_amd(method: str, device: Device, version: str) -> Refusal | None:
+    """A method that the release takes on NVIDIA GPUs only."""
+    since, until = ON_AMD.get(method, ("", ""))
+    if method == "bitsandbytes" and device.target.startswith("gfx9"):
+        since = "0.17"  # before it, not with wavefronts of 64
+    if device.vendor != "amd" or device.assumed:
+        return None
+    early = since == "never" or not reached(version, since)
+    if not early and not (until and reached(version, until)):
+        return None
+    later = (f"use engine vllm@{since}",) if early and since != "never" else ()
+    return Refusal(
+        "quantization",
+        f"vLLM {version} runs no {method} checkpoints on AMD GPUs",
+        help=(*later, "choose a build in fp8 or quark", "choose an NVIDIA GPU"),
+    )
+
+
+def _cut_while_stored(model: Model, settings: Layout, resolved: Resolved) -> Refusal | None:
+    """Numbers that bitsandbytes packed before they were stored: their scales do not divide over ranks
+    (vllm/model_executor/model_loader/bitsandbytes_loader.py, _verify_model_compatibility)."""
+    if resolved.tp == 1 or model.quantization != "bitsandbytes":
+        return None
+    return Refusal(
+        "quantization",
+        f"vLLM cuts no bitsandbytes checkpoint over tensor-parallel ranks: {model.id} was packed whole",
+        help=(
+            f"--tp 1 --pp {resolved.tp}",
+            "the 16-bit model, packed as it loads: --quantization bitsandbytes",
+        ),
     )
 
 

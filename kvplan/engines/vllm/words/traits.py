@@ -38,6 +38,10 @@ TRAITS = Traits(
         "mxfp4": ((8, 0), None, "layers/quantization/mxfp4.py, get_min_capability"),
         "int8": ((7, 5), (10, 0), "csrc/libtorch_stable/quantization/w8a8/cutlass/c3x/scaled_mm_helper.hpp"),
     },
+    emulated_weights={
+        "nvfp4": ((), "model_executor/kernels/linear/__init__.py, _POSSIBLE_NVFP4_KERNELS"),
+        "mxfp4": (("gfx95", "gfx1250"), "platforms/rocm.py, supports_mx"),
+    },
     windows_off={"disable_hybrid_kv_cache_manager": True},
     at_once="as many as arrive together without one being preempted: a window or a chunk is given back as a"
     " request goes on, so only prompts under way hold their tokens in flight (v1/core/sched/scheduler.py)",
