@@ -295,9 +295,9 @@ def _predictions(case: Case, receipt: Receipt, known: Mapping[str, Fact], field:
         weights = [one.predicted for one in receipt.figures if one.name == name and one.predicted]
         if weights and fact is not None and not case.plan.settings.cpu_offload_gb:
             yield from _prediction(Figure(name, fact.unit, max(weights), None), fact, field)
-    mine = {} if case.result is None else case.result.settings
+    settings = {} if case.result is None else case.result.settings
     for figure in receipt.figures:
-        resolved = mine.get(figure.name.removeprefix("engine_"))
+        resolved = settings.get(figure.name.removeprefix("engine_"))
         if figure.name.startswith("engine_") and isinstance(resolved, int):
             yield from _prediction(figure, Fact(figure.name, resolved, figure.unit), field)
     pool = receipt.settings.get("kv_cache_memory")

@@ -7,8 +7,9 @@ import sys
 from collections.abc import Sequence
 from typing import Optional
 
+from kvplan.errors import EXIT_INTERRUPTED
+
 VERSION_FLAGS = ("--version", "-V")
-INTERRUPTED = 130
 
 
 def main(arguments: Optional[Sequence[str]] = None) -> int:  # noqa: UP045 - read without evaluation on 3.10
@@ -36,7 +37,7 @@ def _as_process(asked: list[str]) -> int:
         signal.signal(signal.SIGINT, signal.default_int_handler)
         return _main(asked)
     except KeyboardInterrupt:
-        return INTERRUPTED
+        return EXIT_INTERRUPTED
     finally:
         signal.signal(signal.SIGINT, signal.SIG_DFL)
 

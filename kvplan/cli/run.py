@@ -9,7 +9,6 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from kvplan.cli import INTERRUPTED
 from kvplan.cli.engine_words import in_our_words
 from kvplan.cli.quick import parse
 from kvplan.cli.terminal import (
@@ -24,7 +23,7 @@ from kvplan.cli.terminal import (
     write_error,
 )
 from kvplan.engines import engine_named
-from kvplan.errors import EXIT_BUG, EXIT_CANNOT_ANSWER, EXIT_OK, CannotRunHere, KvplanError
+from kvplan.errors import EXIT_BUG, EXIT_CANNOT_ANSWER, EXIT_INTERRUPTED, EXIT_OK, CannotRunHere, KvplanError
 from kvplan.files.folders import exists
 from kvplan.later import later
 from kvplan.report.layout import in_columns, printable
@@ -46,7 +45,7 @@ def run(arguments: list[str]) -> int:
     except KvplanError as error:
         return _report(error, arguments)
     except KeyboardInterrupt:
-        return INTERRUPTED
+        return EXIT_INTERRUPTED
     except BrokenPipeError:
         silence(sys.stdout)
         return EXIT_OK
@@ -56,7 +55,7 @@ def run(arguments: list[str]) -> int:
         short = CannotRunHere("out-of-memory", "this machine has too little memory for the answer")
         return _report(short, arguments, error)
     except Exception as error:
-        return INTERRUPTED if _was_interrupted(error) else _crash(error, arguments)
+        return EXIT_INTERRUPTED if _was_interrupted(error) else _crash(error, arguments)
 
 
 def _was_interrupted(error: BaseException) -> bool:

@@ -53,10 +53,10 @@ def receipts_screen(
         if len(receipts) > 1:
             screen += [BLANK, *_compared(receipts)]
     facts = [facts_of(one.receipt) for _, one in read]
-    bound, paired, said = (sum(map(len, every)) for every in zip(*facts)) if facts else (0, 0, 0)
+    bound, paired, alone = (sum(map(len, every)) for every in zip(*facts)) if facts else (0, 0, 0)
     held_words = (
         f"Facts that kvplan check computes anew from the plan: {bound:,}; figures with both sides in the"
-        f" receipt: {paired:,}; said by the receipts alone: {said:,} (driver, dates, reported figures)."
+        f" receipt: {paired:,}; said by the receipts alone: {alone:,} (driver, dates, reported figures)."
         " --json names each."
     )
     screen += [BLANK, *wrapped(held_words, style="dim", indent=1, hang=1)]

@@ -27,7 +27,7 @@ def test_prefill_graphs_are_counted_as_they_are_listed(largest: int) -> None:
 
 def test_a_prefill_of_any_size_is_answered() -> None:
     begun = time.process_time()
-    kvplan.size("llama-3.2-1b", gpu="l4", engine="sglang", chunked_prefill_size=10**15)
+    kvplan.size("llama-3.2-1b", gpu="l4", engine="sglang", settings={"chunked_prefill_size": 10**15})
     assert time.process_time() - begun < 2
 
 
@@ -76,4 +76,8 @@ def test_a_trace_of_too_many_lines_is_refused_before_it_is_read(
 
 def test_a_token_drafted_has_a_layer_and_layers_are_bounded() -> None:
     with pytest.raises(KvplanError, match="num_speculative_tokens"):
-        kvplan.size("deepseek-v3", engine="trtllm", speculative_method="mtp", num_speculative_tokens=10**6)
+        kvplan.size(
+            "deepseek-v3",
+            engine="trtllm",
+            speculative_config={"method": "mtp", "num_speculative_tokens": 10**6},
+        )
