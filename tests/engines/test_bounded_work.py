@@ -75,9 +75,6 @@ def test_a_trace_of_too_many_lines_is_refused_before_it_is_read(
 
 
 def test_a_token_drafted_has_a_layer_and_layers_are_bounded() -> None:
+    draft = {"method": "mtp", "num_speculative_tokens": 10**6}
     with pytest.raises(KvplanError, match="num_speculative_tokens"):
-        kvplan.size(
-            "deepseek-v3",
-            engine="trtllm",
-            speculative_config={"method": "mtp", "num_speculative_tokens": 10**6},
-        )
+        kvplan.size("deepseek-v3", engine="trtllm", speculative_config=draft)
