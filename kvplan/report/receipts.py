@@ -52,20 +52,26 @@ def receipts_screen(
     for receipts in _by_plan(read):
         if len(receipts) > 1:
             screen += [BLANK, *_compared(receipts)]
-    facts = [facts_of(one.receipt) for _, one in read]
-    bound, paired, alone = (sum(map(len, every)) for every in zip(*facts)) if facts else (0, 0, 0)
-    held_words = (
-        f"Facts that kvplan check computes anew from the plan: {bound:,}; figures with both sides in the"
-        f" receipt: {paired:,}; said by the receipts alone: {alone:,} (driver, dates, reported figures)."
-        " --json names each."
-    )
-    screen += [BLANK, *wrapped(held_words, style="dim", indent=1, hang=1)]
+    screen += _facts([one.receipt for _, one in read if one.intact])
     if any(one.intact and not one.receipt.has_classes for _, one in read):
         first = "v1: of before figures had a class; confirmed says there that none that decides differs."
         screen += [BLANK, *wrapped(first, style="dim", indent=1, hang=4)]
     for path, error in broken:
         screen += [BLANK, *wrapped(f"{path}: {error.message}", style="bad", indent=1, hang=4)]
     return screen
+
+
+def _facts(receipts: Sequence[Receipt]) -> Screen:
+    """What of the receipts stands on more than their word."""
+    if not receipts:
+        return []
+    bound, paired, alone = (sum(map(len, every)) for every in zip(*map(facts_of, receipts)))
+    words = (
+        f"Facts that kvplan check computes anew from the plan: {bound:,}; figures with both sides in the"
+        f" receipt: {paired:,}; said by the receipts alone: {alone:,} (driver, dates, reported figures)."
+        " --json names each."
+    )
+    return [BLANK, *wrapped(words, style="dim", indent=1, hang=4)]
 
 
 def _by_plan(read: Sequence[tuple[str, ReadReceipt]]) -> list[list[Receipt]]:
