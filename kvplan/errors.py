@@ -17,7 +17,6 @@ import re
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from kvplan.masking import masked
 from kvplan.record import record
 
 EXIT_OK = 0
@@ -68,6 +67,8 @@ class Mark:
         place = f"{self.path}:{self.line}:{self.column}"
         if self.shown is None:
             return place
+        from kvplan.masking import masked  # only where something went wrong
+
         line = "".join(c if c == "\t" or c.isprintable() else "\ufffd" for c in masked(self.shown))
         begin = self.column - 1
         shown, start, end = _window(line, begin, min(self.end_column - 1, len(line)), room)

@@ -1,4 +1,4 @@
-"""What is named like a secret is not shown: lines of a user's file are printed with its value masked.
+"""Values named like secrets are not shown: lines of a user's file are printed with its value masked.
 
 A server's command, a chart or a list of variables may hold a token. An excerpt under an error shows the line
 that is wrong, and logs of CI are public. Standard library only.
@@ -20,7 +20,7 @@ _BEHIND = re.compile(
     r"""["']?(?:\s*[=:]\s*|\s*,\s*|\s+)(?:["']?value["']?\s*[:=]\s*)?(?:Bearer\s+)?(?:"(?P<double>(?:[^"\\]|\\.)*)"?|'(?P<single>[^']*)'?"""
     r"""|(?P<plain>[^\s"',\[\]{}&]+))"""
 )
-"""What stands behind a name: ``--api-key x``, ``"--api-key", "x"``, ``TOKEN=x``, ``hf_token: 'x'``."""
+"""A value behind a name: ``--api-key x``, ``"--api-key", "x"``, ``TOKEN=x``, ``hf_token: 'x'``."""
 _BARE = re.compile(
     r"(?<![\w-])(?:sk-[\w-]{8,}|hf_\w{8,}|gh[oprsu]_\w{8,}|github_pat_\w{8,}|glpat-[\w-]{8,}|xox[a-z]-[\w-]{8,}"
     r"|nvapi-[\w-]{8,}|AKIA[0-9A-Z]{12,}|ya29\.[\w-]{8,}|eyJ[\w-]{8,}\.[\w.-]*)"

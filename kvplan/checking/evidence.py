@@ -290,20 +290,29 @@ def _predictions(case: Case, receipt: Receipt, known: Mapping[str, Fact], field:
         of_pool = figure.name in _OF_POOL and budget is not None
         if figure.rank is None and figure.name in known and not of_pool:
             yield from _prediction(figure, known[figure.name], field)
+    yield from _weights(case, receipt, known, field)
+    yield from _resolved(case, receipt, field)
+    pool = receipt.settings.get("kv_cache_memory")
+    if isinstance(pool, int) and case.memory is not None and budget is None:
+        mine = Fact("kv_cache_memory", case.memory, "bytes")
+        yield from _prediction(Figure("kv_cache_memory", "bytes", pool, None), mine, field)
+
+
+def _weights(case: Case, receipt: Receipt, known: Mapping[str, Fact], field: str) -> Found:
     fact = known.get("weights_bytes_per_gpu")
     for name in ("weights_bytes", "engine_weights_bytes"):
         weights = [one.predicted for one in receipt.figures if one.name == name and one.predicted]
         if weights and fact is not None and not case.plan.settings.cpu_offload_gb:
             yield from _prediction(Figure(name, fact.unit, max(weights), None), fact, field)
+
+
+def _resolved(case: Case, receipt: Receipt, field: str) -> Found:
+    """Figures of an engine that are settings: those that the rules resolve today."""
     settings = {} if case.result is None else case.result.settings
     for figure in receipt.figures:
         resolved = settings.get(figure.name.removeprefix("engine_"))
         if figure.name.startswith("engine_") and isinstance(resolved, int):
             yield from _prediction(figure, Fact(figure.name, resolved, figure.unit), field)
-    pool = receipt.settings.get("kv_cache_memory")
-    if isinstance(pool, int) and case.memory is not None and budget is None:
-        mine = Fact("kv_cache_memory", case.memory, "bytes")
-        yield from _prediction(Figure("kv_cache_memory", "bytes", pool, None), mine, field)
 
 
 def _in_interval(case: Case, receipt: Receipt, budget: Budget, field: str) -> Found:

@@ -24,7 +24,6 @@ from kvplan.cli.terminal import (
 )
 from kvplan.engines import engine_named
 from kvplan.errors import EXIT_BUG, EXIT_CANNOT_ANSWER, EXIT_INTERRUPTED, EXIT_OK, CannotRunHere, KvplanError
-from kvplan.files.folders import exists
 from kvplan.later import later
 from kvplan.report.layout import in_columns, printable
 from kvplan.results import SCHEMA_VERSION
@@ -127,6 +126,8 @@ def _one_word(arguments: list[str]) -> list[str]:
     joined = shlex.join(words)
     if is_launch(joined):
         return [*before, joined]
+    from kvplan.files.folders import exists
+
     is_command = not words[0].startswith("-") and any(word.startswith("-") for word in words[1:])
     if is_command and not exists(Path(words[0])):
         raise KvplanError(

@@ -214,6 +214,19 @@ class Facts(NamedTuple):
     """what the receipt alone says"""
 
 
+def _by_figure(receipt: Receipt, names: dict[str, bool]) -> list[str]:
+    """Figures with both sides in the receipt; the others go into names."""
+    paired: list[str] = []
+    for one in receipt.figures:
+        rank = "" if one.rank is None else f"[{one.rank}]"
+        named = one.name.removeprefix("engine_") in _BOUND_SETTINGS or one.name in _BOUND_FIGURES
+        if one.evidence == REPORTED or named:
+            names[f"figures.{one.name}{rank}"] = one.evidence != REPORTED
+        else:
+            paired.append(f"figures.{one.name}{rank}")
+    return paired
+
+
 def facts_of(receipt: Receipt) -> Facts:
     """Which facts of a receipt are bound: the plan's and the model's hash, engine and release, the GPU by its
     spec and memory, settings, blocks, weights and pool. Figures that decide have two sides. Drivers,
@@ -221,7 +234,6 @@ def facts_of(receipt: Receipt) -> Facts:
     body = receipt.model_dump()
     resolved = {name for name in receipt.settings if name not in _OF_REQUESTS}
     names: dict[str, bool] = {}
-    paired: list[str] = []
     for key, value in body.items():
         if key in ("figures", "digest"):
             continue
@@ -232,13 +244,7 @@ def facts_of(receipt: Receipt) -> Facts:
     names["hardware.name"] = bool(receipt.engine_run)
     for name, value in receipt.engine_run.get("settings", {}).items():
         names[f"engine_run.settings.{name}"] = name in resolved and value != _AUTO
-    for one in receipt.figures:
-        rank = "" if one.rank is None else f"[{one.rank}]"
-        named = one.name.removeprefix("engine_") in _BOUND_SETTINGS or one.name in _BOUND_FIGURES
-        if one.evidence == REPORTED or named:
-            names[f"figures.{one.name}{rank}"] = one.evidence != REPORTED
-        else:
-            paired.append(f"figures.{one.name}{rank}")
+    paired = _by_figure(receipt, names)
     bound = tuple(name for name, held in names.items() if held)
     return Facts(bound, tuple(paired), tuple(name for name, held in names.items() if not held))
 

@@ -52,7 +52,7 @@ def receipts_screen(
     for receipts in _by_plan(read):
         if len(receipts) > 1:
             screen += [BLANK, *_compared(receipts)]
-    screen += _facts([one.receipt for _, one in read if one.intact])
+    screen += _facts(read)
     if any(one.intact and not one.receipt.has_classes for _, one in read):
         first = "v1: of before figures had a class; confirmed says there that none that decides differs."
         screen += [BLANK, *wrapped(first, style="dim", indent=1, hang=4)]
@@ -61,8 +61,9 @@ def receipts_screen(
     return screen
 
 
-def _facts(receipts: Sequence[Receipt]) -> Screen:
-    """What of the receipts stands on more than their word."""
+def _facts(read: Sequence[tuple[str, ReadReceipt]]) -> Screen:
+    """How much of the receipts stands on more than their word."""
+    receipts = [one.receipt for _, one in read if one.intact]
     if not receipts:
         return []
     bound, paired, alone = (sum(map(len, every)) for every in zip(*map(facts_of, receipts)))

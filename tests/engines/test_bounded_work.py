@@ -32,7 +32,7 @@ def test_a_prefill_of_any_size_is_answered() -> None:
 
 
 class _Batch:
-    """What `running` reads of a batch."""
+    """The part of a batch that `running` reads."""
 
     def __init__(self, tokens: int, requests: int) -> None:
         self.tokens, self.requests = tokens, requests

@@ -63,7 +63,7 @@ SAID = (
 
 
 def page(random: Random) -> None:
-    """What the page in a browser may ask: JSON in, JSON out, no bug named in it."""
+    """Questions of the page in a browser: JSON in, JSON out, no bug named in it."""
     what = random.choice(("answer", "answer", "plan", "read", "nothing"))
     fields: Any = {random.choice(FIELDS): random.choice(SAID) for _ in range(random.randrange(4))}
     if random.random() < 0.6:
