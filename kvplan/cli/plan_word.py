@@ -10,6 +10,7 @@ from kvplan.api import load_plans
 from kvplan.cli.commands import Given, is_given, text_of, words_given
 from kvplan.cli.given import CONFIG_VARIABLE, gather
 from kvplan.errors import KvplanError, did_you_mean
+from kvplan.files.folders import is_file
 from kvplan.files.json_input import SHOWN_STDIN, STDIN, read_standard_input
 
 if TYPE_CHECKING:
@@ -46,10 +47,7 @@ def _may_start(word: str) -> bool:
     name = Path(word).name
     if name.startswith(("Modelfile", "Dockerfile", "Containerfile")):
         return True
-    try:
-        return not Path(word).suffix and Path(word).is_file()
-    except (OSError, ValueError):
-        return False
+    return not Path(word).suffix and is_file(Path(word))
 
 
 def _is_plan(word: str) -> bool:

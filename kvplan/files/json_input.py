@@ -12,6 +12,7 @@ from typing import Any, BinaryIO
 from weakref import WeakKeyDictionary
 
 from kvplan.errors import KvplanError, Mark
+from kvplan.masking import masked
 from kvplan.units import MIB
 
 MAX_BYTES = 16 * MIB
@@ -192,7 +193,9 @@ def _caret(text: str, position: int) -> str:
     """The line around a position and a caret under it, at most 79 columns."""
     start = text.rfind("\n", 0, position) + 1
     end = text.find("\n", position)
+    above = text[:start].rstrip("\r\n").rpartition("\n")[2] if start < 10**6 else ""
     line = text[start : end if end >= 0 else len(text)] if position - start < 10**6 else ""
+    line = masked(line, above)
     column = position - start
     first = max(0, column - 40)
     shown = "".join(char if char.isprintable() else " " for char in line[first : first + _SHOWN])

@@ -11,6 +11,7 @@ from functools import cache
 from pathlib import Path
 
 from kvplan.errors import KvplanError
+from kvplan.files.folders import is_file
 from kvplan.files.json_input import read_limited
 from kvplan.record import Json, record
 from kvplan.units import MIB
@@ -60,7 +61,7 @@ def installed() -> Installed | None:
     """The set that is in place, or None. Raises KvplanError(bad-card-set) for a file that was changed."""
     try:
         path = user_folder() / FILE
-        if not path.is_file():
+        if not is_file(path):
             return None
     except (OSError, RuntimeError):  # no home, or one that cannot be looked into
         return None

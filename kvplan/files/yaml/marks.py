@@ -11,6 +11,7 @@ from functools import lru_cache
 from typing import Any
 
 from kvplan.errors import KvplanError, Mark
+from kvplan.masking import masked
 from kvplan.record import field, record
 
 Key = str | int
@@ -58,7 +59,8 @@ class Source:
     def place(self, span: Span) -> Mark:
         """The span as a place, with its first line."""
         lines = _lines_of(self.text)
-        line = lines[span.line] if span.line < len(lines) else None
+        above = lines[span.line - 1] if 0 < span.line <= len(lines) else ""
+        line = masked(lines[span.line], above) if span.line < len(lines) else None
         end = span.end_column if span.end_line == span.line else len(line or "")
         return Mark(self.name, span.line + 1, span.column + 1, max(end, span.column + 1) + 1, line)
 
