@@ -248,7 +248,7 @@ def _draft_time(
     model: Model, settings: Settings, profile: SpeedProfile, inputs: tuple[Inventory, int, Assumptions],
     tokens: int,
 ) -> DraftTime:  # fmt: skip
-    """What the draft takes: a model of its own, the model's prediction layers, or nothing.
+    """The draft's share of a step: a model of its own, the model's prediction layers, or nothing.
 
     Raises RefusedError(no-step-time) where nobody says what drafts, and as `speed_profile`.
     """

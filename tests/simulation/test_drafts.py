@@ -23,7 +23,7 @@ from scripts.scheduler_scenarios import drafting
 
 RECORD = Path(__file__).with_name("vllm_drafts.json.gz")
 SCENARIOS: dict[str, Any] = json.loads(gzip.decompress(RECORD.read_bytes()))["scenarios"]
-"""Of 589 workloads asked of 0.32 and 0.33, all equal, the 48 that preempt or hit most."""
+"""Of 569 workloads asked of 0.32 (389) and 0.33 (180), all equal, the 48 that preempt or hit most."""
 TRACE = [Arrival(at * 40_000_000, 600, 200, ()) for at in range(60)]
 
 
@@ -62,7 +62,7 @@ def engine(share: float, tokens: int = 3) -> Engine:
 
 
 def test_steps_are_as_many_as_tokens_need() -> None:
-    """All right: an answer of 200 takes its first token and 199 / 4 further steps; none: as without drafts."""
+    """All right: an answer of 200 takes its first step and 199 / 4 more; none right: as without drafts."""
     one, clock = Trace(TRACE[:1], 1), StepTime(1000, 0, 0)
     assert simulate(one, engine(1.0), clock).steps == 1 + 50
     assert simulate(one, engine(0.0), clock).steps == 200
@@ -70,9 +70,13 @@ def test_steps_are_as_many_as_tokens_need() -> None:
 
 
 def test_the_share_that_is_asked_for_is_the_share_that_is_made() -> None:
-    answer = simulate(Trace(TRACE, 1), replace(engine(0.7), sequences=1), StepTime(1000, 0, 0))
-    made = 60 * 199 / (answer.steps - 60)
-    assert made == pytest.approx(Acceptance((0.7,) * 3).length, rel=0.02)
+    steps = 0
+    for seed in range(1, 9):
+        drafts = Drafts(3, scaled((0.7,) * 3), seed=seed)
+        alone = replace(engine(0.7), drafts=drafts, sequences=1)
+        steps += simulate(Trace(TRACE, 1), alone, StepTime(1000, 0, 0)).steps - len(TRACE)
+    # of the last step of a request what lies beyond its end is cut off: less than one token in 199
+    assert 8 * len(TRACE) * 199 / steps == pytest.approx(Acceptance((0.7,) * 3).length, rel=0.01)
 
 
 def test_a_request_takes_the_same_steps_whoever_runs_beside_it() -> None:

@@ -56,8 +56,7 @@ class Admission:
         scheduler, engine, memory = self.scheduler, self.engine, self.memory
         waiting, running = scheduler.waiting, scheduler.running
         taken = self.taken
-        prompting = self.drafts is not None and any(part[0].prompting for part in step.parts)
-        first = len(step.parts)  # of those that are admitted
+        uniform, running_parts = self._uniform(step), bool(step.parts)
         while budget > taken and waiting and len(running) < engine.sequences:
             request = waiting.head()
             if request.stale:
@@ -67,16 +66,13 @@ class Admission:
                 break
             hit = self._look(request)
             request.junction = hit.junction
-            tokens, drafted = request.tokens - hit.tokens, 0
-            if tokens == 1 and not prompting and (first or hit.tokens):
-                drafted = self.padding(hit.tokens)
-                if 1 + drafted > budget - taken:
-                    break
-                tokens += drafted
+            tokens = request.tokens - hit.tokens
+            drafted = self._padding(tokens, hit.tokens, running_parts) if uniform else 0
+            tokens += drafted
             if 0 < threshold < tokens:
                 tokens = threshold
             bar, least, cut = 0, tokens, tokens > budget - taken
-            if cut and not engine.chunked:
+            if cut and not (engine.chunked and not drafted):
                 bar = NEVER
             else:
                 least = tokens = min(tokens, budget - taken)
@@ -107,11 +103,17 @@ class Admission:
         if skipped:
             waiting.put_back_all(skipped)
 
-    def padding(self, computed: int) -> int:
+    def _uniform(self, step: Step) -> bool:
+        """Whether drafts are made, and no running request of the step computes its prompt."""
+        return self.drafts is not None and not any(part[0].prompting for part in step.parts)
+
+    def _padding(self, tokens: int, computed: int, running_parts: bool) -> int:
         """Tokens that stand for a draft of a request whose prompt lacks its last token alone, so that the
         step has one size for all; 0 where they would reach beyond max_model_len."""
         drafts = self.drafts
-        if drafts is None or computed + 2 + drafts.tokens > self.engine.length:
+        if drafts is None or tokens > 1 or not (running_parts or computed):
+            return 0
+        if computed + 2 + drafts.tokens > self.engine.length:
             return 0
         return drafts.tokens
 

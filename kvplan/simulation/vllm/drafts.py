@@ -1,13 +1,11 @@
 """Speculative decoding in the scheduler: what a draft takes of a step, and how much of it is accepted.
 
-vllm-project/vllm 0.32, 0.33 vllm/v1/core/sched/scheduler.py (schedule, update_from_output,
-update_draft_token_ids), async_scheduler.py, vllm/config/vllm.py (num_lookahead_tokens),
-vllm/config/speculative.py (max_num_new_slots_for_drafting). A request that makes answers brings ``tokens``
-drafted tokens into each step beside its own; the step makes one token and as many more as were guessed right
-in a row; the rest is rolled back.
+vllm-project/vllm 0.32, 0.33 vllm/v1/core/sched/scheduler.py, vllm/config/vllm.py, config/speculative.py. A
+request that makes answers brings drafted tokens into each step beside its own; the step makes one token and
+as many more as were right in a row; the rest is rolled back.
 
-Which tokens a draft guesses right is drawn from the request's number and the token's place in it alone, so
-that the same request takes the same steps under every scheduler, pool and rate.
+Which are right is drawn from the request's number and the token's place in it alone, so that a request takes
+the same steps under every scheduler, pool and rate.
 """
 
 from __future__ import annotations

@@ -206,8 +206,6 @@ class Scheduler(Running):
                 request.ahead -= new
                 if request.running and memory.caching:
                     memory.store_looked(request, request.computed - request.ahead)
-            if self.verified and memory.caching:
-                memory.store_looked(request, min(request.computed, request.tokens))
             if not done:
                 made.append((request, False))
                 if self.jump and decode_only.may_join(request):
@@ -226,8 +224,7 @@ class Scheduler(Running):
                 self.gone = True
                 made.append((request, True))
         if ended:
-            if len(ended) > 1:
-                ended.sort(key=_order)
+            ended.sort(key=_order)
             made += self.settle(ended)
         return made
 
@@ -257,7 +254,10 @@ class Scheduler(Running):
                 request.ahead -= drafted - accepted
         if not self.overlap:
             request.drafted = drafts.tokens
-        return min(1 + accepted, request.end - request.tokens)
+        new = min(1 + accepted, request.end - request.tokens)
+        if self.verified and self.memory.caching:
+            self.memory.store_looked(request, min(request.computed, request.tokens + new))
+        return new
 
     def leave(self, request: Request) -> None:
         """It has made its last token: its blocks are free."""
