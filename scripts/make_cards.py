@@ -255,6 +255,7 @@ def card_config(model: Model, *, is_whole: bool) -> Mapping[str, Any] | None:
             media_keys,
             lambda config: profiled_encoder(replace(model, config=config)),
             lambda config: profiled_pass(replace(model, config=config)),
+            lambda config: read_config(config, id=model.id, source="the card's config"),
         ),
     )
     return kept if quant is None else {**kept, QUANT_KEY: quant}

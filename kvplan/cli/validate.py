@@ -29,6 +29,9 @@ from kvplan.proof.validate.session import Outcome, SaidByRankZero, run_session
 from kvplan.results import SCHEMA_VERSION
 from kvplan.units import parse_bytes
 
+_OF_AN_ENGINE = ("serve", "layers", "engine_python")
+"""Options that mean nothing without ``--with``."""
+
 
 def run(words: list[str], given: Given) -> Answer:
     """Validate, write the receipt, say what was found. Exit 0 confirmed, 1 refuted, 3 not proved here."""
@@ -44,6 +47,11 @@ def run(words: list[str], given: Given) -> Answer:
 
         limit = _value(given, "time_limit", seconds)
         return _with_engine(validate_engine.run, words, given, gpu, limit)
+    for option in _OF_AN_ENGINE:
+        if given.get(option):
+            raise KvplanError(
+                "bad-usage", f"--{option.replace('_', '-')} is for an engine's own run", help="--with vllm"
+            )  # fmt: skip
     asked = Asked(words, given)
     options = Options(
         "cuda" if on_gpu else "cpu",

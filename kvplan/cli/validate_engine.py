@@ -7,12 +7,14 @@ from datetime import datetime, timezone
 from pathlib import Path
 
 from kvplan.cli.commands import Given, is_given, text_of
+from kvplan.cli.options import whole_number
 from kvplan.cli.terminal import Answer
 from kvplan.cli.validate_answer import code_of, receipt_data
 from kvplan.cli.validate_target import Asked
 from kvplan.engines import ENGINES
 from kvplan.engines.budget import choose
 from kvplan.engines.folders import part_of, title_of
+from kvplan.engines.traits import traits_of
 from kvplan.errors import CannotRunHere, KvplanError, did_you_mean
 from kvplan.plans.receipt import Receipt
 from kvplan.proof.validate.guard import INTERRUPTED, TERMINATED, Guard, Terminated
@@ -49,8 +51,8 @@ def check_options(given: Given) -> str:
             f"--with {name}: kvplan drives no such engine",
             help=f"did you mean {near}?" if near else "one of " + ", ".join(known),
         )
-    for option in ("find_limit", "dry_run"):
-        if is_given(given, option):
+    for option in ("find_limit", "dry_run", "reserve", "kernels"):
+        if given.get(option):
             raise KvplanError(
                 "bad-usage", f"--{option.replace('_', '-')} and --with cannot both hold",
                 help="without --with, kvplan allocates the predicted cache itself",
@@ -71,8 +73,9 @@ def run(
     device = "cpu" if text_of(given, "device") == "cpu" else "cuda"
     layers = text_of(given, "layers")
     options = EngineOptions(
-        name, text_of(given, "engine_python"), None if layers is None else int(layers), gpu, device
-    )
+        name, text_of(given, "engine_python"), None if layers is None else whole_number(layers), gpu, device,
+        is_given(given, "shared"),
+    )  # fmt: skip
     asked = asked_of(words, given, name, None)
     with Guard(limit) as guard:
         try:
@@ -156,7 +159,10 @@ def _target(
             f"{asked.plan.name} is for {title_of(name)} {asked.choice.version}, {hello.version} is installed",
             help=(f"a plan for the installed one: engine: {name}@{here.version}", "--engine-python PYTHON"),
         )
-    return asked.target(hardware, on_gpu=hello.kind != "cpu")
+    on_gpu, block = hello.kind != "cpu", traits_of(name).host_block
+    if not on_gpu and block is not None and asked.plan.settings.block_size is None:
+        asked.changes.setdefault("block_size", block)  # a length that these blocks hold is chosen
+    return asked.target(hardware, on_gpu=on_gpu)
 
 
 def start_of(target: Target, folder: Path, *, on_gpu: bool, served: bool = False) -> Start:

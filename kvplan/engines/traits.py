@@ -109,6 +109,8 @@ class Traits:
     emulated_weights: Mapping[str, tuple[tuple[str, ...], str]] = field(default_factory=dict)
     """Weights → the AMD targets that have a kernel for them, and where the engine says so: elsewhere it takes
     them apart to 16 bits in every step."""
+    host_block: int | None = None
+    """Tokens of a block in host memory, where its CPU build has others than on a GPU."""
     retention: Tried | None = None
     """The part of a request that it may keep (``kv_retention``), where it can drop what the model would keep.
     """

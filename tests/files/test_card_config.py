@@ -8,12 +8,14 @@ from typing import Any
 
 import pytest
 
+from kvplan.architectures.config.read import read_config
 from kvplan.architectures.config.view import split_quant
 from kvplan.architectures.inventory import inventory_of
 from kvplan.errors import KvplanError
-from kvplan.files.cards.card import CardConfig, changed_keys, config_lines
+from kvplan.files.cards.card import Card, CardConfig, changed_keys, config_lines
 from kvplan.files.cards.lint import lint
 from kvplan.files.datafiles import data_dir
+from kvplan.proof.validate.installed.asked_keys import completed
 from scripts.config_subset import Watched, size_relevant
 from tests.packaged import packaged_cards
 from tests.recorded import config_names, config_of
@@ -124,3 +126,16 @@ def test_the_linter_counts_parameters(tmp_path: Path) -> None:
     found = [finding for finding in lint([path]) if finding.code == "wrong-parameters"]
     assert len(found) == 1
     assert "8,030,261,248" in found[0].message
+
+
+WITH_A_CONFIG = [card for card in CARDS if card.model.config and card.model.config.get("model_type")]
+"""Of the others `validate --with` has nothing to give to an engine, and says so."""
+
+
+@pytest.mark.parametrize("card", WITH_A_CONFIG, ids=lambda card: card.slug)
+def test_the_config_gives_the_card_s_layers(card: Card) -> None:
+    """`validate --with` starts the engine with this config: one that says less is another model."""
+    given, quant = split_quant(dict(card.model.config or {}))
+    read = read_config(completed(given), id=card.model.id, source="its config", hf_quant_config=quant)
+    assert read.runs == card.model.runs
+    assert read.draft_layers == card.model.draft_layers

@@ -11,14 +11,18 @@ that fails after the runs is too late.
 from __future__ import annotations
 
 import sys
+import textwrap
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import kvplan
 from kvplan.errors import KvplanError
 from kvplan.files.json_input import parse_json, read_limited
 from kvplan.plans.receipt import CONFIRMED, HOLDS, REHEARSAL, Figure, Receipt, digest_of, receipt_from
+from kvplan.record import replace
 
+ROOT = Path(__file__).resolve().parents[2]
 SLOW_PERCENT = 80
 _HEADS = ("model", "kv", "verdict", "pool B", "tensors", "reserved", "device", "requests", "checks", "gather",
           "write")  # fmt: skip
@@ -28,8 +32,9 @@ _PAGE_HEADS = ("receipt", "model", "cache", "pool, B", "requests", "segments off
                "gather of copy", "write of copy", "pages read by")  # fmt: skip
 _ENGINE_HEADS = ("receipt", "figure", "predicted", "measured", "off", "interval")
 _ENGINE_ROWS = (
-    "engine_pool_bytes", "engine_num_blocks", "engine_blocks_in_its_pool", "engine_requests",
-    "engine_requests_at_full_length", "engine_cache_bytes", "engine_weights_bytes", "engine_consumed_bytes",
+    "engine_pool_bytes", "engine_num_blocks", "engine_requests", "engine_blocks_in_its_pool",
+    "engine_requests_in_its_pool", "engine_requests_at_full_length", "engine_cache_bytes",
+    "engine_weights_bytes", "engine_consumed_bytes",
     "engine_activation_bytes", "engine_graphs_bytes", "served_kv_tokens", "served_requests",
     "served_preemptions",
 )  # fmt: skip
@@ -112,12 +117,23 @@ def sentence(receipt: Receipt) -> list[str]:
         f" Its server ran {running.measured:,} requests at once"
         f" and preempted {figures['served_preemptions'].measured:,}."
     )  # fmt: skip
-    return [
-        f"- Measured on one {receipt.hardware['name']}, {receipt.created[:10]}, by {who} started with",
-        f"  `examples/plans/{receipt.plan_name}.yaml`. Predicted → measured: pool {_pair(pool)} B",
-        f"  ({_percent(pool)}), blocks {_pair(blocks)}, blocks of its own pool {_pair(inside)},",
-        f"  requests at once {_pair(requests)}.{served}",
-    ]
+    words = (
+        f"Measured on one {receipt.hardware['name']}, {receipt.created[:10]}, by {who} started with"
+        f" `examples/plans/{receipt.plan_name}.yaml`. Predicted that day → measured: pool {_pair(pool)} B"
+        f" ({_percent(pool)}), blocks {_pair(blocks)}. {_today(receipt, pool, requests)}"
+        f" From the engine's own pool: blocks {_pair(inside)}, requests at once {_pair(requests)}.{served}"
+    )
+    return textwrap.wrap(words, 110, initial_indent="- ", subsequent_indent="  ", break_on_hyphens=False)
+
+
+def _today(receipt: Receipt, pool: Figure, requests: Figure) -> str:
+    """The plan's own answer by today's rules, which have learnt from this start among others."""
+    plan = ROOT / "examples" / "plans" / f"{receipt.plan_name}.yaml"
+    facts = {fact.name: fact.value for fact in kvplan.check(plan).plans[0].facts}
+    now = replace(pool, predicted=facts["kv_pool_bytes"])
+    safe, likely = facts["safe_max_requests"], facts["max_requests"]
+    at_once = f"{likely:,}" if safe == likely else f"{likely:,} (safely {safe:,})"
+    return f"Today: pool {now.predicted:,} B ({_percent(now)}), requests at once {at_once} → {requests.measured:,}."
 
 
 def _pair(figure: Figure) -> str:
@@ -142,6 +158,8 @@ def _engine_rows(name: str, receipt: Receipt) -> list[tuple[str, ...]]:
     for figure in (known[one] for one in _ENGINE_ROWS if one in known):
         ends = "" if figure.low is None else f"{figure.low:,} … {figure.high:,}"
         tail = "" if figure.allowed_ppm is not None else " (reported)"
+        if figure.name == "engine_requests" and "engine_requests_in_its_pool" not in known:
+            tail = " in its pool"  # a receipt of before the plan's own answer was kept beside it
         shown = figure.name.removeprefix("engine_").replace("_", " ").replace("served ", "served: ") + tail
         off = _percent(figure) if figure.predicted != figure.measured else "0"
         predicted, measured = f"{figure.predicted:,}", f"{figure.measured:,}"

@@ -229,3 +229,23 @@ def test_a_bare_models_total_is_held_against_the_spec_file(
     assert figure["predicted"] == load_gpu("h200").memory_total_bytes
     assert figure["measured"] == 8 * 2**30
     assert "other-memory" in {one["code"] for one in data["findings"]}
+
+
+def test_a_pool_that_holds_no_request_proves_nothing(capsys: pytest.CaptureFixture[str]) -> None:
+    words = ["minimax-text-01", "-e", "vllm@0.23", "--kv-cache-memory", "512MiB", "--device", "cpu"]
+    assert main(["validate", *words]) == 2
+    assert "error[holds-nothing]: a pool of 0.50 GiB holds no request" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("tokens", ["1000", "1025", "2048"])
+def test_tgi_keeps_one_token_less_than_a_request_has(tokens: str, capsys: pytest.CaptureFixture[str]) -> None:
+    words = ["qwen2.5-0.5b", "-e", "tgi", "-t", tokens, "--kv-cache-memory", "64MiB", "--device", "cpu"]
+    assert main(["validate", *words]) == 0, capsys.readouterr().out
+
+
+@pytest.mark.parametrize("option", [["--serve"], ["--layers", "4"], ["--engine-python", "/bin/false"]])
+def test_options_of_an_engine_s_run_are_not_dropped(
+    option: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["validate", "qwen3-0.6b", "--device", "cpu", *option]) == 2
+    assert f"{option[0]} is for an engine's own run" in capsys.readouterr().err

@@ -11,12 +11,15 @@ from typing import Any
 
 import pytest
 
+from kvplan.cli import main
 from kvplan.errors import CannotRunHere
 from kvplan.files.plans.receipts import read_receipt
 from kvplan.proof.validate.installed.messages import hello_of
+from kvplan.proof.validate.installed.question import MASKS, environment
 from kvplan.proof.validate.installed.run import hardware_of
 from kvplan.proof.validate.installed.workers import vllm as worker
-from tests.proof.test_engine_run import HERE, on_h200, on_plan
+from tests.proof.fake_engine import interpreter
+from tests.proof.test_engine_run import HERE, PLAN, on_h200, on_plan
 
 pytestmark = pytest.mark.skipif(os.name != "posix", reason="engines run on Linux")
 NVML_TOTAL, USED = 150_754_820_096, 648_347_648
@@ -117,12 +120,14 @@ def test_one_that_is_malformed_is_one_error(wrong: Any) -> None:
         hello_of({**HERE, "hardware": wrong})
 
 
-def _run(folder: Path, told: dict[str, Any]) -> tuple[int, dict[str, Any], tuple[str, ...]]:
+def _run(folder: Path, told: dict[str, Any], *more: str) -> tuple[int, dict[str, Any], tuple[str, ...]]:
     says = on_h200()
     says["hello"]["hardware"] = told
     next(values for of, values in says["measured"] if of == "workers")[0]["unified_memory"] = 0
-    code, _ = on_plan(folder, says)
-    receipt = read_receipt(folder / "evidence" / "chat-h200-sxm-141gb.json").receipt
+    code, _ = on_plan(folder, says, *more)
+    if code == 3:
+        return code, {}, ()
+    receipt = read_receipt(folder / "evidence" / "chat-h200-sxm-141gb-vllm.json").receipt
     return code, dict(receipt.hardware), receipt.notes
 
 
@@ -139,7 +144,59 @@ def test_the_receipt_says_on_what_the_engine_ran(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("more", [{"used": USED + (4 << 30)}, {"processes": [77]}])
-def test_others_on_the_device_are_said(more: dict[str, Any], tmp_path: Path) -> None:
-    code, _, notes = _run(tmp_path, {**TOLD, **more})
+def test_others_on_the_device_are_refused_or_said(
+    more: dict[str, Any], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert _run(tmp_path, {**TOLD, **more})[0] == 3
+    assert "error[gpu-in-use]: other processes" in capsys.readouterr().err
+    code, _, notes = _run(tmp_path, {**TOLD, **more}, "--shared")
     assert code == 0
     assert any("other processes" in note for note in notes)
+
+
+@pytest.mark.parametrize(
+    ("plan", "driver", "same"),
+    [
+        ("h200", "NVIDIA A100-SXM4-80GB", False),
+        ("rtx-4090-wsl", "NVIDIA GeForce RTX 4090", True),
+        ("rtx-4090", "NVIDIA GeForce RTX 4090", True),
+        ("rtx-4090-wsl", "NVIDIA GeForce RTX 3090", False),
+    ],
+)
+def test_another_gpu_than_the_plan_s_is_refused_before_the_engine_starts(
+    plan: str, driver: str, same: bool, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Under WSL the driver says the name of the card alone."""
+    path, asked = tmp_path / "p.yaml", tmp_path / "asked.json"
+    path.write_text(PLAN.replace("gpu: h200", f"gpu: {plan}").replace("llama-3.1-8b", "qwen3-0.6b"), "utf-8")
+    says = {**on_h200(), "asked": str(asked)}
+    says["hello"]["device"] = driver
+    python = str(interpreter(tmp_path, says))
+    code = main(["validate", str(path), "--with", "vllm", "--engine-python", python])
+    assert asked.exists() is same
+    assert (code == 3) is not same
+    assert ("error[other-gpu]" in capsys.readouterr().err) is not same
+
+
+@pytest.mark.parametrize(
+    ("mask", "gpu", "seen"),
+    [
+        ({}, 1, {"CUDA_VISIBLE_DEVICES": "1"}),
+        ({"CUDA_VISIBLE_DEVICES": "4,5"}, 1, {"CUDA_VISIBLE_DEVICES": "5"}),
+        ({"CUDA_VISIBLE_DEVICES": "GPU-aa,MIG-bb"}, 1, {"CUDA_VISIBLE_DEVICES": "MIG-bb"}),
+        ({"HIP_VISIBLE_DEVICES": "2, 3"}, 0, {"HIP_VISIBLE_DEVICES": "2"}),
+        ({"CUDA_VISIBLE_DEVICES": "4"}, None, {}),
+    ],
+)
+def test_a_mask_of_gpus_is_respected(
+    mask: dict[str, str], gpu: int | None, seen: dict[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in MASKS:
+        monkeypatch.delenv(name, raising=False)
+    for name, value in mask.items():
+        monkeypatch.setenv(name, value)
+    found = environment("cuda", gpu)
+    assert {name: value for name, value in found.items() if name in MASKS} == seen
+    if mask and gpu is not None:
+        with pytest.raises(CannotRunHere, match="there is no GPU 7"):
+            environment("cuda", 7)

@@ -67,6 +67,13 @@ def changed(of: str, *path: str | int, by: int = 1) -> dict[str, Any]:
     return says
 
 
+def grouped(**other: object) -> dict[str, Any]:
+    """The same run with a group that is another."""
+    says = copy.deepcopy(MEASURED)
+    says["measured"][3][1]["groups"][0].update(other)
+    return says
+
+
 def run(folder: Path, says: Mapping[str, Any], *more: str, words: tuple[str, ...] = WORDS) -> int:
     (folder / "config.json").write_text(json.dumps(CONFIG), encoding="utf-8")
     python = str(interpreter(folder, dict(says)))
@@ -89,7 +96,8 @@ def test_a_rehearsal_is_confirmed_by_the_engine_s_own_objects(
     assert {"engine_num_blocks", "engine_requests", "engine_cache_bytes"} <= set(read.receipt.confirmed_by)
     run_ = read.receipt.engine_run
     assert (run_["version"], run_["torch"], run_["device"]) == ("0.32.0", "2.13.0+cpu", "cpu")
-    assert run_["taken"]["block_size"] == 128
+    assert run_["settings"]["block_size"] == 128
+    assert run_["taken"]["max_num_seqs"] == 128
     words = json.loads(asked.read_text())["words"]
     assert words[words.index("--kv-cache-memory-bytes") + 1] == str(POOL)
     assert words[words.index("--load-format") + 1] == "dummy"
@@ -101,11 +109,14 @@ def test_a_rehearsal_is_confirmed_by_the_engine_s_own_objects(
         (changed("cache", "num_blocks"), "engine_blocks_in_its_pool: 257 measured, 256 predicted"),
         (changed("cache", "num_blocks", by=-1), "engine_num_blocks: 255 measured, 256 predicted"),
         (changed("cache", "groups", 0, "page_bytes", by=128), "groups that differ !"),
+        (grouped(kind="SlidingWindowSpec"), "groups that differ !"),
+        (grouped(window=4096), "windows that differ !"),
         (changed("available", 0, by=-65536), "engine_pool_bytes: 16,711,680 measured, 16,777,216 predicted"),
         (changed("workers", 0, "cache_bytes"), "cache, rank 0 !"),
         (changed("workers", 0, "built_parameter_bytes", by=20_000), "weights, rank 0 !"),
         (changed("requests", "admitted", by=-1), "requests at full length !"),
         ({**MEASURED, "running": 30}, "requests !"),
+        ({**MEASURED, "running": 30}, "requests in its pool !"),
         (changed("requests", "free_after", by=-1), "blocks free again !"),
     ],
 )
@@ -127,7 +138,7 @@ def test_bytes_a_block_are_named_where_they_make_the_difference(
     assert run(tmp_path, says, "-v") == 1
     out = " ".join(capsys.readouterr().out.split())
     assert "bytes a block: 131,072 measured, 65,536 predicted" in out
-    assert "a group of 2 layers, blocks of 128 tokens, pages of 65,536 B" in out
+    assert "a group of 2 layers that keep every token, blocks of 128 tokens, pages of 65,536 B" in out
 
 
 def test_an_engine_that_refuses_what_was_said_to_fit_refutes(
@@ -258,13 +269,13 @@ def test_a_proof_on_the_plan_s_gpu_is_evidence_for_check(
     out = " ".join(capsys.readouterr().out.split())
     assert code == 0, out
     assert out.startswith("Confirmed by vLLM 0.32.0 on NVIDIA H200:")
-    receipt = read_receipt(tmp_path / "evidence" / "chat-h200-sxm-141gb.json").receipt
+    receipt = read_receipt(tmp_path / "evidence" / "chat-h200-sxm-141gb-vllm.json").receipt
     assert receipt.kind == "proof"
     assert {"engine_pool_bytes", "engine_num_blocks", "engine_requests", "engine_weights_bytes",
             "engine_max_num_seqs"} <= set(receipt.confirmed_by)  # fmt: skip
     reported = {one.name: one for one in receipt.figures if one.evidence == "reported"}
     assert reported["engine_activation_bytes"].measured == reported["engine_activation_bytes"].predicted
-    plan.write_text(PLAN + "evidence: [{path: evidence/chat-h200-sxm-141gb.json}]\n", encoding="utf-8")
+    plan.write_text(PLAN + "evidence: [{path: evidence/chat-h200-sxm-141gb-vllm.json}]\n", encoding="utf-8")
     assert main(["check", str(plan)]) == 0, capsys.readouterr().out
 
 
@@ -281,6 +292,12 @@ def test_a_pool_within_the_budget_s_interval_agrees_and_beyond_it_the_line_is_na
 ) -> None:
     assert on_plan(tmp_path, on_h200(off=-64 * MIB))[0] == 0
     capsys.readouterr()
+    receipt = read_receipt(tmp_path / "evidence" / "chat-h200-sxm-141gb-vllm.json").receipt
+    found = {figure.name: figure for figure in receipt.figures}
+    plan, pool = found["engine_requests"], found["engine_requests_in_its_pool"]
+    assert plan.predicted == on_h200()["requests"]["admitted"]  # whatever pool the engine came to
+    assert plan.measured == pool.predicted == pool.measured
+    assert (plan.low or 0) <= (plan.measured or 0) <= (plan.high or 0)
     code, _ = on_plan(tmp_path, on_h200(off=-(6 << 30), activations=6 << 30), "-v")
     out = " ".join(capsys.readouterr().out.split())
     assert code == 1
@@ -318,9 +335,9 @@ def test_fewer_layers_are_no_evidence_of_the_plan(tmp_path: Path, capsys: pytest
     says["requests"]["admitted"] = own.pool.max_running
     code, plan = on_plan(tmp_path, says, "--layers", "4")
     assert code == 0, capsys.readouterr().out
-    receipt = read_receipt(tmp_path / "evidence" / "chat-h200-sxm-141gb.json").receipt
+    receipt = read_receipt(tmp_path / "evidence" / "chat-h200-sxm-141gb-vllm.json").receipt
     assert receipt.engine_run["layers"] == 4
-    plan.write_text(PLAN + "evidence: [{path: evidence/chat-h200-sxm-141gb.json}]\n", encoding="utf-8")
+    plan.write_text(PLAN + "evidence: [{path: evidence/chat-h200-sxm-141gb-vllm.json}]\n", encoding="utf-8")
     assert main(["check", str(plan)]) == 1
     assert "4 layers" in capsys.readouterr().out
 
@@ -383,6 +400,15 @@ def test_what_an_engine_measured_becomes_a_card_s_evidence(
     card = tmp_path / "card.yaml"
     card.write_bytes((data_dir("model_cards") / "llama-3.1-8b.yaml").read_bytes())
     assert on_plan(tmp_path, on_h200(off=-64 * MIB))[0] == 0
-    receipt = tmp_path / "evidence" / "chat-h200-sxm-141gb.json"
+    receipt = tmp_path / "evidence" / "chat-h200-sxm-141gb-vllm.json"
     assert main(["cards", "add-evidence", str(card), str(receipt)]) == 0, capsys.readouterr().err
     assert "vllm@0.32" in card.read_text()
+
+
+def test_a_rehearsal_takes_a_length_that_the_engine_s_own_blocks_hold(tmp_path: Path) -> None:
+    """vLLM's blocks on a CPU are of 128 tokens: 1 MiB has 16 of them, and one is nobody's."""
+    asked = tmp_path / "asked.json"
+    words = ("--with", "vllm", "--device", "cpu", "--kv-cache-memory", "1MiB")
+    run(tmp_path, {**MEASURED, "asked": str(asked)}, words=words)
+    words = tuple(json.loads(asked.read_text())["words"])
+    assert int(words[words.index("--max-model-len") + 1]) == 15 * 128

@@ -85,9 +85,9 @@ def _server(folder: Path, **more: Any) -> Server:
 
 def test_a_server_that_does_not_stop_is_ended(tmp_path: Path) -> None:
     with _server(tmp_path, deaf=True, stop_seconds=0.3) as server:
-        process = server._process
-        assert process is not None
-    assert process.poll() is not None
+        kept = server._kept
+        assert kept is not None
+    assert kept.code is not None
     assert server.stopped is False
 
 
@@ -98,7 +98,7 @@ def test_a_server_that_never_answers_is_ended(tmp_path: Path) -> None:
     server = Server([str(path)], tmp_path / "log", ready_seconds=0.1)
     with pytest.raises(CannotRunHere, match="did not answer within 0 s"):
         server.__enter__()
-    assert server._process is None
+    assert server._kept is None
 
 
 def test_the_time_limit_ends_the_start(tmp_path: Path) -> None:

@@ -379,6 +379,20 @@ def test_memory_of_nobody_in_particular_is_respected(fake_cuda: FakeCuda) -> Non
         _run()
 
 
+def test_without_nvml_the_runtime_says_what_others_hold(
+    fake_cuda: FakeCuda, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """AMD, MIG slices, containers without the package: nobody is named, and memory is missing."""
+    monkeypatch.setattr("kvplan.proof.validate.probe.nvml_entry", lambda index: None)
+    found = _run()
+    assert found.stopped_by is None
+    assert found.hardware.model_dump()["other_processes"] is None  # nobody told, which is not none
+    fake_cuda.others = 3 * GIB
+    with pytest.raises(CannotRunHere, match=r"GiB of NVIDIA Fake GPU are taken: by others"):
+        _run()
+    assert _run(Options(shared=True)).stopped_by is None
+
+
 def test_the_own_process_is_nobody_else(fake_cuda: FakeCuda) -> None:
     fake_cuda.processes = [SimpleNamespace(pid=os.getpid(), usedGpuMemory=None)]
     assert _run().stopped_by is None

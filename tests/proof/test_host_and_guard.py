@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import os
 import signal
+import subprocess
+import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -80,3 +83,25 @@ def test_a_rank_ends_when_its_launcher_has_gone(monkeypatch: pytest.MonkeyPatch)
     guard._parent = -1
     with pytest.raises(Terminated), guard:
         guard._done.wait(10)
+
+
+@pytest.mark.parametrize(("limit", "number", "code"), [("None", signal.SIGTERM, 143), ("0.1", None, 3)])
+def test_a_rank_that_waits_where_no_handler_runs_is_ended(
+    limit: str, number: signal.Signals | None, code: int
+) -> None:
+    """As in a collective of torch.distributed that nobody answers: the call is C's own, for minutes."""
+    program = (
+        "import hashlib\n"
+        "from kvplan.proof.validate import guard\n"
+        "guard._GRACE_SECONDS = guard._LOOK_SECONDS = 0.2\n"
+        f"with guard.Guard({limit}, ranked=True):\n"
+        "    print('waits', flush=True)\n"
+        "    hashlib.pbkdf2_hmac('sha256', b'', b'', 10**9)\n"
+    )
+    with subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE) as rank:
+        assert rank.stdout is not None
+        assert rank.stdout.readline() == b"waits\n"
+        if number is not None:
+            time.sleep(0.5)  # until it waits
+            rank.send_signal(number)
+        assert rank.wait(20) == code

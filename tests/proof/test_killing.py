@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
+import contextlib
+import json
 import os
 import signal
 import subprocess
+import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from kvplan.files.plans.receipts import read_receipt
+from tests.proof.fake_engine import interpreter
 from tests.proof.kill import ROOT, SIGNALS, arguments, kill_many
+from tests.proof.test_engine_run import CONFIG, MEASURED, WORDS
 
 pytestmark = [
     pytest.mark.skipif(not Path("/proc/self/environ").exists(), reason="looks for processes in /proc"),
@@ -48,6 +54,45 @@ def test_a_signal_says_where_it_stopped(number: int, code: int, word: str, tmp_p
     kept = read_receipt(tmp_path / "receipt.json")
     assert kept.intact
     assert (kept.receipt.verdict, kept.receipt.stopped_by) == ("stopped", "signal")
+
+
+@pytest.mark.parametrize(
+    ("number", "serving"), [(signal.SIGKILL, False), (signal.SIGKILL, True), (signal.SIGINT, True)]
+)
+def test_nothing_of_an_engine_is_left(number: signal.Signals, serving: bool, tmp_path: Path) -> None:
+    """The engine's process, what it started, a server that ignores SIGTERM, the folder of both: whatever ends
+    kvplan, within the ten seconds that a cancelled job has."""
+    alive, temporary = tmp_path / "alive", tmp_path / "tmp"
+    temporary.mkdir()
+    holds = (
+        {"hold": str(alive), "deaf": True}
+        if serving
+        else {"in": "load_model", "child": str(alive), "sleep": 600}
+    )
+    (tmp_path / "config.json").write_text(json.dumps(CONFIG), encoding="utf-8")
+    python = str(interpreter(tmp_path, {**MEASURED, **holds}))
+    words = [*WORDS, "--engine-python", python, *(["--serve"] if serving else [])]
+    kvplan = subprocess.Popen(
+        [sys.executable, "-m", "kvplan", "validate", str(tmp_path), *words],
+        env={**os.environ, "PYTHONPATH": str(ROOT), "TMPDIR": str(temporary)},
+        stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
+    )  # fmt: skip
+    _until(lambda: alive.exists() and bool(alive.read_text()), "the engine runs")
+    kvplan.send_signal(number)
+    kvplan.wait(10)
+    engine = Path("/proc") / alive.read_text()
+    _until(lambda: not engine.exists() or " Z " in (engine / "stat").read_text(), "the engine has ended")
+    _until(lambda: not list(temporary.iterdir()), "its folder is removed")
+
+
+def _until(holds: Callable[[], bool], what: str) -> None:
+    ends = time.monotonic() + 30
+    while time.monotonic() < ends:
+        with contextlib.suppress(OSError):  # a process that ends while it is looked at
+            if holds():
+                return
+        time.sleep(0.05)
+    pytest.fail(f"not within 30 s: {what}")
 
 
 def _wait_for_torch(pid: int) -> bool:

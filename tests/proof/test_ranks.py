@@ -64,10 +64,20 @@ def test_too_few_ranks_are_told_how_many(capsys: pytest.CaptureFixture[str]) -> 
 
 
 def test_a_rank_learns_its_place_from_torchrun() -> None:
-    world = World({"RANK": "3", "WORLD_SIZE": "4", "LOCAL_RANK": "1", "LOCAL_WORLD_SIZE": "2"})
+    world = World(
+        {
+            "TORCHELASTIC_RUN_ID": "none",
+            "RANK": "3",
+            "WORLD_SIZE": "4",
+            "LOCAL_RANK": "1",
+            "LOCAL_WORLD_SIZE": "2",
+        }
+    )
     assert (world.rank, world.size, world.local_rank, world.local_size) == (3, 4, 1, 2)
     assert not world.leads
-    alone = World({"RANK": "x"})
+    job = World({"RANK": "1", "WORLD_SIZE": "4"})  # Slurm's or a pod's own: no torchrun started this
+    assert (job.rank, job.size) == (0, 1)
+    alone = World({"TORCHELASTIC_RUN_ID": "none", "RANK": "x"})
     assert (alone.rank, alone.size, alone.leads, alone.everyone(7)) == (0, 1, True, [7])
 
 

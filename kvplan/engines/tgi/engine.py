@@ -125,8 +125,14 @@ class Tgi:
 
 
 def charged(plan: Plan, tokens: int, speculate: int = 0) -> int:
-    """Blocks of a request: queue.rs allocates for prompt + answer + speculate - 1 tokens."""
-    return ceil_div(max(1, tokens + speculate - 1), plan.block)
+    """Blocks of a request."""
+    return ceil_div(kept_tokens(tokens, speculate), plan.block)
+
+
+def kept_tokens(tokens: int, speculate: int = 0) -> int:
+    """Tokens that a request has blocks for: queue.rs allocates for prompt + answer + speculate - 1, since
+    nothing comes after the last one."""
+    return max(1, tokens + speculate - 1)
 
 
 def plan_of(model: Model, settings: Serving, options: TgiOptions) -> Plan | Refusal:

@@ -6,17 +6,19 @@ from __future__ import annotations
 from kvplan.engines.tensors.base import BlockPool, Group, GroupKind, Layout, Rank
 from kvplan.engines.tensors.building import Building
 from kvplan.engines.tensors.parts import element_bytes, pooled, stored
-from kvplan.engines.tgi.engine import Plan, Tgi, plan_of
+from kvplan.engines.tgi.engine import Plan, Tgi, kept_tokens, plan_of
 from kvplan.engines.tgi.options import TgiOptions
 from kvplan.errors import KvplanError
 from kvplan.model import Model
+from kvplan.record import replace
 from kvplan.settings import Settings
 
 
 def layout(model: Model, settings: Settings, version: str, rank: Rank) -> Layout:
     """The tensors of one shard. Raises KvplanError(no-memory, engine-refuses, unknown-rule)."""
     result, pool = pooled(Tgi(), model, settings, version)
-    plan = plan_of(model, settings, TgiOptions.of(settings))
+    options = TgiOptions.of(settings)
+    plan = plan_of(model, settings, options)
     assert isinstance(plan, Plan)
     if plan.attention == "paged":
         raise KvplanError("unknown-rule", "the order of TGI's paged cache is not described")
@@ -35,7 +37,7 @@ def layout(model: Model, settings: Settings, version: str, rank: Rank) -> Layout
         "tgi",
         version,
         rank,
-        result.request,
+        replace(result.request, tokens=kept_tokens(result.request.tokens, options.speculate)),
         predicted_bytes=pool.bytes,
         requests=pool.requests_that_fit,
         max_model_len=settings.max_model_len or model.max_model_len or result.request.tokens,

@@ -9,7 +9,7 @@ from typing import Any
 from kvplan.errors import CannotRunHere, KvplanError
 from kvplan.files.gpus.find import load_gpu
 from kvplan.files.gpus.nvml import NvmlGpu, Process, read_nvml
-from kvplan.gpu import Gpu
+from kvplan.gpu import Gpu, under_wsl
 from kvplan.plans.findings import Finding, Severity
 from kvplan.proof.validate import host
 from kvplan.proof.validate.devices import CudaDevice, nvml_entry
@@ -18,6 +18,9 @@ from kvplan.units import MIB, gib
 
 IDLE = 50
 """An idle device may show up to one part in so many as used: what the driver keeps."""
+CONTEXT = 2 * 714_670_080
+"""A process's own context at most, without a meter of its own: twice what it took in every receipt of
+examples/evidence."""
 _NEAR = 200
 """Totals that differ by less than one part in so many are the same device (drivers keep a little)."""
 _SAME = MIB
@@ -39,7 +42,8 @@ class Hardware:
     context: int | None = None
     """what this process then added beside what torch's allocator holds (context, handles and kernels of
     the matrix library)"""
-    processes: tuple[Process, ...] = ()
+    processes: tuple[Process, ...] | None = None
+    """others on the device; None where no driver tells"""
     slug: str | None = None
     """the spec file that has its name"""
     driver: str | None = None
@@ -63,7 +67,7 @@ class Hardware:
             "memory_nvml_bytes": self.nvml_total,
             "used_before_bytes": self.used,
             "context_bytes": self.context,
-            "other_processes": len(self.processes),
+            "other_processes": None if self.processes is None else len(self.processes),
             "driver": self.driver,
             "runtime": self.runtime,
             "torch": self.torch,
@@ -89,9 +93,10 @@ def probe_cpu(torch_version: str | None) -> Hardware:
 def probe_cuda(device: CudaDevice, *, shared: bool = False) -> Hardware:
     """The device before this process has touched it, then what touching it costs.
 
-    Raises CannotRunHere(gpu-in-use) before anything is touched. The context's cost is NVML's figure after
-    the first small product less the one before it and less torch's segments; without NVML it is not known,
-    because asking the runtime already makes the context.
+    Raises CannotRunHere(gpu-in-use) before anything is touched; without NVML (AMD, MIG slices, containers)
+    after the context was made, by what the runtime then says is used. The context's cost is NVML's figure
+    after the first small product less the one before it and less torch's segments; without NVML it is not
+    known, because asking the runtime already makes the context.
     """
     import torch
 
@@ -108,6 +113,8 @@ def probe_cuda(device: CudaDevice, *, shared: bool = False) -> Hardware:
         context = max(0, (after.used_bytes or 0) - (before.used_bytes or 0) - held)
     name = str(properties.name)
     free, total = torch.cuda.mem_get_info(device.index)
+    if before is None:
+        refuse_used(name, int(total) - int(free) - (device.read().reserved or 0), int(total), shared=shared)
     return Hardware(
         name,
         "rocm" if hip else "cuda",
@@ -115,7 +122,7 @@ def probe_cuda(device: CudaDevice, *, shared: bool = False) -> Hardware:
         nvml_total=before.memory_bytes if before else None,
         used=before.used_bytes if before else int(total) - int(free),
         context=context,
-        processes=before.processes if before else (),
+        processes=before.processes if before else None,
         slug=_slug(name),
         driver=_driver(),
         runtime=f"ROCm {hip}" if hip else f"CUDA {torch.version.cuda}",
@@ -151,7 +158,7 @@ def compared(hardware: Hardware, spec: Gpu | None) -> tuple[Finding, ...]:
         findings.append(Finding(code, severity, message, detail=detail))
 
     if spec is not None:
-        if hardware.slug is not None and spec.arch != "unlisted" and hardware.slug != spec.slug:
+        if hardware.slug is not None and spec.arch != "unlisted" and not _is(hardware.slug, spec):
             say("other-gpu", f"the plan is for {spec.slug}, this is {hardware.slug}", Severity.ERROR)
         for what, ours, theirs in (
             ("the runtime's total", hardware.runtime_total, spec.memory_total_bytes),
@@ -188,6 +195,11 @@ def compared(hardware: Hardware, spec: Gpu | None) -> tuple[Finding, ...]:
     return tuple(findings)
 
 
+def _is(slug: str, spec: Gpu) -> bool:
+    """Whether the device's spec file is the plan's; under WSL the driver says the name of the card alone."""
+    return spec.slug in (slug, under_wsl(load_gpu(slug)).slug)
+
+
 def refuse_others(gpu: NvmlGpu, *, shared: bool) -> None:
     """Raises CannotRunHere(gpu-in-use) where others run on the device, unless told to share it.
 
@@ -204,6 +216,21 @@ def refuse_others(gpu: NvmlGpu, *, shared: bool) -> None:
         "gpu-in-use",
         what if others else f"{gib(held)} of {gpu.name} are taken by processes that the driver does not name",
         detail=rows,
+        help=("wait until they end, or name another GPU: --gpu 1", "measure beside them: --shared"),
+    )
+
+
+def refuse_used(name: str, used: int, total: int, *, shared: bool) -> None:
+    """The same by what the runtime says is used beside torch's own segments: all but this process's context.
+
+    Raises CannotRunHere(gpu-in-use).
+    """
+    held = used - CONTEXT
+    if shared or held * IDLE <= total:
+        return
+    raise CannotRunHere(
+        "gpu-in-use",
+        f"{gib(used)} of {name} are taken: by others, for a context of this process takes less",
         help=("wait until they end, or name another GPU: --gpu 1", "measure beside them: --shared"),
     )
 

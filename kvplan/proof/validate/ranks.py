@@ -14,6 +14,8 @@ from typing import Any, TypeVar, cast
 from kvplan.errors import KvplanError
 
 T = TypeVar("T")
+_OF_TORCHRUN = "TORCHELASTIC_RUN_ID"
+"""A variable that torchrun alone sets (torch/distributed/elastic/agent/server/local_elastic_agent.py)."""
 _PATIENCE = timedelta(minutes=30)
 """How long a rank waits for the slowest: filling a large pool takes minutes."""
 
@@ -27,6 +29,8 @@ class World:
 
     def __init__(self, environment: Mapping[str, str] | None = None) -> None:
         environment = os.environ if environment is None else environment
+        if _OF_TORCHRUN not in environment:  # a job's own RANK and WORLD_SIZE (Slurm, Kubeflow) join nobody
+            environment = {}
         self.rank = _number(environment, "RANK", 0)
         self.size = _number(environment, "WORLD_SIZE", 1)
         self.local_rank = _number(environment, "LOCAL_RANK", 0)

@@ -66,12 +66,14 @@ def held(figures: tuple[Figure, ...]) -> str:
 
 
 def default_path(target: Target, receipt: Receipt) -> Path | None:
-    """``evidence/<plan>-<GPU>.json`` (a rehearsal: ``<plan>-rehearsal.json``) beside the plan; with
-    ``-stopped`` where nothing was proved, so that it takes no proof's place. A bare model has none: None."""
+    """``evidence/<plan>-<GPU>.json`` (a rehearsal: ``<plan>-rehearsal.json``) beside the plan; an
+    engine's own has its name at the end, so that kvplan's never takes its place; with ``-stopped`` where
+    nothing was proved. A bare model has none: None."""
     if not target.plan.path:
         return None
     where = receipt.hardware.get("gpu") or receipt.hardware.get("name")
     words = [Path(target.plan.path).stem, receipt.kind if receipt.kind == REHEARSAL else where]
+    words += [str(receipt.engine_run["name"])] if receipt.engine_run else []
     words += [STOPPED] if receipt.verdict == STOPPED else []
     name = "-".join(_UNSAFE.sub("-", str(word)).strip("-") for word in words)
     return Path(target.plan.path).parent / FOLDER / f"{name}.json"

@@ -6,7 +6,7 @@ import contextlib
 import gc
 from collections.abc import Callable
 
-from kvplan.engines.tensors import Layout
+from kvplan.engines.tensors import Layout, Rank
 from kvplan.errors import CannotRunHere, KvplanError
 from kvplan.plans.findings import Finding, Severity
 from kvplan.plans.receipt import Figure
@@ -21,6 +21,7 @@ from kvplan.proof.validate.ranks import OtherRankStopped, World
 from kvplan.proof.validate.stages.base import EXACT, Bench, Progress, StageStopped, Stop, first_line
 from kvplan.proof.validate.target import Target, check_world
 from kvplan.record import record, replace
+from kvplan.units import gib
 
 TimeUp, OutOfMemory, Signal, Fault = "time", "memory", "signal", "fault"
 PREDICTED = ("weights", "pool")
@@ -108,7 +109,7 @@ def run_session(
         smallest = min(world.everyone(hardware), key=lambda one: one.runtime_total or 0)
         target = make_target(smallest)
         check_world(target, world.size)
-        _check_gpu(target, smallest)
+        check_gpu(target, smallest)
         begun = (target, hardware)
         parts = world.everyone(_on_rank(bench, target, hardware, options, world))
         outcome = _of_all(target, parts, world)
@@ -187,7 +188,7 @@ def _cut_short(
     )
 
 
-def _check_gpu(target: Target, hardware: Hardware) -> None:
+def check_gpu(target: Target, hardware: Hardware) -> None:
     """Raises CannotRunHere(other-gpu): what one GPU holds proves nothing of a plan for another."""
     if not target.asks_proof or hardware.kind == CPU:
         return
@@ -204,7 +205,7 @@ def _on_rank(bench: Bench, target: Target, hardware: Hardware, options: Options,
     stopped_by: str | None = None
     error: KvplanError | None = None
     try:
-        layout = target.layout(rank)
+        layout = _holding(target, rank)
         run_stages(bench, target, rank, layout, hardware, options, world)
         if bench.unproved:
             stage, stopped_by = bench.unproved[0], OutOfMemory
@@ -232,6 +233,19 @@ def _on_rank(bench: Bench, target: Target, hardware: Hardware, options: Options,
         stopped_by,
         error,
         shape,
+    )
+
+
+def _holding(target: Target, rank: Rank) -> Layout:
+    """The rank's tensors. Raises KvplanError(holds-nothing): where no request fits, nothing would be written,
+    read or admitted, and so nothing proved."""
+    layout = target.layout(rank)
+    if layout.requests:
+        return layout
+    raise KvplanError(
+        "holds-nothing",
+        f"a pool of {gib(target.pool_bytes)} holds no request of {layout.tokens:,} tokens",
+        help=("a larger pool: --kv-cache-memory", "shorter requests: --tokens"),
     )
 
 

@@ -20,6 +20,7 @@ TRAITS = Traits(
     drafts_drop_block=True,  # vllm/config/speculative.py, use_eagle_block_drop
     axes=Axes(data=True, context=True),
     usual_block=16,
+    host_block=128,  # vllm/platforms/cpu.py, check_and_update_config
     kv_formats=(
         *("auto", "fp8", "nvfp4", "turboquant_k8v4", "turboquant_4bit_nc", "int4_per_token_head"),
         *("turboquant_k3v4_nc", "turboquant_3bit_nc"),

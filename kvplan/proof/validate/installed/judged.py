@@ -15,13 +15,13 @@ from kvplan.engines.tensors import Layout
 from kvplan.errors import KvplanError
 from kvplan.plans.findings import Finding, Severity
 from kvplan.plans.receipt import Figure
-from kvplan.proof.validate.installed.messages import Measured
+from kvplan.proof.validate.installed.messages import Group, Measured
 from kvplan.proof.validate.installed.shapes import sized, taken_of
 from kvplan.proof.validate.stages.ballast import try_ballast
 from kvplan.proof.validate.stages.base import BYTES, EXACT
 from kvplan.proof.validate.target import Target
 from kvplan.record import field, record, replace
-from kvplan.results import Budget, SizeResult
+from kvplan.results import Budget, Pool, PoolGroup, SizeResult
 
 STAGE = "engine"
 WEIGHTS_PPM = 5_000
@@ -63,7 +63,9 @@ def judged(target: Target, measured: Measured, *, on_gpu: bool, whole: bool = Tr
     figures += _of_workers(own, measured, on_gpu=on_gpu)
     if on_gpu and whole and target.budget is not None and measured.workers:
         figures += _lines(target.budget, measured)
-    figures += [*_kept(own, measured), *_requests(own, measured)]
+    figures += _kept(own, measured)
+    figures += _running(target, own, measured, planned=on_gpu and whole)
+    figures += _at_full_length(own, measured)
     return Judged(tuple(figures), tuple(_findings(target, own, measured, figures)), taken)
 
 
@@ -119,36 +121,74 @@ def _blocks(target: Target, own: Target, measured: Measured, *, on_gpu: bool) ->
     if pool is None or plan is None:
         return []
     found = [_figure("blocks_in_its_pool", pool.num_blocks, measured.num_blocks, "blocks")]
-    ends: tuple[int | None, int | None] = (None, None)
-    if on_gpu and target.budget is not None and target.plan.settings.kv_cache_memory is None:
-        ends = tuple(  # type: ignore[assignment]
-            _blocks_of(target, memory)
-            for memory in (target.budget.kv_pool_low_bytes, target.budget.kv_pool_high_bytes)
-        )
-    found.append(
-        _figure("num_blocks", plan.num_blocks, measured.num_blocks, "blocks", low=ends[0], high=ends[1])
-    )
+    low, high = (None if one is None else one.num_blocks for one in _ends(target, on_gpu))
+    found.append(_figure("num_blocks", plan.num_blocks, measured.num_blocks, "blocks", low=low, high=high))
     if len(own.ranks) == own.settings.tensor_parallel_size:  # of a pipeline each stage has its own
         wrong = _groups_wrong(own.result, measured)
         found.append(_figure("groups", len(pool.groups), len(measured.groups)))
         found.append(_figure("groups_that_differ", 0, sum(wrong.values())))
+        if any(group.window is not None for group in measured.groups):
+            found.append(_figure("windows_that_differ", 0, len(_windows_wrong(own, measured))))
     return found
 
 
-def _blocks_of(target: Target, memory: int) -> int | None:
+def _ends(target: Target, on_gpu: bool) -> tuple[Pool | None, Pool | None]:
+    """The pools at the two ends of the budget's interval; none where the plan gives the pool's bytes."""
+    left = target.budget
+    if not on_gpu or left is None or target.plan.settings.kv_cache_memory is not None:
+        return None, None
+    return _pool_of(target, left.kv_pool_low_bytes), _pool_of(target, left.kv_pool_high_bytes)
+
+
+def _pool_of(target: Target, memory: int) -> Pool | None:
     try:
-        pool = target.with_pool(memory).result.pool
+        return target.with_pool(memory).result.pool
     except KvplanError:
         return None
-    return None if pool is None else pool.num_blocks
 
 
-def _groups_wrong(result: SizeResult, measured: Measured) -> Counter[tuple[int, int, int]]:
-    """Groups (layers, block size, bytes of a layer's page) of the engine that the prediction has not."""
+_Shape = tuple[str, int, int, int]
+
+
+def _groups_wrong(result: SizeResult, measured: Measured) -> Counter[_Shape]:
+    """Groups (what they keep, layers, block size, bytes of a layer's page) of the engine that the prediction
+    has not."""
     groups = () if result.pool is None else result.pool.groups
-    mine = Counter((one.layers, one.block_size, one.page_bytes) for one in groups)
-    theirs = Counter((one.layers, one.block_size, one.page_bytes) for one in measured.groups)
+    mine = Counter((_keeps(one.kind), one.layers, one.block_size, one.page_bytes) for one in groups)
+    theirs = Counter(
+        (_keeps(one.kind), one.layers, one.block_size, one.page_bytes) for one in measured.groups
+    )
     return (theirs - mine) if sum(theirs.values()) >= sum(mine.values()) else (mine - theirs)
+
+
+_KEEPS = {
+    "mamba": "states",
+    "state": "states",
+    "chunk": "a chunk",
+    "window": "a window",
+    "sliding": "a window",
+}
+
+
+def _shape(group: PoolGroup | Group) -> _Shape:
+    return _keeps(group.kind), group.layers, group.block_size, group.page_bytes
+
+
+def _keeps(kind: str) -> str:
+    """What a group keeps, by its name: vLLM's class (``SlidingWindowSpec``) or kvplan's word for it."""
+    return next((keeps for part, keeps in _KEEPS.items() if part in kind.lower()), "every token")
+
+
+def _windows_wrong(own: Target, measured: Measured) -> set[int]:
+    """Windows and chunks, in tokens, of the engine's groups or of the model's layers alone. Layers whose
+    windows are kept like all other tokens say theirs, too; those that say none are not held against."""
+    theirs = {group.window for group in measured.groups if group.window}
+    parts = {part for run in own.model.runs for part in run.layer.parts}
+    sizes = (
+        getattr(part, name, None) for part in parts for name in ("sliding_window", "attention_chunk_size")
+    )
+    mine = {size for size in sizes if size}
+    return theirs ^ mine if theirs else set()
 
 
 def _of_workers(own: Target, measured: Measured, *, on_gpu: bool) -> list[Figure]:
@@ -219,17 +259,27 @@ def _kept(own: Target, measured: Measured) -> list[Figure]:
     ]
 
 
-def _requests(own: Target, measured: Measured) -> list[Figure]:
-    """Requests that run together, and those at full length that the blocks hold."""
-    found, pool = [], own.result.pool
-    if measured.running is not None and pool is not None:
-        found.append(_figure("requests", pool.max_running, measured.running, "requests"))
-    said, layout = measured.requests, _layout(own, 0)
+def _running(target: Target, own: Target, measured: Measured, *, planned: bool) -> list[Figure]:
+    """Requests that run together: as the plan answers, with the ends of its interval; and as they follow from
+    the engine's own pool. planned: the plan's budget predicts that pool."""
+    plan, pool = (target if planned else own).result.pool, own.result.pool
+    if measured.running is None or plan is None or pool is None:
+        return []
+    low, high = (None if one is None else one.max_running for one in _ends(target, planned))
+    return [
+        _figure("requests", plan.max_running, measured.running, "requests", low=low, high=high),
+        _figure("requests_in_its_pool", pool.max_running, measured.running, "requests"),
+    ]
+
+
+def _at_full_length(own: Target, measured: Measured) -> list[Figure]:
+    """Requests at full length that the engine's blocks hold, one more, and the blocks that are free again."""
+    said, layout, pool = measured.requests, _layout(own, 0), own.result.pool
     if not said or layout is None:
-        return found
+        return []
     limit = layout.requests if pool is None else pool.max_num_seqs
     held, count = min(layout.requests, limit), int(said["admitted"])
-    found.append(_figure("requests_at_full_length", held, count, "requests"))
+    found = [_figure("requests_at_full_length", held, count, "requests")]
     if count < limit:
         found.append(_figure("extra_request_refused", 1, int(bool(said["refused"]))))
     found.append(_figure("blocks_free_again", int(said["free_before"]), int(said["free_after"]), "blocks"))
@@ -283,8 +333,12 @@ def _said(figure: Figure) -> str:
 def differing(own: Target, measured: Measured, figures: list[Figure]) -> list[str]:
     """The lines that differ, each with both numbers: figures, groups, bytes a block, the budget's lines."""
     rows = [_said(figure) for figure in figures if not figure.agrees or _outside(figure)]
-    for layers, block, page in _groups_wrong(own.result, measured):
-        rows.append(f"a group of {layers} layers, blocks of {block:,} tokens, pages of {page:,} B")
+    for keeps, layers, block, page in _groups_wrong(own.result, measured):
+        rows.append(
+            f"a group of {layers} layers that keep {keeps}, blocks of {block:,} tokens, pages of {page:,} B"
+        )
+    if wrong := _windows_wrong(own, measured):
+        rows.append(f"windows of {', '.join(f'{size:,}' for size in sorted(wrong))} tokens on one side alone")
     pool, cache = own.result.pool, [one.get("cache_bytes") for one in measured.workers]
     if pool is not None and measured.num_blocks and cache and cache[0]:
         each = cache[0] // measured.num_blocks

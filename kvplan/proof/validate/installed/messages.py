@@ -56,6 +56,8 @@ class Group:
     layers: int
     block_size: int
     page_bytes: int
+    window: int | None = None
+    """tokens that its layers see, where the engine says so; 0: all"""
 
 
 @record()
@@ -170,7 +172,13 @@ def measured_of(hello: Hello, events: list[Event]) -> Measured:
             tuple(_counts(one) for one in said.get("workers") or ()),
             None if cache.get("num_blocks") is None else int(cache["num_blocks"]),
             tuple(
-                Group(str(one["kind"]), int(one["layers"]), int(one["block_size"]), int(one["page_bytes"]))
+                Group(
+                    str(one["kind"]),
+                    int(one["layers"]),
+                    int(one["block_size"]),
+                    int(one["page_bytes"]),
+                    None if one.get("window") is None else int(one["window"]),
+                )
                 for one in cache.get("groups", ())
             ),
             dict(said.get("requests") or {}),

@@ -14,6 +14,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from kvplan.errors import CannotRunHere
+from kvplan.proof.validate.installed.kept import Kept
 from kvplan.proof.validate.installed.messages import (
     MAX_LINE,
     Event,
@@ -33,6 +34,8 @@ SILENT_SECONDS = 1800.0
 """Between two events: a large model is built, profiled and captured within it."""
 _LOOK_SECONDS = 0.2
 _GRACE_SECONDS = 20.0
+_HURRY_SECONDS = 2.0
+"""To end by itself where the run was interrupted or failed: Ctrl-C takes no minute."""
 _SHOWN = 12
 _ENDS = ("ready", "done", "failed")
 
@@ -67,7 +70,7 @@ class EngineProcess:
         self._stop, self._on_stage, self._clock = stop, on_stage, clock
         self._start_seconds, self._silent_seconds = start_seconds, silent_seconds
         self._lines: queue.Queue[bytes | None] = queue.Queue()
-        self._process: subprocess.Popen[bytes] | None = None
+        self._kept: Kept | None = None
         self.hello: Hello | None = None
 
     def __enter__(self) -> EngineProcess:
@@ -75,13 +78,13 @@ class EngineProcess:
             raise CannotRunHere("no-engine", "an engine's worker runs on Linux")
         try:
             with self.log.open("wb") as errors:
-                self._process = subprocess.Popen(
+                self._kept = Kept(
                     self.command,
+                    self.log.parent,
+                    self._environment,
                     stdin=subprocess.PIPE,
                     stdout=subprocess.PIPE,
                     stderr=errors,
-                    env=self._environment,
-                    start_new_session=True,
                 )
         except OSError as error:
             raise CannotRunHere(
@@ -92,8 +95,8 @@ class EngineProcess:
         threading.Thread(target=self._read, daemon=True, name="kvplan-engine").start()
         return self
 
-    def __exit__(self, *_: object) -> None:
-        self.end()
+    def __exit__(self, kind: object, *_: object) -> None:
+        self.end(_GRACE_SECONDS if kind is None else _HURRY_SECONDS)
 
     def greet(self) -> Hello:
         """The installed release. Raises CannotRunHere(no-engine) where it cannot be imported."""
@@ -118,9 +121,8 @@ class EngineProcess:
         while (event := self._next(self._silent_seconds, until=_ENDS))["event"] == "ready":
             self._send(None if then is None else then(self.measured()))
         if event["event"] == "done":
-            assert self._process is not None
             with contextlib.suppress(subprocess.TimeoutExpired):
-                self._process.wait(_GRACE_SECONDS)
+                self._running.wait(_GRACE_SECONDS)
         return self.measured()
 
     def measured(self) -> Measured:
@@ -128,30 +130,30 @@ class EngineProcess:
         assert self.hello is not None
         return measured_of(self.hello, self.events)
 
-    def end(self) -> None:
-        """Ask it to end, then make it, with every process of its session."""
-        process = self._process
-        if process is None:
+    def end(self, seconds: float = _GRACE_SECONDS) -> None:
+        """Ask it to end, then make it, with every process that it started."""
+        kept = self._kept
+        if kept is None:
             return
-        if process.poll() is None:
-            _signal(process, signal.SIGTERM)
-            with contextlib.suppress(subprocess.TimeoutExpired):
-                process.wait(_GRACE_SECONDS)
-        _signal(process, signal.SIGKILL)  # ranks that outlived it too
-        process.wait(_GRACE_SECONDS)
-        for stream in (process.stdin, process.stdout):
+        kept.ask_to_end(seconds)
+        kept.end()
+        for stream in (kept.process.stdin, kept.process.stdout):
             if stream is not None:
                 with contextlib.suppress(OSError, ValueError):
                     stream.close()
-        self._process = None
+        self._kept = None
+
+    @property
+    def _running(self) -> subprocess.Popen[bytes]:
+        assert self._kept is not None
+        return self._kept.process
 
     def tail(self) -> tuple[str, ...]:
         """The last lines that the engine printed."""
         return tail_of(self.log)
 
     def _send(self, question: Event | None) -> None:
-        process = self._process
-        assert process is not None
+        process = self._running
         assert process.stdin is not None
         try:
             process.stdin.write(json.dumps(question).encode() + b"\n")
@@ -184,8 +186,7 @@ class EngineProcess:
                 return event
 
     def _read(self) -> None:
-        process = self._process
-        assert process is not None
+        process = self._running
         assert process.stdout is not None
         with contextlib.suppress(OSError, ValueError):
             while line := process.stdout.readline(MAX_LINE):
@@ -198,8 +199,7 @@ class EngineProcess:
         return names[-1] if names else "start"
 
     def _crashed(self) -> CannotRunHere:
-        process = self._process
-        assert process is not None
+        process = self._running
         with contextlib.suppress(subprocess.TimeoutExpired):
             process.wait(_GRACE_SECONDS)
         code = process.returncode
@@ -239,12 +239,6 @@ def tail_of(log: Path) -> tuple[str, ...]:
         lines = log.read_bytes()[-20_000:].decode("utf-8", "replace").splitlines()
         return tuple(line[:200] for line in lines if line.strip())[-_SHOWN:]
     return ()
-
-
-def _signal(process: subprocess.Popen[bytes], number: int) -> None:
-    """The process and all of its session."""
-    with contextlib.suppress(ProcessLookupError, PermissionError):
-        os.killpg(process.pid, number)
 
 
 def _signal_name(number: int) -> str:

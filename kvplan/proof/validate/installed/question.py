@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Mapping
 from pathlib import Path
 from types import MappingProxyType
@@ -29,6 +30,8 @@ class Start(NamedTuple):
 
 _COUNTS = ("num_hidden_layers", "n_layer", "n_layers", "num_layers")
 """Keys under which a config says how many layers there are."""
+MASKS = ("CUDA_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES")
+"""Variables that say which GPUs a process sees; HIP reads both."""
 _OF_THE_SERVER = frozenset("host port served_model_name revision chat_template tool_call_parser".split())
 """Flags of a plan that a worker does not take."""
 
@@ -130,10 +133,20 @@ def plan_of_worker(plan: Plan) -> Plan:
 def environment(device: str, gpu: int | None, plan: Mapping[str, str] | None = None) -> dict[str, str]:
     """Variables of the child: nothing is fetched, one GPU is seen where one is named, none in a rehearsal.
 
-    plan: what the plan's settings say by variables alone."""
+    gpu: its number among those that this process sees: a mask that is set (numbers, UUIDs, MIG slices) keeps
+    its own words. plan: what the plan's settings say by variables alone. Raises CannotRunHere(no-gpu).
+    """
     found = {"HF_HUB_OFFLINE": "1", "VLLM_HOST_IP": "127.0.0.1", "VLLM_NO_USAGE_STATS": "1", **(plan or {})}
     if device == "cpu":
         found["CUDA_VISIBLE_DEVICES"] = ""
     elif gpu is not None:
-        found["CUDA_VISIBLE_DEVICES"] = str(gpu)
+        masks = {name: os.environ[name] for name in MASKS if os.environ.get(name)}
+        found |= {name: _seen(name, mask, gpu) for name, mask in masks.items()} or {MASKS[0]: str(gpu)}
     return found
+
+
+def _seen(name: str, mask: str, gpu: int) -> str:
+    seen = [one.strip() for one in mask.split(",")]
+    if gpu >= len(seen):
+        raise CannotRunHere("no-gpu", f"there is no GPU {gpu}: {name} shows {mask}, counted from 0")
+    return seen[gpu]

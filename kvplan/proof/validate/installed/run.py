@@ -26,7 +26,7 @@ from kvplan.proof.validate.installed.question import (
 )
 from kvplan.proof.validate.installed.shapes import shape_of, sized, taken_of
 from kvplan.proof.validate.probe import IDLE, Hardware, compared, probe_cpu
-from kvplan.proof.validate.session import Outcome, OutOfMemory
+from kvplan.proof.validate.session import Outcome, OutOfMemory, check_gpu
 from kvplan.proof.validate.session import TimeUp as OutOfTime
 from kvplan.proof.validate.target import Target
 from kvplan.record import field, record, replace
@@ -40,13 +40,15 @@ _LOADS = ("load_model",)
 @record()
 class EngineOptions:
     """How to run. name: the worker's file; python: the interpreter that has the engine (None: this one);
-    layers: how many of the model (None: all); gpu: its number; device: ``cpu`` or ``cuda``."""
+    layers: how many of the model (None: all); gpu: its number; device: ``cpu`` or ``cuda``; shared: whether
+    others may run on it."""
 
     name: str
     python: str | None = None
     layers: int | None = None
     gpu: int | None = None
     device: str = "cuda"
+    shared: bool = False
 
     @property
     def interpreter(self) -> str:
@@ -102,6 +104,9 @@ def run_engine(
             hello = child.greet()
             hardware = hardware_of(hello, options.device)
             target = make_target(hello, hardware)
+            check_gpu(target, hardware)
+            if not options.shared:
+                _refuse_others(hardware)
             ran = target if options.layers is None else _fewer(target, options.layers)
             write_model(ran.model, folder)
             start = start_of(ran, folder)
@@ -142,7 +147,7 @@ def hardware_of(hello: Hello, device: str) -> Hardware:
         hello.kind,
         nvml_total=hello.nvml_total,
         used=told.used,
-        processes=tuple(Process(pid, None) for pid in told.processes),
+        processes=None if told.driver is None else tuple(Process(pid, None) for pid in told.processes),
         slug=slug,
         driver=told.driver,
         runtime=told.runtime,
@@ -229,20 +234,30 @@ def _outcome(
     return EngineOutcome(outcome, engine_run(target, measured, options, found), own, measured.hello.server)
 
 
-def _shared(hardware: Hardware) -> list[Finding]:
-    """Others on the device: what they hold is missing in what the engine finds."""
+def _others(hardware: Hardware) -> str | None:
+    """Others on the device, in words: what they hold is missing in what the engine finds."""
     reserved = max(0, (hardware.nvml_total or 0) - (hardware.runtime_total or hardware.nvml_total or 0))
     held = max(0, (hardware.used or 0) - reserved)
     if not hardware.processes and held * IDLE <= (hardware.nvml_total or 0):
-        return []
+        return None
     shown = f" ({len(hardware.processes)})" if hardware.processes else ""
-    return [
-        Finding(
+    return f"other processes{shown} held {gib(held)} of {hardware.name} before the engine started"
+
+
+def _refuse_others(hardware: Hardware) -> None:
+    """Raises CannotRunHere(gpu-in-use) before the engine takes what they leave."""
+    said = _others(hardware)
+    if said is not None:
+        raise CannotRunHere(
             "gpu-in-use",
-            Severity.WARNING,
-            f"other processes{shown} held {gib(held)} of {hardware.name} before the engine started",
+            said,
+            help=("wait until they end, or name another GPU: --gpu 1", "measure beside them: --shared"),
         )
-    ]
+
+
+def _shared(hardware: Hardware) -> list[Finding]:
+    said = _others(hardware)
+    return [] if said is None else [Finding("gpu-in-use", Severity.WARNING, said)]
 
 
 def engine_run(

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-import signal
 import socket
 import subprocess
 import time
@@ -14,6 +13,7 @@ from pathlib import Path
 
 from kvplan.errors import CannotRunHere
 from kvplan.files.hub.fetch import get, parse_endpoint
+from kvplan.proof.validate.installed.kept import Kept
 from kvplan.proof.validate.installed.process import TimeUp, tail_of
 
 NAME = "kvplan"
@@ -21,6 +21,8 @@ NAME = "kvplan"
 READY_SECONDS = 1800.0
 _LOOK_SECONDS = 0.5
 _STOP_SECONDS = 60.0
+_HURRY_SECONDS = 2.0
+"""To end by itself where the run was interrupted or failed."""
 _OK = 200
 _TOKENS = 256
 
@@ -46,7 +48,7 @@ class Server:
         self._environment = {**os.environ, **(environment or {})}
         self._stop, self._clock = stop, clock
         self._ready_seconds, self._stop_seconds = ready_seconds, stop_seconds
-        self._process: subprocess.Popen[bytes] | None = None
+        self._kept: Kept | None = None
 
     def __enter__(self) -> Server:
         """Start it, and wait until it answers.
@@ -55,37 +57,37 @@ class Server:
         """
         try:
             with self.log.open("wb") as out:
-                self._process = subprocess.Popen(
+                self._kept = Kept(
                     self.command,
+                    self.log.parent,
+                    self._environment,
                     stdin=subprocess.DEVNULL,
                     stdout=out,
                     stderr=subprocess.STDOUT,
-                    env=self._environment,
-                    start_new_session=True,
                 )
         except OSError as error:
             raise CannotRunHere("no-engine", f"the server does not start: {error}") from error
         try:
             self._wait()
         except BaseException:
-            self.end()
+            self.end(_HURRY_SECONDS)
             raise
         return self
 
-    def __exit__(self, *_: object) -> None:
-        self.end()
+    def __exit__(self, kind: object, *_: object) -> None:
+        self.end(self._stop_seconds if kind is None else _HURRY_SECONDS)
 
     def _wait(self) -> None:
-        process, ends = self._process, self._clock() + self._ready_seconds
-        assert process is not None
+        kept, ends = self._kept, self._clock() + self._ready_seconds
+        assert kept is not None
         endpoint = parse_endpoint(self.url)
         while self._clock() < ends:
             if self._stop is not None and self._stop():
                 raise TimeUp
-            if process.poll() is not None:
+            if kept.code is not None:
                 raise CannotRunHere(
                     "server-ended",
-                    f"the engine's server ended with exit code {process.returncode} before it answered",
+                    f"the engine's server ended with exit code {kept.code} before it answered",
                     detail=tail_of(self.log),
                 )
             with contextlib.suppress(CannotRunHere):
@@ -98,22 +100,13 @@ class Server:
             detail=tail_of(self.log),
         )
 
-    def end(self) -> None:
-        """SIGTERM, as a deployment does; what does not end by itself is ended, with all that it started."""
-        process = self._process
-        if process is None:
+    def end(self, seconds: float) -> None:
+        """SIGTERM, as a deployment does; what does not end by itself so soon is ended, with all of it."""
+        kept, self._kept = self._kept, None
+        if kept is None:
             return
-        self.stopped = process.poll() is None
-        if self.stopped:
-            process.send_signal(signal.SIGTERM)
-            try:
-                process.wait(self._stop_seconds)
-            except subprocess.TimeoutExpired:
-                self.stopped = False
-        with contextlib.suppress(ProcessLookupError, PermissionError):
-            os.killpg(process.pid, signal.SIGKILL)
-        process.wait(self._stop_seconds)
-        self._process = None
+        self.stopped = kept.code is None and kept.ask_to_end(seconds)
+        kept.end()
 
 
 def free_port() -> int:

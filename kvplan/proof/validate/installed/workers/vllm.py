@@ -268,7 +268,16 @@ def cache_of(core: Any, config: Any) -> dict[str, object]:
             "layers": len(group.layer_names),
             "block_size": group.kv_cache_spec.block_size,
             "page_bytes": group.kv_cache_spec.page_size_bytes,
+            "window": window_of(group.kv_cache_spec),
         }
         for group in whole.kv_cache_groups
     ]
     return {"num_blocks": int(config.cache_config.num_gpu_blocks), "groups": groups}
+
+
+def window_of(spec: Any) -> int:
+    """Tokens that a group's layers see, of a window or a chunk; 0: all. A group of several sizes has its
+    layers' own specs."""
+    inner = getattr(spec, "kv_cache_specs", None)
+    spec = next(iter(inner.values())) if inner else spec
+    return int(getattr(spec, "sliding_window", None) or getattr(spec, "attention_chunk_size", None) or 0)
