@@ -54,11 +54,13 @@ ROOMS: dict[str, Room] = {
     "files/traces": Room(1000, "as it was when rooms were first counted"),
     "files/yaml": Room(900, "as it was when rooms were first counted"),
     "kvplan": Room(2600, "how many drafted tokens are right"),
-    "planning": Room(5750, "drafts' own layers in time; rates are planned by simulated runs; hidden reads, padding, classes of spread"),
+    "planning": Room(
+        5750, "drafts in time; rates planned by simulated runs; hidden reads, classes of spread"
+    ),
     "plans": Room(1900, "a switch of three states; plans on one fleet, locks"),
     "proof": Room(9250, "as it was when rooms were first counted"),
     "report": Room(9050, "fleets, what moved a figure, what a simulation says of a plan"),
-    "simulation": Room(12850, "drafts by an acceptance rate; states, rings, SGLang's pools of windows and of states; drawn arrivals, runs that stop"),
+    "simulation": Room(12850, "drafts by an acceptance rate; states, rings, SGLang's pools; runs that stop"),
     "weights": Room(2250, "weights between two ends, kernels that keep experts which are not quantised"),
 }
 CORE = 112400
