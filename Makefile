@@ -151,10 +151,14 @@ live: .venv-vllm/.ready
 	CMAKE_ARGS="-DLLAVA_BUILD=OFF -DMTMD_BUILD=OFF" .venv-llamacpp/bin/python -m pip install --quiet \
 		'llama-cpp-python[server]==0.3.36'
 	.venv-llamacpp/bin/python -m pip install --quiet pytest hypothesis gguf --editable .
+	.venv-llamacpp/bin/python -m pip download --quiet --no-deps --no-binary :all: --dest .venv-llamacpp/source \
+		'llama-cpp-python==0.3.36'
+	tar -xzf .venv-llamacpp/source/llama_cpp_python-0.3.36.tar.gz -C .venv-llamacpp/source
 	@touch $@
 
 live-llamacpp: .venv-llamacpp/.ready
-	.venv-llamacpp/bin/python -m pytest -m llamacpp tests/live $(PYTEST_ARGS)
+	LLAMA_CPP_SOURCE=.venv-llamacpp/source/llama_cpp_python-0.3.36/vendor/llama.cpp \
+		.venv-llamacpp/bin/python -m pytest -m llamacpp tests/live $(PYTEST_ARGS)
 
 # QUALIFY_DEVICE=cpu: a rehearsal.
 qualify: $(VENV)/.test

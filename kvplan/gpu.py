@@ -12,6 +12,8 @@ UNVERIFIED = "unverified"
 APPLE = "apple"
 """The vendor of Macs' GPUs."""
 _WSL = "-wsl"
+_OF_WINDOWS = 1_760_936_592
+"""Bytes that Windows and its desktop held of an RTX 5090: vLLM 0.27.1 found 30.2 of 31.84 GiB free."""
 
 
 @record(kw_only=True, guarded=True)  # handed to users
@@ -70,6 +72,8 @@ class Gpu(Shown):
     chooses among the first two"""
     memory_totals_seen: tuple[int, ...] = ()
     """what the runtime reports of the same device under other drivers"""
+    memory_settable_bytes: int | None = None
+    """the most that owners have set the total to, where it is a setting of the kernel or the firmware"""
     memory_free_seen: tuple[int, ...] = ()
     """what machines of the kind had free before anything was loaded, where it is much less than the total"""
     provenance: Mapping[str, str] = field(default_factory=dict, hash=False)
@@ -105,5 +109,6 @@ def under_wsl(gpu: Gpu) -> Gpu:
         return gpu
     return replace(
         gpu, slug=f"{gpu.slug}{_WSL}", name=f"{gpu.name} (WSL)", memory_total_bytes=gpu.memory_nvml_bytes,
-        memory_totals_seen=(), aliases=(), default_for=(), note=f"{gpu.slug} under WSL",
+        memory_totals_seen=(), memory_free_seen=(gpu.memory_nvml_bytes - _OF_WINDOWS, gpu.memory_nvml_bytes),
+        aliases=(), default_for=(), note=f"{gpu.slug} under WSL",
     )  # fmt: skip

@@ -169,12 +169,16 @@ class Model(Shown):
 
     @property
     def is_makers_own(self) -> bool:
-        """Whether such a build is of the model's own maker, and the model's config was read: which matrices a
-        maker spares of a model that was put together is not known."""
-        base, _, how = self.provenance.how.partition(": ")[2].partition(", ")
+        """Whether such a build is of the model's own maker."""
+        base = self.provenance.how.partition(": ")[2]
         owner, _, name = self.id.partition("/")
-        read = not how.startswith(("assembled", "unverified"))
-        return self.is_by_name and bool(name) and read and base.startswith(f"{owner}/")
+        return self.is_by_name and bool(name) and base.startswith(f"{owner}/")
+
+    @property
+    def is_put_together(self) -> bool:
+        """Whether such a build is of a model whose config was not read whole."""
+        how = self.provenance.how.partition(", ")[2]
+        return self.is_by_name and how.startswith(("assembled", "unverified"))
 
     @property
     def num_layers(self) -> int:

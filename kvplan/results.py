@@ -204,10 +204,12 @@ class Budget:
     """outside the utilisation"""
     calibrated: bool
     """the coefficients were fitted on measured starts of this version"""
+    beside: tuple[BudgetLine, ...] = ()
+    """in no sum: what must be free at the start, and what may be taken after the pool"""
 
     JSON = (
         "gpu", "total_bytes", "lines", "kv_pool_bytes", "kv_pool_low_bytes", "kv_pool_high_bytes",
-        "unused_bytes",
+        "unused_bytes", "beside",
     )  # fmt: skip
     # `calibrated` is said in words, by the lines' sources and a warning.
 

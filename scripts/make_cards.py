@@ -58,7 +58,7 @@ MEDIA_KEYS = (
 )
 SCHEMA = "card.schema.json"
 NO_LENGTH, ODD = 4096, 1000
-MEASURED = {"transformers": "5.23", "vllm": "0.32"}  # the releases that conformance tests ask
+MEASURED = {"transformers": "5.24", "vllm": "0.32"}  # the releases that conformance tests ask
 SAME = ("runs", "draft_layers", "encoder", "model_type", "num_attention_heads", "hidden_size")
 CONFIG_KEYS = {"max_model_len": "max_position_embeddings", "vocab_size": "vocab_size"}
 TEXT_PARTS = ("text_config", "llm_config", "language_config")

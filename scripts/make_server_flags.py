@@ -2,7 +2,7 @@
 
     VLLM_PYTHON -m scripts.make_server_flags vllm        (the interpreter that has vLLM)
     SGLANG_PYTHON -m scripts.make_server_flags sglang    (the one that has SGLang)
-    python -m scripts.make_server_flags transformers     (transformers 5.23: `transformers serve`)
+    python -m scripts.make_server_flags transformers     (transformers 5.24: `transformers serve`)
     python -m scripts.make_server_flags trtllm FILE      (NVIDIA/TensorRT-LLM tensorrt_llm/commands/serve.py)
     python -m scripts.make_server_flags tgi FILE         (huggingface/text-generation-inference 3.3
                                                           launcher/src/main.rs)

@@ -57,7 +57,7 @@ from pathlib import Path
 from typing import Any
 
 FORMAT = 1
-RELEASE = "5.23.0"
+RELEASE = "5.24.0"
 OUTPUT = Path(__file__).resolve().parents[1] / "kvplan/architectures/data/transformers_defaults.json"
 COMMAND = "python scripts/make_transformers_defaults.py"
 

@@ -1,6 +1,6 @@
 """Write docs/data/architectures.md: every class that vLLM generates text with, sized or refused, by engine.
 
-    python -m scripts.record_architectures          needs transformers 5.23
+    python -m scripts.record_architectures          needs transformers 5.24
 
 A class is asked with a case's config (tests/engines/vllm_own_cases.py), by a card, with a config that is
 made up of the keys that vLLM's class reads (tests/engines/vllm_class_cases.py), or with the defaults of its

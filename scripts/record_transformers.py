@@ -1,9 +1,9 @@
-"""Record what the caches of transformers 5.23 hold: every decoder of tests/conformance, small, on the CPU.
+"""Record what the caches of transformers 5.24 hold: every decoder of tests/conformance, small, on the CPU.
 
     python -m scripts.record_transformers
 
-writes tests/data/transformers_523.json.gz: case → config and readings [tokens, requests, dtype, phase, bytes,
-storage bytes]. Needs torch and transformers 5.23; takes about ten minutes on one core.
+writes tests/data/transformers_524.json.gz: case → config and readings [tokens, requests, dtype, phase, bytes,
+storage bytes]. Needs torch and transformers 5.24; takes about ten minutes on one core.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ def main() -> int:
         with harness.time_limit(300):
             found[case.name] = recorded(case)
     body = packed({"transformers": version("transformers"), "cases": found})
-    (DATA / "transformers_523.json.gz").write_bytes(body)
+    (DATA / "transformers_524.json.gz").write_bytes(body)
     sys.stdout.write(f"{len(found)} cases, {len(body):,} bytes\n")
     return 0
 

@@ -1,8 +1,9 @@
 """The steps of published serving runs, recorded once, so that a fit need not serve them again.
 
-Where requests are always under way, which requests a step computes hardly depends on how long steps take. So
-each run is served once with today's constants; its steps are kept as a few typical ones with weights, of
-which throughput, mean TTFT and mean TPOT are sums under any other constants.
+Where requests are always under way, or come at a rate that is kept up with, which requests a step computes
+hardly depends on how long steps take. So each run is served once with today's constants; its steps are kept
+as a few typical ones with weights, of which throughput, mean TTFT and mean TPOT are sums under any other
+constants.
 """
 
 from __future__ import annotations
@@ -21,16 +22,18 @@ from kvplan.planning.speed.steps import step_seconds
 from kvplan.plans.arrival import Arrival
 from kvplan.settings import Settings
 from kvplan.simulation.load.closed_loop import Closed
-from kvplan.simulation.schedulers import viewed
+from kvplan.simulation.schedulers import kind_of, viewed
 from kvplan.simulation.served import LIKELY
 from kvplan.simulation.time.clock import Clock, Computed
 from kvplan.simulation.time.speed_clock import SpeedClock
-from kvplan.simulation.time.timeline import Trace
-from scripts.serving_rows import WIDE, Row, arrivals_of, options_of
+from kvplan.simulation.time.timeline import Timeline, Trace
+from scripts.serving_rows import WIDE, Row, arrivals_of, options_of, speeds_of_release
+from scripts.speed_rows import release_of
 
 TYPICAL = 24
 """Steps that stand for all of a run."""
 Chunks = tuple[tuple[int, int], ...]
+_RUN_FIGURES = {"output_tps", "ttft_ms", "tpot_ms"}
 
 
 class Kept(NamedTuple):
@@ -59,13 +62,16 @@ class Run(NamedTuple):
 
 
 class _Recorder:
-    """A clock that keeps what it was asked."""
+    """A clock that keeps what it was asked, and when it ended."""
 
     def __init__(self, clock: Clock) -> None:
         self.clock = clock
         self.steps: list[tuple[int, int, int, Chunks, int]] = []
+        self.ends: list[int] = []
+        self.replica: Timeline | None = None
 
     def lasts(self, step: Computed) -> int:
+        assert self.replica is not None
         found = self.clock.lasts(step)
         chunks = tuple(
             (tokens, request.computed - tokens)
@@ -73,6 +79,7 @@ class _Recorder:
             if tokens > 1 or request.computed <= request.prompt
         )
         self.steps.append((step.count, step.context, step.tokens, chunks, found))
+        self.ends.append(max(self.replica.now, self.replica.free_at) + found)
         return found
 
     def line(self, count: int, context: int) -> tuple[int, int, int]:
@@ -80,42 +87,55 @@ class _Recorder:
 
 
 def recorded(row: Row) -> Run | None:
-    """The row's steps; None of one that has arrivals, replicas, or is not simulated."""
-    if "rate" in row.load or "replicas" in row.raw:
+    """The row's steps; None of one that has replicas, has no times, or is not simulated."""
+    if "replicas" in row.raw or not row.figures.keys() & _RUN_FIGURES:
         return None
-    rows = [Arrival(0, one.prompt, one.answer, one.ids) for one in arrivals_of(row.load)[0]]
+    arrivals, warm = arrivals_of(row.load)
     try:
         served, _ = deployment(
             row.raw["model"], pool=None, step_time=None, offload=None, split=None, **options_of(row)
         )
     except KvplanError:
         return None
-    engine, trace = served.engine(LIKELY), Trace(rows, WIDE)
-    clock = _Recorder(served.speeds.clock(LIKELY))
-    replica = viewed(Closed, engine)(trace, engine, clock, jump=False, rows=False)
-    replica.start(int(row.load.get("concurrency", len(rows))))
+    engine, rated = served.engine(LIKELY), "rate" in row.load
+    rows = [Arrival(one.at_ns if rated else 0, one.prompt, one.answer, one.ids) for one in arrivals]
+    clock = _Recorder((speeds_of_release(row) or served.speeds).clock(LIKELY))
+    trace = Trace(rows, WIDE)
+    replica: Timeline
+    if rated:
+        replica = kind_of(engine)(trace, engine, clock, jump=False, rows=False)
+    else:
+        replica = closed = viewed(Closed, engine)(trace, engine, clock, jump=False, rows=False)
+        closed.start(int(row.load.get("concurrency", len(rows))))
+    clock.replica = replica
     replica.run()
     columns = replica.answer.columns
-    came = [one.at_ns for one in replica.rows_due]
+    came = [one.at_ns for one in replica.arrivals]
     made = [engine.answered(one.prompt, one.answer) for one in rows]
-    ends = list(accumulate(step[4] for step in clock.steps))
-    first = _weights(ends, came, columns["first_token_ns"], [1.0] * len(rows))
-    each = [1.0 / (answer - 1) if answer > 1 else 0.0 for answer in made]
-    later = _weights(ends, columns["first_token_ns"], columns["finished_ns"], each)
+    shares = [float(number >= warm) for number in range(len(rows))]
+    each = [share / (answer - 1) if answer > 1 else 0.0 for share, answer in zip(shares, made)]
+    first = _weights(clock, came, columns["first_token_ns"], shares)
+    later = _weights(clock, columns["first_token_ns"], columns["finished_ns"], each)
     return Run(
         row, served.settings, served.choice.engine.name, sum(made), _typical(clock.steps, first, later)
     )
 
 
 def _weights(
-    ends: Sequence[int], begins: Sequence[int], stops: Sequence[int], each: Sequence[float]
+    clock: _Recorder, begins: Sequence[int], stops: Sequence[int], each: Sequence[float]
 ) -> list[float]:
-    """Of each step, the share of the requests between begin and stop, each as it counts."""
-    change = [0.0] * (len(ends) + 1)
+    """Of each step, the share of the requests between begin and stop, each as it counts; of a step in which
+    a request comes, what is left of it."""
+    ends = clock.ends
+    change = [0.0] * (len(ends) + 2)
     for begin, stop, share in zip(begins, stops, each, strict=True):
-        change[bisect_left(ends, begin + 1)] += share
+        place = bisect_left(ends, begin + 1)
+        left = min(1.0, (ends[place] - begin) / clock.steps[place][4]) if place < len(ends) else 1.0
+        change[place] += share * left
+        change[place + 1] += share * (1 - left)
         change[bisect_left(ends, stop + 1)] -= share
-    return [value / len(each) for value in accumulate(change)][: len(ends)]
+    whole = max(1, sum(share > 0 for share in each))
+    return [value / whole for value in accumulate(change)][: len(ends)]
 
 
 def _typical(
@@ -142,8 +162,9 @@ def profile_of(run: Run, table: Assumptions) -> SpeedProfile:
     inventory, per_token, _ = speed_inputs(model, run.settings.quantization)
     assert run.settings.gpu is not None
     return speed_profile(
-        model, run.settings.gpu, inventory, per_token, deployment_of(run.settings, run.engine), table
-    )
+        model, run.settings.gpu, inventory, per_token,
+        deployment_of(run.settings, run.engine, release_of(run.row.raw)), table,
+    )  # fmt: skip
 
 
 def deployment_model(run: Run) -> Any:
@@ -167,8 +188,8 @@ def figures_of(run: Run, table: Assumptions) -> dict[str, float]:
         whole, first, later = (
             whole + step.times * lasts, first + step.ttft * lasts, later + step.tpot * lasts
         )  # fmt: skip
-    return {
-        "output_tps": run.answers / whole,
+    rate = {} if "rate" in run.row.load else {"output_tps": run.answers / whole}
+    return rate | {
         "ttft_ms": 1000 * (first + profile.frontend_seconds),
         "tpot_ms": 1000 * later,
     }

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import argparse
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from statistics import median
 from typing import NamedTuple
@@ -70,7 +70,7 @@ class Judged(NamedTuple):
 
 def judged(row: Row) -> list[Judged]:
     found = simulated(row)
-    kind, fitted = class_of(row), is_fitted(str(row.raw["model"]))
+    kind, fitted = class_of(row), is_fitted(row.raw)
     return [Judged(name, measured, found[name], kind, fitted) for name, measured in row.figures.items()]
 
 
@@ -82,6 +82,8 @@ def line(row: Row, figures: Sequence[Judged]) -> str:
     if "replicas" in raw:
         gpus = f"{raw['replicas']} × ({gpus}), {raw['router']}"
     came = f"{load['rate']:g}/s" if "rate" in load else f"{load['requests']:,} at once"
+    if "concurrency" in load:
+        came = f"{load['concurrency']:,} at a time"
     if load.get("again"):
         came += ", asked before"
     cells = [row.kind, f"{raw['model']}, {gpus}", came, f"{load['input']:,} + {load['output']:,}"]
@@ -112,6 +114,69 @@ def summary(every: Sequence[Judged]) -> list[str]:
     return lines
 
 
+def replicas(rows: Sequence[Row], found: Sequence[Sequence[Judged]]) -> str:
+    """Replicas that would safely serve what was published, for each that likely does: of a load that fills
+    its servers they are as its tokens a second are, the likely run's by the slowest run's."""
+    every = [
+        one.found.value / one.found.low
+        for row, figures in zip(rows, found) for one in figures
+        if one.name == "output_tps" and "rate" not in row.load and one.found.low
+    ]  # fmt: skip
+    few = sum(share <= 2 for share in every)
+    return (
+        f"Replicas for a load that fills them, safely ÷ likely: at most 2 in {few} of {len(every)} runs"
+        f" ({100 * few / len(every):.0f} %), {median(every):.2f} in the median."
+    )
+
+
+class Peer(NamedTuple):
+    """Typical factors of AISimulate 0.13.0 on so many rows of a kind, by a study of 2026-11-28 that keeps no
+    list of them: 22 of GPUStack's on H100 and H200 under vLLM."""
+
+    name: str
+    rows: int
+    factors: tuple[float, float, float]
+    holds: Callable[[Row], bool]
+
+
+def _whole(row: Row) -> bool:
+    return row.raw["source"] == "gpustack-lab" and row.raw["gpu"] in ("h100", "h200") and any(
+        part in str(row.raw["model"]) for part in ("DeepSeek", "GLM-4", "gpt-oss-120b", "Qwen3-235B")
+    ) and row.raw["engine"] == "vllm"  # fmt: skip
+
+
+PEERS = (
+    Peer("all", 22, (1.61, 1.37, 1.66), lambda row: True),
+    Peer("prompts of 2,000 tokens and more", 9, (1.12, 1.47, 1.14), lambda row: row.load["input"] > 1900),
+    Peer(
+        "1,000 at once", 9, (2.35, 1.42, 2.51),
+        lambda row: row.load["input"] < 300 and row.load["requests"] >= 900 and "concurrency" not in row.load,
+    ),
+    Peer("DeepSeek", 9, (1.37, 1.31, 1.20), lambda row: "DeepSeek" in str(row.raw["model"])),
+    Peer("gpt-oss", 8, (2.10, 1.34, 2.28), lambda row: "gpt-oss" in str(row.raw["model"])),
+)  # fmt: skip
+_TIMED = ("output_tps", "tpot_ms", "ttft_ms")
+
+
+def peers(rows: Sequence[Row], found: Sequence[Sequence[Judged]]) -> list[str]:
+    """Typical factors beside AISimulate's, by the kinds of rows that the study tells apart."""
+    lines = [
+        "| rows | kvplan's | tokens/s | TPOT | TTFT | AISimulate's | tokens/s | TPOT | TTFT |",
+        "| --- | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: |",
+    ]
+    for peer in PEERS:
+        kept = [figures for row, figures in zip(rows, found) if _whole(row) and peer.holds(row)]
+        own = [
+            median(one.factor for figures in kept for one in figures if one.name == name) for name in _TIMED
+        ]
+        cells = [
+            f"× {mine:.2f}" + (" (worse)" if mine > theirs else "") for mine, theirs in zip(own, peer.factors)
+        ]
+        theirs = [f"× {factor:.2f}" for factor in peer.factors]
+        lines.append(f"| {' | '.join([peer.name, str(len(kept)), *cells, str(peer.rows), *theirs])} |")
+    return lines
+
+
 def class_of(row: Row) -> str:
     """The class whose constants and interval its steps have (`SpeedProfile.classes`)."""
     options = options_of(row)
@@ -136,7 +201,11 @@ def section(rows: Sequence[Row], found: Sequence[Sequence[Judged]]) -> str:
     left = [f"- {one.row}: {one.what}: {one.why}." for one in read_left()]
     lines = [
         *summary(every), "",
+        replicas(rows, found), "",
         "Held-out figures by class, the farthest off first:", "", *by_class(every), "",
+        "Beside AISimulate 0.13.0 (typical factors; which 22 rows it was asked is not kept, so kvplan's are",
+        "of all rows of the kind, most of them of its fitted half; AISimulate was fitted to kernels, not to",
+        "rows like these):", "", *peers(rows, found), "",
         "Measured: simulated, likely (least to most of six runs); times in ms; **!** outside.", "",
         "| row | deployment | load | tokens | figures |", "| --- | --- | --- | --- | --- |",
         *(line(row, figures) for row, figures in zip(rows, found)), "",

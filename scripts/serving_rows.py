@@ -10,13 +10,19 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import kvplan
+from kvplan.api.simulating import deployment
+from kvplan.files.speed import speed_inputs
 from kvplan.files.yaml.strict import load_yaml_file
+from kvplan.planning.speed import speed_profile
 from kvplan.plans.arrival import Arrival
-from kvplan.record import record
+from kvplan.record import record, replace
 from kvplan.simulation.load.load import Load
 from kvplan.simulation.outcome import Outcome, percentile
 from kvplan.simulation.results import SimulationResult
+from kvplan.simulation.served import LIKELY, Speeds, likely_fast_slow
+from kvplan.simulation.time.speed_clock import SpeedClock
 from kvplan.units import SECOND
+from scripts.speed_rows import release_of
 
 FILE = Path(__file__).parent / "serving_rows.yaml"
 MOST = 2000
@@ -170,12 +176,29 @@ def simulated(row: Row) -> dict[str, Found]:
     return found
 
 
+def speeds_of_release(row: Row) -> Speeds | None:
+    """Step times of the row's own release, where it says one: only newer ones have a scheduler here."""
+    release = release_of(row.raw)
+    if not release:
+        return None
+    served, _ = deployment(
+        row.raw["model"], pool=None, step_time=None, offload=None, split=None, **options_of(row)
+    )
+    clock, gpu = served.speeds.clock(LIKELY), served.settings.gpu
+    if not isinstance(clock, SpeedClock) or gpu is None:
+        return None
+    inventory, per_token, table = speed_inputs(served.model, served.settings.quantization)
+    own = replace(clock.profile.deployment, release=release)
+    return likely_fast_slow(speed_profile(served.model, gpu, inventory, per_token, own, table))
+
+
 def _served(row: Row, rows: list[Arrival]) -> SimulationResult:
     raw = row.raw
     at_once = None if "rate" in row.load else int(row.load.get("concurrency", len(rows)))
     return kvplan.simulate(
         raw["model"], trace=Load(tuple(rows), WIDE, "published"), replicas=raw.get("replicas", 1),
-        router=raw.get("router"), search=False, helps=False, concurrency=at_once, **options_of(row),
+        router=raw.get("router"), search=False, helps=False, concurrency=at_once,
+        step_time=speeds_of_release(row), **options_of(row),
     )  # fmt: skip
 
 

@@ -128,15 +128,14 @@ def with_value(table: Assumptions, name: str, value: float) -> Assumptions:
     if old.unit == "share":
         value = min(HIGHEST.get(name.split(".")[0], 1.0), max(LOWEST_SHARE, value))
     if old.unit == "tokens":
-        value = min(HIGHEST[name], value)
+        value = min(HIGHEST[name.split(".")[0]], value)
     rounded = float(f"{value:.{DIGITS}g}")
     made = {**table.by_name, name: Assumption(name, rounded, old.unit, old.source)}
-    for other, one in table.by_name.items():  # engines without rows follow
-        if (
-            one.source.startswith("as ")
-            and name == f"{other.rpartition('.')[0]}.{one.source[3:].split(';')[0]}"
-        ):
-            made[other] = Assumption(other, rounded, one.unit, one.source)
+    for other, one in table.by_name.items():  # what has no rows follows: ``as vllm; …``, or a whole name
+        if one.source.startswith("as "):
+            followed = one.source[3:].split(";")[0]
+            if name in (followed, f"{other.rpartition('.')[0]}.{followed}"):
+                made[other] = Assumption(other, rounded, one.unit, one.source)
     return Assumptions(made)
 
 
@@ -234,8 +233,8 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--write", action="store_true", help=f"write {FILE.name}")
     arguments = parser.parse_args()
-    runs = [recorded(row) for row in served_rows() if is_fitted(str(row.raw["model"]))]
-    half = Rows(read_rows(), [run for run in runs if run is not None]).of(is_fitted)
+    runs = [recorded(row) for row in served_rows() if is_fitted(row.raw)]
+    half = Rows([row for row in read_rows() if is_fitted(row.raw)], [run for run in runs if run is not None])
     table = fit(half, speed_assumptions())
     found = spreads(half, table)
     plain = {name: one for name, one in table.by_name.items() if not _SPREAD.match(name)}

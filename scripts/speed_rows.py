@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 
 import kvplan
 from kvplan.assumption import Assumptions
+from kvplan.engines.base import parse_version
 from kvplan.files.speed import speed_inputs
 from kvplan.files.yaml.strict import load_yaml_file
 from kvplan.planning.speed import (
@@ -63,10 +64,14 @@ class Row(NamedTuple):
 
 
 class Source(NamedTuple):
+    """held_out: none of its rows is fitted, whatever the model."""
+
     where: str
     date: str
+    held_out: bool = False
 
 
+@cache
 def _document(path: Path) -> Any:
     return load_yaml_file(path, name=path.name).data
 
@@ -74,7 +79,10 @@ def _document(path: Path) -> Any:
 def read_sources(path: Path = FILE) -> dict[str, Source]:
     """Where the figures stand."""
     data = _document(path)
-    return {name: Source(entry["where"], str(entry["date"])) for name, entry in data["sources"].items()}
+    return {
+        name: Source(entry["where"], str(entry["date"]), entry.get("held_out", False))
+        for name, entry in data["sources"].items()
+    }
 
 
 def read_rows(path: Path = FILE) -> list[Row]:
@@ -113,17 +121,33 @@ def fitted_families(models: Iterable[str]) -> frozenset[str]:
 
 
 def every_model() -> list[str]:
-    """Of all published rows: of steps, and of whole servers."""
-    return [str(row["model"]) for file in (FILE, SERVED) for row in _document(file)["rows"]]
+    """Of all published rows, of steps and of whole servers, whose sources are not held out as a whole."""
+    found = []
+    for file in (FILE, SERVED):
+        out = _held_out(file)
+        found += [str(row["model"]) for row in _document(file)["rows"] if row["source"] not in out]
+    return found
 
 
-def is_fitted(model: str) -> bool:
-    return family_of(model) in _fitted()
+def is_fitted(raw: dict[str, Any]) -> bool:
+    """Whether constants may be fitted to this row of either file."""
+    out = _held_out(FILE) | _held_out(SERVED)
+    return raw["source"] not in out and family_of(str(raw["model"])) in _fitted()
+
+
+@cache
+def _held_out(file: Path) -> frozenset[str]:
+    return frozenset(name for name, one in _document(file)["sources"].items() if one.get("held_out"))
 
 
 @cache
 def _fitted() -> frozenset[str]:
     return fitted_families(every_model())
+
+
+def release_of(entry: dict[str, Any]) -> tuple[int, ...]:
+    """Of the engine, of a row or a source that says it."""
+    return parse_version(str(entry["release"])) if "release" in entry else ()
 
 
 def models_of(rows: list[Row]) -> list[str]:
@@ -143,6 +167,7 @@ def profile_of(row: Row, table: Assumptions | None = None) -> SpeedProfile:
     gpu = kvplan.load_gpu(raw["gpu"])
     deployment = Deployment(
         engine=raw["engine"],
+        release=release_of(_document(FILE)["sources"][raw["source"]]),
         tensor_parallel_size=row.tensor_parallel_size,
         enable_expert_parallel=bool(raw.get("ep", False)),
         kv_cache_dtype=raw.get("kv_cache_dtype", "auto"),
@@ -157,7 +182,7 @@ def requests_of(row: Row, profile: SpeedProfile) -> int:
     if stated != "memory":
         return int(stated)
     gpu = kvplan.load_gpu(row.raw["gpu"])
-    memory = gpu.memory_total_bytes or 0
+    memory = gpu.memory_total_bytes or gpu.memory_stated_bytes
     length = int(row.raw["input"]) + int(row.raw["output"]) // 2
     left = int(memory * MEMORY_SHARE) - profile.weight_bytes()
     return max(1, min(MOST_REQUESTS, left // profile.cache_bytes(length)))

@@ -335,6 +335,7 @@ def test_a_family_is_found_by_its_own_class() -> None:
 
 
 CHOOSES_A_RELEASE = {
+    "kvplan/planning/speed/build.py": "which of a table's constants an engine of that age has",
     "kvplan/engines/release_rules.py": "the reader of the tables",
     "kvplan/engines/__init__.py": "which known release stands for one that was asked for",
     "kvplan/comparison/recognise.py": "which known release stands for one that a log prints",

@@ -5,7 +5,9 @@ from __future__ import annotations
 import ast
 import importlib.util
 import json
+import os
 import re
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -81,14 +83,16 @@ def test_one_action_has_one_commit() -> None:
 
 @pytest.mark.parametrize("path", WORKFLOWS, ids=lambda path: path.name)
 def test_rights_are_asked_for_where_they_are_used(path: Path) -> None:
-    """Read only by default; a token to publish with in the one job that builds nothing."""
+    """Read only by default; a token to publish with in the one job that builds nothing, one to open issues
+    with where releases are looked for."""
+    written = {
+        ("release", "publish"): {"id-token", "attestations"}, ("releases", "releases"): {"issues"},
+    }  # fmt: skip
     workflow = loaded(path)
     assert workflow["permissions"] == {"contents": "read"}
     for name, job in workflow["jobs"].items():
         more = {right for right, level in job.get("permissions", {}).items() if level == "write"}
-        assert more == (
-            {"id-token", "attestations"} if (path.stem, name) == ("release", "publish") else set()
-        )
+        assert more == written.get((path.stem, name), set())
         for step in job["steps"]:
             if "actions/checkout" in step.get("uses", ""):
                 assert step["with"]["persist-credentials"] is False
@@ -308,6 +312,53 @@ def test_a_tag_is_released_when_version_and_changelog_say_so(tmp_path: Path) -> 
 def test_a_release_that_is_not_known(found: str, known: str, unknown: bool) -> None:
     assert new_releases.newest(f"vllm ({found})\nAvailable versions: …\n", "vllm") == found
     assert new_releases.is_unknown(found, known) is unknown
+
+
+@pytest.mark.parametrize(
+    ("vllm", "code", "title"),
+    [
+        ("vllm (99.1.0)\n", 1, "Releases that kvplan does not know: vllm 99.1"),
+        ("vllm (0.1.0)\n", 0, None),
+        ("", 3, None),
+    ],
+)  # fmt: skip
+def test_unknown_releases_become_an_issue(
+    vllm: str, code: int, title: str | None, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    def pip(words: list[str], **_: Any) -> subprocess.CompletedProcess[str]:
+        said = vllm if words[-1] == "vllm" else f"{words[-1]} (0.0.1)\n"
+        return subprocess.CompletedProcess(words, 0 if said else 1, stdout=said, stderr="no answer")
+
+    monkeypatch.setattr(subprocess, "run", pip)
+    monkeypatch.setattr(sys, "argv", ["new_releases", "--issue", str(tmp_path / "issue")])
+    assert new_releases.main() == code
+    assert (tmp_path / "issue").exists() is (title is not None)
+    if title is not None:
+        assert (tmp_path / "issue" / "title.txt").read_text(encoding="utf-8") == title
+        assert "| vllm | 99.1 | " in (tmp_path / "issue" / "body.md").read_text(encoding="utf-8")
+
+
+@pytest.mark.skipif(shutil.which("bash") is None or os.name == "nt", reason="the steps need bash")
+def test_an_issue_is_opened_once(tmp_path: Path) -> None:
+    """The last step of the daily workflow, with a gh that notes what it was told."""
+    (step,) = (one for one in commands(ROOT / ".github" / "workflows" / "releases.yml") if "gh " in one)
+    (tmp_path / "issue").mkdir()
+    (tmp_path / "issue" / "title.txt").write_text("Releases: vllm 0.34.0", encoding="utf-8")
+    (tmp_path / "gh").write_text(
+        '#!/bin/sh\n[ "$2" = list ] && cat "$RUNNER_TEMP/there" && exit\necho "$4" >> "$RUNNER_TEMP/told"\n'
+    )
+    (tmp_path / "gh").chmod(0o755)
+    environment = {"PATH": f"{tmp_path}:{os.environ['PATH']}", "RUNNER_TEMP": str(tmp_path)}
+    for there, told in (("Releases: vllm 0.34", 1), ("Releases: vllm 0.34.0", 1)):
+        (tmp_path / "there").write_text(f"another\n{there}\n", encoding="utf-8")
+        subprocess.run(["bash", "-e", "-o", "pipefail", "-c", step], env=environment, check=True)
+        assert (tmp_path / "told").read_text(encoding="utf-8") == "Releases: vllm 0.34.0\n" * told
+
+
+def test_the_index_is_asked_every_day() -> None:
+    """A new release is told within a day of its wheel."""
+    schedule = loaded(ROOT / ".github" / "workflows" / "releases.yml")[True]["schedule"]
+    assert any(re.fullmatch(r"\d+ \d+ \* \* \*", one["cron"]) for one in schedule)
 
 
 @pytest.mark.parametrize("script", [vllm_releases, sglang_releases])

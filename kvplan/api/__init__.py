@@ -196,7 +196,7 @@ def compare(
     those of the version that it printed. tolerance: share by which a figure may be off. The other keywords
     are those of `size`; they count before what the engine printed.
     """
-    from kvplan.api.sighting import Machine, Sighted, machine_of, model_of
+    from kvplan.api.sighting import Machine, Sighted, draft_of, machine_of, model_of
     from kvplan.comparison import compare as compare_with
     from kvplan.plans.words import engines_of
 
@@ -225,6 +225,7 @@ def compare(
         gpu_words=machine.words,
         card=machine.card,
         inferred=machine.inferred,
+        draft=None if "speculative_model" in names else draft_of(observation, chosen),
         with_budget=True,
         tolerance=parse_number("tolerance", tolerance),
     )

@@ -18,8 +18,8 @@ _SWITCHES = ("enable_dp_attention", "enable_attention_dp")
 _GROUPS = "attn_dp_size"
 
 
-def speed_of(engine: str) -> SpeedOf:
-    """Estimates under an engine; a model or GPU that cannot be estimated is rejected, with the reason."""
+def speed_of(engine: str, release: tuple[int, ...] = ()) -> SpeedOf:
+    """Estimates under an engine's release; what cannot be estimated is rejected, with the reason."""
 
     def speed(model: Model, gpu: Gpu, settings: Settings, running: Running) -> Speed | Rejection:
         shape, node = running.shape, running.node_bytes_per_second
@@ -28,7 +28,7 @@ def speed_of(engine: str) -> SpeedOf:
             return Rejection("no-speed", "data-parallel attention inside tensor parallelism is not estimated")
         try:
             inventory, per_token, table = speed_inputs(model, settings.quantization)
-            served = deployment_of(settings, engine, network=node)
+            served = deployment_of(settings, engine, release, network=node)
             profile = speed_profile(model, gpu, inventory, per_token, served, table)
             load = Load(
                 running.requests * settings.data_parallel_size,

@@ -10,7 +10,7 @@ from kvplan.api.load import gpus_of, load_model
 from kvplan.api.runs_on import check_runs
 from kvplan.architectures.weights import sources_of
 from kvplan.deployment.answer import Answer, answer
-from kvplan.deployment.lengths import longest_of
+from kvplan.deployment.lengths import longest_safely
 from kvplan.deployment.question import Question
 from kvplan.engines import default_engine
 from kvplan.engines.base import Choice, has_kind
@@ -258,8 +258,7 @@ def _fit(
     if own is not None and own < (settings.tokens or TOKENS):
         return TOO_SHORT
     try:
-        settings = _started(model, choice, settings)
-        found = answer(Question(model, choice, settings))
+        settings, found = _started(model, choice, settings)
     except KvplanError as error:
         wrong.append(error)
         return _SAID.get(error.code, REFUSED)
@@ -271,11 +270,10 @@ def _fit(
     placed = any(name in found.deployment.settings.own for name in PLACES)
     if not found.holds or (placed and HOST_MEMORY not in settings.own):
         return TOO_LARGE
-    longest = longest_of(found)
     hosted = sum(one.low_bytes for one in result.host) if placed else 0
     return FitRow(
         model.id, None, build, result.weights.bytes_per_gpu, capacity.requests, capacity.safe_requests,
-        None if longest is None or own is None else longest.safe, not is_unverified(model),
+        None if own is None else longest_safely(found), not is_unverified(model),
         max_num_seqs=settings.max_num_seqs, host_bytes=hosted,
     )  # fmt: skip
 
@@ -286,17 +284,18 @@ def _is_refused(found: Answer) -> bool:
     return refusal is not None and refusal.largest_max_model_len is None
 
 
-def _started(model: Model, choice: Choice, settings: Settings) -> Settings:
-    """The settings, with the most sequences (a power of two) that start in the safe pool where the engine's
-    own default does not."""
+def _started(model: Model, choice: Choice, settings: Settings) -> tuple[Settings, Answer]:
+    """The settings and their answer, with the most sequences (a power of two) that start in the safe pool
+    where the engine's own default does not."""
     most, own = _MOST_SEQUENCES, settings
+    first = found = answer(Question(model, choice, settings))
     while has_kind(model, Kind.STATE) and most >= settings.requests:
-        found = answer(Question(model, choice, settings))
         counted = [one.refusal for one in (found.likely, found.safe) if one is not None]
         if not any(one is not None and one.code == TOO_FEW_STATES for one in counted):
-            return settings
+            return settings, found
         settings, most = replace(settings, max_num_seqs=most), most // 2
-    return own
+        found = answer(Question(model, choice, settings))
+    return own, first
 
 
 _MOST_SEQUENCES = 512

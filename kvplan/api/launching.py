@@ -34,7 +34,7 @@ from kvplan.files.plans.merge import Files, documents_of
 from kvplan.files.plans.merge import placed as place_in
 from kvplan.files.yaml.marks import Located
 from kvplan.plans.plan import Plan
-from kvplan.plans.serve import flags_of, remarks
+from kvplan.plans.serve import flags_of, remarks, written
 from kvplan.record import dumped, field, record, replace
 from kvplan.results import SCHEMA_VERSION
 
@@ -334,7 +334,7 @@ def _placed(launch: Launch, plan: Plan) -> Launch | None:
     if not said:
         return None
     before = asked.own
-    own = {name: value for name, value in settings.own.items() if before.get(name) != value}
+    own = {name: written(value) for name, value in settings.own.items() if before.get(name) != value}
     if settings.max_model_len != asked.max_model_len and settings.max_model_len is not None:
         slots = 1 if before.get("kv_unified") else before.get("parallel")
         own["ctx_size"] = int(settings.max_model_len) * (slots if isinstance(slots, int) else 1)

@@ -20,7 +20,17 @@ from kvplan.engines.observed import Count, Observation
 from kvplan.errors import KvplanError
 from kvplan.files.cards.alike import cards_alike, cards_of_class, runs_as
 from kvplan.files.gpus.find import gpu_of_size
-from kvplan.files.servers.sightings import gpu_of, gpus_seen, model_named, names_in, one_kind, told_total
+from kvplan.files.servers.sightings import (
+    gpu_of,
+    gpus_of_memory,
+    gpus_seen,
+    model_named,
+    named_model,
+    names_in,
+    one_kind,
+    spelled,
+    told_total,
+)
 from kvplan.gpu import Gpu
 from kvplan.model import Model
 from kvplan.record import replace
@@ -61,8 +71,11 @@ def model_of(
         if alike:
             return _among(alike, observation, overrides, engine, name)
     printed = observation.count("weights_bytes")
-    if architecture is None or printed is None or printed.value <= 0:
+    if architecture is None:
         raise problem
+    if printed is None or printed.value <= 0:
+        text = f"{problem.message}; the engine runs {architecture}"
+        raise KvplanError(problem.code, text, help=problem.help)
     known = cards_of_class(architecture)
     fitting = [model for model in known if _off(model, observation, overrides, engine) <= SAME_WEIGHTS]
     if not fitting or len({model.runs for model in fitting}) > 1:
@@ -141,6 +154,18 @@ def gpu_weights(model: Model, recognised: Recognised) -> int:
     return weights_by_kernel(sources, parallel, dtype, kernels_of(choice, model, settings)).bytes_per_gpu
 
 
+def draft_of(observation: Observation, model: Model) -> Model | None:
+    """The card of the draft that the engine names; None where it names none, or the model itself."""
+    name = _word(observation, "speculative_model")
+    if name is None or _word(observation, "speculative_method") == "mtp":
+        return None
+    try:
+        found = named_model(spelled(name))
+    except KvplanError:
+        return None
+    return None if found is None or found.id == model.id else found
+
+
 class Sighted(NamedTuple):
     """A model, what is to be said of how it was found, and whether its weights are in another format."""
 
@@ -169,7 +194,9 @@ def machine_of(
         return Machine(seen.gpu, seen.words)
     printed = observation.count("total_memory_bytes")
     if printed is not None and printed.value > 0:
-        return Machine(card=gpu_of_size(gib(printed.value).replace(" ", "")))
+        alike = " or ".join(gpu.slug for gpu in gpus_of_memory(observation)[:MOST_NAMED])
+        said = (f"its memory is that of {alike}: --gpu NAME says which",) if alike else ()
+        return Machine(card=gpu_of_size(gib(printed.value).replace(" ", "")), said=said)
     told = told_total(observation)
     if told is not None and (told[1] - told[0]) * NARROW < told[0]:
         return Machine(card=gpu_of_size(gib((told[0] + told[1]) // 2).replace(" ", "")))

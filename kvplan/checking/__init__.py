@@ -24,6 +24,7 @@ from kvplan.record import replace
 from kvplan.wings import wing
 
 if TYPE_CHECKING:
+    from kvplan.engines.base import Choice
     from kvplan.planning.ask import SpeedOf
 
 NO_RECEIPTS: Receipts = {}
@@ -43,13 +44,13 @@ __all__ = ["check_plan"]
 
 def check_plan(
     plan: Plan, model: Model, *, receipts: Receipts = NO_RECEIPTS, today: date | None = None,
-    speed: Callable[[str], SpeedOf] | None = None,
+    speed: Callable[[Choice], SpeedOf] | None = None,
 ) -> CheckedPlan:  # fmt: skip
     """Check a plan: its findings, its use of the GPUs, and the figures.
 
     receipts: those of ``plan.evidence`` by path, read or the error that reading gave. today: against which
-    their age counts; None leaves the age out. speed: of an engine, the estimate of its times; None leaves the
-    workload's targets out where they are not simulated.
+    their age counts; None leaves the age out. speed: of an engine's release, the estimate of its times; None
+    leaves the workload's targets out where they are not simulated.
     """
     try:
         case = Case(plan, model)
@@ -79,7 +80,7 @@ def check_plan(
     )
 
 
-def _times(case: Case, speed: Callable[[str], SpeedOf] | None) -> list[Finding]:
+def _times(case: Case, speed: Callable[[Choice], SpeedOf] | None) -> list[Finding]:
     """Findings of the times that are asked for: of a simulation where arrivals are known, else, or where this
     deployment is not simulated, of the estimate with as many requests as the plan says. Either is loaded only
     then."""
@@ -96,7 +97,7 @@ def _times(case: Case, speed: Callable[[str], SpeedOf] | None) -> list[Finding]:
         return why
     from kvplan.checking.times import times_of
 
-    return [*why, *times_of(case, speed(case.choice.engine.name))]
+    return [*why, *times_of(case, speed(case.choice))]
 
 
 def _unchecked(plan: Plan) -> list[Finding]:

@@ -8,6 +8,7 @@ from typing import Any
 
 from kvplan.checking.case import Case
 from kvplan.engines.base import has_kind
+from kvplan.engines.open_flags import reasons
 from kvplan.engines.traits import traits_of
 from kvplan.errors import KvplanError
 from kvplan.families import Kind, Part
@@ -216,7 +217,8 @@ def uncertain(case: Case) -> Found:
 def unread(case: Case) -> Found:
     """Options of a command for which there is no rule: what they change is in no figure."""
     for option in case.plan.unread:
-        yield _warning("not-read", f"kvplan has no rule for {option}: it is in no figure", "serve")
+        text = f"kvplan has no rule for {option}: it is in no figure"
+        yield _warning("not-read", text, "serve", *reasons(case.choice.engine.name, [option]))
 
 
 def hosted(case: Case) -> Found:

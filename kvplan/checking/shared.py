@@ -27,6 +27,7 @@ def crowded(plan: Plan, model: Model, before: Sequence[tuple[Plan, Model]]) -> F
     field = f"serve.{flag_for(plan.engine, 'gpu_memory_utilization') or 'gpu'}"
     taken = [_taken(*one) for one in [*others, (plan, model)]]
     sizes = [one for one in taken if one is not None]
+    sleeping = [other.name for other, _ in others if dict(other.serve).get("enable_sleep_mode") is True]
     text = f"it shares one GPU with {names}"
     if share is not None and share.of_free:
         said = f"{text}: {share.flag} is of what they leave free, and these figures are those of a whole GPU"
@@ -38,6 +39,12 @@ def crowded(plan: Plan, model: Model, before: Sequence[tuple[Plan, Model]]) -> F
     used = sum(one for one, _ in sizes)
     if used <= total:
         return Finding("shared-gpu", Severity.NOTE, f"{text}, and there is room for both", field)
+    if sleeping:
+        asleep = " and ".join(sleeping)
+        said = (
+            f"{text}: it starts only while {asleep} sleeps (--enable-sleep-mode), and wakes no more meanwhile"
+        )
+        return Finding("shared-gpu", Severity.WARNING, said, field)
     detail = " + ".join(gib(one) for one, _ in sizes)
     said = f"{text}: together they take {gib(used)} of {gib(total)}, and the last would not start"
     return Finding("shared-gpu", Severity.ERROR, said, field, (detail,))

@@ -115,7 +115,7 @@ def _compare(name: str | None, url: str | None, log: str | None, given: Given) -
         tolerance=usual if tolerance is None else _share(tolerance),
         **{**kept, **planned, **flags},
     )
-    code = {Verdict.AGREES: EXIT_OK, Verdict.DIFFERS: EXIT_NO}.get(found.verdict, EXIT_CANNOT_ANSWER)
+    code = {Verdict.CANNOT_COMPARE: EXIT_CANNOT_ANSWER, Verdict.DIFFERS: EXIT_NO}.get(found.verdict, EXIT_OK)
     if is_given(given, "json"):
         return Answer(data=found.model_dump(), code=code)
     from kvplan.report.comparison import comparison_screen

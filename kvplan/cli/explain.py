@@ -34,15 +34,16 @@ def run(words: list[str], given: Given) -> Answer:
     bare = replace(deployment, choice=choice, settings=settings)
     result = _as_deployed(with_suggestions(answered(bare)).result, answered(deployment).result)
     code = EXIT_OK if result.ok else EXIT_NO
+    from kvplan.plans.serve import left_out
+
+    result = replace(result, warnings=(*left_out(asked.plan), *result.warnings))
     if is_given(given, "json"):
         from kvplan.report.explain_json import explain_dump
 
         return Answer(data=explain_dump(model, result), code=code)
     roomy = ask(model, choice, replace(settings, kv_cache_memory=PLENTY))
-    from kvplan.plans.serve import left_out
     from kvplan.report.explain import explain_screen, whole_screen
 
-    result = replace(result, warnings=(*left_out(asked.plan), *result.warnings))
     if is_given(given, "verbose"):
         return Answer(whole_screen(model, result, roomy.pool, rules_file=rules_file(choice)), code=code)
     return Answer(explain_screen(model, result, roomy.pool), code=code)

@@ -27,6 +27,7 @@ from kvplan.planning.results import PlanResult
 from kvplan.plans.fleet import Prices
 from kvplan.plans.plan import trace_file
 from kvplan.plans.question import settings_of
+from kvplan.plans.serve import left_out
 from kvplan.plans.workload import Shape, Workload
 from kvplan.record import replace
 from kvplan.report.layout import Screen
@@ -77,6 +78,7 @@ def run(words: list[str], given: Given) -> Answer:
     if file is not None and file.workload is not None and file.workload.trace is not None:
         file = replace(file, workload=_carried(file.workload, file.path, {"write": write}))
     result = plan(words[0], named=words[0], **values) if file is None else plan(file, **values)
+    result = replace(result, warnings=(*left_out(file), *result.warnings))
     if write is not None:
         _write(result, Path(write), [*words, *_typed(given)], overwrite=overwrite)
     code = EXIT_OK if result.ok else EXIT_NO

@@ -20,7 +20,8 @@ from kvplan.cli.terminal import Answer
 from kvplan.errors import EXIT_CANNOT_ANSWER, EXIT_NO, EXIT_OK, KvplanError
 from kvplan.files.writing import write_whole
 from kvplan.plans.plan import SAFE, Plan
-from kvplan.record import JsonDict
+from kvplan.plans.serve import left_out
+from kvplan.record import JsonDict, replace
 from kvplan.results import SCHEMA_VERSION
 from kvplan.simulation.results import SimulationResult
 from kvplan.units import parse_tokens
@@ -58,6 +59,7 @@ def run(words: list[str], given: Given) -> Answer:
         raise KvplanError("bad-usage", f"--{wrong} belongs to --sweep", help="--sweep replicas=2,3,4")
     quick = bool(values.pop("quick", False))
     result = simulate(model, search=not quick, helps=not quick, **values, **asked)
+    result = replace(result, notes=(*left_out(plan), *result.notes))
     code = EXIT_OK if _good(result, plan) else EXIT_NO
     if page is not None:
         from kvplan.report.simulate_html import simulation_page

@@ -29,6 +29,7 @@ from kvplan.comparison.memory import (
     free_row,
     pool_row,
     pool_unknown,
+    printed_weights,
     tells_blocks_alone,
     tokens_row,
 )
@@ -46,12 +47,15 @@ from kvplan.comparison.predict import (
 from kvplan.comparison.recognise import Recognised, recognise, without
 from kvplan.comparison.results import ComparedRow, Comparison, Verdict
 from kvplan.engines import ENGINES
-from kvplan.engines.observed import Observation
+from kvplan.engines.base import has_kind
+from kvplan.engines.observed import Observation, total
 from kvplan.engines.observed.reading import reading_of
 from kvplan.engines.traits import LENGTH, TOKENS, traits_of
 from kvplan.errors import KvplanError
+from kvplan.families import Kind
 from kvplan.gpu import Gpu
 from kvplan.model import Model
+from kvplan.own_options import OwnOptions
 from kvplan.record import Json, replace
 from kvplan.results import Budget, EngineRef, ModelRef
 from kvplan.units import gib
@@ -59,6 +63,13 @@ from kvplan.units import gib
 TOLERANCE = Fraction(2, 100)
 _SOFT = ("attention_backend",)
 """Settings of a log without which the question can still be asked."""
+_POOLS = ("kv_pool_bytes", "num_blocks", "kv_tokens")
+"""Rows of a pool that a budget leaves."""
+_STATES, _CONTEXT = "mamba_ssm_cache_dtype", "ctx_size"
+_CONTEXT_STEP, _MOST_CONTEXTS = 256, 4
+"""llama.cpp rounds a context up to so many tokens (GGML_PAD); more contexts of the model's own length than
+its default of slots are not looked for."""
+BY_CACHE = "(by the size of the cache)"
 _OF_A_POOL = ("kv_tokens", "num_blocks", "max_concurrency", "swa_tokens")
 _SAID = (
     "weights_bytes",
@@ -85,6 +96,7 @@ def compare(
     notes: tuple[str, ...] = (),
     inferred: bool = False,
     other_format: bool = False,
+    draft: Model | None = None,
 ) -> Comparison:
     """Every figure of the observation beside the engine's rules.
 
@@ -93,19 +105,24 @@ def compare(
     how; card: one of the printed memory where several kinds have it. with_budget: the memory budget's
     lines are compared too; budget: one made before. tolerance: share by which a figure may be off. notes:
     what is to be said beside. inferred: the GPU follows from the printed pool, which then proves nothing.
-    other_format: the model's weights are not those of the log. Raises KvplanError for settings that nobody
+    other_format: the model's weights are not those of the log. draft: the model of the draft that it names.
+    Raises KvplanError for settings that nobody
     knows.
     """
     if observation.engine not in ENGINES:
         reason = f"the cache rules of {observation.engine} are not known"
         return _cannot(model, observation, reason)
-    recognised = recognise(observation, overrides or {}, engine=engine, gpu=gpu, gpu_words=gpu_words)
+    recognised = recognise(
+        observation, overrides or {}, engine=engine, gpu=gpu, gpu_words=gpu_words, draft=draft
+    )
     recognised = replace(recognised, notes=(*notes, *recognised.notes))
     if other_format and recognised.settings.kv_cache_dtype == "auto":
         # The checkpoint decides, and it is not the card's.
         recognised = replace(recognised, stated=recognised.stated - {"kv_cache_dtype"})
     try:
         recognised, predictor = _predictor(model, recognised)
+        recognised, predictor = _states_told(model, recognised, predictor, observation)
+        recognised, predictor = _context_told(model, recognised, predictor, observation)
     except KvplanError as error:
         if any(where.endswith("(given)") for where in recognised.shown.values()):
             raise
@@ -136,6 +153,62 @@ def _predictor(model: Model, recognised: Recognised) -> tuple[Recognised, Predic
             raise
     left = without(recognised, *soft)
     return left, Predictor(model, left.choice, left.settings)
+
+
+def _states_told(
+    model: Model, recognised: Recognised, predictor: Predictor, observation: Observation
+) -> tuple[Recognised, Predictor]:
+    """With the dtype of the recurrent states that makes the printed block, which is as large as a state;
+    unchanged where it is said, or where not exactly one makes it."""
+    size, own = observation.count("block_size"), predictor.result.settings.get("block_size")
+    said = {_STATES, "block_size"} & recognised.stated
+    if size is None or own is None or size.contains(int(own)) or said or not has_kind(model, Kind.STATE):
+        return recognised, predictor
+    found = []
+    for name in ("float32", "bfloat16", "float16"):
+        settings = replace(recognised.settings, mamba_ssm_cache_dtype=name)
+        try:
+            other = Predictor(model, recognised.choice, settings)
+        except KvplanError:
+            continue
+        if size.contains(int(other.result.settings.get("block_size", 0))):
+            found.append((settings, other))
+    # bfloat16 and float16 are of one size: the model's own comes first.
+    if not found or len(found) == 3:
+        return recognised, predictor
+    settings, other = found[0]
+    where = f"{settings.mamba_ssm_cache_dtype} (by the block of {size.printed} tokens, line {size.line})"
+    shown = {**recognised.shown, _STATES: where}
+    stated = recognised.stated | {_STATES}
+    return replace(recognised, settings=settings, shown=shown, stated=stated), other
+
+
+def _context_told(
+    model: Model, recognised: Recognised, predictor: Predictor, observation: Observation
+) -> tuple[Recognised, Predictor]:
+    """With the context whose cache has the printed bytes, where lengths decide the cache and none is said."""
+    why = reading_of(observation.engine).uncounted(recognised.settings, observation)
+    parts = (observation.count("kv_bytes"), observation.count("state_bytes"))
+    printed = total(part for part in parts if part is not None)
+    if why is None or printed is None or traits_of(observation.engine).printed_pool != LENGTH:
+        return recognised, predictor
+
+    def at(steps: int) -> Predictor:
+        own = recognised.settings.own | OwnOptions.of({_CONTEXT: steps * _CONTEXT_STEP})
+        return Predictor(model, recognised.choice, replace(recognised.settings, own=own))
+
+    low, high = 1, max(1, (model.max_model_len or 0) * _MOST_CONTEXTS // _CONTEXT_STEP)
+    while low < high:
+        middle = (low + high) // 2
+        if at(middle).result.total.kv_bytes >= printed.low:
+            high = middle
+        else:
+            low = middle + 1
+    found = at(low)
+    if not printed.contains(found.result.total.kv_bytes):
+        return recognised, predictor
+    shown = {**recognised.shown, _CONTEXT: f"{low * _CONTEXT_STEP} {BY_CACHE}"}
+    return replace(recognised, settings=found.settings, shown=shown), found
 
 
 class _Run:
@@ -226,9 +299,16 @@ class _Run:
             *self._unsaid(said),
             *layout_rows(self.predictor, observation),
             *pool,
-            *cache_rows(self.predictor, axis, observation),
+            *self._caches(axis),
             *self._refused(axis),
         ]
+
+    def _caches(self, axis: Axis | None) -> Iterator[ComparedRow]:
+        """The bytes of the caches; those that the context was taken from prove nothing."""
+        told = self.recognised.shown.get(_CONTEXT, "").endswith(BY_CACHE)
+        for row in cache_rows(self.predictor, axis, self.observation):
+            told_row = told and row.name == "kv_bytes"
+            yield _unpredicted(row, "the context was taken from this figure") if told_row else row
 
     def _refused(self, axis: Axis | None) -> list[ComparedRow]:
         """The rows of a refusal; of a cache that is not counted whole they are no prediction."""
@@ -272,6 +352,8 @@ class _Run:
         """The rows of memory that nothing is predicted of, and why not."""
         own = reading_of(self.observation.engine).not_budgeted
         for row in unpredicted(self.observation, tuple(names)):
+            if row.name == "weights_bytes" and (most := printed_weights(self.observation)) is not None:
+                row = replace(row, reported=most.value, printed=most.printed, line=most.line)
             why = self.no_budget
             if why is None and self.budget is not None:
                 why = own.get(row.name, "the budget has no line of its own for it")
@@ -359,32 +441,36 @@ class _Run:
 
     def _verdict(self, compared: list[ComparedRow]) -> tuple[Verdict, str]:
         off = [row for row in compared if not row.agrees]
-        if not off:
-            return Verdict.AGREES, self._agreement(compared)
         # A row of the budget has its tolerance in its interval, and none where the release is uncalibrated.
         strict = {"starts"} | (BUDGET_ROWS if self.budget is not None else frozenset())
         strict |= {BLOCKS_ROW} if self.predicts_blocks else frozenset()
         beyond = [row for row in off if row.off_by() > self.tolerance or row.name in strict]
+        if beyond:
+            return Verdict.DIFFERS, self._difference(off, beyond)
         percent = _percent(self.tolerance)
+        pool = next((row for row in compared if row.inside and row.name in _POOLS), None)
+        if pool is not None:
+            others = "" if len(compared) == 1 else "; the others are what the rules print, or inside too"
+            far = f"{_percent(pool.inside_by())}, more than {percent}"
+            return Verdict.INSIDE, f"{pool.label} is off by {far}, inside the estimate's interval{others}"
+        if not off:
+            return Verdict.AGREES, self._agreement(compared)
         worst = max(off, key=ComparedRow.off_by)
-        if not beyond:
-            return Verdict.AGREES, f"all within {percent}; {worst.label} is off by {_percent(worst.off_by())}"
+        return Verdict.AGREES, f"all within {percent}; {worst.label} is off by {_percent(worst.off_by())}"
+
+    def _difference(self, off: list[ComparedRow], beyond: list[ComparedRow]) -> str:
+        """The sentence where figures do not agree. beyond: those of them that are off by too much."""
         starts = next((row for row in beyond if row.name == "starts"), None)
         if starts is not None:
-            return Verdict.DIFFERS, "the engine starts" if starts.reported else "the engine does not start"
+            return "the engine starts" if starts.reported else "the engine does not start"
+        worst = max(off, key=ComparedRow.off_by)
         if worst.off_by() <= self.tolerance:
-            return Verdict.DIFFERS, f"{beyond[0].label} is outside the interval of the memory budget"
+            return f"{beyond[0].label} is outside the interval of the memory budget"
         shown = worst.off_by() if worst.ratio is None else abs(worst.ratio - 1)  # the table's figure
-        return Verdict.DIFFERS, f"{worst.label} is off by {_percent(shown)}, more than {percent}"
+        return f"{worst.label} is off by {_percent(shown)}, more than {_percent(self.tolerance)}"
 
     def _agreement(self, compared: list[ComparedRow]) -> str:
         """The sentence where every figure agrees."""
-        pool = next((row for row in compared if row.name == "kv_pool_bytes"), None)
-        if pool is not None and pool.inside_by() > self.tolerance:
-            others = "" if len(compared) == 1 else "; the others are what the rules print, or inside too"
-            return (
-                f"{pool.label} is off by {_percent(pool.inside_by())}, inside the estimate's interval{others}"
-            )
         estimated = any(row.name in BUDGET_ROWS for row in compared) or self.predicts_blocks
         within = ", or lies in the interval of the memory budget" if estimated else ""
         return f"every figure is the one that the rules print{within}"

@@ -22,7 +22,7 @@ from kvplan.errors import KvplanError
 from kvplan.gpu import Gpu, under_wsl
 from kvplan.model import Model
 from kvplan.record import field, record, replace
-from kvplan.results import Budget, BudgetLine, SizeResult
+from kvplan.results import Budget, BudgetLine, SizeResult, left_over
 from kvplan.settings import Settings, with_settings
 from kvplan.units import gib
 
@@ -34,6 +34,7 @@ SHARE_NOT_TOLD = "(--gpu-memory-utilization 0.9)"
 """How a reason ends that is no more than a share which nobody said."""
 BEFORE_LINES = ("context", "page cache", "kept by")
 """GPU memory that a process takes before it first looks at the free memory."""
+AFTER_POOL = "after the pool"
 _PEAK = ("activation", "cold compile", "encoder")
 _ESTIMATED = "cuda_graph_estimated_bytes"
 _LINES = (
@@ -210,9 +211,20 @@ def _asked(model: Model, recognised: Recognised, gpu: Gpu, weights: int | None) 
     if weights is not None:
         settings = replace(settings, weights=weights, quantization=None)
     try:
-        return fitted(model, recognised.choice, settings)
+        return _with_a_pool(fitted(model, recognised.choice, settings))
     except KvplanError as error:
         return error
+
+
+def _with_a_pool(result: SizeResult) -> SizeResult:
+    """The answer without what keeps a start from living on once it has its pool: that one was printed."""
+    budget = result.budget
+    if budget is None or all(line.name != AFTER_POOL for line in budget.lines):
+        return result
+    lines = tuple(line for line in budget.lines if line.name != AFTER_POOL)
+    usable = budget.total_bytes - budget.unused_bytes
+    anew = left_over(budget.gpu, budget.total_bytes, usable, lines, calibrated=budget.calibrated)
+    return replace(result, budget=replace(anew, beside=budget.beside))
 
 
 def tells_blocks_alone(observation: Observation) -> bool:
@@ -385,4 +397,5 @@ def _judged(row: ComparedRow, budget: Budget, tolerance: Fraction) -> ComparedRo
     text = None
     if isinstance(row.low, int) and isinstance(row.high, int) and row.low != row.high:
         text = f"estimated: {gib(row.low)} … {gib(row.high)}"
-    return replace(row, agrees=agrees, explanation=text)
+    judged = replace(row, agrees=agrees, explanation=text)
+    return replace(judged, inside=judged.inside_by() > tolerance)

@@ -13,6 +13,7 @@ from kvplan.engines.observed.reading import reading_of
 from kvplan.engines.options import EngineOption
 from kvplan.errors import KvplanError
 from kvplan.gpu import Gpu
+from kvplan.model import Model
 from kvplan.own_options import OwnOptions
 from kvplan.record import Json, JsonDict, fields, record, replace
 from kvplan.settings import Settings
@@ -65,10 +66,12 @@ def recognise(
     engine: str | None = None,
     gpu: Gpu | None = None,
     gpu_words: str | None = None,
+    draft: Model | None = None,
 ) -> Recognised:
     """The rules and settings behind an observation; overrides (parsed values by name) win.
 
-    gpu: the one that the log tells, where the user names none; gpu_words: how it tells.
+    gpu: the one that the log tells, where the user names none; gpu_words: how it tells. draft: the model of
+    the draft that it names.
     Raises KvplanError(unknown-engine | bad-version | bad-setting).
     """
     choice, told, notes = choose(observation, engine)
@@ -90,6 +93,9 @@ def recognise(
     if gpu is not None:
         values["gpu"] = gpu
         shown["gpu"] = gpu_words or f"{gpu.slug} (its memory)"
+    if draft is not None and values.get("num_speculative_tokens"):
+        values["speculative_model"] = draft
+        shown["speculative_model"] = f"{draft.id} (its name)"
     given = dict(overrides)
     own.update(given.pop("own", {}))
     values.update(given)

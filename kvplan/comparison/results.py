@@ -50,6 +50,8 @@ class Verdict(str, Enum):
     """Whether the prediction is what the engine said."""
 
     AGREES = "agrees"
+    INSIDE = "inside"
+    """the pool is off by more than the tolerance, and the estimate's interval holds it"""
     DIFFERS = "differs"
     CANNOT_COMPARE = "cannot compare"
 
@@ -72,10 +74,12 @@ class ComparedRow:
     line: int = 0
     """of the log"""
     explanation: str | None = None
+    inside: bool = False
+    """off by more than the tolerance, and held by an estimate's interval"""
 
     JSON = (
         "name", "unit", "predicted", "predicted_low", "predicted_high", "reported", "difference", "ratio",
-        "agrees", "explanation",
+        "agrees", "inside", "explanation",
     )  # fmt: skip
 
     @property
@@ -109,7 +113,7 @@ class ComparedRow:
     @property
     def json_agrees(self) -> bool | None:
         """one pool prints this and every other figure that agrees"""
-        return self.agrees if self.predicted is not None else None
+        return self.agrees and not self.inside if self.predicted is not None else None
 
     @property
     def label(self) -> str:
@@ -128,7 +132,7 @@ class ComparedRow:
         return Fraction(self.predicted) / Fraction(self.reported)
 
     def inside_by(self) -> Fraction:
-        """Distance of the report from the likely figure, as a share of what was reported, where it agrees
+        """Distance of the report from the likely figure, as a share of what was reported, where it is taken
         because it lies in an estimate's interval."""
         if not self.agrees or self.predicted is None or self.low == self.high or not self.reported:
             return Fraction(0)

@@ -88,6 +88,22 @@ class Longest(NamedTuple):
 
 def longest_of(found: Answer) -> Longest | None:
     """The longest lengths with which the servers of an answer start; None where no pool is known."""
+    asked = _without_lengths(found, (0, 1))
+    if asked is None:
+        return None
+    likely, safe = asked
+    return Longest(_starts(likely), _starts(safe), likely.request.tokens, likely.per_gpu.reserved)
+
+
+def longest_safely(found: Answer) -> int | None:
+    """`longest_of` in the safe pool alone."""
+    asked = _without_lengths(found, (1,))
+    return None if asked is None else _starts(asked[0])
+
+
+def _without_lengths(found: Answer, which: tuple[int, ...]) -> list[SizeResult] | None:
+    """The servers of an answer started without a length, in the likely pool (0), in the safe one (1); None
+    where no pool is known, or neither the model nor the engine knows a length."""
     budget = found.result.budget
     if budget is None or not budget.kv_pool_bytes or found.likely is None:
         return None
@@ -95,12 +111,11 @@ def longest_of(found: Answer) -> Longest | None:
     model, choice = deployment.model, deployment.choice
     pools = in_pools(model, choice, deployment.settings, budget)
     try:
-        likely, safe = (ask(model, choice, _without_length(settings)) for settings in pools)
+        return [ask(model, choice, _without_length(pools[place])) for place in which]
     except KvplanError as error:
         if error.code != NO_LENGTH:
             raise
-        return None  # neither the model nor the engine knows one
-    return Longest(_starts(likely), _starts(safe), likely.request.tokens, likely.per_gpu.reserved)
+        return None
 
 
 def _without_length(settings: Settings) -> Settings:

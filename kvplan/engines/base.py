@@ -218,11 +218,14 @@ def has_kind(model: Model, *kinds: Kind) -> bool:
     return any(part.kind in kinds for run in model.runs for part in run.layer.parts)
 
 
-def is_assumed(model: Model, settings: Layout) -> bool:
+def is_assumed(model: Model, settings: Layout, *, routed: bool = False) -> bool:
     """Whether the format is what builds of that name usually have: this one may be padded, or spare the
-    matrix. Then nothing is refused, and `doubt` is said. A maker's own FP8 has its blocks in every matrix."""
-    named = model.is_by_name and not (model.is_makers_own and model.quantization == "fp8")
-    return named or (settings.quantization is not None and model.quantization is None)
+    matrix. Then nothing is refused, and `doubt` is said. A maker's own FP8 has its blocks in every matrix;
+    of a model that was put together, for certain in the routed experts alone."""
+    own = model.is_makers_own and model.quantization == "fp8" and (routed or not model.is_put_together)
+    return (model.is_by_name and not own) or (
+        settings.quantization is not None and model.quantization is None
+    )
 
 
 def doubt(refusal: Refusal | None) -> tuple[str, ...]:

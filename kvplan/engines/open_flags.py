@@ -31,6 +31,8 @@ class Effect(str, Enum):
 LARGE: dict[str, dict[str, str]] = {
     "vllm": {
         "--enable-dbo": f"two batches at once have buffers of their own ({_VLLM}parallel.py, use_ubatching)",
+        "--all2all-backend": "buffers of the communicator, and graphs without the tokens that ranks exchange"
+        " (vllm-project/vllm vllm/distributed/device_communicators/all2all.py)",
         "--offload-backend": f"weights lie in the CPU's memory in part ({_VLLM}offload.py)",
         "--offload-group-size": f"weights lie in the CPU's memory in part ({_VLLM}offload.py)",
         "--cpu-offload-params": f"which weights lie in the CPU's memory ({_VLLM}offload.py)",
@@ -60,9 +62,6 @@ LARGE: dict[str, dict[str, str]] = {
         "--quantize-and-serve": f"weights are quantised as they load ({_SGL}arg_groups/model_hook.py)",
     },
     "llamacpp": {
-        "--spec-type": f"a draft has a context, and draft-mtp states, of its own ({_LLAMA}speculative.cpp)",
-        "--spec-draft-model": f"a draft has weights and a context of its own ({_LLAMA}speculative.cpp)",
-        "--spec-draft-hf": f"a draft has weights and a context of its own ({_LLAMA}speculative.cpp)",
         "--spec-default": f"a draft of the model's own may run ({_LLAMA}arg.cpp)",
         "--rpc": f"other machines hold layers ({_LLAMA}arg.cpp)",
         "--device": f"which GPUs hold layers ({_LLAMA}arg.cpp)",

@@ -5,19 +5,22 @@ One rule for every question: `kvplan size`, plan files, commands, the planner an
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Mapping
+from fractions import Fraction
+from typing import cast
 
-from kvplan.architectures.config.activation_shape import shape_of
 from kvplan.engines import own_settings
 from kvplan.engines.base import Choice
 from kvplan.engines.budget import fitted_safely
-from kvplan.engines.folders import FOLDERS
+from kvplan.engines.folders import FOLDERS, part_of
 from kvplan.engines.traits import traits_of
+from kvplan.errors import KvplanError
 from kvplan.model import Model
 from kvplan.record import replace
 from kvplan.settings import LONGEST, Settings, with_settings
+from kvplan.units import MIB
 
-PLACES = ("n_gpu_layers", "n_cpu_moe", "cpu_moe", "kv_offload", "tensor_split")
+PLACES = ("n_gpu_layers", "n_cpu_moe", "cpu_moe", "kv_offload", "tensor_split", "override_tensor")
 """Options that say where layers lie: the engine's own fitting stops at them."""
 SHORTENED = "fit_ctx"
 """The option that says that the context is the server's own affair, and how far it is cut."""
@@ -47,27 +50,80 @@ def spill(model: Model, choice: Choice, settings: Settings) -> tuple[Settings, t
     asked, settings = settings, own_settings(choice.engine, settings)
     if _is_settled(model, choice, settings):
         return asked, ()
-    settings, notes = _shortened(model, settings, least)
+    placement = part_of(choice.engine.name, "placement")
+    length = _length_of(model, settings)
+    fits = settings.own.get(FITS, True)
+    try:
+        likely = placement.placed(model, settings, length, safely=False)
+        for spare in _SPARE:
+            found = placement.placed(model, settings, length, safely=True, spare=spare)
+            started, notes = _cut(model, settings, length, found.n_ctx, likely.n_ctx)
+            if found.own:
+                started = with_settings(started, {FITS: fits, **found.own})
+                notes += _words(model, found.own, likely.own)
+            if not notes:
+                return asked, ()
+            if _starts(model, choice, replace(started, own=started.own.without(HOST_MEMORY))):
+                return started, notes
+    except KvplanError:
+        pass
+    return asked, ()
 
-    def with_own(**more: object) -> Settings:
-        return with_settings(settings, {FITS: settings.own.get(FITS, True), **more})
 
-    def starts(**more: object) -> bool:
-        asked = with_own(**more)
-        return _starts(model, choice, replace(asked, own=asked.own.without(HOST_MEMORY)))
+_SPARE = tuple(MIB * amount for amount in (0, 64, 128, 192, 256, 384, 512, 1024, 2048))
+"""Bytes of each GPU to leave free besides: a budget for a length that nobody gave is an interval of its own,
+and takes the same compute buffer on each GPU."""
 
-    layers = model.num_layers
-    if _has_experts(model) and starts(cpu_moe=True):
-        most = _largest(layers, lambda kept: starts(n_cpu_moe=layers - kept))
-        hosted = layers - most
-        words = f"it does not fit whole: its fitting takes some --n-cpu-moe {hosted} of {layers}"
-        return with_own(n_cpu_moe=hosted), (*notes, words)
-    more: dict[str, object] = {"cpu_moe": True} if _has_experts(model) else {}
-    if not starts(n_gpu_layers=0, **more):
-        return asked, ()
-    most = _largest(layers, lambda kept: starts(n_gpu_layers=kept, **more))
-    words = f"it does not fit whole: its fitting takes some -ngl {most} of {layers + 1}"
-    return with_own(n_gpu_layers=most, **more), (*notes, words)
+
+def _length_of(model: Model, settings: Settings) -> int | None:
+    """n_ctx where somebody gave a length; None where the fitting chooses it."""
+    own, whole = settings.own, model.max_model_len
+    given, slots = own.get("ctx_size"), own.get("parallel")
+    count = slots if isinstance(slots, int) else settings.requests
+    if isinstance(given, int) and given:
+        return given
+    length = settings.max_model_len if isinstance(settings.max_model_len, int) else None
+    if length is None and not own.get(SHORTENED):
+        length = settings.tokens
+    if length is None and given == 0:
+        length = whole
+    return None if length is None else length * count
+
+
+def _cut(
+    model: Model, settings: Settings, given: int | None, n_ctx: int, likely: int
+) -> tuple[Settings, tuple[str, ...]]:
+    """With the context that the fitting chooses where none is given, and a note where it is not the model's
+    own."""
+    own, whole = settings.own, model.max_model_len or 0
+    if given is not None:
+        return settings, ()
+    slots = own.get("parallel")
+    count = 1 if own.get("kv_unified") or not isinstance(slots, int) else slots
+    length = n_ctx // count
+    if length >= whole:
+        return settings, ()
+    note = f"no length given: --fit leaves {length:,} of {whole:,} tokens, likely {likely // count:,}"
+    if own.get(SHORTENED):
+        cut = with_settings(settings, {"ctx_size": n_ctx})
+        return replace(cut, own=cut.own.without(SHORTENED)), (note,)
+    return replace(settings, max_model_len=length), (note,)
+
+
+def _words(model: Model, own: Mapping[str, object], likely: Mapping[str, object]) -> tuple[str, ...]:
+    """Where layers lie, as the options would say it."""
+    layers = model.num_layers + 1
+    found = []
+    here, there = own["n_gpu_layers"], likely.get("n_gpu_layers", layers)
+    if here != layers:
+        found.append(f"it does not fit whole: --fit takes some -ngl {here} of {layers}, likely {there}")
+    if "override_tensor" in own:
+        moved = ",".join(map(str, cast("tuple[str, ...]", own["override_tensor"])))
+        found.append(f"it does not fit whole: --fit leaves tensors elsewhere, -ot {moved}")
+    if not found:
+        shares = ",".join(map(str, cast("tuple[Fraction, ...]", own["tensor_split"])))
+        found.append(f"--fit deals the layers by what is free: -ts {shares}")
+    return tuple(found)
 
 
 def _is_settled(model: Model, choice: Choice, settings: Settings) -> bool:
@@ -75,24 +131,15 @@ def _is_settled(model: Model, choice: Choice, settings: Settings) -> bool:
     stated = settings.kv_cache_memory is not None or settings.weights is not None
     if stated or settings.max_model_len == LONGEST or any(name in settings.own for name in PLACES):
         return True
+    lengthless = _length_of(model, settings) is None
+    if lengthless and settings.pipeline_parallel_size > 1:
+        # Over several GPUs the sum of what is free decides where a context is cut.
+        whole = replace(settings, max_model_len=model.max_model_len, own=settings.own.without(SHORTENED))
+        return model.max_model_len is None or _starts(model, choice, whole)
     if _starts(model, choice, settings):
         return True
     # The context is cut whatever a request asks for.
     return bool(settings.own.get(SHORTENED)) and _starts(model, choice, replace(settings, tokens=None))
-
-
-def _shortened(model: Model, settings: Settings, least: int) -> tuple[Settings, tuple[str, ...]]:
-    """The settings with the context that is cut where nobody gave one, and a note where it is."""
-    own, whole = settings.own, model.max_model_len or least
-    ours = settings.tokens is not None and not own.get(SHORTENED)
-    if ours or settings.max_model_len is not None or own.get("ctx_size") is not None or whole <= least:
-        return settings, ()
-    note = f"no length given: it is cut to {least:,} of {whole:,} tokens"
-    return replace(settings, max_model_len=least), (note,)
-
-
-def _has_experts(model: Model) -> bool:
-    return bool(shape_of(model, 2).experts_per_token)
 
 
 def _starts(model: Model, choice: Choice, settings: Settings) -> bool:
@@ -105,12 +152,3 @@ def _starts(model: Model, choice: Choice, settings: Settings) -> bool:
 
 
 _MEMORY = ("no-memory-for-cache", "not-enough-memory", "no-memory")
-
-
-def _largest(most: int, fits: Callable[[int], bool]) -> int:
-    """The largest number below ``most`` that fits, 0 where none is known to."""
-    low, high = 0, most
-    while high - low > 1:
-        middle = (low + high) // 2
-        low, high = (middle, high) if fits(middle) else (low, middle)
-    return low

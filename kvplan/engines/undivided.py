@@ -13,6 +13,7 @@ from functools import lru_cache
 from typing import TYPE_CHECKING
 
 from kvplan.architectures.weights import served_sources
+from kvplan.engines.base import is_assumed
 from kvplan.errors import KvplanError, RefusedError
 from kvplan.later import later
 from kvplan.model import Model
@@ -103,13 +104,20 @@ def block_refusal(
     divided: Callable[[int], Parallel],
     stops: Callable[[shares.Cut, str], bool],
     whole_experts: str,
+    *,
+    assumed: bool,
 ) -> Refusal | None:
     """The first cut through weights that share a scale at which the engine's kernels stop, or None.
 
     divided: how the weights lie over so many tensor-parallel ranks. stops: whether the engine stops at a cut
     of weights of that method. whole_experts: the option that leaves experts whole, "" where it is set.
+    assumed: of the matrices whose format is assumed (`kvplan.engines.base.is_assumed`), or of the others.
     """
-    found = first_cut(model, settings, tp, divided, stops)
+
+    def counts(cut: shares.Cut, method: str) -> bool:
+        return is_assumed(model, settings, routed=cut.is_expert) is assumed and stops(cut, method)
+
+    found = first_cut(model, settings, tp, divided, counts)
     if found is None:
         return None
     cut, smaller = found

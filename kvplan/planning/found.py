@@ -1,8 +1,8 @@
 """The result of a search, the rejected candidates, and the total order of answers.
 
-The total order: crossing nodes last, then the objective, then GPUs, cost, quality, nodes, plainness of the
-layout, memory of the GPU (the smallest that does), and the order in which GPUs and classes were given.
-`kvplan.planning.rows` puts kinds that take as many GPUs in the order of cost or speed.
+The total order: crossing nodes last, then the objective, then GPUs, cost, quality, power (where no price is
+known, what the GPUs draw stands for what they cost), memory of the GPU (the smallest that does), nodes,
+plainness of the layout, and the order in which GPUs and classes were given.
 """
 
 from __future__ import annotations
@@ -136,6 +136,8 @@ def also_fits(ask: Ask, room: Capacity, pools: int) -> bool:
 
 _RANK = -4
 """The place of ``rank`` in a key."""
+AFTER_MEMORY = 10
+"""Where a key goes on behind the GPU's memory, under an objective of one figure."""
 
 
 def key_again(objective: str, found: Found) -> Key:
@@ -153,7 +155,7 @@ def key_of(objective: str, found: Found, rank: int) -> Key:
         REQUESTS: (-found.requests,),
         CONTEXT: (-found.max_model_len,),
     }[objective]
-    memory = offer.gpu.memory_stated_bytes
+    memory, power = offer.gpu.memory_stated_bytes, offer.gpu.power_watts
     return (
         int(one.layout.tp > node_of(offer)),
         *first,
@@ -161,10 +163,12 @@ def key_of(objective: str, found: Found, rank: int) -> Key:
         int(price is None),
         0 if cost is None else cost,
         *one.quality_rank,
+        int(power is None),
+        0 if power is None else power * found.gpus,
+        memory,
         found.nodes,
         int(one.layout.tp * one.layout.dp > node_of(offer)),
         *one.layout.plainness,
-        memory,
         rank,
         one.place,
         found.max_model_len,

@@ -1,8 +1,9 @@
 """The rows of a plan's table: one for each kind of GPU and engine, each the best that the kind has.
 
 The row of a kind is what a plan for that kind alone begins with, whatever stands beside it and however many
-rows are shown; of kinds that do with as many GPUs the cheaper comes first, where no price is known the
-faster. A kind without a row has a reason. With one kind there is a row for each pair of formats.
+rows are shown; of kinds that do with as many GPUs the cheaper comes first, where no price is known the one
+that draws least power. A kind without a row has a reason. With one kind there is a row for each pair of
+formats.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from typing import NamedTuple
 
 from kvplan.engines.budget.law import Rejection
 from kvplan.planning.ask import COST, FEWEST, Ask, Speed
-from kvplan.planning.found import Found, Key, Rejected, Searched
+from kvplan.planning.found import AFTER_MEMORY, Found, Key, Rejected, Searched
 from kvplan.planning.money import estimate_of
 from kvplan.planning.search import search
 from kvplan.plans.fleet import Kind, Offer
@@ -111,7 +112,7 @@ def resized(asks: Sequence[Ask], table: Rows, sized: Sized) -> Rows:
     served = {row.found.offer.kind for row in rows}
     kept = {one.offer.kind: one for one in reversed(without) if one.offer.kind not in served}
     without = [one for one in without if kept.get(one.offer.kind) is one or one in table.without]
-    rows.sort(key=lambda row: row.found.key)
+    rows.sort(key=_place)
     searched = tuple(
         one._replace(rejected=(*one.rejected, *(why for ask, why in late if ask is asked)))
         for asked, one in zip(asks, table.searched, strict=True)
@@ -148,17 +149,13 @@ def _place(row: Row) -> tuple[Key, float, Key]:
 
 
 def place_of(row: Row, speed: Speed | None, million: float | None) -> tuple[Key, float, Key]:
-    """The place among rows of other kinds. Under fewest GPUs: those, then the price, then the likely TPOT
-    (one that is not estimated comes last); under cost the price of a million tokens, ``million``; else the
-    total order."""
+    """The place among rows of other kinds: under cost by the price of a million tokens, ``million``, else the
+    total order; of GPUs that draw as much and hold as much the likely TPOT decides (one that is not
+    estimated comes last)."""
     ask, found = row
     if ask.objective == COST:
         return (found.key[0], int(million is None)), million or 0.0, found.key
-    if ask.objective != FEWEST:
-        return found.key, 0.0, ()
-    cost = found.cost
-    price = (int(cost is None), cost or 0)
-    return (found.key[0], found.gpus, *price), inf if speed is None else speed.tpot[1], found.key
+    return found.key[:AFTER_MEMORY], inf if speed is None else speed.tpot[1], found.key
 
 
 def _joined(asks: int, parts: Sequence[_Part]) -> tuple[Searched, ...]:

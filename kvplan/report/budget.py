@@ -65,6 +65,8 @@ def memory_lines(result: SizeResult, budget: Budget) -> Screen:
         if name in result.settings:
             add(f"not used ({word} {result.settings[name]})", budget.unused_bytes, 0, 0)
     rows.append(["total", "", gib(whole), "100.0 %"])
+    for entry in budget.beside:
+        add(f"({entry.name})", entry.bytes, entry.low_bytes, entry.high_bytes, "dim")
     return [line(Span(title, "bold"), indent=1), *table(rows, "llrrr", gap="  ")]
 
 

@@ -4,11 +4,15 @@ from __future__ import annotations
 
 from kvplan.comparison import ComparedRow, Comparison, Verdict
 from kvplan.engines.observed import Observation
-from kvplan.plans.plan import DEFAULT_TOLERANCE
 from kvplan.report.layout import BLANK, Line, Piece, Screen, Span, line, shorten, table, wrapped
 from kvplan.report.words import command, count, engine_title, settings_words, size_words
 
-_STYLE = {Verdict.AGREES: "good", Verdict.DIFFERS: "bad", Verdict.CANNOT_COMPARE: "warn"}
+_STYLE = {
+    Verdict.AGREES: "good",
+    Verdict.INSIDE: "warn",
+    Verdict.DIFFERS: "bad",
+    Verdict.CANNOT_COMPARE: "warn",
+}
 _NAME_WIDTH = 60
 _NOTES_SHOWN, _NOTES_IN_SHORT = 12, 3
 
@@ -71,6 +75,9 @@ def _sentence(found: Comparison, where: str) -> Screen:
     elif found.verdict is Verdict.AGREES:
         mark = "agrees"
         text = f"{engine} agrees on {count(len(compared), 'figure')} of {name}: {found.reason}."
+    elif found.verdict is Verdict.INSIDE:
+        mark = "Inside:"
+        text = f"Inside: {engine} does not rule out {where} of {name}: {found.reason}."
     else:
         mark = "No:"
         text = f"No: {engine} and {where} differ on {name}: {found.reason}."
@@ -90,7 +97,7 @@ def _table(found: Comparison) -> Screen:
         [Span(title, "dim") for title in ("", "predicted", "reported", "difference", "")]
     ]
     for row in found.rows:
-        style = "" if row.predicted is None else "good" if row.agrees else "bad"
+        style = "" if row.predicted is None else "bad" if not row.agrees else "warn" if row.inside else "good"
         rows.append(
             [
                 row.label,
@@ -106,7 +113,7 @@ def _table(found: Comparison) -> Screen:
 def _mark(row: ComparedRow) -> str:
     if row.predicted is None:
         return ""
-    if row.inside_by() > DEFAULT_TOLERANCE:
+    if row.inside:
         return "inside"  # the interval of the estimate
     return "agrees" if row.agrees else "differs"
 

@@ -64,9 +64,10 @@ def _answer(result: SimulationResult, where: str) -> Screen:
     elif rates is not None:
         who = "One replica sustains" if result.split is None else "They sustain"
         least = "at least " if rates.at_least else ""
+        dealt = dealt_words(result)
         lines += wrapped(
-            f"{who} {least}{_rate(rates.value)} requests/s"
-            f" ({_rate(rates.low)} … {_rate(rates.high)}); {_rate(result.rate)} arrive."
+            f"{'Alone, one replica sustains' if dealt else who} {least}{_rate(rates.value)} requests/s"
+            f" ({_rate(rates.low)} … {_rate(rates.high)}); {_rate(result.rate)} arrive{dealt}."
         )
     if result.likely.refused:
         lines += wrapped(
@@ -81,6 +82,21 @@ def _answer(result: SimulationResult, where: str) -> Screen:
             style="warn",
         )
     return lines
+
+
+def dealt_words(result: SimulationResult) -> str:
+    """``: 0.556 for each of 9, dealt in turn, come more evenly …``, where each of several replicas keeps up
+    with more than one alone under the same arrivals; else nothing."""
+    rates, needed = result.sustainable, result.needed
+    many = result.replicas if needed is None else needed.likely or 0
+    keeps = result.keeps if needed is None else needed.likely is not None
+    if rates is None or result.split is not None or many < 2 or not keeps:
+        return ""
+    each = result.rate / many
+    if each <= rates.value:
+        return ""
+    how = "dealt in turn" if result.router == "round-robin" else f"dealt by {result.router}"
+    return f": {_rate(each)} for each of {many:,}, {how}, come more evenly than to one alone"
 
 
 def _none(tried: int) -> str:

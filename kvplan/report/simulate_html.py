@@ -10,7 +10,7 @@ from kvplan.report.html.markup import Markup, el
 from kvplan.report.html.page import FROM, page, section
 from kvplan.report.html.svg import Mark, along, area, curve, frame, up
 from kvplan.report.sections import Cell, Entry, Section, Table
-from kvplan.report.simulate import NOT_IN_IT, TOO_SHORT, target_words
+from kvplan.report.simulate import NOT_IN_IT, TOO_SHORT, dealt_words, target_words
 from kvplan.simulation.outcome import Outcome, means, percentile
 from kvplan.simulation.results import Interval, SimulationResult
 from kvplan.units import SECOND, human_seconds
@@ -57,8 +57,10 @@ def _sustained(result: SimulationResult) -> str:
     if rates is not None and rates.at_least and not rates.value:
         said = f"{TOO_SHORT}; {said}"
     elif rates is not None:
+        who = "Alone, one replica sustains" if dealt_words(result) else "One replica sustains"
         said = (
-            f"One replica sustains {rates.value:.3g} ({rates.low:.3g} … {rates.high:.3g}) requests/s; {said}"
+            f"{who} {rates.value:.3g} ({rates.low:.3g} … {rates.high:.3g}) requests/s;"
+            f" {said.removesuffix('.')}{dealt_words(result)}."
         )
     if result.saturated_runs:
         said += f" Saturated in {result.saturated_runs} of {len(result.runs)} runs: the queue only grows."

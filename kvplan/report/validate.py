@@ -173,7 +173,7 @@ def _verdict(outcome: Outcome, receipt: Receipt) -> str:
         return f"{head}: refuted, {' and '.join(reasons)} for {what}."
     requests = next((one.measured for one in outcome.figures if one.name == "requests"), None) or 0
     tokens = target.result.request.tokens
-    proof = "confirmed" if receipt.verdict == CONFIRMED else "layout and arithmetic hold"
+    proof = "the memory is there" if receipt.verdict == CONFIRMED else "layout and arithmetic hold"
     return (
         f"{head}: {proof} for {what}; {count(requests, 'request')} of {tokens:,} tokens in"
         f" {size_words(target.pool_bytes)}, every byte read back."

@@ -124,13 +124,35 @@ class Outcome:
         return max((count for _, count in self.used), default=0)
 
 
+def is_missed(
+    target: Target, came_ns: int, first: int, ends: int, now: int, tokens: int, frontend_ns: int
+) -> bool | None:
+    """Whether a request of so many answer tokens is certain to miss the target at a time; None while that is
+    open. first, ends: when its first and last tokens were made, -1: not yet. A time that is running is
+    already at least as long as it has lasted."""
+    if target.ttft_ns is not None and (now if first < 0 else first) - came_ns + frontend_ns > target.ttft_ns:
+        return True
+    if first < 0:
+        return None
+    if target.tpot_ns is None or tokens < 2:
+        return False
+    if ((now if ends < 0 else ends) - first) / (tokens - 1) > target.tpot_ns:
+        return True
+    return None if ends < 0 else False
+
+
+def most_missed(target: Target, requests: int) -> int:
+    """Of so many requests those that may miss the target while the share that is asked for keeps it."""
+    return requests - ceil(target.goodput * requests - _CLOSE)
+
+
 class Misses:
     """Requests of a run that are certain to miss the target, counted while it is served: engine by engine,
     of each those whose place has been reached. Asked of a replica, whether they are more than may be."""
 
     def __init__(self, target: Target, frontend_ns: int, requests: int) -> None:
         self.target, self.frontend = target, frontend_ns
-        self.most = requests - ceil(target.goodput * requests - _CLOSE)
+        self.most = most_missed(target, requests)
         self.before = self.done = self.missed = 0
         self.unsure: list[int] = []
 
@@ -155,17 +177,11 @@ class Misses:
         """Whether the request misses the target; None while that is open."""
         if columns["refused"][place]:
             return True
-        row, target = replica.arrivals[place], self.target
-        first, ends = columns["first_token_ns"][place], columns["finished_ns"][place]
-        waited = (replica.now if first < 0 else first) - row.at_ns + self.frontend
-        if target.ttft_ns is not None and waited > target.ttft_ns:
-            return True
-        if first < 0 or (ends < 0 and target.tpot_ns is not None):
-            return None
-        if target.tpot_ns is None:
-            return False
-        tokens = replica.limits.answered(row.prompt, row.answer)
-        return tokens > 1 and (ends - first) / (tokens - 1) > target.tpot_ns
+        row = replica.arrivals[place]
+        return is_missed(
+            self.target, row.at_ns, columns["first_token_ns"][place], columns["finished_ns"][place],
+            replica.now, replica.limits.answered(row.prompt, row.answer), self.frontend,
+        )  # fmt: skip
 
 
 _CLOSE = 1e-9

@@ -53,7 +53,7 @@ def kept(
     pool, speed = case
     dealt = on_replicas(served, load, replicas, router, alone=alone)
     how = served.engine(pool), served.speeds.clock(speed), target, served.speeds.frontend(speed)
-    if isinstance(dealt, Dealt):
+    if not isinstance(dealt, ClosedDealt):
         return dealt.kept(*how)
     run = dealt.run(*how)
     return run if run.keeps(target) else None
@@ -81,7 +81,7 @@ class Runs:
         """The least number up to ``most`` that keeps it, looked for from ``first`` on; None where none does,
         or where not even one request at a time keeps it."""
         if self.keeps(first):
-            return _least(self.keeps, first)
+            return least_of(self.keeps, first)
         if first >= most:
             return None
         if self.target.asked and not keeps_alone(self.served, self.load, self.target, self.case):
@@ -169,7 +169,7 @@ def highest(holds: Callable[[float], bool], guess: float) -> float:
     return low
 
 
-def _least(keeps: Callable[[int], bool], number: int, low: int = 0) -> int:
+def least_of(keeps: Callable[[int], bool], number: int, low: int = 0) -> int:
     """The least number that keeps, where ``number`` does, ``low`` does not and more never keep less: first
     near ``number``."""
     step = 1
@@ -194,7 +194,7 @@ def _grown(keeps: Callable[[int], bool], first: int, most: int, low: int = 0) ->
             return None, number
         low, tries = number, tries + 1
         number = min(most, number + max(1, number // 4 if tries <= _NEAR else number))
-    return _least(keeps, number, low), number
+    return least_of(keeps, number, low), number
 
 
 def replicas_needed(served: Served, load: Load, target: Target, router: str, rates: Rates) -> ReplicasNeeded:

@@ -231,17 +231,24 @@ def speeds_of(model: Model, choice: Choice, settings: Settings, facts: Facts) ->
     inventory, per_token, table = speed_inputs(model, settings.quantization)
     sized = replace(settings, max_num_batched_tokens=facts.step_tokens)
     profile = speed_profile(
-        model, settings.gpu, inventory, per_token, deployment_of(sized, choice.engine.name), table
-    )
+        model, settings.gpu, inventory, per_token,
+        deployment_of(sized, choice.engine.name, parse_version(choice.version)), table,
+    )  # fmt: skip
+    if not isinstance(facts, Scheduling) or facts.drafts is None:
+        return likely_fast_slow(profile)
+    inputs = inventory, per_token, table
+    return likely_fast_slow(profile, _draft_time(model, settings, profile, inputs, facts.drafts.tokens))
+
+
+def likely_fast_slow(profile: SpeedProfile, draft: DraftTime | None = None) -> Speeds:
+    """A profile's step times and the ends of their interval. draft: of steps that verify drafted tokens."""
     decode, prompt = spread(profile, "decode"), spread(profile, "prefill")
     shares = {LIKELY: (1.0, 1.0), FAST: (decode.low, prompt.low), SLOW: (decode.high, prompt.high)}
-    if isinstance(facts, Scheduling) and facts.drafts is not None:
-        draft = _draft_time(model, settings, profile, (inventory, per_token, table), facts.drafts.tokens)
-        own = profile.frontend_seconds * SECOND
-        clocks = tuple((name, DraftedClock(profile, draft, *both)) for name, both in shares.items())
-        fronts = tuple((name, round(own * prompt)) for name, (_, prompt) in shares.items())
-        return Speeds(clocks, ESTIMATE, fronts)
-    return scaled(profile, shares, ESTIMATE)
+    speeds = scaled(profile, shares, ESTIMATE)
+    if draft is None:
+        return speeds
+    clocks = tuple((name, DraftedClock(profile, draft, *both)) for name, both in shares.items())
+    return replace(speeds, clocks=clocks)
 
 
 def _draft_time(

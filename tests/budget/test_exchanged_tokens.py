@@ -45,7 +45,21 @@ def test_without_the_estimate_the_pool_is_the_printed_one() -> None:
     assert float(beside.split("about ")[1].split(" GiB")[0]) < 3
 
 
-@pytest.mark.parametrize(("dp", "more"), [(2, 2), (4, 4), (8, 8)])
+def test_no_more_is_estimated_than_the_gpu_has() -> None:
+    """Copies of every layer's tokens for 100 graphs are 680 GiB of DeepSeek-V3, eight ranks."""
+    result = kvplan.size(
+        "deepseek-v3", engine="vllm@0.30", gpu="h200x8", dp=8, enable_expert_parallel=True, max_model_len=8192
+    )
+    line = graphs(result)
+    assert line is not None
+    assert result.budget is not None
+    assert line.high_bytes == result.budget.total_bytes
+    assert "more than the GPU has" in line.source
+    assert result.budget.kv_pool_low_bytes == 0 < result.budget.kv_pool_bytes
+    assert any("and more of CUDA graphs" in text for text in result.warnings)
+
+
+@pytest.mark.parametrize(("dp", "more"), [(2, 2), (4, 4)])
 def test_the_upper_end_grows_with_the_ranks(dp: int, more: int) -> None:
     """layers · graphs · batch · ranks · hidden · 2 bytes, twice: 62 layers of 3,072, graphs up to 512."""
     options = {**M25, "gpu": f"b200x{dp}", "dp": dp, "enable_expert_parallel": True}

@@ -16,7 +16,8 @@ from kvplan.units import GIB
 from tests.report.schemas import answer_errors
 
 CONTRACT = {
-    "gpu", "total_bytes", "lines", "kv_pool_bytes", "kv_pool_low_bytes", "kv_pool_high_bytes", "unused_bytes"
+    "gpu", "total_bytes", "lines", "kv_pool_bytes", "kv_pool_low_bytes", "kv_pool_high_bytes", "unused_bytes",
+    "beside",
 }  # fmt: skip
 TINY: dict[str, Any] = {
     "model_type": "llama",

@@ -11,7 +11,7 @@ import kvplan
 from kvplan.architectures.config.activation_shape import shape_of
 from kvplan.engines.llamacpp.cache_layout.caches import Context
 from kvplan.engines.llamacpp.memory.graph import reserve
-from kvplan.results import SizeResult
+from kvplan.results import SizeResult, Verdict
 from kvplan.units import GIB, MIB
 
 HIDDEN, VOCAB, FFN, LAYERS = 256, 1024, 512, 4
@@ -59,8 +59,8 @@ def test_the_embedding_stays_in_host_memory_and_the_output_does_not(tmp_path: Pa
     found, budget = lines(result), result.budget
     assert budget is not None
     assert found["weights"] == LAYERS * LAYER + EMBEDDING
-    # 3 MLPs, 4 hidden, and masks of 512 to 4,096 cells in f16: the middle
-    assert found["compute buffer"] == 512 * (4 * (3 * FFN + 4 * HIDDEN) + 2 * (4096 + 512) // 2)
+    # 3 MLPs, 2 hidden, the queries, and masks of 512 to 4,096 cells in f16: the middle
+    assert found["compute buffer"] == 512 * (4 * (3 * FFN + 3 * HIDDEN) + 2 * (4096 + 512) // 2)
     assert found["kept free"] == 1024 * MIB
     assert sum(found.values()) + budget.kv_pool_bytes == budget.total_bytes
     assert result.pool is not None
@@ -74,7 +74,8 @@ def test_layers_are_dealt_and_left_on_the_host(tmp_path: Path) -> None:
     assert lines(sized(path, n_gpu_layers=0))["weights"] == 0
     assert lines(sized(path, n_gpu_layers=2))["weights"] == LAYER + EMBEDDING
     # five things over two devices: blk.0 … blk.2, then blk.3 and the output
-    assert lines(sized(path, pp=2))["weights"] == max(3 * LAYER, LAYER + EMBEDDING)
+    devices = sized(path, pp=2).devices
+    assert [one.weights_bytes for one in devices] == [3 * LAYER, LAYER + EMBEDDING]
 
 
 def test_a_file_that_is_cut_off_has_no_weights(tmp_path: Path) -> None:
@@ -112,7 +113,7 @@ def test_without_flash_attention_the_scores_need_a_context() -> None:
     # 32 heads of 16,384 scores in f32, and a mask in f32: more than the logits
     assert plain > 512 * 16384 * (32 * 4 + 4)
     # the widest layer and its mask: llama-server has logits of one token
-    assert flash == 512 * ((3 * 14336 + 4 * 4096) * 4 + 16384 * 2)
+    assert flash == 512 * ((3 * 14336 + 3 * 4096) * 4 + 16384 * 2)
 
 
 # What llama-cpp-python 0.3.36 reserved on the CPU for two layers of these shapes, in MiB, with a context of
@@ -163,7 +164,9 @@ def test_what_llama_cpp_reserved(
         assert budget is not None
         line = next(line for line in budget.lines if line.name == "compute buffer")
         model = kvplan.load_model(config)
-        found = reserve(model, shape_of(model, 2), Context(1, 1, context, 512), flash_attn=flash)
+        found = reserve(
+            model, shape_of(model, 2), Context(1, 1, context, 512), flash_attn=flash, on_host=True
+        )
         assert abs(found - reserved * MIB) <= 0.02 * reserved * MIB + MIB
         assert line.bytes <= found
         assert line.low_bytes <= reserved * MIB <= line.high_bytes
@@ -194,24 +197,17 @@ def test_a_context_that_nobody_gave_is_what_fits(card: str, gpu: str) -> None:
     assert 4096 <= plain.request.tokens < own
     assert plain.request.tokens % 256 == 0
     assert plain.warnings[0].startswith(f"no length given: --fit leaves {plain.request.tokens:,} of {own:,}")
-    assert plain.budget is not None
-    safe = kvplan.size(
-        card, engine="llamacpp", gpu=gpu, quantization="q4_k_m", tokens=plain.request.tokens,
-        kv_cache_memory=plain.budget.kv_pool_low_bytes,
-    )  # fmt: skip
-    assert safe.refusal is None
+    assert plain.verdict is Verdict.YES
 
 
-def test_one_device_takes_all_that_fits_and_two_leave_layers_free() -> None:
-    """One GPU: the next 256 tokens do not fit the safe pool. Two leave a layer and a half in all."""
-    for card, gpus, layers, spare_layers in (("qwen3-32b", 1, 65, 0), ("llama-3.3-70b", 2, 81, 1.5)):
-        found = kvplan.size(card, engine="llamacpp", gpu=f"{gpus}xrtx-3090", quantization="q4_k_m")
-        assert found.budget is not None
-        assert found.weights is not None
-        spare = int(found.weights.total_bytes / layers * spare_layers / gpus)
-        token = found.per_gpu.kv_bytes // found.request.tokens
-        room = found.budget.kv_pool_low_bytes - spare
-        assert found.request.tokens * token <= room < (found.request.tokens + 512) * token
+def test_one_device_takes_all_that_fits() -> None:
+    """The next 256 tokens do not fit the safe pool. Several leave part of a layer free
+    (tests/engines/test_llamacpp_fit.py)."""
+    found = kvplan.size("qwen3-32b", engine="llamacpp", gpu="rtx-3090", quantization="q4_k_m")
+    assert found.budget is not None
+    token = found.per_gpu.kv_bytes // found.request.tokens
+    tokens = found.request.tokens
+    assert tokens * token <= found.budget.kv_pool_low_bytes < (tokens + 512) * token
 
 
 @pytest.mark.parametrize("options", [{"ctx_size": 131_072}, {"tokens": 131_072}, {"max_model_len": 131_072}])

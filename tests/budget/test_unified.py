@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 import kvplan
@@ -23,6 +25,24 @@ def test_the_page_cache_counts_where_psutil_is_asked(gpu: Gpu) -> None:
     names = {line.name for line in result.budget.lines}
     assert ("page cache, loaders" in names) == (gpu.vendor == "nvidia")
     assert any("shares its memory" in text for text in result.warnings) == (gpu.vendor == "nvidia")
+
+
+def test_a_total_that_owners_set_is_an_interval() -> None:
+    """Half of the memory by Linux' default; 80 GiB of a Strix Halo held 19.57 GiB of cache for Qwen3.8-27B
+    (AIwork4me/Qwen3.8-27B-ROCm, vLLM 0.28)."""
+    asked: dict[str, Any] = {"engine": "vllm@0.28", "max_model_len": 262144, "max_num_seqs": 1}
+    usual = kvplan.size("Qwen/Qwen3.8-27B", gpu="strix-halo-128gb", **asked)
+    assert usual.budget is not None
+    assert usual.budget.kv_pool_bytes < int(19.57 * GIB) < usual.budget.kv_pool_high_bytes
+    assert usual.verdict is not None
+    assert usual.verdict.value == "unlikely"
+    limited = kvplan.size("Qwen/Qwen3.8-27B", gpu="strix-halo-128gb 80GiB", **asked)
+    assert limited.budget is not None
+    assert limited.budget.total_bytes == 80 * GIB
+    assert limited.budget.kv_pool_low_bytes < int(19.57 * GIB) < int(21 * GIB)
+    assert limited.refusal is None
+    with pytest.raises(kvplan.KvplanError, match="unknown GPU"):
+        kvplan.size("Qwen/Qwen3.8-27B", gpu="strix-halo-128gb 900GiB", **asked)
 
 
 def test_sglang_sees_what_the_host_has_left() -> None:

@@ -62,3 +62,67 @@ def test_what_is_not_known_is_not_said_to_fit(tmp_path: Path, monkeypatch: pytes
     (finding,) = shared(tmp_path, VLLM, "0.6", "0.3")
     assert finding.severity is Severity.WARNING
     assert "not known" in finding.message
+
+
+def judged(folder: Path, name: str, text: str) -> list[Finding]:
+    path = folder / name
+    path.write_text(text, encoding="utf-8")
+    plans = kvplan.check(path, gpu="h100").plans
+    assert len(plans) == 2
+    return [finding for plan in plans for finding in plan.findings if finding.code == "shared-gpu"]
+
+
+BOTH = ("vllm serve Qwen/Qwen3-8B --max-model-len 8192", "vllm serve Qwen/Qwen3-0.6B --max-model-len 8192")
+DOCKER = "docker run -d --gpus {} vllm/vllm-openai:v0.33.0 --model {} --max-model-len 8192"
+
+
+@pytest.mark.parametrize(
+    ("lines", "shares"),
+    [
+        (f"{BOTH[0]} &\n{BOTH[1]} &\nwait", True),
+        (f"{BOTH[0]} &\n{BOTH[1]}", True),
+        (f"nohup {BOTH[0]} > a.log 2>&1 &\n{BOTH[1]} &", True),
+        (DOCKER.format("all", "Qwen/Qwen3-8B") + "\n" + DOCKER.format(1, "Qwen/Qwen3-0.6B"), True),
+        (f"{BOTH[0]}\n{BOTH[1]}", False),  # the second starts when the first has ended
+        (f"{BOTH[0]} &\nkill $!\n{BOTH[1]} &", False),
+        (f"CUDA_VISIBLE_DEVICES=0 {BOTH[0]} &\nCUDA_VISIBLE_DEVICES=1 {BOTH[1]} &", False),
+        (f"CUDA_VISIBLE_DEVICES=MIG-1 {BOTH[0]} &\nCUDA_VISIBLE_DEVICES=MIG-2 {BOTH[1]} &", False),
+        (f"CUDA_VISIBLE_DEVICES=MIG-1 {BOTH[0]} &\nCUDA_VISIBLE_DEVICES=MIG-1 {BOTH[1]} &", True),
+        (f"CUDA_VISIBLE_DEVICES=$A {BOTH[0]} &\nCUDA_VISIBLE_DEVICES=$B {BOTH[1]} &", False),
+        (f"ssh one '{BOTH[0]}' &\nssh two '{BOTH[1]}' &", False),
+        (f"srun -N1 {BOTH[0]} &\nsrun -N1 {BOTH[1]} &", False),
+    ],
+)  # fmt: skip
+def test_servers_that_are_given_no_gpu_take_the_first(tmp_path: Path, lines: str, shares: bool) -> None:
+    found = judged(tmp_path, "serve.sh", f"#!/bin/bash\n{lines}\n")
+    assert [one.severity for one in found] == [Severity.ERROR] * shares
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "shares"),
+    [
+        ("gpus: 1", "gpus: 1", True),
+        ("gpus: all", "gpus: [{driver: nvidia, count: 1}]", True),
+        ("gpus: [{driver: nvidia, device_ids: ['1']}]", "gpus: 1", False),
+        ("runtime: nvidia", "gpus: all", True),
+        ("gpus: all\n    profiles: [small]", "gpus: all\n    profiles: [large]", False),
+        ("restart: always", "gpus: all", False),  # nothing says that it sees one
+        ("environment: [CUDA_VISIBLE_DEVICES=1]", "gpus: all", False),
+    ],
+)
+def test_docker_shows_the_first_gpus(tmp_path: Path, first: str, second: str, shares: bool) -> None:
+    """So two services with ``count: 1`` are on one."""
+    services = "".join(
+        f"  s{place}:\n    image: vllm/vllm-openai:v0.33.0\n    command: --model {model}"
+        " --max-model-len 8192\n"
+        f"    {line}\n"
+        for place, (model, line) in enumerate([("Qwen/Qwen3-8B", first), ("Qwen/Qwen3-0.6B", second)])
+    )
+    found = judged(tmp_path, "compose.yaml", f"services:\n{services}")
+    assert [one.severity for one in found] == [Severity.ERROR] * shares
+
+
+def test_a_server_that_sleeps_leaves_room(tmp_path: Path) -> None:
+    (finding,) = shared(tmp_path, VLLM, "0.9 --enable-sleep-mode", "0.9")
+    assert finding.severity is Severity.WARNING
+    assert "sleeps" in finding.message

@@ -89,13 +89,16 @@ def test_the_last_table_counts() -> None:
     assert row.weights_bytes.value == 4155 * MIB
 
 
-def test_without_a_context_the_cache_is_not_judged() -> None:
+def test_without_a_context_the_cache_tells_it_or_is_not_judged() -> None:
     found = _compared(WHOLE)
     row = found.row("kv_bytes")
     assert row.predicted is None
-    assert row.explanation is not None
-    assert "does not tell the context" in row.explanation
-    assert found.verdict is not Verdict.DIFFERS
+    assert row.explanation == "the context was taken from this figure"
+    assert found.recognised["ctx_size"].startswith("32768 ")
+    none_has_it = WHOLE.replace("4096", "4097").replace("8391", "8392")
+    other = _compared(none_has_it)
+    assert "does not tell the context" in str(other.row("kv_bytes").explanation)
+    assert Verdict.DIFFERS not in (found.verdict, other.verdict)
 
 
 @pytest.mark.parametrize(("rest", "predicted"), [(523, True), (9000, False)])

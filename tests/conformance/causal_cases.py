@@ -23,7 +23,7 @@ FULL, SLIDING, CHUNKED = "full_attention", "sliding_attention", "chunked_attenti
 LINEAR, CONV, HYBRID, INDEXED = "linear_attention", "conv", "hybrid", "indexed_attention"
 
 UNMEASURABLE = {
-    "blt": "the class cannot use a cache in 5.23: BltConfig has no num_hidden_layers",
+    "blt": "the class cannot use a cache in 5.24: BltConfig has no num_hidden_layers",
     "dots3_note": "the wrapper's default vision settings cannot be shrunk; dots3_note_text is measured",
     "gemma3n": "the wrapper needs timm; gemma3n_text is measured",
     "gemma4_assistant": "a draft model: every layer reads the target's cache",
@@ -34,7 +34,7 @@ UNMEASURABLE = {
 NO_FORMULA = {"reformer": "its cache follows the values of the tokens (hash buckets)"}
 # The wrapper's decoder is built by itself: (model type, class).
 DECODER_OF = {"musicgen": "musicgen_decoder", "musicgen_melody": "musicgen_melody_decoder"}
-PROMPT_ONLY = {"cpmant": "its forward with a cache fails in 5.23; a prompt alone is measured"}
+PROMPT_ONLY = {"cpmant": "its forward with a cache fails in 5.24; a prompt alone is measured"}
 FLOAT32_ONLY = {
     "inkling2_text": "its forward mixes dtypes in bfloat16",
     "xlnet": "its forward mixes dtypes in bfloat16",
@@ -55,6 +55,7 @@ SETTINGS: dict[str, dict[str, Any]] = {
         "ffn_config": {"ffn_hidden_size": 64, "moe_num_experts": 4, "moe_top_k": 2},
     },
     "deepseek_v2": {"num_experts_per_tok": 2, "topk_method": "greedy"},
+    "dory": {"n_input_layers": 1, "n_output_layers": 1, "n_recurrent_loops": 3},
     "dots1": {"n_routed_experts": 4, "n_shared_experts": 1, "num_experts_per_tok": 2},
     "falcon_h1": {**_MAMBA2, "mamba_d_ssm": 192, "mamba_expand": 2},
     "gemma3n_text": {"num_hidden_layers": 10, "num_kv_shared_layers": 4},
@@ -62,6 +63,10 @@ SETTINGS: dict[str, dict[str, Any]] = {
     "granitemoehybrid": {**_MAMBA2, "num_hidden_layers": 3, "layer_types": [LINEAR, FULL, LINEAR]},
     "hrm_text": {"num_hidden_layers": 2, "num_layers_per_stack": None, "H_cycles": 2, "L_cycles": 1},
     "hunyuan_v1_dense": {"head_dim": HEAD_DIM},
+    "inkling2_loop_text": {
+        "num_hidden_layers": 8, "n_layers_per_attn_res_block": 2, "loop_layer_index_start": 2,
+        "loop_layer_index_end": 6, "loop_num_passes": 3,
+    },
     "hunyuan_v1_moe": {"head_dim": HEAD_DIM},
     "lfm2": {"num_hidden_layers": 3, "layer_types": [CONV, FULL, CONV]},
     "lfm2_moe": {"num_hidden_layers": 3, "layer_types": [CONV, FULL, CONV]},
@@ -149,6 +154,10 @@ VARIANTS: tuple[tuple[str, str, Mapping[str, Any]], ...] = (
     ("xlnet", "all-kept", {"mem_len": None}),
     ("zaya", "windowed", {"num_hidden_layers": 2, "layer_types": ["hybrid", "hybrid_sliding"],
                           "sliding_window": 9}),
+    ("dory", "last-loop", {**SETTINGS["dory"], "recurrent_kv_cache_mode": "last_loop"}),
+    ("inkling2_loop_text", "one-pass", {**SETTINGS["inkling2_loop_text"], "loop_num_passes": 1}),
+    ("inkling2_loop_text", "no-loop", {"num_hidden_layers": 4}),
+    ("lara_mini", "given", {"num_hidden_layers": 3, "layer_types": [LINEAR, FULL, SLIDING]}),
     ("inkling_text", "local-first", {"num_hidden_layers": 3, "local_layer_ids": [0]}),
     ("hrm_text", "one-pass", {"num_hidden_layers": 2, "num_layers_per_stack": None, "H_cycles": 1,
                               "L_cycles": 1}),

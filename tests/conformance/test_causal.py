@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 pytest.importorskip("torch", reason="needs torch")
-pytest.importorskip("transformers", reason="needs transformers 5.23")
+pytest.importorskip("transformers", reason="needs transformers 5.24")
 
 from tests.conformance import harness
 
@@ -45,7 +45,7 @@ def sized(config: dict[str, Any], reading: harness.Reading) -> tuple[int, int]:
     """kvplan's kv_bytes and peak_bytes for a reading."""
     per_gpu = kvplan.size(
         config,
-        engine="transformers@5.23",
+        engine=harness.ENGINE,
         tokens=reading.tokens,
         encoder_tokens=reading.encoder_tokens,
         requests=reading.requests,
@@ -102,8 +102,6 @@ def test_types_that_keep_nothing(model_type: str) -> None:
     assert any("no" in warning and "cache" in warning for warning in result.warnings)
 
 
-# The classes that name their cache otherwise.
-CACHE_ARGUMENT = {"mamba": "cache_params", "mamba2": "cache_params", "falcon_mamba": "cache_params"}
 STATIC_LENGTH = 26
 STATIC = [case for case in (all_cases() if WHOLE else sample(all_cases())[::3]) if case.variant == "base"]
 
@@ -114,7 +112,7 @@ def test_static_caches(case: harness.Case) -> None:
     config = small_config(case.model_type, case.settings)
     text = config.get_text_config(decoder=True)
     asked: dict[str, Any] = {
-        "engine": "transformers@5.23",
+        "engine": harness.ENGINE,
         "tokens": 20,
         "max_model_len": STATIC_LENGTH,
         "requests": 2,
@@ -131,8 +129,6 @@ def test_static_caches(case: harness.Case) -> None:
     cache = transformers.StaticCache(config=text, max_cache_len=STATIC_LENGTH)
     with harness.time_limit(120), torch.no_grad():
         harness.hidden_state(model, clear=True)
-        model(
-            input_ids=ids, **{CACHE_ARGUMENT.get(case.model_type, "past_key_values"): cache}, use_cache=True
-        )
+        model(input_ids=ids, cache=cache, use_cache=True)
     held = harness.data_bytes([*harness.reachable(cache), *harness.hidden_state(model)])
     assert kvplan.size(named, **asked).per_gpu.kv_bytes == held

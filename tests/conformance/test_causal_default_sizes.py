@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 pytest.importorskip("torch", reason="needs torch")
-pytest.importorskip("transformers", reason="needs transformers 5.23")
+pytest.importorskip("transformers", reason="needs transformers 5.24")
 
 from tests.conformance import harness
 
@@ -57,12 +57,14 @@ NO_META = set_of(
     recurrent_gemma rembert roformer xlnet xmod
     """
 )
-KNOWN_MEASURABLE = 156
+TWO_DEFAULTS = {"dory": "a file without its counts is read as vLLM's class reads it: blocks that run once"}
+KNOWN_MEASURABLE = 160
 WHOLE = os.environ.get("KVPLAN_CONFORMANCE") == "all"
 TYPES = [
     name
     for name in CAUSAL
-    if not {name} & (NO_META | UNMEASURABLE.keys() | NO_FORMULA.keys() | DECODER_OF.keys())
+    if not {name}
+    & (NO_META | TWO_DEFAULTS.keys() | UNMEASURABLE.keys() | NO_FORMULA.keys() | DECODER_OF.keys())
 ]
 SAMPLE = TYPES if WHOLE else [name for name in TYPES if zlib.crc32(name.encode()) % 8 == 0]
 
@@ -106,7 +108,7 @@ def test_class_defaults(model_type: str) -> None:
             ids = torch.zeros((1, tokens), dtype=torch.long, device="meta")
             _, cache = harness.cache_of(forward(model, ids))
             held = harness.data_bytes([*harness.reachable(cache), *harness.hidden_state(model)])
-            result = kvplan.size(asked, engine="transformers@5.23", tokens=tokens, dtype="bfloat16")
+            result = kvplan.size(asked, engine=harness.ENGINE, tokens=tokens, dtype="bfloat16")
             assert result.per_gpu.kv_bytes == held, f"{model_type} at {tokens} tokens"
 
 

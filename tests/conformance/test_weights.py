@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 pytest.importorskip("torch", reason="needs torch")
-pytest.importorskip("transformers", reason="needs transformers 5.23")
+pytest.importorskip("transformers", reason="needs transformers 5.24")
 
 from tests.conformance import harness
 

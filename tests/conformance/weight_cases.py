@@ -49,7 +49,7 @@ WHOLE_MODELS = {
 }
 WITHOUT_BIAS = "vLLM's class has no bias there, whatever the config says"
 SAID_AGAIN = "another key of the same config says it again"
-TIED = "the engine ties the head, whatever the config says"
+TIED = "the engine ties the head or does not, whatever the config says"
 # model type → changed keys that an engine takes another way than the library, and why.
 DIFFERS: dict[str, dict[str, str]] = {
     "bailing_hybrid": {"n_shared_experts": "two spellings"},
@@ -62,6 +62,7 @@ DIFFERS: dict[str, dict[str, str]] = {
     "deepseek_v32": {
         "attention_bias": WITHOUT_BIAS, "mlp_bias": WITHOUT_BIAS, "first_k_dense_replace": SAID_AGAIN,
     },
+    "dory": {"attention_bias": WITHOUT_BIAS, "mlp_bias": WITHOUT_BIAS, "tie_word_embeddings": TIED},
     "falcon_h1": {"mamba_proj_bias": "of one projection in the library", "projectors_bias": WITHOUT_BIAS},
     "gemma": {"attention_bias": WITHOUT_BIAS},
     "gemma4_text": {"attention_k_eq_v": "vLLM keeps the room of the values"},
@@ -91,6 +92,7 @@ DIFFERS: dict[str, dict[str, str]] = {
     "qwen3_5_text": {"attention_bias": WITHOUT_BIAS},
     "qwen3_moe": {"attention_bias": WITHOUT_BIAS},
     "qwen3_next": {"attention_bias": WITHOUT_BIAS},
+    "sarvam_mla": {"attention_bias": WITHOUT_BIAS},
     "stablelm": {
         "qk_layernorm": "vLLM's class has none", "use_parallel_residual": "vLLM's class has two norms",
     },
@@ -107,11 +109,13 @@ DIFFERS: dict[str, dict[str, str]] = {
 
 
 SUM_ONLY = {
+    "dory": "the library's layers are pairs of the file's blocks",
     "hrm_text": "two stacks whose layers have the same numbers",
     "zamba": "the library counts the shared block in the first layer that uses it",
     "zamba2": "as zamba",
 }
 NO_CORRECTION = {
+    "sarvam_moe": "vLLM loads it where moe_router_enable_expert_bias says so, which the class drops",
     "deepseek_v3": "vLLM loads the correction bias where topk_method says noaux_tc, a key the class drops",
     "deepseek_v32": "as deepseek_v3",
     "glm_moe_dsa": "as deepseek_v3",

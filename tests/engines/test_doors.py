@@ -21,6 +21,7 @@ from kvplan.engines.llamacpp.programs.ollama import (
     has_flash,
     predicted_bytes,
 )
+from kvplan.engines.llamacpp.start.overrides import read
 from kvplan.errors import KvplanError
 from kvplan.report.export import export
 from kvplan.settings import Settings
@@ -144,15 +145,19 @@ def test_what_does_not_fit_lies_in_host_memory(name: str) -> None:
     """Experts first; one layer more on the GPU would not be safe any more."""
     options, said, _ = _start("ollama", name, CARD, Wish(8192))
     assert "does not fit whole" in said
-    key = "n_cpu_moe" if "n_cpu_moe" in options else "n_gpu_layers"
+    key = "override_tensor" if "override_tensor" in options else "n_gpu_layers"
     asked: dict[str, Any] = {"engine": "llamacpp", "gpu": CARD, "tokens": 8192}
 
-    def starts(**changes: int) -> bool:
+    def starts(**changes: object) -> bool:
         found = kvplan.size(name, **{**options, **changes}, **asked)
         return found.refusal is None and found.budget is not None and found.budget.kv_pool_low_bytes > 0
 
     assert starts()
-    more = options[key] + (-1 if key == "n_cpu_moe" else 1)
+    if key == "override_tensor":
+        last = read(options[key])[-1]
+        more: object = (last._replace(first=last.first + 2).word,)
+    else:
+        more = options[key] + 1
     low = kvplan.size(name, **{**options, key: more}, **asked)
     assert low.budget is not None
     one = low.per_gpu.peak_bytes

@@ -47,7 +47,7 @@ def test_what_is_open_is_named_in_the_answer(engine: str) -> None:
 
 
 def test_what_may_move_the_pool_says_how() -> None:
-    said = list(reasons("llamacpp", ["--spec-type draft-mtp", "--spec-draft-n-max 2"]))
+    said = list(reasons("llamacpp", ["--spec-default", "--spec-draft-p-min 0.5"]))
     assert len(said) == 1
     assert "draft" in said[0]
     assert next(iter(reasons("vllm", ["--enable-dbo", "--watermark 0.1"]))).startswith("--enable-dbo")

@@ -62,11 +62,46 @@ def test_older_releases_keep_every_head_of_mla(version: str) -> None:
     assert any("5.15" in warning for warning in result.warnings)
 
 
-@pytest.mark.parametrize("version", ["5.15", "5.20", "5.23"])
+@pytest.mark.parametrize("version", ["5.15", "5.20", "5.23", "5.24"])
 def test_newer_releases_keep_the_latent(version: str) -> None:
     result = ask(MLA, f"transformers@{version}", tokens=10)
     assert result.per_gpu.kv_bytes == 10 * (32 + 8) * 2
     assert result.engine.version == version
+
+
+@pytest.mark.parametrize(("version", "gate"), [("5.23", 2), ("5.24", 4)])
+def test_the_gate_of_a_finished_group_has_the_type_of_its_bias(version: str, gate: int) -> None:
+    """Small CSA layer after 8 tokens: the window, two entries, and the last group's values and gates."""
+    config = {
+        "model_type": "deepseek_v4", "num_hidden_layers": 1, "head_dim": 16, "sliding_window": 16,
+        "index_head_dim": 16, "layer_types": ["compressed_sparse_attention"], "dtype": "bfloat16",
+    }  # fmt: skip
+    found = ask(config, f"transformers@{version}", tokens=8, dtype="bfloat16").per_gpu.kv_bytes
+    assert found == (8 + 2) * 16 * 2 + 2 * 16 * 2 + 2 * 4 * 16 * (2 + gate)
+
+
+def test_looped_layers_have_a_cache_of_each_pass() -> None:
+    """transformers 5.24 models/inkling2_loop: layers 6 to 17 of 24 run three times."""
+    plain = {
+        "model_type": "inkling2_text", "num_hidden_layers": 24, "layer_types": ["hybrid"] * 24,
+        "hidden_size": 64, "num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 16,
+    }  # fmt: skip
+    once = ask(plain, tokens=40, dtype="bfloat16").per_gpu.kv_bytes // 24
+    looped = {**plain, "model_type": "inkling2_loop_text"}
+    assert ask(looped, tokens=40, dtype="bfloat16").per_gpu.kv_bytes == (24 + 2 * 12) * once
+    older = {**looped, "loop_config": {"core_start": 6, "core_end": 12, "num_passes": 2}}
+    assert ask(older, tokens=40, dtype="bfloat16").per_gpu.kv_bytes == (24 + 6) * once
+    assert "loop_num_passes" in str(refused({**looped, "loop_num_passes": 0}, tokens=40))
+
+
+def test_hy_4_with_images_keeps_latents_and_the_keys_of_its_own_indexers() -> None:
+    """transformers 5.24 models/hy_v4_vl, measured: 288 numbers a token."""
+    text = {
+        "model_type": "hy_v4_vl_text", "num_hidden_layers": 6, "kv_lora_rank": 32, "qk_rope_head_dim": 8,
+        "index_head_dim": 16, "indexer_types": ["full", "full", "shared", "shared", "shared", "full"],
+    }  # fmt: skip
+    result = ask({"model_type": "hy_v4_vl", "text_config": text}, tokens=11, dtype="bfloat16")
+    assert result.per_gpu.kv_bytes == 11 * 288 * 2
 
 
 def test_deepseek_v3_is_70272_bytes_a_token() -> None:

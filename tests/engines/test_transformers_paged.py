@@ -20,7 +20,7 @@ from kvplan.units import GIB
 from tests.engines.transformers_paged import HAVE, Library
 
 CARDS = sorted(path.stem for path in Path("model_cards").glob("*.yaml"))
-needs_library = pytest.mark.skipif(not HAVE, reason="needs torch and transformers 5.23")
+needs_library = pytest.mark.skipif(not HAVE, reason="needs torch and transformers 5.24")
 ONE: dict[str, Any] = {"engine": "transformers", "continuous_batching": True}
 
 

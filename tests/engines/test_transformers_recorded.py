@@ -1,4 +1,4 @@
-"""What the caches of transformers 5.23 held (scripts/record_transformers.py), without the library."""
+"""What the caches of transformers 5.24 held (scripts/record_transformers.py), without the library."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import kvplan
 from tests.laws.sampling import for_each
 from tests.recorded import record
 
-CASES: dict[str, dict[str, Any]] = record("transformers_523")["cases"]
+CASES: dict[str, dict[str, Any]] = record("transformers_524")["cases"]
 
 
 def test_every_decoder_is_recorded() -> None:
@@ -23,7 +23,7 @@ def test_recorded(name: str) -> None:
     model = kvplan.load_model(case["config"])
     for tokens, requests, dtype, phase, data_bytes, storage_bytes in case["readings"]:
         found = kvplan.size(
-            model, engine="transformers@5.23", tokens=tokens, requests=requests, dtype=dtype
+            model, engine="transformers@5.24", tokens=tokens, requests=requests, dtype=dtype
         ).per_gpu
         assert found.kv_bytes == data_bytes, (tokens, dtype, phase)
         if phase == "prefill":

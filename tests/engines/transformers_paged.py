@@ -15,7 +15,7 @@ from kvplan.model import Model
 
 HAVE = (
     all(importlib.util.find_spec(name) for name in ("torch", "transformers"))
-    and version("transformers").startswith("5.23.")
+    and version("transformers").startswith("5.24.")
 )  # fmt: skip
 SHARE = 0.8
 

@@ -78,7 +78,9 @@ def test_a_deadline_that_no_number_of_engines_meets() -> None:
 
 
 def test_more_gpus_than_there_are() -> None:
-    result = ask(max_gpus=2)
+    """One engine for prompts and one for answers are two GPUs at least."""
+    assert ask(max_gpus=2).best.gpus == 2
+    result = ask(max_gpus=1)
     assert result.best is None
 
 

@@ -18,6 +18,7 @@ from kvplan.planning.context import longest
 from kvplan.planning.found import Found
 from kvplan.planning.rows import Each, Rows, rows_of
 from kvplan.plans.fleet import Fleet, Kind, Offer
+from kvplan.plans.plan import QUALITIES
 from kvplan.plans.workload import Shape, Workload
 from kvplan.settings import Settings
 from kvplan.units import GIB
@@ -125,15 +126,19 @@ def test_the_catalogue_of_the_report() -> None:
     assert {option.gpu: option.gpus for option in both.options}["l40s-48gb"] == 8
 
 
-def test_of_as_many_gpus_the_cheaper_comes_first_else_the_faster() -> None:
-    """Without prices by TPOT, those that are not estimated last; with prices by cost, unpriced ones last."""
+def test_of_as_many_gpus_the_cheaper_comes_first_else_what_draws_least() -> None:
+    """Without prices by what the GPUs draw, unknown last; with prices by cost, unpriced ones last."""
     plain_plan = kvplan.plan("llama-3.1-8b", requests=4, tokens="8k", top=50, depth=False)
     assert plain_plan.objective == FEWEST
-    paces = [
-        (one.gpus, one.speed is None, one.speed.tpot[1] if one.speed else 0) for one in plain_plan.options
-    ]
-    assert len(set(paces)) > 10
-    assert paces == sorted(paces)
+    places = []
+    for one in plain_plan.options:
+        gpu = kvplan.load_gpu(one.gpu)
+        draws = one.gpus * (gpu.power_watts or inf)
+        worst = QUALITIES.index(one.quality)
+        places.append((one.gpus, worst, draws if worst == 0 else 0))
+    assert len(set(places)) > 10
+    assert places == sorted(places)
+    assert not plain_plan.options[0].gpu.startswith("gb")
     kinds = ("h100", "l40s", "a100", "h200", "b200")
     fleet = Fleet(
         tuple(Offer(kvplan.load_gpu(name), price_per_gpu_hour=price) for name, price in zip(kinds, PRICES))

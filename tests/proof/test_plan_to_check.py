@@ -50,7 +50,7 @@ def test_a_receipt_is_evidence_of_its_plan(
 ) -> None:
     plan = _proved(tmp_path, fake_cuda)
     out = capsys.readouterr().out
-    assert out.startswith("Validation on NVIDIA H200: confirmed for chat")
+    assert out.startswith("Validation on NVIDIA H200: the memory is there for chat")
     code, said = _checked(plan, capsys)
     assert code == 0, said
 

@@ -62,7 +62,7 @@ def test_the_screen_is_short_and_no_wider_than_a_terminal(name: str) -> None:
     assert max(map(len, rows)) <= 80
     assert rows[0].startswith(
         (
-            f"Validation on {_receipt(name).hardware['name']}: confirmed for",
+            f"Validation on {_receipt(name).hardware['name']}: the memory is there for",
             "Confirmed by vLLM 0.33.0 on NVIDIA",
         )
     )

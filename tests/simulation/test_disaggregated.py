@@ -15,7 +15,7 @@ from kvplan.plans.arrival import Arrival
 from kvplan.simulation.fleet.disaggregated import Disaggregated, Split
 from kvplan.simulation.fleet.run import ROUTERS, Dealt
 from kvplan.simulation.load.load import Load
-from kvplan.simulation.outcome import Target
+from kvplan.simulation.outcome import Outcome, Target
 from kvplan.simulation.time.clock import StepTime
 from kvplan.simulation.vllm.offload import Offload, Tier
 from kvplan.simulation.vllm.replica import Trace, simulate
@@ -109,6 +109,37 @@ def test_every_router_deals_over_prefill_replicas(router: str) -> None:
     )
     run = Disaggregated(Load(rows, 16), Split(3, 2, 1000), router).run(Engine(500), CLOCK, Target())
     assert len(run.latency) == 24
+
+
+@settings(max_examples=25, deadline=None)
+@given(
+    gap=st.integers(1, 20), split=st.tuples(st.integers(1, 3), st.integers(1, 3)), seqs=st.integers(1, 6),
+    ttft=st.sampled_from((None, 5, 8, 20)), tpot=st.sampled_from((None, 1_015, 1_100, 2_000)),
+)  # fmt: skip
+def test_a_run_that_ends_early_misses_and_one_that_does_not_keeps(
+    gap: int, split: tuple[int, int], seqs: int, ttft: int | None, tpot: int | None
+) -> None:
+    target = Target(None if ttft is None else ttft * 10**6, None if tpot is None else tpot * 1000, 0.9)
+    load = _load([(place * gap * 10**6, 100 + place % 7 * 60, 1 + place % 23) for place in range(150)])
+    engine = Engine(200, sequences=seqs)
+    made = Disaggregated(load, Split(*split, 1000), "round-robin")
+    run, found = made.run(engine, CLOCK, target), made.kept_or_late(engine, CLOCK, target)
+    assert isinstance(found, Outcome) == run.keeps(target)
+    if isinstance(found, Outcome):
+        assert (found.ttft, found.tpot) == (run.ttft, run.tpot)
+    else:
+        assert found.too_many or not target.asked
+        assert found.prefill + found.decode <= run.requests - run.good
+
+
+def test_a_first_token_that_waits_for_a_place_among_answers_is_late_by_the_decode_side() -> None:
+    """One answer at a time: more prefill replicas help nobody."""
+    load = _load([(place * 10**7, 320, 30) for place in range(100)])
+    late = Disaggregated(load, Split(3, 1, 1), "round-robin").kept_or_late(
+        Engine(100, sequences=1), CLOCK, Target(ttft_ns=10**8)
+    )
+    assert not isinstance(late, Outcome)
+    assert late.decode > late.prefill
 
 
 def test_refused() -> None:

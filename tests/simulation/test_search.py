@@ -13,7 +13,7 @@ from kvplan.report.simulate import TOO_SHORT, simulation_screen
 from kvplan.report.simulate_html import rules_of, simulation_page
 from kvplan.simulation.load.load import Load
 from kvplan.simulation.results import SimulationResult
-from kvplan.simulation.search import _grown, _least
+from kvplan.simulation.search import _grown, least_of
 from tests.laws.sampling import sampled
 
 
@@ -25,7 +25,7 @@ def test_the_least_is_that_of_a_full_scan(least: int, above: int) -> None:
         asked.append(number)
         return number >= least
 
-    assert _least(keeps, least + above) == least
+    assert least_of(keeps, least + above) == least
     assert len(asked) <= 2 * (least + above).bit_length() + 1
     assert all(number > 0 for number in asked)
 

@@ -6,6 +6,7 @@ import gzip
 import json
 import subprocess
 import sys
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -23,9 +24,10 @@ from kvplan.simulation.sglang.settings import POLICIES
 from kvplan.simulation.sglang.tree import ORDERS, Node, Tree
 from kvplan.simulation.time.chain import Chain
 from kvplan.simulation.time.clock import StepTime
+from kvplan.simulation.time.results import Answer
 from kvplan.simulation.time.timeline import Trace
 from scripts.check_scheduler import difference, engine_of, trace_of
-from scripts.sglang_scenarios import scenario
+from scripts.sglang_scenarios import scenario, stated, windowed
 
 RECORD = Path(__file__).with_name("sglang_scheduler.json.gz")
 SCENARIOS: dict[str, Any] = json.loads(gzip.decompress(RECORD.read_bytes()))["scenarios"]
@@ -63,11 +65,22 @@ def test_sglang_answers_the_same_today(tmp_path: Path) -> None:
     assert [difference(one, Path()) for one in found.values()] == [None] * len(found)
 
 
-@pytest.mark.parametrize("seed", range(1000, 1040))
-def test_steps_taken_together_are_single_steps(seed: int) -> None:
-    one = scenario(seed)
+@pytest.mark.parametrize("kind", [scenario, windowed, stated])
+@pytest.mark.parametrize("seed", range(1000, 1020))
+def test_steps_taken_together_are_single_steps(seed: int, kind: Callable[[int], Any]) -> None:
+    one = kind(seed)
     trace, engine, time = trace_of(one["trace"], Path()), engine_of(one["engine"]), StepTime(**one["step"])
-    leaps, single = (simulate_any(trace, engine, time, jump=jump) for jump in (True, False))
+
+    def served(*, jump: bool) -> Answer | str:
+        try:
+            return simulate_any(trace, engine, time, jump=jump)
+        except KvplanError as error:
+            return error.code
+
+    leaps, single = served(jump=True), served(jump=False)
+    if isinstance(leaps, str) or isinstance(single, str):
+        assert leaps == single
+        return
     assert leaps.columns == single.columns
     for name in ("steps", "tokens", "busy_ns", "end_ns", "preemptions"):
         assert getattr(leaps, name) == getattr(single, name)

@@ -221,4 +221,5 @@ def test_no_end_of_an_interval_is_beyond_the_machine(
     flops = sum(part.flops_per_token for stage in made.stages for part in stage.dense) * load.prompt
     assert found.ttft.low >= flops / (card.dense_tflops["bf16"] * 10**12) * 0.999
     assert found.request_tokens_per_second.high <= 1.001 / found.step.low
-    assert found.tokens_per_second.high <= load.requests * 1.001 / found.step.low
+    if load.output > 1:  # else no step only makes answers
+        assert found.tokens_per_second.high <= load.requests * 1.001 / found.step.low

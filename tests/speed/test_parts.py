@@ -25,8 +25,10 @@ from kvplan.planning.speed import (
     step_seconds,
 )
 from kvplan.planning.speed.attention import query_key_pairs
+from kvplan.planning.speed.build import own_entry
 from kvplan.planning.speed.links import Fabric
 from kvplan.planning.speed.peaks import peak_for
+from kvplan.simulation.time.speed_clock import SpeedClock
 from kvplan.weights.formats import MXFP4, NVFP4, fp8_block, grouped
 from tests.speed.conftest import Make
 
@@ -185,6 +187,66 @@ def test_a_format_computes_in_what_the_gpu_has() -> None:
     assert peak_for(grouped(4, 128, zeros=True), "float16", blackwell).weights_only
 
 
+def test_blocks_of_8_bit_have_a_share_of_their_own(profile: Make) -> None:
+    """Qwen3-8B-FP8 has a scale for each block, NVIDIA's Llama one for each matrix; on an A100 neither counts:
+    both are multiplied in 16 bit."""
+    hopper, ampere = kvplan.load_gpu("h100"), kvplan.load_gpu("a100-sxm-80gb")
+    blocks, whole = "Qwen/Qwen3-8B-FP8", "nvidia/Llama-3.1-8B-Instruct-FP8"
+    used = {
+        (model, gpu.slug): {entry.name for entry in profile(model, gpu).assumptions}
+        for model in (blocks, whole) for gpu in (hopper, ampere)
+    }  # fmt: skip
+    assert "compute_efficiency.8-block" in used[blocks, hopper.slug]
+    assert "compute_efficiency.8-block" not in used[whole, hopper.slug]
+    assert "compute_efficiency.8" in used[whole, hopper.slug]
+    for model in (blocks, whole):
+        assert not {"compute_efficiency.8", "compute_efficiency.8-block"} & used[model, ampere.slug]
+        assert "compute_efficiency.16.ampere" in used[model, ampere.slug]
+
+
+def test_a_prompt_step_within_the_graphs_is_not_launched_kernel_by_kernel(profile: Make) -> None:
+    """512 tokens under vLLM: beyond, launching lasts 28 · 10 ms on a model without work to speak of."""
+    table = speed_assumptions().replaced(**ideal(**{"prompt_layer_seconds.vllm": 0.01}))
+    made, eager = profile("qwen3-0.6b", table=table), profile("qwen3-0.6b", table=table, enforce_eager=True)
+    assert made.graph_tokens == 512
+    assert eager.graph_tokens == 0
+    floor = 28 * 0.01
+    assert prefill_seconds(made, 500) < floor <= prefill_seconds(made, 513)
+    assert prefill_seconds(eager, 500) >= floor
+    answers = ((100, 1.0),)
+    assert step_seconds(made, 12, answers, Chunk(500.0, 500)) < floor
+    assert step_seconds(made, 13, answers, Chunk(500.0, 500)) >= floor
+    clock = SpeedClock(made)
+    assert clock.mixed(12, 1200, 512, [(500, 0)]) < floor <= clock.mixed(13, 1300, 513, [(500, 0)])
+
+
+def test_an_older_release_has_its_own_host(profile: Make) -> None:
+    old, new, asked = (
+        {entry.name for entry in profile("llama-3.1-8b", release=release).assumptions}
+        for release in ((0, 11), (), (0, 14, 1))
+    )
+    assert "host_seconds.vllm-0.13" in old
+    assert "host_seconds.vllm" not in old
+    assert "host_seconds.vllm" in new
+    assert new == asked
+    table = speed_assumptions()
+    assert own_entry(table, "host_seconds", "vllm", (0, 13, 5)) == "host_seconds.vllm-0.13"
+    assert own_entry(table, "host_seconds", "sglang", (0, 5)) == "host_seconds.sglang"
+    assert own_entry(table, "host_seconds", "llamacpp", ()) == "host_seconds.other"
+
+
+def test_behind_an_indexer_prompts_are_computed_in_the_latent(profile: Make) -> None:
+    """DeepSeek-V3.2 differs from V3.1 by its indexer: 2 · 128 heads · (2 · 512 + 64) operations a pair in
+    place of 2 · 128 · (192 + 128)."""
+    eight = {"tensor_parallel_size": 8}
+    plain = profile("deepseek-ai/DeepSeek-V3.1", kvplan.load_gpu("h200"), **eight).stages[0].caches
+    sparse = profile("deepseek-ai/DeepSeek-V3.2", kvplan.load_gpu("h200"), **eight).stages[0].caches
+    (dense,) = (cache for cache in plain if cache.flops.decode)
+    latent = max(sparse, key=lambda cache: cache.flops.decode / 61)
+    assert dense.flops.prefill == 61 * 2 * 128 / 8 * (192 + 128)
+    assert latent.flops.prefill == latent.flops.decode == dense.flops.decode == 61 * 2 * 128 / 8 * (1024 + 64)
+
+
 def test_unknown_rates_are_refused(profile: Make) -> None:
     h100 = kvplan.load_gpu("h100")
     with pytest.raises(kvplan.KvplanError, match="bandwidth of h100-sxm-80gb is not known"):
@@ -230,9 +292,10 @@ def test_link_bandwidths() -> None:
 
 
 def test_collectives_by_hand() -> None:
-    link = Fabric(4, 1 / 100e9, 1e-5)
-    assert link.all_reduce(1e9) == pytest.approx(1e-5 + 2 * 3 / 4 * 1e9 / 100e9)
-    assert link.all_to_all(1e9) == pytest.approx(1e-5 + 3 / 4 * 1e9 / 100e9)
+    link = Fabric(4, 1 / 100e9, 1e-5)  # log2(4) = 2 hops of 10 µs
+    assert link.all_reduce(1e9) == pytest.approx(2e-5 + 2 * 3 / 4 * 1e9 / 100e9)
+    assert link.all_to_all(1e9) == pytest.approx(2e-5 + 3 / 4 * 1e9 / 100e9)
+    assert Fabric(2, 1 / 100e9, 1e-5).all_reduce(0) == pytest.approx(1e-5)
     assert Fabric(1, 0.0, 0.0).all_reduce(1e9) == 0
 
 

@@ -88,7 +88,7 @@ def test_minimax_m3() -> None:
     """transformers joins gate and up; the correction bias is a buffer there."""
     torch = pytest.importorskip("torch", reason="torch is not installed")
     name = "transformers.models.minimax_m3_vl.modeling_minimax_m3_vl"
-    parts = pytest.importorskip(name, reason="transformers 5.23 is not installed")
+    parts = pytest.importorskip(name, reason="transformers 5.24 is not installed")
     shared: dict[str, Any] = {
         "vocab_size": 100, "hidden_size": 64, "num_hidden_layers": 3, "num_attention_heads": 4,
         "num_key_value_heads": 2, "head_dim": 16, "intermediate_size": 48, "dense_intermediate_size": 112,
@@ -146,7 +146,7 @@ def test_step() -> None:
     """As published (stepfun-ai/Step-3.5-Flash), made small: other heads in windows, experts from layer 2."""
     torch = pytest.importorskip("torch", reason="torch is not installed")
     name = "transformers.models.step3p7.modeling_step3p7"
-    parts = pytest.importorskip(name, reason="transformers 5.23 is not installed")
+    parts = pytest.importorskip(name, reason="transformers 5.24 is not installed")
     config: dict[str, Any] = {
         "vocab_size": 100, "pad_token_id": 0, "hidden_size": 64, "num_hidden_layers": 4,
         "num_attention_heads": 4, "num_attention_groups": 2, "head_dim": 16, "intermediate_size": 112,

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from kvplan.checking import check_plan, placed
 from kvplan.checking.shared import crowded
+from kvplan.engines.base import Choice, parse_version
 from kvplan.errors import KvplanError, Mark, did_you_mean
 from kvplan.files.folders import files_below, is_folder
 from kvplan.files.json_input import regular_size
@@ -171,11 +172,11 @@ def _in_a_file(error: KvplanError) -> Mark | None:
     return next((one for one in error.places if isinstance(one, Mark) and one.path != REQUIRED), None)
 
 
-def _speed(engine: str) -> SpeedOf:
+def _speed(choice: Choice) -> SpeedOf:
     """The estimate of an engine's times: its module is read only where a plan has targets."""
     from kvplan.api.estimates import speed_of
 
-    return speed_of(engine)
+    return speed_of(choice.engine.name, parse_version(choice.version))
 
 
 def checked(

@@ -41,7 +41,7 @@ from kvplan.api.planning.inputs import (
 )
 from kvplan.api.planning.levers import answers_of, chosen, levers_of, with_pools
 from kvplan.engines import check_options, own_settings
-from kvplan.engines.base import Choice
+from kvplan.engines.base import Choice, parse_version
 from kvplan.engines.budget.law import check_engine, compiled_laws
 from kvplan.engines.doors import door_of
 from kvplan.engines.traits import builds_of
@@ -286,7 +286,7 @@ class _Question:
             headroom=parse_number("headroom", given.headroom or 0),
             tpot=load.tpot_seconds,
             ttft=None if given.disaggregated else load.ttft_seconds,
-            speed=given.speed or speed_of(choice.engine.name),
+            speed=given.speed or speed_of(choice.engine.name, parse_version(choice.version)),
             prefix=load.shared_prefix_tokens,
             samples=load.samples,
             host_memory=tier,

@@ -10,7 +10,7 @@ from pathlib import Path
 from kvplan.api.planning.again import Given
 from kvplan.assumption import Assumptions
 from kvplan.deployment.counts import kv_dtypes_to_compare
-from kvplan.engines.base import Choice
+from kvplan.engines.base import Choice, parse_version
 from kvplan.errors import KvplanError
 from kvplan.files.speed import speed_assumptions, speed_inputs
 from kvplan.gpu import Gpu
@@ -115,7 +115,8 @@ def _prefill(seen: Situation, offer: Offer, table: Assumptions) -> PrefillTime:
     model, settings, engine = seen.model, seen.settings, seen.choice.engine.name
     try:
         inventory, per_token, _ = speed_inputs(model, settings.quantization)
-        served = deployment_of(settings, engine, network=offer.node_bytes_per_second)
+        release = parse_version(seen.choice.version)
+        served = deployment_of(settings, engine, release, network=offer.node_bytes_per_second)
         profile = speed_profile(model, offer.gpu, inventory, per_token, served, table)
     except KvplanError:
         return lambda _: None
@@ -159,10 +160,11 @@ def with_pools(
         return replace(result, best=None, warnings=(*result.warnings, f"no pools: {error.message}"))
     plan = result.best
     if plan is not None:
-        from kvplan.api.planning.rate import Split, with_split
+        from kvplan.api.planning.rate import with_split
+        from kvplan.simulation.sides import Sides
 
-        split = Split(pools.prefill_replicas, pools.decode_replicas)
-        plan, notes = with_split(plan, model, split, goodput, trace)
+        first = Sides(pools.prefill_replicas, pools.decode_replicas)
+        plan, notes = with_split(plan, model, first, goodput, trace)
         result = replace(result, warnings=(*result.warnings, *notes))
         if plan is None:
             return replace(result, best=None)

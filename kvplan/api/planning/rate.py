@@ -32,17 +32,16 @@ from kvplan.record import replace
 from kvplan.simulation.answer import check_served
 from kvplan.simulation.deployed import drawn_for, in_ns, load_from, served_plan, target_of
 from kvplan.simulation.fleet.run import ROUND_ROBIN as ROUTER
-from kvplan.simulation.outcome import Outcome, Target, late_share, percentile
+from kvplan.simulation.outcome import Outcome, Target, percentile
 from kvplan.simulation.requirements import NOT_SIMULATED, deciding
 from kvplan.simulation.search import MOST_REPLICAS, Runs, kept, on_replicas, shown_alone
 from kvplan.simulation.served import FAST, LIKELY, SAFE, SLOW, Served
+from kvplan.simulation.sides import Sides, least_sides
 from kvplan.units import SECOND, ceil_div, human_seconds
 
 if TYPE_CHECKING:
     from kvplan.simulation.load.load import Load
 
-_TRIED = 24
-"""Numbers of replicas of two kinds that are tried before none is said to keep the times."""
 _LOOSER = 2
 """So many times a limit is tried that would spare GPUs."""
 
@@ -272,15 +271,8 @@ def _time(seconds: Fraction) -> str:
     return f"{seconds}s" if seconds.denominator == 1 else f"{ceil(seconds * 1000)}ms"
 
 
-class Split(NamedTuple):
-    """Replicas that prefill and that decode."""
-
-    prefill: int
-    decode: int
-
-
 def with_split(
-    plan: Plan, model: Model, first: Split, goodput: Fraction, trace: str | Path | None
+    plan: Plan, model: Model, first: Sides, goodput: Fraction, trace: str | Path | None
 ) -> tuple[Plan | None, tuple[str, ...]]:
     """(The plan with as few replicas of both kinds as keep the times, looked for from ``first`` on, what is
     to be said). The plan as it is where such engines are not simulated; None where no number does."""
@@ -294,7 +286,11 @@ def with_split(
     split = replace(plan, require=asked, fleet=fleet, workload=replace(load, requests_in_flight=None))
     try:
         arrivals = arrivals_of(load, trace)
-        found = _least_split(split, model, arrivals, first)
+        case = deciding(split)
+        served = served_plan(split, model, pool=case[0])
+        check_served(arrivals, served.engine(case[0]))
+        most = MOST_GPUS // plan.gpus_per_replica
+        found = least_sides(served, arrivals, first, target_of(split), case, most)
     except KvplanError as error:
         if error.code not in NOT_SIMULATED:
             raise
@@ -303,42 +299,3 @@ def with_split(
         return None, ("no number of engines for prompts and for answers that was tried keeps the times",)
     fleet = replace(fleet, prefill_replicas=found.prefill, decode_replicas=found.decode)
     return replace(split, fleet=fleet, gpus=sum(found) * plan.gpus_per_replica), ()
-
-
-def _least_split(plan: Plan, model: Model, load: Load, first: Split) -> Split | None:
-    """More of the kind whose time is missed until both are kept, then fewer of each while they are."""
-    target, case = target_of(plan), deciding(plan)
-    served = served_plan(plan, model, pool=case[0])
-    check_served(load, served.engine(case[0]))
-    engine, clock, parted = served.engine(case[0]), served.speeds.clock(case[1]), served.split
-    assert parted is not None
-    runs: dict[Split, Outcome] = {}
-
-    def run(split: Split) -> Outcome:
-        if split not in runs:
-            of = replace(served, split=replace(parted, prefill=split.prefill, decode=split.decode))
-            dealt = on_replicas(of, load, sum(split), ROUTER)
-            runs[split] = dealt.run(engine, clock, target, served.speeds.frontend(case[1]))
-        return runs[split]
-
-    now = first
-    while not run(now).keeps(target):
-        if len(runs) > _TRIED or sum(now) * plan.gpus_per_replica > MOST_GPUS:
-            return None
-        late = [
-            late_share(times, most, run(now).requests) if most is not None else Fraction(0)
-            for times, most in ((run(now).ttft, target.ttft_ns), (run(now).tpot, target.tpot_ns))
-        ]
-        more = [max(1, count // 4) for count in now]
-        now = (
-            Split(now.prefill + more[0], now.decode)
-            if late[0] >= late[1]
-            else Split(now.prefill, now.decode + more[1])
-        )
-    for less in (Split(1, 0), Split(0, 1)):
-        while True:
-            fewer = Split(now.prefill - less.prefill, now.decode - less.decode)
-            if min(fewer) < 1 or not run(fewer).keeps(target):
-                break
-            now = fewer
-    return now

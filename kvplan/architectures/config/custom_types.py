@@ -1,4 +1,5 @@
-"""Model types that transformers 5.23 does not know: whose rule reads them, and under which key names.
+"""Model types that transformers 5.24 does not know, or that engines read otherwise: whose rule reads them,
+and under which key names.
 
 A lineage says so with ``reads=``. Sources: the remote code beside the public checkpoints, and the classes
 with which vllm-project/vllm 0.32 reads them (vllm/transformers_utils/configs, vllm/model_executor/models).

@@ -286,9 +286,11 @@ def _older_warning(level: Level) -> tuple[str, ...]:
 
 
 def _custom_view(level: Level, custom: CustomType) -> ConfigView:
-    """A custom type read by a rule: its own words, or the transformers type that it is a copy of."""
+    """A custom type read by a rule: its own words, or the transformers type that it is a copy of; its class's
+    defaults and spellings since transformers has one."""
     model_type = custom.like or level.model_type
-    facts = (class_facts(custom.like) or {}) if custom.like and custom.inherits else {}
+    like = class_facts(custom.like) if custom.like and custom.inherits else None
+    facts = class_facts(level.model_type) or like or {}
     return ConfigView(
         level.raw,
         model_type=model_type,

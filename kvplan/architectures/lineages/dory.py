@@ -1,6 +1,8 @@
 """Dory: layers of one block each, some of which run several times over.
 
-Source: vllm-project/vllm 0.33 vllm/model_executor/models/dory.py, vllm/transformers_utils/configs/dory.py.
+Source: vllm-project/vllm 0.33 vllm/model_executor/models/dory.py, vllm/transformers_utils/configs/dory.py;
+huggingface/transformers 5.24.0 models/dory, whose layers are pairs of attention and a perceptron: its files
+count both.
 """
 
 from __future__ import annotations
@@ -96,15 +98,10 @@ lineage(
     reads=CustomType(
         "vllm-project/vllm 0.33 vllm/transformers_utils/configs/dory.py",
         defaults={
-            "vocab_size": 131072,
-            "hidden_size": 2560,
             "num_hidden_layers": 72,
-            "intermediate_size": 7168,
-            "num_attention_heads": 16,
-            "num_key_value_heads": 4,
-            "head_dim": 256,
-            "max_position_embeddings": 8192,
-            "sliding_window": 1024,
+            "n_input_layers": 0,
+            "n_output_layers": 0,
+            "n_recurrent_loops": 1,
         },
     ),
     layers=dory_layers,

@@ -1,6 +1,7 @@
 """Hunyuan: Large, V1, and V3 and V4 with latent attention and an indexer.
 
-Sources: huggingface/transformers 5.23.0 models/{hunyuan_v1_dense,hunyuan_v1_moe,hy_v3,hy_v4}.
+Sources: huggingface/transformers 5.24.0 models/{hunyuan_v1_dense,hunyuan_v1_moe,hy_v3,hy_v4,
+hy_v4_vl}.
 """
 
 from __future__ import annotations
@@ -127,6 +128,7 @@ lineage(
 )
 lineage(
     "hy_v4",
+    "hy_v4_vl_text",
     layers=Recipe(
         DSA,
         all_of(INDEXED),

@@ -1,6 +1,6 @@
 """Inkling 1 and 2.
 
-Source: huggingface/transformers 5.23.0 models/{inkling,inkling2}.
+Source: huggingface/transformers 5.24.0 models/{inkling,inkling2,inkling2_loop}.
 """
 
 from __future__ import annotations
@@ -30,10 +30,11 @@ from kvplan.architectures.blocks.plain import TWO_NORMS, hidden_size
 from kvplan.architectures.blocks.recipe import HYBRID, HYBRID_SLIDING, Parts, Recipe, by_index, index_list
 from kvplan.architectures.blocks.tower import Raw, placed, tower_layers, vision_view
 from kvplan.architectures.blocks.words import layer_words
-from kvplan.architectures.config.view import ConfigView
+from kvplan.architectures.config.view import MAX_LAYERS, ConfigView, check_integer
 from kvplan.architectures.registry import Decoder, lineage
 from kvplan.errors import KvplanError
 from kvplan.families import FullAttention, KvConvolution, SlidingWindow
+from kvplan.model import Layer
 from kvplan.weights.inventory import Dim, Place, Placed, Split
 
 
@@ -187,6 +188,39 @@ def _inkling_towers(raw: Raw, view: ConfigView) -> list[Placed]:
 
 lineage("inkling_mm_model", tower=_inkling_towers)
 lineage("inkling_text", layers=Recipe(_INKLING, _inkling_pattern), tensors=inkling_tensors)
-lineage(
-    "inkling2_text", layers=Recipe(_INKLING, by_index(lambda i, n: HYBRID_SLIDING if (i + 1) % 6 else HYBRID))
-)
+
+
+MOST_PASSES = 64
+_INKLING2 = Recipe(_INKLING, by_index(lambda i, n: HYBRID_SLIDING if (i + 1) % 6 else HYBRID))
+
+
+def _loop(view: ConfigView) -> tuple[int, int, int]:
+    """First looped layer, the one after the last, and passes: loop_config's words where the file has it."""
+    older = view.mapping("loop_config") or {}
+
+    def number(key: str, word: str, default: int, highest: int) -> int:
+        if word in older:
+            return int(check_integer(older[word], f"{view.path}loop_config.{word}", 0, highest))
+        stated = view.optional_integer(key, default=default, lowest=0, highest=highest)
+        return default if stated is None else int(stated)
+
+    start = number("loop_layer_index_start", "core_start", 6, MAX_LAYERS)
+    end = number("loop_layer_index_end", "core_end", 18, MAX_LAYERS)
+    passes = number("loop_num_passes", "num_passes", 3, MOST_PASSES)
+    if passes < 1:
+        raise view.refuse("loop_num_passes", "is less than one")
+    return start, end, passes
+
+
+def inkling2_loop_layers(view: ConfigView) -> list[Layer]:
+    """Inkling 2, of which some layers run loop_num_passes times: each pass has a cache and states of its own
+    (Inkling2LoopTextModel.forward copies cache.layers)."""
+    start, end, passes = _loop(view)
+    return [
+        Layer(layer.parts * passes) if start <= index < end else layer
+        for index, layer in enumerate(_INKLING2(view))
+    ]
+
+
+lineage("inkling2_text", layers=_INKLING2)
+lineage("inkling2_loop_text", layers=inkling2_loop_layers)

@@ -1,7 +1,7 @@
-"""Qwen3-Next, Qwen 3.5 and Qwen4-exp: gated delta nets with some attention layers.
+"""Qwen3-Next, Qwen 3.5, Qwen4-exp and Lara: gated delta nets with some attention layers.
 
-Sources: huggingface/transformers 5.23.0 models/{qwen3_next,qwen3_5,qwen4_exp}; vllm-project/vllm 0.32
-vllm/model_executor/models/qwen3_next.py, qwen3_5.py.
+Sources: huggingface/transformers 5.24.0 models/{qwen3_next,qwen3_5,qwen4_exp,lara_mini}; vllm-project/vllm
+0.32 vllm/model_executor/models/qwen3_next.py, qwen3_5.py.
 """
 
 from __future__ import annotations
@@ -29,8 +29,10 @@ from kvplan.architectures.blocks.recipe import (
     FULL,
     INDEXED,
     LINEAR,
+    SLIDING,
     Parts,
     Recipe,
+    by_index,
     every_key,
     given_kinds,
     index_list,
@@ -129,6 +131,7 @@ def qwen4_exp_layers(view: ConfigView) -> list[Layer]:
 
 
 TOKEN_MOE = replace(STEP_MOE, shared_split=Split.SHARED_EXPERT)
+LARA_MOE = replace(TOKEN_MOE, shared_gate="")
 
 
 def qwen_delta_tensors(view: ConfigView) -> Decoder:
@@ -167,6 +170,25 @@ def qwen_delta_tensors(view: ConfigView) -> Decoder:
         layers.append(layer(word, sparse))
     frame = Frame(embed_everywhere=True, head_everywhere=not newest)
     return Decoder(frame, tuple(layers))
+
+
+LARA_PERIOD = (LINEAR, SLIDING, LINEAR, FULL, SLIDING)
+"""The released pattern, where the file lists none (models/lara_mini)."""
+
+
+def lara_tensors(view: ConfigView) -> Decoder:
+    """Gated delta nets and plain attention, windowed or not; experts and a shared one in every layer."""
+    hidden, words = hidden_size(view), layer_words(view, "layer_types")
+    if words is None:
+        words = [LARA_PERIOD[index % len(LARA_PERIOD)] for index in range(int(view.num_layers()))]
+    bias = view.flag(BIAS)
+    full = attention(heads_of(view), hidden, qk_norm="head", qkv_bias=bias, o_bias=bias)
+    mixers = {LINEAR: gated_delta_net(view, hidden, joint=False), SLIDING: full, FULL: full}
+    rest = LARA_MOE.tensors(view) + norms(TWO_NORMS, whole("hidden_size", hidden))
+    for word in words:
+        if word not in mixers:
+            raise view.refuse("layer_types", f"unknown layer type {word[:40]!r}")
+    return Decoder(Frame(), tuple(by_word(words, lambda word: mixers[word] + rest)))
 
 
 def _hyper(view: ConfigView, name: str, *, into: bool = True) -> Tensors:
@@ -244,6 +266,13 @@ lineage(
     layers=Recipe({**ATTENTION, LINEAR: _delta_layer}, every_key("full_attention_interval", 4, LINEAR, FULL)),
     tensors=qwen_delta_tensors,
     prediction=Prediction(default=1, joins=QWEN_JOINS, path=MTP_PATH),
+)
+lineage(
+    "lara_mini",
+    layers=Recipe(
+        {**ATTENTION, LINEAR: _delta_layer}, by_index(lambda i, n: LARA_PERIOD[i % len(LARA_PERIOD)])
+    ),
+    tensors=lara_tensors,
 )
 lineage(
     "qwen3_5_text",

@@ -105,6 +105,7 @@ _KEPT_OF_SOLD = {"amd": (1, 0, 60), "intel": (400, 20, 620), NVIDIA: (150, 80, 8
 those of data centres that are sold, 0.8 (H200) to 8.1 hundredths (L4): tests/budget/test_totals.py."""
 _NO_CARD = ("Gaudi",)
 KEPT_BY_DRIVER, KEPT_BY_VGPU = "kept by the driver", "kept by the vGPU"
+KEPT_BY_KERNEL = "kept by the kernel's limit"
 
 
 def wired_by_macos(gpu: Gpu) -> tuple[int, int]:
@@ -147,6 +148,8 @@ def memory_of(gpu: Gpu) -> tuple[int | None, tuple[BudgetLine, ...], tuple[str, 
             f"{gpu.name} shares its memory with the CPU: page cache and loaders count, and equal starts"
             " differ by several GiB; --kv-cache-memory pins the cache"
         )
+    if gpu.memory_total_bytes is not None and gpu.memory_settable_bytes is not None:
+        return _settable(gpu, gpu.memory_total_bytes, gpu.memory_settable_bytes)
     if gpu.memory_total_bytes is not None:
         return gpu.memory_total_bytes, _held(gpu, gpu.memory_total_bytes), tuple(warnings)
     if gpu.vendor == APPLE:
@@ -174,7 +177,7 @@ def memory_of(gpu: Gpu) -> tuple[int | None, tuple[BudgetLine, ...], tuple[str, 
 def of_share(lines: tuple[BudgetLine, ...], share: Fraction) -> tuple[BudgetLine, ...]:
     """The lines of an engine that asks for a share of the total: of what its runtime does not report it
     misses that share alone."""
-    kept = (KEPT_BY_DRIVER, KEPT_BY_VGPU)
+    kept = (KEPT_BY_DRIVER, KEPT_BY_VGPU, KEPT_BY_KERNEL)
     return tuple(_times(line, share) if line.name in kept else line for line in lines)
 
 
@@ -203,6 +206,19 @@ def _as_sold(gpu: Gpu) -> tuple[int, tuple[BudgetLine, ...], tuple[str, ...]] | 
     why = "has only been announced" if gpu.is_announced else "is not published"
     said = f"the runtime's total of {gpu.slug} {why}: as on other {gpu.vendor.upper()} cards"
     return total, (line,), (said,)
+
+
+def _settable(gpu: Gpu, usual: int, most: int) -> tuple[int, tuple[BudgetLine, ...], tuple[str, ...]]:
+    """A GPU that may use what the kernel lets it: half of the machine's memory unless its owner sets another
+    limit (Linux drivers/gpu/drm/ttm/ttm_module.c: pages_limit)."""
+    kept = most - usual
+    said = (
+        f"the kernel decides how much of the memory {gpu.slug} may use: {usual / GIB:.1f} GiB where nobody"
+        f" set it, up to {most / GIB:.0f} GiB by ttm.pages_limit or the firmware; yours:"
+        f" --gpu '{gpu.slug} 96GiB'"
+    )
+    line = BudgetLine(KEPT_BY_KERNEL, kept, 0, kept, "half of the memory, Linux' default; a limit may be set")
+    return most, (line, *_held(gpu, usual)), (said,)
 
 
 def _of_a_mac(gpu: Gpu, warnings: list[str]) -> tuple[int, tuple[BudgetLine, ...], tuple[str, ...]]:

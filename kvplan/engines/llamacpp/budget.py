@@ -18,13 +18,20 @@ from kvplan.engines.base import Choice
 from kvplan.engines.budget import Fit, Shortens
 from kvplan.engines.budget.parts import Start, context_line, memory_of, no_pool, once_a_start
 from kvplan.engines.llamacpp.cache_layout.caches import place
-from kvplan.engines.llamacpp.cache_layout.pool import split_of
+from kvplan.engines.llamacpp.cache_layout.pool import output_device, split_of
 from kvplan.engines.llamacpp.gguf_file.converted import converted, tensors_of
 from kvplan.engines.llamacpp.gguf_file.ggml_types import known_mixture
-from kvplan.engines.llamacpp.memory.compute_buffer import compute_line, stated_context
+from kvplan.engines.llamacpp.memory.compute_buffer import (
+    compute_line,
+    draft_lines,
+    stated_context,
+    taken_over_bytes,
+)
 from kvplan.engines.llamacpp.model_options import options_of
 from kvplan.engines.llamacpp.options import LEAST_CONTEXT, LlamacppOptions, keeps_free, not_counted
+from kvplan.engines.llamacpp.start.drafts import drafts, layers_in_file, named_draft
 from kvplan.engines.llamacpp.start.models import uses_flash
+from kvplan.engines.llamacpp.start.overrides import place_of
 from kvplan.engines.traits import usual_build
 from kvplan.errors import KvplanError, RefusedError
 from kvplan.gpu import Gpu
@@ -70,15 +77,21 @@ def fit(model: Model, choice: Choice, settings: Serving, start: Start) -> Fit:
     except KvplanError as error:
         return Fit(None, None, (no_pool(error),))
     shape, name, amount = shape_of(model, 2), gpu.slug, weights.found.bytes_per_gpu
-    if gpu.row:
-        left = left_on(gpu, weights)
+    least = 0
+    if settings.pipeline_parallel_size > 1:
+        left = left_on(model, settings, options, weights)
         least = left.index(min(left))
-        name, amount = gpu.row[least].slug, weights.on(least)
+        amount = weights.on(least)
+    if gpu.row:
+        name = gpu.row[least].slug
         total, reserved, warnings = memory_in_row(gpu.row[least])
         warnings += (_dealt_words(gpu, settings, options),)
     lines = (
         exact("weights", amount, weights.source),
-        compute_line(model, shape, options, settings, started, total - amount, weights.hosted),
+        compute_line(
+            model, shape, options, settings, started, total - amount, 0 if least else weights.hosted, least
+        ),
+        *draft_lines(model, shape, options, settings, started, total - amount),
         context_line(1),
         *reserved,
         *_kept_line(keeps_free(options)),
@@ -86,7 +99,7 @@ def fit(model: Model, choice: Choice, settings: Serving, start: Start) -> Fit:
     budget = left_over(name, total, total, lines, calibrated=False)
     warnings += _build_words(model, settings)
     warnings += ("llama.cpp's memory beside the cache is an estimate: mind the interval of the pool",)
-    shortens = _shortens(settings, options, _spare(model, settings, weights.found))
+    shortens = _shortens(settings, options)
     warnings += _encoder_words(model, options, shape) + _hosted_words(weights, started, options)
     shown = (("unequal_gpus", gpu.slug),) if gpu.row else ()
     return Fit(budget, weights.found, warnings, shown, per_device=weights.places, shortens=shortens)
@@ -97,28 +110,12 @@ def _kept_line(kept: int) -> tuple[BudgetLine, ...]:
     return (exact("kept free", kept, said),) if kept else ()
 
 
-def _shortens(settings: Serving, options: LlamacppOptions, spare: int) -> Shortens | None:
-    """``--fit``, on by default: without -c the context shrinks, 4,096 tokens at the least."""
+def _shortens(settings: Serving, options: LlamacppOptions) -> Shortens | None:
+    """``--fit``, on by default: without -c the context shrinks, 4,096 tokens at the least. Over several GPUs
+    their sum decides how far (`kvplan.engines.llamacpp.placement`)."""
     if options.ctx_size is not None or options.fit is False:
         return None
-    return Shortens(options.fit_ctx or LEAST_CONTEXT, spare, "--fit")
-
-
-def spare_bytes(model: Model, settings: Serving) -> int:
-    """Of each GPU: over n devices --fit leaves (n + 1) / 2 layers of the weights free in all where it cuts
-    the context, of experts a third of that (common/fit.cpp)."""
-    try:
-        weights = _weights(model, settings, options_of(model, settings)).found
-    except KvplanError:
-        return 0
-    return _spare(model, settings, weights)
-
-
-def _spare(model: Model, settings: Serving, weights: ModelWeights) -> int:
-    devices, layers = settings.pipeline_parallel_size, model.num_layers + 1
-    part = 6 if shape_of(model, 2).experts_per_token else 2
-    free = (devices + 1) * weights.total_bytes // layers // part if devices > 1 else 0
-    return free // devices
+    return Shortens(options.fit_ctx or LEAST_CONTEXT, 0, "--fit")
 
 
 def memory_in_row(gpu: Gpu) -> tuple[int, tuple[BudgetLine, ...], tuple[str, ...]]:
@@ -131,23 +128,30 @@ def memory_in_row(gpu: Gpu) -> tuple[int, tuple[BudgetLine, ...], tuple[str, ...
     return total, reserved, warnings
 
 
-def left_on(gpu: Gpu, weights: Weights) -> list[int]:
-    """Bytes of each GPU of a row beside its weights; what else is taken is as much on each."""
-    left = []
-    for number, one in enumerate(gpu.row):
+def left_on(model: Model, settings: Serving, options: LlamacppOptions, weights: Weights) -> list[int]:
+    """Bytes of each GPU beside its weights; what else is taken is as much on each, but for the matrix from
+    host memory that the first one copies and the hidden states that the others take over."""
+    gpu = settings.gpu
+    assert gpu is not None
+    left, taken_over = [], taken_over_bytes(model, options, settings)
+    for number, one in enumerate(gpu.row or (gpu,) * settings.pipeline_parallel_size):
         total, reserved, _ = memory_in_row(one)
-        left.append(total - sum(line.bytes for line in reserved) - weights.on(number))
+        own = taken_over if number else weights.hosted
+        left.append(total - sum(line.bytes for line in reserved) - weights.on(number) - own)
     return left
 
 
 def extra_rooms(model: Model, settings: Serving, options: LlamacppOptions) -> tuple[int, ...]:
-    """Bytes that each GPU of a row has for its cache beyond the one that has the least; none where all GPUs
-    are of one kind, or the weights are not known."""
+    """Bytes that each of several GPUs has for its cache beyond the one that has the least; none where the
+    weights are not known."""
     gpu = settings.gpu
-    if gpu is None or not gpu.row:
+    if gpu is None:
         return ()
     try:
-        left = left_on(gpu, _weights(model, settings, options))
+        weights = _weights(model, settings, options)
+        if not weights.places:
+            return ()
+        left = left_on(model, settings, options, weights)
     except KvplanError:
         return ()
     return tuple(amount - min(left) for amount in left)
@@ -212,13 +216,25 @@ def _weights(model: Model, settings: Serving, options: LlamacppOptions) -> Weigh
         return Weights(ModelWeights(stated, stated * devices, "--weights"), source)
     tensors, source = _tensors(model, settings)
     places, hosted = [0] * (devices + 1), 0
-    for device, amount, looked_up in _dealt(tensors, devices, options, split_of(settings, options)):
+    layers, split = layers_in_file(model), split_of(settings, options)
+    for device, amount, looked_up in _dealt(tensors, layers, devices, options, split):
         places[devices if device is None else device] += amount
         hosted = max(hosted, amount) if device is None and not looked_up else hosted
     encoder = (encoder_bytes(model) or 0) if options.mmproj else 0
     places[0] += encoder
     source += f"; mmproj {encoder:,} B" if encoder else ""
-    found = ModelWeights(max(places[:-1]), sum(tensors.values()) + encoder, "GGUF tensors")
+    more = encoder
+    if drafts(settings):
+        draft, last = prediction_bytes(model, settings), output_device(settings, options)
+        places[devices if last is None else last] += draft
+        source, more = f"{source}; prediction layers {draft:,} B", more + draft
+    if (named := named_draft(settings)) is not None:
+        own, _ = _tensors_of(named, named.gguf_mixture or usual_build("llamacpp", named))
+        plain = LlamacppOptions()
+        for device, amount, _ in _dealt(own, layers_in_file(named), devices, plain, split):
+            places[devices if device is None else device] += amount
+        source, more = f"{source}; draft {named.id} {sum(own.values()):,} B", more + sum(own.values())
+    found = ModelWeights(max(places[:-1]), sum(tensors.values()) + more, "GGUF tensors")
     return Weights(found, f"{source}; {places[-1]:,} B in host memory", tuple(places), hosted)
 
 
@@ -235,6 +251,20 @@ def encoder_bytes(model: Model) -> int | None:
 
 
 FLOAT16_BYTES = 2
+
+
+def prediction_bytes(model: Model, settings: Serving) -> int:
+    """Bytes of the prediction layers. Raises RefusedError(no-weights) for a file, which does not tell them
+    apart."""
+    sources = sources_of(model)
+    if model.is_gguf or sources.inventory is None:
+        raise RefusedError(
+            "no-weights",
+            f"which of the tensors of {model.id} are prediction layers is not known",
+            help=("--weights 15GiB: of all that is loaded", "name the model, with -q"),
+        )
+    mixture = settings.quantization or model.gguf_mixture or usual_build("llamacpp", model)
+    return converted(model, sources.inventory, known_mixture(str(mixture))).prediction
 
 
 def _build_words(model: Model, settings: Serving) -> tuple[str, ...]:
@@ -256,6 +286,11 @@ def _encoder_words(model: Model, options: LlamacppOptions, shape: Shape) -> tupl
     return (f"without the encoder of images: --mmproj adds its weights{size}",)
 
 
+def weights_of(model: Model, settings: Serving, options: LlamacppOptions) -> Weights:
+    """The weights of each GPU, and of the host. Raises KvplanError(bad-setting | no-weights)."""
+    return _weights(model, settings, options)
+
+
 def file_bytes(model: Model, settings: Serving) -> int | None:
     """Bytes of the file's tensors that are loaded; None where they are not known."""
     try:
@@ -268,7 +303,11 @@ def _tensors(model: Model, settings: Serving) -> tuple[Mapping[str, int], str]:
     """Name → bytes, and where they are known from: the file, or the build of a mixture of types by its name.
 
     Raises RefusedError(no-weights)."""
-    mixture = settings.quantization or model.gguf_mixture or usual_build("llamacpp", model)
+    return _tensors_of(model, settings.quantization or model.gguf_mixture or usual_build("llamacpp", model))
+
+
+@lru_cache(maxsize=64)
+def _tensors_of(model: Model, mixture: str | None) -> tuple[Mapping[str, int], str]:
     if model.is_gguf:
         named = sources_of(model).named
         assert named is not None
@@ -279,18 +318,18 @@ def _tensors(model: Model, settings: Serving) -> tuple[Mapping[str, int], str]:
         raise RefusedError("no-weights", problem, help=("--weights 15GiB",))
     name = known_mixture(str(mixture))
     found = converted(model, sources.inventory, name)
-    rest = f"; {found.prediction:,} B of prediction layers stay in the file" if found.prediction else ""
+    rest = f"; of the file {found.prediction:,} B are prediction layers" if found.prediction else ""
     return found.bytes_by_name, f"a {name} build, each type as llama-quantize chooses it{rest}"
 
 
 def _dealt(
-    tensors: Mapping[str, int], devices: int, options: LlamacppOptions, split: tuple[int, ...]
+    tensors: Mapping[str, int], layers: int, devices: int, options: LlamacppOptions, split: tuple[int, ...]
 ) -> list[tuple[int | None, int, bool]]:
     """The device (None: host) and bytes of each tensor, and whether rows of it are looked up instead of
     multiplied; a tied embedding lies with the output once more."""
     n_gpu_layers = options.n_gpu_layers
     numbered = {name: int(found[1]) for name in tensors if (found := _LAYER.match(name))}
-    layers = max(numbered.values(), default=-1) + 1
+    layers = max(layers, max(numbered.values(), default=-1) + 1)
     places = place(layers, devices, n_gpu_layers, split)
     hosted = layers if options.cpu_moe else options.n_cpu_moe or 0
     shares = split or (1,) * devices
@@ -301,7 +340,9 @@ def _dealt(
         if name in numbered:
             layer = numbered[name]
             left = layer < hosted and _EXPERTS.search(name) is not None
-            dealt.append((None if left else places[layer], amount, False))
+            moved = place_of(options.override_tensor, layer, name) if options.override_tensor else None
+            place_here = places[layer] if moved is None else moved.to
+            dealt.append((None if left else place_here, amount, False))
         else:
             dealt.append((output if name.startswith(_OUTPUT) else None, amount, True))
     if "output.weight" not in tensors and _EMBEDDING in tensors:

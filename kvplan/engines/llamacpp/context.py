@@ -6,7 +6,6 @@ cache of its own, and ``--fit`` cuts it to what the memory holds (common/fit.cpp
 
 from __future__ import annotations
 
-from kvplan.engines.llamacpp.budget import spare_bytes
 from kvplan.engines.llamacpp.cache_layout.pool import Machine, cells_that_fit, context_for
 from kvplan.engines.llamacpp.options import LlamacppOptions
 from kvplan.model import Model
@@ -26,14 +25,5 @@ def served_context(
     context, cells = context_for(options, own, 1), own
     if settings.kv_cache_memory is not None:
         cells = cells_that_fit(machine, context, options, settings, own)
-        if cells < own:
-            left = max(settings.kv_cache_memory - _spare(model, settings), 0)
-            less = replace(settings, kv_cache_memory=left)
-            cells = max(cells_that_fit(machine, context, options, less, own), min(least, own))
+        cells = max(cells, min(least, own))
     return replace(options, ctx_size=cells * context.streams)
-
-
-def _spare(model: Model, settings: Settings) -> int:
-    if settings.pipeline_parallel_size == 1:
-        return 0
-    return spare_bytes(model, settings)

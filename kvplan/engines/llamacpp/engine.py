@@ -34,7 +34,9 @@ from kvplan.engines.llamacpp.context import served_context
 from kvplan.engines.llamacpp.model_options import options_of
 from kvplan.engines.llamacpp.options import OPTIONS, LlamacppOptions, not_counted
 from kvplan.engines.llamacpp.start.cache_types import ggml_word, store_for
+from kvplan.engines.llamacpp.start.drafts import check_draft
 from kvplan.engines.llamacpp.start.models import has_window_cache, refusal_of, uses_flash
+from kvplan.engines.llamacpp.start.overrides import hosted_layers
 from kvplan.engines.options import EngineOption
 from kvplan.engines.retention import parsed
 from kvplan.engines.supported import check_class
@@ -181,10 +183,11 @@ def _compile(model: Model, version: str, values: tuple[Any, ...]) -> Compiled:
     settings = planned_settings(values)
     options = options_of(model, settings)
     _check(settings)
+    check_draft(model, settings)
     check_retention(model, options)
     store = store_for(model, settings, options)
     machine = machine_of(model, store, settings, options)
-    if settings.gpu is not None and settings.gpu.row:
+    if settings.gpu is not None and settings.pipeline_parallel_size > 1:
         from kvplan.engines.llamacpp.budget import extra_rooms
 
         machine = changed(machine, extra=extra_rooms(model, settings, options))
@@ -274,12 +277,6 @@ def _check(settings: Serving) -> None:
                 f"engine llamacpp with {name} {count}: llama.cpp deals whole layers over its devices",
                 help=f"leave it at 1 and use --pp {count}",
             )
-    if settings.speculative_method or settings.num_speculative_tokens:
-        raise KvplanError(
-            "unsupported-setting",
-            "engine llamacpp with a speculative method: llama.cpp gives the draft a context of its own",
-            help="size the draft model by itself",
-        )
 
 
 def _held(
@@ -314,11 +311,13 @@ def _shown(store: Storage, options: LlamacppOptions, machine: Machine, settings:
 
 
 def _hosted_experts(model: Model, options: LlamacppOptions) -> dict[str, Any]:
-    """Layers whose experts --n-cpu-moe and --cpu-moe leave in host memory."""
-    asked = model.num_layers if options.cpu_moe else options.n_cpu_moe or 0
+    """Layers whose experts lie in host memory, wholly or in part (--n-cpu-moe, --cpu-moe, -ot)."""
+    layers = model.num_layers
+    asked = set(range(layers if options.cpu_moe else min(options.n_cpu_moe or 0, layers)))
+    asked |= hosted_layers(options.override_tensor, layers)
     if not asked or not shape_of(model, 2).experts_per_token:
         return {}
-    return {"expert_layers_on_host": min(asked, model.num_layers)}
+    return {"expert_layers_on_host": len(asked)}
 
 
 def _warnings(model: Model) -> list[str]:

@@ -45,6 +45,9 @@ class LlamacppOptions(RetainingOptions):
         "count", "Layers, the first ones, whose experts stay in host memory.", lowest=0, flags=("-ncmoe",)
     )
     cpu_moe: bool = option("flag", "All experts stay in host memory.", False, flags=("-cmoe",))
+    override_tensor: tuple[str, ...] = option(
+        "words", "Tensors that lie elsewhere: 20-47.exps of these layers in host memory.", flags=("-ot",)
+    )
     fit: bool | None = option(
         "flag", "Cut the context and leave layers in host memory (default: where either is not given)."
     )

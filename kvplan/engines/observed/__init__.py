@@ -124,6 +124,8 @@ class Pool:
     v_dtype: str | None = None
     layers: Count | None = None
     sequences: Count | None = None
+    streams: Count | None = None
+    """caches of so many tokens each: one where sequences share it"""
     line: int = 0
 
 

@@ -9,6 +9,7 @@ outermost level, and only the values of keys that somebody asks for are evaluate
 from __future__ import annotations
 
 import ast
+import json
 import warnings
 from collections.abc import Iterator, Mapping
 from fractions import Fraction
@@ -32,6 +33,8 @@ def settings_from(
     for key, value_text in items(text, start):
         if key == "speculative_config":
             found.update(_speculative(value_text, line, source))
+        elif key == "kv_transfer_config":
+            found.update(_connector(value_text, line, source))
         elif key in known:
             try:
                 found[known[key] or key] = Setting(plain(value_of(value_text)), line, source)
@@ -101,6 +104,27 @@ def _speculative(text: str, line: int, source: str) -> dict[str, Setting]:
             except ValueError:
                 continue
     return found
+
+
+_CONNECTOR = ("kv_connector", "kv_role", "kv_connector_module_path", "kv_connector_extra_config")
+
+
+def _connector(text: str, line: int, source: str) -> dict[str, Setting]:
+    """vLLM's kv_transfer_config (a printed object) as the JSON of its option, without ports and buffers."""
+    said: dict[str, object] = {}
+    for key, value in items(text):
+        if key in _CONNECTOR:
+            try:
+                found = value_of(value)
+            except ValueError:
+                continue
+            if found is not None:
+                said[key] = found
+    try:
+        shown = json.dumps(said) if "kv_connector" in said else None
+    except (TypeError, ValueError):  # a set, or bytes, among what a connector of its own is given
+        shown = None
+    return {} if shown is None else {"kv_transfer_config": Setting(shown, line, source)}
 
 
 def items(text: str, start: int = 0) -> Iterator[tuple[str, str]]:

@@ -132,7 +132,7 @@ def compiled(model: Model, version: str, context_len: int, values: tuple[Any, ..
         or refusal_of_settings(model, settings, options, arguments, version)
     )
     assumed = is_assumed(model, settings)
-    doubts = doubt(divided_refusal(model, settings, options, arguments)) if assumed else ()
+    doubts = doubt(divided_refusal(model, settings, options, arguments, assumed=True)) if assumed else ()
     return Compiled(
         ModelRef(model.id, model.source),
         EngineRef(Sglang.name, version),

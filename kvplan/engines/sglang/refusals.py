@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from kvplan.engines.base import has_kind, is_assumed, part_terms, undividable
+from kvplan.engines.base import has_kind, part_terms, undividable
 from kvplan.engines.release_rules import reached
 from kvplan.engines.sglang.cache_layout.cells import store_of
 from kvplan.engines.sglang.classes import row_of
@@ -65,7 +65,7 @@ def refusal_of_settings(
         or _overlap_refusal(arguments)
         or _states_refusal(model, arguments)
         or undivided_refusal(model, settings, arguments.tp, _divided(model, settings, options, arguments))
-        or (None if is_assumed(model, settings) else divided_refusal(model, settings, options, arguments))
+        or divided_refusal(model, settings, options, arguments)
         or _strategy_refusal(model, settings, options, arguments)
         or undividable(model, settings)
     )
@@ -211,7 +211,7 @@ def _experts_refusal(model: Model, arguments: Arguments) -> Refusal | None:
 
 
 def divided_refusal(
-    model: Model, settings: Serving, options: SglangOptions, arguments: Arguments
+    model: Model, settings: Serving, options: SglangOptions, arguments: Arguments, *, assumed: bool = False
 ) -> Refusal | None:
     """A rank would have a part of a block of FP8 weights, or of a group of AWQ's.
 
@@ -237,7 +237,7 @@ def divided_refusal(
 
     whole_experts = f"--ep-size {arguments.tp}" if arguments.ep < arguments.tp else ""
     divided = _divided(model, settings, options, arguments)
-    return block_refusal(model, settings, arguments.tp, divided, stops, whole_experts)
+    return block_refusal(model, settings, arguments.tp, divided, stops, whole_experts, assumed=assumed)
 
 
 def _divided(

@@ -1,6 +1,6 @@
 """One tensor for each term and layer, a row for each request: the textbook, and transformers' caches.
 
-huggingface/transformers 5.23.0 src/transformers/cache_utils.py: DynamicCache and StaticCache keep
+huggingface/transformers 5.24.0 src/transformers/cache_utils.py: DynamicCache and StaticCache keep
 [requests, heads, tokens, head_dim] for K and V, [requests, …] for states; nothing is paged.
 """
 

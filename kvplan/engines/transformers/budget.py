@@ -1,6 +1,6 @@
 """Continuous batching: a part of what is free beside the loaded model, less what a batch needs.
 
-huggingface/transformers 5.23.0 generation/continuous_batching/cache.py (PagedAttentionMemoryHandler). Nothing
+huggingface/transformers 5.24.0 generation/continuous_batching/cache.py (PagedAttentionMemoryHandler). Nothing
 is measured: these lines are the library's own arithmetic, whatever the class then takes.
 """
 

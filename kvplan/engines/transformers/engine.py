@@ -1,6 +1,6 @@
 """Hugging Face transformers: DynamicCache (and StaticCache on request), tensor by tensor, on one device.
 
-Mirrors huggingface/transformers 5.23.0, src/transformers/cache_utils.py, and what the classes pass to it. The
+Mirrors huggingface/transformers 5.24.0, src/transformers/cache_utils.py, and what the classes pass to it. The
 cache has the model's dtype; it grows by the token and is never rounded to blocks.
 """
 
@@ -60,7 +60,7 @@ class Transformers:
     """Engine ``transformers``."""
 
     name = "transformers"
-    versions: tuple[str, ...] = ("4.57", "5.0", "5.5", "5.10", "5.14", "5.15", "5.20", "5.23")
+    versions: tuple[str, ...] = ("4.57", "5.0", "5.5", "5.10", "5.14", "5.15", "5.20", "5.23", "5.24")
     options: tuple[EngineOption, ...] = OPTIONS
 
     def size(self, model: Model, settings: Settings, version: str) -> SizeResult:
@@ -79,11 +79,11 @@ class Transformers:
             conv_columns_less=0,  # all conv_kernel columns
             window_less=0 if static else 1,  # a slice of the newest window - 1, chunks too
         )
-        # Measured on nine releases, 4.57.1 to 5.23.0.
-        expanded = not rules_of(version).latent_kept
+        # Measured on nine releases, 4.57.1 to 5.24.0.
+        rules = rules_of(version)
 
         def terms_of(part: Part) -> tuple[Term, ...]:
-            return library_terms(part, part_store(part, base), expanded=expanded)
+            return library_terms(part, part_store(part, base), rules)
 
         tokens = request_tokens(model, settings)
         encoder_tokens, warning = encoder_length(model, settings, tokens)
@@ -118,7 +118,7 @@ class Transformers:
                 *model.warnings,
                 *warnings,
                 *([warning] if warning else []),
-                *_notes(model, settings, expanded),
+                *_notes(model, settings, expanded=not rules.latent_kept),
             ),
         )
 
@@ -205,7 +205,7 @@ def _allocated(model: Model, settings: Settings, tokens: int) -> int:
     return length
 
 
-def _notes(model: Model, settings: Settings, expanded: bool) -> list[str]:
+def _notes(model: Model, settings: Settings, *, expanded: bool) -> list[str]:
     """Notes for the reader: the release that changed a rule, and settings without a meaning here."""
     notes = []
     if model.no_cache_reason:

@@ -1,7 +1,7 @@
 """transformers' own allocators over pages of a pool: its write and read indices, its index_copy and
 index_select. Called where transformers is installed; they run on a CPU as on a GPU.
 
-Source: huggingface/transformers 5.23.0 src/transformers/generation/continuous_batching/cache_allocators/
+Source: huggingface/transformers 5.24.0 src/transformers/generation/continuous_batching/cache_allocators/
 {full_attention,sliding_attention}.py, as PagedAttentionCache.update calls them.
 """
 

@@ -1,4 +1,4 @@
-"""The terms and element types of transformers' cache classes (huggingface/transformers 5.23.0
+"""The terms and element types of transformers' cache classes (huggingface/transformers 5.24.0
 src/transformers/cache_utils.py), which are not always what the architecture needs."""
 
 from __future__ import annotations
@@ -7,6 +7,7 @@ from collections.abc import Callable
 from functools import lru_cache
 
 from kvplan.dtypes import FLOAT32, INT64, Packing, scalar
+from kvplan.engines.transformers.versions import Rules
 from kvplan.families import (
     CompressedAttention,
     FullAttention,
@@ -22,21 +23,22 @@ from kvplan.model import Model
 from kvplan.record import replace
 from kvplan.settings import Serving
 from kvplan.terms import Factor, Term
+from kvplan.terms import Part as Kept
 
 
 @lru_cache(maxsize=8192)
-def library_terms(part: Part, store: Storage, *, expanded: bool = False) -> tuple[Term, ...]:
-    """The terms of a part as the transformers class keeps them, which is not always what the architecture
-    needs. expanded: every head's K and V instead of MLA's latent (before 5.15).
+def library_terms(part: Part, store: Storage, rules: Rules) -> tuple[Term, ...]:
+    """The terms of a part as the transformers class of a release keeps them, which is not always what the
+    architecture needs.
 
     cache_utils.py slices a window as ``[-(window - 1):]``, which keeps everything for a window of one token.
     """
     rule = TERMS_OF.get(type(part))
-    terms = part.terms(store) if rule is None else rule(part, store, expanded=expanded)
+    terms = part.terms(store) if rule is None else rule(part, store, rules)
     return tuple(replace(term, keep_last=None) if term.keep_last == 0 else term for term in terms)
 
 
-def _heads(part: FullAttention, store: Storage, *, expanded: bool) -> tuple[Term, ...]:
+def _heads(part: FullAttention, store: Storage, rules: Rules) -> tuple[Term, ...]:
     if part.broadcast_heads:
         # K and V are repeated to all heads before they are cached (models/falcon).
         part = replace(part, num_kv_heads=part.broadcast_heads)
@@ -44,13 +46,13 @@ def _heads(part: FullAttention, store: Storage, *, expanded: bool) -> tuple[Term
     return (in_window(part, window) if window else part).terms(store)
 
 
-def _window(part: SlidingWindow, store: Storage, *, expanded: bool) -> tuple[Term, ...]:
+def _window(part: SlidingWindow, store: Storage, rules: Rules) -> tuple[Term, ...]:
     return replace(part, sliding_window=part.library_window or part.sliding_window).terms(store)
 
 
-def _latent(part: MultiHeadLatentAttention, store: Storage, *, expanded: bool) -> tuple[Term, ...]:
+def _latent(part: MultiHeadLatentAttention, store: Storage, rules: Rules) -> tuple[Term, ...]:
     terms = replace(part, sliding_window=part.library_window or part.sliding_window).terms(store)
-    if not expanded:
+    if rules.latent_kept:
         return terms
     kept, heads = terms[0].keep_last, Factor("num_heads", part.num_heads, sharded=True)
     qk, width = part.qk_nope_head_dim + part.qk_rope_head_dim, part.v_head_dim
@@ -60,21 +62,37 @@ def _latent(part: MultiHeadLatentAttention, store: Storage, *, expanded: bool) -
     )
 
 
-def _shared(part: SharedKv, store: Storage, *, expanded: bool) -> tuple[Term, ...]:
+def _shared(part: SharedKv, store: Storage, rules: Rules) -> tuple[Term, ...]:
     """Some classes ignore the sharing (models/hunyuan_v1_dense, models/hunyuan_v1_moe)."""
     heads = part.library_kv_heads
     return FullAttention(heads, part.library_head_dim).terms(store) if heads else ()
 
 
-def _compressed(part: CompressedAttention, store: Storage, *, expanded: bool) -> tuple[Term, ...]:
-    """Plain windows have an ordinary cache: the latent lies in it twice."""
+def _compressed(part: CompressedAttention, store: Storage, rules: Rules) -> tuple[Term, ...]:
+    """Plain windows have an ordinary cache: the latent lies in it twice. A finished group's gate has its
+    position bias added, and so the bias's type (DeepseekV4CSACache.update_overlap_state)."""
     terms = part.terms(store)
     if part.compress_rate is not None:
-        return terms
+        if not rules.overlap_gate_float32:
+            return terms
+        return tuple(each for term in terms for each in (_gate_apart(term) if _overlaps(term) else (term,)))
     return tuple(replace(term, factors=(Factor("k_and_v", 2), *term.factors)) for term in terms)
 
 
-def _index_keys(part: SparseIndexer, store: Storage, *, expanded: bool) -> tuple[Term, ...]:
+def _overlaps(term: Term) -> bool:
+    return term.part is Kept.FILLED
+
+
+def _gate_apart(term: Term) -> tuple[Term, Term]:
+    """The value of a finished group in the model's type, its gate in float32."""
+    one = term.factors[1:]  # without value_and_gate
+    return (
+        replace(term, name=f"{term.name}_value", factors=one),
+        replace(term, name=f"{term.name}_gate", factors=one, packing=FLOAT32),
+    )
+
+
+def _index_keys(part: SparseIndexer, store: Storage, rules: Rules) -> tuple[Term, ...]:
     (key,) = part.terms(store)
     key = replace(key, packing=FLOAT32) if part.float32_key else key
     rows = Factor("position_rows", part.position_rows)

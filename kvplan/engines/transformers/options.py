@@ -1,6 +1,6 @@
 """The options that transformers alone has; read by the command line without loading the engine.
 
-huggingface/transformers 5.23.0 generation/configuration_utils.py (ContinuousBatchingConfig), cli/serve.py.
+huggingface/transformers 5.24.0 generation/configuration_utils.py (ContinuousBatchingConfig), cli/serve.py.
 """
 
 from __future__ import annotations

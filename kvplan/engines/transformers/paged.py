@@ -1,6 +1,6 @@
 """The answer of transformers' continuous batching: the pool in a memory, and what a request takes of it.
 
-huggingface/transformers 5.23.0 generation/continuous_batching: group_layers_by_attn_type (cache.py) takes
+huggingface/transformers 5.24.0 generation/continuous_batching: group_layers_by_attn_type (cache.py) takes
 layers of full and of sliding attention and nothing else, all with the widths of the config: a class whose
 layers keep something else cannot be served so (initialization.py has the defaults).
 """
@@ -35,7 +35,7 @@ from kvplan.engines.transformers.sectors import (
     Kind,
     running,
 )
-from kvplan.engines.transformers.versions import rules_of
+from kvplan.engines.transformers.versions import Rules, rules_of
 from kvplan.errors import KvplanError
 from kvplan.families import FullAttention, Part, SlidingWindow, Storage
 from kvplan.model import Layer, Model
@@ -60,9 +60,9 @@ WHOLE_LOGITS = frozenset(
     blip-2 instructblip instructblipvideo minicpm_ocr minicpmv4_6 nemotron_h_omni pix2struct
     qwen2_5_omni_thinker qwen3_omni_moe_thinker udop video_llama_3 vision-encoder-decoder""".split()
 )
-"""Types whose class has no logits_to_keep (transformers 5.23.0, by its forward's signature)."""
+"""Types whose class has no logits_to_keep (transformers 5.24.0, by its forward's signature)."""
 OTHER_HEADS = frozenset({"step3p5", "step3p7"})
-"""Types whose config has no one number of heads, which the library reads (transformers 5.23.0)."""
+"""Types whose config has no one number of heads, which the library reads (transformers 5.24.0)."""
 FLASH = ("flash_attention_2", "flash_attention_3")
 
 
@@ -218,7 +218,7 @@ def sized(model: Model, settings: Settings, own: TransformersOptions, version: s
         "use_async_batching": batch.doubled,
         "max_blocks_per_request": batch.table_blocks,
     }
-    layers, growth = _terms(model, found)
+    layers, growth = _terms(model, found, rules_of(version))
     held = geometry.request_bytes(tokens)
     pool = _pool(geometry, batch, settings, request)
     refusal = None if pool is None else _too_small(geometry, pool, tokens)
@@ -230,13 +230,13 @@ def sized(model: Model, settings: Settings, own: TransformersOptions, version: s
     return SizeResult(name, ref, shown, request, per_gpu, total, layers, pool, refusal, warnings)
 
 
-def _terms(model: Model, paged: Paged) -> tuple[tuple[LayerTerms, ...], Any]:
+def _terms(model: Model, paged: Paged, rules: Rules) -> tuple[tuple[LayerTerms, ...], Any]:
     """Each layer's terms, and bytes a token at a length. A window's ring keeps all of its tokens."""
     element = paged.element
     base = Storage(kv=kv_dtype(element.name), dtype=element, conv_state=element, window_less=0)
 
     def terms_of(part: Any) -> tuple[Term, ...]:
-        return library_terms(part, part_store(part, base))
+        return library_terms(part, part_store(part, base), rules)
 
     def growth(tokens: int) -> Any:
         return sum(

@@ -1,6 +1,6 @@
 """transformers' continuous batching: sectors of a flat cache, and how many the free memory makes.
 
-huggingface/transformers 5.23.0 src/transformers/generation/continuous_batching/: cache.py
+huggingface/transformers 5.24.0 src/transformers/generation/continuous_batching/: cache.py
 (PagedAttentionCache, PagedAttentionMemoryHandler), cache_allocators/, scheduler.py (FIFOScheduler). A *page*
 holds page_size tokens of one layer, K then V; a *block* a page of every layer of one kind (full or sliding);
 a *sector* so many bytes that blocks of each kind divide it, and belongs to one kind at a time. Two sectors

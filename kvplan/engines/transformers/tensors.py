@@ -1,6 +1,6 @@
 """One flat tensor for continuous batching: sectors of blocks of pages, K before V; else one tensor a term.
 
-huggingface/transformers 5.23.0 generation/continuous_batching/cache_allocators/full_attention.py
+huggingface/transformers 5.24.0 generation/continuous_batching/cache_allocators/full_attention.py
 (register_cache_tensor), sliding_attention.py, cache.py. A block of a kind begins at its number times its
 bytes, whatever kind the sectors before it belong to; within it lies a page of each of its layers.
 """

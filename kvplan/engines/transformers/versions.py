@@ -16,6 +16,12 @@ class Rules(ReleaseRules):
         "generation/continuous_batching/cache_allocators/",
         since="5.20",
     )
+    overlap_gate_float32 = flag(
+        "DeepSeek-V4's compressors keep the gate of the last finished group in float32, the type of the"
+        " position bias that was added to it",
+        "models/deepseek_v4/modeling_deepseek_v4.py",
+        since="5.24",
+    )
 
 
 rules_of = Rules.of

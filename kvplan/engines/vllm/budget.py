@@ -19,7 +19,13 @@ from kvplan.engines.vllm.memory.decoders import MOST_ROWS
 from kvplan.engines.vllm.memory.profile_peak import served_shape
 from kvplan.engines.vllm.memory.profile_run import UNKNOWN, Coefficients, Load
 from kvplan.engines.vllm.memory.profile_settings import load_of, of_stage, utilization
-from kvplan.engines.vllm.memory.rank_budget import free_line, free_warning, vllm_budget
+from kvplan.engines.vllm.memory.rank_budget import (
+    at_most,
+    beside_lines,
+    start_lines,
+    start_warning,
+    vllm_budget,
+)
 from kvplan.engines.vllm.memory.weight_lines import (
     adapter_lines,
     drafts_of,
@@ -90,7 +96,7 @@ def _fit(model: Model, choice: Choice, values: tuple[Any, ...]) -> Fit:
     if memory is None:
         return Fit(None, None, warnings)
     share = utilization(settings, choice.version)
-    reserved = (*of_share(reserved, share), *free_line(gpu, memory, share))
+    reserved = (*of_share(reserved, share), *start_lines(gpu, memory, share, settings))
     parallel = ranks_of(model, settings, choice.version)
     dtype = scalar(str(started.settings["dtype"]))
     try:
@@ -119,7 +125,7 @@ def _fit(model: Model, choice: Choice, values: tuple[Any, ...]) -> Fit:
     )
     stages = [_of_stage(choice, settings, gpu, known, stage) for stage in range(load.pipeline_parallel_size)]
     decides = min(range(len(stages)), key=lambda stage: stages[stage].kv_pool_bytes)
-    warnings += (*free_warning(gpu, memory, share), *said)
+    warnings += (*start_warning(gpu, memory, share, settings), *said)
     if len({stage.kv_pool_bytes for stage in stages}) > 1:
         warnings += (
             f"pipeline stage {decides + 1} of {len(stages)} has the least memory left: it decides the pool",
@@ -164,10 +170,11 @@ def _exchange(budget: Budget) -> tuple[str, ...]:
     graphs = next((line for line in budget.lines if line.name == "CUDA graphs"), None)
     if graphs is None or EXCHANGED not in graphs.source:
         return ()
+    more = " and more" if graphs.high_bytes == budget.total_bytes else ""
     return (
-        f"vLLM may estimate {gib(graphs.low_bytes)} to {gib(graphs.high_bytes)} of CUDA graphs where ranks"
-        " exchange experts' tokens; VLLM_MEMORY_PROFILER_ESTIMATE_CUDAGRAPHS=0 or --kv-cache-memory-bytes"
-        " keeps it for the cache",
+        f"vLLM may estimate {gib(graphs.low_bytes)} to {gib(graphs.high_bytes)}{more} of CUDA graphs where"
+        " ranks exchange experts' tokens; VLLM_MEMORY_PROFILER_ESTIMATE_CUDAGRAPHS=0 or"
+        " --kv-cache-memory-bytes keeps it for the cache",
     )
 
 
@@ -193,10 +200,11 @@ def coefficients_for(model: Model, settings: Serving, choice: Choice) -> Coeffic
 
 
 def _of_stage(choice: Choice, settings: Serving, gpu: Gpu, known: Known, stage: int) -> Budget:
+    beside = beside_lines(known.memory, known.load.gpu_memory_utilization, settings)
     last = stage == known.load.pipeline_parallel_size - 1
     weights = weights_line(known.facts, stage, settings, relaid=known.relaid)
     counted = settings.weights is None  # else they are what loading took: tables and adapters are in them
-    return vllm_budget(
+    budget = vllm_budget(
         gpu=gpu.slug,
         total_bytes=known.memory,
         weights=weights,
@@ -212,6 +220,8 @@ def _of_stage(choice: Choice, settings: Serving, gpu: Gpu, known: Known, stage: 
         ),
         rotary=counted,
     )
+    lines = tuple(at_most(line, known.memory) for line in budget.lines)
+    return replace(budget, lines=lines, beside=beside)
 
 
 def _shown(settings: Serving, load: Load) -> dict[str, Any]:

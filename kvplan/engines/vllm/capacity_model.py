@@ -32,7 +32,7 @@ from kvplan.engines.vllm.memory.attention_buffers import AttentionBuffers, buffe
 from kvplan.engines.vllm.memory.coefficients import board_of
 from kvplan.engines.vllm.memory.profile_peak import served_shape
 from kvplan.engines.vllm.memory.profile_settings import load_of, of_stage, utilization
-from kvplan.engines.vllm.memory.rank_budget import free_line, vllm_budget
+from kvplan.engines.vllm.memory.rank_budget import start_lines, vllm_budget
 from kvplan.engines.vllm.memory.shared_starts import Batch, Memory, Shared, Start, nothing_left
 from kvplan.engines.vllm.memory.state_graphs import too_few_states
 from kvplan.engines.vllm.memory.weight_lines import ranks_of, repacked_line, repacked_share, weights_line
@@ -184,7 +184,7 @@ class VllmLaw:
             found = Rejection("no-memory", warnings[0])
         else:
             usable = ceil_div(total * share.numerator, share.denominator)
-            reserved = (*of_share(reserved, share), *free_line(gpu, total, share))
+            reserved = (*of_share(reserved, share), *start_lines(gpu, total, share, self._settings))
             likely = sum(line.bytes for line in reserved)
             found = Memory(total, usable, likely, sum(line.high_bytes for line in reserved))
         self._shared.memories[id(gpu), share.numerator, share.denominator] = gpu, found
@@ -228,9 +228,10 @@ class VllmLaw:
         beside = beside_weights(
             self._model, own, version, self._sources, self._parallel, batch.dtype, batch.tokens
         )
+        rest = self._rests(own, seqs, batch, length)
         for stage in range(len(facts.bytes_per_rank)):
             weights = weights_line(facts, stage, settings)
-            likely, most = self._rest(seqs, batch, length, stage)
+            likely, most = rest(stage)
             repacked = sum(line.high_bytes for line in repacked_line(weights, share))
             beyond = sum(line.bytes for line in beside[stage])
             highest = sum(line.high_bytes for line in beside[stage])
@@ -323,29 +324,35 @@ class VllmLaw:
 
         return held
 
-    def _rest(self, seqs: int, batch: Batch, length: int, stage: int) -> tuple[int, int]:
-        """Everything beside weights and what is reserved: activations, contexts, tables, graphs."""
-        settings, tokens = replace(self._settings, gpu=self._gpu), batch.tokens
+    def _rests(
+        self, settings: Settings, seqs: int, batch: Batch, length: int
+    ) -> Callable[[int], tuple[int, int]]:
+        """By stage everything beside weights and what is reserved: activations, contexts, tables, graphs.
+        settings: with the GPU."""
         shape: Shape = served_shape(self._model, batch.dtype.bytes)
         known = coefficients_for(self._model, settings, self._choice)
         stated = settings.weights is not None
         version = self._choice.version
         if self._buffers is None:
             self._buffers = buffers_of(self._model, settings, version)
-        load = load_of(self._model, settings, version, shape, seqs, tokens, length, self._buffers)
-        load = of_stage(load, stage)
-        key = (shape, known, load, stated)
-        found = self._shared.rests.get(key)
-        if found is None:
-            lines = vllm_budget(
-                gpu="",
-                total_bytes=0,
-                weights=exact("weights", 0, ""),
-                shape=shape,
-                load=load,
-                known=known,
-                rotary=not stated,
-            ).lines
-            found = sum(line.bytes for line in lines), sum(line.high_bytes for line in lines)
-            self._shared.rests[key] = found
-        return found
+        whole = load_of(self._model, settings, version, shape, seqs, batch.tokens, length, self._buffers)
+
+        def rest(stage: int) -> tuple[int, int]:
+            load = of_stage(whole, stage)
+            key = (shape, known, load, stated)
+            found = self._shared.rests.get(key)
+            if found is None:
+                lines = vllm_budget(
+                    gpu="",
+                    total_bytes=0,
+                    weights=exact("weights", 0, ""),
+                    shape=shape,
+                    load=load,
+                    known=known,
+                    rotary=not stated,
+                ).lines
+                found = sum(line.bytes for line in lines), sum(line.high_bytes for line in lines)
+                self._shared.rests[key] = found
+            return found
+
+        return rest

@@ -154,7 +154,9 @@ def _warnings(
     rules = rules_of(version)
     unasked = f"the rules of vLLM {version} were read, not checked against its own planner"
     assumed = is_assumed(model, settings)
-    doubted = divided_blocks.divided_refusal(model, settings, resolved, version) if assumed else None
+    doubted = (
+        divided_blocks.divided_refusal(model, settings, resolved, version, assumed=True) if assumed else None
+    )
     found = (
         unasked if rules.release in NOT_ASKED else None,
         *_odd_blocks(resolved, built),

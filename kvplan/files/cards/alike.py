@@ -17,7 +17,7 @@ from kvplan.model import Model
 _FORMAT = re.compile(
     r"(?:i?q\d(?:-(?:\d|k|xs|xxs|nl)(?:-[sml]|-xl)?)?|w\d{1,2}a\d{1,2}\w{0,4}|(?:u?int|nv|mx|b|n)?fp?\d{1,2}|u?int\d{1,2}"
     r"|\d-?bits?|e\dm\d\w{0,4}|awq|gptq|gguf|bnb|hqq|aqlm|exl\d|mlx|quark|torchao|modelopt|marlin|autoround|auto-round"
-    r"|compressed-tensors|quantized|unquantized|quantised|quant|qat|ptq|dynamic|static|block|channel|symmetric"
+    r"|compressed-tensors|quantized|unquantized|quantised|quant|qat|ptq|per-(?:channel|tensor|token|group|block)|dynamic|static|block|channel|symmetric"
     r"|sym|asym|g\d{2,3}|group\d{2,3}|kv|kvcache|calibrated|imatrix|ud|unsloth|safetensors|speculators?)",
     re.ASCII,
 )

@@ -17,7 +17,7 @@ _LISTS = ("aliases", "nvml_names", "default_for")
 _FIGURES = (
     "memory_marketing", "memory_total_bytes", "memory_nvml_bytes", "bandwidth_bytes_per_second",
     "multiprocessors", "device_target", "gpus_per_node", "fp8_tensor_cores", "fp4_tensor_cores",
-    "power_watts",
+    "power_watts", "memory_settable_bytes",
 )  # fmt: skip
 _LINKS = ("nvlink_bytes_per_second", "pcie_generation", "pcie_bytes_per_second")
 DTYPES = ("fp16", "bf16", "fp8", "fp4", "int8")

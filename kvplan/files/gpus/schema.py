@@ -81,6 +81,9 @@ class GpuSpecFile(_Strict):
     memory_totals_seen: list[Figure[PositiveInt]] = Field(
         default=[], description="totals in bytes that the runtime reports under other drivers"
     )
+    memory_settable_bytes: Figure[PositiveInt] | None = Field(
+        default=None, description="the most that the total was set to, where the kernel's limit decides it"
+    )
     memory_free_seen: list[Figure[PositiveInt]] = Field(
         default=[], description="bytes that were free before anything was loaded, nothing else on the GPU"
     )

@@ -21,13 +21,15 @@ _VGPU = re.compile(
 """Profiles of NVIDIA vGPU software: the board, GiB of frame buffer, and the series (L4-24Q, GRID A40-48C)."""
 _CHANGED = re.compile(r"(.*?\S)[\s_-]*?(\d{1,3})\s*g(?:i?b)?", re.IGNORECASE | re.ASCII)
 _UNDER_WSL = re.compile(r"(.*?\S)[\s_@-]*\(?wsl2?\)?", re.IGNORECASE | re.ASCII)
+_LIMITED = re.compile(r"(.*?\S)[\s_@-]*(\d{1,3})\s*gib", re.IGNORECASE | re.ASCII)
+"""GiB, as a limit is set; a machine sold with 96 GB is another one."""
 _MOST = 4
 """Times its listed memory that a changed card may have."""
 
 
 def variant_of(query: str) -> Gpu | None:
     """The GPU that a query means in another form than its file's; None where it means none."""
-    for form in (_wsl, _mac, _vgpu, _changed):
+    for form in (_wsl, _mac, _vgpu, _limited, _changed):
         found = form(query.strip())
         if found is not None:
             return found
@@ -76,6 +78,21 @@ def _vgpu(query: str) -> Gpu | None:
         board, slug=slug, name=f"{board.name} vGPU of {profile[2]} GiB", memory_marketing=f"{profile[2]} GB",
         memory_total_bytes=None, memory_nvml_bytes=int(profile[2]) * GIB, memory_totals_seen=(),
         is_vgpu=True, note=f"a share of {board.slug}", aliases=(), nvml_names=(), default_for=(),
+    )  # fmt: skip
+
+
+def _limited(query: str) -> Gpu | None:
+    """A GPU whose kernel was told how much of the memory it may use: ``strix-halo-128gb 96GiB``."""
+    named = _LIMITED.fullmatch(query)
+    card = _one(named[1]) if named is not None else None
+    if named is None or card is None or card.memory_settable_bytes is None:
+        return None
+    amount = int(named[2]) * GIB
+    if not 0 < amount <= card.memory_settable_bytes:
+        return None
+    return replace(
+        card, slug=f"{card.slug}-limit-{named[2]}gib", name=f"{card.name} ({named[2]} GiB)", aliases=(),
+        memory_total_bytes=amount, memory_settable_bytes=None, default_for=(), note="limit as given",
     )  # fmt: skip
 
 

@@ -8,7 +8,7 @@ from pathlib import PurePosixPath
 
 from kvplan.errors import KvplanError
 from kvplan.files.launch.found import Beside, Broken
-from kvplan.files.launch.launch import Launch
+from kvplan.files.launch.launch import MOST_GPUS, Launch, first_devices
 from kvplan.files.launch.loose import load_loose
 from kvplan.files.launch.scripts import (
     Extra,
@@ -105,6 +105,9 @@ def _of_service(name: str, service: Tree, configs: Tree, read: Read, beside: Bes
     deploy = mapping(service.get("deploy"))
     replicas = count_of(deploy.get("replicas")) or count_of(service.get("scale")) or 1
     number, devices = _gpus(service)
+    profiles = service.get("profiles")
+    # Of profiles one is usually chosen; whoever names a GPU means that one.
+    place = "" if devices or not isinstance(profiles, list) else " or ".join(map(str, profiles))
     mounts = dict(_mounts(service))
     try:
         starts = _starts(service, mounts, read)
@@ -114,15 +117,16 @@ def _of_service(name: str, service: Tree, configs: Tree, read: Read, beside: Bes
     starts = [
         replace(
             one, files=(*one.files, *held.items()), devices=one.devices or devices, gpus=one.gpus or number,
-            names=tuple(_names(one, mounts)),
+            names=tuple(_names(one, mounts)), here=_sees_gpus(service), machine=place,
         )
         for one in starts
     ]  # fmt: skip
-    profiles = service.get("profiles")
     notes = (
         (f"only with the profile {' or '.join(map(str, profiles))}",) if isinstance(profiles, list) else ()
     )
-    return of_starts(starts, beside._replace(name=name), extra=Extra(replicas=replicas, notes=notes))
+    return of_starts(
+        starts, beside._replace(name=name), extra=Extra(replicas=replicas, notes=notes), together=True
+    )
 
 
 def _starts(service: Tree, mounts: Mapping[str, str], read: Read) -> list[Start]:
@@ -184,8 +188,8 @@ def _gpus(service: Tree) -> tuple[int | None, tuple[str, ...]]:
     given = service.get("gpus")
     resources = mapping(mapping(service.get("deploy")).get("resources"))
     reserved = mapping(resources.get("reservations")).get("devices")
-    if isinstance(given, (int, str)) and count_of(given):
-        return count_of(given), ()
+    if isinstance(given, (int, str)) and (count := count_of(given)):
+        return count, first_devices(min(count, MOST_GPUS))
     for device in (*_mappings(given), *_mappings(reserved)):
         ids = device.get("device_ids")
         if isinstance(ids, (list, str)):
@@ -195,14 +199,21 @@ def _gpus(service: Tree) -> tuple[int | None, tuple[str, ...]]:
                 for one in str(text).split(",")
             ]
             return (None, ()) if any(map(is_open, named)) else (len(named), tuple(named))
-        if count_of(device.get("count")):
-            return count_of(device["count"]), ()
+        if count := count_of(device.get("count")):
+            return count, first_devices(min(count, MOST_GPUS))
     devices = service.get("devices")
     named = [
         str(one).rpartition("nvidia.com/gpu=")[2]
         for one in (devices if isinstance(devices, list) else ()) if "nvidia.com/gpu=" in str(one)
     ]  # fmt: skip
     return (len(named), tuple(named)) if named and "all" not in named else (None, ())
+
+
+def _sees_gpus(service: Tree) -> bool:
+    """Whether a service says that it is shown GPUs, and they are not Swarm's, which deals each out once."""
+    reserved = mapping(mapping(mapping(service.get("deploy")).get("resources")).get("reservations"))
+    said = service.get("gpus") or reserved.get("devices") or service.get("devices")
+    return bool(said or service.get("runtime") == "nvidia") and not reserved.get("generic_resources")
 
 
 def _mappings(given: object) -> list[Tree]:

@@ -69,14 +69,28 @@ class Launch:
         return {**head, **counts, **({"serve": self.serve} if self.serve else {})}
 
 
+MOST_GPUS = 64
+"""Of one machine."""
+_VISIBLE = ("CUDA_VISIBLE_DEVICES", "NVIDIA_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES")
+_DEVICE = r"(?:\d+(?::\d+)?|GPU-[\w-]+|MIG-[\w/-]+)"
+_DEVICES = re.compile(rf"{_DEVICE}(?:,{_DEVICE})*", re.ASCII)
+"""Numbers, ``0:1`` (a MIG slice), and the driver's names of GPUs and slices."""
+
+
 def devices_seen(environment: Mapping[str, str]) -> tuple[str, ...]:
     """The GPUs that ``CUDA_VISIBLE_DEVICES=0,1`` leaves; none where nothing says."""
-    for name in (
-        "CUDA_VISIBLE_DEVICES",
-        "NVIDIA_VISIBLE_DEVICES",
-        "HIP_VISIBLE_DEVICES",
-        "ROCR_VISIBLE_DEVICES",
-    ):
-        if re.fullmatch(r"\d+(,\d+)*", environment.get(name, "")):
+    for name in _VISIBLE:
+        if _DEVICES.fullmatch(environment.get(name, "")):
             return tuple(environment[name].split(","))
     return ()
+
+
+def sees_all(environment: Mapping[str, str]) -> bool:
+    """Whether nothing hides a GPU; False where a variable says so in words that are not known."""
+    return all(environment.get(name, "all") == "all" for name in _VISIBLE)
+
+
+def first_devices(count: int) -> tuple[str, ...]:
+    """So many GPUs that nobody chose: an engine takes the first that it sees (vLLM's and SGLang's workers set
+    cuda:RANK), and Docker shows the first (moby/moby daemon/nvidia_linux.go, countToDevices)."""
+    return tuple(map(str, range(count)))

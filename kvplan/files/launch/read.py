@@ -7,11 +7,12 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 from contextlib import suppress
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 
 from kvplan.architectures.config.drafts import method_named
 from kvplan.engines.launch import servers
 from kvplan.errors import KvplanError
+from kvplan.files.cards.gguf_names import gguf_file
 from kvplan.files.folders import exists
 from kvplan.files.json_input import SHOWN_STDIN, check_text, read_limited
 from kvplan.files.launch.found import Beside, Broken
@@ -182,6 +183,11 @@ def with_known_draft(launch: Launch) -> Launch:
     draft = entry.get("model") if isinstance(entry, dict) else None
     if name is None or not isinstance(entry, dict) or not isinstance(draft, str) or _is_readable(draft):
         return launch
+    file = gguf_file(PurePosixPath(draft.replace("\\", "/")).name) if draft.endswith(".gguf") else None
+    if file is not None and _is_readable(file):
+        note = f"the draft {draft} is not on this machine: read by its name, {file}"
+        serve = {**launch.serve, name: {**entry, "model": file}}
+        return replace(launch, serve=serve, notes=(*launch.notes, note))
     kept = {"method": method_named(draft), **{key: one for key, one in entry.items() if key != "model"}}
     note = (
         f"the draft {draft} is not a model that kvplan knows: its weights and cache are an estimate from"

@@ -6,6 +6,7 @@ import json
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import pairwise
+from math import prod
 from pathlib import Path, PurePosixPath
 from typing import NamedTuple
 
@@ -13,7 +14,7 @@ from kvplan.errors import KvplanError
 from kvplan.files.json_input import read_limited
 from kvplan.files.launch.command import launch_of
 from kvplan.files.launch.found import Beside, Broken
-from kvplan.files.launch.launch import Launch
+from kvplan.files.launch.launch import MOST_GPUS, Launch, first_devices, sees_all
 from kvplan.files.launch.machines import gpu_of_label
 from kvplan.files.launch.models import downloads_in
 from kvplan.files.launch.programs import gathered
@@ -69,8 +70,12 @@ NOTHING_MORE = Extra()
 NOWHERE: Mapping[str, str] = {}
 
 
-def of_starts(starts: Iterable[Start], beside: Beside, text: str = "", extra: Extra = NOTHING_MORE) -> Found:
-    """Each server, or what is wrong with it. text: in which they stand."""
+def of_starts(
+    starts: Iterable[Start], beside: Beside, text: str = "", extra: Extra = NOTHING_MORE, *,
+    together: bool = False,
+) -> Found:  # fmt: skip
+    """Each server, or what is wrong with it. text: in which they stand. together: what is not ended runs at
+    once, on one machine."""
     pins = _pins(text)
     pinned = [replace(_filled_in(one, beside), pin=pins.get(one.server.package)) for one in starts]
     settled = gathered(engines_of(pinned))
@@ -80,6 +85,7 @@ def of_starts(starts: Iterable[Start], beside: Beside, text: str = "", extra: Ex
     for name, start in zip(names, settled, strict=True):
         one = _launch(start, name, beside, [*start.names, *downloads_in(text)])
         one = extra.around(one) if isinstance(one, Launch) else one
+        one = on_first(one, start) if together and isinstance(one, Launch) and start.here else one
         same = found[-1] if found else None
         if isinstance(one, Launch) and isinstance(same, Launch) and _is_another(one, same):
             found[-1] = replace(same, replicas=same.replicas + 1, devices=(*same.devices, *one.devices))
@@ -88,6 +94,18 @@ def of_starts(starts: Iterable[Start], beside: Beside, text: str = "", extra: Ex
     if len(found) == 1 and several and isinstance(found[0], Launch):
         found[0] = replace(found[0], name=beside.name)
     return found
+
+
+_RANKS = ("tensor_parallel_size", "pipeline_parallel_size", "data_parallel_size")
+
+
+def on_first(launch: Launch, start: Start) -> Launch:
+    """A server that is given no GPUs of its own, on the first of its machine."""
+    if launch.devices or launch.wish is not None or not sees_all(dict(start.environment)):
+        return launch
+    sizes = [size for name in _RANKS if isinstance(size := launch.serve.get(name, 1), int)]
+    devices = first_devices(min(launch.gpus or prod(sizes), MOST_GPUS))
+    return replace(launch, devices=tuple(f"{start.machine}/{one}" for one in devices))
 
 
 def _pins(text: str) -> dict[str, str]:
@@ -130,7 +148,7 @@ def _is_another(one: Launch, same: Launch) -> bool:
 
 def of_shell(
     text: str, beside: Beside, environment: Mapping[str, str] | None = None, image: str | None = None,
-    extra: Extra = NOTHING_MORE,
+    extra: Extra = NOTHING_MORE, *, together: bool = False,
 ) -> Found:  # fmt: skip
     """The servers that a shell text starts, in a container of an image where there is one."""
     known, sizes = _job(text)
@@ -139,7 +157,7 @@ def of_shell(
         script=f"./{beside.file or beside.name}",
     )  # fmt: skip
     given = extra._replace(gpu=extra.gpu or sizes.gpu, gpus=extra.gpus or sizes.gpus)
-    return of_starts([with_image(one, image) for one in starts], beside, text, given)
+    return of_starts([with_image(one, image) for one in starts], beside, text, given, together=together)
 
 
 def manifests_in(text: str, beside: Beside) -> list[str]:
@@ -229,7 +247,7 @@ def is_script(name: str, text: str) -> bool:
 def script(text: str, beside: Beside) -> Found:
     if beside.file == "Procfile":
         text = re.sub(r"^[\w-]+:[ \t]*", "", text, flags=re.MULTILINE)
-    return of_shell(text, beside)
+    return of_shell(text, beside, together=True)
 
 
 def is_unit(name: str, text: str) -> bool:

@@ -64,6 +64,9 @@ _TEXTS = frozenset("ssh tmux screen su sudo watch timeout eval sbatch script run
 _CONTAINERS = ("docker", "podman", "nerdctl")
 _InArms = tuple["Start", tuple[tuple[int, str], ...]]
 """A server and the branches that it stands in, as `Call.arms`."""
+_DETACHES = re.compile(r"--detach|-[a-zA-Z]*d[a-zA-Z]*")
+MOST_BEFORE = 8
+"""Words of a command before the program that it starts."""
 _DEPTH = 8
 MAX_WORDS = 4096
 
@@ -84,6 +87,8 @@ class Start:
     devices: tuple[str, ...] = ()
     machine: str = ""
     """where its devices are; of servers that never run together another each"""
+    here: bool = False
+    """on the GPUs that its machine shows to everything, unless it is given some"""
     others: tuple[tuple[str, Start], ...] = ()
     notes: tuple[str, ...] = ()
     missing: tuple[str, ...] = ()
@@ -150,13 +155,16 @@ def starts_in(
     for call in reading.calls:
         kills = call.words[0] in ("kill", "pkill", "killall") or call.words[1:2] in (("stop",), ("rm",))
         ended += kills
-        found += [
+        started = [
             (replace(
                 one, missing=call.missing, files=tuple(reading.files.items()),
                 machine=f"{one.machine}{ended or ''}", names=(*one.names, *fetched),
+                here=_is_here(call.words),
             ), call.arms)
             for one in _of_call(call)
         ]  # fmt: skip
+        found += started
+        ended += bool(started) and _is_waited_for(call)
     for path, body in reading.files.items():  # that somebody else starts
         if path not in reading.started:
             found += [(one, ()) for one in _of_file(path, body, known)]
@@ -170,6 +178,26 @@ def starts_in(
         f"{title} is started too, and kvplan has no rules for it" for title in _others(reading.calls)
     )
     return [replace(one, notes=(*one.notes, *said)) for one in _either(found)]
+
+
+_ELSEWHERE = frozenset("ssh srun sbatch mpirun mpiexec torchrun kubectl oc ray modal sky parallel".split())
+"""Programs that choose the machine, or the GPUs, of what they start."""
+_LEAVING = frozenset("tmux screen sbatch systemd-run kubectl oc".split())
+"""Programs that return while what they started runs."""
+
+
+def _is_here(words: Sequence[str]) -> bool:
+    """Whether a command's server runs on the script's own machine, and on the GPUs that it sees there."""
+    return _ELSEWHERE.isdisjoint(PurePosixPath(one).name for one in words[:MOST_BEFORE])
+
+
+def _is_waited_for(call: Call) -> bool:
+    """Whether the script goes on only when the server has ended: it is neither sent aside nor detached."""
+    names = [PurePosixPath(one).name for one in call.words[:MOST_BEFORE]]
+    detached = any(name in _CONTAINERS for name in names) and (
+        "start" in call.words or "compose" in call.words or any(map(_DETACHES.fullmatch, call.words))
+    )
+    return not (call.aside or detached or call.arms or not _LEAVING.isdisjoint(names))
 
 
 def _others(calls: Sequence[Call]) -> list[str]:
@@ -188,7 +216,10 @@ def _of_call(call: Call) -> list[Start]:
         others = tuple((label, one[place]) for label, one in kept if len(one) == len(mine))
         if call.open:
             said = "either this or another"
-            found += [replace(one, notes=(*one.notes, f"{said}: {label}")) for label, one in others]
+            found += [
+                replace(one, notes=(*one.notes, f"{said}: {label}"), machine=f"{one.machine}{label}")
+                for label, one in others
+            ]
         else:
             found.append(replace(start, others=others))
     return found

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 
 from kvplan.engines.budget.parts import kept_by_driver
 from kvplan.engines.observed import Count, Observation
@@ -38,14 +39,22 @@ def model_named(observation: Observation) -> Model:
             f"the {observation.source} does not name its model",
             help="name it: kvplan compare MODEL …",
         )
-    for name in found:
-        if len(find_targets(name)) == 1:
-            return load_card(name)
+    known = named_model(found)
+    if known is not None:
+        return known
     raise KvplanError(
         "unknown-model",
         f"the {observation.source} is of {found[0][:120]!r}, which no card describes",
         help="give its config: kvplan compare ./config.json …, or hf:ORG/NAME",
     )
+
+
+def named_model(names: Iterable[str]) -> Model | None:
+    """The card that one of the names has, the first that has one; None where none does."""
+    for name in names:
+        if len(find_targets(name)) == 1:
+            return load_card(name)
+    return None
 
 
 def other_model(observation: Observation, model: Model) -> str | None:
@@ -63,13 +72,17 @@ def names_in(observation: Observation) -> list[str]:
     for key in NAMED_BY:
         value = observation.setting(key)
         if isinstance(value, str) and value.strip():
-            plain = value.strip().rstrip("/\\")
-            last = plain.replace("\\", "/").rpartition("/")[2]
-            # A cache of the hub holds models--org--name/snapshots/revision.
-            cached = [part for part in plain.split("/") if part.startswith("models--")]
-            names += [part.removeprefix("models--").replace("--", "/") for part in cached]
-            names += [plain, last.removesuffix(".gguf")]
+            names += spelled(value)
     return list(dict.fromkeys(name for name in names if name))
+
+
+def spelled(value: str) -> list[str]:
+    """The names that a path or an id may stand for, the likeliest first."""
+    plain = value.strip().rstrip("/\\")
+    last = plain.replace("\\", "/").rpartition("/")[2]
+    # A cache of the hub holds models--org--name/snapshots/revision.
+    cached = [part.removeprefix("models--") for part in plain.split("/") if part.startswith("models--")]
+    return [*(part.replace("--", "/") for part in cached), plain, last.removesuffix(".gguf")]
 
 
 @record()
@@ -92,7 +105,7 @@ def gpu_of(observation: Observation) -> SeenGpu | None:
     if named is not None and (printed is None or _has(named, printed)):
         return SeenGpu(named, f"{named.slug} (its name)")
     if printed is not None:
-        fitting, how = [gpu for gpu in gpus_seen(observation) if _has(gpu, printed)], "memory"
+        fitting, how = gpus_of_memory(observation), "memory"
     else:
         told = told_total(observation)
         if told is None:
@@ -100,6 +113,12 @@ def gpu_of(observation: Observation) -> SeenGpu | None:
         low, high, how = told
         fitting = [gpu for gpu in gpus_seen(observation) if _lies(gpu, low, high)]
     return one_kind(fitting, how)
+
+
+def gpus_of_memory(observation: Observation) -> list[Gpu]:
+    """The GPUs that have the printed total."""
+    printed = observation.count("total_memory_bytes")
+    return [] if printed is None else [gpu for gpu in gpus_seen(observation) if _has(gpu, printed)]
 
 
 def one_kind(fitting: list[Gpu], how: str) -> SeenGpu | None:
@@ -117,7 +136,7 @@ def one_kind(fitting: list[Gpu], how: str) -> SeenGpu | None:
 def gpus_seen(observation: Observation) -> list[Gpu]:
     """The GPUs that the words of the engine leave: of its platform, and of the compute capability that its
     kernels are for."""
-    vendors = _VENDORS.get(str(observation.setting("platform")))
+    vendors = _VENDORS.get(str(observation.setting("platform")).rstrip("."))
     found = [gpu for gpu in list_gpus() if vendors is None or gpu.vendor == vendors]
     flash = observation.setting("flash_attention")
     if flash in (2, 3):

@@ -3,7 +3,8 @@
 Bytes are those of the terms (kvplan/terms.py) on one rank; a state is read and written. Operations of one
 query against one key: 2 · heads · (width of the scores + width of the values). MLA decodes in the latent
 (absorbed matrices) and prefills with expanded heads, as the engines do (vllm-project/vllm
-vllm/v1/attention/backends/mla/common.py).
+vllm/v1/attention/backends/mla/common.py); behind an indexer it prefills in the latent too
+(flashmla_sparse.py there, forward_mqa).
 """
 
 from __future__ import annotations
@@ -155,6 +156,8 @@ def _read(
     states = sum(term.elements for term in terms if term.grows is Grows.REQUEST) * STATE_FLOPS * count
     rule = FLOPS_OF.get(type(part))
     own = _NO_KEYS if rule is None else rule(model, part, ways)
+    if limit is not None:  # each query has keys of its own choice: prompts are computed as answers are
+        own = Flops(own.decode, own.decode)
     flops = Flops(own.decode * count / context_ways, own.prefill * count / context_ways, float(states))
     return CacheRead(
         fixed,

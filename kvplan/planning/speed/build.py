@@ -10,7 +10,7 @@ from kvplan.errors import RefusedError
 from kvplan.gpu import Gpu
 from kvplan.model import Model
 from kvplan.planning.speed.links import fabric
-from kvplan.planning.speed.peaks import generation_of, memory_rate, peak_for, sixteen_bit
+from kvplan.planning.speed.peaks import arithmetic_of, generation_of, memory_rate, peak_for, sixteen_bit
 from kvplan.planning.speed.profile import Deployment, Experts, Matrices, SpeedProfile, Stage
 from kvplan.planning.speed.work import Pile, StageWork, draft_work, rank_work
 from kvplan.record import replace
@@ -61,6 +61,22 @@ def _at_peak(table: Assumptions) -> Assumptions:
     return Assumptions(
         {name: replace(one, value=_PEAK.get(one.unit, one.value)) for name, one in table.by_name.items()}
     )
+
+
+@lru_cache(maxsize=4096)
+def own_entry(table: Assumptions, name: str, engine: str, release: tuple[int, ...]) -> str:
+    """The entry of an engine's release: ``host_seconds.vllm-0.13`` up to release 0.13, ``host_seconds.vllm``
+    after it and of none; ``host_seconds.other`` of engines without rows."""
+    start = f"{name}.{engine}-"
+    older = {
+        tuple(map(int, key.removeprefix(start).split("."))): key
+        for key in table.by_name if key.startswith(start)
+    }  # fmt: skip
+    for last in sorted(older):
+        if release and release[: len(last)] <= last:
+            return older[last]
+    own = f"{name}.{engine}"
+    return own if own in table else f"{name}.other"
 
 
 class _Builder:
@@ -122,6 +138,7 @@ class _Builder:
                 self._take_own("host_seconds_per_request"),
                 self._take_own("host_seconds_per_prompt"),
             ),
+            0 if deployment.enforce_eager else round(self._take_own("graph_tokens")),
             self._take("hidden_share"),
             self._take_own("frontend_seconds"),
             self.table,
@@ -145,14 +162,18 @@ class _Builder:
         return scheme if asked == "auto" and isinstance(scheme, str) and scheme else asked
 
     def _share(self, name: str) -> float:
-        """An efficiency on this maker's devices: that of the GPU's generation, where rows tell it apart."""
+        """An efficiency on this maker's devices."""
+        return self._take(self._here(name)) * self.maker_share
+
+    def _here(self, name: str) -> str:
+        """The GPU's generation's own entry, where rows tell it apart."""
         own = f"{name}.{self.generation}"
-        return self._take(own if own in self.table else name) * self.maker_share
+        return own if own in self.table else name
 
     def _take_own(self, name: str) -> float:
         """The engine's own value, or that of engines of which nobody published any."""
-        own = f"{name}.{self.deployment.engine}"
-        return self._take(own if own in self.table else f"{name}.other")
+        deployment = self.deployment
+        return self._take(own_entry(self.table, name, deployment.engine, deployment.release))
 
     def _note(self, entry: Assumption) -> Assumption:
         return self.used.setdefault(entry.name, entry)
@@ -168,7 +189,7 @@ class _Builder:
         link = fabric(self.gpu, pipeline * ways, self.deployment.network, self.table)
         for entry in link.assumptions:
             self._note(entry)
-        return (link.latency, self.model.hidden_size * self.dtype.bytes * link.seconds_per_byte)
+        return (link.hop, self.model.hidden_size * self.dtype.bytes * link.seconds_per_byte)
 
     def _stage(self, work: StageWork) -> Stage:
         fixed, per_token = self._between(work)
@@ -195,7 +216,7 @@ class _Builder:
         peak = peak_for(pile.form, pile.dtype, self.gpu)
         self._note(peak.assumption)
         experts = "expert_" if pile.experts else ""
-        share = self._share(f"{experts}compute_efficiency.{peak.kind}")
+        share = self._share(f"{experts}compute_efficiency.{arithmetic_of(peak, pile.form)}")
         share *= self._take_own("engine_compute_share")
         read = self.read_seconds
         if peak.weights_only:
@@ -214,7 +235,7 @@ class _Builder:
             * self.parallel.whole_expert_ways
             / (6 * self.model.hidden_size * pile.experts * max(1, routed))
         )
-        return width / (width + self._take("expert_narrow")) if width else 1.0
+        return width / (width + self._take(self._here("expert_narrow"))) if width else 1.0
 
     def _chosen(self, experts: int) -> int:
         if not 1 <= self.experts_per_token <= experts:

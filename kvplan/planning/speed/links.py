@@ -6,6 +6,8 @@ seller's rate, which sums both directions for NVLink.
 
 from __future__ import annotations
 
+from math import log2
+
 from kvplan.assumption import Assumption, Assumptions
 from kvplan.errors import RefusedError, did_you_mean
 from kvplan.gpu import Gpu
@@ -60,12 +62,18 @@ def link_bandwidth(gpu: Gpu, kind: str, assumptions: Assumptions) -> Figure:
 
 @record()
 class Fabric:
-    """The link that a group of ranks talks over: seconds per byte, seconds per collective, its ranks."""
+    """The link that a group of ranks talks over: seconds per byte, seconds of a message's hop, its ranks."""
 
     ranks: int
     seconds_per_byte: float
-    latency: float
+    hop: float
     assumptions: tuple[Assumption, ...] = ()
+
+    @property
+    def latency(self) -> float:
+        """Of a collective: log2(ranks) hops one after another, as in recursive doubling (Thakur, Rabenseifner
+        & Gropp, Optimization of Collective Communication Operations in MPICH, 2005, §3)."""
+        return self.hop * log2(self.ranks)
 
     def all_reduce(self, amount: float) -> float:
         """A ring: latency + 2 · (ranks − 1) / ranks · bytes / rate. 0 for one rank."""

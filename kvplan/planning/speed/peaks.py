@@ -42,6 +42,15 @@ class Peak:
         return {"bf16": "16", "fp16": "16", "fp8": "8", "int8": "8", "fp4": "4"}[self.dtype]
 
 
+def arithmetic_of(peak: Peak, form: Format | None) -> str:
+    """The peak's kind, ``8-block`` where 8-bit weights have a scale for each block of inputs: kernels then
+    add up in pieces and scale each (deepseek-ai/DeepGEMM README.md), and reach less of the peak than with
+    one scale for a matrix or an output.
+    """
+    blocks = peak.kind == "8" and form is not None and form.name.startswith("fp8, blocks")
+    return f"{peak.kind}-block" if blocks else peak.kind
+
+
 def peak_for(form: Format | None, dtype_name: str, gpu: Gpu) -> Peak:
     """The peak in which weights of this format are multiplied.
 

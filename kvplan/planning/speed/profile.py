@@ -22,6 +22,8 @@ class Deployment:
     """How a model is served: what of the settings decides its speed."""
 
     engine: str = DEFAULT_ENGINE
+    release: tuple[int, ...] = ()
+    """of the engine; (): the newest"""
     tensor_parallel_size: int = 1
     pipeline_parallel_size: int = 1
     data_parallel_size: int = 1
@@ -43,10 +45,13 @@ class Deployment:
         return self.tensor_parallel_size * self.pipeline_parallel_size * self.data_parallel_size
 
 
-def deployment_of(settings: Settings, engine: str, *, network: str | int | None = None) -> Deployment:
+def deployment_of(
+    settings: Settings, engine: str, release: tuple[int, ...] = (), *, network: str | int | None = None
+) -> Deployment:
     """The part of the settings that decides speed."""
     return Deployment(
         engine=engine,
+        release=release,
         tensor_parallel_size=settings.tensor_parallel_size,
         pipeline_parallel_size=settings.pipeline_parallel_size,
         data_parallel_size=settings.data_parallel_size,
@@ -87,7 +92,7 @@ class Stage:
     """One pipeline stage on its fullest rank.
 
     fixed_seconds: kernels' own times and collectives' latencies, whatever the batch. prompt_seconds: what
-    launching a step with prompt tokens takes at least. token_seconds: what
+    launching a step with prompt tokens takes at least, where no CUDA graph has it. token_seconds: what
     collectives add for each token of the batch.
     """
 
@@ -119,6 +124,8 @@ class SpeedProfile:
     """one pipeline send (fixed, per token)"""
     host: tuple[float, float, float]
     """(a step, a running request, a prompt: what the server does for each)"""
+    graph_tokens: int
+    """tokens of a step with prompts up to which the engine replays a CUDA graph: its launches take no time"""
     hidden: float
     """of reading and computing, the share of the shorter that the longer hides"""
     frontend_seconds: float

@@ -5,8 +5,8 @@
     roof(a, b) = max(a, b) + (1 − hidden) · min(a, b)
     host = a step + running requests · a request + prompts · a prompt
 
-A step carries the next token of every running request and, mixed in, tokens of prompts. Such a step is
-launched kernel by kernel, which takes its own time beside the GPU's: the longer of the two counts.
+A step carries the next token of every running request and tokens of prompts. One with prompts that is longer
+than the engine's CUDA graphs is launched kernel by kernel, beside the GPU: the longer of the two counts.
 """
 
 from __future__ import annotations
@@ -78,7 +78,9 @@ def stage_seconds(
             flops = cache.prefill_flops(new, chunk.cached, encoder_tokens) * chunk.tokens / new
             moved = cache.step_bytes(chunk.prompt, encoder_tokens) * chunk.tokens / new
             total += roof(profile, moved * byte_seconds, flops * flop_seconds)
-    return max(total, stage.prompt_seconds) if chunk.tokens else total
+    if chunk.tokens and requests + chunk.tokens > profile.graph_tokens:
+        return max(total, stage.prompt_seconds)
+    return total
 
 
 def step_seconds(

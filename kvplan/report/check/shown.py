@@ -152,9 +152,14 @@ def _passing(report: CheckReport) -> str:
     return ", ".join(parts)
 
 
+OWN = "kvplan"
+"""Who allocated, where no engine measured."""
+
+
 def measured_words(proof: Proof) -> str:
     """``measured on NVIDIA H200, 2026-11-26, by vLLM 0.33.0: 57,497 blocks (57,429 predicted), 7 requests``;
-    what was measured as predicted has no second figure."""
+    what was measured as predicted has no second figure. kvplan's own run allocates: it cannot tell a wrong
+    model."""
     who = f"{engine_title(proof.measured_by)} {proof.version}"
     parts = []
     for fact in proof.facts:
@@ -164,6 +169,8 @@ def measured_words(proof: Proof) -> str:
         if fact.measured == 1 and not noun:
             text = text.removesuffix("s")
         parts.append(text + ("" if len(shown) == 1 else f" ({shown[fact.predicted]} predicted)"))
+    if proof.measured_by == OWN:  # its own arithmetic on both sides: the room is proved, no engine's layout
+        return f"allocated on {proof.device}, {proof.written}, by {who} itself: {', '.join(parts)}"
     return f"measured on {proof.device}, {proof.written}, by {who}: {', '.join(parts)}"
 
 

@@ -24,11 +24,11 @@ from kvplan.simulation.fleet import routers as fleet
 from kvplan.simulation.fleet.run import Picks, router_of
 from kvplan.simulation.fleet.together import Joined
 from kvplan.simulation.load.load import Load
-from kvplan.simulation.outcome import Outcome, Target, counted
+from kvplan.simulation.outcome import Outcome, Target, counted, is_missed, most_missed
 from kvplan.simulation.time.clock import Clock
 from kvplan.simulation.time.refusals import never_fits
 from kvplan.simulation.time.results import Answer
-from kvplan.simulation.time.timeline import AnyEngine, Numbered
+from kvplan.simulation.time.timeline import LOOKS_EVERY, AnyEngine, Numbered
 from kvplan.simulation.vllm.remote import RemoteScheduler
 from kvplan.simulation.vllm.replica import Replica, Trace
 from kvplan.simulation.vllm.request import Request
@@ -262,6 +262,25 @@ class Disaggregated:
 
     def run(self, engine: AnyEngine, clock: Clock, target: Target, frontend_ns: int = 0) -> Outcome:
         """One run. Raises KvplanError where a request can never be admitted."""
+        return self._outcome(self._served(engine, clock, None), target, frontend_ns)
+
+    def kept(self, engine: AnyEngine, clock: Clock, target: Target, frontend_ns: int = 0) -> Outcome | None:
+        """The run, where it keeps the target; None as soon as it is known not to."""
+        found = self.kept_or_late(engine, clock, target, frontend_ns)
+        return found if isinstance(found, Outcome) else None
+
+    def kept_or_late(
+        self, engine: AnyEngine, clock: Clock, target: Target, frontend_ns: int = 0
+    ) -> Outcome | Late:
+        """The run, where it keeps the target; else, as soon as that is known, who makes requests late."""
+        late = Late(self, engine, target, frontend_ns) if target.asked else None
+        made = self._served(engine, clock, late)
+        if late is not None and late.too_many:
+            return late
+        outcome = self._outcome(made, target, frontend_ns)
+        return outcome if outcome.keeps(target) else Late(self, engine, target, frontend_ns)
+
+    def _served(self, engine: AnyEngine, clock: Clock, late: Late | None) -> _Run:
         if not isinstance(engine, Engine):
             raise KvplanError(
                 "not-simulated", "disaggregated prefill of another engine than vLLM is not simulated",
@@ -273,12 +292,16 @@ class Disaggregated:
             raise KvplanError("not-simulated", "tiers beside disaggregated prefill are not simulated",
                               help="one of --offload and --prefill-replicas")  # fmt: skip
         self.first.check()
+        self.second.check()
         made = _Run(self, engine, clock)
-        made.run()
+        made.run(late)
+        return made
+
+    def _outcome(self, made: _Run, target: Target, frontend_ns: int) -> Outcome:
         answer = made.answer()
         outcome = counted(
             self.load.arrivals, [(answer, range(len(self.load.arrivals)))],
-            engine, self.split.prefill + self.split.decode, target, frontend_ns,
+            made.engine, self.split.prefill + self.split.decode, target, frontend_ns,
             [one.series() for one in (*made.prefill, *made.decode)],
         )  # fmt: skip
         pulls = [one.pull for one in made.decode]
@@ -293,46 +316,121 @@ class Disaggregated:
 _MOST = 1024
 
 
+class Late:
+    """Requests of a run that are certain to miss the target, counted while it is served, and which side makes
+    them late: the one in which a request without its first token in time waited longer (for a step of a
+    prefill replica; for a place, the link and a step of a decode replica), and the decode side where it is
+    later tokens that are late."""
+
+    def __init__(self, of: Disaggregated, engine: AnyEngine, target: Target, frontend_ns: int) -> None:
+        self.rows, self.split, self.engine = of.load.arrivals, of.split, engine
+        self.target, self.frontend = target, frontend_ns
+        self.most = most_missed(target, len(self.rows))
+        self.prefill = self.decode = self.refused = 0
+        self.come = 0
+        self.unsure: list[int] = []
+
+    @property
+    def too_many(self) -> bool:
+        """Whether they are more than may be."""
+        return self.prefill + self.decode + self.refused > self.most
+
+    def look(self, run: _Run, come: int, now: int) -> bool:
+        """Look at the requests that had come by a time, ``come`` of them; whether too many are late."""
+        unsure = []
+        for place in (*self.unsure, *range(self.come, come)):
+            missed = self._missed(run, place, now)
+            if missed is None:
+                unsure.append(place)
+        self.unsure, self.come = unsure, come
+        return self.too_many
+
+    def _missed(self, run: _Run, place: int, now: int) -> bool | None:
+        """Whether it misses the target, counted on the side that is to blame; None while that is open."""
+        side, number = run.sent[place]
+        sent, row = run.prefill[side].answer.columns, self.rows[place]
+        if sent["refused"][number]:
+            self.refused += 1
+            return True
+        first = ends = -1
+        taken = run.taken.get(place)
+        if taken is not None:
+            made = run.decode[taken[0]].answer.columns
+            first, ends = made["first_token_ns"][taken[1]], made["finished_ns"][taken[1]]
+        tokens = self.engine.answered(row.prompt, row.answer)
+        missed = is_missed(self.target, row.at_ns, first, ends, now, tokens, self.frontend)
+        if not missed:
+            return missed
+        if self._waits_to_prefill(run, place, sent["admitted_ns"][number], now if first < 0 else first):
+            self.prefill += 1
+        else:
+            self.decode += 1
+        return True
+
+    def _waits_to_prefill(self, run: _Run, place: int, admitted: int, first: int) -> bool:
+        """Of a request that misses the target whether more prefill replicas would help. first: its first
+        token, or now."""
+        row, passed = self.rows[place], run.passed_ns.get(place)
+        if self.target.ttft_ns is None or first - row.at_ns + self.frontend <= self.target.ttft_ns:
+            return False
+        if passed is None:
+            return True
+        blocks = -(-row.prompt // self.engine.block)
+        read = self.split.latency_ns + self.split.block_ns * blocks
+        return admitted - row.at_ns >= first - passed - read
+
+
 class _Run:
     """Both kinds of replicas side by side in one virtual time: whoever is furthest behind goes on, as far as
     nothing that the others do may still reach it."""
 
     def __init__(self, of: Disaggregated, engine: Engine, clock: Clock) -> None:
-        self.of, self.rows = of, of.load.arrivals
+        self.of, self.rows, self.engine = of, of.load.arrivals, engine
         self.prefill = [Prefill(of.first, engine, clock) for _ in range(of.split.prefill)]
         self.decode = [Decode(of.second, engine, clock, of.split) for _ in range(of.split.decode)]
         self.picks = Picks(of.load, of.router, len(self.prefill))
         self.passed: list[tuple[int, int, int]] = []
-        self.where: dict[int, int] = {}
+        self.sent: dict[int, tuple[int, int]] = {}
+        self.taken: dict[int, tuple[int, int]] = {}
+        self.passed_ns: dict[int, int] = {}
 
-    def run(self) -> None:
+    def run(self, late: Late | None = None) -> None:
+        """Serve everything. late: looked at now and then, and where too many are the rest is not served."""
         coming, rows = 0, self.rows
         everyone: Sequence[Prefill | Decode] = [*self.prefill, *self.decode]
         while True:
-            busy = [one for one in everyone if one.busy]
-            floor = min((one.at for one in busy), default=_BEYOND)
+            floor, following = _BEYOND, None
+            for one in everyone:
+                if one.busy and (following is None or one.at < floor):
+                    floor, following = one.at, one
             arrival = rows[coming].at_ns if coming < len(rows) else _BEYOND
             done = self.passed[0][0] if self.passed else _BEYOND
             if arrival <= min(floor, done) and coming < len(rows):
+                if late is not None and coming % LOOKS_EVERY == 0 and late.look(self, coming, arrival):
+                    return
                 self._route(coming)
                 coming += 1
             elif done <= floor and self.passed:
                 self._pass_on(*heapq.heappop(self.passed))
-            elif floor < _BEYOND:
-                self._advance(next(one for one in busy if one.at == floor), min(arrival, done))
-            elif busy:
-                head = busy[0].scheduler.waiting.head()
-                raise never_fits(busy[0].places[head.number], head.tokens, busy[0].engine.blocks)
+            elif following is not None and floor < _BEYOND:
+                self._advance(following, min(arrival, done))
+            elif following is not None:
+                head = following.scheduler.waiting.head()
+                raise never_fits(following.places[head.number], head.tokens, following.engine.blocks)
             else:
-                return
+                break
+        if late is not None:
+            late.look(self, coming, max(one.now for one in everyone))
 
     def _route(self, place: int) -> None:
         chosen = self.picks(place, self.rows[place].at_ns, self.prefill)
-        self.where[place] = chosen
+        self.sent[place] = chosen, len(self.prefill[chosen].places)
         self.prefill[chosen].give(place)
 
     def _pass_on(self, at: int, place: int, source: int) -> None:
         chosen = fleet.least([one.load(at) for one in self.decode])
+        self.passed_ns[place] = at
+        self.taken[place] = chosen, len(self.decode[chosen].places)
         self.decode[chosen].take(place, at, self.prefill[source])
 
     def _advance(self, one: Prefill | Decode, until: int) -> None:
@@ -352,7 +450,7 @@ class _Run:
         one.advance(max(min([until, *bounds]), one.now + 1))
         if isinstance(one, Prefill):
             for at, place in one.passed:
-                heapq.heappush(self.passed, (at, place, self.where[place]))
+                heapq.heappush(self.passed, (at, place, self.sent[place][0]))
             one.passed.clear()
 
     def answer(self) -> Answer:

@@ -51,18 +51,18 @@ class SglangReplica(Batched[Batch]):
         running, last = scheduler.running, scheduler.last
         if not running or last is None or last.prompts or scheduler.cut is not None:
             return False
-        if self.engine.window or self.engine.state_slots:  # each step may give something back
-            return False
-        if len(self.queue) != self.overlap or (scheduler.waiting and not scheduler.full):
+        if len(self.queue) != self.overlap or not scheduler.alone:
             return False
         steps = min(request.answer - request.made for request in running) - 1
         if steps < 2:
             return False
+        full = scheduler.joined_by_none
         line = self.time.line(len(running), sum(request.written for request in running))
-        steps = self.in_time(steps, line, full=scheduler.full)
+        steps = self.in_time(steps, line, full=full)
         steps, pages, last_pages = scheduler.memory.lasting(running, steps)
         if steps < 2:
             return False
+        scheduler.full = full
         scheduler.memory.take(running, steps, pages, last_pages)
         scheduler.decay_ratio(steps)
         for request in running:

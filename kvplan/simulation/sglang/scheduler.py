@@ -57,6 +57,17 @@ class Scheduler:
     def stuck(self) -> bool:
         return bool(self.unfinished) and not self.running and self.cut is None
 
+    @property
+    def joined_by_none(self) -> bool:
+        """Whether nobody that waits may join until somebody leaves. With windows that is asked anew with each
+        step, and sure where there is no place for one."""
+        return bool(self.waiting) and self._allowed() <= 0 if self.engine.window else self.full
+
+    @property
+    def alone(self) -> bool:
+        """Whether the next step is one of those that run already."""
+        return not self.waiting or self.joined_by_none
+
     def add(self, request: Request) -> None:
         self.queue.waiting.append(request)
         self.unfinished += 1

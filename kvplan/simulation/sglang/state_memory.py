@@ -115,6 +115,13 @@ class StateMemory(Memory):
         if self.extra and tokens % self.interval == 0:
             request.saved = tokens
 
+    def take(self, requests: list[Request], steps: int, pages: int, before: int) -> None:
+        super().take(requests, steps, pages, before)
+        for request in requests:
+            last = request.tokens + steps - 1
+            if last - last % self.interval >= request.tokens:
+                self.passed(request, last - last % self.interval)
+
     # --- the prefix cache ---
 
     def checkpoint(self, request: Request, tokens: int) -> None:

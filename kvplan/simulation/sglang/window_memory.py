@@ -62,6 +62,32 @@ class WindowMemory(Memory):
             request.decoded += 1
         super().decode(requests)
 
+    def lasting(self, requests: list[Request], steps: int) -> tuple[int, int, int]:
+        """The same, of the steps in which no windows need be evicted: which are is asked step by step."""
+        steps, pages, before = super().lasting(requests, steps)
+        count = len(requests)
+        if before + count <= self.windows:
+            return steps, pages, before
+        return super().lasting(requests, min(steps, self.windows // count - 1))
+
+    def take(self, requests: list[Request], steps: int, pages: int, before: int) -> None:
+        super().take(requests, steps, pages, before)
+        self.windows -= pages
+        for request in requests:
+            self._leave_behind_in(request, steps)
+            request.decoded += steps
+
+    def _leave_behind_in(self, request: Request, steps: int) -> None:
+        """Give back what ``decode`` gives back in so many steps: a step looks once the interval is behind it,
+        and finds a whole page now and then."""
+        first = request.tokens - 1
+        last, reached = first + steps - 1, first + (not request.decoded)
+        while (reached := max(reached, request.gone + INTERVAL + self.span)) <= last:
+            before = request.gone
+            self._leave_behind(request, reached)
+            if request.gone == before:  # until the next page is whole
+                reached = max(reached + 1, before + self.page + self.behind)
+
     def _leave_behind(self, request: Request, reached: int) -> None:
         """Give back the windows' pages before the last window of ``reached`` tokens."""
         if reached - self.span < request.gone + 1:

@@ -99,6 +99,8 @@ class SpeedClock:
             for new, before in chunks:
                 moved, flops = cache.step_bytes(before + new), cache.prefill_flops(new, before)
                 total += roof(profile, moved * byte_seconds, flops * flop_seconds)
+        if tokens <= profile.graph_tokens:
+            return total
         return max(total, sum(stage.prompt_seconds for stage in profile.stages))
 
 

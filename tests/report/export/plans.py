@@ -136,12 +136,14 @@ def _llamacpp() -> Plan:
             ("host", "127.0.0.1"), ("port", 9000), ("served_model_name", "chat"), ("chat_template", "chatml"),
         ),
         pipeline_parallel_size=2, kv_cache_dtype="q8_0", enable_prefix_caching=False,
+        speculative_method="mtp", num_speculative_tokens=2,
         options={
             "ctx_size": 65536, "parallel": 4, "kv_unified": False, "n_gpu_layers": 99, "cache_type_k": "q8_0",
             "cache_type_v": "q8_0", "ubatch_size": 4096, "swa_full": True, "flash_attn": True,
             "kv_retention": "sinks:4,window:8000",
             "fit": True, "fit_target": 2**29, "fit_ctx": 8192,
             "kv_offload": False, "n_cpu_moe": 12, "cpu_moe": True, "tensor_split": (Fraction(2), Fraction(1)),
+            "override_tensor": ("19.down.gpu1", "30-31.exps"),
         },
     )  # fmt: skip
 

@@ -12,12 +12,22 @@ from kvplan.engines.budget.parts import memory_of
 from kvplan.engines.llamacpp.cache_layout.caches import PAD, Cache, Context, caches_of, layout_of, place
 from kvplan.engines.llamacpp.cache_layout.shift import never_admitted
 from kvplan.engines.llamacpp.options import MAX_SLOTS, SERVER_SLOTS, LlamacppOptions
+from kvplan.engines.llamacpp.start.cache_types import store_for
+from kvplan.engines.llamacpp.start.drafts import (
+    as_draft,
+    draft_caches,
+    drafts,
+    layers_in_file,
+    named_draft,
+    states_of,
+    with_states,
+)
 from kvplan.engines.llamacpp.start.models import uses_flash
 from kvplan.engines.retention import retention_of
 from kvplan.errors import KvplanError
 from kvplan.families import Storage
 from kvplan.model import Layer, Model
-from kvplan.record import record
+from kvplan.record import record, replace
 from kvplan.results import HOST, Device, Pool, PoolGroup, Refusal
 from kvplan.settings import Serving, Settings
 from kvplan.units import MIB, gib, human_bytes, round_up
@@ -119,13 +129,11 @@ def _per_gpu(machine: Machine, context: Context) -> tuple[int, ...]:
 
 def devices_of(model: Model, settings: Serving, options: LlamacppOptions) -> list[int | None]:
     """The GPU of each layer's cache (None: host memory); a draft's layers may follow."""
-    # A GGUF file counts its prediction layers; their cache belongs to the draft's own context.
-    behind = len(model.draft_layers) if model.architecture is None else 0
     if not options.kv_offload:
         return [None] * model.num_layers
     given = options.n_gpu_layers
     split = split_of(settings, options)
-    return place(model.num_layers + behind, settings.pipeline_parallel_size, given, split)
+    return place(layers_in_file(model), settings.pipeline_parallel_size, given, split)
 
 
 def split_of(settings: Serving, options: LlamacppOptions) -> tuple[int, ...]:
@@ -153,13 +161,45 @@ def machine_of(model: Model, store: Storage, settings: Serving, options: Llamacp
     host: Counter[Layer] = Counter()
     for layer, device in zip(layers, devices, strict=False):
         (host if device is None else stages[device])[layer] += 1
-    layout = layout_of(model, store, flash_attn=uses_flash(model, options.flash_attn))
-    return Machine(
-        tuple(caches_of(layout, stage) for stage in stages),
-        caches_of(layout, host),
-        tuple(stage.total() for stage in stages),
-        host.total(),
-    )
+    flash, times = uses_flash(model, options.flash_attn), states_of(model, settings)
+    layout = layout_of(model, store, flash_attn=flash)
+    found = [with_states(caches_of(layout, stage), times) for stage in stages]
+    on_host = with_states(caches_of(layout, host), times)
+    if drafts(settings):
+        own = draft_caches(model, layout_of(model, _in_f16(model, settings), flash_attn=flash))
+        last = output_device(settings, options)
+        if last is None or not options.kv_offload:
+            on_host += own
+        else:
+            found[last] += own
+    if (named := named_draft(settings)) is not None:
+        own_layout = layout_of(named, _in_f16(named, settings), flash_attn=uses_flash(named, True))
+        for gpu, stage in enumerate(_dealt_draft(named, settings, options)):
+            found[gpu] += as_draft(caches_of(own_layout, stage))
+    return Machine(tuple(found), on_host, tuple(stage.total() for stage in stages), host.total())
+
+
+def _dealt_draft(draft: Model, settings: Serving, options: LlamacppOptions) -> list[Counter[Layer]]:
+    """The draft's layers of each GPU: all of them, dealt as the target's (-ngld is its own)."""
+    count = settings.pipeline_parallel_size
+    stages: list[Counter[Layer]] = [Counter() for _ in range(count)]
+    places = place(layers_in_file(draft), count, None, split_of(settings, options))
+    for layer, gpu in zip(draft.layers(), places, strict=False):
+        stages[gpu or 0][layer] += 1
+    return stages
+
+
+def output_device(settings: Serving, options: LlamacppOptions) -> int | None:
+    """The GPU of the output and of what follows the layers; None: host memory."""
+    if options.n_gpu_layers == 0:
+        return None
+    shares = split_of(settings, options) or (1,) * settings.pipeline_parallel_size
+    return max(at for at, share in enumerate(shares) if share)
+
+
+def _in_f16(model: Model, settings: Serving) -> Storage:
+    """--spec-draft-type-k and -v, where nobody says otherwise."""
+    return store_for(model, replace(settings, kv_cache_dtype="auto"), LlamacppOptions())
 
 
 class Room(NamedTuple):

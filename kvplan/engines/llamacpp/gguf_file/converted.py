@@ -62,7 +62,7 @@ _MADE_WHOLE = ("fp8", "compressed-tensors", "gptq")
 _KEPT = {"gpt_oss": "mxfp4"}
 """Model type → the type in which its experts are stored and stay (conversion/gpt_oss.py): ``llama-quantize``
 refuses to change it."""
-_WITH_PREDICTION = frozenset(
+WITH_PREDICTION = frozenset(
     "glm4_moe glm4v_moe_text glm4_moe_lite glm_moe_dsa qwen3_5_text qwen3_5_moe_text".split()
 )
 """Types whose prediction layers the converter writes unless told ``--no-mtp`` (conversion/glm.py, qwen.py);
@@ -155,7 +155,7 @@ def tensors_of(model: Model, inventory: Inventory, *, with_mtp: bool = True) -> 
 
 def _prediction(model: Model, inventory: Inventory) -> Iterator[tuple[str, Tensor]]:
     """The tensors of the prediction layers under the names that they have in the file, where it has them."""
-    if model.model_type not in _WITH_PREDICTION:
+    if model.model_type not in WITH_PREDICTION:
         return
     for block in inventory.draft:
         for tensor in block.tensors:

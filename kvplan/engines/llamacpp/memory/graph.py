@@ -1,9 +1,9 @@
 """llama.cpp's compute buffer: the largest step of the graph that it reserves for a micro-batch.
 
-ggml-org/llama.cpp at 0c1e57098: src/llama-context.cpp (sched_reserve), src/llama-graph.cpp (build_attn,
-build_ffn, build_moe_ffn), ggml/src/ggml-alloc.c (tensors of a graph share one buffer; the largest sum of
-those alive is reserved). Checked against what llama-cpp-python 0.3.36 reserved for every published config
-(tests/data/llamacpp.json.gz).
+ggml-org/llama.cpp at 0c1e57098: src/llama-context.cpp (sched_reserve), src/llama-graph.cpp,
+ggml/src/ggml-alloc.c (tensors of a graph share one buffer), ggml/src/ggml-cuda/fattn.cu (a cache that is
+not f16 is copied to f16 in this buffer, since pull request 23907). Checked against what it reserved on the
+CPU for every published config (tests/data/llamacpp.json.gz) and for GPUs (llamacpp_fit.json.gz).
 """
 
 from __future__ import annotations
@@ -41,6 +41,10 @@ UNGATED = BESIDE | frozenset(
 )
 """Types whose MLP has no gate."""
 BIASED = frozenset({"t5", "mt5", "umt5"})
+BESIDE_GATED = frozenset({"cohere", "cohere2"})
+"""Types whose gated MLP runs beside attention, the output of which waits for it."""
+FUSED = frozenset({"phi3"})
+"""Types whose gated layers make Q, K and V of one matrix: Q is a part of what it gives."""
 
 
 class Copied(NamedTuple):
@@ -68,39 +72,67 @@ def reserve(
     outputs: int | None = None,
     copied: Copied = NOTHING_COPIED,
     copies: int = 1,
+    inputs: int = 2,
+    in_f16: bool = True,
+    on_host: bool = False,
 ) -> int:
     """Bytes of the compute buffer of a device that has layers and the output. outputs: tokens of a
     micro-batch that have logits (``n_outputs_max``); None, or a model with an encoder: all. copies: of what a
-    split begins with."""
+    split begins with; inputs: hidden states that it begins with, one on the first GPU. in_f16: whether flash
+    attention reads the cache as it is. on_host: of the CPU, whose graph begins with the embedding."""
     tokens = min(context.ubatch, context.n_ctx)
     mask = mask_bytes(model, context, tokens, flash_attn=flash_attn)
-    step = _step(name_of(model), shape, mask // (tokens * F32))
+    parts = _parts(model)
+    step = _step(name_of(model), shape, _query(model, parts), mask // (tokens * F32))
+    step += shape.hidden_size if on_host else 0
     graph = _Graph(model, shape.hidden_size, context, flash_attn)
-    attention = max(
-        (NUMBERS_OF[type(part)](graph, part) for part in _parts(model)), default=3 * shape.hidden_size
-    )
-    inner = max(step * tokens * F32, attention * tokens * F32 + mask + copied.cache) + copied.matrix
+    attention = max((NUMBERS_OF[type(part)](graph, part) for part in parts), default=3 * shape.hidden_size)
+    inner = max(step * tokens * F32, attention * tokens * F32 + mask + copied.cache)
+    if flash_attn and not in_f16:
+        query = 2 * _query(model, parts) + 2 * shape.hidden_size
+        widened = max((_widened(model, context, part) for part in parts), default=0)
+        inner = max(inner, query * tokens * F32 + mask + widened)
+    inner += copied.matrix
     logits = tokens if outputs is None or name_of(model) in BIASED else min(outputs, tokens)
     # The output: logits, their norm and the last layer, only of tokens that have logits.
     taken = max((shape.vocab_size + 2 * shape.hidden_size) * logits * F32, inner)
-    return taken + (copies - 1) * (mask + shape.hidden_size * tokens * F32)
+    if copies == 1:
+        return taken
+    return taken + (copies - 1) * mask + copies * inputs * shape.hidden_size * tokens * F32
 
 
-def _step(name: str, shape: Shape, mask: int) -> int:
+def _query(model: Model, parts: tuple[Part, ...]) -> int:
+    """Numbers of a token's queries, where they are a tensor of their own."""
+    if name_of(model) in FUSED:
+        return 0
+    return max((QUERY_OF[type(part)](model, part) for part in parts if type(part) in QUERY_OF), default=0)
+
+
+def _widened(model: Model, context: Context, part: Part) -> int:
+    """Bytes of a layer's keys and values in f16, in all cells; of a latent once."""
+    numbers = ENTRY_OF.get(type(part))
+    if numbers is None:
+        return 0
+    window = window_of(part) if has_window_cache(model) else None
+    cells = context.cells if window is None else context.window_cells(window)
+    return cells * context.streams * numbers(part) * F16
+
+
+def _step(name: str, shape: Shape, query: int, mask: int) -> int:
     """Numbers of a token (f32) in an MLP, or in the experts, and the mask that is alive beside them."""
     hidden, width, used = shape.hidden_size, shape.mlp_width, shape.experts_per_token
     if not used and name in UNGATED:
         # Up and its activation.
         return 2 * width + (hidden + mask if name in BESIDE else max(3 * hidden, hidden + mask))
     if not used:
-        # Gate, up and their product; residual and norm.
-        return 3 * width + 4 * hidden + mask
+        # Gate, up and their product; residual, input, and the room of the queries.
+        return 3 * width + (3 if name in BESIDE_GATED else 2) * hidden + query + mask
     width = shape.expert_width
     if name in UNGATED:
         return used * width + 9 * hidden + mask
     # What goes back to the hidden width takes the room of gate and up where it fits there.
-    wider = hidden > 2 * width
-    return 3 * used * width + (used * hidden + 7 * hidden // 2 if wider else 4 * hidden) + mask
+    back = used * hidden if hidden > 2 * width else 0
+    return 3 * used * width + back + 2 * hidden + min(query, 2 * hidden) + mask
 
 
 class _Graph(NamedTuple):
@@ -158,6 +190,39 @@ NUMBERS_OF: dict[type[Part], Callable[[_Graph, Any], int]] = {
     Mamba2: _mamba2,
 }
 """Numbers of a token in a layer that mixes tokens, beside the mask, by its family; others take less."""
+
+
+def _queries_of_heads(model: Model, part: FullAttention | SlidingWindow | ChunkedAttention) -> int:
+    return (model.num_attention_heads or part.num_kv_heads) * part.head_dim
+
+
+def _queries_of_latent(model: Model, part: MultiHeadLatentAttention) -> int:
+    heads = part.num_heads or model.num_attention_heads
+    return heads * (part.qk_nope_head_dim + part.qk_rope_head_dim)
+
+
+def _entry_of_heads(part: FullAttention | SlidingWindow | ChunkedAttention) -> int:
+    return part.num_kv_heads * (part.key_width + part.value_width)
+
+
+def _entry_of_latent(part: MultiHeadLatentAttention) -> int:
+    return part.key_width
+
+
+QUERY_OF: dict[type[Part], Callable[[Model, Any], int]] = {
+    FullAttention: _queries_of_heads,
+    SlidingWindow: _queries_of_heads,
+    ChunkedAttention: _queries_of_heads,
+    MultiHeadLatentAttention: _queries_of_latent,
+}
+"""Numbers of a token's queries, by the layer's family."""
+ENTRY_OF: dict[type[Part], Callable[[Any], int]] = {
+    FullAttention: _entry_of_heads,
+    SlidingWindow: _entry_of_heads,
+    ChunkedAttention: _entry_of_heads,
+    MultiHeadLatentAttention: _entry_of_latent,
+}
+"""Numbers of a cell that flash attention reads, by the layer's family."""
 
 
 def mask_bytes(model: Model, context: Context, tokens: int, *, flash_attn: bool) -> int:

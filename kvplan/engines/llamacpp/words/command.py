@@ -5,8 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 from kvplan.dtypes import kv_dtype
-from kvplan.engines.command import Argument, Asked, Checkpoint, EngineTable, Image, word_of
+from kvplan.engines.command import Argument, Asked, Checkpoint, EngineTable, Image, drafting, word_of
 from kvplan.engines.llamacpp.options import BATCH, CACHE_TYPES
+from kvplan.engines.llamacpp.start.drafts import METHOD, NAMED
+from kvplan.engines.llamacpp.start.overrides import patterns
 from kvplan.engines.retention import parsed
 from kvplan.errors import KvplanError
 from kvplan.units import MIB
@@ -23,6 +25,19 @@ def _both_caches(value: Any, asked: Asked) -> object:
 
 def _proportions(value: Any, asked: Asked) -> object:
     return ",".join(word_of(one) for one in value)
+
+
+def _patterns(value: Any, asked: Asked) -> object:
+    return patterns(tuple(value))
+
+
+def _draft(value: Any, asked: Asked) -> object:
+    tokens, draft = drafting("llamacpp", value, asked, own=value != NAMED)
+    if draft is not None:
+        return ("draft-simple", "--spec-draft-n-max", tokens, "--spec-draft-model", draft)
+    if value == METHOD:
+        return ("draft-mtp", "--spec-draft-n-max", tokens)
+    raise KvplanError("no-such-argument", f"llama.cpp has no draft of the kind {value!r}", help="mtp")
 
 
 def _on_off(value: Any, asked: Asked) -> object:
@@ -74,6 +89,8 @@ TABLE = EngineTable(
         "n_cpu_moe": Argument("--n-cpu-moe"),
         "tensor_split": Argument("--tensor-split", write=_proportions),
         "cpu_moe": Argument("--cpu-moe"),
+        "speculative_method": Argument("--spec-type", write=_draft),
+        "override_tensor": Argument("--override-tensor", write=_patterns),
         "kv_cache_dtype": Argument("--cache-type-k", write=_both_caches),
         "cache_type_k": Argument("--cache-type-k"),
         "cache_type_v": Argument("--cache-type-v"),

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-NAMES: dict[str, str] = {"quantization": "quantization"}
-"""Flag → setting. The build of a model that is named and no file: no flag of the server, but which file."""
+NAMES: dict[str, str] = {"quantization": "quantization", "speculative_config": "speculative"}
+"""Flag → setting. The build of a model that is named and no file: no flag of the server, but which file; a
+draft, which takes several flags."""
 SHORT: dict[str, str] = {
     "c": "ctx_size",
     "np": "parallel",

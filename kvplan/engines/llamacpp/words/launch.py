@@ -10,11 +10,11 @@ import re
 
 from kvplan.engines.launch import Serve, Server, ServerFlag
 from kvplan.engines.llamacpp.options import BATCH, KEPT_FREE, LEAST_CONTEXT, MICRO_BATCH, SERVER_SLOTS
+from kvplan.engines.llamacpp.start.drafts import METHOD, MOST, NAMED
+from kvplan.engines.llamacpp.start.overrides import MOST_LAYERS, PART_NAMES, Override, part_has
 from kvplan.record import Json
 from kvplan.units import MIB
 
-MOST_LAYERS = 512
-"""LLAMA_MAX_LAYERS, src/llama-hparams.h: patterns are asked of so many."""
 _LONGEST = 2000
 _PLAIN = re.compile(r"[\w.\\|()\[\]*+?^$,:-]+")
 _NESTED = re.compile(r"\)[*+?{]")
@@ -47,6 +47,7 @@ def translate(serve: Serve, options: Json) -> tuple[str, ...]:
     elif layers == "all":
         serve["n_gpu_layers"] = ALL_LAYERS
     _slots(serve, options)
+    left += _draft(serve, options)
     left += _fitting(serve, options)
     _batch(serve, options)
     if "--no-mmproj-offload" in options:
@@ -57,6 +58,28 @@ def translate(serve: Serve, options: Json) -> tuple[str, ...]:
         serve["kv_offload"] = False
     left += _overrides(serve, options)
     return tuple(left)
+
+
+def _draft(serve: Serve, options: Json) -> list[str]:
+    """``draft-mtp``: prediction layers of the model; ``-md FILE``: a model; ``ngram-…`` takes no memory."""
+    kinds = [one for one in str(options.get("--spec-type", "")).split(",") if one and one != "none"]
+    model = options.get("--spec-draft-model", options.get("--spec-draft-hf"))
+    most = options.get("--spec-draft-n-max", options.get("--draft"))
+    count = _whole(most) or MOST
+    if kinds == ["draft-mtp"] and model is None:
+        serve["speculative_config"] = {"method": METHOD, "num_speculative_tokens": count}
+        return []
+    if model is not None and kinds in ([], ["draft-simple"]):
+        entry = {"method": NAMED, "num_speculative_tokens": count, "model": str(model)}
+        serve["speculative_config"] = entry
+        return []
+    other = next((one for one in kinds if one.startswith("draft-")), None)
+    if other is not None or model is not None:
+        # The engine refuses what is not counted, and says what is.
+        method = NAMED if other in (None, "draft-simple") else str(other).removeprefix("draft-")
+        serve["speculative_config"] = {"method": method, "num_speculative_tokens": count}
+        return []
+    return [f"--spec-type {kind}" for kind in kinds if not kind.startswith("ngram")]
 
 
 def _slots(serve: Serve, options: Json) -> None:
@@ -103,13 +126,18 @@ def _has_encoder(options: Json) -> bool:
 
 
 def _overrides(serve: Serve, options: Json) -> list[str]:
-    """``-ot PATTERN=CPU`` of the experts of all layers, or of the first ones."""
+    """``-ot PATTERN=CPU`` of the experts of all layers, or of the first ones; of others, and of parts of
+    layers, in our words."""
     given = options.get("--override-tensor")
     if given is None:
         return []
     hosted = experts_in_host(str(given))
     if hosted is None:
-        return [f"--override-tensor {given}"]
+        words = overrides_in(str(given))
+        if words is None:
+            return [f"--override-tensor {given}"]
+        serve["override_tensor"] = ",".join(words)
+        return []
     serve.update({"cpu_moe": True} if hosted == MOST_LAYERS else {"n_cpu_moe": hosted})
     return []
 
@@ -140,6 +168,11 @@ SERVER = Server(
         "--no-mmproj",
         "--no-mmproj-offload",
         "--override-tensor",
+        "--spec-type",
+        "--spec-draft-model",
+        "--spec-draft-hf",
+        "--spec-draft-n-max",
+        "--draft",
     ),
     environment=(
         ("LLAMA_ARG_MODEL", "model"),
@@ -228,6 +261,39 @@ def experts_in_host(given: str) -> int | None:
         return None
     hosted = [at for at, each in enumerate(found) if all(each)]
     return len(hosted) if hosted and hosted == list(range(len(hosted))) else None
+
+
+def overrides_in(given: str) -> tuple[str, ...] | None:
+    """Words for tensors of layers that lie in the CPU's memory or on another GPU; None where a pattern names
+    other tensors, or another buffer."""
+    found: list[Override] = []
+    for entry in given.split(","):
+        pattern, _, buffer = entry.rpartition("=")
+        where = _BUFFER.fullmatch(buffer)
+        if where is None or not _is_safe(pattern):
+            return None
+        looks = re.compile(pattern)
+        if any(looks.search(name) for name in _ENDS):
+            return None
+        to = int(where[1]) if where[1] else None
+        for layer in range(MOST_LAYERS):
+            names = frozenset(name for name in _TENSORS if looks.search(f"blk.{layer}.{name}.weight"))
+            if not names:
+                continue
+            part = _PARTS.get(names)
+            if part is None:
+                return None
+            if found and found[-1][1:] == (layer - 1, part, to):
+                found[-1] = found[-1]._replace(last=layer)
+            else:
+                found.append(Override(layer, layer, part, to))
+    return tuple(one.word for one in found) or None
+
+
+_BUFFER = re.compile(r"CPU|(?:CUDA|ROCm|HIP|Vulkan|SYCL|MUSA)(\d{1,2})", re.ASCII)
+_TENSORS = (*_EXPERTS, *_OTHERS)
+_PARTS = {frozenset(name for name in _TENSORS if part_has(part, name)): part for part in PART_NAMES}
+"""Tensors of a layer that a pattern matches → the part that has just these."""
 
 
 def _is_safe(pattern: str) -> bool:

@@ -100,6 +100,13 @@ RULES: tuple[Rule, ...] = (
         )
     ),
     rule("n_ctx_per_seq = {max_model_len:n}", kind="settings", text="context"),
+    # The server's slots where nobody gave their number (tools/server/server.cpp).
+    rule(
+        "n_parallel = {max_num_seqs:n} and kv_unified = {kv_unified:word}",
+        kind="settings",
+        anchor="n_parallel = ",
+        text="server",
+    ),
     rule(
         "using device {device:device} ({gpu_name:path})[[ ({:any})]] - {free_before_bytes:MiB} MiB free",
         anchor="using device ",
@@ -134,7 +141,7 @@ RULES: tuple[Rule, ...] = (
     rule("using {swa_full:word} SWA cache", kind="settings", anchor=" SWA cache", text="context"),
     rule("creating {label:label}KV cache, size =", kind="name", anchor="KV cache, size ="),
     rule(
-        "size = {bytes:MiB} MiB ( {tokens:n} cells, {layers:n} layers, {sequences:n}[[/{:any}]] seqs), "
+        "size = {bytes:MiB} MiB ( {tokens:n} cells, {layers:n} layers, {sequences:n}[[/{streams:n}]] seqs), "
         "K ({k_dtype:word}): {k_bytes:MiB} MiB, V ({v_dtype:word}): {v_bytes:MiB} MiB",
         kind="pool",
         anchor=" seqs), K (",
@@ -180,7 +187,7 @@ def _finish(observation: Observation) -> Observation:
     whole = next((row for row in observation.rows if row.rank.whole), Row(rank_of("")))
     devices = _devices(observation)
     pools = tuple(dataclasses.replace(pool, name=_NAMES.get(pool.name, pool.name)) for pool in whole.pools)
-    main = _main(pools)
+    main = main_cache(pools)
     window = next((pool for pool in pools if pool.name == "swa"), None)
     whole = dataclasses.replace(
         whole,
@@ -219,7 +226,7 @@ def lies_on_cpu(row: Row) -> bool:
     return row.rank.label.startswith("CPU") or "Host" in row.rank.label
 
 
-def _main(pools: tuple[Pool, ...]) -> Pool | None:
+def main_cache(pools: tuple[Pool, ...]) -> Pool | None:
     """The cache that keeps every token: the full one, or the only one."""
     return next((pool for pool in pools if pool.name in ("full", "kv", "main")), None)
 

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any, ClassVar
 
 from kvplan.engines.llamacpp.gguf_file.ggml_types import known_mixture
 from kvplan.engines.llamacpp.options import LlamacppOptions
-from kvplan.engines.llamacpp.words.log import lies_on_cpu
-from kvplan.engines.observed import Count, Observation, Row
+from kvplan.engines.llamacpp.words.log import lies_on_cpu, main_cache
+from kvplan.engines.observed import Count, Observation, Row, placed
 from kvplan.engines.observed.reading import Reading
 from kvplan.errors import KvplanError
 from kvplan.record import Json
@@ -47,6 +47,23 @@ class _Llamacpp(Reading):
         """Where neither the log nor the question says the context."""
         told = settings.max_model_len or LlamacppOptions.of(settings).ctx_size
         return None if told else f"the {observation.source} does not tell the context: --ctx-size 32768"
+
+    def told(self, observation: Observation, values: Json) -> Iterator[tuple[str, Any, str | None]]:
+        """The context and the slots of the cache that keeps every token, where no other line says them
+        (src/llama-kv-cache.cpp: cells of each stream, sequences/streams)."""
+        pool = main_cache(observation.pools)
+        if pool is None or pool.tokens is None or pool.streams is None:
+            return
+        cells, streams = pool.tokens, pool.streams.value
+        where = f"({placed(cells, observation.source)})"
+        if observation.setting("n_ctx") is None and cells.value > 0 and streams > 0:
+            whole = cells.value * streams
+            yield "ctx_size", whole, f"{whole} {where}"
+        slots = pool.sequences
+        if observation.setting("max_num_seqs") is None and slots is not None and slots.value > 0:
+            yield "parallel", slots.value, f"{slots.value} {where}"
+            if observation.setting("kv_unified") is None and slots.value > 1:
+                yield "kv_unified", streams == 1, f"{streams == 1} {where}"
 
     def own_options(self, observation: Observation) -> dict[str, str]:
         """llama.cpp's types of K and V, as its cache lines name them."""

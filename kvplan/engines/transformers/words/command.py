@@ -1,4 +1,4 @@
-"""The arguments of ``transformers serve``: huggingface/transformers 5.23.0 src/transformers/cli/serve.py."""
+"""The arguments of ``transformers serve``: huggingface/transformers 5.24.0 src/transformers/cli/serve.py."""
 
 from __future__ import annotations
 

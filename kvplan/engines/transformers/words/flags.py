@@ -1,4 +1,4 @@
-"""The flags of ``transformers serve``: huggingface/transformers 5.23.0 src/transformers/cli/serve.py, and of
+"""The flags of ``transformers serve``: huggingface/transformers 5.24.0 src/transformers/cli/serve.py, and of
 ContinuousBatchingConfig, which it hands on."""
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""How transformers' server is called: huggingface/transformers 5.23.0 src/transformers/cli/serve.py."""
+"""How transformers' server is called: huggingface/transformers 5.24.0 src/transformers/cli/serve.py."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """The lines of transformers' continuous batching, at log level info.
 
-huggingface/transformers 5.23.0 generation/continuous_batching/cache.py (PagedAttentionCache.__init__,
+huggingface/transformers 5.24.0 generation/continuous_batching/cache.py (PagedAttentionCache.__init__,
 PagedAttentionMemoryHandler.get_available_memory): sizes are whole MiB, rounded down.
 """
 

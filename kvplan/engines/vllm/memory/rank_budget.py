@@ -20,7 +20,8 @@ from kvplan.engines.vllm.memory.profile_run import Coefficients, Load
 from kvplan.gpu import Gpu
 from kvplan.later import later
 from kvplan.results import Budget, BudgetLine, about, exact, left_over
-from kvplan.units import ceil_div, gib
+from kvplan.settings import Serving
+from kvplan.units import MIB, ceil_div, gib
 
 if TYPE_CHECKING:
     from kvplan.engines.vllm.encoder_profile import estimate
@@ -82,6 +83,14 @@ def vllm_budget(
     ]
     shown = tuple(line for line in lines if line is not None)
     return left_over(gpu, total_bytes, usable, shown, calibrated=known.calibrated)
+
+
+def at_most(line: BudgetLine, total: int) -> BudgetLine:
+    """An estimate that multiplies one graph's growth may come to several GPUs, and one leaves nothing too."""
+    if line.high_bytes <= total:
+        return line
+    low, likely = min(line.low_bytes, total), min(line.bytes, total)
+    return BudgetLine(line.name, likely, low, total, f"{line.source}: more than the GPU has")
 
 
 _KIB = 1024
@@ -216,6 +225,52 @@ def free_warning(gpu: Gpu, total: int, share: Fraction) -> tuple[str, ...]:
         f"vLLM starts only where {gib(_asked(total, share))} are free: of {gpu.name} {gib(least)} to"
         f" {gib(most)} were (--gpu-memory-utilization {lower / 100:.2f} starts with all of them)",
     )
+
+
+AFTER = "after the pool"
+_AFTER_ONE, _AFTER_RANK, _AFTER_RANKS = 473 * MIB, 165 * MIB, 8
+"""Bytes that two starts asked for outside their share once the pool was there, and died of: 473 MiB on one
+GPU (vllm-project/vllm#57475, 0.98 of a 24 GB laptop), 1.57 GiB and more of each of eight (#51590,
+0.95 of 31.38 GiB: 62 MiB of it were graphs)."""
+
+
+def after_most(settings: Serving) -> int:
+    """The most that a start is known to take after its pool: graphs beyond their estimate, which is measured
+    with a pool of its own (vllm-project/vllm 0.32 v1/worker/gpu_worker.py, compile_or_warm_up_model), and
+    what ranks open with each other; between one GPU and eight in proportion. 0 without graphs."""
+    ranks = settings.tensor_parallel_size * settings.pipeline_parallel_size * settings.data_parallel_size
+    return 0 if settings.enforce_eager else _AFTER_ONE + (min(ranks, _AFTER_RANKS) - 1) * _AFTER_RANK
+
+
+def start_lines(gpu: Gpu, total: int, share: Fraction, settings: Serving) -> tuple[BudgetLine, ...]:
+    """Lines that take the whole share where a start may not have it: too little free, or too little left
+    outside it for what comes after the pool."""
+    free, most = free_line(gpu, total, share), after_most(settings)
+    outside = total - _asked(total, share)
+    if free or most <= outside:
+        return free
+    what = f"up to {gib(most)} was taken after the pool, and {gib(outside)} lie outside the share"
+    return (BudgetLine(AFTER, 0, 0, _asked(total, share), what),)
+
+
+def start_warning(gpu: Gpu, total: int, share: Fraction, settings: Serving) -> tuple[str, ...]:
+    """The same in words, with the share that leaves enough."""
+    if not any(line.name == AFTER for line in start_lines(gpu, total, share, settings)):
+        return free_warning(gpu, total, share)
+    most, outside = after_most(settings), total - _asked(total, share)
+    lower = (total - most) * 100 // total
+    return (
+        f"after its pool vLLM may take up to {gib(most)}, and {gib(outside)} lie outside the share: such"
+        f" starts died (--gpu-memory-utilization {lower / 100:.2f} leaves enough)",
+    )
+
+
+def beside_lines(total: int, share: Fraction, settings: Serving) -> tuple[BudgetLine, ...]:
+    """The free memory that the start asks for, and what may be taken after the pool: in no sum."""
+    asked, most = _asked(total, share), after_most(settings)
+    checked = "vLLM refuses to start with less (v1/worker/utils.py, request_memory)"
+    after = f"graphs beyond their estimate, first requests: of {gib(total - asked)} outside the share"
+    return BudgetLine(FREE, asked, asked, asked, checked), BudgetLine(AFTER, 0, 0, most, after)
 
 
 def _asked(total: int, share: Fraction) -> int:

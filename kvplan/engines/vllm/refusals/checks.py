@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from kvplan.engines.base import has_kind, is_assumed, undividable
+from kvplan.engines.base import has_kind, undividable
 from kvplan.engines.release_rules import reached
 from kvplan.engines.supported import check_class
 from kvplan.engines.vllm.backends.table import backend_rows, row_of
@@ -114,7 +114,7 @@ def _undivided(model: Model, settings: Layout, resolved: Resolved, version: str)
 
 def _unbuilt(model: Model, settings: Layout, resolved: Resolved, version: str) -> Refusal | None:
     """Reasons that stop the workers while they build the model."""
-    in_blocks = bool(settings.quantization or model.quantization) and not is_assumed(model, settings)
+    in_blocks = bool(settings.quantization or model.quantization)
     return (
         rotation_refusal(model, version)
         or parallel_refusal(model, settings, resolved, version)

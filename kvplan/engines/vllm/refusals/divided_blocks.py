@@ -38,7 +38,9 @@ _GROUPED = ("awq", "compressed-tensors")
 """Methods whose other matrices are held to whole groups; GPTQ's kernels differ."""
 
 
-def divided_refusal(model: Model, settings: Layout, resolved: Resolved, version: str) -> Refusal | None:
+def divided_refusal(
+    model: Model, settings: Layout, resolved: Resolved, version: str, *, assumed: bool = False
+) -> Refusal | None:
     """The first matrix of which a rank would have a part of a block, where vLLM stops at it."""
     rules = rules_of(version)
 
@@ -56,7 +58,9 @@ def divided_refusal(model: Model, settings: Layout, resolved: Resolved, version:
         return not (method == "fp8" and _runs(cut, settings, resolved, rules))
 
     whole_experts = "" if settings.enable_expert_parallel else "--enable-expert-parallel"
-    return undivided.block_refusal(model, settings, resolved.tp, _divided(settings), stops, whole_experts)
+    return undivided.block_refusal(
+        model, settings, resolved.tp, _divided(settings), stops, whole_experts, assumed=assumed
+    )
 
 
 def _by_marlin(resolved: Resolved) -> bool:

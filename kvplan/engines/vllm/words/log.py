@@ -130,6 +130,8 @@ RULES: tuple[Rule, ...] = (
     # FlashInfer and FlashAttention have kernels there (v1/attention/backends/fa_utils.py: 3 on 9.0 alone).
     rule("[cuda.py:", kind="settings", text="platform", says={"platform": "cuda"}),
     rule("[rocm.py:", kind="settings", text="platform", says={"platform": "rocm"}),
+    rule("[ROCm]", kind="settings", text="platform", says={"platform": "rocm"}),
+    rule("Automatically detected platform {platform:name}", kind="settings", text="platform"),
     rule("as WSL is detected", kind="settings", text="platform", says={"wsl": "yes"}),
     rule("Using FlashAttention version {flash_attention:n}", kind="settings", text="backend"),
     rule(
@@ -151,6 +153,8 @@ RULES: tuple[Rule, ...] = (
         says={"estimate_cudagraphs": "false"},
     ),
     rule("flashinfer_autotune_cache/{:any}/{gpu_arch:word}/", kind="settings", text="autotuner"),
+    rule(", arch=sm{gpu_arch:word}", kind="settings", anchor=", arch=sm", text="backend"),
+    rule("connector with name: {kv_connector:word} and engine_id", kind="settings", text="connector"),
     # Weights.
     rule("Loading model weights took {weights_bytes:GiB} G", weight=3),
     rule("Model loading took {weights_bytes:GiB} G", weight=3),

@@ -7,6 +7,7 @@ Which release a build is nearest to, by the source lines that its log prints: ``
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Iterator, Mapping
 from fractions import Fraction
@@ -17,7 +18,8 @@ from typing import Any, ClassVar
 from kvplan.engines import choose_engine
 from kvplan.engines.base import Choice
 from kvplan.engines.observed import Count, Observation, Ratio, placed
-from kvplan.engines.observed.reading import Build, Guessing, Hypothesis, Reading, sizes_told
+from kvplan.engines.observed.reading import MOST, Build, Guessing, Hypothesis, Reading, size_of, sizes_told
+from kvplan.engines.vllm.start.connectors import MULTI, OFFLOADING, P2P
 from kvplan.engines.vllm.versions import rules_of
 from kvplan.errors import KvplanError
 from kvplan.record import Json
@@ -86,6 +88,30 @@ def _like_by_lines(places: Mapping[tuple[str, str], int]) -> Build | None:
     return Build(rules[0], memory[0], f"{how} {both} ({where})")
 
 
+def _groups(observation: Observation, values: Json) -> Iterator[tuple[str, Any, str]]:
+    """Expert and data parallelism, which a worker's name has where they are on (``Worker_DP0_EP0``; vllm 0.32
+    v1/executor/multiproc_executor.py, setup_proc_title_and_log_prefix)."""
+    workers = [row.rank for row in observation.rows if row.rank.label.startswith("Worker")]
+    experts = next((rank.label for rank in workers if rank.ep is not None), None)
+    if experts is not None and "enable_expert_parallel" not in values:
+        yield "enable_expert_parallel", True, f"True ({experts})"
+    replicas = [rank.dp for rank in workers if rank.dp is not None]
+    if replicas and max(replicas) < MOST and "data_parallel_size" not in values:
+        size = max(2, size_of(replicas))
+        yield "data_parallel_size", size, f"{size} at least (ranks up to DP{max(replicas)})"
+
+
+def _connector(observation: Observation) -> Iterator[tuple[str, Any, str]]:
+    """The connector that a worker makes (distributed/kv_transfer/kv_connector/factory.py), where no argument
+    says it; its role, which moves no byte of the pool but with P2pNcclConnector, is not told."""
+    made = observation.settings.get("kv_connector")
+    said = {"kv_transfer_config", "kv_offloading_size"} & set(observation.settings)
+    if made is None or said or made.value in (P2P, OFFLOADING, MULTI):
+        return
+    config = json.dumps({"kv_connector": made.value, "kv_role": "kv_both"})
+    yield "kv_transfer_config", config, f"{made.value} ({made.source}, line {made.line})"
+
+
 class _Vllm(Reading):
     not_budgeted: ClassVar[Mapping[str, str]] = {
         "cuda_graph_bytes": "these graphs are captured after the pool is taken, and nothing is kept back for"
@@ -114,6 +140,8 @@ class _Vllm(Reading):
         if length is not None:
             yield "max_model_len", length.value, f"{length.value} ({placed(length, observation.source)})"
         yield from sizes_told(observation, values)
+        yield from _groups(observation, values)
+        yield from _connector(observation)
         if observation.setting("device") == "cpu":
             ranks = values.get("tensor_parallel_size", 1) * values.get("pipeline_parallel_size", 1)
             for name, value in cpu_defaults(ranks).items():
@@ -146,11 +174,12 @@ class _Vllm(Reading):
 
     def uncounted(self, settings: Settings, observation: Observation) -> str | None:
         """Why the cache of these settings is larger than the one that is predicted; None where it is not."""
-        del observation
         method = settings.speculative_method
         if settings.speculative_model is not None or method not in _DRAFTS_UNSEEN:
             return None
-        return f"the {method} draft keeps a cache of its own in this pool, which is not counted: name it"
+        name = observation.setting("speculative_model")
+        way = "name it" if name is None else f"no card has {str(name)[-60:]}: --speculative-model CONFIG.json"
+        return f"the {method} draft keeps a cache of its own in this pool, which is not counted: {way}"
 
     def build(self, observation: Observation) -> Build | None:
         """The releases that a build without a release number of its own is like; None for a release.
@@ -187,10 +216,11 @@ class _Vllm(Reading):
             defaults = {**cpu_defaults(ranks, block_size=size, usage=settings.usage), **states}
             fresh = {name: value for name, value in defaults.items() if name not in shown}
             yield Hypothesis(tuple(fresh), "the defaults of vLLM's CPU build", choice, tuple(fresh.items()))
+        for name in ("float32", "bfloat16", "float16"):
+            yield from one("mamba_ssm_cache_dtype", name, f"recurrent states in {name}")
         reported = observation.count("block_size")
         for size in dict.fromkeys([*([reported.value] if reported else []), 16, 32, 64, 128, 256]):
             yield from one("block_size", size)
-        yield from one("mamba_ssm_cache_dtype", "float32", "recurrent states in float32")
         for tokens in (2048, 4096, 8192, 16384, 32768, 65536):
             yield from one("max_num_batched_tokens", tokens)
         for flag in (True, False):

@@ -52,6 +52,8 @@ class Call(NamedTuple):
     missing: tuple[str, ...] = ()
     open: bool = False
     """a word of it stands in a branch alone"""
+    aside: bool = False
+    """the script goes on while it runs (``&``)"""
 
 
 Beside = Callable[[str], "str | None"]
@@ -105,6 +107,7 @@ class _Runner:
         self.left = _MOST_COMMANDS
         self.depth = 0
         self.read: set[str] = set()
+        self.aside = False
 
     def block(self, nodes: Sequence[Node], state: State) -> None:
         for node in nodes:
@@ -116,11 +119,14 @@ class _Runner:
         self.left -= 1
         if self.left < 0:
             return
+        before = self.aside
+        self.aside = before or (node.next_sibling is not None and node.next_sibling.type == "&")
         reader = getattr(self, f"_{node.type}", None)
         if reader is not None:
             reader(node, state, stdin)
         elif node.type not in ("comment", "word", "number", "string"):
             self.block(named(node), state)
+        self.aside = before
 
     # Commands
 
@@ -174,7 +180,7 @@ class _Runner:
         )
         self.found.append(
             Call(tuple(words), own.environment(), tuple(others), self.arms,
-                 self.given(words, state, stdin), tuple(state.missing), only_in_a_branch)
+                 self.given(words, state, stdin), tuple(state.missing), only_in_a_branch, self.aside)
         )  # fmt: skip
 
     def given(self, words: Sequence[str], state: State, stdin: str | None) -> str | None:

@@ -175,7 +175,7 @@ def _shape(group: PoolGroup | Group) -> _Shape:
 
 
 def _keeps(kind: str) -> str:
-    """What a group keeps, by its name: vLLM's class (``SlidingWindowSpec``) or kvplan's word for it."""
+    """Kept by a group, by its name: vLLM's class (``SlidingWindowSpec``) or kvplan's word for it."""
     return next((keeps for part, keeps in _KEEPS.items() if part in kind.lower()), "every token")
 
 

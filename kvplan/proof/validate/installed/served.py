@@ -105,7 +105,7 @@ def log_figures(compared: Comparison) -> list[Figure]:
 
 
 def log_findings(compared: Comparison) -> list[Finding]:
-    if compared.verdict is Verdict.AGREES:
+    if compared.verdict in (Verdict.AGREES, Verdict.INSIDE):
         return []
     off = [
         f"{row.label}: {row.printed} printed, {row.predicted} predicted"

@@ -9,6 +9,9 @@ CUDA_VISIBLE_DEVICES=0,1 \
   --n-cpu-moe 12 \
   --tensor-split 2,1 \
   --cpu-moe \
+  --spec-type draft-mtp \
+  --spec-draft-n-max 2 \
+  --override-tensor 'blk\.(19)\.ffn_down.*=CUDA1,blk\.(30|31)\.ffn_(up|down|gate_up|gate)_(ch|)exps=CPU' \
   --cache-type-k q8_0 \
   --cache-type-v q8_0 \
   --cache-type-k q8_0 \

@@ -1,0 +1,130 @@
+"""Starts that people published, asked as they would ask, without what their logs print.
+
+A row is right where the outcome is (a server that started is not refused, one that stopped is) and the pool
+that was printed lies in the interval. Rows that are not right are named with the reason, and a test fails
+when one of them becomes right.
+"""
+
+from __future__ import annotations
+
+import re
+import shlex
+from typing import Any
+
+import pytest
+import yaml
+
+from kvplan.units import GIB
+from tests.as_users import answer_of, reason_of
+from tests.laws.sampling import some
+from tests.recorded import BESIDE
+
+FILE = BESIDE / "data" / "field_reports_3.yaml"
+ROWS: dict[str, dict[str, Any]] = {}
+for _row in yaml.load(FILE.read_text("utf-8"), yaml.CSafeLoader) if FILE.is_file() else ():
+    _short = _row["id"].partition("-")[0]
+    ROWS[_row["id"] if _short in ROWS else _short] = _row
+AS_GIVEN = "(flags as given)"
+LEFT_OUT: dict[str, tuple[str, ...]] = {
+    # The launcher of the same page has it; 74.85 GiB of weights and the pool are more than 0.92 of the GPU.
+    "v12": ("--gpu-memory-utilization", "0.96"),
+    "v13": ("--gpu-memory-utilization", "0.96"),
+    # "RTX 3070 Laptop, 8 GB, WSL2", says the page.
+    **dict.fromkeys(("v09a", "v09b", "v09c", "v09d", "v09e", "v09f"), ("--gpu", "rtx-3070-laptop wsl")),
+}
+"""What a row leaves out that its source states."""
+MISSES: dict[str, str] = {
+    "v01": "a wheel made for gpt-oss before 0.10.1, no release: 0.10.1 itself has -2.14 GiB on such a GPU"
+    " (vllm-project/vllm#23278), and kvplan -2.17",
+    "v02": "as v01",
+    "v15": "0.26 with another layout of the cache (vllm-project/vllm#48993), needs 7.63 GiB; kvplan 7.47",
+    "v21e": "WSL had 30.2 of 31.84 GiB free; the check of free memory asks for 0.95",
+    "v25": "no public copy of the model's config was found",
+    "v27": "the release is not told; 2 or 3 layers of a draft and a shared memory leave 0 to 25.7 GiB",
+    "v34": "the release is not told; 0.56 GiB more of weights than any release of which rules are known has",
+    "v37": "the release is not told; LLM() of some release before 0.20",
+    "v48": "another server on the GPU gave 3 GiB back while this one loaded",
+    "v52": "no public copy of the model's config was found",
+    "v56": "a build of September between releases, with nvfp4 on compute capability 12",
+    "v58": "what the profile run of latent attention holds for a batch of 64,000 is not known",
+    "l01": "which types a UD build of Qwen3.5-9B has is not known",
+    "l03": "--fit shortens the context to what fits; kvplan says so and refuses what was asked",
+    "l07": "which types a UD build of Qwen3.6-27B has is not known",
+    "l10": "the draft that llama.cpp keeps in a context of its own is not described",
+    "l11": "as l10",
+    "l18": "the bytes of no build of Qwen3.8-Flash-Next are known",
+    "l22": "which types a UD build of Qwen3.8-27B has is not known",
+    "b04": "no bytes of the tag are known",
+}
+
+pytestmark = [
+    pytest.mark.beside,
+    pytest.mark.skipif(not ROWS, reason="the collection of public starts is not beside this checkout"),
+]
+
+
+def words_of(row: dict[str, Any]) -> list[str]:
+    """The command line of a row: some say "as" another row, or "as given" of the server's own flags."""
+    command = row["command"]
+    if (as_other := re.match(r"kvplan \(as (v\d+\w*)([^)]*)\)(.*)", command)) is not None:
+        words, changes = words_of(ROWS[as_other[1]]), shlex.split(as_other[3])
+        if "without" in as_other[2]:
+            words.remove(as_other[2].split()[-1])
+        for flag, value in zip(changes[::2], changes[1::2], strict=True):
+            if flag in words:
+                del words[words.index(flag) : words.index(flag) + 2]
+            words += [flag, value]
+        return words
+    words = shlex.split(command.replace(AS_GIVEN, ""))[1:]
+    return words + _given(row) if AS_GIVEN in command else words
+
+
+def asked(name: str) -> list[str]:
+    """The command line of a row, with what its source states besides."""
+    words, besides = words_of(ROWS[name]), LEFT_OUT.get(name, ())
+    if besides and besides[0] in words:
+        place = words.index(besides[0])
+        words[place : place + 2] = besides
+        return words
+    return [*words, *besides]
+
+
+def _given(row: dict[str, Any]) -> list[str]:
+    """The server's flags of a row, in kvplan's words."""
+    flags = re.sub(r"\([^)]*\)", "", row["flags"])
+    if (as_other := re.match(r"as (v\d+\w*)", flags)) is not None:
+        return _given(ROWS[as_other[1]])
+    words = ["--kv-unified" if word == "unified" else word for word in shlex.split(flags)]
+    return ["eagle:3" if word == "EAGLE" else word for word in words]
+
+
+def is_right(name: str) -> tuple[bool, str]:
+    """Whether the answer has the outcome and the pool of the row, and what was answered."""
+    row = ROWS[name]
+    code, answer = answer_of(*asked(name))
+    budget, printed = answer.get("budget") or {}, row.get("pool_gib")
+    low: int | None = budget.get("kv_pool_low_bytes")
+    high: int = budget.get("kv_pool_high_bytes") or 0
+    stops = re.match("refused|fails", row["printed"]) is not None
+    outcome = code == 1 if stops else code == 0 or answer.get("verdict") == "unlikely"
+    inside = True
+    if printed is not None and "--kv-cache-memory" not in row["command"]:
+        inside = low is not None and low - GIB / 200 <= printed * GIB <= high + GIB / 200
+    pool = "no pool" if low is None else f"{low / GIB:.2f} to {high / GIB:.2f} GiB"
+    return outcome and inside, f"exit {code}, {answer.get('verdict')}, {pool}: {reason_of(answer)}"
+
+
+@pytest.mark.laws
+@pytest.mark.parametrize("name", some(ROWS, 3, by=lambda name: (name[0], name in MISSES)))
+def test_a_public_start(name: str) -> None:
+    right, said = is_right(name)
+    if name in MISSES:
+        assert not right, f"right by now: take it off the list ({MISSES[name]})"
+    else:
+        assert right, f"{ROWS[name]['printed']}, pool {ROWS[name].get('pool_gib')}; {said}"
+
+
+def test_misses_are_rows() -> None:
+    assert set(MISSES) <= set(ROWS)
+    assert set(LEFT_OUT) <= set(ROWS)
+    assert len(ROWS) - len(MISSES) >= 49
