@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -10,7 +11,6 @@ from kvplan.api import load_plans
 from kvplan.cli.commands import Given, is_given, text_of, words_given
 from kvplan.cli.given import CONFIG_VARIABLE, gather
 from kvplan.errors import KvplanError, did_you_mean
-from kvplan.files.folders import is_file
 from kvplan.files.json_input import SHOWN_STDIN, STDIN, read_standard_input
 
 if TYPE_CHECKING:
@@ -47,7 +47,7 @@ def _may_start(word: str) -> bool:
     name = Path(word).name
     if name.startswith(("Modelfile", "Dockerfile", "Containerfile")):
         return True
-    return not Path(word).suffix and is_file(Path(word))
+    return not Path(word).suffix and os.path.isfile(word)  # noqa: PTH113 - never raises, whatever the name
 
 
 def _is_plan(word: str) -> bool:

@@ -12,7 +12,6 @@ from typing import Any, BinaryIO
 from weakref import WeakKeyDictionary
 
 from kvplan.errors import KvplanError, Mark
-from kvplan.masking import masked
 from kvplan.units import MIB
 
 MAX_BYTES = 16 * MIB
@@ -195,6 +194,8 @@ def _caret(text: str, position: int) -> str:
     end = text.find("\n", position)
     above = text[:start].rstrip("\r\n").rpartition("\n")[2] if start < 10**6 else ""
     line = text[start : end if end >= 0 else len(text)] if position - start < 10**6 else ""
+    from kvplan.masking import masked  # only where something went wrong
+
     line = masked(line, above)
     column = position - start
     first = max(0, column - 40)

@@ -11,7 +11,6 @@ from functools import lru_cache
 from typing import Any
 
 from kvplan.errors import KvplanError, Mark
-from kvplan.masking import masked
 from kvplan.record import field, record
 
 Key = str | int
@@ -58,6 +57,8 @@ class Source:
 
     def place(self, span: Span) -> Mark:
         """The span as a place, with its first line."""
+        from kvplan.masking import masked  # no place is asked for while cards are read
+
         lines = _lines_of(self.text)
         above = lines[span.line - 1] if 0 < span.line <= len(lines) else ""
         line = masked(lines[span.line], above) if span.line < len(lines) else None
