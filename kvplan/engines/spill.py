@@ -37,8 +37,8 @@ def spills(choice: Choice) -> int:
 
 
 def on_gpus(model: Model, choice: Choice, settings: Settings) -> Settings:
-    """The settings of an engine that leaves layers in host memory by itself, with all of them on the GPUs, the
-    file's prediction layers and the output among them."""
+    """The settings of an engine that leaves layers in host memory by itself, with all of them on the GPUs,
+    the file's prediction layers and the output among them."""
     if not spills(choice) or any(name in settings.own for name in PLACES):
         return settings
     more = {FITS: settings.own.get(FITS, True), PLACES[0]: model.num_layers + len(model.draft_layers) + 1}
