@@ -24,6 +24,7 @@ EXIT_NO = 1
 EXIT_CANNOT_ANSWER = 2
 EXIT_CANNOT_RUN = 3
 EXIT_BUG = 70
+EXIT_INTERRUPTED = 130
 
 _INDENT = "  "
 _HELP = "help: "
@@ -66,7 +67,9 @@ class Mark:
         place = f"{self.path}:{self.line}:{self.column}"
         if self.shown is None:
             return place
-        line = "".join(c if c == "\t" or c.isprintable() else "\ufffd" for c in self.shown)
+        from kvplan.masking import masked  # only where something went wrong
+
+        line = "".join(c if c == "\t" or c.isprintable() else "\ufffd" for c in masked(self.shown))
         begin = self.column - 1
         shown, start, end = _window(line, begin, min(self.end_column - 1, len(line)), room)
         gutter = str(self.line)

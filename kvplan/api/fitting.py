@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any, ClassVar, Literal
 
 from kvplan.api.load import gpus_of, load_model
+from kvplan.api.ranking import loses, place, score_of
 from kvplan.api.runs_on import check_runs
 from kvplan.architectures.weights import sources_of
 from kvplan.deployment.answer import Answer, answer
@@ -17,7 +18,7 @@ from kvplan.engines.base import Choice, has_kind
 from kvplan.engines.budget import choose
 from kvplan.engines.budget.law import check_engine
 from kvplan.engines.folders import FOLDERS
-from kvplan.engines.spill import HOST_MEMORY, PLACES, spills
+from kvplan.engines.spill import HOST_MEMORY, on_gpus, spills
 from kvplan.engines.traits import builds_of, traits_of, without_kernel
 from kvplan.errors import KvplanError
 from kvplan.families import Kind
@@ -65,6 +66,12 @@ class FitRow:
     """The value given to the server where it does not start with its own default."""
     host_bytes: int = 0
     """Of weights and cache, what lies in host memory because the GPUs do not hold it."""
+    score: int | None = None
+    """Points on a public leaderboard (`kvplan.files.arena`), or what its type and size let expect."""
+    rated: bool = False
+    """Whether the model was rated itself."""
+    stored: str = ""
+    """The format that it is published in, where that is none of 16 bits and it is kept."""
 
 
 @record()
@@ -78,7 +85,7 @@ class FitResult(Shown):
     """Prompt and answer of a request."""
     asked_requests: int
     rows: tuple[FitRow, ...]
-    """The largest model first."""
+    """The best first (`kvplan.api.ranking`)."""
     unfit: tuple[tuple[str, int], ...] = ()
     """Why the others are none, and how many."""
     host_memory_bytes: int = 0
@@ -91,7 +98,7 @@ class FitResult(Shown):
     )  # fmt: skip
 
     def to_rows(self) -> list[dict[str, Any]]:
-        """A flat row for each model, the largest first: ``pandas.DataFrame(found.to_rows())``."""
+        """A flat row for each model, the best first: ``pandas.DataFrame(found.to_rows())``."""
         return [{name: getattr(row, name) for name in field_names(FitRow)} for row in self.rows]
 
 
@@ -135,7 +142,9 @@ def fits(
             unfit[row] += 1
     if wrong and not rows and formats and len(wrong) >= unfit.total():
         raise wrong[0]  # what no model takes is a mistake of the question
-    rows.sort(key=lambda row: (-(row.parameters or row.weights_bytes), row.model))
+    rows.sort(
+        key=lambda row: (*place(row.score, row.format, row.weights_bytes, bool(row.host_bytes)), row.model)
+    )
     return FitResult(
         kind.slug, count, f"{choice.engine.name}@{choice.version}", tokens, requests, tuple(rows),
         tuple(unfit.most_common()), host_memory or 0,
@@ -197,29 +206,46 @@ def _row(
     said, second = UNKNOWN, None
 
     def named(found: FitRow, checkpoint: Model) -> FitRow:
-        inventory = sources_of(model).inventory
-        counted = None if inventory is None else inventory.parameters
-        own = card.slug if checkpoint is model else checkpoint.id
-        return replace(found, model=card.slug, parameters=card.parameters or counted, checkpoint=own)
+        return _named(card, model, found, checkpoint)
 
-    on_gpus = replace(base, own=base.own.without(HOST_MEMORY))
+    without = replace(base, own=base.own.without(HOST_MEMORY))
     for checkpoint, build in _tried(model, choice, base, builds):
-        settings = replace(on_gpus, quantization=build) if build in builds and build != AS_STORED else on_gpus
+        settings = replace(without, quantization=build) if build in builds and build != AS_STORED else without
         found = _fit(checkpoint, choice, settings, build, wrong)
         if isinstance(found, FitRow):
             if found.safe_requests >= requests:
-                return named(found, checkpoint)
+                # What likely holds in four bits or more is what people take before fewer bits.
+                return second if second is not None and loses(build) else named(found, checkpoint)
             second = second or named(found, checkpoint)
             continue
         if found != TOO_LARGE and checkpoint is model and not builds:
             return found
         said = found if checkpoint is model or builds else said
-    if second is not None or said != TOO_LARGE or on_gpus == base:
+    if second is not None or said != TOO_LARGE or without == base:
         return second or said
-    # Of the smallest build the least lies in host memory.
-    asked = replace(base, quantization=builds[-1]) if builds else base
-    found = _fit(model, choice, asked, asked.quantization or AS_STORED, wrong)
+    found = _hosted(model, choice, base, builds, wrong)
     return named(found, model) if isinstance(found, FitRow) else said
+
+
+def _hosted(
+    model: Model, choice: Choice, base: Settings, builds: tuple[str, ...], wrong: list[KvplanError]
+) -> FitRow | str:
+    """The smallest build, of which the least lies in host memory."""
+    asked = replace(base, quantization=builds[-1]) if builds else base
+    return _fit(model, choice, asked, asked.quantization or AS_STORED, wrong)
+
+
+def _named(card: CardSummary, model: Model, found: FitRow, checkpoint: Model) -> FitRow:
+    """A row with what the card says of its model: name, parameters, score, the format that it is kept in."""
+    inventory = sources_of(model).inventory
+    parameters = card.parameters or (None if inventory is None else inventory.parameters)
+    score = score_of(card.slug, model.model_type, parameters)
+    return replace(
+        found, model=card.slug, parameters=parameters,
+        checkpoint=card.slug if checkpoint is model else checkpoint.id,
+        score=None if score is None else score.points, rated=score is not None and score.exact,
+        stored=(model.quantization or "") if found.format == AS_STORED else "",
+    )  # fmt: skip
 
 
 def _tried(
@@ -258,7 +284,9 @@ def _fit(
     if own is not None and own < (settings.tokens or TOKENS):
         return TOO_SHORT
     try:
-        settings, found = _started(model, choice, settings)
+        hosted = HOST_MEMORY in settings.own
+        own_place = settings if hosted else on_gpus(model, choice, settings)
+        settings, found = _started(model, choice, own_place)
     except KvplanError as error:
         wrong.append(error)
         return _SAID.get(error.code, REFUSED)
@@ -267,14 +295,13 @@ def _fit(
         return REFUSED if _is_refused(found) else UNKNOWN
     if _is_refused(found):
         return TOO_LARGE if not result.budget.kv_pool_bytes else REFUSED
-    placed = any(name in found.deployment.settings.own for name in PLACES)
-    if not found.holds or (placed and HOST_MEMORY not in settings.own):
+    if not found.holds:
         return TOO_LARGE
-    hosted = sum(one.low_bytes for one in result.host) if placed else 0
+    in_host = sum(one.low_bytes for one in result.host) if hosted else 0
     return FitRow(
         model.id, None, build, result.weights.bytes_per_gpu, capacity.requests, capacity.safe_requests,
         None if own is None else longest_safely(found), not is_unverified(model),
-        max_num_seqs=settings.max_num_seqs, host_bytes=hosted,
+        max_num_seqs=settings.max_num_seqs, host_bytes=in_host,
     )  # fmt: skip
 
 

@@ -33,6 +33,7 @@ from kvplan.files.plans.file import TEXT, Reading, read_documents, together
 from kvplan.files.plans.merge import Files, documents_of
 from kvplan.files.plans.merge import placed as place_in
 from kvplan.files.yaml.marks import Located
+from kvplan.masking import masked
 from kvplan.plans.plan import Plan
 from kvplan.plans.serve import flags_of, remarks, written
 from kvplan.record import dumped, field, record, replace
@@ -302,7 +303,9 @@ def _plan(launch: Launch, around: _Around) -> Plan:
     notes = (*reading.plan.notes, *notes_of(launch, reading.plan))
     if count is not None and count > 1 and count != reading.plan.gpus_per_replica:
         notes += (f"--gpu says {count} GPUs, and its flags use {reading.plan.gpus_per_replica}",)
-    plan = replace(reading.plan, notes=notes, unread=launch.unread, devices=launch.devices)
+    plan = replace(
+        reading.plan, notes=notes, unread=tuple(map(masked, launch.unread)), devices=launch.devices
+    )
     return replace(plan, settings=replace(plan.settings, gpu=None)) if bare else plan
 
 

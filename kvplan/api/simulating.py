@@ -49,7 +49,7 @@ def simulate(
     trace_columns: Sequence[str] | None = None, trace_block: int = 0, first: int | None = None,
     search: bool = True, helps: bool = True, engine: str | None = None, offload: str | None = None,
     prefill_replicas: int | None = None, decode_replicas: int | None = None, link: int | str | None = None,
-    concurrency: int | None = None, **options: Any,
+    concurrency: int | None = None, acceptance: float | str | None = None, **options: Any,
 ) -> SimulationResult:  # fmt: skip
     """How a deployment serves a trace: the engine's own scheduler in virtual time, under the likely and the
     safe pool and three speeds.
@@ -61,11 +61,12 @@ def simulate(
     where you know it. search: also find the rate that one replica sustains; helps: also simulate what else
     would help. offload: tiers outside the GPU, ``cpu:64GiB,nvme:2TiB``. prefill_replicas, decode_replicas:
     prompts on some and answers on others, over a link of so many bytes a second (``50GB/s``).
-    concurrency: requests that are always under way, in place of the trace's times. Raises KvplanError.
+    concurrency: requests that are always under way, in place of the trace's times. acceptance: how many
+    drafted tokens are right, where tokens are drafted (0.7, "2.4", "0.8,0.6"). Raises KvplanError.
     """
     served, plan = deployment(
         model, pool=pool, step_time=step_time, engine=engine, offload=offload,
-        split=split_asked(prefill_replicas, decode_replicas, link), **options,
+        split=split_asked(prefill_replicas, decode_replicas, link), acceptance=acceptance, **options,
     )  # fmt: skip
     load = load_of(
         trace,
@@ -112,11 +113,13 @@ def replicas_for(model: ModelLike | Plan, *, trace: TraceLike | None = None, **a
 
 def deployment(
     model: ModelLike | Plan, *, pool: str | None = None, step_time: str | StepTime | Speeds | None = None,
-    engine: str | None = None, offload: str | None = None, split: AskedSplit | None = None, **options: Any,
+    engine: str | None = None, offload: str | None = None, split: AskedSplit | None = None,
+    acceptance: float | str | None = None, **options: Any,
 ) -> tuple[Served, Plan | None]:  # fmt: skip
     """The deployment to simulate, and the plan that describes it."""
     speeds = speeds_given(step_time)
     tiers = None if offload is None else asked_offload(offload)
+    right = None if acceptance is None else str(acceptance)
     if isinstance(model, Plan):
         if options or engine is not None:
             wrong = "engine" if engine is not None else next(iter(options))
@@ -125,12 +128,16 @@ def deployment(
                 help="beside a plan: trace, rate, replicas, router, ttft, tpot, goodput, pool, step_time",
             )  # fmt: skip
         loaded = load_model(model.model)
-        return served_plan(model, loaded, speeds=speeds, pool=pool, offload=tiers, split=split), model
+        return served_plan(
+            model, loaded, speeds=speeds, pool=pool, offload=tiers, split=split, acceptance=right
+        ), model
     loaded = load_model(model, weights_from=options.pop("weights_from", None))
     choice = choose(engine or engine_for([loaded], options))
     settings = make_settings(**in_our_words(options, (choice.engine.name,)))
     check_options((choice.engine,), settings)
-    return serve(loaded, choice, settings, speeds=speeds, pool=pool, offload=tiers, split=split), None
+    return serve(
+        loaded, choice, settings, speeds=speeds, pool=pool, offload=tiers, split=split, acceptance=right
+    ), None
 
 
 def split_asked(

@@ -8,6 +8,7 @@ from fractions import Fraction
 from typing import Any
 
 from kvplan.checking.case import Case
+from kvplan.engines import choose_engine
 from kvplan.errors import KvplanError
 from kvplan.plans.findings import Fact, Finding, MeasuredFact, Proof, Severity
 from kvplan.plans.plan import Evidence
@@ -31,6 +32,9 @@ _NEAR = 50
 """Memories that differ by less than one part in so many are the same GPU's: drivers keep a little."""
 _OF_POOL = ("num_blocks", "kv_pool_bytes", "kv_pool_low_bytes")
 """Facts that follow from the budget where the plan does not give the pool."""
+_OF_REQUESTS = ("kv_cache_memory", "tokens", "encoder_tokens")
+"""Beside the engine's settings in a receipt: the pool, held against the budget, and the request's lengths,
+from which the requests follow that are held against the plan's."""
 Receipts = Mapping[str, "ReadReceipt | KvplanError"]
 
 
@@ -109,6 +113,9 @@ def _of_receipt(
             field,
             *detail,
         )
+    elif case.result is not None and receipt.model_digest != model_digest(case.model, case.result.layers):
+        message = f"the plan's hash is this plan's, the model's digest is not: {receipt.model_id}"
+        yield _wrong("evidence-edited", message, field)
     if receipt.kind == REHEARSAL:
         yield _wrong(
             "rehearsal-is-no-proof",
@@ -226,13 +233,56 @@ def _engine(case: Case, receipt: Receipt, field: str) -> Found:
             field,
         )
     mine = {} if case.result is None else case.result.settings
-    other = [name for name, value in receipt.settings.items() if name in mine and mine[name] != value]
-    if other:
+    there = {name: value for name, value in receipt.settings.items() if name not in _OF_REQUESTS}
+    other = [name for name, value in there.items() if name not in mine or mine[name] != value]
+    if mine and other:
         yield _wrong(
             "evidence-outdated",
             f"the engine's settings are other ones today: {', '.join(other)}",
             field,
-            *(f"{name}: {receipt.settings[name]} in the receipt, {mine[name]} today" for name in other),
+            *(f"{name}: {there[name]} in the receipt, {mine.get(name, 'not there')} today" for name in other),
+        )
+    if receipt.engine_run:
+        yield from _run_of_engine(case, receipt, mine, field)
+
+
+def _run_of_engine(case: Case, receipt: Receipt, mine: Mapping[str, object], field: str) -> Found:
+    """The installed engine that ran is the plan's: its name and release, the GPU that was measured, and the
+    settings that it resolved where the rules resolve them too. Its platform may have taken others: those were
+    said, and stand among its settings."""
+    run, engine = receipt.engine_run, case.choice
+    try:
+        ran: object = choose_engine(f"{run['name']}@{run['version']}").version
+    except KvplanError:
+        ran = None
+    if run["name"] != engine.engine.name or ran != engine.version:
+        yield _wrong(
+            "evidence-of-another-engine",
+            f"{run['name']} {run['version']} ran, the plan is of {engine.engine.name} {engine.version}",
+            field,
+        )
+    if receipt.kind != REHEARSAL and run["device"] != receipt.hardware.get("name"):
+        yield _wrong(
+            "evidence-of-another-gpu",
+            f"the engine ran on {run['device']}, the receipt is of {receipt.hardware.get('name')}",
+            field,
+        )
+    taken, settings = run["taken"], run["settings"]
+    other = [name for name, value in taken.items() if settings.get(name, value) != value]
+    other += [
+        name
+        for name, value in settings.items()
+        if name not in taken and value != "auto" and mine.get(name, value) not in (value, None)
+    ]
+    if other:
+        yield _wrong(
+            "evidence-outdated",
+            f"the engine that ran resolved other settings than the plan: {', '.join(other)}",
+            field,
+            *(
+                f"{name}: {settings.get(name)} ran, {mine.get(name, taken.get(name))} of the plan"
+                for name in other
+            ),
         )
 
 
@@ -250,14 +300,29 @@ def _predictions(case: Case, receipt: Receipt, known: Mapping[str, Fact], field:
         of_pool = figure.name in _OF_POOL and budget is not None
         if figure.rank is None and figure.name in known and not of_pool:
             yield from _prediction(figure, known[figure.name], field)
-    weights = [one.predicted for one in receipt.figures if one.name == "weights_bytes" and one.predicted]
-    fact = known.get("weights_bytes_per_gpu")
-    if weights and fact is not None and not case.plan.settings.cpu_offload_gb:
-        yield from _prediction(Figure("weights_bytes", fact.unit, max(weights), None), fact, field)
+    yield from _weights(case, receipt, known, field)
+    yield from _resolved(case, receipt, field)
     pool = receipt.settings.get("kv_cache_memory")
     if isinstance(pool, int) and case.memory is not None and budget is None:
         mine = Fact("kv_cache_memory", case.memory, "bytes")
         yield from _prediction(Figure("kv_cache_memory", "bytes", pool, None), mine, field)
+
+
+def _weights(case: Case, receipt: Receipt, known: Mapping[str, Fact], field: str) -> Found:
+    fact = known.get("weights_bytes_per_gpu")
+    for name in ("weights_bytes", "engine_weights_bytes"):
+        weights = [one.predicted for one in receipt.figures if one.name == name and one.predicted]
+        if weights and fact is not None and not case.plan.settings.cpu_offload_gb:
+            yield from _prediction(Figure(name, fact.unit, max(weights), None), fact, field)
+
+
+def _resolved(case: Case, receipt: Receipt, field: str) -> Found:
+    """Figures of an engine that are settings: those that the rules resolve today."""
+    settings = {} if case.result is None else case.result.settings
+    for figure in receipt.figures:
+        resolved = settings.get(figure.name.removeprefix("engine_"))
+        if figure.name.startswith("engine_") and isinstance(resolved, int):
+            yield from _prediction(figure, Fact(figure.name, resolved, figure.unit), field)
 
 
 def _in_interval(case: Case, receipt: Receipt, budget: Budget, field: str) -> Found:

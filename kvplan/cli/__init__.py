@@ -7,14 +7,47 @@ import sys
 from collections.abc import Sequence
 from typing import Optional
 
+from kvplan.errors import EXIT_INTERRUPTED
+
 VERSION_FLAGS = ("--version", "-V")
 
 
 def main(arguments: Optional[Sequence[str]] = None) -> int:  # noqa: UP045 - read without evaluation on 3.10
     """Run one command and return its exit code: 0 answered, 1 the answer is no, 2 could not answer,
     3 could not run here, 70 a bug, 130 interrupted."""
-    asked = list(sys.argv[1:] if arguments is None else arguments)
-    if len(asked) == 1 and asked[0] in VERSION_FLAGS:
+    if arguments is None:
+        return _as_process(sys.argv[1:])
+    return _main(list(arguments))
+
+
+def _as_process(asked: list[str]) -> int:
+    """As the process's own work: Ctrl-C interrupts a command, which then leaves nothing half done. While
+    modules load and while the interpreter ends nothing can be left, and it ends the process in silence."""
+    import signal
+
+    if signal.getsignal(signal.SIGINT) is not signal.default_int_handler:  # `nohup`, a debugger's own
+        return _main(asked)
+    try:
+        signal.signal(signal.SIGINT, signal.SIG_DFL)
+    except ValueError:  # not the main thread, which alone gets signals
+        return _main(asked)
+    if not _asks_version(asked):
+        import kvplan.cli.run  # noqa: F401 - its modules, before there is a command to interrupt
+    try:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+        return _main(asked)
+    except KeyboardInterrupt:
+        return EXIT_INTERRUPTED
+    finally:
+        signal.signal(signal.SIGINT, signal.SIG_DFL)
+
+
+def _asks_version(asked: list[str]) -> bool:
+    return len(asked) == 1 and asked[0] in VERSION_FLAGS
+
+
+def _main(asked: list[str]) -> int:
+    if _asks_version(asked):
         return _version()
     # Nothing that a command makes outlives it: looking for cycles while modules load only takes time.
     collecting = gc.isenabled()

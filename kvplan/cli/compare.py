@@ -17,6 +17,7 @@ from kvplan.cli.options import share_of_hundred, whole_number
 from kvplan.cli.plan_word import is_plan_file, plan_of
 from kvplan.cli.terminal import Answer
 from kvplan.errors import EXIT_CANNOT_ANSWER, EXIT_NO, EXIT_OK, KvplanError
+from kvplan.files.folders import is_file
 from kvplan.files.json_input import STDIN, standard_input
 from kvplan.files.logs import blocks
 from kvplan.record import JsonDict, field_names
@@ -76,7 +77,7 @@ def _source(word: str) -> str:
     """The option that a word stands for where it can be nothing else: a log's path, a server's address."""
     if word.startswith(("http://", "https://")):
         return "url"
-    return "log" if word.endswith(".log") or (word.endswith(_TEXTS) and Path(word).is_file()) else ""
+    return "log" if word.endswith(".log") or (word.endswith(_TEXTS) and is_file(Path(word))) else ""
 
 
 def _one_source() -> KvplanError:

@@ -19,7 +19,7 @@ from kvplan.files.gpus.find import load_gpu
 from kvplan.files.gpus.listed import find_slugs, list_gpus
 from kvplan.files.plans.receipts import counts_against, read_receipt
 from kvplan.gpu import Gpu
-from kvplan.plans.receipt import ReadReceipt
+from kvplan.plans.receipt import ReadReceipt, facts_of
 from kvplan.report.catalog import data_of, gpu_screen, gpus_screen, model_screen, models_screen
 from kvplan.results import SCHEMA_VERSION
 
@@ -162,7 +162,13 @@ def receipts(words: list[str], given: Given) -> Answer:
     code = EXIT_CANNOT_ANSWER if broken else EXIT_NO if bad else EXIT_OK
     if is_given(given, "json"):
         entries = [
-            {"path": path, "intact": one.intact, "receipt": one.receipt.model_dump()} for path, one in read
+            {
+                "path": path,
+                "intact": one.intact,
+                "receipt": one.receipt.model_dump(),
+                "facts": facts_of(one.receipt)._asdict(),
+            }
+            for path, one in read
         ]
         errors = [{"path": path, "error": error.as_dict()} for path, error in broken]
         data = {"schema_version": SCHEMA_VERSION, "receipts": entries, "errors": errors}

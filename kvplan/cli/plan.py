@@ -22,6 +22,7 @@ from kvplan.cli.typed import size_command, typed_words
 from kvplan.deployment.answer import answer
 from kvplan.engines.base import generated
 from kvplan.errors import EXIT_NO, EXIT_OK, KvplanError
+from kvplan.files.folders import is_file
 from kvplan.files.writing import write_new, write_whole
 from kvplan.planning.results import PlanResult
 from kvplan.plans.fleet import Prices
@@ -298,7 +299,7 @@ def _write(result: PlanResult, path: Path, typed: list[str], *, overwrite: bool)
         "check it: " + command("kvplan", "check", str(path)),
     ]
     beside = path.parent / SCHEMA
-    schema = SCHEMA if beside.is_file() else None
+    schema = SCHEMA if is_file(beside) else None
     text = plan_text(result.best, comments=comments, directory=path.parent.resolve(), schema=schema)
     if overwrite:
         write_whole(path, text, folders=True)

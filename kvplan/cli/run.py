@@ -23,7 +23,7 @@ from kvplan.cli.terminal import (
     write_error,
 )
 from kvplan.engines import engine_named
-from kvplan.errors import EXIT_BUG, EXIT_CANNOT_ANSWER, EXIT_OK, KvplanError
+from kvplan.errors import EXIT_BUG, EXIT_CANNOT_ANSWER, EXIT_INTERRUPTED, EXIT_OK, CannotRunHere, KvplanError
 from kvplan.later import later
 from kvplan.report.layout import in_columns, printable
 from kvplan.results import SCHEMA_VERSION
@@ -33,7 +33,6 @@ if TYPE_CHECKING:
 else:
     progress = later("kvplan.cli", "progress")
 
-INTERRUPTED = 130
 _STYLE_OF = {"error": "31;1", "help": "36"}
 
 
@@ -45,14 +44,23 @@ def run(arguments: list[str]) -> int:
     except KvplanError as error:
         return _report(error, arguments)
     except KeyboardInterrupt:
-        return INTERRUPTED
+        return EXIT_INTERRUPTED
     except BrokenPipeError:
         silence(sys.stdout)
         return EXIT_OK
     except RecursionError as error:
         return _report(KvplanError("too-deep", "the input is nested too deeply to be read"), arguments, error)
+    except MemoryError as error:
+        short = CannotRunHere("out-of-memory", "this machine has too little memory for the answer")
+        return _report(short, arguments, error)
     except Exception as error:
-        return _crash(error, arguments)
+        return EXIT_INTERRUPTED if _was_interrupted(error) else _crash(error, arguments)
+
+
+def _was_interrupted(error: BaseException) -> bool:
+    """Whether Ctrl-C is behind an error: Python 3.11 and before wrap it where a class is being made."""
+    behind = error.__cause__ or error.__context__
+    return behind is not None and (isinstance(behind, KeyboardInterrupt) or _was_interrupted(behind))
 
 
 def _call(arguments: list[str]) -> Answer | int | None:
@@ -118,8 +126,10 @@ def _one_word(arguments: list[str]) -> list[str]:
     joined = shlex.join(words)
     if is_launch(joined):
         return [*before, joined]
+    from kvplan.files.folders import exists
+
     is_command = not words[0].startswith("-") and any(word.startswith("-") for word in words[1:])
-    if is_command and not Path(words[0]).exists():
+    if is_command and not exists(Path(words[0])):
         raise KvplanError(
             "no-server",
             f"`{joined}` starts no engine that kvplan knows",

@@ -18,6 +18,7 @@ from kvplan.cli.plan_word import is_plan_file, only, plan_of
 from kvplan.cli.simulate_options import SIMULATED
 from kvplan.cli.terminal import Answer
 from kvplan.errors import EXIT_CANNOT_ANSWER, EXIT_NO, EXIT_OK, KvplanError
+from kvplan.files.folders import exists
 from kvplan.files.writing import write_whole
 from kvplan.plans.plan import SAFE, Plan
 from kvplan.plans.serve import left_out
@@ -227,7 +228,7 @@ def _swept(model: Plan | str, values: JsonDict, asked: JsonDict, json: bool) -> 
     try:
         found = list(running)
     except KeyboardInterrupt:
-        if resume is not None and Path(str(resume)).exists() and sys.stderr is not None:
+        if resume is not None and exists(Path(str(resume))) and sys.stderr is not None:
             sys.stderr.write(f"interrupted: {resume} has what is done, and the same command goes on\n")
         raise
     code = EXIT_OK if any("error" not in answer for _, answer in found) else EXIT_CANNOT_ANSWER

@@ -43,6 +43,9 @@ SIMULATED: tuple[Option, ...] = (
     Option("offload", ("--offload",), "TIERS", word,
            "Caches outside the GPU: cpu:64GiB,nvme:2TiB@6GB/s; also policy=arc, chunk=64, backend=lmcache,"
            " load=cheaper.", _FLEET),
+    Option("acceptance", ("--acceptance",), "RATE", word,
+           "Of --speculative: drafted tokens that are right. 70%, a mean acceptance length of 2.4, or"
+           " 0.8,0.6,0.4 by place.", _TIME),
     Option("ttft", ("--ttft",), "TIME", word, "Time to first token at most, such as 2s.", _TARGET),
     Option("tpot", ("--tpot",), "TIME", word, "Time per further token at most, such as 50ms.", _TARGET),
     Option("goodput", ("--goodput",), "SHARE", word, "Share of requests that must keep them: 99%.", _TARGET),
@@ -75,7 +78,6 @@ SIMULATED: tuple[Option, ...] = (
 _NOT = (
     "tokens", "answer_tokens", "requests", "encoder_tokens", "images", "image_size", "video_frames",
     "audio_seconds", "min_pixels", "max_pixels", "cache_implementation", "ctx_size", "parallel",
-    "speculative", "speculative_model",
 )  # fmt: skip
 _TAKEN = frozenset(option.name for option in SIMULATED)
 ASKED = tuple(option for option in OPTIONS if option.name not in _TAKEN and option.name not in _NOT)

@@ -42,6 +42,14 @@ def ask(model: Model, choice: Choice, settings: Settings) -> SizeResult:
     return replace(result, warnings=said) if len(said) > len(result.warnings) else result
 
 
+def reserved_bytes(model: Model, choice: Choice, settings: Settings) -> int:
+    """Bytes of the fullest GPU that the engine counts for one request. No GPU's memory is divided: how many
+    run at once, which takes most of the time of an answer, has no part in it."""
+    alone = replace(settings, kv_cache_memory=None, starts=False, requests=1)
+    found = choice.engine.size(model, own_settings(choice.engine, alone), choice.version)
+    return found.per_gpu.reserved
+
+
 def _beyond(model: Model, settings: Settings, result: SizeResult) -> tuple[str, ...]:
     """A warning where a server is started for more than its model was made for, and does not mind."""
     length, own = stated_length(settings), model.max_model_len

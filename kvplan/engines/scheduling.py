@@ -22,6 +22,16 @@ class ScheduledGroup:
 
 
 @record()
+class ScheduledDrafts:
+    """Speculative decoding: the fields of `kvplan.simulation.vllm.drafts.Drafts` that settings decide."""
+
+    tokens: int
+    ahead: int
+    slots: int
+    drops: bool
+
+
+@record()
 class Scheduling:
     """vLLM's. release: whose rules; overlap: a step is scheduled while another runs; states: when states are
     kept for reuse; retention: tokens between the states and windows that are kept (None: all)."""
@@ -37,6 +47,7 @@ class Scheduling:
     overlap: bool
     states: str = "none"
     retention: int | None = None
+    drafts: ScheduledDrafts | None = None
 
     @property
     def step_tokens(self) -> int:

@@ -36,6 +36,15 @@ def spills(choice: Choice) -> int:
     return traits_of(choice.engine.name).spills if choice.engine.name in FOLDERS else 0
 
 
+def on_gpus(model: Model, choice: Choice, settings: Settings) -> Settings:
+    """The settings of an engine that leaves layers in host memory by itself, with all of them on the GPUs,
+    the file's prediction layers and the output among them."""
+    if not spills(choice) or any(name in settings.own for name in PLACES):
+        return settings
+    more = {FITS: settings.own.get(FITS, True), PLACES[0]: model.num_layers + len(model.draft_layers) + 1}
+    return with_settings(settings, more)
+
+
 def spill(model: Model, choice: Choice, settings: Settings) -> tuple[Settings, tuple[str, ...]]:
     """The settings with as many layers on the GPUs as fit them, and a note where those are not all.
 

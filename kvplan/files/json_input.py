@@ -192,7 +192,11 @@ def _caret(text: str, position: int) -> str:
     """The line around a position and a caret under it, at most 79 columns."""
     start = text.rfind("\n", 0, position) + 1
     end = text.find("\n", position)
+    above = text[:start].rstrip("\r\n").rpartition("\n")[2] if start < 10**6 else ""
     line = text[start : end if end >= 0 else len(text)] if position - start < 10**6 else ""
+    from kvplan.masking import masked  # only where something went wrong
+
+    line = masked(line, above)
     column = position - start
     first = max(0, column - 40)
     shown = "".join(char if char.isprintable() else " " for char in line[first : first + _SHOWN])

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 from kvplan.errors import KvplanError
+from kvplan.files.folders import is_file
 from kvplan.files.json_input import read_limited, regular_size
 from kvplan.record import record
 from kvplan.units import MIB, ceil_div
@@ -37,10 +38,10 @@ def read_checkpoint(directory: Path) -> Checkpoint | Index | None:
     Raises KvplanError(bad-safetensors | bad-json | unreadable-file).
     """
     index = directory / INDEX_NAME
-    if index.is_file():
+    if is_file(index):
         listed = parse_index(read_limited(index, MAX_HEADER), name=str(index))
         files = [directory / name for name in listed.files]
-        if not all(file.is_file() for file in files):
+        if not all(is_file(file) for file in files):
             return listed.index
     else:
         files = sorted(directory.glob("*.safetensors"))

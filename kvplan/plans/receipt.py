@@ -187,6 +187,68 @@ def receipt_from(data: Json) -> Receipt:
     )
 
 
+_BOUND = (
+    "kvplan", "plan_hash", "model.digest", "engine.name", "engine.version", "kind", "verdict", "confirmed_by",
+    "hardware.gpu", "hardware.memory_total_bytes", "engine_run.name", "engine_run.version",
+    "engine_run.device", "engine_run.layers",
+)  # fmt: skip
+_OF_REQUESTS = ("kv_cache_memory", "tokens", "encoder_tokens")
+_AUTO = "auto"
+
+
+_BOUND_FIGURES = (
+    "num_blocks", "weights_bytes", "kv_pool_low_bytes",
+    "engine_num_blocks", "engine_weights_bytes", "engine_pool_bytes",
+)  # fmt: skip
+_BOUND_SETTINGS = ("max_model_len", "max_num_seqs", "max_num_batched_tokens")
+
+
+class Facts(NamedTuple):
+    """A receipt's facts by their places, a figure by its name (and rank)."""
+
+    bound: tuple[str, ...]
+    """what a check computes anew from the plan: with another value it does not pass, whatever the digest"""
+    paired: tuple[str, ...]
+    """figures whose both sides stand in the receipt: with another value on one side it does not pass"""
+    said: tuple[str, ...]
+    """what the receipt alone says"""
+
+
+def _by_figure(receipt: Receipt, names: dict[str, bool]) -> list[str]:
+    """Figures with both sides in the receipt; the others go into names."""
+    paired: list[str] = []
+    for one in receipt.figures:
+        rank = "" if one.rank is None else f"[{one.rank}]"
+        named = one.name.removeprefix("engine_") in _BOUND_SETTINGS or one.name in _BOUND_FIGURES
+        if one.evidence == REPORTED or named:
+            names[f"figures.{one.name}{rank}"] = one.evidence != REPORTED
+        else:
+            paired.append(f"figures.{one.name}{rank}")
+    return paired
+
+
+def facts_of(receipt: Receipt) -> Facts:
+    """Which facts of a receipt are bound: the plan's and the model's hash, engine and release, the GPU by its
+    spec and memory, settings, blocks, weights and pool. Figures that decide have two sides. Drivers,
+    dates and figures that are only reported are bound to nothing: only a signature over the file would."""
+    body = receipt.model_dump()
+    resolved = {name for name in receipt.settings if name not in _OF_REQUESTS}
+    names: dict[str, bool] = {}
+    for key, value in body.items():
+        if key in ("figures", "digest"):
+            continue
+        if key == "engine_run":
+            value = {one: entry for one, entry in value.items() if one != "settings"}
+        for name in [f"{key}.{one}" for one in value] if isinstance(value, dict) else [key]:
+            names[name] = name in _BOUND or name.removeprefix("settings.") in resolved
+    names["hardware.name"] = bool(receipt.engine_run)
+    for name, value in receipt.engine_run.get("settings", {}).items():
+        names[f"engine_run.settings.{name}"] = name in resolved and value != _AUTO
+    paired = _by_figure(receipt, names)
+    bound = tuple(name for name, held in names.items() if held)
+    return Facts(bound, tuple(paired), tuple(name for name, held in names.items() if not held))
+
+
 def _figure(entry: Json) -> Figure:
     plain = {name: value for name, value in entry.items() if name != "class"}
     return Figure(**plain, independent=entry.get("class") == CONFIRMED)

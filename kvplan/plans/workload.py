@@ -43,6 +43,8 @@ class Workload:
     tpot_seconds: Fraction | None = None
     shared_prefix_tokens: int = 0
     """tokens at the head of every prompt that are the same"""
+    acceptance: str | None = None
+    """how many drafted tokens are right, in the words of `kvplan.acceptance`"""
     samples: int = 1
     """parallel samples (or beams) of one prompt"""
     trace: str | None = None

@@ -1,4 +1,4 @@
-"""The screen of ``kvplan fits``: the largest models first, with what each holds."""
+"""The screen of ``kvplan fits``: the best models first, with what each holds."""
 
 from __future__ import annotations
 
@@ -7,13 +7,14 @@ from collections.abc import Sequence
 from kvplan.api.fitting import TOO_LARGE, FitResult, FitRow
 from kvplan.engines.folders import title_of
 from kvplan.engines.traits import traits_of
+from kvplan.files.arena import leaderboard
 from kvplan.report.layout import BLANK, Piece, Screen, Span, table, wrapped
 from kvplan.report.notes import help_lines
 from kvplan.report.words import command, count
 from kvplan.units import GIB
 
 BILLION = 10**9
-UNVERIFIED, OTHER = "*", "+"
+UNVERIFIED, OTHER, ABOUT = "*", "+", "~"
 
 
 def fits_screen(result: FitResult, top: int, typed: Sequence[str], other: FitResult | None = None) -> Screen:
@@ -32,6 +33,9 @@ def fits_screen(result: FitResult, top: int, typed: Sequence[str], other: FitRes
         words += ["-t", f"{result.tokens}"] if "-t" not in typed else []
         words += [] if stored else ["-q", row.format]
         words += ["--max-num-seqs", f"{row.max_num_seqs}"] if row.max_num_seqs else []
+        # Without it the engine leaves layers in host memory where only the likely pool holds the load.
+        unsure = row.safe_requests < result.asked_requests and traits_of(engine).spills
+        words += ["--n-gpu-layers", "999"] if unsure and not row.host_bytes else []
         screen += wrapped(command("kvplan", "size", *words), indent=1, first="look: ", style="dim")
     return screen
 
@@ -64,8 +68,8 @@ def answer_screen(result: FitResult, top: int) -> Screen:
         others = f"{OTHER} another published checkpoint of the model (checkpoint in --json)"
         screen += wrapped(others, indent=1, style="dim")
     screen += wrapped(
-        "weights: GiB on a GPU; requests at once: likely (safe); longest: the max_model_len"
-        " that safely starts",
+        f"arena: points on {leaderboard().source} ({ABOUT}: by type and size); weights: GiB on a GPU;"
+        " requests: likely (safe); longest: what safely starts",
         indent=1,
         first="meant: ",
         style="dim",
@@ -75,7 +79,8 @@ def answer_screen(result: FitResult, top: int) -> Screen:
 
 def _table(rows: tuple[FitRow, ...]) -> Screen:
     hosted = any(row.host_bytes for row in rows)
-    heads = ("model", "numbers", "format", "weights", *(["host"] if hosted else []), "requests", "longest")
+    heads = ("model", "arena", "numbers", "format", "weights", *(["host"] if hosted else []), "requests",
+             "longest")  # fmt: skip
     cells: list[list[Piece]] = [[Span(word, "dim") for word in heads]]
     for row in rows:
         numbers = "" if row.parameters is None else f"{row.parameters / BILLION:.1f} B"
@@ -84,12 +89,13 @@ def _table(rows: tuple[FitRow, ...]) -> Screen:
         cells.append(
             [
                 row.model if row.verified else f"{row.model} {UNVERIFIED}",
+                "" if row.score is None else f"{'' if row.rated else ABOUT}{row.score:,}",
                 numbers,
-                row.format + OTHER * (row.checkpoint != row.model),
+                (row.stored or row.format) + OTHER * (row.checkpoint != row.model),
                 weights,
                 *([f"{row.host_bytes / GIB:.1f}" if row.host_bytes else ""] if hosted else []),
                 f"{row.requests} ({row.safe_requests})",
                 longest,
             ]
         )
-    return table(cells, "lrlrrrr" if hosted else "lrlrrr")
+    return table(cells, "lrrlrrrr" if hosted else "lrrlrrr")

@@ -242,6 +242,8 @@ def _workload(workload: Workload, require: Requirements) -> dict[str, object]:
             entries[key] = _time(seconds)
     if workload.shared_prefix_tokens:
         entries["shared_prefix_tokens"] = workload.shared_prefix_tokens
+    if workload.acceptance is not None:
+        entries["acceptance"] = workload.acceptance
     if workload.samples != 1:
         entries["samples"] = workload.samples
     return entries

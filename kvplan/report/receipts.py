@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from kvplan.errors import KvplanError
 from kvplan.files.plans.receipts import counts_against
-from kvplan.plans.receipt import CONFIRMED, CONSISTENT, REHEARSAL, ReadReceipt, Receipt
+from kvplan.plans.receipt import CONFIRMED, CONSISTENT, REHEARSAL, ReadReceipt, Receipt, facts_of
 from kvplan.report.layout import BLANK, Screen, Span, line, shorten, table, wrapped
 from kvplan.report.words import count
 from kvplan.units import GB
@@ -52,12 +52,27 @@ def receipts_screen(
     for receipts in _by_plan(read):
         if len(receipts) > 1:
             screen += [BLANK, *_compared(receipts)]
+    screen += _facts(read)
     if any(one.intact and not one.receipt.has_classes for _, one in read):
         first = "v1: of before figures had a class; confirmed says there that none that decides differs."
         screen += [BLANK, *wrapped(first, style="dim", indent=1, hang=4)]
     for path, error in broken:
         screen += [BLANK, *wrapped(f"{path}: {error.message}", style="bad", indent=1, hang=4)]
     return screen
+
+
+def _facts(read: Sequence[tuple[str, ReadReceipt]]) -> Screen:
+    """How much of the receipts stands on more than their word."""
+    receipts = [one.receipt for _, one in read if one.intact]
+    if not receipts:
+        return []
+    bound, paired, alone = (sum(map(len, every)) for every in zip(*map(facts_of, receipts)))
+    words = (
+        f"Facts that kvplan check computes anew from the plan: {bound:,}; figures with both sides in the"
+        f" receipt: {paired:,}; said by the receipts alone: {alone:,} (driver, dates, reported figures)."
+        " --json names each."
+    )
+    return [BLANK, *wrapped(words, style="dim", indent=1, hang=4)]
 
 
 def _by_plan(read: Sequence[tuple[str, ReadReceipt]]) -> list[list[Receipt]]:

@@ -15,7 +15,7 @@ NAME = 34
 _KEY = 12
 """Columns of a sweep's key, where its whole name finds no room, and of a value."""
 TOO_SHORT = "The trace is too short to say what rate one replica sustains"
-NOT_IN_IT = "drafts, pauses of the host"
+NOT_IN_IT = "pauses of the host"
 
 
 def simulation_screen(result: SimulationResult, *, where: str, rules: str) -> Screen:

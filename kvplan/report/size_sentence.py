@@ -49,6 +49,9 @@ def size_sentence(found: Answer, fixes: Sequence[Fix] = ()) -> Screen:
             text += f" In the safe pool {engine_title(result.engine)} refuses: {never.message}."
             helps = (*never.help[:1], *helps)
     word, style = _WORDS[verdict or Verdict.NO]
+    if verdict in (Verdict.YES, Verdict.LIKELY) and refusal is None and _elsewhere(result):
+        # Every token waits for host memory: it starts, and is not what a yes promises.
+        word, style = f"{word.removesuffix(':')}, slow:", "warn"
     head = wrapped(text, first=f"{word} ")
     return [styled(head[0], word, style), *head[1:], *help_lines(helps)]
 

@@ -23,10 +23,10 @@ from kvplan.units import SECOND
 
 def served_plan(
     plan: Plan, model: Model, *, speeds: Speeds | None = None, pool: str | None = None,
-    offload: AskedOffload | None = None, split: AskedSplit | None = None,
+    offload: AskedOffload | None = None, split: AskedSplit | None = None, acceptance: str | None = None,
 ) -> Served:  # fmt: skip
-    """The plan's engine as it starts, with one scheduler for each of its pools of requests. offload, split:
-    in place of the plan's own."""
+    """The plan's engine as it starts, with one scheduler for each of its pools of requests. offload, split,
+    acceptance: in place of the plan's own."""
     fleet = plan.fleet
     if split is None and fleet.prefill_replicas:
         split = AskedSplit(fleet.prefill_replicas, fleet.decode_replicas, fleet.link or None)
@@ -35,6 +35,7 @@ def served_plan(
         pool=pool if pool is not None else (SAFE if plan.require.pool == SAFE else None),
         gpus=plan.gpus_per_replica, pools=plan.pools_per_replica,
         offload=offload if offload is not None else offload_said(plan), split=split,
+        acceptance=acceptance or (plan.workload.acceptance if plan.workload is not None else None),
     )  # fmt: skip
 
 

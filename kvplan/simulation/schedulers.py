@@ -5,7 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, TypeVar, cast
 
-from kvplan.engines.scheduling import STATE_SLOTS, WINDOW_TOKENS, CapacityFirst, PromptsFirst, Scheduling
+from kvplan.acceptance import Acceptance
+from kvplan.engines.scheduling import (
+    STATE_SLOTS,
+    WINDOW_TOKENS,
+    CapacityFirst,
+    PromptsFirst,
+    ScheduledDrafts,
+    Scheduling,
+)
 from kvplan.engines.traits import traits_of
 from kvplan.results import SizeResult
 from kvplan.simulation.sglang import settings as sglang
@@ -16,6 +24,7 @@ from kvplan.simulation.time.timeline import AnyEngine, Timeline, Trace
 from kvplan.simulation.trtllm import settings as trtllm
 from kvplan.simulation.trtllm.settings import TrtllmEngine
 from kvplan.simulation.vllm import releases
+from kvplan.simulation.vllm.drafts import Drafts, scaled
 from kvplan.simulation.vllm.replica import Replica
 from kvplan.simulation.vllm.settings import Engine, Group
 
@@ -30,20 +39,23 @@ def known_releases(facts: Facts) -> tuple[str, ...]:
     return sglang.KNOWN if isinstance(facts, PromptsFirst) else releases.KNOWN
 
 
-def engine_of(facts: Facts, result: SizeResult, release: str) -> AnyEngine:
+def engine_of(
+    facts: Facts, result: SizeResult, release: str, acceptance: Acceptance | None = None
+) -> AnyEngine:
     """The simulated scheduler with the answer's pool."""
     assert result.pool is not None
     return engine_from(
         facts, release=release,
         blocks=result.pool.num_blocks - traits_of(result.engine.name).null_blocks,
         sequences=result.pool.max_num_seqs, windows=int(str(result.settings.get(WINDOW_TOKENS) or 0)),
-        states=int(str(result.settings.get(STATE_SLOTS) or 0)),
+        states=int(str(result.settings.get(STATE_SLOTS) or 0)), acceptance=acceptance,
     )  # fmt: skip
 
 
 def engine_from(
-    facts: Facts, *, blocks: int, sequences: int, release: str, windows: int = 0, states: int = 0
-) -> AnyEngine:
+    facts: Facts, *, blocks: int, sequences: int, release: str, windows: int = 0, states: int = 0,
+    acceptance: Acceptance | None = None,
+) -> AnyEngine:  # fmt: skip
     """blocks: of the pool, without the engine's own; sequences: SGLang's requests that may run; windows,
     states: tokens of its pool of windows, slots of that of states."""
     if isinstance(facts, PromptsFirst):
@@ -79,7 +91,15 @@ def engine_from(
         states=facts.states,
         retention=facts.retention,
         release=release,
+        drafts=_drafts(facts.drafts, acceptance),
     )
+
+
+def _drafts(said: ScheduledDrafts | None, acceptance: Acceptance | None) -> Drafts | None:
+    if said is None:
+        return None
+    assert acceptance is not None
+    return Drafts(said.tokens, scaled(acceptance.shares), said.ahead, said.slots, said.drops)
 
 
 def kind_of(engine: AnyEngine) -> type[Timeline]:

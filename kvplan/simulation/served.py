@@ -8,27 +8,36 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from kvplan.acceptance import WAYS, Acceptance, acceptance_of
+from kvplan.assumption import Assumptions
 from kvplan.engines.base import Choice, parse_version
 from kvplan.engines.budget import answered
 from kvplan.engines.folders import having, part_of, title_of
+from kvplan.engines.scheduling import Scheduling
 from kvplan.engines.traits import traits_of
 from kvplan.errors import EXIT_NO, KvplanError, RefusedError
 from kvplan.files.speed import speed_inputs
 from kvplan.model import Model
 from kvplan.planning.speed import deployment_of, speed_profile
+from kvplan.planning.speed.build import draft_stage
 from kvplan.planning.speed.estimate import spread
 from kvplan.planning.speed.profile import SpeedProfile
 from kvplan.record import record, replace
 from kvplan.results import SizeResult
-from kvplan.settings import Settings
+from kvplan.settings import LOOKUP_METHODS, MTP, Settings
 from kvplan.simulation.fleet.disaggregated import AskedSplit, Split, split_of
 from kvplan.simulation.offload_tiers import AskedOffload, offload_of
 from kvplan.simulation.schedulers import Facts, engine_of, known_releases
 from kvplan.simulation.time.clock import Clock
+from kvplan.simulation.time.draft_clock import DraftedClock, DraftTime
 from kvplan.simulation.time.speed_clock import SpeedClock
 from kvplan.simulation.time.timeline import AnyEngine
+from kvplan.simulation.vllm.releases import Rules
 from kvplan.units import SECOND
+from kvplan.weights.inventory import Inventory
 
+_AT_ONCE = ("dflash", "dspark", "medusa")
+"""Methods whose drafts are made in one pass."""
 LIKELY, SAFE = "likely", "safe"
 FAST, SLOW = "fast", "slow"
 ESTIMATE = "kvplan's speed estimate"
@@ -84,12 +93,14 @@ class Served:
 def serve(
     model: Model, choice: Choice, settings: Settings, *, speeds: Speeds | None = None,
     pool: str | None = None, gpus: int | None = None, pools: int | None = None,
-    offload: AskedOffload | None = None, split: AskedSplit | None = None,
+    offload: AskedOffload | None = None, split: AskedSplit | None = None, acceptance: str | None = None,
 ) -> Served:  # fmt: skip
     """The deployment to simulate. speeds: a step time of the user's own; pool: only the likely or only the
-    safe one; offload: tiers outside the GPU; split: replicas that prefill and replicas that decode.
+    safe one; offload: tiers outside the GPU; split: replicas that prefill and replicas that decode;
+    acceptance: how many drafted tokens are right (`kvplan.acceptance`).
 
-    Raises KvplanError: not-simulated, no-pool, and what sizes and speeds raise.
+    Raises KvplanError: no-acceptance, bad-acceptance, not-simulated, no-pool, and what sizes and speeds
+    raise.
     """
     name = choice.engine.name
     part, title = part_of(name, "scheduling"), title_of(name)
@@ -108,6 +119,7 @@ def serve(
     result = _sized(model, replace(choice, pool=LIKELY), asked, required=True)
     assert result is not None
     facts: Facts = part.scheduling(model, asked, choice.version)
+    accepted = _accepted(facts, acceptance, notes)
     unasked = traits_of(name).scheduler_unasked
     if unasked is not None:
         notes.append(f"warning[scheduler-unasked]: experimental: {title}'s scheduler is {unasked}")
@@ -115,7 +127,7 @@ def serve(
     if speeds is None:
         speeds = speeds_of(model, choice, asked, facts)
     results = _results(model, choice, asked, result, pool, notes)
-    engines = [(which, engine_of(facts, one, release)) for which, one in results.items()]
+    engines = [(which, engine_of(facts, one, release, accepted)) for which, one in results.items()]
     if offload is not None:
         said: list[str] = []
         clock = speeds.clock(LIKELY)
@@ -136,6 +148,34 @@ def serve(
         ranks if gpus is None else gpus,
         tuple(notes), offload, parted,
     )  # fmt: skip
+
+
+def _accepted(facts: Facts, said: str | None, notes: list[str]) -> Acceptance | None:
+    """How many of its drafted tokens are right; None where it drafts none."""
+    drafts = facts.drafts if isinstance(facts, Scheduling) else None
+    if drafts is None:
+        if said is not None:
+            raise KvplanError(
+                "bad-usage", f"an acceptance of {said} is of drafted tokens, and none are drafted",
+                help="--speculative mtp:1, or leave out --acceptance",
+            )  # fmt: skip
+        return None
+    if said is None:
+        raise RefusedError(
+            "no-acceptance", f"how many of its {drafts.tokens} drafted tokens a step are right is not known",
+            help=(*WAYS, "leave out --speculative: a step makes one token of a request"),
+        )  # fmt: skip
+    found = acceptance_of(said, drafts.tokens)
+    notes.append(
+        f"{drafts.tokens} drafted for a request a step, {found.length:.2f} tokens made of it in the mean"
+        f" (acceptance {said})"
+    )
+    if drafts.drops and Rules.of(facts.release).lookahead:
+        notes.append(
+            "a prefix hit gives up its last block, as under vLLM 0.32; with the hashes of"
+            f" {facts.release} it mostly keeps it"
+        )
+    return found
 
 
 def _results(
@@ -194,14 +234,48 @@ def speeds_of(model: Model, choice: Choice, settings: Settings, facts: Facts) ->
         model, settings.gpu, inventory, per_token,
         deployment_of(sized, choice.engine.name, parse_version(choice.version)), table,
     )  # fmt: skip
-    return likely_fast_slow(profile)
+    if not isinstance(facts, Scheduling) or facts.drafts is None:
+        return likely_fast_slow(profile)
+    inputs = inventory, per_token, table
+    return likely_fast_slow(profile, _draft_time(model, settings, profile, inputs, facts.drafts.tokens))
 
 
-def likely_fast_slow(profile: SpeedProfile) -> Speeds:
-    """A profile's step times and the ends of their interval."""
+def likely_fast_slow(profile: SpeedProfile, draft: DraftTime | None = None) -> Speeds:
+    """A profile's step times and the ends of their interval. draft: of steps that verify drafted tokens."""
     decode, prompt = spread(profile, "decode"), spread(profile, "prefill")
     shares = {LIKELY: (1.0, 1.0), FAST: (decode.low, prompt.low), SLOW: (decode.high, prompt.high)}
-    return scaled(profile, shares, ESTIMATE)
+    speeds = scaled(profile, shares, ESTIMATE)
+    if draft is None:
+        return speeds
+    clocks = tuple((name, DraftedClock(profile, draft, *both)) for name, both in shares.items())
+    return replace(speeds, clocks=clocks)
+
+
+def _draft_time(
+    model: Model, settings: Settings, profile: SpeedProfile, inputs: tuple[Inventory, int, Assumptions],
+    tokens: int,
+) -> DraftTime:  # fmt: skip
+    """The draft's share of a step: a model of its own, the model's prediction layers, or nothing.
+
+    Raises RefusedError(no-step-time) where nobody says what drafts, and as `speed_profile`.
+    """
+    method, named, gpu = settings.speculative_method, settings.speculative_model, settings.gpu
+    assert gpu is not None
+    if method in LOOKUP_METHODS:
+        return DraftTime(tokens, ())
+    if named is not None:
+        ranks = replace(profile.deployment, weight_bytes_per_rank=None, data_parallel_size=1)
+        own, each, numbers = speed_inputs(named)
+        stages = speed_profile(named, gpu, own, each, ranks, numbers).stages
+        return DraftTime(tokens, stages, method in _AT_ONCE)
+    inventory, per_token, table = inputs
+    if method == MTP and inventory.draft:
+        stage = draft_stage(model, gpu, inventory, per_token, profile.deployment, table)
+        return DraftTime(tokens, (stage,))
+    raise RefusedError(
+        "no-step-time", f"what drafts for {model.id} by {method} is not known, nor how long it takes",
+        help=("--speculative-model MODEL: the draft", "--step-time 6ms+25us*tokens+25ns*context"),
+    )  # fmt: skip
 
 
 def scaled(profile: SpeedProfile, shares: Mapping[str, tuple[float, float]], source: str) -> Speeds:

@@ -13,6 +13,7 @@ import pytest
 
 from kvplan.dtypes import kv_dtype
 from kvplan.engines.transformers.library import library_terms
+from kvplan.engines.transformers.versions import rules_of
 from kvplan.families import (
     FAMILIES,
     ChunkedAttention,
@@ -200,7 +201,9 @@ def test_every_family_has_a_published_figure() -> None:
 @pytest.mark.parametrize("name", ROWS)
 def test_published(name: str) -> None:
     row = ROWS[name]
-    terms = library_terms(row.part, row.store) if row.in_library else row.part.terms(row.store)
+    terms = (
+        library_terms(row.part, row.store, rules_of("5.24")) if row.in_library else row.part.terms(row.store)
+    )
     for ranks, expected in ((1, row.bytes), (row.ranks, row.on_rank)):
         held = sum(term.on_rank(ranks).bytes_at(row.tokens, row.encoder_tokens) for term in terms)
         assert row.layers * held == expected, row.source

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from kvplan.dtypes import BFLOAT16, kv_dtype
 from kvplan.engines.transformers.library import library_terms
+from kvplan.engines.transformers.versions import rules_of
 from kvplan.families import (
     FAMILIES,
     ChunkedAttention,
@@ -93,7 +94,7 @@ class Library(NamedTuple):
 
 def terms_of(part: Part, store: Storage | Library) -> tuple[Term, ...]:
     if isinstance(store, Library):
-        return library_terms(part, store.store, expanded=store.expanded)
+        return library_terms(part, store.store, rules_of("5.14" if store.expanded else "5.24"))
     return part.terms(store)
 
 
@@ -283,9 +284,10 @@ def test_pooled_keys_leave_out_gate_and_flag() -> None:
 
 def test_what_a_config_does_not_have_is_not_there() -> None:
     """Nothing is shared, pooled, grouped or positioned unless the part says so."""
+    newest = rules_of("5.24")
     key, latent = SparseIndexer(128), MultiHeadLatentAttention(512, 64)
-    assert library_terms(SharedKv(), Storage()) == library_terms(NoCache(), Storage()) == ()
-    assert library_terms(key, Storage()) == key.terms(Storage())
+    assert library_terms(SharedKv(), Storage(), newest) == library_terms(NoCache(), Storage(), newest) == ()
+    assert library_terms(key, Storage(), newest) == key.terms(Storage())
     assert key == SparseIndexer(128, float32_key=False, position_rows=0, kpool=1, group=1, axes=0)
     assert latent == MultiHeadLatentAttention(512, 64, 0, 0, 0)
     assert SharedKv() == SharedKv(0, 0)

@@ -139,3 +139,5 @@ def test_the_config_gives_the_card_s_layers(card: Card) -> None:
     read = read_config(completed(given), id=card.model.id, source="its config", hf_quant_config=quant)
     assert read.runs == card.model.runs
     assert read.draft_layers == card.model.draft_layers
+    for size in ("hidden_size", "num_attention_heads", "vocab_size"):
+        assert getattr(read, size) == getattr(card.model, size), size

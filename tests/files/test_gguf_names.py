@@ -7,8 +7,9 @@ from typing import Any
 import pytest
 
 import kvplan
-from kvplan.engines.llamacpp.gguf_file.ggml_types import known_mixture
+from kvplan.engines.llamacpp.gguf_file.authors import named_build
 from kvplan.errors import KvplanError
+from kvplan.files.cards.gguf_names import gguf_name
 from kvplan.files.cards.index import packaged_index
 from kvplan.files.cards.ollama_names import OLLAMA
 from kvplan.model import GGUF_MIXTURE
@@ -91,13 +92,17 @@ def test_a_mixture_is_not_said_twice() -> None:
         )
 
 
-@pytest.mark.parametrize("word", ["UD-Q4_K_XL", "ud_q2_k_xl", "Q4_K_L", "q6_k_l", "Q2_K_XL"])
+@pytest.mark.parametrize("word", ["UD-TQ1_0", "ud_nvfp4", "Q4_K_XXL"])
 def test_a_mixture_of_an_author_s_own_is_not_taken_for_one_of_llama_cpp(word: str) -> None:
-    """Which type each tensor has is no public rule: the file's header says it. q3_k_l is llama.cpp's own."""
-    with pytest.raises(KvplanError, match="chooses a type for each tensor") as caught:
-        known_mixture(word)
-    assert any("header" in line for line in caught.value.help)
-    assert known_mixture("Q3_K_L") == "q3_k_l"
+    """Which type each tensor has is no public rule, and no published file tells its size."""
+    with pytest.raises(KvplanError) as caught:
+        named_build(word)
+    assert caught.value.code == "bad-setting"
+
+
+def test_unsloth_s_mxfp4_is_one_of_its_own() -> None:
+    assert gguf_name("unsloth/qwen3.6-35b-a3b-gguf:mxfp4_moe") == ("unsloth/qwen3.6-35b-a3b", "ud_mxfp4_moe")
+    assert gguf_name("unsloth/gpt-oss-20b-gguf:mxfp4_moe") == ("unsloth/gpt-oss-20b", "mxfp4_moe")
 
 
 def test_the_mixture_that_a_name_says_may_be_said_again() -> None:

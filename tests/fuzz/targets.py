@@ -26,6 +26,7 @@ from kvplan.files.safetensors_header import parse_header, parse_index
 from kvplan.files.yaml.strict import load_yaml
 from kvplan.plans.serve import flags_of
 from kvplan.settings import MEDIA, Settings
+from tests.fuzz import doors
 from tests.fuzz.mutate import bent, bent_bytes, bent_lines
 from tests.fuzz.traces import simulate
 from tests.fuzz.watch import FaultError, asked, command, judged
@@ -357,6 +358,13 @@ TARGETS: dict[str, tuple[Callable[..., None], int]] = {
     "arguments": (arguments, 1),
     "relations": (relations, 9),
     "simulate": (simulate, 4),
+    "launch": (doors.launch, 2),
+    "page": (doors.page, 1),
+    "agents": (doors.agents, 2),
+    "report": (doors.report, 1),
+    "receipts": (doors.proofs, 2),
+    "secrets": (doors.secrets, 2),
+    "agreement": (doors.agreement, 1),
 }
 """Name → the function of one input, and its share."""
-NEEDS_FOLDER = frozenset({"files", "simulate"})
+NEEDS_FOLDER = frozenset({"files", "simulate", "launch", "report", "receipts", "secrets", "agreement"})

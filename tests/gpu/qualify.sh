@@ -32,6 +32,7 @@ if [ "$device" = cpu ]; then
   folder=${1:-$(mktemp -d)}
   plans=${QUALIFY_PLANS-}
   options=(--device cpu --reserve 256MiB)
+  engine_options=(--device cpu)
   of_models=()
   smoke=${QUALIFY_SMOKE-}
   smoke_pool=32MiB
@@ -41,6 +42,7 @@ else
   # Weights and the pool that the budget leaves, which the models below do without: on their own GPU only.
   plans=${QUALIFY_PLANS-"examples/plans/agents-qwen3-32b-h200.yaml examples/plans/rag-llama-3.1-8b-128k-h200.yaml"}
   options=(--gpu 0)
+  engine_options=(--gpu 0)
   # The cache alone: weights would leave no room for nine tenths.
   of_models=(--weights 0B)
   smoke=${QUALIFY_SMOKE-llama-3.1-8b}
@@ -80,10 +82,13 @@ if [ -n "$smoke" ]; then
 fi
 if [ -n "$engine" ]; then
   limit=$engine_seconds
+  own_options=("${options[@]}")
+  options=("${engine_options[@]}")  # an engine leaves what it leaves: --reserve is kvplan's own run's
   for plan in $plans; do
     run "$(basename "${plan%.yaml}")-$engine" "$plan" --with "$engine" --engine-python "$engine_python"
   done
   limit=$seconds
+  options=("${own_options[@]}")
 fi
 for plan in $plans; do
   run "$(basename "${plan%.yaml}")" "$plan"

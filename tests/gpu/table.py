@@ -133,7 +133,8 @@ def _today(receipt: Receipt, pool: Figure, requests: Figure) -> str:
     now = replace(pool, predicted=facts["kv_pool_bytes"])
     safe, likely = facts["safe_max_requests"], facts["max_requests"]
     at_once = f"{likely:,}" if safe == likely else f"{likely:,} (safely {safe:,})"
-    return f"Today: pool {now.predicted:,} B ({_percent(now)}), requests at once {at_once} → {requests.measured:,}."
+    pools = f"pool {now.predicted:,} B ({_percent(now)})"
+    return f"Today: {pools}, requests at once {at_once} → {requests.measured:,}."
 
 
 def _pair(figure: Figure) -> str:

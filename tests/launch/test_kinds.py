@@ -90,7 +90,7 @@ def test_an_object_without_a_row_is_refused_by_its_name(
 VALUES: st.SearchStrategy[Any] = st.sampled_from([
     None, True, -1, 0, 10**19, 1.5, float("inf"), "", "x", "{{ .Values.x }}", "$(X)", "${X:-2}", "-tp",
     "/data", "hf://", "pvc://a", "gpu:", "0", [], {}, [None], [[]], {"a": None}, ["x"], {"name": []},
-    [{"name": {}}],
+    [{"name": {}}], {1: 2}, {None: {}}, [{}],
 ])  # fmt: skip
 
 

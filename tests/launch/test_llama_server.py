@@ -12,7 +12,8 @@ import kvplan
 from kvplan.api.launching import import_launches, launched_plans
 from kvplan.deployment.counts import ask
 from kvplan.engines.budget import choose
-from kvplan.engines.llamacpp.words.launch import MOST_LAYERS, experts_in_host
+from kvplan.engines.llamacpp.start.overrides import MOST_LAYERS
+from kvplan.engines.llamacpp.words.launch import experts_in_host
 from kvplan.plans.plan import Plan
 from kvplan.plans.question import settings_of
 from kvplan.results import SizeResult

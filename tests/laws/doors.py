@@ -113,7 +113,7 @@ def on_the_page(asked: Asked, told: SizeResult, folder: Path) -> Figures:
     held = {True: 0, False: 1, None: 2}[found["ok"]]
     first = found["answer"][0].partition(":")[0]
     counted = told.capacity is not None or told.refusal is not None
-    word = {"Yes": "yes", "Likely": "likely", "Unlikely": "unlikely", "No": "no"}.get(first)
+    word = {"Yes": "yes", "Likely": "likely", "Unlikely": "unlikely", "No": "no"}.get(first.partition(",")[0])
     return {
         "code": held, "one request": said["kv_bytes_per_request"], "likely pool": said["kv_pool_bytes"],
         "safe pool": said["kv_pool_low_bytes"], "blocks": said["num_blocks"], "likely": said["max_requests"],
@@ -125,7 +125,9 @@ def by_screen(asked: Asked, told: SizeResult, folder: Path) -> Figures:
     """The word with which the screen begins."""
     found = ran("size", *asked.words)
     first = found.out.split(None, 1)[0]
-    word = {"Yes:": "yes", "Likely:": "likely", "Unlikely:": "unlikely", "No:": "no"}.get(first)
+    word = {"Yes:": "yes", "Likely:": "likely", "Unlikely:": "unlikely", "No:": "no"}.get(
+        f"{first.rstrip(':,')}:"
+    )
     return {"verdict": word, "code": found.code}
 
 

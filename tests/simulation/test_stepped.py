@@ -55,7 +55,7 @@ def _file(folder: Path, text: str) -> Path:
     return path
 
 
-@pytest.mark.parametrize("factors", [(1.0, 1.0), (0.7, 2.5), (3.0, 1.5)])
+@pytest.mark.parametrize("factors", [(1.0, 1.0), (0.9, 2.5), (3.0, 1.5)])
 def test_the_factors_of_a_log_are_found_again(
     served: Served, factors: tuple[float, float], tmp_path: Path
 ) -> None:

@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 from collections.abc import Iterable, Sequence
 from functools import cached_property
 from pathlib import Path
 
 from kvplan.errors import CannotRunHere, KvplanError
+from kvplan.files.folders import exists, is_folder
+from kvplan.files.writing import cannot_write
 from kvplan.units import MIB
 
 MAX_FILE = 64 * MIB
 _LINK = "120000"
 _SECONDS = 120
+_BLOB = re.compile(rb"[0-9a-f]+ blob ([0-9]{1,15})\n")
 
 
 class Revision:
@@ -21,19 +25,20 @@ class Revision:
 
     def __init__(self, name: str, paths: Sequence[Path], copy: Path) -> None:
         """Raises KvplanError(unknown-revision), CannotRunHere(no-git)."""
-        beside = next((path for path in paths if path.exists()), Path())
-        self._here = beside if beside.is_dir() else beside.parent
+        beside = next((path for path in paths if exists(path)), Path())
+        self._here = beside if is_folder(beside) else beside.parent
         self.copy = copy.resolve()
         self.root = Path(self._text("rev-parse", "--show-toplevel", what=name).rstrip("\n")).resolve()
         self.commit = self._text(
             "rev-parse", "--verify", "--quiet", "--end-of-options", f"{name}^{{commit}}", what=name
         ).strip()
 
-    def _run(self, *words: str) -> subprocess.CompletedProcess[bytes]:
+    def _run(self, *words: str, given: bytes = b"") -> subprocess.CompletedProcess[bytes]:
+        """One call of git, with this on its standard input. Raises CannotRunHere(no-git)."""
         try:
             return subprocess.run(
                 ["git", "-C", str(self._here), *words],
-                stdin=subprocess.DEVNULL,
+                input=given,
                 capture_output=True,
                 timeout=_SECONDS,
                 check=False,
@@ -45,6 +50,8 @@ class Revision:
             ) from None
         except subprocess.TimeoutExpired:
             raise CannotRunHere("no-git", f"git did not answer within {_SECONDS} s") from None
+        except OSError as error:
+            raise CannotRunHere("no-git", f"git cannot be started: {error.strerror or error}") from None
 
     def _text(self, *words: str, what: str) -> str:
         done = self._run(*words)
@@ -94,36 +101,37 @@ class Revision:
 
     def _write(self, name: str) -> None:
         target = self.copy / name
-        if target.exists():
+        if exists(target):
             return
         done = self._run("cat-file", "blob", self.entries[name])
-        if done.returncode == 0 and len(done.stdout) <= MAX_FILE:
+        if done.returncode == 0:
+            self._put(name, done.stdout)
+
+    def _put(self, name: str, content: bytes) -> None:
+        if len(content) > MAX_FILE:
+            return
+        target = self.copy / name
+        try:
             target.parent.mkdir(parents=True, exist_ok=True)
-            target.write_bytes(done.stdout)
+            target.write_bytes(content)
+        except OSError as error:
+            raise cannot_write(target, error) from None
 
     def bring_all(self, names: Iterable[str]) -> None:
         """Several files with one call of git."""
-        wanted = [name for name in names if name in self.entries and not (self.copy / name).exists()]
+        wanted = [name for name in names if name in self.entries and not exists(self.copy / name)]
         if not wanted:
             return
         asked = "".join(f"{self.entries[name]}\n" for name in wanted).encode()
-        done = subprocess.run(
-            ["git", "-C", str(self._here), "cat-file", "--batch"],
-            input=asked,
-            capture_output=True,
-            timeout=_SECONDS,
-            check=True,
-        )
+        done = self._run("cat-file", "--batch", given=asked)
         at = 0
         for name in wanted:
-            end = done.stdout.index(b"\n", at)
-            size = int(done.stdout[at:end].split(b" ")[2])
-            content = done.stdout[end + 1 : end + 1 + size]
-            at = end + 1 + size + 1
-            if size <= MAX_FILE:
-                target = self.copy / name
-                target.parent.mkdir(parents=True, exist_ok=True)
-                target.write_bytes(content)
+            head = _BLOB.match(done.stdout, at)
+            size = 0 if head is None else int(head[1])
+            if head is None or done.returncode or len(done.stdout) <= head.end() + size:
+                raise CannotRunHere("no-git", f"git did not give {name} of the commit {self.commit[:12]}")
+            at = head.end() + size + 1
+            self._put(name, done.stdout[head.end() : at - 1])
 
     @cached_property
     def changed_names(self) -> frozenset[str]:

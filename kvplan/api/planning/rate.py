@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from kvplan.engines.budget.law import Rejection
 from kvplan.engines.folders import part_of
 from kvplan.errors import KvplanError
+from kvplan.files.folders import is_file
 from kvplan.model import Model
 from kvplan.planning.ask import CONTEXT, COST, MOST_GPUS, REQUESTS, TENSOR_WAYS, Ask
 from kvplan.planning.confirm import has_slots
@@ -53,7 +54,7 @@ def arrivals_of(workload: Workload, trace: str | Path | None) -> Load:
     if workload.trace is None:
         return drawn_for(workload)
     path = workload.trace if trace is None else trace
-    if not Path(path).is_file():
+    if not is_file(Path(path)):
         raise KvplanError("no-trace", f"the workload's trace {path} is not here", help="trace=: where it is")
     load = load_from(path, workload.trace_format, workload.trace_columns, workload.trace_block)
     return load if rate is None else load.at_rate(rate)

@@ -14,6 +14,8 @@ from typing import Any, NamedTuple
 from kvplan.api import ModelLike, changed_settings
 from kvplan.api.simulating import TraceLike, load_of, simulate, with_replicas
 from kvplan.errors import KvplanError, Mark
+from kvplan.files.folders import exists
+from kvplan.files.writing import write_whole
 from kvplan.plans.plan import Plan
 from kvplan.record import replace
 from kvplan.simulation.load.load import Load
@@ -167,7 +169,7 @@ def read_done(path: Path) -> dict[str, Found]:
 
 def read_lines(path: Path) -> dict[str, bytes]:
     """The lines of a file by their runs; a last line that was cut off is left out. Raises KvplanError."""
-    if not path.exists():
+    if not exists(path):
         return {}
     from kvplan.files.json_input import read_limited
     from kvplan.units import GIB
@@ -225,9 +227,7 @@ def _in_order(path: Path, results: Sequence[tuple[str, Change, Found]]) -> None:
     lines = [_line(*one) for one in results]
     others = read_lines(path)
     lines += [raw.decode() + "\n" for name, raw in others.items() if name not in mine]
-    fresh = path.with_name(path.name + ".new")
-    fresh.write_text("".join(lines), encoding="utf-8", newline="\n")
-    fresh.replace(path)
+    write_whole(path, "".join(lines))
 
 
 def row_of(answer: Found) -> dict[str, Any]:

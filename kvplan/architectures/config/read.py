@@ -25,6 +25,7 @@ from kvplan.architectures.config.facts import (
 )
 from kvplan.architectures.config.plain import HEADS, KV_HEADS, LAYERS
 from kvplan.architectures.config.roles import Role, layer_count, role_of, shaped
+from kvplan.architectures.config.sizes import check_stated
 from kvplan.architectures.config.text_part import TextPart, find_text_part, unknown_type
 from kvplan.architectures.config.view import QUANT_KEY, ConfigView, Sourced
 from kvplan.architectures.lineages import lineage_of
@@ -104,6 +105,7 @@ def _text_part(raw: Json) -> TextPart:
         raise KvplanError("bad-config", f"a config is an object, not a {type(raw).__name__}")
     if len(raw) > MAX_KEYS:
         raise KvplanError("bad-config", f"the config has {len(raw):,} keys")
+    check_stated(raw)
     return find_text_part(raw)
 
 

@@ -225,7 +225,8 @@ def _of_a_mac(gpu: Gpu, warnings: list[str]) -> tuple[int, tuple[BudgetLine, ...
     total, older = wired_by_macos(gpu)
     said = (
         f"macOS decides how much of its memory {gpu.slug} may use: {total / GIB:.1f} GiB by macOS 26,"
-        f" {older / GIB:.1f} GiB before it; llama.cpp prints yours as recommendedMaxWorkingSetSize"
+        f" {older / GIB:.1f} GiB before it (sysctl iogpu.wired_limit_mb sets it); llama.cpp prints yours as"
+        " recommendedMaxWorkingSetSize"
     )
     line = BudgetLine("kept by older macOS", 0, 0, total - older, "releases before macOS 26")
     return total, (line,), (*warnings, said)

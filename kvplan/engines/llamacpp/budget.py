@@ -19,8 +19,8 @@ from kvplan.engines.budget import Fit, Shortens
 from kvplan.engines.budget.parts import Start, context_line, memory_of, no_pool, once_a_start
 from kvplan.engines.llamacpp.cache_layout.caches import place
 from kvplan.engines.llamacpp.cache_layout.pool import output_device, split_of
+from kvplan.engines.llamacpp.gguf_file.authors import WHOLE, Build, named_build
 from kvplan.engines.llamacpp.gguf_file.converted import converted, tensors_of
-from kvplan.engines.llamacpp.gguf_file.ggml_types import known_mixture
 from kvplan.engines.llamacpp.memory.compute_buffer import (
     compute_line,
     draft_lines,
@@ -87,7 +87,7 @@ def fit(model: Model, choice: Choice, settings: Serving, start: Start) -> Fit:
         total, reserved, warnings = memory_in_row(gpu.row[least])
         warnings += (_dealt_words(gpu, settings, options),)
     lines = (
-        exact("weights", amount, weights.source),
+        _weights_line(amount, weights.source, _build_of(model, settings)),
         compute_line(
             model, shape, options, settings, started, total - amount, 0 if least else weights.hosted, least
         ),
@@ -103,6 +103,12 @@ def fit(model: Model, choice: Choice, settings: Serving, start: Start) -> Fit:
     warnings += _encoder_words(model, options, shape) + _hosted_words(weights, started, options)
     shown = (("unequal_gpus", gpu.slug),) if gpu.row else ()
     return Fit(budget, weights.found, warnings, shown, per_device=weights.places, shortens=shortens)
+
+
+def _weights_line(amount: int, source: str, build: Build | None) -> BudgetLine:
+    """Bytes of the weights, between what published files of such a build take."""
+    low, high = (amount, amount) if build is None else build.between(amount)
+    return BudgetLine("weights", amount, low, high, source)
 
 
 def _kept_line(kept: int) -> tuple[BudgetLine, ...]:
@@ -189,7 +195,7 @@ def _check_mixture(model: Model, settings: Serving) -> None:
     of a mixture that is none."""
     if settings.quantization is None:
         return
-    if model.gguf_mixture not in (None, known_mixture(settings.quantization)):
+    if model.gguf_mixture not in (None, named_build(settings.quantization).name):
         other = f"{model.id.rsplit(':', 1)[0]}:{settings.quantization.upper()}"
         raise KvplanError(
             "bad-setting",
@@ -204,7 +210,6 @@ def _check_mixture(model: Model, settings: Serving) -> None:
         raise KvplanError(
             "bad-setting", "--weights and --quantization both say what the weights take", help="give one"
         )
-    known_mixture(settings.quantization)
 
 
 def _weights(model: Model, settings: Serving, options: LlamacppOptions) -> Weights:
@@ -264,11 +269,15 @@ def prediction_bytes(model: Model, settings: Serving) -> int:
             help=("--weights 15GiB: of all that is loaded", "name the model, with -q"),
         )
     mixture = settings.quantization or model.gguf_mixture or usual_build("llamacpp", model)
-    return converted(model, sources.inventory, known_mixture(str(mixture))).prediction
+    build = named_build(str(mixture))
+    return converted(model, sources.inventory, build.mixture, ends=build.ends).prediction
 
 
 def _build_words(model: Model, settings: Serving) -> tuple[str, ...]:
-    """Which build was taken, where nobody named one."""
+    """Which build was taken, where nobody named one; of an author's own, how its size is known."""
+    build = _build_of(model, settings)
+    if build is not None and build.files:
+        return (f"weights guessed: {build.words}; the .gguf file's header is exact",)
     named = model.is_gguf or model.gguf_mixture or settings.quantization or settings.weights is not None
     return () if named else (f"as {usual_build('llamacpp', model)}: no build was named, -q names one",)
 
@@ -316,10 +325,21 @@ def _tensors_of(model: Model, mixture: str | None) -> tuple[Mapping[str, int], s
     if sources.inventory is None:
         problem = sources.problem.message if sources.problem is not None else "its tensors are not known"
         raise RefusedError("no-weights", problem, help=("--weights 15GiB",))
-    name = known_mixture(str(mixture))
-    found = converted(model, sources.inventory, name)
+    build = named_build(str(mixture))
+    found = converted(model, sources.inventory, build.mixture, ends=build.ends)
     rest = f"; of the file {found.prediction:,} B are prediction layers" if found.prediction else ""
-    return found.bytes_by_name, f"a {name} build, each type as llama-quantize chooses it{rest}"
+    sizes: Mapping[str, int] = found.bytes_by_name
+    if build.likely != WHOLE:
+        sizes = {name: size * build.likely // WHOLE for name, size in sizes.items()}
+    return sizes, f"{build.words}{rest}"
+
+
+def _build_of(model: Model, settings: Serving) -> Build | None:
+    """The build that is named, or the usual one; None where a file or stated weights say what they take.
+    Raises KvplanError(bad-setting)."""
+    if model.is_gguf or settings.weights is not None:
+        return None
+    return named_build(str(settings.quantization or model.gguf_mixture or usual_build("llamacpp", model)))
 
 
 def _dealt(

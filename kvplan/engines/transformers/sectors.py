@@ -12,6 +12,7 @@ from __future__ import annotations
 from math import lcm
 from typing import NamedTuple
 
+from kvplan.bisection import most_up_to
 from kvplan.record import record
 from kvplan.units import ceil_div
 
@@ -183,6 +184,11 @@ def running(geometry: Geometry, sectors: int, batch: Batch, tokens: int, answer:
         within, decoding, budget = (size - held) * 100 >= MARGIN * size, begun, batch.tokens - begun
         if decoding and not within:
             break
+        alone = _steps_of_one(geometry, lengths, begun, budget, prompt, tokens, margin=size * (100 - MARGIN))
+        if alone > 1 and begun < batch.requests:
+            lengths[begun] += alone * budget
+            lengths[:begun] = [length + alone for length in lengths[:begun]]
+            continue
         # Without the margin the first prompt goes on alone, as nothing else is in the step.
         for index in range(decoding, min(arriving, batch.requests) if within else decoding + 1):
             taken = min(budget, prompt - lengths[index])
@@ -196,3 +202,25 @@ def running(geometry: Geometry, sectors: int, batch: Batch, tokens: int, answer:
         if budget == batch.tokens - decoding:
             break  # nobody else may join
     return begun
+
+
+def _steps_of_one(
+    geometry: Geometry, lengths: list[int], begun: int, budget: int, prompt: int, tokens: int, *, margin: int
+) -> int:
+    """How many steps in a row give all their tokens to the prompt that is being computed: taken together, as
+    a prompt of a million tokens has a hundred thousand. margin: hundredths of bytes that may be held where a
+    step begins with others decoding; what is held never falls."""
+    room = prompt - lengths[begun]
+    if budget < 1 or room <= budget:
+        return 0
+    steps = (room - 1) // budget
+    if not begun:
+        return steps
+    steps = min(steps, tokens - 1 - lengths[0])
+
+    def begins(step: int) -> bool:
+        grown = [length + step - 1 for length in lengths[:begun]]
+        now = [*grown, lengths[begun] + (step - 1) * budget, *lengths[begun + 1 :]]
+        return sum(geometry.request_bytes(length) for length in now if length) * 100 <= margin
+
+    return most_up_to(steps, begins, steps)

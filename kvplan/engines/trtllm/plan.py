@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from fractions import Fraction
 
+from kvplan.architectures.config.view import MAX_LAYERS
 from kvplan.engines.base import has_kind, part_terms
 from kvplan.engines.generic import split_evenly
 from kvplan.engines.trtllm.options import TrtllmOptions
@@ -129,6 +130,11 @@ def draft_layers(model: Model, settings: Serving) -> list[Layer]:
             help="size the draft model by itself",
         )
     own = model.draft_layers
+    if settings.num_speculative_tokens > MAX_LAYERS:
+        raise KvplanError(
+            "bad-setting", f"num_speculative_tokens is {settings.num_speculative_tokens:,}",
+            help=f"each token drafted has a layer of its own here, of {MAX_LAYERS:,} at most",
+        )  # fmt: skip
     return [own[place % len(own)] for place in range(max(1, settings.num_speculative_tokens))]
 
 

@@ -220,7 +220,9 @@ def _of_stage(choice: Choice, settings: Serving, gpu: Gpu, known: Known, stage: 
         ),
         rotary=counted,
     )
-    lines = tuple(at_most(line, known.memory) for line in budget.lines)
+    lines = tuple(
+        at_most(line, known.memory) if line.name == "CUDA graphs" else line for line in budget.lines
+    )
     return replace(budget, lines=lines, beside=beside)
 
 

@@ -32,7 +32,7 @@ from kvplan.engines.vllm.memory.attention_buffers import AttentionBuffers, buffe
 from kvplan.engines.vllm.memory.coefficients import board_of
 from kvplan.engines.vllm.memory.profile_peak import served_shape
 from kvplan.engines.vllm.memory.profile_settings import load_of, of_stage, utilization
-from kvplan.engines.vllm.memory.rank_budget import start_lines, vllm_budget
+from kvplan.engines.vllm.memory.rank_budget import after_most, start_lines, vllm_budget
 from kvplan.engines.vllm.memory.shared_starts import Batch, Memory, Shared, Start, nothing_left
 from kvplan.engines.vllm.memory.state_graphs import too_few_states
 from kvplan.engines.vllm.memory.weight_lines import ranks_of, repacked_line, repacked_share, weights_line
@@ -103,7 +103,7 @@ class VllmLaw:
         """The pool on a GPU of the kind, and what it holds; or why there is none."""
         if gpu is not self._gpu and class_of(self._model.architecture).largest_item in BY_MEMORY:
             return self._of(gpu).room(gpu, max_num_seqs, max_model_len, safe=safe)
-        kept = self._shared.memories.get((id(gpu), self._share.numerator, self._share.denominator))
+        kept = self._shared.memories.get(self._memory_key(gpu))
         memory = self._memory(gpu) if kept is None else kept[1]
         if isinstance(memory, Rejection):
             return memory
@@ -187,8 +187,12 @@ class VllmLaw:
             reserved = (*of_share(reserved, share), *start_lines(gpu, total, share, self._settings))
             likely = sum(line.bytes for line in reserved)
             found = Memory(total, usable, likely, sum(line.high_bytes for line in reserved))
-        self._shared.memories[id(gpu), share.numerator, share.denominator] = gpu, found
+        self._shared.memories[self._memory_key(gpu)] = gpu, found
         return found
+
+    def _memory_key(self, gpu: Gpu) -> tuple[int, int, int, int]:
+        """All that a GPU's memory depends on: the share, and what the layout may take after its pool."""
+        return id(gpu), self._share.numerator, self._share.denominator, after_most(self._settings)
 
     def _loaded(self, seqs: int, length: int, memory: Memory) -> Rejection | None:
         """Weights that leave nothing spare the start: the engine would see no pool whatever its plan."""

@@ -3,7 +3,7 @@
 ``bartowski/Llama-3.3-70B-Instruct-GGUF:Q4_K_M`` (llama-server -hf), ``…-GGUF@q4_k_m`` (LM Studio) and
 ``ollama:llama3.3:70b-instruct-q4_K_M`` (`kvplan.files.cards.ollama_names`) say a model and a mixture of
 types. Without a mixture llama-server takes Q4_K_M where a repository has it (ggml-org/llama.cpp
-common/download.cpp, 0.5). Unsloth's ``UD-`` mixtures choose types by rules that are not public.
+common/download.cpp, 0.5). Unsloth's MXFP4_MOE keeps more in 8 bits than llama-quantize does.
 """
 
 from __future__ import annotations
@@ -14,6 +14,9 @@ from kvplan.files.cards.ollama_names import is_library_name, library_name
 
 DEFAULT = "q4_k_m"
 _TAGGED = re.compile(r"(?P<base>.+?)(?:-i1|-imatrix|-qat)?-gguf(?:[:@](?P<tag>[\w-]+))?", re.ASCII)
+_LM_STUDIO = re.compile(r"(?P<base>[^:@]+)@(?P<tag>(?:ud-)?(?:i?q\d|mxfp4|b?f16|f32)[\w-]*)", re.ASCII)
+"""A model of LM Studio's catalogue with its build: ``qwen/qwen3-14b@q4_k_m`` (``lms get``)."""
+_UNSLOTH_MXFP4 = re.compile(r"unsloth/(?!gpt-oss-)", re.ASCII)
 _ONE_FILE = re.compile(r"(ggml-org|lmstudio-community)/gpt-oss-", re.ASCII)
 """Repositories of gpt-oss that have one file, its experts as OpenAI published them, the rest Q8_0."""
 
@@ -30,11 +33,13 @@ def gguf_name(key: str) -> tuple[str, str] | None:
     """
     if is_library_name(key):
         return library_name(key)
-    found = _TAGGED.fullmatch(key)
+    found = _TAGGED.fullmatch(key) or _LM_STUDIO.fullmatch(key)
     if found is None:
         return None
     usual = "mxfp4_moe" if _ONE_FILE.match(key) else DEFAULT
-    return found["base"], (found["tag"] or usual).replace("-", "_").replace("fp16", "f16")
+    tag = (found["tag"] or usual).replace("-", "_").replace("fp16", "f16")
+    own = tag.startswith("mxfp4") and _UNSLOTH_MXFP4.match(key)
+    return found["base"], f"ud_{tag}" if own else tag
 
 
 _FILE = re.compile(

@@ -21,6 +21,7 @@ from kvplan.files.cards.index import (
 )
 from kvplan.files.cards.schema import schema_errors
 from kvplan.files.datafiles import data_dir
+from kvplan.files.folders import is_file
 from kvplan.files.yaml.marks import Located
 from kvplan.files.yaml.strict import load_yaml_file
 from kvplan.record import record
@@ -175,7 +176,7 @@ def _names(cards: list[tuple[Path, Card]], others: Mapping[str, str] | None) -> 
 
 def _index(folder: Path) -> Iterator[Finding]:
     path = folder / INDEX
-    stored = path.read_text(encoding="utf-8") if path.is_file() else ""
+    stored = path.read_text(encoding="utf-8") if is_file(path) else ""
     if stored != index_text(build_index(folder)):
         how = "python -m scripts.make_cards --index (make data: everything that is generated)"
         yield Finding(str(path), "stale-index", f"the index does not fit the cards: {how}")

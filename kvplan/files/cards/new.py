@@ -10,6 +10,7 @@ from kvplan.errors import KvplanError
 from kvplan.files.cards.card import Expectation, Source, Weights
 from kvplan.files.cards.lint import SizeOf
 from kvplan.files.cards.writer import card_text
+from kvplan.files.folders import is_folder
 from kvplan.files.sources import open_model
 from kvplan.model import Model
 from kvplan.record import replace
@@ -38,8 +39,8 @@ def card_from_config(source: str, *, count: bool = False, size: SizeOf | None = 
             help="give the path of a config.json, or hf:org/name",
         )
     is_hub = source.startswith("hf:")
-    is_folder = is_hub or Path(source).is_dir()
-    path = "standard input" if source == "-" else "config.json" if is_folder else Path(source).name
+    folder = is_hub or is_folder(Path(source))
+    path = "standard input" if source == "-" else "config.json" if folder else Path(source).name
     origin = Source(
         how="converted" if source.endswith(".gguf") else "verbatim",
         verified=is_hub,

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from kvplan.architectures.gguf.read import read_keys
 from kvplan.errors import KvplanError, RefusedError
+from kvplan.files.folders import is_file
 from kvplan.files.gguf.file import read_header
 from kvplan.model import Model
 from kvplan.record import record, replace
@@ -81,7 +82,7 @@ def _parts(path: Path) -> list[Path]:
         return [path]
     count = int(part[3])
     files = [path.with_name(f"{part[1]}-{index:05d}-of-{part[3]}.gguf") for index in range(1, count + 1)]
-    missing = next((file for file in files if not file.is_file()), None)
+    missing = next((file for file in files if not is_file(file)), None)
     if missing is not None:
         raise _unknown(f"{missing.name} is not beside {path.name}")
     return files

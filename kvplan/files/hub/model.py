@@ -14,6 +14,7 @@ from pathlib import Path
 
 from kvplan.architectures.config.read import read_config
 from kvplan.errors import EXIT_CANNOT_RUN, CannotRunHere, KvplanError
+from kvplan.files.folders import exists, is_file
 from kvplan.files.hub.place import (
     TOTAL_SECONDS,
     Hub,
@@ -218,7 +219,7 @@ class RepositoryCache:
         """A kept file, or None where there is none. Raises KvplanError(unreadable-file | file-too-large)."""
         path = self.folder / "snapshots" / commit / file
         try:
-            return read_limited(path) if path.is_file() else None
+            return read_limited(path) if is_file(path) else None
         except KvplanError as error:
             if error.code == "no-such-file":
                 return None
@@ -226,7 +227,7 @@ class RepositoryCache:
 
     def lacks(self, commit: str, file: str) -> bool:
         """Whether the hub has said that the commit has no such file."""
-        return (self.folder / ".no_exist" / commit / file).is_file()
+        return is_file(self.folder / ".no_exist" / commit / file)
 
     def keep(self, revision: str | None, commit: str, file: str, content: bytes | None) -> None:
         """Remember a file of a commit, or (None) that it is not there. A cache that cannot be written is
@@ -235,7 +236,7 @@ class RepositoryCache:
         kind = ".no_exist" if content is None else "snapshots"
         path = self.folder / kind / commit / file
         try:
-            if not path.exists():
+            if not exists(path):
                 write_whole(path, content or b"", folders=True)
             if not is_commit(revision) and self.commit(revision) != commit:
                 write_whole(self.folder / "refs" / (revision or "main"), commit, folders=True)

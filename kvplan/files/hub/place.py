@@ -16,6 +16,7 @@ from urllib.parse import quote, urlsplit
 
 from kvplan.errors import CannotRunHere, KvplanError, did_you_mean
 from kvplan.files.cards.index import packaged_index
+from kvplan.files.folders import is_file
 from kvplan.files.hub.ranged import Reply
 from kvplan.record import field, record
 
@@ -95,7 +96,7 @@ def _token(environment: Mapping[str, str], path: Path) -> str | None:
     text = environment.get("HF_TOKEN") or environment.get("HUGGING_FACE_HUB_TOKEN")
     if not text:
         try:
-            if not path.is_file():
+            if not is_file(path):
                 return None
             with path.open(encoding="utf-8") as stream:
                 text = stream.read(_MAX_TOKEN)

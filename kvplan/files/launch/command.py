@@ -33,13 +33,12 @@ from kvplan.files.launch.programs import launch_of_program
 from kvplan.files.launch.starts import Start, version_of
 from kvplan.files.launch.unknown import is_open, is_placeholder, is_whole, shown, unknowns
 from kvplan.files.launch.words import Option, take_apart
+from kvplan.masking import is_secret
 from kvplan.plans.serve import EngineFlags, Flag, flags_of
 from kvplan.record import replace
 
 _NEARLY = 0.9
 """How alike two names are, of 1: no option that a release has dropped is so near to one that there is."""
-_SECRET = re.compile(r"key|token(?!s)|secret|password|credential", re.IGNORECASE)
-"""Of what is called so, the value is never shown."""
 
 
 def launch_of(
@@ -165,7 +164,7 @@ def _variables(start: Start) -> list[str]:
     """The engine's own variables that no rule reads."""
     server = start.server
     return [
-        name if _SECRET.search(name) else f"{name}={value}"
+        name if is_secret(name) else f"{name}={value}"
         for name, value in start.environment
         if name.startswith(server.variables)
         and name not in dict(server.environment)
@@ -327,7 +326,7 @@ class _Reader:
         else:
             self.check_spelling(name)
             whole = option.spelled if equals else " ".join((name, *option.value))
-            self.unread.append(name if _SECRET.search(name) else whole)
+            self.unread.append(name if is_secret(name) else whole)
 
     def is_quiet(self, option: Option, flag: ServerFlag) -> bool:
         """Whether what an option says changes nothing: an empty value as good as none, an open one of what

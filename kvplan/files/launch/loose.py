@@ -10,6 +10,7 @@ from typing import Any
 
 from kvplan.errors import KvplanError
 from kvplan.files.json_input import check_text, read_limited
+from kvplan.files.yaml.marks import Source, Span
 
 MAX_VALUES = 200_000
 """Of one file, with everything that aliases repeat."""
@@ -29,14 +30,15 @@ def load_loose(content: bytes | str, *, name: str) -> list[Any]:
     base: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
     class Loader(base):  # type: ignore[misc]
-        """Tags of others (``!Ref``) give the value that they stand before, and a mapping as a key (a
-        placeholder that was not filled in: ``{{TOKEN}}``) a text."""
+        """Tags of others (``!Ref``) give the value that they stand before. A key is the text that it is
+        written as (JSON's keys are texts, so ``on`` or ``8000`` reach an operator so), a mapping as a key (a
+        placeholder that was not filled in: ``{{TOKEN}}``) one too."""
 
-        def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[object, object]:
+        def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[str, object]:
             if isinstance(node, yaml.MappingNode):
                 self.flatten_mapping(node)
             return {
-                self.construct_object(key, deep=True) if isinstance(key, yaml.ScalarNode) else _PLACEHOLDER:
+                str(key.value) if isinstance(key, yaml.ScalarNode) else _PLACEHOLDER:
                 self.construct_object(value, deep=deep)
                 for key, value in node.value
             }  # fmt: skip
@@ -52,16 +54,29 @@ def load_loose(content: bytes | str, *, name: str) -> list[Any]:
     Loader.add_multi_constructor("", untagged)
     if isinstance(content, bytes):
         check_text(content, name)
+    text = "" if isinstance(content, bytes) else content
     try:
-        text = content.decode("utf-8-sig") if isinstance(content, bytes) else content
+        if isinstance(content, bytes):
+            text = content.decode("utf-8-sig")
         documents = list(yaml.load_all(text, Loader))
     except (yaml.YAMLError, UnicodeDecodeError, ValueError, TypeError, RecursionError) as error:
-        said = " ".join(str(error).split())
-        raise KvplanError("bad-yaml", f"{name} is no YAML: {said[:200]}") from error
+        raise _no_yaml(error, name, text) from error
     left = [MAX_VALUES]
     for document in documents:
         _count(document, left, 0, name)
     return documents
+
+
+def _no_yaml(error: Exception, name: str, text: str) -> KvplanError:
+    """The error with its place; the parser's own words quote nothing, its excerpt (which may) is left out."""
+    place = getattr(error, "problem_mark", None)
+    problem = getattr(error, "problem", None) or getattr(error, "reason", None)
+    said = " ".join(str(problem).split())[:200] if problem else "a value cannot be read"
+    where = None
+    if place is not None:
+        span = Span(place.line, place.column, place.line, place.column + 1)
+        where = Source(name, text).place(span)
+    return KvplanError("bad-yaml", f"{name} is no YAML: {said}", where=where)
 
 
 def _count(value: object, left: list[int], depth: int, name: str) -> None:

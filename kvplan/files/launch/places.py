@@ -9,6 +9,7 @@ from kvplan.engines.launch import flags_of_server
 from kvplan.errors import Mark
 from kvplan.files.plans.merge import FileSource
 from kvplan.files.yaml.marks import Span
+from kvplan.masking import masked
 from kvplan.record import record
 
 _LEAST = 3
@@ -33,7 +34,8 @@ class StartSource(FileSource):
         start, end = next(iter((*named, *filter(None, found))), self._server())
         line = self.written.count("\n", 0, start)
         begin = self.written.rfind("\n", 0, start) + 1
-        row = self.written[begin:].partition("\n")[0].rstrip("\r")
+        above = self.written[:begin].rstrip("\r\n").rpartition("\n")[2]
+        row = masked(self.written[begin:].partition("\n")[0].rstrip("\r"), above)
         return Mark(self.name, line + 1, start - begin + 1, end - begin + 1, row)
 
     def _is_name(self, line: int) -> bool:

@@ -13,7 +13,7 @@ from kvplan.architectures.config.drafts import method_named
 from kvplan.engines.launch import servers
 from kvplan.errors import KvplanError
 from kvplan.files.cards.gguf_names import gguf_file
-from kvplan.files.folders import exists
+from kvplan.files.folders import is_file
 from kvplan.files.json_input import SHOWN_STDIN, check_text, read_limited
 from kvplan.files.launch.found import Beside, Broken
 from kvplan.files.launch.kinds import TextReader, text_reader_of
@@ -70,7 +70,7 @@ def is_launch(word: str) -> bool:
 
 def _may_be_text(path: Path) -> bool:
     """Whether a file is worth opening: one of a kind that is known by its name, or one without an end."""
-    return text_reader_of(path.name, "") is not None or (not path.suffix and exists(path) and path.is_file())
+    return text_reader_of(path.name, "") is not None or (not path.suffix and is_file(path))
 
 
 def is_launch_text(content: bytes) -> bool:

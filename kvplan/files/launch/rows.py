@@ -103,8 +103,9 @@ def _with_template(role: Tree, templates: Mapping[str, Tree]) -> Tree:
     found = dict(role)
     for key, pattern in role.items():
         reference = mapping(mapping(pattern).get("templateRef"))
-        if str(reference.get("name")) in templates:
-            whole = merged(templates[str(reference["name"])], mapping(reference.get("patch")))
+        named = templates.get(str(reference.get("name")))
+        if named is not None:
+            whole = merged(named, mapping(reference.get("patch")))
             found[key] = {**mapping(pattern), "template": whole}
     return found
 

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from fractions import Fraction
-from pathlib import Path
 from typing import Any
 
 from kvplan.architectures.config.drafts import method_of
 from kvplan.engines import default_engine
 from kvplan.errors import KvplanError, Mark
+from kvplan.files.folders import exists, is_folder
 from kvplan.files.gpus.find import gpu_of_size, load_gpu, parse_gpu_count
 from kvplan.files.gpus.listed import find_slugs, load_gpu_file
 from kvplan.files.plans.schema import (
@@ -160,7 +160,7 @@ class Builder(WorkloadParts):
         found: dict[str, Any] = {"speculative_method": method, "num_speculative_tokens": tokens}
         if model is not None:
             path = self.beside(model, ("serve",))
-            draft = open_model(str(path) if _exists(path) else model)
+            draft = open_model(str(path) if exists(path) else model)
             found |= {"speculative_model": draft, "speculative_method": method or method_of(draft)}
         return found
 
@@ -196,10 +196,10 @@ class Builder(WorkloadParts):
             return text
         path = self.beside(text, ("model",))
         rooted = text.startswith((".", "/", "~")) or text.lower().endswith(_FILES)
-        if not rooted and not _exists(path):
+        if not rooted and not exists(path):
             return text
         config = path / "config.json"
-        if _exists(path) and path.is_dir():
+        if is_folder(path):
             self.used += [str(config), str(path / "hf_quant_config.json")]
         self.used.append(str(path))
         return str(path)
@@ -281,10 +281,3 @@ def _percentile(name: str, entry: PercentileEntry | Fraction | None) -> dict[str
         f"{name}_seconds": entry.at_most,
         f"{name}_percentile": DEFAULT_PERCENTILE if entry.p is None else entry.p,
     }
-
-
-def _exists(path: Path) -> bool:
-    try:
-        return path.exists()
-    except (OSError, ValueError):
-        return False

@@ -22,6 +22,8 @@ from kvplan.plans.serve import EngineFlags
 from kvplan.record import replace
 
 ALL = "all"
+MAX_ENVIRONMENTS = 256
+"""Each is a plan of its own, judged by itself."""
 TEXT = Path("plan.yaml")
 """Stands for the file of a plan that was not read from one."""
 _SHOWN = 20
@@ -123,6 +125,13 @@ class _Document:
         if given is None and not self.alone:
             lacks = merged.error("missing-key", "a plan among several needs a name", help="add `name:`")
             return [Reading(name, self.shown, None, None, (lacks,), used)]
+        if len(declared) > MAX_ENVIRONMENTS:
+            many = merged.error(
+                "too-many-environments", f"{name} has {len(declared):,} environments",
+                ("environments",), at_key=True,
+                help=f"{MAX_ENVIRONMENTS} at most: several files, with `extends:`",
+            )  # fmt: skip
+            return [Reading(name, self.shown, None, None, (many,), used)]
         own = {one: self._overlaid(merged, one) for one in (None, *declared)}
         if environment is None or not declared:
             return [self._reading(name, None, own, used)]

@@ -20,7 +20,7 @@ def is_lock(path: Path) -> bool:
     try:
         with path.open("rb") as stream:
             return stream.read(len(_BEGIN)).decode("utf-8", "replace") == _BEGIN
-    except OSError:
+    except (OSError, ValueError):  # ValueError: a NUL in the name
         return False
 
 

@@ -10,6 +10,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from kvplan.errors import KvplanError, Mark
+from kvplan.files.folders import is_file
 from kvplan.files.json_input import read_limited
 from kvplan.files.yaml.marks import Key, Located, Node, Source, Span
 from kvplan.files.yaml.strict import MAX_BYTES, load_yaml_documents
@@ -99,10 +100,10 @@ class Files:
         self.bring(path)
         try:
             resolved = path.resolve()
-            is_file = path.is_file()
+            there = is_file(path)
         except (OSError, ValueError, RuntimeError):
-            resolved, is_file = path, False
-        if not is_file:
+            resolved, there = path, False
+        if not there:
             raise wrong(f"there is no file {wanted} beside this one")
         if resolved in chain:
             raise wrong(f"{wanted} extends this plan: they go round in a circle")

@@ -13,6 +13,7 @@ from typing import Annotated, Any, Literal
 from pydantic import Field, ValidationError
 
 from kvplan.errors import KvplanError, did_you_mean
+from kvplan.files.folders import is_file
 from kvplan.files.gpus.find import gpu_of_size, load_gpu
 from kvplan.files.json_input import check_text, read_limited
 from kvplan.files.plans.file import together
@@ -74,7 +75,7 @@ def read_prices(path: Path | str, *, name: str | None = None) -> Prices:
 def remembered(folder: Path | None) -> Path | None:
     """The price file that the user keeps in the config folder; None where there is none."""
     paths = [] if folder is None else [folder / name for name in _NAMES]
-    return next((path for path in paths if path.is_file()), None)
+    return next((path for path in paths if is_file(path)), None)
 
 
 def remember(path: Path, folder: Path) -> Path:

@@ -179,7 +179,12 @@ def read_receipt(path: Path, *, name: str | None = None) -> ReadReceipt:
         digest = digest_of(data)
     except ValueError:
         raise KvplanError("bad-receipt", f"{shown} is not a receipt: it has a number that is none") from None
-    return ReadReceipt(receipt_from(data), digest == file.digest)
+    receipt = receipt_from(data)
+    if receipt.has_classes and data.get("confirmed_by") != list(receipt.confirmed_by):
+        raise KvplanError(
+            "bad-receipt", f"{shown} is not a receipt: confirmed_by names other figures than agree"
+        )
+    return ReadReceipt(receipt, digest == file.digest)
 
 
 def receipt_schema() -> dict[str, object]:

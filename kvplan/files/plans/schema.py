@@ -125,6 +125,9 @@ class WorkloadEntry(Strict):
     ttft: Duration = Field(default=None, description="time to the first token that must hold: 2s")
     tpot: Duration = Field(default=None, description="time per output token that must hold: 50ms")
     shared_prefix_tokens: SomeTokens = Field(default=0, description="tokens that every prompt begins with")
+    acceptance: Text | float | None = Field(
+        default=None, description="drafted tokens that are right: 70%, a mean length of 2.4, or 0.8,0.6,0.4"
+    )
     samples: Annotated[int, Field(ge=1, le=1024)] = Field(default=1, description="answers to one prompt")
 
 

@@ -111,6 +111,7 @@ class WorkloadParts(Parts):
             ttft_seconds=entry.ttft or self.limit("ttft"),
             tpot_seconds=entry.tpot or self.limit("tpot"),
             shared_prefix_tokens=entry.shared_prefix_tokens,
+            acceptance=None if entry.acceptance is None else str(entry.acceptance),
             samples=entry.samples,
             trace=entry.trace,
             trace_format=entry.trace_format,

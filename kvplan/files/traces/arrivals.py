@@ -48,7 +48,9 @@ def read_arrivals(
     Times that fall, identities that are no prefix chains, or too few or too many of them, are errors with the
     line. Raises KvplanError as `read_rows` does.
     """
-    read = read_rows(path, name=name, form=form, columns=columns, wide=wide)
+    read = read_rows(
+        path, name=name, form=form, columns=columns, wide=wide, most_lines=None if most else MAX_ROWS
+    )
     found = _Checked(read.form, name)
     for row in read.rows:
         found.take(row)

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from kvplan.errors import CannotRunHere, KvplanError, Mark
+from kvplan.files.folders import is_folder
 from kvplan.files.json_input import check_text, regular_size
 from kvplan.record import Json
 from kvplan.units import GIB, MIB
@@ -23,6 +24,7 @@ from kvplan.units import GIB, MIB
 MAX_BYTES = 4 * GIB
 MAX_LINE = MIB
 MAX_OBJECT = 64 * MIB
+_PIECE = 4 * MIB
 """A line that holds a whole session."""
 _GZIP = b"\x1f\x8b"
 _PARQUET = b"PAR1"
@@ -45,10 +47,13 @@ def bad(name: str, number: int, what: str, ways: tuple[str, ...] = ()) -> Kvplan
     return KvplanError("bad-trace", f"line {number} of {name} {what}", where=where, help=ways)
 
 
-def opened(path: Path, name: str) -> Opened:
-    """The entries of a file. Raises KvplanError: bad-trace with the line, no-such-file, not-a-file,
-    unreadable-file; CannotRunHere(missing-extra) for Parquet without pyarrow."""
-    if path.is_dir():
+def opened(path: Path, name: str, *, most: int | None = None) -> Opened:
+    """The entries of a file. most: lines beyond which it is refused before one of them is parsed.
+
+    Raises KvplanError: bad-trace with the line, no-such-file, not-a-file, unreadable-file;
+    CannotRunHere(missing-extra) for Parquet without pyarrow.
+    """
+    if is_folder(path):
         raise KvplanError(
             "not-a-file", f"{name} is a directory, not a file",
             help=f"sessions in one file: jq -c . {name.rstrip('/')}/*.json > trace.jsonl",
@@ -59,7 +64,10 @@ def opened(path: Path, name: str) -> Opened:
         magic = raw.read(4)
     if magic == _PARQUET:
         return _parquet(path, name)
-    lines = _lines(path, name, packed=magic[:2] == _GZIP)
+    packed = magic[:2] == _GZIP
+    if most is not None:
+        _check_lines(path, name, most, packed=packed)
+    lines = _lines(path, name, packed=packed)
     first = next(lines, None)
     if first is None:
         raise KvplanError("bad-trace", f"{name} has no requests")
@@ -94,6 +102,24 @@ def _whole(lines: Iterator[tuple[int, str]], name: str) -> Opened:
             help="one object a line",
         )  # fmt: skip
     return Opened("jsonl", frozenset(entries[0]), iter(enumerate(entries, 1)))
+
+
+def _check_lines(path: Path, name: str, most: int, *, packed: bool) -> None:
+    """Counting ends of lines takes a hundredth of the time of reading them."""
+    if not packed and path.stat().st_size <= most:
+        return
+    found = 0
+    try:
+        with gzip.open(path, "rb") if packed else path.open("rb") as stream:
+            while found <= most and (piece := stream.read(_PIECE)):
+                found += piece.count(b"\n")
+    except (OSError, zlib.error, EOFError):  # said with its line where it is read
+        return
+    if found > most:
+        raise KvplanError(
+            "bad-trace", f"{name} has more than {most:,} lines",
+            help="take a sample of it: shuf -n 1000000",
+        )  # fmt: skip
 
 
 def _lines(path: Path, name: str, *, packed: bool) -> Iterator[tuple[int, str]]:

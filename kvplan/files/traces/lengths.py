@@ -37,7 +37,9 @@ def read_lengths(
     """
     pairs: Counter[tuple[int, int]] = Counter()
     requests = 0
-    for row in read_rows(path, name=name, form=form, columns=columns, lengths_only=True).rows:
+    for row in read_rows(
+        path, name=name, form=form, columns=columns, lengths_only=True, most_lines=MAX_ROWS
+    ).rows:
         pairs[row.prompt, row.answer] += 1
         requests += 1
         if requests > MAX_ROWS or len(pairs) > MAX_PAIRS:

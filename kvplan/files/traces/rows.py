@@ -54,10 +54,11 @@ class Rows(NamedTuple):
 
 def read_rows(
     path: Path, *, name: str, form: str = "auto", columns: tuple[str, ...] | None = None, wide: int = 0,
-    lengths_only: bool = False,
+    lengths_only: bool = False, most_lines: int | None = None,
 ) -> Rows:  # fmt: skip
     """The requests of a file. form: one of `FORMATS`; columns: input, output, and time (seconds) and ids
-    where there are such, for csv, jsonl and parquet; wide: tokens of one id where the format does not say.
+    where there are such, for csv, jsonl and parquet; wide: tokens of one id where the format does not say;
+    most_lines: beyond which the file is refused before it is read.
 
     Raises KvplanError: bad-trace with the line, no-such-file, not-a-file, unreadable-file.
     """
@@ -67,7 +68,7 @@ def read_rows(
             "bad-trace", f"there is no trace format {form!r}",
             help=f"did you mean {near}?" if near else "formats: " + ", ".join(FORMATS),
         )  # fmt: skip
-    found = opened(path, name)
+    found = opened(path, name, most=most_lines)
     if columns is not None:
         said = named(columns, wide)
     elif form in NAMED:

@@ -16,6 +16,7 @@ from math import isfinite
 from pathlib import Path
 
 from kvplan.errors import KvplanError, Mark
+from kvplan.files.folders import is_file, is_folder
 from kvplan.files.json_input import read_limited
 from kvplan.record import record
 from kvplan.units import MIB
@@ -78,12 +79,12 @@ def read_clients(path: Path) -> tuple[Client, ...]:
 
 
 def _files(path: Path) -> Iterator[tuple[str, bytes]]:
-    if path.is_dir():
+    if is_folder(path):
         for child in sorted(path.iterdir()):
             if _NAME.fullmatch(child.name):
                 yield child.name, read_limited(child, _LIMIT)
         return
-    if not path.is_file():
+    if not is_file(path):
         raise KvplanError("no-such-file", f"{path} does not exist")
     try:
         with tarfile.open(path, "r:*") as packed:

@@ -57,8 +57,11 @@ class Source:
 
     def place(self, span: Span) -> Mark:
         """The span as a place, with its first line."""
+        from kvplan.masking import masked  # no place is asked for while cards are read
+
         lines = _lines_of(self.text)
-        line = lines[span.line] if span.line < len(lines) else None
+        above = lines[span.line - 1] if 0 < span.line <= len(lines) else ""
+        line = masked(lines[span.line], above) if span.line < len(lines) else None
         end = span.end_column if span.end_line == span.line else len(line or "")
         return Mark(self.name, span.line + 1, span.column + 1, max(end, span.column + 1) + 1, line)
 

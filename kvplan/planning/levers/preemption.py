@@ -18,6 +18,7 @@ from kvplan.planning.levers.results import Effect, Lever
 from kvplan.planning.levers.situation import SEVERAL_POOLS, Situation
 from kvplan.plans.workload import Shape
 from kvplan.record import record
+from kvplan.units import ceil_div, round_up
 from kvplan.wings import wing
 
 _GOLDEN = 2654435769
@@ -25,6 +26,8 @@ _GOLDEN = 2654435769
 _WORD = 2**32
 FINISHED = 600
 """Requests that are counted; those before them fill the pool, those after them keep it full."""
+MOST_LENGTHS = 8192
+"""Lengths of a request at which the replay looks, at most."""
 MOST_STEPS = 200_000
 
 
@@ -105,10 +108,16 @@ def _replayed(seen: Situation, in_flight: int) -> Tally:
     def held(tokens: int) -> int:
         return max(0, seen.held_bytes(tokens) - once)
 
+    # Of a long request blocks are taken some at a time: as many lengths are asked for as of a short one.
+    stride = round_up(ceil_div(seen.workload.longest, MOST_LENGTHS), seen.block_size)
     return replay(
-        seen.workload.shapes, in_flight, max(0, seen.usable_bytes - once), held, seen.block_size,
+        seen.workload.shapes,
+        in_flight,
+        max(0, seen.usable_bytes - once),
+        held,
+        stride,
         seen.pool.max_num_seqs,
-    )  # fmt: skip
+    )
 
 
 def replay(

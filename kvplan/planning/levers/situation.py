@@ -5,7 +5,7 @@ from __future__ import annotations
 from fractions import Fraction
 from operator import attrgetter
 
-from kvplan.deployment.counts import ask
+from kvplan.deployment.counts import ask, reserved_bytes
 from kvplan.engines.base import Choice, request_tokens
 from kvplan.engines.budget.sharing import runs_of, usable_blocks
 from kvplan.errors import KvplanError
@@ -92,7 +92,8 @@ class Situation:
     def _asked(self, tokens: int) -> int:
         known = self._bytes.get(tokens)
         if known is None:
-            known = self._bytes[tokens] = self.ask(tokens).per_gpu.reserved
+            settings = with_settings(self.settings, {"tokens": tokens})
+            known = self._bytes[tokens] = reserved_bytes(self.model, self.choice, settings)
         return known
 
     @property

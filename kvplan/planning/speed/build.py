@@ -12,7 +12,7 @@ from kvplan.model import Model
 from kvplan.planning.speed.links import fabric
 from kvplan.planning.speed.peaks import arithmetic_of, generation_of, memory_rate, peak_for, sixteen_bit
 from kvplan.planning.speed.profile import Deployment, Experts, Matrices, SpeedProfile, Stage
-from kvplan.planning.speed.work import Pile, StageWork, rank_work
+from kvplan.planning.speed.work import Pile, StageWork, draft_work, rank_work
 from kvplan.record import replace
 from kvplan.settings import Settings
 from kvplan.weights.inventory import Inventory
@@ -38,6 +38,18 @@ def speed_profile(
     peak = _Builder(model, gpu, inventory, experts_per_token, deployment, _at_peak(table)).profile()
     stages = tuple(replace(stage, token_seconds=0.0) for stage in peak.stages)
     return replace(own, limits=replace(peak, stages=stages, send_seconds=(0.0, 0.0)))
+
+
+def draft_stage(
+    model: Model,
+    gpu: Gpu,
+    inventory: Inventory,
+    experts_per_token: int,
+    deployment: Deployment,
+    table: Assumptions,
+) -> Stage:
+    """One pass of the model's own prediction layers. Raises as `speed_profile`."""
+    return _Builder(model, gpu, inventory, experts_per_token, deployment, table).draft()
 
 
 _PEAK = {"share": 1.0, "s": 0.0, "tokens": 0.0}
@@ -132,6 +144,15 @@ class _Builder:
             self.table,
             tuple(self.used.values()),
             self.generation,
+        )
+
+    def draft(self) -> Stage:
+        """The model's own prediction layers as a stage."""
+        context_ways = self.deployment.decode_context_parallel_size
+        return self._stage(
+            draft_work(
+                self.model, self.inventory, self.parallel, context_ways, self.dtype, self._cache_dtype()
+            )
         )
 
     def _cache_dtype(self) -> str:

@@ -8,7 +8,7 @@ Which of a model's tensors a step reads, and as what.
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import lru_cache
 from typing import TypeVar
 
@@ -69,15 +69,7 @@ def rank_work(
     blocks = stage_layers(len(inventory.layers), pipeline)
     layers = readers_of(model.layers())
     counts = stage_layers(len(layers), pipeline)
-    base = Storage(
-        kv=kv_dtype(dtype.name if kv_cache_dtype == "auto" else kv_cache_dtype),
-        dtype=dtype,
-        conv_state=dtype,
-    )
-
-    def store(part: Part) -> Storage:
-        return replace(base, recurrent_state=named_or_float32(part))
-
+    store = _storage(dtype, kv_cache_dtype)
     made = []
     for stage in range(pipeline):
         first, start = sum(blocks[:stage]), sum(counts[:stage])
@@ -88,6 +80,36 @@ def rank_work(
         own = inventory.layers[first : first + blocks[stage]]
         made.append(_stage(inventory, parallel, dtype, stage, own, here, caches))
     return tuple(made)
+
+
+def draft_work(
+    model: Model,
+    inventory: Inventory,
+    parallel: Parallel,
+    context_parallel_size: int,
+    dtype: Packing,
+    kv_cache_dtype: str,
+) -> StageWork:
+    """The work of the model's own prediction layers, with its output head. Raises as `rank_work`."""
+    layers = readers_of(list(model.draft_layers))
+    store = _storage(dtype, kv_cache_dtype)
+    caches = cache_reads(model, _counted(layers), store, parallel.tensor_parallel_size, context_parallel_size)
+    last = parallel.pipeline_parallel_size - 1
+    return _stage(inventory, parallel, dtype, last, inventory.draft, layers, caches)
+
+
+def _storage(dtype: Packing, kv_cache_dtype: str) -> Callable[[Part], Storage]:
+    """How each part of a layer's cache is stored."""
+    base = Storage(
+        kv=kv_dtype(dtype.name if kv_cache_dtype == "auto" else kv_cache_dtype),
+        dtype=dtype,
+        conv_state=dtype,
+    )
+
+    def store(part: Part) -> Storage:
+        return replace(base, recurrent_state=named_or_float32(part))
+
+    return store
 
 
 def _stage(

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from kvplan.errors import CannotRunHere, KvplanError
+from kvplan.files.folders import is_folder
 from kvplan.proof.numerics.measure import Sample
 from kvplan.proof.tensor import Tensor
 
@@ -65,7 +66,7 @@ def watch(path: str, text: str, tokens: int, queries: int, device: str, seen: Se
             seen(int(layer), sample)
         return sdpa_attention_forward(module, query, key, value, mask, **options)
 
-    if path.startswith((".", "/", "~")) and not Path(path).is_dir():
+    if path.startswith((".", "/", "~")) and not is_folder(Path(path)):
         raise KvplanError("bad-model", f"there is no folder {path}")
     transformers.utils.logging.set_verbosity_error()
     transformers.utils.logging.disable_progress_bar()

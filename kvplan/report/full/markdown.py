@@ -6,12 +6,14 @@ import re
 from collections.abc import Iterator, Sequence
 
 from kvplan.api.reporting import PlanReport
-from kvplan.report.check.markdown import fenced
+from kvplan.report.check.markdown import code, fenced
 from kvplan.report.check.shown import label, one_line, verdict
 from kvplan.report.full.content import answer_of, sections_of
 from kvplan.report.sections import Cell, Entry, Section, Table
 
 _MARKS = re.compile(r"([\\`*_{}\[\]<>&#|~@])")
+_CALLED = re.compile(r"((?<![^\W_])[^\s\w]*@\w\S*)")
+"""A word that begins like the name of an account; the release of an engine (vllm@0.33) does not."""
 _NAMES = {"<": "&lt;", ">": "&gt;", "&": "&amp;", "@": "&#64;", "|": "&#124;"}
 
 
@@ -58,5 +60,9 @@ def _row(cells: Sequence[Entry], *, own: bool = False, plain: bool = False) -> s
 
 
 def said(words: str) -> str:
-    """Text on one line in which no sign is markup and nobody is mentioned."""
-    return _MARKS.sub(lambda sign: _NAMES.get(sign[1], f"\\{sign[1]}"), one_line(words))
+    """Text on one line in which no sign is markup and nobody is mentioned: a host decodes a character
+    reference before it looks for names, so that a word it may call somebody by stands in a code span."""
+    return "".join(
+        code(piece) if place % 2 else _MARKS.sub(lambda sign: _NAMES.get(sign[1], f"\\{sign[1]}"), piece)
+        for place, piece in enumerate(_CALLED.split(one_line(words)))
+    )

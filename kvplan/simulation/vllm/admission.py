@@ -46,6 +46,8 @@ class Admission:
         self.cuts = Cuts(self.engine, self.memory.saving)
         self.spare = self.engine.watermark_blocks
         self.whole = self.engine.chunked and not self.memory.pool.watched  # the step's budget is no matter
+        self.drafts = self.engine.drafts
+        self.taken = self.drafts.slots if self.drafts is not None else 0  # of the budget, by each request
         self.order = 0
         self.blocked: Blocked | None = None
 
@@ -53,7 +55,9 @@ class Admission:
         skipped: list[Request] = []
         scheduler, engine, memory = self.scheduler, self.engine, self.memory
         waiting, running = scheduler.waiting, scheduler.running
-        while budget and waiting and len(running) < engine.sequences:
+        taken = self.taken
+        uniform, running_parts = self._uniform(step), bool(step.parts)
+        while budget > taken and waiting and len(running) < engine.sequences:
             request = waiting.head()
             if request.stale:
                 skipped.append(waiting.take())
@@ -63,13 +67,15 @@ class Admission:
             hit = self._look(request)
             request.junction = hit.junction
             tokens = request.tokens - hit.tokens
+            drafted = self._padding(tokens, hit.tokens, running_parts) if uniform else 0
+            tokens += drafted
             if 0 < threshold < tokens:
                 tokens = threshold
-            bar, least, cut = 0, tokens, tokens > budget
-            if cut and not engine.chunked:
+            bar, least, cut = 0, tokens, tokens > budget - taken
+            if cut and not (engine.chunked and not drafted):
                 bar = NEVER
             else:
-                least = tokens = min(tokens, budget)
+                least = tokens = min(tokens, budget - taken)
                 if self.cuts.any:
                     tokens = self.cuts.tokens(request, hit.tokens, tokens)
                 if tokens:
@@ -91,13 +97,29 @@ class Admission:
             scheduler.loose.append(request)
             step.admitted.append((request, hit.tokens))
             step.parts.append((request, tokens))
-            budget -= tokens
+            if drafted:
+                step.drafted[request] = drafted
+            budget -= tokens + taken
         if skipped:
             waiting.put_back_all(skipped)
 
+    def _uniform(self, step: Step) -> bool:
+        """Whether drafts are made, and no running request of the step computes its prompt."""
+        return self.drafts is not None and not any(part[0].prompting for part in step.parts)
+
+    def _padding(self, tokens: int, computed: int, running_parts: bool) -> int:
+        """Tokens that stand for a draft of a request whose prompt lacks its last token alone, so that the
+        step has one size for all; 0 where they would reach beyond max_model_len."""
+        drafts = self.drafts
+        if drafts is None or tokens > 1 or not (running_parts or computed):
+            return 0
+        if computed + 2 + drafts.tokens > self.engine.length:
+            return 0
+        return drafts.tokens
+
     def _note(self, request: Request, budget: int, cut: bool, threshold: int, bar: int, hit: Hit) -> None:
         self.blocked = None
-        if not self.memory.fresh:
+        if not self.memory.fresh and self.drafts is None:  # of a hit that drops blocks others matter as well
             scheduler, pool = self.scheduler, self.memory.pool
             wanted = [[part[0] for part in parts] for parts in hit.parts]
             pool.want(wanted, self.memory.whole, self.cuts.any and hit.junction > 0)

@@ -23,8 +23,15 @@ class FlatMemory(Memory):
             return NOTHING
         if self.decode_only.shared:
             self.decode_only.look(request, LAST)
+        most = (request.tokens - 1) // self.block
+        found = self._found(path, most)
+        if self.drops and found.tokens:  # a draft needs hidden states of before what it continues
+            found = self._found(path, found.tokens // self.block - 1)
+        return found
+
+    def _found(self, path: Path, most: int) -> Hit:
+        """The first blocks of a request that are stored, at most so many."""
         block = self.block
-        most = (request.tokens - 1) // block
         parts: list[Part] = []
         place = idle = 0
         for first, stop, run in path:
@@ -58,7 +65,7 @@ class FlatMemory(Memory):
         return (found if found > 0 else 0) + hit.idle[0]
 
     def bar(self, tokens: int, whole: int, hit: Hit, prefill_end: int) -> int:
-        return self.needs(max(tokens, whole), hit, False)
+        return self.needs(max(self.slots(tokens), whole), hit, False)
 
     def admit(self, request: Request, hit: Hit, tokens: int) -> None:
         one = BlockTable(self.table)
@@ -66,17 +73,18 @@ class FlatMemory(Memory):
         block = self.block
         if hit.tokens:
             one.adopt(self.pool, hit.parts[0], hit.tokens // block, 0)
-        blocks = -(-tokens // block)
+        blocks = -(-self.slots(tokens) // block)
         if blocks > one.count:
             self.pool.take(blocks - one.count)
             one.count = blocks
         self.offer(request, tokens if tokens < request.tokens else request.tokens)
 
     def extend(self, request: Request, tokens: int) -> bool:
-        if tokens > self.length:
-            tokens = self.length
+        slots = tokens + self.ahead
+        if slots > self.length:
+            slots = self.length
         one = request.held[0]
-        more = -(-tokens // self.block) - one.count
+        more = -(-slots // self.block) - one.count
         if more > 0:
             if more > self.pool.free:
                 return False

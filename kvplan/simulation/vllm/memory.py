@@ -48,6 +48,9 @@ class Memory:
         self.fresh: set[Stored] = set()
         self.states = any(table.state for table in self.tables)
         self.saving = next((table for table in self.tables if table.checkpoint), None)
+        drafts = engine.drafts
+        self.ahead = drafts.ahead if drafts is not None else 0  # tokens that have blocks before their step
+        self.drops = drafts is not None and drafts.drops
         self.resumes = self.states or self.engine.retention is not None  # junctions matter
         self.decode_only = DecodeOnly(self)
 
@@ -148,8 +151,12 @@ class Memory:
 
     def bar(self, tokens: int, whole: int, hit: Hit, prefill_end: int) -> int:
         """The same where ``whole`` tokens must fit as well (0: need not)."""
-        needed = self.needs(tokens, hit, False, prefill_end)
+        needed = self.needs(self.slots(tokens), hit, False, prefill_end)
         return max(needed, self.needs(whole, hit, True, prefill_end)) if whole else needed
+
+    def slots(self, tokens: int) -> int:
+        """Tokens that have blocks once so many are computed: a draft's own lie beyond them."""
+        return min(tokens + self.ahead, self.length) if self.ahead else tokens
 
     def admit(self, request: Request, hit: Hit, tokens: int) -> None:
         """Give a request a hit and blocks up to ``tokens`` tokens."""
@@ -160,7 +167,7 @@ class Memory:
                 table = one.table
                 one.adopt(self.pool, parts, hit.tokens // table.block, table.behind(hit.tokens))
         for one in held:
-            one.grow(self.pool, ceil_div(tokens, one.table.block), request.saved)
+            one.grow(self.pool, ceil_div(self.slots(tokens), one.table.block), request.saved)
         self.offer(request, min(tokens, request.tokens))
 
     def extend(self, request: Request, tokens: int) -> bool:
@@ -172,7 +179,7 @@ class Memory:
             limit = one.table.behind(processed)
             if limit > one.gone or one.table.leaks:
                 one.let_go_before(pool, limit)
-        tokens = min(tokens, self.length)
+        computed, tokens = tokens, min(tokens + self.ahead, self.length)
         saved = request.saved = self.saved(request, request.computed, tokens)
         needed = 0
         for one in held:
@@ -184,7 +191,7 @@ class Memory:
         if needed:
             for one in held:
                 one.grow(pool, -(-tokens // one.table.block), saved)
-        self.offer(request, min(tokens, request.tokens))
+        self.offer(request, min(computed, request.tokens))
         return True
 
     def offer(self, request: Request, tokens: int) -> None:

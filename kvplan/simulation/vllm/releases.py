@@ -72,6 +72,18 @@ class Rules(ReleaseRules):
         "v1/kv_offload/cpu/policies/lru.py",
         since="0.33",
     )
+    drafts = flag("drafts are scheduled as described here", f"{_SCHEDULE}, schedule", since="0.32")
+    verified = flag(
+        "without async scheduling, too, what a draft got right is stored as soon as its step has ended",
+        f"{_SCHEDULE}, update_from_output",
+        since="0.33",
+    )
+    lookahead = flag(
+        "a block's hash covers the token after it, so that a hit beside EAGLE or MTP need not give up a"
+        " block; here it does under every release",
+        "config/vllm.py, num_hash_lookahead_tokens",
+        since="0.33",
+    )
     in_flight = flag(
         "windows and chunks give blocks back by what is scheduled, though its steps are under way; admission"
         " then counts one batch in flight",

@@ -17,6 +17,7 @@ class Request:
         "base",  # as in `DecodeOnly`
         "computed",  # tokens that are scheduled
         "decode_only",  # as in `DecodeOnly`
+        "drafted",  # tokens that its next step is to verify
         "end",  # tokens after which it leaves
         "flight",  # tokens of steps that have not ended
         "held",
@@ -31,6 +32,7 @@ class Request:
         "paths",
         "priority",
         "prompt",
+        "prompting",  # its last step left tokens of its prompt (drafts only)
         "reached",  # its tokens when it last ran alone and was preempted
         "running",
         "saved",  # whether its last blocks have one for the state at the prompt's last boundary
@@ -45,8 +47,10 @@ class Request:
         self.tokens, self.most = prompt, prompt + answer
         self.end = min(self.most, limit)
         self.computed = self.flight = self.ahead = self.stale = self.junction = self.order = 0
-        self.base = self.joined = self.own = self.known = self.reached = self.stuck = self.saved = 0
-        self.running = self.decode_only = self.writes = False
+        self.drafted = self.base = self.joined = self.own = self.known = self.reached = self.stuck = (
+            self.saved
+        ) = 0
+        self.running = self.decode_only = self.writes = self.prompting = False
         self.paths: dict[int, Path] = {}
         self.path: Path = []
         self.held: list[BlockTable] = []

@@ -35,6 +35,10 @@ class Running:
 
     def __init__(self, engine: Engine, jump: bool) -> None:
         self.engine, self.memory, self.jump = engine, memory_of(engine, jump), jump
+        self.drafts, self.verified = engine.drafts, False
+        if self.drafts is not None:
+            self.verified = engine.rules.verified and not engine.overlap
+            self.jump = False  # requests that make answers differ in how many tokens they make
         self.decode_only = self.memory.decode_only
         self.running: list[Request] = []
         self.loose: list[Request] = []
@@ -55,7 +59,7 @@ class Running:
         """Tokens that a running request may compute next."""
         if request.ahead and request.computed + 2 - request.ahead >= request.most:
             return 0
-        tokens = request.tokens + request.ahead - request.computed
+        tokens = request.tokens + request.drafted + request.ahead - request.computed
         if 0 < threshold < tokens:
             tokens = threshold
         return min(tokens, self.engine.length - request.computed - 1)
@@ -184,7 +188,7 @@ class Running:
     def _preempt(self, request: Request, step: Step) -> None:
         self.memory.let_go(request)
         request.running = False
-        request.computed = request.ahead = 0
+        request.computed = request.ahead = request.drafted = 0
         request.stale = request.flight
         self.waiting.put_back(request)
         step.preempted.append(request)

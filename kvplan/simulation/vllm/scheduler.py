@@ -15,6 +15,7 @@ from collections.abc import Iterable
 from operator import attrgetter
 
 from kvplan.simulation.vllm.admission import Admission
+from kvplan.simulation.vllm.drafts import Drafts
 from kvplan.simulation.vllm.request import Request
 from kvplan.simulation.vllm.running import Running
 from kvplan.simulation.vllm.settings import Engine
@@ -86,6 +87,8 @@ class Scheduler(Running):
                 context += computed
                 if ready and overlap:
                     request.ahead += 1
+            if self.drafts is not None:
+                self._draft(step, self.drafts)
             step.tokens += taken
             step.context += context
             step.count += len(readies)
@@ -142,10 +145,11 @@ class Scheduler(Running):
     def _serve(self, step: Step, budget: int, threshold: int) -> int:
         """Tokens for the loose requests; what is left of the budget."""
         loose, running, memory, place = self.loose, self.running, self.memory, 0
-        while place < len(loose) and budget:
+        taken = self.admission.taken
+        while place < len(loose) and budget > taken:
             request = loose[place]
             place += 1
-            tokens = self._share(request, budget, threshold)
+            tokens = self._share(request, budget - taken, threshold)
             if not tokens:
                 continue
             fits = True
@@ -158,7 +162,7 @@ class Scheduler(Running):
                     place -= 1
                     for number, (other, given) in enumerate(step.parts):
                         if other is victim:
-                            budget += given
+                            budget += given + taken
                             del step.parts[number]
                             break
                 self._preempt(victim, step)
@@ -167,7 +171,7 @@ class Scheduler(Running):
                     break
             if fits:
                 step.parts.append((request, tokens))
-                budget -= tokens
+                budget -= tokens + taken
             elif self.ranked and self.goes_on:
                 place -= 1  # it has left the list: the next stands in its place
             else:
@@ -193,10 +197,13 @@ class Scheduler(Running):
                 request.stale -= tokens
             if not ready or request.tokens >= request.end:
                 continue
-            request.tokens += 1
+            new = 1
+            if self.drafts is not None:
+                new = self._verified(step, request, self.drafts, stale)
+            request.tokens += new
             done = request.tokens >= request.end
             if overlap and not stale:
-                request.ahead -= 1
+                request.ahead -= new
                 if request.running and memory.caching:
                     memory.store_looked(request, request.computed - request.ahead)
             if not done:
@@ -217,10 +224,40 @@ class Scheduler(Running):
                 self.gone = True
                 made.append((request, True))
         if ended:
-            if len(ended) > 1:
-                ended.sort(key=_order)
+            ended.sort(key=_order)
             made += self.settle(ended)
         return made
+
+    def _draft(self, step: Step, drafts: Drafts) -> None:
+        """Which of a step's tokens are drafted ones, and what the next step is to verify: with async
+        scheduling that is known now, by number."""
+        for (request, _), ready in zip(step.parts, step.ready):
+            request.prompting, last = not ready, ready and self.overlap
+            if request.drafted:
+                drafted = request.computed - request.tokens - request.ahead + last
+                if drafted > 0:
+                    step.drafted[request] = min(request.drafted, drafted)
+                request.drafted = 0
+            if last:
+                request.ahead += step.drafted.get(request, 0)
+                request.drafted = drafts.tokens
+
+    def _verified(self, step: Step, request: Request, drafts: Drafts, stale: bool) -> int:
+        """Tokens that the step makes: its own and those of its draft that are right; the others are taken
+        back, unless a preemption has done so (``stale``)."""
+        drafted = step.drafted.get(request, 0)
+        accepted = drafts.accepted(request.number, request.tokens, drafted) if drafted else 0
+        if not stale:
+            if request.computed:
+                request.computed -= drafted - accepted
+            if request.ahead:
+                request.ahead -= drafted - accepted
+        if not self.overlap:
+            request.drafted = drafts.tokens
+        new = min(1 + accepted, request.end - request.tokens)
+        if self.verified and self.memory.caching:
+            self.memory.store_looked(request, min(request.computed, request.tokens + new))
+        return new
 
     def leave(self, request: Request) -> None:
         """It has made its last token: its blocks are free."""

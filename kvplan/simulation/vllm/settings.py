@@ -6,6 +6,7 @@ from math import gcd, lcm
 
 from kvplan.errors import KvplanError, did_you_mean
 from kvplan.record import record, replace
+from kvplan.simulation.vllm.drafts import Drafts
 from kvplan.simulation.vllm.offload.settings import Offload, check_offload
 from kvplan.simulation.vllm.releases import Rules, rules_of
 from kvplan.units import ceil_div
@@ -61,6 +62,8 @@ class Engine:
     release: str = "0.32"
     offload: Offload | None = None
     """caches outside the GPU"""
+    drafts: Drafts | None = None
+    """speculative decoding"""
 
     @property
     def depth(self) -> int:
@@ -149,9 +152,43 @@ def check(engine: Engine) -> None:
             "bad-simulation", f"vLLM {engine.release} has no prefix_cache_retention_interval",
             help="leave it out, or use 0.29 or later",
         )  # fmt: skip
+    if engine.drafts is not None:
+        _check_drafts(engine, engine.drafts)
     if engine.offload is not None:
         check_offload(engine.offload, engine.block)
         check_remote(engine, "offloading")
+
+
+def _check_drafts(engine: Engine, drafts: Drafts) -> None:
+    """Drafts beside full attention, by rules that were asked."""
+    if not engine.rules.drafts:
+        raise KvplanError(
+            "not-simulated", f"speculative decoding under vLLM {engine.release} is not simulated",
+            help="-e vllm@0.32 or later, or leave out --speculative",
+        )  # fmt: skip
+    if engine.offload is not None or any(group.kind != FULL for group in engine.groups):
+        raise KvplanError(
+            "not-simulated",
+            "speculative decoding beside windows, chunks, states or caches outside the GPU is not simulated",
+            help="leave out --speculative: without drafts a request needs more steps, and each is shorter",
+        )
+    if len(engine.groups) > 1 and drafts.drops:
+        raise KvplanError(
+            "not-simulated", "drafts that drop a prefix's last block beside several groups are not simulated",
+            help="leave out --speculative",
+        )  # fmt: skip
+    if engine.rules.verified and engine.policy == PRIORITY and not engine.overlap:
+        raise KvplanError(
+            "not-simulated",
+            f"speculative decoding by priority under vLLM {engine.release} without async scheduling is not"
+            " simulated",
+            help="use fcfs, or async scheduling",
+        )
+    if engine.batch <= drafts.slots or len(drafts.chances) != drafts.tokens or drafts.tokens < 1:
+        raise KvplanError(
+            "bad-simulation", f"{drafts.tokens} drafted tokens in steps of {engine.batch}",
+            help="raise max_num_batched_tokens, or draft fewer tokens",
+        )  # fmt: skip
 
 
 def _check_numbers(engine: Engine) -> None:

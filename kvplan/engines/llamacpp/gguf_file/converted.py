@@ -79,8 +79,11 @@ class Converted:
     encoder_numbers: int
 
 
-def converted(model: Model, inventory: Inventory, mixture: str, *, with_mtp: bool = True) -> Converted:
-    """Name → bytes of a build of that mixture. with_mtp False: of a file made with ``--no-mtp``.
+def converted(
+    model: Model, inventory: Inventory, mixture: str, *, ends: str = "", with_mtp: bool = True
+) -> Converted:
+    """Name → bytes of a build of that mixture. ends: the type of token embedding and output, where it is
+    told. with_mtp False: of a file made with ``--no-mtp``.
 
     Raises RefusedError(no-weights): a matrix that the converter's table does not name, a checkpoint in a
     format that the converter does not read."""
@@ -92,7 +95,7 @@ def converted(model: Model, inventory: Inventory, mixture: str, *, with_mtp: boo
             help=("name the checkpoint that is not quantised", "give the .gguf file", "--weights 15GiB"),
         )
     tensors, encoder = tensors_of(model, inventory, with_mtp=with_mtp)
-    kinds = types_of(tensors, mixture, hyper_of(model, inventory, tensors))
+    kinds = types_of(tensors, mixture, hyper_of(model, inventory, tensors), ends)
     sizes: dict[str, int] = {}
     prediction = 0
     for tensor, kind in zip(tensors, kinds):

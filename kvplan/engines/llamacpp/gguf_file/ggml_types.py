@@ -6,8 +6,6 @@ src/llama-quant.cpp (``llama_ftype_get_default_type``), tools/quantize/quantize.
 
 from __future__ import annotations
 
-import re
-
 from kvplan.errors import KvplanError, did_you_mean
 from kvplan.units import ceil_div
 
@@ -33,22 +31,9 @@ MIXTURES: dict[str, str] = {
 ALIASES = {"q3_k": "q3_k_m", "q4_k": "q4_k_m", "q5_k": "q5_k_m", "mxfp4": "mxfp4_moe"}
 
 
-_OWN = re.compile(r"ud[-_].+|i?q\d_k_x?xl|q\d_k_l(?<!q3_k_l)", re.ASCII)
-"""Unsloth's dynamic mixtures (``UD-Q4_K_XL``), and the L and XL that other authors add to llama.cpp's."""
-
-
 def known_mixture(word: str) -> str:
     """The mixture that a word names, in any case: ``Q4_K_M``, ``q4_k``. Raises KvplanError(bad-setting)."""
     name = ALIASES.get(word.lower(), word.lower())
-    if _OWN.fullmatch(name):
-        raise KvplanError(
-            "bad-setting",
-            f"{word} is no mixture of llama.cpp: its author chooses a type for each tensor, model by model",
-            help=(
-                "give the .gguf file: its header lists every tensor",
-                "--weights 15GiB: its size",
-            ),
-        )
     if name not in MIXTURES:
         near = did_you_mean(name, MIXTURES)
         raise KvplanError(

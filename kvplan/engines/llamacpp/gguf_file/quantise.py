@@ -58,8 +58,12 @@ class Hyper:
     is_70b: bool = False
 
 
-def types_of(tensors: Sequence[GgufTensor], mixture: str, hyper: Hyper) -> list[str]:
-    """The type of each tensor, which must stand in the order of the file's layers."""
+_ENDS = ("token_embd.weight", "output.weight")
+
+
+def types_of(tensors: Sequence[GgufTensor], mixture: str, hyper: Hyper, ends: str = "") -> list[str]:
+    """The type of each tensor, which must stand in the order of the file's layers. ends: that of the token
+    embedding and the output, where they are told (``--token-embedding-type``, ``--output-tensor-type``)."""
     default = MIXTURES[mixture]
     chooser = _Chooser(tensors, mixture, hyper)
     kinds = []
@@ -70,6 +74,7 @@ def types_of(tensors: Sequence[GgufTensor], mixture: str, hyper: Hyper) -> list[
             kind = default
         else:
             kind = chooser.type_of(one)
+        kind = ends if ends and one.name in _ENDS else kind
         kinds.append(one.kept or kind)
     return kinds
 

@@ -113,6 +113,7 @@ TABLE = EngineTable(
         "chat_template": Argument("--chat-template"),
     },
     {
+        "speculative_config": "--spec-type says its method",
         "mmproj": "--hf-repo finds it by itself; else name the file: --mmproj mmproj-model-f16.gguf",
         "max_model_len": "ctx_size is the length over all slots",
         "max_num_seqs": "it is called parallel there",

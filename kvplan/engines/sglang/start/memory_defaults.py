@@ -77,13 +77,22 @@ def graph_max_batch(
     return batch if max_running_requests is None else min(batch, max_running_requests)
 
 
+_PREFILL_GRAPHS = ((4, 32, 4), (48, 256, 16), (288, 512, 32), (576, 1024, 64), (1280, 4096, 256))
+_PREFILL_GRAPHS_ON = (4608, 512)
+"""Token counts of prefill graphs: first, last and step; beyond the last one every 512."""
+
+
 def prefill_graph_sizes(largest: int) -> list[int]:
     """Token counts for which a prefill graph is captured."""
-    sizes = [
-        *range(4, 33, 4), *range(48, 257, 16), *range(288, 513, 32), *range(576, 1025, 64),
-        *range(1280, 4097, 256), *range(4608, largest + 1, 512),
-    ]  # fmt: skip
-    return [size for size in sizes if size <= largest]
+    first, step = _PREFILL_GRAPHS_ON
+    steps = (*_PREFILL_GRAPHS, (first, largest, step))
+    return [size for begin, end, by in steps for size in range(begin, min(end, largest) + 1, by)]
+
+
+def prefill_graph_count(largest: int) -> int:
+    """How many these are: counted, as a size may be any number."""
+    first, step = _PREFILL_GRAPHS_ON
+    return len(prefill_graph_sizes(min(largest, first - 1))) + max(0, (largest - first) // step + 1)
 
 
 @record()
@@ -188,4 +197,4 @@ def _prefill_graphs(asked: Serving, chunk: int) -> int:
     if asked.deepep:
         return len({ceil_div(size, 8) for size in prefill_graph_sizes(DEEPEP_PREFILL)})
     largest = chunk if asked.max_total_tokens is None else min(chunk, asked.max_total_tokens)
-    return len(prefill_graph_sizes(largest if limit is None else min(largest, limit)))
+    return prefill_graph_count(largest if limit is None else min(largest, limit))

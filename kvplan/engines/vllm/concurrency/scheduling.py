@@ -6,9 +6,9 @@ windows and states only what a later request can resume at is kept (`kvplan.simu
 
 from __future__ import annotations
 
-from kvplan.engines.scheduling import ScheduledGroup, Scheduling, not_simulated
+from kvplan.engines.scheduling import ScheduledDrafts, ScheduledGroup, Scheduling, not_simulated
 from kvplan.engines.vllm.cache_layout.plan import Plan, PlanGroup
-from kvplan.engines.vllm.cache_layout.specs import FULL_KINDS, SLIDING_KINDS, SpecKind
+from kvplan.engines.vllm.cache_layout.specs import FULL_KINDS, SLIDING_KINDS, SpecKind, Steps
 from kvplan.engines.vllm.compiled import compiled
 from kvplan.engines.vllm.versions import Rules
 from kvplan.errors import RefusedError
@@ -31,9 +31,9 @@ def scheduling_of(plan: Plan, shown: dict[str, object], version: str, stages: in
     """shown: the resolved settings of the answer; stages: pipeline stages. Raises RefusedError."""
     if stages > 1:
         raise not_simulated("a pipeline, whose stages work on batches of their own,", "--pp 1")
-    if plan.steps.drafts:
+    if plan.steps.runway > 1:
         raise not_simulated(
-            "speculative decoding", "leave out --speculative: without drafts steps are longer, not fewer"
+            "a draft of several prediction layers (multi-module MTP)", "--speculative mtp:1: one of them"
         )
     mode = str(shown.get("mamba_cache_mode", "none"))
     caching = shown["enable_prefix_caching"] is True
@@ -56,7 +56,14 @@ def scheduling_of(plan: Plan, shown: dict[str, object], version: str, stages: in
         overlap=shown["async_scheduling"] is True,
         states=mode if caching else "none",
         retention=_retention(plan.rules, groups),
+        drafts=_drafts(plan.steps),
     )
+
+
+def _drafts(steps: Steps) -> ScheduledDrafts | None:
+    if not steps.drafts:
+        return None
+    return ScheduledDrafts(steps.drafts, steps.ahead, steps.slots, steps.drops)
 
 
 def _retention(rules: Rules, groups: tuple[ScheduledGroup, ...]) -> int | None:

@@ -234,6 +234,10 @@ GPU (vllm-project/vllm#57475, 0.98 of a 24 GB laptop), 1.57 GiB and more of each
 0.95 of 31.38 GiB: 62 MiB of it were graphs)."""
 
 
+USUAL = Fraction(92, 100)
+"""The largest share that a release takes by itself; both starts that died were given more."""
+
+
 def after_most(settings: Serving) -> int:
     """The most that a start is known to take after its pool: graphs beyond their estimate, which is measured
     with a pool of its own (vllm-project/vllm 0.32 v1/worker/gpu_worker.py, compile_or_warm_up_model), and
@@ -247,7 +251,7 @@ def start_lines(gpu: Gpu, total: int, share: Fraction, settings: Serving) -> tup
     outside it for what comes after the pool."""
     free, most = free_line(gpu, total, share), after_most(settings)
     outside = total - _asked(total, share)
-    if free or most <= outside:
+    if free or most <= outside or share <= USUAL:  # with the share of its own the engine starts everywhere
         return free
     what = f"up to {gib(most)} was taken after the pool, and {gib(outside)} lie outside the share"
     return (BudgetLine(AFTER, 0, 0, _asked(total, share), what),)

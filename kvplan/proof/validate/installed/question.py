@@ -34,6 +34,9 @@ MASKS = ("CUDA_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES")
 """Variables that say which GPUs a process sees; HIP reads both."""
 _OF_THE_SERVER = frozenset("host port served_model_name revision chat_template tool_call_parser".split())
 """Flags of a plan that a worker does not take."""
+_CODE_FLAG, _CODE_KEY = "trust_remote_code", "auto_map"
+"""A plan's flag and a config's key that ask for code of the model's repository: a worker is given neither, as
+a size needs no such code."""
 
 
 def reduced(model: Model, layers: int | None) -> Model:
@@ -93,9 +96,10 @@ def is_of_card(model: Model) -> bool:
 def write_model(model: Model, folder: Path) -> None:
     """A folder that the engine loads with random weights: config.json, and ModelOpt's file if any.
 
-    A card's config is completed with what engines ask for besides (`asked_keys`).
+    A card's config is completed with what engines ask for besides (`asked_keys`); of no config what names
+    code (``auto_map``) is kept.
     """
-    config, quant = split_quant(config_of(model))
+    config, quant = split_quant(without_code(config_of(model)))
     whole = completed(config) if is_of_card(model) else dict(config)
     (folder / "config.json").write_text(json.dumps(whole), encoding="utf-8")
     if quant is not None:
@@ -124,9 +128,19 @@ def given_of(target: Target, *, on_gpu: bool) -> dict[str, Any]:
     return {"settings": plain, "memory": asked.kv_cache_memory}
 
 
+def without_code(config: Json) -> dict[str, Any]:
+    """The config, and every part of it, without the key under which classes of its repository are named."""
+    return {
+        key: without_code(value) if isinstance(value, Mapping) else value
+        for key, value in config.items()
+        if key != _CODE_KEY
+    }
+
+
 def plan_of_worker(plan: Plan) -> Plan:
-    """The plan without the flags of a server."""
-    kept = tuple(pair for pair in plan.serve if pair[0].lstrip("-").replace("-", "_") not in _OF_THE_SERVER)
+    """The plan without the flags of a server, and without leave to run a repository's code."""
+    dropped = {*_OF_THE_SERVER, _CODE_FLAG}
+    kept = tuple(pair for pair in plan.serve if pair[0].lstrip("-").replace("-", "_") not in dropped)
     return replace(plan, serve=kept)
 
 

@@ -44,13 +44,14 @@ def run(asked: dict[str, Any], speaker: Speaker) -> None:
     import transformers
 
     speaker.begin("configure")
-    config = transformers.AutoConfig.from_pretrained(asked["folder"])
+    config = transformers.AutoConfig.from_pretrained(asked["folder"], trust_remote_code=False)
     dtype = getattr(torch, asked["dtype"])
     device = "cuda" if torch.cuda.is_available() else "cpu"
     speaker.say("measured", of="settings", values={"dtype": asked["dtype"]})
     speaker.begin("load_model")
     with torch.device(device):
-        model = transformers.AutoModelForCausalLM.from_config(config, dtype=dtype).eval()
+        made = transformers.AutoModelForCausalLM.from_config(config, dtype=dtype, trust_remote_code=False)
+    model = made.eval()
     worker: dict[str, object] = {
         "parameter_bytes": stored(model.parameters()),
         "buffer_bytes": stored(model.buffers()),

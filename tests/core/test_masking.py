@@ -1,0 +1,91 @@
+"""No excerpt of a user's file shows a secret, and every figure of it stays readable."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from kvplan.api.launching import import_launches
+from kvplan.errors import KvplanError
+from kvplan.files.json_input import parse_json
+from kvplan.files.yaml.strict import load_yaml
+from kvplan.masking import is_secret, masked
+
+NAMES = (
+    "HF_TOKEN", "api-key", "hf_token", "OPENAI_API_KEY", "dbPassword", "client.secret", "aws_credentials",
+    "APIKEY",
+)  # fmt: skip
+OTHERS = (
+    "max_num_batched_tokens", "num_key_value_heads", "tokens", "tokenizer", "kv_cache_dtype", "model",
+    "token_embedding", "key_dim", "keyboard", "pad_token_id", "tokens_per_block",
+)  # fmt: skip
+FORMS = (
+    ("", "command: vllm serve x --{name} {value} {{"),
+    ("", '["vllm", "--{name}", "{value}", {{]'),
+    ("  - --{name}", "  - {value}: {{"),
+    ("- name: {name}", "  value: {value} ["),
+    ("", "{name}={value} vllm serve {{"),
+    ("", "{name}: '{value}' ["),
+    ("", 'export {name}="{value}'),
+    ("", '  "{name}": "{value}", {{'),
+    ("vllm serve x --{name} \\", "  {value} \\"),
+    ("", "[{{name: {name}, value: {value}}}]"),
+    ("", "-e {name}={value}: {{"),
+    ("", "url: https://x/?{name}={value}&a=1 ["),
+)
+"""The line above, and one that a reader stumbles over."""
+VALUES = st.from_regex(r"[A-Za-z0-9][A-Za-z0-9._-]{11,30}", fullmatch=True)
+
+
+PLACED = {"name": st.sampled_from(NAMES), "form": st.sampled_from(FORMS), "value": VALUES}
+
+
+@given(**PLACED)
+@settings(max_examples=150, deadline=None)
+def test_a_value_of_what_is_named_like_a_secret_is_masked(
+    name: str, form: tuple[str, str], value: str
+) -> None:
+    above, line = (one.format(name=name, value=value) for one in form)
+    shown = masked(line, above)
+    assert value not in shown
+    assert len(shown) == len(line), "a caret below stays where it was"
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_names_of_secrets(name: str) -> None:
+    assert is_secret(name)
+    assert is_secret(f"--{name}")
+
+
+@pytest.mark.parametrize("name", OTHERS)
+def test_names_of_sizes_are_none(name: str) -> None:
+    assert not is_secret(name)
+    assert masked(f"  {name}: 8192", f"  {name}:") == f"  {name}: 8192"
+
+
+@pytest.mark.parametrize("token", ["sk-proj-abcdefgh12345", "hf_abcdefgh12345", "https://me:pass1234@host/x"])
+def test_tokens_that_say_what_they_are(token: str) -> None:
+    assert "1234" not in masked(f"  - {token}: {{")
+
+
+DOORS: dict[str, Callable[[str], object]] = {
+    "yaml": lambda text: load_yaml(text, name="x.yaml"),
+    "json": lambda text: parse_json(("{\n" + text).encode(), name="x.json"),
+    "launch": lambda text: import_launches("x.yaml", text=text),
+}
+
+
+@given(door=st.sampled_from(sorted(DOORS)), **PLACED)
+@settings(max_examples=80, deadline=None)
+def test_no_error_of_a_file_shows_one(door: str, name: str, form: tuple[str, str], value: str) -> None:
+    above, line = (one.format(name=name, value=value) for one in form)
+    said = ""
+    try:
+        DOORS[door](f"a: 1\n{above}\n{line}\n")
+    except KvplanError as error:
+        said = error.format() + json.dumps(error.as_dict())
+    assert value not in said
