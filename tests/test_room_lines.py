@@ -25,8 +25,8 @@ class Room(NamedTuple):
 ROOMS: dict[str, Room] = {
     "api": Room(5350, "plans for a rate, simulated; fleets, locks; answers that open options"),
     "architectures": Room(16600, "looped layers, Lara, Hy 4 with images; sizes stop at the door"),
-    "checking": Room(2200, "targets of TTFT and TPOT (times.py), two servers on one GPU"),
-    "cli": Room(6650, "--set, --helm, prices that are kept, --acceptance"),
+    "checking": Room(2250, "targets of TTFT and TPOT (times.py), two servers on one GPU, attached servers"),
+    "cli": Room(6700, "--set, --helm, prices that are kept, --acceptance, compare --receipt"),
     "comparison": Room(2100, "verdicts inside an interval, connectors and drafts of a log"),
     "deployment": Room(1600, "as it was when rooms were first counted"),
     "engines": Room(3000, "MIG slices, AMD's images, states that are kept, placements of layers"),
@@ -56,14 +56,14 @@ ROOMS: dict[str, Room] = {
     "kvplan": Room(2650, "secrets, sizes at the door, what was typed"),
     "planning": Room(5800, "rates are planned by simulated runs; ties to least watts"),
     "plans": Room(1950, "a switch of three states; plans on one fleet, locks, bound receipts"),
-    "proof": Room(9600, "a keeper of engines' processes, GPUs that others use"),
+    "proof": Room(9950, "a keeper of engines' processes, GPUs that others use, servers that run already"),
     "report": Room(9050, "fleets, what moved a figure, what a simulation says of a plan"),
     "simulation": Room(
         13100, "states, rings, SGLang's pools, jumps of windows, drafts by an acceptance rate"
     ),
     "weights": Room(2250, "weights between two ends, kernels that keep experts which are not quantised"),
 }
-CORE = 114800
+CORE = 114_900
 """Lines of all rooms but the wings. `size` for one engine needs some 62,000 of them."""
 
 
