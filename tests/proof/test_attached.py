@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -16,6 +17,7 @@ from kvplan.cli.validate_target import Asked
 from kvplan.files.plans.receipts import read_receipt
 from kvplan.plans.receipt import Figure
 from kvplan.proof.validate.installed import load
+from tests.cli.server import serving
 from tests.proof.fake_engine import Serving
 from tests.proof.test_plan_to_check import PLAN
 
@@ -162,3 +164,32 @@ def test_what_proves_nothing_writes_nothing(
 def test_a_receipt_is_of_a_plan(words: tuple[str, ...], capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["compare", *words]) == 2
     assert "error[bad-usage]" in capsys.readouterr().err
+
+
+SGLANG = """\
+kvplan: plan/v1
+name: chat
+model: llama-3.1-8b
+engine: sglang@0.5.9
+gpu: mi300x
+serve: {context_length: 16384}
+require: {requests: 20, tokens: 4096}
+"""
+
+
+@pytest.mark.parametrize(("share", "code"), [(1.0, 0), (0.999, 0), (0.6, 1), (None, 2)])
+def test_tokens_that_another_engine_tells_are_held_against_the_plan(
+    share: float | None, code: int, tmp_path: Path
+) -> None:
+    """SGLang on an AMD GPU tells tokens alone: within the budget's interval, outside it, not at all."""
+    path, output = tmp_path / "chat.yaml", tmp_path / "r.json"
+    path.write_text(SGLANG, encoding="utf-8")
+    pool = Asked([str(path)], {}).target(None, on_gpu=True).result.pool
+    assert pool is not None
+    used = {} if share is None else {"token_capacity": int(pool.kv_tokens * share)}
+    page = json.dumps(
+        {"version": "0.5.9", "context_length": 16384, "internal_states": [{"memory_usage": used}]}
+    )
+    with serving(lambda path: page if path == "/server_info" else None) as (url, _):
+        assert main(["compare", str(path), "--url", url, "--receipt", str(output)]) == code
+    assert output.exists() == (share is not None)

@@ -94,10 +94,14 @@ def attached(
     """The outcome: the plan's own answer beside the server's blocks and requests.
 
     own: the plan in the server's pool; compared: what it tells against the rules; told: the load, where one
-    was sent. Raises CannotRunHere as `check_release`.
+    was sent. Raises CannotRunHere as `check_release`, and
+    KvplanError(no-pool | cannot-compare).
     """
     version = check_release(target, observation)
-    figures = [*_resolved(target, observation), *_blocks(target, own, observation)]
+    blocks = _blocks(target, own, observation)
+    if not blocks:
+        raise KvplanError("cannot-compare", f"no receipt was written: {compared.reason}")
+    figures = [*_resolved(target, observation), *blocks]
     figures += told_figures(compared, "report")
     findings = told_findings(compared, "report")
     if told is not None and own is not None:
