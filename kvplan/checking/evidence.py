@@ -138,7 +138,7 @@ def _of_receipt(
         elif age < -1:
             yield _wrong("evidence-from-the-future", f"the receipt was written {receipt.created}", field)
     known = {fact.name: fact for fact in facts}
-    if receipt.kind != REHEARSAL and not _is_attached(receipt):
+    if receipt.kind != REHEARSAL:
         yield from _device(case, receipt, field)
     if receipt.kind != REHEARSAL and receipt.verdict == CONFIRMED:
         yield from _lacking(case, receipt, known, field)
@@ -157,7 +157,7 @@ def _is_attached(receipt: Receipt) -> bool:
 def _device(case: Case, receipt: Receipt, field: str) -> Found:
     """The GPU that was measured is the plan's: by the name of its spec file, and by its memory."""
     gpu, hardware = case.plan.settings.gpu, receipt.hardware
-    if gpu is None:
+    if gpu is None or _is_attached(receipt):
         return
     there, total = hardware.get("gpu"), hardware.get("memory_total_bytes")
     if not hardware.get("name") or (there != gpu.slug and gpu.arch != "unlisted"):
