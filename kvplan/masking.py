@@ -17,7 +17,7 @@ _SECRET = re.compile(
 _CAMEL = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
 _NAME = re.compile(r"(?<![\w.-])-{0,2}([A-Za-z_][\w.-]{0,80})")
 _BEHIND = re.compile(
-    r"""["']?(?:\s*[=:]\s*|\s*,\s*|\s+)(?:["']?value["']?\s*[:=]\s*)?(?:Bearer\s+)?(?:"(?P<double>(?:[^"\\]|\\.)*)"?|'(?P<single>[^']*)'?"""
+    r"""["']?(?:\s*[=:]\s*|\s*,\s*|\s+)(?:["']?value["']?\s*[:=]\s*,?\s*)?(?:Bearer\s+)?(?:"(?P<double>(?:[^"\\]|\\.)*)"?|'(?P<single>[^']*)'?"""
     r"""|(?P<plain>[^\s"',\[\]{}&]+))"""
 )
 """A value behind a name: ``--api-key x``, ``"--api-key", "x"``, ``TOKEN=x``, ``hf_token: 'x'``."""

@@ -182,7 +182,7 @@ def receipt_from(data: Json) -> Receipt:
         notes=tuple(data["notes"]),
         stopped_by=data.get("stopped_by"),
         attention=tuple(data.get("attention", ())),
-        engine_run=data.get("engine_run", {}),
+        engine_run=data.get("engine_run") or {},
         format=data["kvplan"],
     )
 
@@ -242,7 +242,7 @@ def facts_of(receipt: Receipt) -> Facts:
         for name in [f"{key}.{one}" for one in value] if isinstance(value, dict) else [key]:
             names[name] = name in _BOUND or name.removeprefix("settings.") in resolved
     names["hardware.name"] = bool(receipt.engine_run)
-    for name, value in receipt.engine_run.get("settings", {}).items():
+    for name, value in (receipt.engine_run.get("settings") or {}).items():
         names[f"engine_run.settings.{name}"] = name in resolved and value != _AUTO
     paired = _by_figure(receipt, names)
     bound = tuple(name for name, held in names.items() if held)

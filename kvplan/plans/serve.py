@@ -153,8 +153,9 @@ def left_out(plan: Plan | None) -> tuple[str, ...]:
     if plan is None or not plan.unread:
         return ()
     from kvplan.engines.open_flags import reasons
+    from kvplan.masking import masked  # of words alone: the name may be one, and its value the next
 
-    return (f"not counted: {', '.join(plan.unread)}", *reasons(plan.engine.partition("@")[0], plan.unread))
+    return (f"not counted: {masked(', '.join(plan.unread))}", *reasons(plan.engine.partition("@")[0], plan.unread))
 
 
 def written(value: object) -> object:

@@ -37,7 +37,8 @@ def _ocr_tower(raw: Raw, view: ConfigView) -> list[Placed]:
     SAM and the projection are kept whole on every rank. Source: vllm-project/vllm 0.33 vllm/model_executor/
     models/deepencoder.py (build_sam_vit_b), deepseek_ocr.py; deepseek_vl2.py (MlpProjector).
     """
-    if "DeepseekOCRForCausalLM" not in (raw.get("architectures") or ()):
+    named = raw.get("architectures")
+    if not isinstance(named, list) or "DeepseekOCRForCausalLM" not in named:
         raise KvplanError(
             "no-weights",
             "the weights of 'deepseek_vl_v2' cannot be derived from its config: its encoder is timm's, which"
