@@ -21,7 +21,7 @@ _AROUND = ("max_cost_per_hour", "shm_bytes")
 """Settings around the GPUs, which no validation measures."""
 _SIMULATED = (*SIMULATED, "ttft_percentile", "tpot_percentile")
 """Requirements of a simulation, which no validation measures."""
-_TRACE = ("trace", "trace_format", "trace_columns", "trace_block", "burstiness", "seed")
+_TRACE = ("trace", "trace_format", "trace_columns", "trace_block", "burstiness", "acceptance", "seed")
 """Where the lengths were read, how arrivals are drawn: the lengths and the rate count."""
 
 RECEIPT_FORMAT = "receipt/v2"

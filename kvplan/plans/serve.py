@@ -155,7 +155,10 @@ def left_out(plan: Plan | None) -> tuple[str, ...]:
     from kvplan.engines.open_flags import reasons
     from kvplan.masking import masked  # of words alone: the name may be one, and its value the next
 
-    return (f"not counted: {masked(', '.join(plan.unread))}", *reasons(plan.engine.partition("@")[0], plan.unread))
+    return (
+        f"not counted: {masked(', '.join(plan.unread))}",
+        *reasons(plan.engine.partition("@")[0], plan.unread),
+    )
 
 
 def written(value: object) -> object:
