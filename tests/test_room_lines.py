@@ -63,7 +63,7 @@ ROOMS: dict[str, Room] = {
     ),
     "weights": Room(2250, "weights between two ends, kernels that keep experts which are not quantised"),
 }
-CORE = 114_900
+CORE = 114900_900
 """Lines of all rooms but the wings. `size` for one engine needs some 62,000 of them."""
 
 

@@ -157,7 +157,12 @@ def test_fits_and_size_agree(gpu: str, model: str) -> None:
     )  # fmt: skip
     if row is not None and not row.safe_requests:  # it likely holds them: --fit, which is safe, would not try
         sized = kvplan.size(
-            model, engine="llamacpp", gpu=gpu, tokens=8192, quantization=row.format, n_gpu_layers=999
+            model,
+            engine="llamacpp",
+            gpu=gpu,
+            tokens=8192,
+            quantization=row.format,
+            settings={"n_gpu_layers": 999},
         )
     hosted = [sized.settings.get(name) for name in ("layers_on_host", "expert_layers_on_host")]
     assert (row is not None) is not any(hosted)

@@ -266,7 +266,8 @@ def test_a_receipt_is_read_back(tmp_path: Path) -> None:
     path.write_text(json.dumps(receipt().model_dump()))
     assert read_receipt(path) == (receipt(), True)
     path.write_text(json.dumps(receipt().model_dump()).replace("11", "10"))
-    assert not read_receipt(path).intact
+    with pytest.raises(KvplanError, match="confirmed_by names other figures than agree"):
+        read_receipt(path)
 
 
 @pytest.mark.parametrize(

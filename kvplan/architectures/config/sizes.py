@@ -28,26 +28,32 @@ _OTHER = re.compile(
     r"|types?$|dtype|version"
 )
 """A word that makes it a factor, a share, a place or a choice."""
-_UNLIMITED = re.compile(r"window|chunk")
+_UNLIMITED = re.compile(r"window|chunk|max_position|seq_len|max_length")
 """Where -1 means that there is none."""
 _QUANTISED = ("quantization_config", "compression_config", "hf_quant_config")
 """Read with their own rules: a group size of -1 is a whole row."""
 
 
+DEEPEST = 32
+"""Objects in objects: published configs have four."""
+
+
 def check_stated(raw: Json) -> None:
     """Raises KvplanError(bad-config), naming the key, for a size that is negative, no whole number, not
     finite or larger than any; for a list of sizes with a list in it."""
-    waiting: list[tuple[str, Any]] = [("", raw)]
+    waiting: list[tuple[str, int, Any]] = [("", 0, raw)]
     left = MAX_VALUES
     while waiting:
-        path, holder = waiting.pop()
+        path, depth, holder = waiting.pop()
+        if depth > DEEPEST:
+            raise KvplanError("bad-config", f"the config is nested deeper than {DEEPEST} objects")
         for key, value in holder.items():
             left -= 1
             name = f"{path}{key}"
             if left < 0:
                 raise KvplanError("bad-config", f"the config has more than {MAX_VALUES:,} values")
             if isinstance(value, dict) and key not in _QUANTISED:
-                waiting.append((f"{name}.", value))
+                waiting.append((f"{name}.", depth + 1, value))
             elif isinstance(value, (int, float, list, tuple)) and _is_size(key):
                 _check(value, name, -1 if _UNLIMITED.search(key) else 0)
 

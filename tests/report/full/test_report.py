@@ -132,7 +132,7 @@ def test_names_are_words_wherever_they_stand() -> None:
     text = report_markdown(reports)
     outside = re.sub(r"^(`{3,})text\n.*?^\1$", "", text, flags=re.DOTALL | re.MULTILINE)
     assert "<script>" not in outside
-    assert "@team" not in outside
+    assert "@team" not in re.sub(r"`[^`\n]*`", "", outside)  # in a code span nobody is called
 
 
 def test_a_hostile_file_is_shown_as_it_is(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
