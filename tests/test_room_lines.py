@@ -24,7 +24,7 @@ class Room(NamedTuple):
 
 ROOMS: dict[str, Room] = {
     "api": Room(5350, "plans for a rate, simulated; fleets, locks; answers that open options"),
-    "architectures": Room(16600, "looped layers, Lara, Hy 4 with images; sizes stop at the door"),
+    "architectures": Room(16650, "looped layers, Lara, Hy 4 with images; sizes stop at the door"),
     "checking": Room(2250, "targets of TTFT and TPOT (times.py), two servers on one GPU, attached servers"),
     "cli": Room(6700, "--set, --helm, prices that are kept, --acceptance, compare --receipt"),
     "comparison": Room(2100, "verdicts inside an interval, connectors and drafts of a log"),

@@ -35,7 +35,8 @@ def test_a_wild_size_anywhere_is_refused_by_its_name(key: str, value: Any, path:
 
 
 FINE: tuple[tuple[str, Any], ...] = (
-    ("sliding_window", -1), ("chunk_size", -1), ("max_position_embeddings", -1), ("vision_feature_layer", -2), ("pad_token_id", -1),
+    ("sliding_window", -1), ("chunk_size", -1), ("vision_feature_layer", -2), ("pad_token_id", -1),
+    ("max_position_embeddings", -1),
     ("routed_scaling_factor", -2.5), ("window_sizes", [[-1, 0]]), ("num_kv_heads_per_layer", [1, 2]),
     ("quantization_config", {"quant_method": "gptq", "bits": 4, "group_size": -1}), ("scale_depth", 1.4),
     ("kernel_size", None), ("num_labels", True), ("topk_method", "greedy"), ("length_penalty", -1.0),

@@ -28,7 +28,8 @@ _OTHER = re.compile(
     r"|types?$|dtype|version"
 )
 """A word that makes it a factor, a share, a place or a choice."""
-_UNLIMITED = re.compile(r"window|chunk|max_position|seq_len|max_length")
+_LENGTH = re.compile(r"max_position|seq_len|max_length")
+_UNLIMITED = re.compile(r"window|chunk")
 """Where -1 means that there is none."""
 _QUANTISED = ("quantization_config", "compression_config", "hf_quant_config")
 """Read with their own rules: a group size of -1 is a whole row."""
@@ -55,7 +56,7 @@ def check_stated(raw: Json) -> None:
             if isinstance(value, dict) and key not in _QUANTISED:
                 waiting.append((f"{name}.", depth + 1, value))
             elif isinstance(value, (int, float, list, tuple)) and _is_size(key):
-                _check(value, name, -1 if _UNLIMITED.search(key) else 0)
+                _check(value, name, -1 if _UNLIMITED.search(key) or _LENGTH.search(key) else 0)
 
 
 def _check(value: Any, name: str, lowest: int) -> None:
