@@ -101,7 +101,6 @@ EVERYDAY: dict[str, Everyday] = {
             *_DEPLOYMENT[:5],
             _LENGTH,
             _SHARE,
-            _DRAFTS,
             _ENV,
             _VERBOSE,
             _JSON,

@@ -136,8 +136,8 @@ def also_fits(ask: Ask, room: Capacity, pools: int) -> bool:
 
 _RANK = -4
 """The place of ``rank`` in a key."""
-AFTER_MEMORY = 10
-"""Where a key goes on behind the GPU's memory, under an objective of one figure."""
+BEFORE_POWER = 7
+"""Where a key comes to what the GPUs draw, under an objective of one figure."""
 
 
 def key_again(objective: str, found: Found) -> Key:

@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 from kvplan.engines.budget.law import Rejection
 from kvplan.planning.ask import COST, FEWEST, Ask, Speed
-from kvplan.planning.found import AFTER_MEMORY, Found, Key, Rejected, Searched
+from kvplan.planning.found import BEFORE_POWER, Found, Key, Rejected, Searched
 from kvplan.planning.money import estimate_of
 from kvplan.planning.search import search
 from kvplan.plans.fleet import Kind, Offer
@@ -149,13 +149,16 @@ def _place(row: Row) -> tuple[Key, float, Key]:
 
 
 def place_of(row: Row, speed: Speed | None, million: float | None) -> tuple[Key, float, Key]:
-    """The place among rows of other kinds: under cost by the price of a million tokens, ``million``, else the
-    total order; of GPUs that draw as much and hold as much the likely TPOT decides (one that is not
-    estimated comes last)."""
+    """The place among rows of other kinds: under cost by the price of a million tokens, ``million``; else the
+    total order up to what the GPUs draw, then the energy of a token, as what a token costs goes by it where
+    no price is known: watts · GPUs · likely TPOT / requests, which are as many in each row (last where one is
+    not known)."""
     ask, found = row
     if ask.objective == COST:
         return (found.key[0], int(million is None)), million or 0.0, found.key
-    return found.key[:AFTER_MEMORY], inf if speed is None else speed.tpot[1], found.key
+    watts = found.offer.gpu.power_watts
+    energy = inf if speed is None or watts is None else watts * found.gpus * speed.tpot[1]
+    return found.key[:BEFORE_POWER], energy, found.key
 
 
 def _joined(asks: int, parts: Sequence[_Part]) -> tuple[Searched, ...]:

@@ -127,13 +127,13 @@ def test_the_catalogue_of_the_report() -> None:
 
 
 def test_of_as_many_gpus_the_cheaper_comes_first_else_what_draws_least() -> None:
-    """Without prices by what the GPUs draw, unknown last; with prices by cost, unpriced ones last."""
+    """Without prices by the energy of a token, unknown last; with prices by cost, unpriced ones last."""
     plain_plan = kvplan.plan("llama-3.1-8b", requests=4, tokens="8k", top=50, depth=False)
     assert plain_plan.objective == FEWEST
     places = []
     for one in plain_plan.options:
         gpu = kvplan.load_gpu(one.gpu)
-        draws = one.gpus * (gpu.power_watts or inf)
+        draws = one.gpus * (gpu.power_watts or inf) * (one.speed.tpot[1] if one.speed else inf)
         worst = QUALITIES.index(one.quality)
         places.append((one.gpus, worst, draws if worst == 0 else 0))
     assert len(set(places)) > 10
