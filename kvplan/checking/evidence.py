@@ -15,6 +15,7 @@ from kvplan.plans.plan import Evidence
 from kvplan.plans.receipt import (
     CONFIRMED,
     HOLDS,
+    OF_REQUESTS,
     REHEARSAL,
     Figure,
     ReadReceipt,
@@ -32,9 +33,6 @@ _NEAR = 50
 """Memories that differ by less than one part in so many are the same GPU's: drivers keep a little."""
 _OF_POOL = ("num_blocks", "kv_pool_bytes", "kv_pool_low_bytes")
 """Facts that follow from the budget where the plan does not give the pool."""
-_OF_REQUESTS = ("kv_cache_memory", "tokens", "encoder_tokens")
-"""Beside the engine's settings in a receipt: the pool, held against the budget, and the request's lengths,
-from which the requests follow that are held against the plan's."""
 Receipts = Mapping[str, "ReadReceipt | KvplanError"]
 
 
@@ -233,7 +231,7 @@ def _engine(case: Case, receipt: Receipt, field: str) -> Found:
             field,
         )
     mine = {} if case.result is None else case.result.settings
-    there = {name: value for name, value in receipt.settings.items() if name not in _OF_REQUESTS}
+    there = {name: value for name, value in receipt.settings.items() if name not in OF_REQUESTS}
     other = [name for name, value in there.items() if name not in mine or mine[name] != value]
     if mine and other:
         yield _wrong(

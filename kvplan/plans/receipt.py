@@ -192,7 +192,9 @@ _BOUND = (
     "hardware.gpu", "hardware.memory_total_bytes", "engine_run.name", "engine_run.version",
     "engine_run.device", "engine_run.layers",
 )  # fmt: skip
-_OF_REQUESTS = ("kv_cache_memory", "tokens", "encoder_tokens")
+OF_REQUESTS = ("kv_cache_memory", "tokens", "encoder_tokens")
+"""Beside the engine's settings in a receipt: the pool, held against the budget, and the request's lengths,
+from which the requests follow that are held against the plan's."""
 _AUTO = "auto"
 
 
@@ -232,7 +234,7 @@ def facts_of(receipt: Receipt) -> Facts:
     spec and memory, settings, blocks, weights and pool. Figures that decide have two sides. Drivers,
     dates and figures that are only reported are bound to nothing: only a signature over the file would."""
     body = receipt.model_dump()
-    resolved = {name for name in receipt.settings if name not in _OF_REQUESTS}
+    resolved = {name for name in receipt.settings if name not in OF_REQUESTS}
     names: dict[str, bool] = {}
     for key, value in body.items():
         if key in ("figures", "digest"):
