@@ -55,7 +55,7 @@ def _file(folder: Path, text: str) -> Path:
     return path
 
 
-@pytest.mark.parametrize("factors", [(1.0, 1.0), (0.9, 2.5), (3.0, 1.5)])
+@pytest.mark.parametrize("factors", [(1.0, 1.0), (0.7, 2.5), (3.0, 1.5)])
 def test_the_factors_of_a_log_are_found_again(
     served: Served, factors: tuple[float, float], tmp_path: Path
 ) -> None:
@@ -66,7 +66,11 @@ def test_the_factors_of_a_log_are_found_again(
     assert likely.line(8, 8000)[0] / before.line(8, 8000)[0] == pytest.approx(answers, rel=0.02)
     assert likely.prompt / 1e9 == pytest.approx(prompts, rel=0.02)
     for name, share in ((FAST, 1 / 1.1), (SLOW, 1.1)):
-        assert speeds.clock(name).line(8, 8000)[0] / likely.line(8, 8000)[0] == pytest.approx(share, rel=0.02)
+        clock = speeds.clock(name)
+        assert isinstance(clock, SpeedClock)
+        least = 0 if clock.limits is None else clock.limits.line(8, 8000)[0]  # what the memory's rate allows
+        took = max(share * likely.line(8, 8000)[0], least)
+        assert clock.line(8, 8000)[0] == pytest.approx(took, rel=0.02)
     assert speeds.frontends == served.speeds.frontends
     assert "logged steps" in speeds.source
 
