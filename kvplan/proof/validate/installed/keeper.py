@@ -31,7 +31,7 @@ _NOT_STARTED = 127
 def main(life: int, folder: str, command: Sequence[str]) -> int:
     """Run the command to its end, or to kvplan's."""
     try:
-        child = subprocess.Popen(command, start_new_session=True, preexec_fn=_die_with_the_keeper)  # noqa: PLW1509
+        child = subprocess.Popen(command, start_new_session=True, preexec_fn=_die_with_the_keeper)  # noqa: PLW1509 - one thread
     except OSError as error:
         print(f"{command[0]} does not start: {error}", file=sys.stderr)
         return _NOT_STARTED
