@@ -82,7 +82,7 @@ def emulated(model: Model, settings: Layout, device: Device) -> str | None:
         return None
     if not any(form.name.startswith("nvfp4") for form in _forms(model)):
         return None
-    why = "each step takes the weights apart to 16 bits, far slower than fp8"
+    why = "each step takes the weights apart to 16 bits; nobody has published how long that takes"
     return f"NVFP4 {EMULATED} on {device.name}: {why}"
 
 
