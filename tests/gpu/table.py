@@ -93,6 +93,7 @@ def with_parts(text: str, found: Sequence[Read]) -> str:
     parts = {
         "evidence": _table(_PAGE_HEADS, [_page_row(*one) for one in own]),
         "evidence of engines": _table(_ENGINE_HEADS, [row for one in engines for row in _engine_rows(*one)]),
+        "evidence in a line": "\n".join(row for _, one in engines for row in line(one)),
         "evidence in a sentence": "\n".join(
             [row for one in engines for row in sentence(one[1])]
             + [f"\nThese receipts and {len(own)} of kvplan's own runs lie in `examples/evidence/`."]
@@ -106,12 +107,30 @@ def with_parts(text: str, found: Sequence[Read]) -> str:
     return text
 
 
+def line(receipt: Receipt) -> list[str]:
+    """The same for a reader who has ten seconds."""
+    pool, requests, at_once = _today(receipt)
+    then = {one.name: one for one in receipt.figures}["engine_pool_bytes"]
+    words = (
+        f"{_who(receipt)} on one {receipt.hardware['name']}, {receipt.created[:10]}: {then.measured:,} B of"
+        f" cache measured, {then.predicted:,} predicted that day ({pool.predicted:,} today);"
+        f" {requests.measured:,} requests at once measured, {at_once} predicted today."
+    )
+    return textwrap.wrap(words, 110, initial_indent="- ", subsequent_indent="  ", break_on_hyphens=False)
+
+
+def _who(receipt: Receipt) -> str:
+    name = receipt.engine_run["name"]
+    return f"{_ENGINES.get(name, name)} {receipt.engine_run['version']}"
+
+
 def sentence(receipt: Receipt) -> list[str]:
-    """What an engine itself measured of a plan, for a reader who has a minute."""
+    """An engine's own measurement of a plan, for a reader who has a minute."""
     run, figures = receipt.engine_run, {one.name: one for one in receipt.figures}
     blocks, inside = figures["engine_num_blocks"], figures["engine_blocks_in_its_pool"]
     pool, requests = figures["engine_pool_bytes"], figures["engine_requests"]
-    who = f"{_ENGINES.get(run['name'], run['name'])} {run['version']} (torch {run['torch']}, random weights)"
+    now, _, at_once = _today(receipt)
+    who = f"{_who(receipt)} (torch {run['torch']}, random weights)"
     running = figures.get("served_running_peak")
     served = "" if running is None else (
         f" Its server ran {running.measured:,} requests at once"
@@ -120,21 +139,26 @@ def sentence(receipt: Receipt) -> list[str]:
     words = (
         f"Measured on one {receipt.hardware['name']}, {receipt.created[:10]}, by {who} started with"
         f" `examples/plans/{receipt.plan_name}.yaml`. Predicted that day → measured: pool {_pair(pool)} B"
-        f" ({_percent(pool)}), blocks {_pair(blocks)}. {_today(receipt, pool, requests)}"
+        f" ({_percent(pool)}), blocks {_pair(blocks)}. Today: pool {now.predicted:,} B ({_percent(now)}),"
+        f" requests at once {at_once} → {requests.measured:,}."
         f" From the engine's own pool: blocks {_pair(inside)}, requests at once {_pair(requests)}.{served}"
     )
     return textwrap.wrap(words, 110, initial_indent="- ", subsequent_indent="  ", break_on_hyphens=False)
 
 
-def _today(receipt: Receipt, pool: Figure, requests: Figure) -> str:
-    """The plan's own answer by today's rules, which have learnt from this start among others."""
+def _today(receipt: Receipt) -> tuple[Figure, Figure, str]:
+    """Pool and requests by today's rules, which have learnt from this start among others: the pool, what was
+    measured of the requests, and the requests predicted, in words."""
+    figures = {one.name: one for one in receipt.figures}
     plan = ROOT / "examples" / "plans" / f"{receipt.plan_name}.yaml"
     facts = {fact.name: fact.value for fact in kvplan.check(plan).plans[0].facts}
-    now = replace(pool, predicted=facts["kv_pool_bytes"])
     safe, likely = facts["safe_max_requests"], facts["max_requests"]
     at_once = f"{likely:,}" if safe == likely else f"{likely:,} (safely {safe:,})"
-    pools = f"pool {now.predicted:,} B ({_percent(now)})"
-    return f"Today: {pools}, requests at once {at_once} → {requests.measured:,}."
+    return (
+        replace(figures["engine_pool_bytes"], predicted=facts["kv_pool_bytes"]),
+        figures["engine_requests"],
+        at_once,
+    )
 
 
 def _pair(figure: Figure) -> str:
