@@ -8,7 +8,7 @@ BIN := $(VENV)/bin
 endif
 PIP := $(BIN)/python -m pip --disable-pip-version-check
 
-.PHONY: help demo test quick simulation proof coverage mutants lint unit laws fuzz conformance engines vllm sglang live live-llamacpp qualify bench accuracy activations speed data architectures golden site docs-site browser clean
+.PHONY: help demo test quick simulation proof coverage mutants lint unit laws fuzz conformance engines vllm sglang live live-llamacpp qualify bench accuracy activations speed data architectures golden site docs-site browser release clean
 
 help:
 	@echo "make demo         install kvplan into .venv; size, explain and plan a real model"
@@ -34,6 +34,7 @@ help:
 	@echo "make accuracy     fit the memory budget to start-up logs; writes docs/accuracy.md"
 	@echo "make speed        fit the speed estimate to published measurements; writes docs/speed.md"
 	@echo "make data         regenerate schemas, indexes, documentation figures"
+	@echo "make release VERSION=0.2.0  changelog, wheel and sdist tested alone, checksums, a tag; pushes nothing"
 	@echo "make architectures  every class of vLLM asked of every engine; writes docs/data/architectures.md"
 
 $(BIN)/kvplan: pyproject.toml
@@ -210,6 +211,9 @@ browser: site
 
 golden: $(VENV)/.test
 	$(BIN)/python -m pytest tests/cli tests/report tests/budget/test_decoders.py --update-golden
+
+release: $(VENV)/.test
+	$(BIN)/python -m scripts.release $(VERSION)
 
 clean:
 	rm -rf $(VENV) .venv-vllm .venv-sglang .venv-llamacpp .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache dist build site web/node_modules

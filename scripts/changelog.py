@@ -41,10 +41,14 @@ def fragments(folder: Path) -> dict[str, list[Path]]:
 
 
 def gathered(text: str, found: dict[str, list[Path]], version: str, date: str) -> str:
-    """The changelog with the fragments under ``version``: in its unreleased part, or in a new one on top."""
-    heading, unreleased = f"## {version} ({date})\n", f"## {version} (unreleased)\n"
-    if unreleased in text:
-        before, _, rest = text.partition(unreleased)
+    """The changelog with the fragments under ``version``: in the unreleased part, or in a new one on top.
+
+    An unreleased part may have been begun under a lower number: it becomes this version's.
+    """
+    heading = f"## {version} ({date})\n"
+    unreleased = re.search(r"^## [\d.]+ \(unreleased\)\n", text, re.MULTILINE)
+    if unreleased is not None:
+        before, rest = text[: unreleased.start()], text[unreleased.end() :]
     else:
         before, mark, rest = text.partition("\n## ")
         before, rest = before + "\n", mark and f"\n## {rest}"

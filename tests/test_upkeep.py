@@ -84,9 +84,11 @@ def test_one_action_has_one_commit() -> None:
 @pytest.mark.parametrize("path", WORKFLOWS, ids=lambda path: path.name)
 def test_rights_are_asked_for_where_they_are_used(path: Path) -> None:
     """Read only by default; a token to publish with in the one job that builds nothing, one to open issues
-    with where releases are looked for."""
+    with where releases are looked for, one to add the signed cards to a release. The cards' key is the one
+    secret, in one job."""
     written = {
-        ("release", "publish"): {"id-token", "attestations"}, ("releases", "releases"): {"issues"},
+        ("release", "publish"): {"id-token", "attestations"}, ("release", "cards"): {"contents"},
+        ("releases", "releases"): {"issues"},
     }  # fmt: skip
     workflow = loaded(path)
     assert workflow["permissions"] == {"contents": "read"}
@@ -97,7 +99,8 @@ def test_rights_are_asked_for_where_they_are_used(path: Path) -> None:
             if "actions/checkout" in step.get("uses", ""):
                 assert step["with"]["persist-credentials"] is False
             assert "${{ github." not in step.get("run", ""), "text of a pull request is no command"
-    assert "secrets." not in path.read_text(encoding="utf-8")
+        secrets = re.findall(r"secrets\.(\w+)", str(job))
+        assert secrets == (["CARD_SET_KEY"] if (path.stem, name) == ("release", "cards") else [])
 
 
 def test_every_supported_system_and_python() -> None:
@@ -273,8 +276,8 @@ def test_fragments_join_what_is_written_already(tmp_path: Path) -> None:
         + "\n### Fixed\n\n- mended\n\n## 0.0.1 (x)\n\n- first\n"
     )
     found = _fragments(tmp_path, a_added="- new\n")
-    assert changelog.gathered(text, found, "0.1.0", "2026-12-02") == (
-        "# Changelog\n\nProse.\n\n## 0.1.0 (2026-12-02)\n\n### Added\n\n- old\n- new\n\n"
+    assert changelog.gathered(text, found, "0.2.0", "2026-12-02") == (
+        "# Changelog\n\nProse.\n\n## 0.2.0 (2026-12-02)\n\n### Added\n\n- old\n- new\n\n"
         "### Fixed\n\n- mended\n\n## 0.0.1 (x)\n\n- first\n"
     )
 
