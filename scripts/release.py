@@ -3,8 +3,8 @@
     make release VERSION=0.2.0              or: python -m scripts.release 0.2.0
     python -m scripts.release 0.2.0 --no-commit    the files of dist/, and no commit or tag
 
-It begins in a clean checkout that passed `make test`, changes files, commits and tags; nothing is pushed. Where
-a step fails, `git restore .` and `git tag -d` undo it.
+It begins in a clean checkout that passed `make test`, changes files, commits and tags; nothing is pushed.
+Where a step fails, `git restore .` and `git tag -d` undo it.
 """
 
 from __future__ import annotations

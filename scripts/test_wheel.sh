@@ -17,8 +17,8 @@ home = pathlib.Path(kvplan.__file__).resolve()
 sys.exit(0 if 'site-packages' in home.parts else f'kvplan comes from {home}')"
 "$bin/kvplan" --version
 "$bin/kvplan" size qwen3-32b --gpu h200 --tokens 32768
-"$bin/kvplan" gpus > gpus.txt
-"$bin/kvplan" models > models.txt
+"$bin/kvplan" list gpus > gpus.txt
+"$bin/kvplan" list models > models.txt
 "$bin/kvplan" doctor || test $? -eq 1
 "$bin/python" -m pytest -q -n 2 -p no:cacheprovider tests/core tests/test_known_cases.py tests/test_published_configs.py \
   tests/engines/test_vllm_recorded.py tests/files/test_strict_yaml.py tests/files/test_json_input.py

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import hashlib
+import re
 import sys
 from pathlib import Path
 
 import pytest
 
+from kvplan.cli.commands import TOP_LEVEL
 from scripts import release
 
 
@@ -45,3 +47,15 @@ def test_checksums_are_those_that_sha256sum_reads(tmp_path: Path) -> None:
         (tmp_path / name).write_bytes(name.encode())
     lines = release.checksums(sorted(tmp_path.iterdir(), reverse=True)).splitlines()
     assert lines == [f"{hashlib.sha256(name.encode()).hexdigest()}  {name}" for name in ("a.tar.gz", "b.whl")]
+
+
+def test_the_wheels_test_asks_only_commands_that_there_are() -> None:
+    """It runs where a release is made, and nowhere before."""
+    script = (release.ROOT / "scripts" / "test_wheel.sh").read_text(encoding="utf-8")
+    asked = re.findall(r'/kvplan" ([a-z]+)((?: [a-z]+)?)', script)
+    assert {name for name, _ in asked} >= {"size", "list", "doctor"}
+    assert {name for name, _ in asked} <= set(TOP_LEVEL)
+    assert {view.strip() for name, view in asked if name == "list"} == {"gpus", "models"}
+    named = re.findall(r"(?<= )tests/[\w/.]+", script)
+    assert all((release.ROOT / path).exists() for path in named)
+    assert len(named) >= 5
