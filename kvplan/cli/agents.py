@@ -1,7 +1,8 @@
-"""The questions of an agent as command lines: tools as data, JSON in, the command's own JSON out.
+"""The questions of an agent as command lines: tools as data, the command's own screen or JSON out.
 
 A tool takes the everyday options of its command by their long names, every other one in ``options``. Options
-that write files are not among them: a tool only answers.
+that write files are not among them: a tool only answers. An answer is the screen, at most `SHORT` characters
+of it, as an agent pays for each one it reads; ``detail: full`` is the JSON.
 """
 
 from __future__ import annotations
@@ -13,23 +14,31 @@ from typing import Any, NamedTuple
 from kvplan.cli.commands import COMMANDS
 from kvplan.cli.everyday import EVERYDAY
 from kvplan.cli.options import OUTPUT, Option
+from kvplan.cli.terminal import Answer
 from kvplan.errors import KvplanError, did_you_mean
 from kvplan.record import Json
+from kvplan.report.layout import plain
 
 MORE = "options"
 LONGEST = 200_000
 """Characters of a plan that is sent as text."""
+DETAIL = "detail"
+DETAILS = ("short", "full")
+SHORT = 2000
+"""Characters of an answer, unless all of it was asked for."""
 _SCREEN = ("verbose", "json", "set")
 _QUIET = ("json", "color")
 
 
 class Tool(NamedTuple):
-    """One tool. asked: the command's positional word, as the tool calls it, and what that is."""
+    """One tool. asked: the command's positional word, as the tool calls it, and its meaning; optional: the
+    command answers without it."""
 
     name: str
     description: str
     asked: str
     meaning: str
+    optional: bool = False
 
 
 _MODEL = "A card's name (qwen3-32b), a Hugging Face id, a path of a config.json or GGUF file, or a plan file."
@@ -49,10 +58,20 @@ TOOLS = {
             "model", _MODEL,
         ),
         Tool(
+            "fits",
+            "Which models a GPU or a Mac holds: the best build of each, requests at once, the longest length.",
+            "model", "A part of the models' names (qwen3); all without it.", optional=True,
+        ),
+        Tool(
             "check",
             "Whether a plan file (or a vllm serve line, a manifest, a Compose file) holds what it requires:"
             " findings with place and suggested fixes that were computed. Give path or text.",
             "path", "A file or folder, as the server of this tool sees it.",
+        ),
+        Tool(
+            "compare",
+            "Whether a server did as predicted: the figures of its start-up log beside kvplan's, one by one.",
+            "path", "A start-up log, as the server of this tool sees it.",
         ),
         Tool(
             "explain",
@@ -71,10 +90,11 @@ numbers."""
 
 
 class Answered(NamedTuple):
-    """data: the JSON of the command; code: its exit code, 1 where the answer is no."""
+    """text: the screen, or the JSON, which is then in data too; code: 1 where the answer is no."""
 
-    data: dict[str, Any]
+    text: str
     code: int
+    data: dict[str, Any] | None = None
 
 
 def options_of(tool: Tool) -> dict[str, Option]:
@@ -96,9 +116,13 @@ def input_schema(tool: Tool) -> dict[str, object]:
     for name in listed:
         if name in known:
             properties[name] = _property(known[name])
+    properties[DETAIL] = {
+        "enum": list(DETAILS),
+        "description": f"short (default): the screen, at most {SHORT:,} characters; full: its JSON.",
+    }
     more = f"Any other option of kvplan {tool.name}, by its long name (kvplan {tool.name} --help-all)."
     properties[MORE] = {"type": "object", "description": more}
-    required = [] if tool.name == "check" else [tool.asked]
+    required = [] if tool.optional or tool.name == "check" else [tool.asked]
     return {
         "type": "object",
         "properties": properties,
@@ -119,18 +143,42 @@ def answered(name: str, arguments: Json) -> Answered:
         raise KvplanError("unknown-tool", f"there is no tool {name!r}", help=", ".join(TOOLS))
     tool, rest = TOOLS[name], dict(arguments)
     text = rest.pop("text", None) if name == "check" else None
-    asked = rest.pop(tool.asked, None)
-    if (asked is None) == (text is None):
+    asked, detail = rest.pop(tool.asked, None), rest.pop(DETAIL, DETAILS[0])
+    if detail not in DETAILS:
+        raise KvplanError("bad-usage", f"{DETAIL} is one of {', '.join(DETAILS)}")
+    if not tool.optional and (asked is None) == (text is None):
         what = f"{tool.asked} or text: one of them" if name == "check" else f"which {tool.asked}?"
         raise KvplanError("bad-usage", what)
+    full = detail == "full"
     given = _given(tool, {**rest, **_object(rest.pop(MORE, {}))})
     if text is not None:
-        return _checked(text, given)
-    if not isinstance(asked, str) or asked.strip().startswith("-"):
+        return _checked(text, given, full=full)
+    if asked is not None and (not isinstance(asked, str) or asked.strip().startswith("-")):
         raise KvplanError("bad-usage", f"{asked!r} is no {tool.asked}", help=tool.meaning)
-    found = COMMANDS[name].call([asked], {**given, "json": True})
-    data = found.data if found.text is None else json.loads(found.text)
-    return Answered(data, found.code)
+    words = [] if asked is None else [asked]
+    return _as_asked(COMMANDS[name].call(words, {**given, **({"json": True} if full else {})}), full=full)
+
+
+def _as_asked(found: Answer, *, full: bool) -> Answered:
+    """The JSON of a command's answer, or as much of its screen as is read at a glance."""
+    if full:
+        data = found.data if found.text is None else json.loads(found.text)
+        return Answered(json.dumps(data), found.code, data)
+    pieces = found.stream or [piece for piece in (found.screen, found.text) if piece is not None]
+    return Answered(
+        shortened("".join(piece if isinstance(piece, str) else plain(piece) for piece in pieces)), found.code
+    )
+
+
+def shortened(text: str) -> str:
+    """A screen's first paragraphs as far as `SHORT` characters go, and how many lines were left out."""
+    if len(text) <= SHORT:
+        return text
+    lines, room = text.splitlines(keepends=True), SHORT - 60
+    ends = [at for at, line in enumerate(lines) if not line.strip()]
+    most = max(at for at in range(len(lines) + 1) if sum(map(len, lines[:at])) <= room)
+    kept = max((at for at in ends if 0 < at <= most), default=most)
+    return "".join(lines[:kept]) + f"\n({len(lines) - kept} more lines: {DETAIL}: full)\n"
 
 
 def _object(value: object) -> dict[str, object]:
@@ -174,7 +222,7 @@ def _value(option: Option, value: object) -> str | bool:
     return str(value)
 
 
-def _checked(text: object, given: Mapping[str, str | bool | None]) -> Answered:
+def _checked(text: object, given: Mapping[str, str | bool | None], *, full: bool) -> Answered:
     """A plan that was sent as text: nothing is read from standard input, on which the protocol runs."""
     if not isinstance(text, str) or len(text) > LONGEST:
         raise KvplanError("bad-usage", f"text is a plan of at most {LONGEST:,} characters")
@@ -188,7 +236,19 @@ def _checked(text: object, given: Mapping[str, str | bool | None]) -> Answered:
         gpu=gpu if isinstance(gpu, str) else None,
         stdin=text.encode(),
     )
-    return Answered(json.loads(render(report, "json")), report.exit_code)
+    return _as_asked(
+        Answer(text=render(report, "json" if full else "text"), code=report.exit_code), full=full
+    )
 
 
-__all__ = ["INSTRUCTIONS", "TOOLS", "Answered", "Tool", "answered", "input_schema", "options_of"]
+__all__ = [
+    "INSTRUCTIONS",
+    "SHORT",
+    "TOOLS",
+    "Answered",
+    "Tool",
+    "answered",
+    "input_schema",
+    "options_of",
+    "shortened",
+]

@@ -3,11 +3,10 @@ output (modelcontextprotocol/python-sdk 2.3, ``mcp.server.lowlevel``)."""
 
 from __future__ import annotations
 
-import json
 import sys
 from typing import TYPE_CHECKING, Any
 
-from kvplan.cli.agents import INSTRUCTIONS, TOOLS, answered, input_schema
+from kvplan.cli.agents import INSTRUCTIONS, TOOLS, answered, input_schema, shortened
 from kvplan.cli.ask import check_color
 from kvplan.cli.commands import Given
 from kvplan.cli.terminal import Answer
@@ -17,7 +16,7 @@ from kvplan.version import __version__
 
 if TYPE_CHECKING:
     from mcp.server.lowlevel import Server
-    from mcp_types import CallToolResult
+    from mcp_types import CallToolResult, ContentBlock
 
 _MEANS = {0: "answered", 1: "the answer is no", 2: "could not answer", 3: "could not run here"}
 
@@ -79,23 +78,34 @@ def made() -> Server[Any]:
 
 
 def _result(name: str, arguments: dict[str, object]) -> CallToolResult:
-    """The command's JSON, and its exit code in words; an error is a result too, for the agent to read."""
+    """The answer, and its exit code in words; an error is a result too, for the agent to read."""
     import mcp_types as types
 
     try:
-        data, code = answered(name, arguments)
+        text, code, data = answered(name, arguments)
     except KvplanError as error:
-        data, code = _said(error)
+        return _said(error)
     except RecursionError:
-        data, code = _said(KvplanError("too-deep", "nested too deeply to be read"))
+        return _said(KvplanError("too-deep", "nested too deeply to be read"))
     except Exception as error:
         what = f"kvplan itself failed ({type(error).__name__}: {str(error)[:300]})"
-        data, code = _said(KvplanError("bug", what, exit_code=EXIT_BUG))
+        return _said(KvplanError("bug", what, exit_code=EXIT_BUG))
+    return types.CallToolResult(content=_content(text, code), structured_content=data)
+
+
+def _content(text: str, code: int) -> list[ContentBlock]:
+    import mcp_types as types
+
     means = f"exit code {code}: {_MEANS.get(code, 'a bug in kvplan')}"
-    content = [types.TextContent(text=json.dumps(data)), types.TextContent(text=means)]
-    return types.CallToolResult(content=content, structured_content=data, is_error="error" in data)
+    return [types.TextContent(text=text), types.TextContent(text=means)]
 
 
-def _said(error: KvplanError) -> tuple[dict[str, object], int]:
-    """As ``--json`` has it."""
-    return {"schema_version": SCHEMA_VERSION, "error": error.as_dict()}, error.exit_code
+def _said(error: KvplanError) -> CallToolResult:
+    """An error as the command line words it, and as ``--json`` has it."""
+    import mcp_types as types
+
+    data = {"schema_version": SCHEMA_VERSION, "error": error.as_dict()}
+    text = shortened(error.format())
+    return types.CallToolResult(
+        content=_content(text, error.exit_code), structured_content=data, is_error=True
+    )

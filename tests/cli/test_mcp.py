@@ -8,8 +8,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from kvplan.cli.agents import TOOLS, answered, input_schema, options_of
+from kvplan.cli.agents import SHORT, TOOLS, answered, input_schema, options_of, shortened
 from kvplan.cli.commands import COMMANDS
 from kvplan.errors import KvplanError
 from tests.cli.conftest import GOLDEN, Run
@@ -35,21 +37,51 @@ CALLS: dict[str, tuple[str, dict[str, Any], list[str]]] = {
     ),
     "explain": ("explain", {"model": "deepseek-v3"}, ["explain", "deepseek-v3"]),
     "check": ("check", {"path": "inputs/plans/chat.yaml"}, ["check", "inputs/plans/chat.yaml"]),
+    "fits": (
+        "fits",
+        {"model": "qwen3", "gpu": "l40s", "tokens": "4k"},
+        ["fits", "qwen3", "--gpu", "l40s", "-t", "4k"],
+    ),
+    "compare": (
+        "compare",
+        {"path": "inputs/budget.log", "gpu": "h100"},
+        ["compare", "inputs/budget.log", "--gpu", "h100"],
+    ),
 }
 
 
 @pytest.mark.parametrize("which", CALLS)
 def test_a_tool_answers_as_the_command_does(run: Run, which: str) -> None:
     tool, arguments, words = CALLS[which]
-    found, ran = answered(tool, arguments), run(*words, "--json")
-    assert found.data == json.loads(ran.out)
+    found, ran = answered(tool, {**arguments, "detail": "full"}), run(*words, "--json")
+    assert found.data == json.loads(ran.out) == json.loads(found.text)
     assert found.code == ran.code
+
+
+@pytest.mark.parametrize("which", CALLS)
+def test_unasked_it_is_what_a_person_reads(run: Run, which: str) -> None:
+    tool, arguments, words = CALLS[which]
+    found, ran = answered(tool, arguments), run(*words)
+    assert found.text == shortened(ran.out)
+    assert found.code == ran.code
+    assert found.data is None
+
+
+@given(text=st.text("ab \n", max_size=3000).map(lambda part: part * 3))
+def test_a_short_answer_is_whole_paragraphs_and_says_what_was_left_out(text: str) -> None:
+    found = shortened(text)
+    assert len(found) <= SHORT
+    if found != text:
+        kept, _, note = found.rpartition("\n(")
+        assert text.startswith(kept)
+        assert len(kept.splitlines()) + int(note.split()[0]) == len(text.splitlines())
 
 
 def test_a_plan_may_be_sent_as_text(run: Run) -> None:
     path = Path(__file__).resolve().parents[2] / "examples" / "check" / "rag.yaml"
     text = path.read_text(encoding="utf-8")
-    found, ran = answered("check", {"text": text}), run("check", str(path), "--json")
+    found, ran = answered("check", {"text": text, "detail": "full"}), run("check", str(path), "--json")
+    assert found.data is not None
     facts = [data["plans"][0]["facts"] for data in (found.data, json.loads(ran.out))]
     assert facts[0] == facts[1] != []
     assert (found.code, ran.code) == (1, 1)
@@ -131,13 +163,14 @@ def test_over_the_protocol(run: Run) -> None:
     asked = [CALLS[which][:2] for which in ("size", "no", "check")]
     wrong = ("size", {"model": "qwen3-33b"})
     tools, (sized, no, checked, error, again) = _talk([*asked, wrong, asked[0]], GOLDEN)
-    assert [tool.name for tool in tools.tools] == ["size", "plan", "check", "explain"]
+    assert [tool.name for tool in tools.tools] == list(TOOLS)
     assert all(tool.annotations.read_only_hint for tool in tools.tools)
     for result, which in ((sized, "size"), (no, "no"), (checked, "check")):
-        ran = run(*CALLS[which][2], "--json")
-        assert result.structured_content == json.loads(ran.out) == json.loads(result.content[0].text)
+        ran = run(*CALLS[which][2])
+        assert result.content[0].text == shortened(ran.out)
+        assert result.structured_content is None
         assert not result.is_error
         assert result.content[1].text.startswith(f"exit code {ran.code}: ")
     assert error.is_error
     assert error.structured_content["error"]["code"] == "unknown-model"
-    assert again.structured_content == sized.structured_content
+    assert again.content == sized.content
