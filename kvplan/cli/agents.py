@@ -59,7 +59,7 @@ TOOLS = {
         ),
         Tool(
             "fits",
-            "Which models a GPU or a Mac holds: the best build of each, requests at once, the longest length.",
+            "Which models a GPU or a Mac holds: the best build of each, requests at once, longest length.",
             "model", "A part of the models' names (qwen3); all without it.", optional=True,
         ),
         Tool(
