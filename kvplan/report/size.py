@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from kvplan.deployment.answer import Answer
+from kvplan.deployment.gains import gains
 from kvplan.deployment.lengths import Longest, Rung, longest_of, rungs, usual_lengths
 from kvplan.later import later
 from kvplan.plans.serve import left_out, remarks
@@ -26,7 +27,7 @@ from kvplan.report.notes import (
     warning_lines,
     warning_section,
 )
-from kvplan.report.size_sentence import own_length_line, size_sentence
+from kvplan.report.size_sentence import gain_lines, own_length_line, size_sentence
 from kvplan.report.size_tables import (
     devices,
     figures,
@@ -60,6 +61,7 @@ class Shown:
             () if found.holds is not False else suggestions.suggested_fixes(found)
         )
         self.longest: Longest | None = longest_of(found)
+        self.gains = gains(found) if found.holds else ()
         self.rungs: tuple[Rung, ...] = ()
         counted = found.likely is not None and found.result.refusal is None
         if not length_asked and counted and found.result.budget is not None:
@@ -102,6 +104,7 @@ def answer_sections(shown: Shown, *, plan: Plan | None = None) -> list[Section]:
     if any(one.low_bytes for one in result.host) and not result.devices:
         sections.append(Section([host_line(result)], close=True))
     sections.append(Section(own_length_line(found, shown.longest), 4))
+    sections.append(Section(gain_lines(shown.gains), 5))
     sections.append(Section(_basis(result, counted=counted)))
     # What no figure has comes before what is said of figures, and why nothing was counted before all.
     first = left_out(plan)
@@ -139,6 +142,7 @@ def whole_screen(
     lengths = shown.rungs or (() if result.budget is None else _rungs(found))
     sections.append(Section(rung_table(lengths, result.request.tokens, len(lengths)) if lengths else []))
     sections.append(Section(own_length_line(found, shown.longest)))
+    sections.append(Section(gain_lines(shown.gains)))
     if result.pool is not None:
         sections.append(Section(pool_lines(result, result.pool)))
     elif found.likely is not None and found.likely.refusal is None and result.budget is None:

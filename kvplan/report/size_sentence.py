@@ -18,6 +18,7 @@ from kvplan.units import gib
 
 if TYPE_CHECKING:
     from kvplan.deployment.fixes import Fix
+    from kvplan.deployment.gains import Gain
 
 _WORDS = {
     Verdict.YES: ("Yes:", "good"),
@@ -185,6 +186,12 @@ def own_length_line(found: Answer, longest: Longest | None) -> Screen:
         text += f"; up to {longest.likely:,} starts"
     text += f", {longest.safe:,} safely" if longest.safe else ", no length safely"
     return wrapped(f"{text}.", indent=1, style="dim")
+
+
+def gain_lines(found: Sequence[Gain]) -> Screen:
+    """What one change would hold, each by itself."""
+    words = "; ".join(f"{gain.options} holds {gain.requests:,}" for gain in found)
+    return wrapped(words, indent=1, first="change: ", style="dim") if words else []
 
 
 def _bytes_sentence(result: SizeResult) -> Screen:

@@ -1,0 +1,96 @@
+"""What one change to a deployment buys: every figure is an answer of the engine, none a formula."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+from kvplan.deployment.answer import Answer, answered
+from kvplan.deployment.counts import MAX_REQUESTS
+from kvplan.deployment.gpus import redealt
+from kvplan.deployment.resolve import Deployment
+from kvplan.engines.traits import traits_of
+from kvplan.errors import KvplanError
+from kvplan.record import replace
+from kvplan.settings import media_tokens
+
+NARROW = ("fp8", "q8_0")
+"""Formats of about a byte an element: the first that the engine takes."""
+SHORTEST = 1024
+"""Tokens below which nobody asks for a shorter length."""
+
+
+class Gain(NamedTuple):
+    """options: as they are added to the command; requests: how many would then run at once, likely."""
+
+    options: str
+    requests: int
+
+
+def gains(found: Answer) -> tuple[Gain, ...]:
+    """Single changes with which more requests would run at once: max_num_seqs where that is the limit, else a
+    cache of a byte an element, twice the GPUs, half the length. Empty where no GPU is known.
+    """
+    deployment, result, likely = found.deployment, found.result, found.likely
+    if likely is None or result.refusal is not None or result.budget is None or likely.each >= MAX_REQUESTS:
+        return ()
+    if deployment.settings.kv_cache_memory is not None:
+        return ()
+    now = likely.each * deployment.pools
+    pool = result.pool
+    capped = pool is not None and likely.each == pool.max_num_seqs
+    tried = _more_sequences(deployment) if capped else _changes(deployment)
+    return tuple(gain for gain in tried if gain.requests > now)
+
+
+def _more_sequences(deployment: Deployment) -> Iterator[Gain]:
+    """As many sequences as memory holds, where the engine was told to run fewer."""
+    if deployment.settings.max_num_seqs is None:
+        return
+    free = _held(deployment, max_num_seqs=None)
+    if free:
+        each = free // deployment.pools
+        yield Gain(f"--max-num-seqs {each}", _held(deployment, max_num_seqs=each))
+
+
+def _changes(deployment: Deployment) -> Iterator[Gain]:
+    settings = deployment.settings
+    for narrow in NARROW:
+        if held := _held(deployment, kv_cache_dtype=narrow):
+            yield Gain(f"--kv-cache-dtype {narrow}", held)
+            break
+    yield from _twice(deployment)
+    tokens, beside = settings.tokens, media_tokens(settings.media)
+    if tokens is not None and not beside and tokens >= 2 * SHORTEST:
+        half = tokens // 2
+        started = {"max_model_len": half} if deployment.follows_requests else {}
+        yield Gain(f"-t {half}", _held(deployment, tokens=half, **started))
+
+
+def _twice(deployment: Deployment) -> Iterator[Gain]:
+    """Twice the GPUs: wider servers or twice as many, whichever hold more."""
+    gpu, width = deployment.settings.gpu, deployment.settings.tensor_parallel_size
+    if gpu is None or traits_of(deployment.choice.engine.name).spread:
+        return
+    name = gpu.memory_marketing if gpu.slug.startswith("unlisted-") else gpu.slug
+    more = deployment.gpus * 2
+    wider, further = (
+        Gain(f"--gpu {more}x{name} --tp {each}", _held(deployment, more, tensor_parallel_size=each))
+        for each in (2 * width, width)
+    )
+    yield wider if wider.requests > further.requests else further
+
+
+def _held(deployment: Deployment, gpus: int | None = None, **changes: Any) -> int:
+    """Requests that run at once with the change, over all replicas; 0 where the engine does not start."""
+    try:
+        if gpus is None:
+            other = replace(deployment, settings=replace(deployment.settings, **changes))
+        else:
+            other = redealt(deployment, gpus, **changes)
+        found = answered(other)
+    except KvplanError:
+        return 0
+    if found.likely is None or found.result.refusal is not None or found.likely.each >= MAX_REQUESTS:
+        return 0
+    return found.likely.each * other.pools

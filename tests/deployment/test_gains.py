@@ -1,0 +1,81 @@
+"""What one change buys: typed as it is printed, the command says the same number."""
+
+from __future__ import annotations
+
+import json
+from typing import NamedTuple
+
+import pytest
+
+import kvplan
+from kvplan.cli import main
+from kvplan.deployment.gains import gains
+from kvplan.results import SizeResult
+
+ALIASES = {"-t": "--tokens"}
+
+
+class Asked(NamedTuple):
+    model: str
+    gpu: str
+    tokens: str
+    engine: str = "vllm"
+    more: tuple[str, ...] = ()
+
+    def words(self, options: str = "") -> list[str]:
+        """The command, with the options of a change in the place of those they change."""
+        given = {"--gpu": self.gpu, "--tokens": self.tokens, "--engine": self.engine}
+        given |= dict(zip(self.more[::2], self.more[1::2], strict=True))
+        flags = options.split()
+        given |= {ALIASES.get(name, name): value for name, value in zip(flags[::2], flags[1::2], strict=True)}
+        return ["size", self.model, *(word for pair in given.items() for word in pair), "--json"]
+
+
+CASES = (
+    Asked("qwen3-32b", "h200", "32k"),
+    Asked("llama-3.1-8b", "rtx-4090", "8k"),
+    Asked("gpt-oss-120b", "2xh100", "32k", more=("--tp", "2")),
+    Asked("gemma-3-27b", "2xh100", "16k", more=("--tp", "1")),
+    Asked("deepseek-v3", "8xh200", "16k", "sglang"),
+    Asked("qwen3-8b", "h200", "8k", more=("--max-num-seqs", "16")),
+    Asked("qwen3-next-80b-a3b", "4xh100", "16k", more=("--tp", "4")),
+)
+
+
+def _sized(words: list[str], capsys: pytest.CaptureFixture[str]) -> dict[str, object]:
+    assert main(words) in (0, 1)
+    found: dict[str, object] = json.loads(capsys.readouterr().out)
+    return found
+
+
+def _asked(case: Asked) -> SizeResult:
+    given = dict(zip(case.more[::2], map(int, case.more[1::2]), strict=True))
+    return kvplan.size(
+        case.model, gpu=case.gpu, tokens=case.tokens, engine=case.engine,
+        tp=given.get("--tp"), max_num_seqs=given.get("--max-num-seqs"),
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: f"{case.model}-{case.engine}")
+def test_each_change_holds_what_the_command_with_it_says(
+    case: Asked, capsys: pytest.CaptureFixture[str]
+) -> None:
+    now = _asked(case)
+    assert now.capacity is not None
+    found = gains(now.asked)
+    assert found
+    for gain in found:
+        then = _sized(case.words(gain.options), capsys)["capacity"]
+        assert isinstance(then, dict)
+        assert then["requests"] == gain.requests > now.capacity.requests, gain
+
+
+def test_where_nothing_is_counted_nothing_is_bought() -> None:
+    assert gains(kvplan.size("qwen3-32b", tokens="8k").asked) == ()
+    assert gains(kvplan.size("llama-3.3-70b", gpu="l40s", tokens="8k").asked) == ()
+    assert gains(kvplan.size("qwen3-8b", tokens="8k", kv_cache_memory="16GiB").asked) == ()
+
+
+def test_where_sequences_are_the_limit_no_memory_is_sold() -> None:
+    (gain,) = gains(kvplan.size("qwen3-8b", gpu="h200", tokens="8k", max_num_seqs=16).asked)
+    assert gain.options == f"--max-num-seqs {gain.requests}"
