@@ -17,7 +17,6 @@ from kvplan.cli.options import OUTPUT, Option
 from kvplan.cli.terminal import Answer
 from kvplan.errors import KvplanError, did_you_mean
 from kvplan.record import Json
-from kvplan.report.layout import plain
 
 MORE = "options"
 LONGEST = 200_000
@@ -164,10 +163,7 @@ def _as_asked(found: Answer, *, full: bool) -> Answered:
     if full:
         data = found.data if found.text is None else json.loads(found.text)
         return Answered(json.dumps(data), found.code, data)
-    pieces = found.stream or [piece for piece in (found.screen, found.text) if piece is not None]
-    return Answered(
-        shortened("".join(piece if isinstance(piece, str) else plain(piece) for piece in pieces)), found.code
-    )
+    return Answered(shortened(found.plainly()), found.code)
 
 
 def shortened(text: str) -> str:

@@ -114,3 +114,8 @@ class Answer(NamedTuple):
     data: Any = None
     code: int = EXIT_OK
     stream: Iterator[Screen | str] | None = None
+
+    def plainly(self) -> str:
+        """What a pipe would get of a screen or a text."""
+        pieces = self.stream or [piece for piece in (self.screen, self.text) if piece is not None]
+        return "".join(piece if isinstance(piece, str) else plain(piece) for piece in pieces)

@@ -1,23 +1,29 @@
 """The questions of the page (`web/`), as the command line answers them: JSON in, JSON out.
 
-A form is the words of ``kvplan size``, so that the page says what the command would say. `answered` needs the
-standard library alone; `planned_text` and `read_text` need YAML and pydantic, which a browser loads later.
+A form is the words of ``kvplan size``, so that the page says what the command would say; the same form asks
+`SCREENS`. `answer` needs the standard library alone; others YAML and pydantic, which a browser loads later.
 """
 
 from __future__ import annotations
 
 import json
+import os
+import re
 import shlex
+import tempfile
 from collections.abc import Mapping
-from typing import Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
+from kvplan.api.suggestions import with_suggestions
 from kvplan.cli.ask import Typed, typed
 from kvplan.cli.commands import COMMANDS
 from kvplan.cli.engine_words import in_our_words
-from kvplan.cli.quick import parse
+from kvplan.cli.quick import Parsed, parse
 from kvplan.cli.typed import size_command
 from kvplan.deployment.answer import answer as deployed
 from kvplan.deployment.fixes import suggested_fixes
+from kvplan.deployment.gains import gains
 from kvplan.deployment.lengths import rungs, usual_lengths
 from kvplan.deployment.resolve import resolve
 from kvplan.engines import ENGINES
@@ -25,15 +31,17 @@ from kvplan.errors import KvplanError, did_you_mean
 from kvplan.plans.plan import Plan, Requirements
 from kvplan.record import replace
 from kvplan.report.charts import budget_section, held_section
-from kvplan.report.html.markup import markup
-from kvplan.report.html.page import section
-from kvplan.report.layout import in_columns, plain
+from kvplan.report.html.page import content, section
+from kvplan.report.layout import WIDTH, in_columns, plain
 from kvplan.report.size_sentence import size_sentence
+from kvplan.units import GB, gib
 from kvplan.version import __version__
+
+if TYPE_CHECKING:
+    from kvplan.files.cards.index import CardSummary
 
 FIELDS = {
     "gpu": "--gpu",
-    "tensor_parallel_size": "--tp",
     "tokens": "--tokens",
     "requests": "--requests",
     "kv_cache_dtype": "--kv-cache-dtype",
@@ -41,67 +49,107 @@ FIELDS = {
     "engine": "--engine",
 }
 """Options with a field in the form; every other option stands in ``more`` as it is typed."""
-MODEL, MORE = "model", "more"
-LONGEST = 20_000
-"""Characters of what is pasted or typed."""
+MODEL, GPUS, MORE = "model", "gpus", "more"
+"""``gpus``: how many of the kind that ``gpu`` names."""
+SCREENS: Mapping[str, tuple[str, ...]] = {
+    "plan": (MODEL, "gpu", "requests", "tokens", "engine", MORE),
+    "fits": ("gpu", GPUS, "requests", "tokens", "engine", MORE),
+    "compare": ("gpu", GPUS),
+}
+"""Commands whose screen is shown as it is, and the fields that they take."""
+LONGEST, LONGEST_LOG = 20_000, 2_000_000
+"""Characters of what is pasted or typed, and of a log."""
+_SEVERAL = re.compile(r"([1-9]\d{0,3})x([^,+]+)")
 _WIDE = 10_000
 Fields = Mapping[str, str]
 
 
 def words_of(fields: Fields) -> list[str]:
     """The words after ``kvplan size``. Raises KvplanError(bad-usage) for quotes that do not close."""
-    words = [fields.get(MODEL, "").strip()]
-    if not words[0]:
+    if not fields.get(MODEL, "").strip():
         raise KvplanError("bad-usage", "which model?", help="a name, such as qwen3-32b")
+    return _words(fields)
+
+
+def _words(fields: Fields) -> list[str]:
+    given = {name: value.strip() for name, value in fields.items() if value.strip()}
+    words = [given[MODEL]] if MODEL in given else []
+    if "gpu" in given and given.get(GPUS, "1") != "1":
+        given["gpu"] = f"{given[GPUS]}x{given['gpu']}"
     for name, flag in FIELDS.items():
-        if value := fields.get(name, "").strip():
-            words += [flag, value]
+        if name in given:
+            words += [flag, given[name]]
     try:
-        return words + shlex.split(fields.get(MORE, ""))
+        return words + shlex.split(given.get(MORE, ""))
     except ValueError:
         raise KvplanError("bad-usage", "a quote in the options does not close") from None
 
 
+def _parsed(command: str, words: list[str]) -> Parsed:
+    """The command line's own reading. Raises KvplanError(bad-usage)."""
+    parsed = parse(in_our_words([command, *words], {}), {})
+    if parsed is not None:
+        return parsed
+    known = [flag for option in COMMANDS[command].options for flag in (*option.flags, *option.off_flags)]
+    wrong = next((word for word in words if word.startswith("--") and word not in known), None)
+    near = did_you_mean(wrong, known) if wrong else None
+    raise KvplanError(
+        "bad-usage",
+        f"kvplan {command} has no option {wrong}" if wrong else f"not understood: {shlex.join(words)}",
+        help=f"did you mean {near}?" if near else f"kvplan {command} --help-all",
+    )
+
+
 def asked(fields: Fields) -> Typed:
     """The one question of a form. Raises KvplanError: what the command line would say."""
-    words = words_of(fields)
-    parsed = parse(in_our_words(["size", *words], {}), {})
-    if parsed is None:
-        options = COMMANDS["size"].options
-        known = [flag for option in options for flag in (*option.flags, *option.off_flags)]
-        wrong = next((word for word in words if word.startswith("--") and word not in known), None)
-        near = did_you_mean(wrong, known) if wrong else None
-        raise KvplanError(
-            "bad-usage",
-            f"kvplan size has no option {wrong}" if wrong else f"not understood: {shlex.join(words)}",
-            help=f"did you mean {near}?" if near else "kvplan size --help-all",
-        )
-    _, names, given = parsed
+    _, names, given = _parsed("size", words_of(fields))
     found = typed(names, given)
     if len(found) != 1:
         raise KvplanError("bad-usage", "the page answers one question at a time", help="no comma lists here")
     return found
 
 
+def changed(fields: Fields, options: str) -> dict[str, str] | None:
+    """The form with other options, as a suggestion words them; None where it is not one."""
+    if not options.startswith("-"):
+        return None
+    try:
+        _, names, given = _parsed("size", words_of(fields))
+        _, _, other = _parsed("size", [names[0], *shlex.split(options)])
+    except (KvplanError, ValueError):
+        return None
+    return _form(names, {**given, **other})
+
+
 def answer(fields: Fields) -> dict[str, Any]:
-    """The answer in sentences, whether it is a yes, bars and curve as HTML, warnings, the command."""
-    found = deployed(asked(fields).first)
+    """The answer in sentences, what would help or what one change buys (each with the form that asks it), the
+    memory and the requests over length as HTML, warnings, the command."""
+    found = with_suggestions(deployed(asked(fields).first))
     result = found.result
     fixes = suggested_fixes(found) if found.holds is False else ()
     with in_columns(_WIDE):
-        said = plain(size_sentence(found, fixes))
-    parts = []
+        said = _sentences(plain(size_sentence(found, fixes)))
+    word, _, rest = said[0].partition(": ")
+    ways = [way.removeprefix("help: ") for way in said[1:]]
+    lengths = None
     if found.likely is not None and result.refusal is None and result.budget is not None:
         steps = rungs(found, usual_lengths(found, steps=True))
         where = "on all replicas" if found.deployment.replicas > 1 else "on one engine"
-        parts.append(section(held_section(steps, result.request.tokens, where)))
-    if result.budget is not None:
-        parts.append(section(budget_section(result.budget)))
+        lengths = section(held_section(steps, result.request.tokens, where))
+    memory = None if result.budget is None else budget_section(result.budget)
     return {
         "command": shlex.join(["kvplan", "size", *words_of(fields)]),
         "ok": found.holds,
-        "answer": _sentences(said),
-        "html": markup(*parts),
+        "verdict": word if found.verdict is not None else "",
+        "answer": rest if found.verdict is not None else said[0],
+        "helps": [{"words": way, "fields": changed(fields, way.partition(": ")[0])} for way in ways],
+        "changes": [
+            {"words": gain.options, "requests": gain.requests, "fields": changed(fields, gain.options)}
+            for gain in (gains(found) if found.holds else ())
+        ],
+        "memory": "" if memory is None else section(replace(memory, tables=()), level=3),
+        "lines": "" if memory is None else content(replace(memory, picture=None)),
+        "lengths": lengths or "",
         "warnings": list(dict.fromkeys(result.warnings)),
         "figures": {
             "kv_bytes_per_request": result.per_gpu.kv_bytes_per_request if result.sized else None,
@@ -111,6 +159,26 @@ def answer(fields: Fields) -> dict[str, Any]:
             "max_requests": None if result.capacity is None else result.capacity.requests,
         },
     }
+
+
+def screen(what: str, fields: Fields, text: str = "", wide: int = WIDTH) -> dict[str, Any]:
+    """The screen of another command with the same form. text: a log, for ``compare``; wide: its columns."""
+    words = _words({name: fields.get(name, "") for name in SCREENS[what]})
+    with tempfile.TemporaryDirectory() as folder:
+        shown = words
+        if what == "compare":
+            if not text.strip():
+                raise KvplanError(
+                    "bad-usage", "no log yet", help="paste what the server printed as it started"
+                )
+            log = Path(folder) / "server.log"
+            log.write_text(text[:LONGEST_LOG], encoding="utf-8")
+            words, shown = [str(log), *words], ["server.log", *words]
+        command, names, given = _parsed(what, words)
+        with in_columns(wide):
+            found = command.call(names, given)
+            said = found.plainly().replace(folder + os.sep, "")
+    return {"command": shlex.join(["kvplan", what, *shown]), "text": said, "ok": found.code == 0}
 
 
 def _sentences(screen: str) -> list[str]:
@@ -176,12 +244,14 @@ def read(text: str) -> dict[str, Any]:
 
 def fields_of(words: list[str]) -> dict[str, str]:
     """The form of the words after ``kvplan size``: the inverse of `words_of`."""
-    parsed = parse(in_our_words(["size", *words], {}), {})
-    assert parsed is not None
-    command, names, given = parsed
+    _, names, given = _parsed("size", words)
+    return _form(names, given)
+
+
+def _form(names: list[str], given: Mapping[str, str | bool | None]) -> dict[str, str]:
     fields = {MODEL: names[0]}
     more: list[str] = []
-    for option in command.options:
+    for option in COMMANDS["size"].options:
         value = given.get(option.name)
         if isinstance(value, str) and option.name in FIELDS:
             fields[option.name] = value
@@ -189,6 +259,9 @@ def fields_of(words: list[str]) -> dict[str, str]:
             more += [option.flags[0], value]
         elif value is not None:
             more.append(option.flags[0] if value else option.off_flags[0])
+    several = _SEVERAL.fullmatch(fields.get("gpu", ""))
+    if several is not None:
+        fields |= {GPUS: several[1], "gpu": several[2]}
     return fields | ({MORE: shlex.join(more)} if more else {})
 
 
@@ -196,10 +269,14 @@ def choices() -> dict[str, Any]:
     """Suggestions for the boxes, and the engines whose answers these are."""
     from kvplan.dtypes import KV_DTYPES
     from kvplan.files.cards.find import list_cards
+    from kvplan.files.cards.index import shipped_index
     from kvplan.files.gpus.listed import list_slugs
 
+    cards = list_cards()
+    sizes = {card.slug: _size_words(card) for card in cards}
+    names = {name: sizes[slug.partition("#")[0]] for name, slug in shipped_index()["names"].items()}
     return {
-        MODEL: [card.slug for card in list_cards()],
+        MODEL: [*sizes.items(), *(pair for pair in names.items() if pair[0] not in sizes)],
         "gpu": list_slugs(),
         "engine": list(ENGINES),
         "kv_cache_dtype": ["auto", "fp8", *KV_DTYPES],
@@ -207,7 +284,13 @@ def choices() -> dict[str, Any]:
     }
 
 
-_ANSWERS = {"answer": answer, "plan": plan_of, "read": read, "choices": choices}
+def _size_words(card: CardSummary) -> str:
+    if card.parameters is not None:
+        return f"{card.parameters / GB:.1f} B"
+    return "" if card.weight_bytes is None else gib(card.weight_bytes)
+
+
+_ANSWERS = {"answer": answer, "screen": screen, "plan": plan_of, "read": read, "choices": choices}
 
 
 def answered(what: str, given: str) -> str:

@@ -89,12 +89,7 @@ def rung_table(rungs: Sequence[Rung], asked: int, most: int) -> Screen:
 def short_memory(result: SizeResult, budget: Budget) -> Screen:
     """The largest uses of the memory, all others in one line, the cache and what stays unused."""
     whole, several = budget.total_bytes, _all_alike(result)
-    named = sorted(budget.lines, key=lambda one: -one.bytes)[:_NAMED]
-    named = [one for one in budget.lines if one in named and one.bytes * _LEAST_SHARE >= whole]
-    others = [one for one in budget.lines if one not in named]
-    rows = [_short_row(one.name, whole, one.bytes, one.low_bytes, one.high_bytes) for one in named]
-    if others:
-        rows.append(_short_row(others[0].name if len(others) == 1 else "all else", whole, *_sums(others)))
+    rows = [_short_row(name, whole, *amounts) for name, *amounts in largest_uses(budget)]
     pool = (budget.kv_pool_bytes, budget.kv_pool_low_bytes, budget.kv_pool_high_bytes)
     rows.append(_short_row(_POOL, whole, *pool, style="bold"))
     for name, word in _SHARES.items():
@@ -103,6 +98,17 @@ def short_memory(result: SizeResult, budget: Budget) -> Screen:
             rows.append(_short_row(text, whole, budget.unused_bytes, 0, 0))
     title = f"memory of {'each' if several else 'one'} {budget.gpu}: {gib(whole)}"
     return [line(Span(title, "bold"), indent=1), *table(rows, "llrrr", gap="  ")]
+
+
+def largest_uses(budget: Budget) -> list[tuple[str, int, int, int]]:
+    """(name, bytes, least, most) of the largest lines of a budget, and of all others together."""
+    named = sorted(budget.lines, key=lambda one: -one.bytes)[:_NAMED]
+    named = [one for one in budget.lines if one in named and one.bytes * _LEAST_SHARE >= budget.total_bytes]
+    others = [one for one in budget.lines if one not in named]
+    found = [(one.name, one.bytes, one.low_bytes, one.high_bytes) for one in named]
+    if others:
+        found.append((others[0].name if len(others) == 1 else "all else", *_sums(others)))
+    return found
 
 
 def _sums(lines: list[BudgetLine]) -> tuple[int, int, int]:

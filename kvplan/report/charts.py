@@ -1,4 +1,4 @@
-"""The memory of one GPU as bars with intervals, and requests over length."""
+"""The memory of one GPU as one bar with its interval, and requests over length."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ from collections.abc import Sequence
 
 from kvplan.deployment.counts import MAX_REQUESTS
 from kvplan.deployment.lengths import Rung
-from kvplan.report.budget import share
-from kvplan.report.html.markup import Markup, Part
+from kvplan.report.budget import largest_uses, share
+from kvplan.report.html.markup import Markup, Part, el, markup
 from kvplan.report.html.page import FROM
 from kvplan.report.html.svg import (
     WIDE,
@@ -24,20 +24,17 @@ from kvplan.report.html.svg import (
     up,
     whisker,
 )  # fmt: skip
-from kvplan.report.layout import shorten
 from kvplan.report.sections import Cell, Section, Table
 from kvplan.results import Budget
 from kvplan.units import KIB, gib
 
 POOL = "KV cache"
 UNUSED = "not used"
-_BARS, _BAR_END, _STEP = 210, 570, 26
-"""Where bars begin and end, and the height of a row."""
-_NAME_WIDTH = 30
+_BAR_HIGH = 34
 
 
 def budget_section(budget: Budget) -> Section:
-    """The memory of a GPU: bars, and every line with its source."""
+    """The memory of a GPU: one bar, and every line with its source."""
     rows = tuple(
         (name, _bytes(amount), share(amount, budget.total_bytes), _between(low, high), source)
         for name, amount, low, high, source in _uses(budget)
@@ -46,7 +43,7 @@ def budget_section(budget: Budget) -> Section:
     table = Table(("", "memory", "share", "interval", FROM), "lrrrl", (*rows, total))
     return Section(
         f"Memory of one {budget.gpu}",
-        picture=_bars(budget),
+        picture=_stacked(budget),
         tables=(table,),
     )
 
@@ -70,34 +67,39 @@ def _between(low: int, high: int) -> str:
     return "" if low == high else f"{gib(low).removesuffix(' GiB')} … {gib(high)}"
 
 
-def _bars(budget: Budget) -> Markup:
-    """A bar for each use, all to one scale: the GPU's whole memory."""
+def _stacked(budget: Budget) -> Markup:
+    """One bar, the GPU's whole memory: the largest uses, the cache with its interval, what stays unused; and
+    the figures below, by the same marks."""
+    uses = [(name, amount, f"s{place}") for place, (name, amount, *_) in enumerate(largest_uses(budget))]
+    before = sum(amount for _, amount, _ in uses)
+    low, likely, high = budget.kv_pool_low_bytes, budget.kv_pool_bytes, budget.kv_pool_high_bytes
+    uses.append((POOL, likely, "cache"))
+    if budget.unused_bytes:
+        uses.append((UNUSED, budget.unused_bytes, "rest"))
 
     def at(amount: int) -> float:
-        return _BARS + (_BAR_END - _BARS) * min(amount, budget.total_bytes) / budget.total_bytes
+        return WIDE * min(amount, budget.total_bytes) / budget.total_bytes
 
     drawn: list[Part] = []
-    uses = _uses(budget)
-    for place, (name, amount, low, high, _) in enumerate(uses):
-        top = place * _STEP + 4
-        middle = top + _STEP / 2 - 3
-        kind = "rest" if name == UNUSED else "bar own" if name == POOL else "bar"
-        drawn += [
-            label(_BARS - 10, middle + 4, shorten(name, _NAME_WIDTH), anchor="end"),
-            rect(_BARS, top, at(amount) - _BARS, _STEP - 8, kind),
-            whisker(at(low), at(high), middle) if low != high else None,
-            label(WIDE - 60, middle + 4, gib(amount), anchor="end"),
-            label(WIDE, middle + 4, share(amount, budget.total_bytes), anchor="end"),
-        ]
-    high = len(uses) * _STEP + 4
-    ends = [stroke(x, 0, x, high, "axis") for x in (_BARS, _BAR_END)]
-    said = ", ".join(f"{name} {gib(amount)}" for name, amount, *_ in uses)
-    return picture(
-        *ends,
-        *drawn,
-        what=f"Of {gib(budget.total_bytes)}: {said}. A line with ends is what an estimate may be.",
-        high=high,
+    so_far = 0
+    for name, amount, kind in uses:
+        left, right = at(so_far), at(so_far + amount)
+        drawn.append(rect(left, 2, right - left, _BAR_HIGH, kind, said=f"{name} {gib(amount)}"))
+        so_far += amount
+    if low != high:
+        drawn.append(whisker(at(before + low), at(before + high), 2 + _BAR_HIGH / 2, "whisker most"))
+    said = ", ".join(f"{name} {gib(amount)}" for name, amount, _ in uses)
+    between = f" The line with ends: {_between(low, high)} of cache." if low != high else ""
+    whole = f"Of {gib(budget.total_bytes)}"
+    rows = [
+        el("li", el("i", Markup("&#8203;"), class_=kind), f"{name} ", el("b", gib(amount)),
+           f" {share(amount, budget.total_bytes)}")
+        for name, amount, kind in uses
+    ]  # fmt: skip
+    drawing = picture(
+        *drawn, what=f"{whole}: {said}.{between}", high=_BAR_HIGH + 4, caption=f"{whole}.{between}"
     )
+    return markup(drawing, el("ul", *rows, class_="legend"))
 
 
 def held_section(lengths: Sequence[Rung], asked: int | None, where: str) -> Section:
@@ -181,7 +183,7 @@ def _spaced(lengths: Sequence[Rung]) -> list[Rung]:
     last = lengths[-1]
     if not found or last.tokens > found[-1].tokens * 1.6:
         found.append(last)
-    return found[:: 2 if len(found) > 10 else 1]
+    return found[:: 2 if len(found) > 8 else 1]
 
 
 def _length(tokens: int) -> str:

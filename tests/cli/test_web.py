@@ -15,7 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import kvplan
-from kvplan.cli.web import FIELDS, MODEL, MORE, answer, answered, fields_of, read, words_of
+from kvplan.cli.web import FIELDS, GPUS, MODEL, MORE, answer, answered, fields_of, read, words_of
 from tests.cli.conftest import Run
 from tests.web.questions import questions
 
@@ -33,7 +33,7 @@ def test_an_answer_is_that_of_the_library() -> None:
         "kv_pool_bytes": there.budget.kv_pool_bytes, "kv_pool_low_bytes": there.budget.kv_pool_low_bytes,
         "num_blocks": there.pool.num_blocks, "max_requests": there.pool.max_running,
     }  # fmt: skip
-    tree = ElementTree.fromstring(f"<div>{found['html']}</div>")
+    tree = ElementTree.fromstring(f"<div>{found['memory']}{found['lines']}{found['lengths']}</div>")
     shown = {one.get("value") for one in tree.iter("data")}
     assert str(there.budget.kv_pool_bytes) in shown
     assert len(list(tree.iter("svg"))) == 2
@@ -44,15 +44,52 @@ def test_the_command_gives_the_same_answer(run: Run) -> None:
     program, *words = shlex.split(found["command"])
     assert program == "kvplan"
     ran = run(*words)
-    assert " ".join(found["answer"]) in " ".join(ran.out.split())
+    assert f"{found['verdict']}: {found['answer']}" in " ".join(ran.out.split())
     assert (ran.code == 0) is found["ok"]
 
 
-def test_an_answer_is_broken_where_the_window_ends() -> None:
-    said = answer({"model": "gpt-oss-120b", "gpu": "a100", "tokens": "64k", "requests": "40"})["answer"]
-    assert len(said) > 1
-    assert all(line.startswith("help: ") for line in said[1:])
-    assert len(said[0]) > 120
+@pytest.mark.parametrize(
+    "form",
+    [
+        {"model": "gpt-oss-120b", "gpu": "a100", "tokens": "64k", "requests": "40"},
+        {"model": "llama-3.3-70b", "gpu": "h100", "gpus": "2", "tokens": "128k"},
+        {"model": "gpt2", "tokens": "8k", "more": "--gpu l4"},
+    ],
+)
+def test_a_suggestion_is_the_commands_and_asks_a_question_that_is_a_yes(
+    run: Run, form: dict[str, str]
+) -> None:
+    found = answer(form)
+    assert found["ok"] is False
+    assert found["helps"]
+    out = " ".join(run(*shlex.split(found["command"])[1:]).out.split())
+    for one in found["helps"]:
+        assert f"help: {one['words']}" in out
+        if one["fields"] is not None:
+            assert answer(one["fields"])["ok"], one["words"]
+    assert any(one["fields"] for one in found["helps"])
+
+
+def test_what_one_change_buys_is_what_it_asks() -> None:
+    found = answer({"model": "qwen3-32b", "gpu": "h200", "tokens": "32k"})
+    assert len(found["changes"]) == 3
+    for one in found["changes"]:
+        then = answer(one["fields"])
+        assert then["figures"]["max_requests"] == one["requests"] > found["figures"]["max_requests"]
+
+
+def test_other_tabs_show_the_commands_screens(run: Run, tmp_path: Path) -> None:
+    log = Path(__file__).parent / "golden" / "inputs" / "budget.log"
+    form = {"model": "qwen3-8b", "gpu": "l40s", "gpus": "1", "tokens": "8k", "requests": "4"}
+    for what, text in (("plan", ""), ("compare", log.read_text(encoding="utf-8"))):
+        found = json.loads(answered("screen", json.dumps([what, form, text])))
+        words = shlex.split(found["command"])[1:]
+        ran = run(*(str(log) if word == "server.log" else word for word in words))
+        assert found["text"].split() == ran.out.replace(str(log), "server.log").split()
+        assert found["ok"] is (ran.code == 0)
+    error = json.loads(answered("screen", json.dumps(["compare", form, " "])))["error"]
+    assert "no log yet" in error["message"]
+    assert "--tokenz" in answered("screen", json.dumps(["fits", {**form, "more": "--tokenz 2"}]))
 
 
 def test_the_plan_is_one_that_check_takes(run: Run, tmp_path: Path) -> None:
@@ -67,7 +104,7 @@ def test_the_plan_is_one_that_check_takes(run: Run, tmp_path: Path) -> None:
 def test_a_command_becomes_the_same_question() -> None:
     line = "vllm serve Qwen/Qwen3-32B --tensor-parallel-size 2 --gpu-memory-utilization 0.85 --foo 3"
     found = read(line)
-    assert found["fields"]["tensor_parallel_size"] == "2"
+    assert "--tp 2" in found["fields"][MORE]
     assert "0.85" in found["fields"][MORE]
     assert any("--foo" in note for note in found["notes"])
     assert "error" not in json.loads(answered("answer", json.dumps([{**found["fields"], "gpu": "h100"}])))
@@ -102,10 +139,10 @@ def test_every_question_has_an_answer() -> None:
     for what, arguments in questions(60, seed=1):
         found = json.loads(answered(what, json.dumps(arguments)))
         kinds.add("error" if "error" in found else what)
-        if "html" in found:
-            ElementTree.fromstring(f"<div>{found['html']}</div>")
+        for part in ("memory", "lines", "lengths"):
+            ElementTree.fromstring(f"<div>{found.get(part, '')}</div>")
         assert found.get("error", {}).get("code") != "bug", (what, arguments)
-    assert kinds == {"answer", "plan", "read", "error"}
+    assert kinds == {"answer", "plan", "read", "screen", "error"}
 
 
 _word = st.text("abcXYZ019 .,'\"/@%=&<-", min_size=1, max_size=12).filter(
@@ -113,8 +150,16 @@ _word = st.text("abcXYZ019 .,'\"/@%=&<-", min_size=1, max_size=12).filter(
 )
 
 
-@given(st.fixed_dictionaries({MODEL: _word}, optional=dict.fromkeys(FIELDS, _word)))
-def test_fields_come_back_from_their_words(fields: dict[str, str]) -> None:
+_several = st.integers(2, 9999).map(str)
+
+
+@given(
+    st.fixed_dictionaries({MODEL: _word}, optional=dict.fromkeys(FIELDS, _word)),
+    st.none() | _several,
+)
+def test_fields_come_back_from_their_words(fields: dict[str, str], several: str | None) -> None:
+    if several is not None and not set(",+") & set(fields.get("gpu", ",")):
+        fields |= {GPUS: several}
     wanted = {name: value.strip() for name, value in fields.items()}
     assert fields_of(words_of(fields)) == wanted
 
@@ -140,7 +185,7 @@ def test_an_answer_needs_the_standard_library_and_yaml() -> None:
 
 def test_the_form_has_every_field() -> None:
     form, script = ((WEB / name).read_text(encoding="utf-8") for name in ("index.html", "app.js"))
-    for name in (MODEL, MORE, *FIELDS):
+    for name in (MODEL, GPUS, MORE, *FIELDS):
         assert f'id="{name}" name="{name}"' in form
         assert f'<label for="{name}">' in form
         assert f'"{name}"' in script

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import random
+from pathlib import Path
 from typing import Any
 
 MODELS = (
@@ -23,19 +24,22 @@ PASTED = (
     "docker run --gpus all vllm/vllm-openai:v0.19.0 --model openai/gpt-oss-20b",
     '{"model_type": "llama", "hidden_size": 64}', "{", "", "ls -l", "<script>alert(1)</script>",
 )  # fmt: skip
+LOG = (Path(__file__).parents[1] / "cli" / "golden" / "inputs" / "budget.log").read_text(encoding="utf-8")
 Asked = tuple[str, list[Any]]
 
 
 def questions(number: int, seed: int = 16) -> list[Asked]:
-    """(what is asked, its arguments): answers, plans, and what is pasted."""
+    """(what is asked, its arguments): answers, plans, other commands' screens, and what is pasted."""
     draw = random.Random(seed)
     found: list[Asked] = [("read", [text]) for text in PASTED]
+    form = {"model": "qwen3-8b", "gpu": "l40s", "tokens": "4k", "requests": "2"}
+    found += [("screen", ["plan", form]), ("screen", ["compare", form, LOG]), ("screen", ["compare", form])]
     while len(found) < number:
         fields = {
             "model": draw.choice(MODELS), "gpu": draw.choice(GPUS), "engine": draw.choice(ENGINES),
             "tokens": draw.choice(TOKENS), "requests": draw.choice(REQUESTS),
             "kv_cache_dtype": draw.choice(FORMATS), "more": draw.choice(MORE),
-            "tensor_parallel_size": str(draw.choice((1, 1, 2, 4, 8))),
+            "gpus": str(draw.choice((1, 1, 2, 4, 8))),
         }  # fmt: skip
         found.append(("plan" if len(found) % 8 == 0 else "answer", [fields]))
     return found

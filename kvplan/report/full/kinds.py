@@ -15,9 +15,8 @@ from kvplan.report.sections import Cell, Entry, Section, Table
 from kvplan.report.words import count, engine_title
 from kvplan.units import gib
 
-_BARS, _BAR_END, _STEP = 210, 540, 26
-_NAME_WIDTH = 30
-_OWN = " (the plan's kind)"
+_BARS, _BAR_END, _STEP = 140, 300, 26
+_NAME_WIDTH = 18
 
 
 def kinds_section(one: PlanReport) -> Section | None:
@@ -93,7 +92,7 @@ def _bars(options: Sequence[Option], own: int | None) -> Markup | None:
         drawn += [
             label(_BARS - 10, middle, name, anchor="end"),
             rect(_BARS, top, wide, _STEP - 8, "bar own" if place == own else "bar"),
-            label(_BARS + wide + 8, middle, count(option.gpus, "GPU") + _OWN * (place == own)),
+            label(_BARS + wide + 8, middle, count(option.gpus, "GPU")),
         ]
     said = ", ".join(f"{option.gpus:,} × {option.gpu}" for option in options)
     high = len(options) * _STEP + 4

@@ -90,9 +90,11 @@ def _exact(value: int | float | Fraction) -> str:
 
 STYLE = """
 :root{color-scheme:light dark;--ink:#1c2430;--soft:#545f6e;--paper:#fff;--line:#c4ccd6;--raised:#f5f7f9;
---mark:#0b5fa5;--band:#0b5fa52e;--other:#9a4b00;--good:#0f6b35;--bad:#b3211b}
+--mark:#0b5fa5;--band:#0b5fa52e;--other:#9a4b00;--good:#0f6b35;--bad:#b3211b;
+--s0:#5b6777;--s1:#8e99a8;--s2:#bcc5cf}
 @media(prefers-color-scheme:dark){:root{--ink:#e8ecf1;--soft:#a9b3c0;--paper:#12161c;--line:#3d4753;
---raised:#1a2028;--mark:#6db4f2;--band:#6db4f23d;--other:#f0a35e;--good:#6fce93;--bad:#ff8f87}}
+--raised:#1a2028;--mark:#6db4f2;--band:#6db4f23d;--other:#f0a35e;--good:#6fce93;--bad:#ff8f87;
+--s0:#8b97a6;--s1:#647080;--s2:#465160}}
 *{box-sizing:border-box}
 body{font:15px/1.5 system-ui,sans-serif;color:var(--ink);background:var(--paper);
 max-width:60rem;margin:0 auto;padding:1.5rem 1rem 4rem}
@@ -112,7 +114,7 @@ tr.own td,tr.own th{background:var(--raised);
 font-weight:600}
 pre{white-space:pre-wrap;overflow-wrap:anywhere;background:var(--raised);padding:.6rem .8rem;
 border-radius:4px;font:13px/1.45 ui-monospace,monospace}
-svg{display:block;width:100%;height:auto;overflow:visible}svg text{fill:var(--ink);font-size:12px}
+svg{display:block;width:100%;max-width:40rem;height:auto}svg text{fill:var(--ink);font-size:13.5px}
 svg text.soft{fill:var(--soft)}
 .axis{stroke:var(--line)}.mark{stroke:var(--mark);fill:none;stroke-width:2}
 .other{stroke:var(--other);fill:none;stroke-width:2;stroke-dasharray:6 4}
@@ -120,8 +122,15 @@ svg text.soft{fill:var(--soft)}
 .area{fill:var(--band);stroke:var(--mark)}.band{fill:var(--band);stroke:none}
 .bar{fill:var(--band);stroke:var(--mark)}.bar.own{fill:var(--mark)}
 .rest{fill:none;stroke:var(--line);stroke-dasharray:3 3}.whisker{stroke:var(--ink);stroke-width:1.5}
+.most{stroke:var(--bad);stroke-width:3}
 .asked{stroke:var(--ink);stroke-dasharray:2 3}
-@media(max-width:45rem){.wide svg{min-width:36rem}td:not([class]):not(:empty){min-width:8rem}}
+.s0{fill:var(--s0)}.s1{fill:var(--s1)}.s2{fill:var(--s2)}.cache{fill:var(--mark)}
+.legend{list-style:none;padding:0;display:flex;flex-wrap:wrap;gap:.1rem 1.2rem;margin:.4rem 0}
+.legend i{display:inline-block;width:.9rem;height:.9rem;margin-right:.4rem;vertical-align:-.1rem}
+i.s0{background:var(--s0)}i.s1{background:var(--s1)}i.s2{background:var(--s2)}i.cache{background:var(--mark)}
+i.rest{border:1px dashed var(--soft)}
+@media(min-width:45rem){svg text{font-size:10px}}
+@media(max-width:45rem){td:not([class]):not(:empty){min-width:8rem}}
 @media print{:root{color-scheme:light;--ink:#000;--soft:#333;--paper:#fff;--line:#999;--raised:#f2f2f2;
 --mark:#0b5fa5;--band:#0b5fa52e;--other:#9a4b00;--good:#0f6b35;--bad:#b3211b}
 body{max-width:none;padding:0;font-size:10pt}.skip,nav{display:none}

@@ -9,25 +9,29 @@ from typing import NamedTuple
 
 from kvplan.report.html.markup import Markup, Part, el
 
-WIDE, HIGH, LEFT, BELOW = 720, 240, 64, 28
-"""A picture's size, and the room of its scales, in its own units."""
+WIDE, HIGH, LEFT, BELOW = 400, 210, 46, 26
+"""A picture's size, and the room of its scales, in its own units: about a telephone's pixels, so that words
+can be read there and nothing is cut."""
 RIGHT, ABOVE = 8, 4
 Point = tuple[float, float]
 
 
-def picture(*parts: Part, what: str, high: float = HIGH) -> Markup:
-    """The parts as one picture; ``what`` is read aloud in its place and stands below it."""
+def picture(*parts: Part, what: str, high: float = HIGH, caption: str | None = None) -> Markup:
+    """The parts as one picture. ``what`` is read aloud, and is the caption where none is given."""
     drawn = el("svg", *parts, viewBox=f"0 0 {WIDE} {high:g}", role="img", aria_label=what)
     scrolled = el("div", drawn, class_="wide", tabindex=0, role="group", aria_label="picture")
-    return el("figure", scrolled, el("figcaption", what))
+    return el("figure", scrolled, el("figcaption", what if caption is None else caption))
 
 
 def label(x: float, y: float, words: str, *, anchor: str = "start", class_: str | None = None) -> Markup:
     return el("text", words, x=float(x), y=float(y), text_anchor=anchor, class_=class_)
 
 
-def rect(x: float, y: float, wide: float, high: float, class_: str) -> Markup:
-    return el("rect", x=float(x), y=float(y), width=float(max(wide, 0)), height=float(high), class_=class_)
+def rect(x: float, y: float, wide: float, high: float, class_: str, *, said: str | None = None) -> Markup:
+    """said: what a pointer that rests on it is told."""
+    told = None if said is None else el("title", said)
+    sizes = {"x": float(x), "y": float(y), "width": float(max(wide, 0)), "height": float(high)}
+    return el("rect", told, **sizes, class_=class_)
 
 
 def stroke(x1: float, y1: float, x2: float, y2: float, class_: str) -> Markup:
