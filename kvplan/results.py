@@ -276,6 +276,17 @@ class HostLine:
         _in_order(self.name, 0, self.low_bytes, self.bytes, self.high_bytes)
 
 
+@record()
+class DecodeSpeed:
+    """Tokens a second that one request gets while nothing else runs; low and high enclose the estimate."""
+
+    tokens: Count
+    """in its cache"""
+    tokens_per_second: float
+    low: float
+    high: float
+
+
 TOO_FEW_STATES = "too-few-states"
 """A refusal that a smaller max_num_seqs lifts."""
 
