@@ -96,6 +96,8 @@ class Traits:
     """kvplan estimates its times: such a plan goes without GPUs whose rates are not known."""
     documented_from: Capability = (0, 0)
     """The oldest compute capability that its install page names: a plan that names no GPU goes no lower."""
+    at_desk: bool = False
+    """People run it for themselves: an answer says how long and how fast one request is served."""
     on_macs: bool = False
     """It is what people run on Apple's GPUs."""
     divides_with: str | None = None

@@ -10,21 +10,24 @@ estimate that ranks, no benchmark.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 
 from kvplan.engines.llamacpp.memory.reads import Reads, reads
+from kvplan.engines.llamacpp.start.cache_types import ggml_word
 from kvplan.errors import KvplanError
 from kvplan.gpu import APPLE, Gpu
 from kvplan.model import Model
 from kvplan.record import record, replace
 from kvplan.results import DecodeSpeed
-from kvplan.settings import Serving, with_settings
+from kvplan.settings import Serving, Settings, with_settings
 
 TABLE = Path(__file__).parents[1] / "data" / "speed.tsv"
 MICRO, GIGA = 1e-6, 1e9
 _OLDEST = (7, 5)
 """NVIDIA's compute capability from which the rows are."""
+_NARROW = "q8_0"
 _IN_F16 = {"cache_type_k": "f16", "cache_type_v": "f16"}
 
 
@@ -112,10 +115,10 @@ def decode(model: Model, settings: Serving, tokens: int) -> DecodeSpeed | None:
 
 
 def seconds_of(
-    found: tuple[Reads, ...], gpu: Gpu, tokens: int, constants: tuple[dict[str, Rates], HostRate] | None = None
+    found: tuple[Reads, ...], gpu: Gpu, tokens: int
 ) -> DecodeSpeed | None:
     """The speed of what a token reads at each GPU, then in host memory."""
-    by_class, host = constants or table()
+    by_class, host = table()
     row = gpu.row or (gpu,) * (len(found) - 1)
     fast = likely = slow = 0.0
     for one, read in zip(row, found):
@@ -129,3 +132,24 @@ def seconds_of(
     if not likely:
         return None
     return DecodeSpeed(tokens, round(1 / likely, 1), round(1 / slow, 1), round(1 / fast, 1))
+
+
+def cache_of(settings: Serving) -> str:
+    """The type of the cache's numbers, as -ctk names it."""
+    asked = settings.own.get("cache_type_k")
+    return str(asked) if asked else ggml_word(settings.kv_cache_dtype) if settings.kv_cache_dtype != "auto" else "f16"
+
+
+def narrower(settings: Settings) -> Iterator[tuple[str, Settings]]:
+    """The options and settings of a cache in fewer bits that loses next to nothing, where it is not one."""
+    if cache_of(settings) == "f16":
+        types = {"cache_type_k": _NARROW, "cache_type_v": _NARROW}
+        yield f"-ctk {_NARROW} -ctv {_NARROW}", with_settings(settings, types)
+
+
+def reads_host(model: Model, settings: Serving) -> bool:
+    """Whether a token reads matrices or cache from host memory."""
+    try:
+        return bool(reads(model, settings, 1)[-1].bytes)
+    except KvplanError:
+        return False
