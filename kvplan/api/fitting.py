@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any, ClassVar, Literal
 
 from kvplan.api.load import gpus_of, load_model
-from kvplan.api.ranking import loses, place, score_of
+from kvplan.api.ranking import loses, place, score_of, usable, worth
 from kvplan.api.runs_on import check_runs
 from kvplan.architectures.weights import sources_of
 from kvplan.deployment.answer import Answer, answer
@@ -17,9 +17,9 @@ from kvplan.engines import default_engine
 from kvplan.engines.base import Choice, has_kind
 from kvplan.engines.budget import choose
 from kvplan.engines.budget.law import check_engine
-from kvplan.engines.folders import FOLDERS
+from kvplan.engines.folders import FOLDERS, part_of
 from kvplan.engines.spill import HOST_MEMORY, on_gpus, spills
-from kvplan.engines.traits import builds_of, traits_of, without_kernel
+from kvplan.engines.traits import builds_of, traits_of, usual_for, without_kernel
 from kvplan.errors import KvplanError
 from kvplan.families import Kind
 from kvplan.files.cards.card import is_unverified
@@ -30,7 +30,7 @@ from kvplan.gpu import Gpu
 from kvplan.model import Model
 from kvplan.own_options import OwnOptions
 from kvplan.record import field, field_names, record, replace
-from kvplan.results import SCHEMA_VERSION, TOO_FEW_STATES
+from kvplan.results import SCHEMA_VERSION, TOO_FEW_STATES, DecodeSpeed
 from kvplan.settings import Settings, gpus_per_replica
 from kvplan.shown import Shown
 
@@ -72,6 +72,8 @@ class FitRow:
     """Whether the model was rated itself."""
     stored: str = ""
     """The format that it is published in, where that is none of 16 bits and it is kept."""
+    speed: DecodeSpeed | None = None
+    """Of one request alone, with half of the length in its cache; None where it is not estimated."""
 
 
 @record()
@@ -99,7 +101,12 @@ class FitResult(Shown):
 
     def to_rows(self) -> list[dict[str, Any]]:
         """A flat row for each model, the best first: ``pandas.DataFrame(found.to_rows())``."""
-        return [{name: getattr(row, name) for name in field_names(FitRow)} for row in self.rows]
+        names = [name for name in field_names(FitRow) if name != "speed"]
+        return [
+            {**{name: getattr(row, name) for name in names},
+             "tokens_per_second": None if row.speed is None else row.speed.tokens_per_second}
+            for row in self.rows
+        ]  # fmt: skip
 
 
 def fits(
@@ -109,7 +116,8 @@ def fits(
     """The models with a card that hold so many requests of such a length on a GPU (``2xrtx-3090``), safely in
     the best of their formats that does, else likely.
 
-    engine: ``llamacpp`` by default on Apple's GPUs, else vLLM. models: only those whose name has this.
+    engine: by default what people run on such a GPU, ``vllm`` in data centres and workstations, ``llamacpp``
+    on desktops, laptops and Macs. models: only those whose name has this.
     formats: builds to try, the best first; by default the engine's own list (GGUF mixtures), else the
     checkpoint as it is stored and then the model's other published ones that run on such a GPU, those with
     more bits first. host_memory: bytes in which an engine that does so by itself (llama.cpp) may leave what
@@ -117,7 +125,7 @@ def fits(
     no-budget, engine-gpu, bad-setting.
     """
     kind, count = gpus_of(gpu)
-    choice = replace(choose(engine or default_engine((), gpus=(kind,))), advice=False)
+    choice = replace(choose(engine or usual_for(kind) or default_engine((), gpus=(kind,))), advice=False)
     traits = traits_of(choice.engine.name)
     spread = traits.spread or "tensor_parallel_size"
     many: dict[str, Any] = {spread: count}
@@ -142,13 +150,16 @@ def fits(
             unfit[row] += 1
     if wrong and not rows and formats and len(wrong) >= unfit.total():
         raise wrong[0]  # what no model takes is a mistake of the question
-    rows.sort(
-        key=lambda row: (*place(row.score, row.format, row.weights_bytes, bool(row.host_bytes)), row.model)
-    )
+    rows.sort(key=_place)
     return FitResult(
         kind.slug, count, f"{choice.engine.name}@{choice.version}", tokens, requests, tuple(rows),
         tuple(unfit.most_common()), host_memory or 0,
     )  # fmt: skip
+
+
+def _place(row: FitRow) -> tuple[Any, ...]:
+    hosted = bool(row.host_bytes)
+    return (*place(row.score, row.format, row.weights_bytes, hosted, row.speed), row.model)
 
 
 _FEW = 8
@@ -202,8 +213,8 @@ def _row(
 ) -> FitRow | str:
     """The first build that holds the requests, or why none does."""
     model = load_model(card.id)
-    builds = tuple(formats or builds_of(choice.engine.name, model))
-    said, second = UNKNOWN, None
+    builds = tuple(formats or worth(builds_of(choice.engine.name, model)))
+    said, second, slow = UNKNOWN, None, None
 
     def named(found: FitRow, checkpoint: Model) -> FitRow:
         return _named(card, model, found, checkpoint)
@@ -215,14 +226,19 @@ def _row(
         if isinstance(found, FitRow):
             if found.safe_requests >= requests:
                 # What likely holds in four bits or more is what people take before fewer bits.
-                return second if second is not None and loses(build) else named(found, checkpoint)
+                if loses(build):
+                    return slow or second or named(found, checkpoint)
+                if usable(found.speed, hosted=False):
+                    return named(found, checkpoint)
+                slow = named(found, checkpoint)  # fewer bits are read faster
+                continue
             second = second or named(found, checkpoint)
             continue
         if found != TOO_LARGE and checkpoint is model and not builds:
             return found
         said = found if checkpoint is model or builds else said
-    if second is not None or said != TOO_LARGE or without == base:
-        return second or said
+    if slow is not None or second is not None or said != TOO_LARGE or without == base:
+        return slow or second or said
     found = _hosted(model, choice, base, builds, wrong)
     return named(found, model) if isinstance(found, FitRow) else said
 
@@ -301,8 +317,19 @@ def _fit(
     return FitRow(
         model.id, None, build, result.weights.bytes_per_gpu, capacity.requests, capacity.safe_requests,
         None if own is None else longest_safely(found), not is_unverified(model),
-        max_num_seqs=settings.max_num_seqs, host_bytes=in_host,
+        max_num_seqs=settings.max_num_seqs, host_bytes=in_host, speed=_speed(found),
     )  # fmt: skip
+
+
+def _speed(found: Answer) -> DecodeSpeed | None:
+    deployment = found.deployment
+    part = part_of(deployment.choice.engine.name, "speed")
+    if part is None:
+        return None
+    speed: DecodeSpeed | None = part.decode(
+        deployment.model, deployment.settings, found.result.request.tokens // 2
+    )
+    return speed
 
 
 def _is_refused(found: Answer) -> bool:

@@ -186,6 +186,13 @@ def usual_on(gpu: Gpu) -> str | None:
     return next((name for name in FOLDERS if gpu.vendor == APPLE and traits_of(name).on_macs), None)
 
 
+def usual_for(gpu: Gpu) -> str | None:
+    """The engine that people run on a GPU of its market: the first whose plans choose among such GPUs; None
+    where nobody says what the GPU is made for."""
+    named = (name for name in FOLDERS if gpu.market in traits_of(name).markets)
+    return None if gpu.market is None else next(named, None)
+
+
 def not_on(gpu: Gpu, why: str, *ways: str) -> KvplanError:
     """The error of an engine that does not run on a GPU."""
     usual = usual_on(gpu)

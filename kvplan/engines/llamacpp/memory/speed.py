@@ -105,7 +105,7 @@ def decode(model: Model, settings: Serving, tokens: int) -> DecodeSpeed | None:
     A cache in fewer bits counts as f16: nothing published says that it is read faster. None where the GPUs'
     bandwidth or class is not known, or the bytes of the model's tensors are not."""
     gpu = settings.gpu
-    if gpu is None or settings.weights is not None or settings.requests != 1:
+    if gpu is None or settings.weights is not None:
         return None
     try:
         in_f16 = with_settings(replace(settings, kv_cache_dtype="auto"), _IN_F16)
