@@ -13,7 +13,7 @@ from kvplan.architectures.weights import sources_of
 from kvplan.deployment.answer import Answer, answer
 from kvplan.deployment.lengths import longest_safely
 from kvplan.deployment.question import Question
-from kvplan.engines import default_engine
+from kvplan.engines import DEFAULT_ENGINE, default_engine
 from kvplan.engines.base import Choice, has_kind
 from kvplan.engines.budget import choose
 from kvplan.engines.budget.law import check_engine
@@ -125,7 +125,7 @@ def fits(
     no-budget, engine-gpu, bad-setting.
     """
     kind, count = gpus_of(gpu)
-    choice = replace(choose(engine or usual_for(kind) or default_engine((), gpus=(kind,))), advice=False)
+    choice = replace(choose(engine or _usual(kind, formats)), advice=False)
     traits = traits_of(choice.engine.name)
     spread = traits.spread or "tensor_parallel_size"
     many: dict[str, Any] = {spread: count}
@@ -155,6 +155,12 @@ def fits(
         kind.slug, count, f"{choice.engine.name}@{choice.version}", tokens, requests, tuple(rows),
         tuple(unfit.most_common()), host_memory or 0,
     )  # fmt: skip
+
+
+def _usual(gpu: Gpu, formats: Sequence[str] | None) -> str:
+    """The engine where nobody names one: that of the builds that are asked for, else of such GPUs."""
+    asked = default_engine((), formats[0] if formats else None, gpus=(gpu,))
+    return asked if asked != DEFAULT_ENGINE else usual_for(gpu) or asked
 
 
 def _place(row: FitRow) -> tuple[Any, ...]:
@@ -203,6 +209,33 @@ REFUSED, UNKNOWN = "the engine does not serve", "weights not known"
 _SAID = {"unknown-rule": "the engine's rule is not known"}
 
 
+class _Kept:
+    """Builds of a model that hold the requests, tried from the most bits on, and may not be the one to list.
+
+    slow: surely, but may answer slower than people read; likely: only in the likely pool."""
+
+    slow: FitRow | None = None
+    likely: FitRow | None = None
+
+    def first(self, row: FitRow, requests: int) -> FitRow | None:
+        """The build to list; None where one of fewer bits may be better, as it is read faster. What likely
+        holds in four bits or more is what people take before fewer bits."""
+        if row.safe_requests < requests:
+            self.likely = self.likely or row
+            return None
+        if loses(row.format):
+            return self.rest or row
+        if usable(row.speed, hosted=False):
+            return row
+        self.slow = row
+        return None
+
+    @property
+    def rest(self) -> FitRow | None:
+        """Of those that were kept the one to list."""
+        return self.slow or self.likely
+
+
 def _row(
     card: CardSummary,
     choice: Choice,
@@ -214,7 +247,7 @@ def _row(
     """The first build that holds the requests, or why none does."""
     model = load_model(card.id)
     builds = tuple(formats or worth(builds_of(choice.engine.name, model)))
-    said, second, slow = UNKNOWN, None, None
+    said, kept = UNKNOWN, _Kept()
 
     def named(found: FitRow, checkpoint: Model) -> FitRow:
         return _named(card, model, found, checkpoint)
@@ -224,21 +257,15 @@ def _row(
         settings = replace(without, quantization=build) if build in builds and build != AS_STORED else without
         found = _fit(checkpoint, choice, settings, build, wrong)
         if isinstance(found, FitRow):
-            if found.safe_requests >= requests:
-                # What likely holds in four bits or more is what people take before fewer bits.
-                if loses(build):
-                    return slow or second or named(found, checkpoint)
-                if usable(found.speed, hosted=False):
-                    return named(found, checkpoint)
-                slow = named(found, checkpoint)  # fewer bits are read faster
-                continue
-            second = second or named(found, checkpoint)
+            first = kept.first(named(found, checkpoint), requests)
+            if first is not None:
+                return first
             continue
         if found != TOO_LARGE and checkpoint is model and not builds:
             return found
         said = found if checkpoint is model or builds else said
-    if slow is not None or second is not None or said != TOO_LARGE or without == base:
-        return slow or second or said
+    if kept.rest is not None or said != TOO_LARGE or without == base:
+        return kept.rest or said
     found = _hosted(model, choice, base, builds, wrong)
     return named(found, model) if isinstance(found, FitRow) else said
 

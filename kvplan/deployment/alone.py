@@ -11,7 +11,8 @@ from collections.abc import Iterator
 from typing import Any
 
 from kvplan.deployment.answer import Answer, answered
-from kvplan.deployment.fixes import least_of
+from kvplan.deployment.fixes import Trials, least_of
+from kvplan.deployment.lengths import longest_of
 from kvplan.deployment.resolve import Deployment
 from kvplan.engines.base import SAFE
 from kvplan.engines.folders import part_of
@@ -26,12 +27,15 @@ LENGTHS = ("ctx_size", "parallel", SHORTENED)
 
 def with_ways(found: Answer) -> Answer:
     """The answer with the ways in which one request at a time is served; as it is where more are asked for,
-    or the engine's speed is not estimated."""
+    or the engine's speed is not estimated: on GPUs of data centres, with drafts, where tokens are dropped."""
     settings = found.deployment.settings
     speed = part_of(found.deployment.choice.engine.name, "speed")
     stated = settings.kv_cache_memory is not None or settings.weights is not None
     many = found.deployment.requests > 1 or found.deployment.replicas > 1
-    if speed is None or settings.gpu is None or settings.gpu.market == "datacenter" or stated or many:
+    other = settings.speculative_method is not None or settings.own.get("kv_retention")
+    if speed is None or settings.gpu is None or stated or many or other:
+        return found
+    if settings.gpu.market == "datacenter":
         return found
     ways = tuple(_ways(found, speed))
     return replace(found, result=changed(found.result, ways=ways)) if ways else found
@@ -71,6 +75,10 @@ def _whole(deployment: Deployment, speed: Any, option: str) -> Way | None:
     served = result.settings.get("n_ctx_seq")
     if result.refusal is not None or not served or speed.reads_host(model, started):
         return None
+    if option and deployment.gpus > 1:
+        # Layers dealt for a context may leave room for a little more than the usual deal does.
+        even = longest_of(answered(replace(deployment, settings=on_gpus(model, choice, asked))))
+        served = min(served, served if even is None else even.safe or 0)
     most = min(max(served, likely), model.max_model_len or likely)
     placed = replace(deployment, settings=started)
     return next(_way(placed, speed, option, lengths=(served, max(served, most))), None)
@@ -92,7 +100,8 @@ def _moved(deployment: Deployment, speed: Any, own: int) -> Iterator[Way]:
     """The least that has to lie in host memory for the model's own length: experts, else whole layers."""
     choice = replace(deployment.choice, pool=SAFE)
     asked = on_gpus(deployment.model, choice, replace(deployment.settings, tokens=own, max_model_len=own))
-    for steps in choice.engine.moves(deployment.model, asked):
+    offered: Trials | None = getattr(choice.engine, "moves", None)
+    for steps in offered(deployment.model, asked) if offered is not None else ():
         # Where next to nothing lies on a GPU the cache does not either, and nothing is counted.
         tried = (least_of(deployment.model, choice, steps[: len(steps) * part // 4]) for part in (4, 3, 2))
         best = next((one for one in tried if one is not None), None)

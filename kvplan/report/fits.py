@@ -18,10 +18,14 @@ BILLION = 10**9
 UNVERIFIED, OTHER, ABOUT = "*", "+", "~"
 
 
-def fits_screen(result: FitResult, top: int, typed: Sequence[str], other: FitResult | None = None) -> Screen:
+def fits_screen(
+    result: FitResult, top: int, typed: Sequence[str], other: FitResult | None = None, chosen: str = ""
+) -> Screen:
     """typed: the GPU and what else ``size`` takes, as the user wrote it. other: what another engine's builds
-    hold, where nothing fits."""
+    hold, where nothing fits. chosen: why this engine, where nobody named one."""
     screen = answer_screen(result, top)
+    if chosen:
+        screen += wrapped(chosen, indent=1, first="engine: ", style="dim")
     if other is not None and other.rows:
         name, row, more = other.engine.partition("@")[0], other.rows[0], len(other.rows) - 1
         others = f", and {more} more" if more else ""
@@ -71,10 +75,8 @@ def answer_screen(result: FitResult, top: int) -> Screen:
     timed = any(row.speed is not None for row in result.rows[:top])
     words = f"arena: points on {leaderboard().source} ({ABOUT}: by type and size); weights: GiB on a GPU;"
     if timed:
-        words += (
-            f" tokens/s: of one request with {result.tokens // 2:,} tokens in its cache, an estimate; first what"
-            f" gets {USABLE} at its slow end (about 0.7 of it);"
-        )
+        half, slow = f"{result.tokens // 2:,}", f"fewer than {USABLE} at the slow end, 0.7 of it"
+        words += f" tokens/s: an estimate for one request, {half} tokens in its cache ({slow}: listed later);"
     words += "" if _brief(result) else " requests: likely (safe);"
     screen += wrapped(f"{words} longest: what safely starts", indent=1, first="meant: ", style="dim")
     return screen
@@ -89,7 +91,8 @@ def _table(rows: tuple[FitRow, ...], *, brief: bool) -> Screen:
     hosted = any(row.host_bytes for row in rows)
     timed = any(row.speed is not None for row in rows)
     heads = (
-        "model", "arena", *(() if brief else ("numbers",)), "format", "weights", *(("host",) if hosted else ()),
+        "model", "arena", *(() if brief else ("numbers",)), "format", "weights",
+        *(("host",) if hosted else ()),
         *(("tokens/s",) if timed else ()), *(() if brief else ("requests",)), "longest",
     )  # fmt: skip
     cells: list[list[Piece]] = [[Span(word, "dim") for word in heads]]

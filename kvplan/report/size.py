@@ -91,7 +91,7 @@ def answer_sections(shown: Shown, *, plan: Plan | None = None) -> list[Section]:
     sections = [Section(head)]
     counted = found.verdict is not None and result.refusal is None and result.budget is not None
     if result.ways:
-        sections.append(Section(ways_table(result), 0 if shown.rungs else 2))
+        sections.append(Section(ways_table(result), 2, (ways_table(result, short=True),)))
     elif shown.rungs:
         sections.append(Section(rung_table(shown.rungs, result.request.tokens, _MOST_RUNGS)))
     elif result.sized and not counted:

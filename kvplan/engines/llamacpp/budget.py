@@ -361,7 +361,7 @@ class Placed(NamedTuple):
         return self.layer is not None or self.name.startswith(_OUTPUT)
 
 
-def dealt(model: Model, settings: Serving, options: LlamacppOptions) -> list[Placed]:
+def dealt_tensors(model: Model, settings: Serving, options: LlamacppOptions) -> list[Placed]:
     """Each tensor of the model and its place. Raises KvplanError(bad-setting | no-weights)."""
     tensors, _ = _tensors(model, settings)
     devices, split = settings.pipeline_parallel_size, split_of(settings, options)
@@ -380,16 +380,16 @@ def _dealt(
     shares = split or (1,) * devices
     last = max(at for at, share in enumerate(shares) if share)
     output = last if n_gpu_layers is None or n_gpu_layers > 0 else None
-    found: list[Placed] = []
+    dealt: list[Placed] = []
     for name, amount in tensors.items():
         if name in numbered:
             layer = numbered[name]
             left = layer < hosted and _EXPERTS.search(name) is not None
             moved = place_of(options.override_tensor, layer, name) if options.override_tensor else None
             place_here = places[layer] if moved is None else moved.to
-            found.append(Placed(name, amount, None if left else place_here, layer))
+            dealt.append(Placed(name, amount, None if left else place_here, layer))
         else:
-            found.append(Placed(name, amount, output if name.startswith(_OUTPUT) else None))
+            dealt.append(Placed(name, amount, output if name.startswith(_OUTPUT) else None))
     if f"{_OUTPUT}.weight" not in tensors and _EMBEDDING in tensors:
-        found.append(Placed(f"{_OUTPUT}.weight", tensors[_EMBEDDING], output))
-    return found
+        dealt.append(Placed(f"{_OUTPUT}.weight", tensors[_EMBEDDING], output))
+    return dealt

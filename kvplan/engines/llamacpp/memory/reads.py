@@ -11,7 +11,7 @@ from fractions import Fraction
 from typing import NamedTuple
 
 from kvplan.architectures.config.activation_shape import num_experts, shape_of
-from kvplan.engines.llamacpp.budget import dealt
+from kvplan.engines.llamacpp.budget import dealt_tensors
 from kvplan.engines.llamacpp.cache_layout.caches import PAD, Cache, Context
 from kvplan.engines.llamacpp.cache_layout.pool import machine_of
 from kvplan.engines.llamacpp.model_options import options_of
@@ -52,11 +52,13 @@ def reads(model: Model, settings: Serving, tokens: int) -> tuple[Reads, ...]:
     weights, experts = [0] * (count + 1), [Fraction(0)] * (count + 1)
     layers: list[set[int]] = [set() for _ in range(count + 1)]
     routed: list[set[int]] = [set() for _ in range(count + 1)]
-    for one in dealt(model, settings, options):
+    for one in dealt_tensors(model, settings, options):
         at = count if one.device is None else one.device
         if one.is_expert:
             if share is None:
-                raise RefusedError("no-weights", f"how many experts a token of {model.id} passes is not known")
+                raise RefusedError(
+                    "no-weights", f"how many experts a token of {model.id} passes is not known"
+                )
             experts[at] += one.bytes * share
             routed[at].add(one.layer or 0)
         elif one.is_multiplied:
@@ -82,6 +84,4 @@ def _chosen(model: Model) -> Fraction | None:
 
 def _read(caches: tuple[Cache, ...], context: Context) -> int:
     """Bytes of cells, and twice those of states."""
-    return sum(
-        cache.tensor.bytes(context) * (2 if cache.tensor.group == "state" else 1) for cache in caches
-    )
+    return sum(cache.tensor.bytes(context) * (2 if cache.tensor.group == "state" else 1) for cache in caches)

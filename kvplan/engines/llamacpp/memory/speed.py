@@ -114,9 +114,7 @@ def decode(model: Model, settings: Serving, tokens: int) -> DecodeSpeed | None:
         return None
 
 
-def seconds_of(
-    found: tuple[Reads, ...], gpu: Gpu, tokens: int
-) -> DecodeSpeed | None:
+def seconds_of(found: tuple[Reads, ...], gpu: Gpu, tokens: int) -> DecodeSpeed | None:
     """The speed of what a token reads at each GPU, then in host memory."""
     by_class, host = table()
     row = gpu.row or (gpu,) * (len(found) - 1)
@@ -137,7 +135,13 @@ def seconds_of(
 def cache_of(settings: Serving) -> str:
     """The type of the cache's numbers, as -ctk names it."""
     asked = settings.own.get("cache_type_k")
-    return str(asked) if asked else ggml_word(settings.kv_cache_dtype) if settings.kv_cache_dtype != "auto" else "f16"
+    return (
+        str(asked)
+        if asked
+        else ggml_word(settings.kv_cache_dtype)
+        if settings.kv_cache_dtype != "auto"
+        else "f16"
+    )
 
 
 def narrower(settings: Settings) -> Iterator[tuple[str, Settings]]:
