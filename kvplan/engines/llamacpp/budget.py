@@ -16,7 +16,7 @@ from kvplan.architectures.config.activation_shape import Shape, shape_of
 from kvplan.architectures.weights import sources_of
 from kvplan.engines.base import Choice
 from kvplan.engines.budget import Fit, Shortens
-from kvplan.engines.budget.parts import Start, context_line, memory_of, no_pool, once_a_start
+from kvplan.engines.budget.parts import Start, context_line, in_use_line, memory_of, no_pool, once_a_start
 from kvplan.engines.llamacpp.cache_layout.caches import place
 from kvplan.engines.llamacpp.cache_layout.pool import output_device, split_of
 from kvplan.engines.llamacpp.gguf_file.authors import WHOLE, Build, named_build
@@ -64,6 +64,7 @@ class Weights(NamedTuple):
 def fit(model: Model, choice: Choice, settings: Serving, start: Start) -> Fit:
     """The budget of the device with the most weights. Raises KvplanError(bad-setting)."""
     gpu, started, total, reserved, warnings = start
+    reserved = (*reserved, *in_use_line(gpu))
     options = options_of(model, settings)
     _check_mixture(model, settings)
     try:
@@ -131,7 +132,7 @@ def memory_in_row(gpu: Gpu) -> tuple[int, tuple[BudgetLine, ...], tuple[str, ...
         raise KvplanError(
             "no-memory", f"the memory of {gpu.slug} is not known", help="--kv-cache-memory 16GiB"
         )
-    return total, reserved, warnings
+    return total, (*reserved, *in_use_line(gpu)), warnings
 
 
 def left_on(model: Model, settings: Serving, options: LlamacppOptions, weights: Weights) -> list[int]:
