@@ -25,7 +25,7 @@ from kvplan.settings import Serving, Settings, with_settings
 
 TABLE = Path(__file__).parents[1] / "data" / "speed.tsv"
 MICRO, GIGA = 1e-6, 1e9
-_OLDEST = (7, 5)
+_BLACKWELL, _OLDEST = (12, 0), (7, 5)
 """NVIDIA's compute capability from which the rows are."""
 _NARROW = "q8_0"
 _IN_F16 = {"cache_type_k": "f16", "cache_type_v": "f16"}
@@ -94,9 +94,12 @@ def class_of(gpu: Gpu) -> str | None:
         return None
     if gpu.vendor not in ("amd", "nvidia"):
         return None
-    if gpu.vendor == "nvidia" and (gpu.compute_capability or (0, 0)) < _OLDEST:
+    capability = gpu.compute_capability or (0, 0)
+    if gpu.vendor == "nvidia" and capability < _OLDEST:
         return None
-    return f"{gpu.vendor}-unified" if gpu.is_unified_memory else gpu.vendor
+    if gpu.is_unified_memory:
+        return f"{gpu.vendor}-unified"
+    return "nvidia-blackwell" if capability >= _BLACKWELL else gpu.vendor
 
 
 def decode(model: Model, settings: Serving, tokens: int) -> DecodeSpeed | None:
