@@ -141,8 +141,8 @@ def whole_screen(
         sections.append(Section(memory_lines(result, result.budget)))
     lengths = shown.rungs or (() if result.budget is None else _rungs(found))
     sections.append(Section(rung_table(lengths, result.request.tokens, len(lengths)) if lengths else []))
-    sections.append(Section(ways_table(result) if result.ways else []))
-    sections.append(Section(own_length_line(found, shown.longest)))
+    longest = ways_table(result) if result.ways else own_length_line(found, shown.longest)
+    sections.append(Section(longest))
     if result.pool is not None:
         sections.append(Section(pool_lines(result, result.pool)))
     elif found.likely is not None and found.likely.refusal is None and result.budget is None:
