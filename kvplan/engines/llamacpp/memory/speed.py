@@ -27,6 +27,7 @@ TABLE = Path(__file__).parents[1] / "data" / "speed.tsv"
 MICRO, GIGA = 1e-6, 1e9
 _BLACKWELL, _OLDEST = (12, 0), (7, 5)
 """NVIDIA's compute capability from which the rows are."""
+_RDNA = "RDNA"
 _NARROW = "q8_0"
 _IN_F16 = {"cache_type_k": "f16", "cache_type_v": "f16"}
 
@@ -92,10 +93,8 @@ def class_of(gpu: Gpu) -> str | None:
         return APPLE
     if gpu.market not in ("desktop", "laptop", "workstation") or gpu.is_vgpu or gpu.is_mig_slice:
         return None
-    if gpu.vendor not in ("amd", "nvidia"):
-        return None
     capability = gpu.compute_capability or (0, 0)
-    if gpu.vendor == "nvidia" and capability < _OLDEST:
+    if not (gpu.arch.startswith(_RDNA) if gpu.vendor == "amd" else capability >= _OLDEST):
         return None
     if gpu.is_unified_memory:
         return f"{gpu.vendor}-unified"
