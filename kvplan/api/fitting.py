@@ -273,9 +273,16 @@ def _row(
 def _hosted(
     model: Model, choice: Choice, base: Settings, builds: tuple[str, ...], wrong: list[KvplanError]
 ) -> FitRow | str:
-    """The smallest build, of which the least lies in host memory."""
-    asked = replace(base, quantization=builds[-1]) if builds else base
-    return _fit(model, choice, asked, asked.quantization or AS_STORED, wrong)
+    """The smallest build that loses next to nothing, of which the least lies in host memory; else one of
+    fewer bits."""
+    kept, few = ([one for one in builds if loses(one) is few] for few in (False, True))
+    said: FitRow | str = TOO_LARGE
+    for build in (*kept[-1:], *few) or ("",):
+        asked = replace(base, quantization=build) if build else base
+        said = _fit(model, choice, asked, build or AS_STORED, wrong)
+        if isinstance(said, FitRow):
+            break
+    return said
 
 
 def _named(card: CardSummary, model: Model, found: FitRow, checkpoint: Model) -> FitRow:

@@ -1,11 +1,10 @@
 """The order in which models that fit are listed: what people prefer, then what is faster.
 
-A model's place is its score on a public leaderboard (`kvplan.files.arena`). One without a score takes that of
-the scored model of its type that is nearest in size, up to eight times, with the points that a doubling of
-the parameters brings; without such a model it comes after those, by its numbers times their bits. Below all
-of them stand builds of fewer than four bits, which lose more than a smaller model would, and what may answer
-more slowly than people read (`USABLE`); of the same score the faster one is first. Where no speed is known,
-what lies partly in host memory is taken for slow: every token waits for that.
+A model's place is its score on a public leaderboard (`kvplan.files.arena`); one without takes that of the
+scored model of its type nearest in size, up to eight times, with the points that a doubling brings, or comes
+after those, by its numbers times their bits. Below all stand builds of fewer than four bits and what may
+answer more slowly than people read (`USABLE`; of no known speed, what lies partly in host memory). Of one
+score the faster is first.
 """
 
 from __future__ import annotations

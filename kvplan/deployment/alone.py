@@ -1,4 +1,4 @@
-"""What one user of a desktop asks: the longest context and the tokens a second, way by way.
+"""One user at a desktop: the longest context and the tokens a second, way by way.
 
 All on the GPUs with the cache as asked, then in fewer bits; then as much in host memory as the model's own
 length takes. Each way is the engine's answer, and its speed the engine's part ``speed``; engines without one

@@ -249,8 +249,8 @@ IN_USE = "in use by others"
 
 
 def in_use_line(gpu: Gpu) -> tuple[BudgetLine, ...]:
-    """What others hold of a discrete GPU before the start, where somebody saw it (``--gpu auto``) or its
-    system is known to: of an RTX 5090 Windows and its desktop held 1.64 GiB."""
+    """Memory of a discrete GPU that others hold before the start, where somebody saw it (``--gpu auto``) or
+    its system is known to: of an RTX 5090 Windows and its desktop held 1.64 GiB."""
     base = gpu.memory_nvml_bytes or gpu.memory_total_bytes
     if not gpu.memory_free_seen or base is None or gpu.is_unified_memory:
         return ()

@@ -1,4 +1,4 @@
-"""What a token of one request reads, place by place: matrices, its experts, its part of the cache.
+"""Bytes that a token of one request reads, place by place: matrices, its experts, its part of the cache.
 
 ggml-org/llama.cpp 0.5.0: every tensor of a layer is multiplied once a token; of routed experts those that are
 chosen (``ggml_mul_mat_id``), of the embedding one row; attention reads the cells of the request so far, of a
