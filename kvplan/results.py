@@ -276,6 +276,37 @@ class HostLine:
         _in_order(self.name, 0, self.low_bytes, self.bytes, self.high_bytes)
 
 
+@record()
+class DecodeSpeed:
+    """Tokens a second that one request gets while nothing else runs; low and high enclose the estimate."""
+
+    tokens: Count
+    """in its cache"""
+    tokens_per_second: float
+    low: float
+    high: float
+
+
+@record()
+class Way:
+    """One way to serve one request at a time."""
+
+    options: str
+    """what to add to the command; empty: nothing"""
+    cache: str
+    """the type of the cache's numbers"""
+    longest: Count | None
+    """the longest context with which the server starts, safely; null where none does"""
+    likely: Count | None
+    """the same in the likely pool"""
+    start: DecodeSpeed | None
+    """with an empty cache; null where no published figure is of such a GPU"""
+    halfway: DecodeSpeed | None
+    """after half of the longest context"""
+    hosted: bool = False
+    """part of the model is read from host memory"""
+
+
 TOO_FEW_STATES = "too-few-states"
 """A refusal that a smaller max_num_seqs lifts."""
 
@@ -397,6 +428,8 @@ class SizeResult(Answered):
     """where layers are dealt over several GPUs, or left in host memory"""
     host: tuple[HostLine, ...] = ()
     """what one engine takes of the host's memory, where that is known"""
+    ways: tuple[Way, ...] = ()
+    """where one request at a time was asked about, of an engine that people run at a desk"""
     deployment: DeploymentRef | None = None
     """the servers that the answer is about"""
     capacity: Capacity | None = None
@@ -409,9 +442,9 @@ class SizeResult(Answered):
     JSON = (
         "schema_version", "model", "engine", "settings", "request", "per_gpu", "total", "layers", "weights",
         "budget", "pool", "refusal", "warnings", "devices",
-        "host", "deployment", "capacity", "verdict",
+        "host", "ways", "deployment", "capacity", "verdict",
     )  # fmt: skip
-    JSON_OPTIONAL = ("devices", "host")
+    JSON_OPTIONAL = ("devices", "host", "ways")
 
     @property
     def json_per_gpu(self) -> PerGpu | None:

@@ -18,7 +18,7 @@ from kvplan.api.options import (
     parse_length,
     parse_number,
 )
-from kvplan.api.suggestions import with_suggestions
+from kvplan.api.suggestions import with_suggestions, with_ways
 from kvplan.deployment.answer import answer
 from kvplan.deployment.question import Question
 from kvplan.engines import check_options
@@ -107,7 +107,7 @@ def size(model: ModelLike | Plan, *, engine: str | None = None, **options: Any) 
 
 
 def _sized(question: Question) -> SizeResult:
-    found = with_suggestions(answer(question))
+    found = with_ways(with_suggestions(answer(question)))
     result = found.result
     result.asked = found
     return result

@@ -7,19 +7,19 @@ from collections.abc import Iterator, Sequence
 from typing import Any, ClassVar, Literal
 
 from kvplan.api.load import gpus_of, load_model
-from kvplan.api.ranking import loses, place, score_of
+from kvplan.api.ranking import loses, place, score_of, usable, worth
 from kvplan.api.runs_on import check_runs
 from kvplan.architectures.weights import sources_of
 from kvplan.deployment.answer import Answer, answer
 from kvplan.deployment.lengths import longest_safely
 from kvplan.deployment.question import Question
-from kvplan.engines import default_engine
+from kvplan.engines import DEFAULT_ENGINE, default_engine
 from kvplan.engines.base import Choice, has_kind
 from kvplan.engines.budget import choose
 from kvplan.engines.budget.law import check_engine
-from kvplan.engines.folders import FOLDERS
+from kvplan.engines.folders import FOLDERS, part_of
 from kvplan.engines.spill import HOST_MEMORY, on_gpus, spills
-from kvplan.engines.traits import builds_of, traits_of, without_kernel
+from kvplan.engines.traits import builds_of, traits_of, usual_for, without_kernel
 from kvplan.errors import KvplanError
 from kvplan.families import Kind
 from kvplan.files.cards.card import is_unverified
@@ -30,7 +30,7 @@ from kvplan.gpu import Gpu
 from kvplan.model import Model
 from kvplan.own_options import OwnOptions
 from kvplan.record import field, field_names, record, replace
-from kvplan.results import SCHEMA_VERSION, TOO_FEW_STATES
+from kvplan.results import SCHEMA_VERSION, TOO_FEW_STATES, DecodeSpeed
 from kvplan.settings import Settings, gpus_per_replica
 from kvplan.shown import Shown
 
@@ -72,6 +72,8 @@ class FitRow:
     """Whether the model was rated itself."""
     stored: str = ""
     """The format that it is published in, where that is none of 16 bits and it is kept."""
+    speed: DecodeSpeed | None = None
+    """Of one request alone, with half of the length in its cache; None where it is not estimated."""
 
 
 @record()
@@ -99,7 +101,12 @@ class FitResult(Shown):
 
     def to_rows(self) -> list[dict[str, Any]]:
         """A flat row for each model, the best first: ``pandas.DataFrame(found.to_rows())``."""
-        return [{name: getattr(row, name) for name in field_names(FitRow)} for row in self.rows]
+        names = [name for name in field_names(FitRow) if name != "speed"]
+        return [
+            {**{name: getattr(row, name) for name in names},
+             "tokens_per_second": None if row.speed is None else row.speed.tokens_per_second}
+            for row in self.rows
+        ]  # fmt: skip
 
 
 def fits(
@@ -109,7 +116,8 @@ def fits(
     """The models with a card that hold so many requests of such a length on a GPU (``2xrtx-3090``), safely in
     the best of their formats that does, else likely.
 
-    engine: ``llamacpp`` by default on Apple's GPUs, else vLLM. models: only those whose name has this.
+    engine: by default what people run on such a GPU, ``vllm`` in data centres and workstations, ``llamacpp``
+    on desktops, laptops and Macs. models: only those whose name has this.
     formats: builds to try, the best first; by default the engine's own list (GGUF mixtures), else the
     checkpoint as it is stored and then the model's other published ones that run on such a GPU, those with
     more bits first. host_memory: bytes in which an engine that does so by itself (llama.cpp) may leave what
@@ -117,7 +125,7 @@ def fits(
     no-budget, engine-gpu, bad-setting.
     """
     kind, count = gpus_of(gpu)
-    choice = replace(choose(engine or default_engine((), gpus=(kind,))), advice=False)
+    choice = replace(choose(engine or _usual(kind, formats)), advice=False)
     traits = traits_of(choice.engine.name)
     spread = traits.spread or "tensor_parallel_size"
     many: dict[str, Any] = {spread: count}
@@ -142,13 +150,22 @@ def fits(
             unfit[row] += 1
     if wrong and not rows and formats and len(wrong) >= unfit.total():
         raise wrong[0]  # what no model takes is a mistake of the question
-    rows.sort(
-        key=lambda row: (*place(row.score, row.format, row.weights_bytes, bool(row.host_bytes)), row.model)
-    )
+    rows.sort(key=_place)
     return FitResult(
         kind.slug, count, f"{choice.engine.name}@{choice.version}", tokens, requests, tuple(rows),
         tuple(unfit.most_common()), host_memory or 0,
     )  # fmt: skip
+
+
+def _usual(gpu: Gpu, formats: Sequence[str] | None) -> str:
+    """The engine where nobody names one: that of the builds that are asked for, else of such GPUs."""
+    asked = default_engine((), formats[0] if formats else None, gpus=(gpu,))
+    return asked if asked != DEFAULT_ENGINE else usual_for(gpu) or asked
+
+
+def _place(row: FitRow) -> tuple[Any, ...]:
+    hosted = bool(row.host_bytes)
+    return (*place(row.score, row.format, row.weights_bytes, hosted, row.speed), row.model)
 
 
 _FEW = 8
@@ -192,6 +209,33 @@ REFUSED, UNKNOWN = "the engine does not serve", "weights not known"
 _SAID = {"unknown-rule": "the engine's rule is not known"}
 
 
+class _Kept:
+    """Builds of a model that hold the requests, tried from the most bits on, and may not be the one to list.
+
+    slow: surely, but may answer slower than people read; likely: only in the likely pool."""
+
+    slow: FitRow | None = None
+    likely: FitRow | None = None
+
+    def first(self, row: FitRow, requests: int) -> FitRow | None:
+        """The build to list; None where one of fewer bits may be better, as it is read faster. What likely
+        holds in four bits or more is what people take before fewer bits."""
+        if row.safe_requests < requests:
+            self.likely = self.likely or row
+            return None
+        if loses(row.format):
+            return self.rest or row
+        if usable(row.speed, hosted=False):
+            return row
+        self.slow = row
+        return None
+
+    @property
+    def rest(self) -> FitRow | None:
+        """Of those that were kept the one to list."""
+        return self.slow or self.likely
+
+
 def _row(
     card: CardSummary,
     choice: Choice,
@@ -202,8 +246,8 @@ def _row(
 ) -> FitRow | str:
     """The first build that holds the requests, or why none does."""
     model = load_model(card.id)
-    builds = tuple(formats or builds_of(choice.engine.name, model))
-    said, second = UNKNOWN, None
+    builds = tuple(formats or worth(builds_of(choice.engine.name, model)))
+    said, kept = UNKNOWN, _Kept()
 
     def named(found: FitRow, checkpoint: Model) -> FitRow:
         return _named(card, model, found, checkpoint)
@@ -213,16 +257,15 @@ def _row(
         settings = replace(without, quantization=build) if build in builds and build != AS_STORED else without
         found = _fit(checkpoint, choice, settings, build, wrong)
         if isinstance(found, FitRow):
-            if found.safe_requests >= requests:
-                # What likely holds in four bits or more is what people take before fewer bits.
-                return second if second is not None and loses(build) else named(found, checkpoint)
-            second = second or named(found, checkpoint)
+            first = kept.first(named(found, checkpoint), requests)
+            if first is not None:
+                return first
             continue
         if found != TOO_LARGE and checkpoint is model and not builds:
             return found
         said = found if checkpoint is model or builds else said
-    if second is not None or said != TOO_LARGE or without == base:
-        return second or said
+    if kept.rest is not None or said != TOO_LARGE or without == base:
+        return kept.rest or said
     found = _hosted(model, choice, base, builds, wrong)
     return named(found, model) if isinstance(found, FitRow) else said
 
@@ -230,9 +273,16 @@ def _row(
 def _hosted(
     model: Model, choice: Choice, base: Settings, builds: tuple[str, ...], wrong: list[KvplanError]
 ) -> FitRow | str:
-    """The smallest build, of which the least lies in host memory."""
-    asked = replace(base, quantization=builds[-1]) if builds else base
-    return _fit(model, choice, asked, asked.quantization or AS_STORED, wrong)
+    """The smallest build that loses next to nothing, of which the least lies in host memory; else one of
+    fewer bits."""
+    kept, few = ([one for one in builds if loses(one) is few] for few in (False, True))
+    said: FitRow | str = TOO_LARGE
+    for build in (*kept[-1:], *few) or ("",):
+        asked = replace(base, quantization=build) if build else base
+        said = _fit(model, choice, asked, build or AS_STORED, wrong)
+        if isinstance(said, FitRow):
+            break
+    return said
 
 
 def _named(card: CardSummary, model: Model, found: FitRow, checkpoint: Model) -> FitRow:
@@ -301,8 +351,19 @@ def _fit(
     return FitRow(
         model.id, None, build, result.weights.bytes_per_gpu, capacity.requests, capacity.safe_requests,
         None if own is None else longest_safely(found), not is_unverified(model),
-        max_num_seqs=settings.max_num_seqs, host_bytes=in_host,
+        max_num_seqs=settings.max_num_seqs, host_bytes=in_host, speed=_speed(found),
     )  # fmt: skip
+
+
+def _speed(found: Answer) -> DecodeSpeed | None:
+    deployment = found.deployment
+    part = part_of(deployment.choice.engine.name, "speed")
+    if part is None:
+        return None
+    speed: DecodeSpeed | None = part.decode(
+        deployment.model, deployment.settings, found.result.request.tokens // 2
+    )
+    return speed
 
 
 def _is_refused(found: Answer) -> bool:

@@ -11,6 +11,7 @@ from kvplan.deployment.resolve import Deployment
 from kvplan.engines import OWN_OPTIONS
 from kvplan.engines.base import SAFE
 from kvplan.engines.budget import choose
+from kvplan.engines.traits import traits_of
 from kvplan.errors import KvplanError
 from kvplan.later import later
 from kvplan.record import changed, replace
@@ -18,8 +19,10 @@ from kvplan.results import Verdict
 from kvplan.settings import media_tokens
 
 if TYPE_CHECKING:
+    from kvplan.deployment import alone
     from kvplan.deployment import gpus as dealing
 else:
+    alone = later("kvplan.deployment", "alone")
     dealing = later("kvplan.deployment", "gpus")
 
 _NAMES = {
@@ -43,6 +46,12 @@ def with_suggestions(found: Answer) -> Answer:
     if helps == refusal.help:
         return found
     return replace(found, result=changed(found.result, refusal=replace(refusal, help=helps)))
+
+
+def with_ways(found: Answer) -> Answer:
+    """The answer with the ways in which one request at a time is served, of an engine that people run at a
+    desk (`kvplan.deployment.alone`)."""
+    return alone.with_ways(found) if traits_of(found.deployment.choice.engine.name).at_desk else found
 
 
 def _in_safe_pool(found: Answer) -> Answer:

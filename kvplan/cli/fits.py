@@ -5,15 +5,18 @@ from __future__ import annotations
 from typing import Any
 
 from kvplan.api.fitting import fits, fits_as_build
-from kvplan.api.load import load_gpu
+from kvplan.api.load import gpus_of, load_gpu
 from kvplan.cli.ask import check_color
 from kvplan.cli.commands import Given, is_given, text_of
 from kvplan.cli.fits_options import FITTED
 from kvplan.cli.options import values_of
 from kvplan.cli.terminal import Answer
 from kvplan.cli.typed import typed_words
+from kvplan.engines import DEFAULT_ENGINE
+from kvplan.engines.folders import title_of
 from kvplan.errors import EXIT_NO, EXIT_OK, KvplanError
 from kvplan.files.gpus.find import is_name
+from kvplan.gpu import Gpu
 from kvplan.record import dumped, replace
 from kvplan.report.fits import fits_screen
 
@@ -50,5 +53,15 @@ def run(words: list[str], given: Given) -> Answer:
         shown = replace(result, rows=result.rows[: values.get("top", len(result.rows))])
         return Answer(data=dumped(shown), code=code)
     other = None if formats else fits_as_build(gpu, result, models=models)
+    chosen = "" if "engine" in values else _why(gpu, result.engine)
     typed = typed_words({"gpu": named or "auto", **given}, FITTED, but=_NOT_SIZED)
-    return Answer(fits_screen(result, values.get("top", TOP), typed, other), code=code)
+    return Answer(fits_screen(result, values.get("top", TOP), typed, other, chosen), code=code)
+
+
+def _why(gpu: Gpu | str, engine: str) -> str:
+    """Why this engine, where nobody named one and it is not the usual default."""
+    name = engine.partition("@")[0]
+    if name == DEFAULT_ENGINE:
+        return ""
+    kind, _ = gpus_of(gpu)
+    return f"{title_of(name)}, as {kind.slug} is a {kind.market} GPU; -e {DEFAULT_ENGINE} lists checkpoints"

@@ -9,7 +9,8 @@ FITTED = (
     Option("gpu", ("--gpu", "-g"), "GPU", word,
            "The GPUs: rtx-4090, 24GiB, 2xrtx-3090; without it, this machine's.", QUESTION, complete="gpus"),
     Option("engine", ("--engine", "-e"), "ENGINE", word,
-           "Default: vllm; on Apple's llamacpp. llamacpp tries GGUF builds from f16 to q3_k_m.", QUESTION,
+           "Default: vllm in data centres and workstations, llamacpp (GGUF builds from q8_0 on) elsewhere.",
+           QUESTION,
            complete="engines"),
     Option("tokens", ("--tokens", "-t"), "LENGTH", parse_tokens, "Tokens of one request; default 8k.",
            QUESTION),
@@ -25,13 +26,14 @@ EPILOG = """\
 \b
 Examples:
   kvplan fits                               what runs on this machine
-  kvplan fits rtx-4090                      with vLLM, as they are stored
-  kvplan fits --gpu 2xrtx-3090 -e llamacpp  the best GGUF build that fits
+  kvplan fits rtx-4090                      with llama.cpp, the best GGUF build
+  kvplan fits --gpu rtx-4090 -e vllm        as they are stored, or checkpoints
   kvplan fits qwen --gpu rtx-4090 -e llamacpp -t 32k
   kvplan fits --gpu rtx-4090 -e llamacpp --host-memory 64GiB
   kvplan fits --gpu 8xh100 -n 64 -t 16k --json
 
 \b
-A model is listed where it holds the requests in the safe pool. Exit code 1:
-none does.
+A model is listed where it holds the requests in the safe pool: by its points
+on a leaderboard, what may answer slower than 10 tokens/s after the others.
+Exit code 1: none does.
 """

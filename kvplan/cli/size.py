@@ -6,7 +6,7 @@ import shlex
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from kvplan.api.suggestions import with_suggestions
+from kvplan.api.suggestions import with_suggestions, with_ways
 from kvplan.cli.ask import Typed, check_color, rules_file, typed
 from kvplan.cli.commands import Given, is_given, text_of
 from kvplan.cli.options import (
@@ -66,7 +66,7 @@ def code_of(found: Found, *, asks: bool) -> int:
 
 
 def _one(asked: Typed, given: Given) -> Answer:
-    found = with_suggestions(answer(asked.first))
+    found = with_ways(with_suggestions(answer(asked.first)))
     code = code_of(found, asks=_asks(asked))
     if is_given(given, "json"):
         from kvplan.plans.serve import left_out

@@ -163,7 +163,7 @@ def _engines_own(deployment: Deployment, result: SizeResult) -> tuple[Fix, ...]:
 
 
 def _least_words(model: Model, choice: Choice, asked: Settings) -> tuple[str, ...]:
-    least = (*least_trials(model, choice, asked), _least_of(model, choice, _shares(choice, asked)))
+    least = (*least_trials(model, choice, asked), least_of(model, choice, _shares(choice, asked)))
     return tuple(one[0] for one in least if one is not None)
 
 
@@ -188,12 +188,13 @@ def least_trials(model: Model, choice: Choice, asked: Settings) -> Iterator[tupl
     """
     offered: Trials | None = getattr(choice.engine, "trials", None)
     for kind in offered(model, asked) if offered is not None else ():
-        yield _least_of(model, choice, kind)
+        yield least_of(model, choice, kind)
 
 
-def _least_of(
+def least_of(
     model: Model, choice: Choice, kind: Sequence[tuple[str, Settings]]
 ) -> tuple[str, Settings] | None:
+    """The first change with which the requests fit, of a kind that is sorted from the least to the most."""
     low, high = -1, len(kind) - 1
     if high < 0 or not fits_pool(model, choice, kind[high][1]):
         return None

@@ -11,7 +11,7 @@ from kvplan.settings import NO_FLAG, Settings
 
 FOLDERS = ("vllm", "sglang", "trtllm", "llamacpp", "transformers", "tgi")
 """Engines with a folder of their own: budget, flags, command, log, tensors … Each divides a GPU's memory."""
-ROOMS = {"scheduling": "concurrency", "host": "memory", "kernels": "backends"}
+ROOMS = {"scheduling": "concurrency", "host": "memory", "speed": "memory", "kernels": "backends"}
 """The room of an engine's folder in which a part lies; `words` for every other part."""
 DOORS = ("budget", "capacity_model", "engine", "options", "tensors")
 TITLES = {

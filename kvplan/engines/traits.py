@@ -96,6 +96,8 @@ class Traits:
     """kvplan estimates its times: such a plan goes without GPUs whose rates are not known."""
     documented_from: Capability = (0, 0)
     """The oldest compute capability that its install page names: a plan that names no GPU goes no lower."""
+    at_desk: bool = False
+    """People run it for themselves: an answer says how long and how fast one request is served."""
     on_macs: bool = False
     """It is what people run on Apple's GPUs."""
     divides_with: str | None = None
@@ -182,6 +184,13 @@ def builds_of(engine: str, model: Model) -> tuple[str, ...]:
 def usual_on(gpu: Gpu) -> str | None:
     """The engine that people run on a GPU of which the default one has no kernels; None on any other."""
     return next((name for name in FOLDERS if gpu.vendor == APPLE and traits_of(name).on_macs), None)
+
+
+def usual_for(gpu: Gpu) -> str | None:
+    """The engine that people run on a GPU of its market: the first whose plans choose among such GPUs; None
+    where nobody says what the GPU is made for."""
+    named = (name for name in FOLDERS if gpu.market in traits_of(name).markets)
+    return None if gpu.market is None else next(named, None)
 
 
 def not_on(gpu: Gpu, why: str, *ways: str) -> KvplanError:

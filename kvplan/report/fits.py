@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from kvplan.api.fitting import TOO_LARGE, FitResult, FitRow
+from kvplan.api.ranking import USABLE
 from kvplan.engines.folders import title_of
 from kvplan.engines.traits import traits_of
 from kvplan.files.arena import leaderboard
@@ -17,10 +18,14 @@ BILLION = 10**9
 UNVERIFIED, OTHER, ABOUT = "*", "+", "~"
 
 
-def fits_screen(result: FitResult, top: int, typed: Sequence[str], other: FitResult | None = None) -> Screen:
+def fits_screen(
+    result: FitResult, top: int, typed: Sequence[str], other: FitResult | None = None, chosen: str = ""
+) -> Screen:
     """typed: the GPU and what else ``size`` takes, as the user wrote it. other: what another engine's builds
-    hold, where nothing fits."""
+    hold, where nothing fits. chosen: why this engine, where nobody named one."""
     screen = answer_screen(result, top)
+    if chosen:
+        screen += wrapped(chosen, indent=1, first="engine: ", style="dim")
     if other is not None and other.rows:
         name, row, more = other.engine.partition("@")[0], other.rows[0], len(other.rows) - 1
         others = f", and {more} more" if more else ""
@@ -51,7 +56,7 @@ def answer_screen(result: FitResult, top: int) -> Screen:
     head = f"{none} {every} models hold {what} on {where} with {title_of(engine)} {version}."
     screen: Screen = wrapped(head, style="bold")
     if result.rows:
-        screen += [BLANK, *_table(result.rows[:top])]
+        screen += [BLANK, *_table(result.rows[:top], brief=_brief(result))]
         if not all(row.verified for row in result.rows[:top]):
             words = "a card that nobody held against the published config"
             screen += wrapped(words, indent=1, first=f"{UNVERIFIED} ", style="warn")
@@ -67,35 +72,42 @@ def answer_screen(result: FitResult, top: int) -> Screen:
     if any(row.checkpoint != row.model for row in result.rows[:top]):
         others = f"{OTHER} another published checkpoint of the model (checkpoint in --json)"
         screen += wrapped(others, indent=1, style="dim")
-    screen += wrapped(
-        f"arena: points on {leaderboard().source} ({ABOUT}: by type and size); weights: GiB on a GPU;"
-        " requests: likely (safe); longest: what safely starts",
-        indent=1,
-        first="meant: ",
-        style="dim",
-    )
+    timed = any(row.speed is not None for row in result.rows[:top])
+    words = f"arena: points on {leaderboard().source} ({ABOUT}: by type and size); weights: GiB on a GPU;"
+    if timed:
+        half, slow = f"{result.tokens // 2:,}", f"fewer than {USABLE} at the slow end, 0.7 of it"
+        words += f" tokens/s: an estimate for one request, {half} tokens in its cache ({slow}: listed later);"
+    words += "" if _brief(result) else " requests: likely (safe);"
+    screen += wrapped(f"{words} longest: what safely starts", indent=1, first="meant: ", style="dim")
     return screen
 
 
-def _table(rows: tuple[FitRow, ...]) -> Screen:
+def _brief(result: FitResult) -> bool:
+    """Whether one user asked: speeds stand in the place of requests at once."""
+    return result.asked_requests == 1 and any(row.speed is not None for row in result.rows)
+
+
+def _table(rows: tuple[FitRow, ...], *, brief: bool) -> Screen:
     hosted = any(row.host_bytes for row in rows)
-    heads = ("model", "arena", "numbers", "format", "weights", *(["host"] if hosted else []), "requests",
-             "longest")  # fmt: skip
+    timed = any(row.speed is not None for row in rows)
+    heads = (
+        "model", "arena", *(() if brief else ("numbers",)), "format", "weights",
+        *(("host",) if hosted else ()),
+        *(("tokens/s",) if timed else ()), *(() if brief else ("requests",)), "longest",
+    )  # fmt: skip
     cells: list[list[Piece]] = [[Span(word, "dim") for word in heads]]
     for row in rows:
         numbers = "" if row.parameters is None else f"{row.parameters / BILLION:.1f} B"
-        longest = "no limit" if row.max_model_len is None else f"{row.max_model_len:,}"
-        weights = f"{row.weights_bytes / GIB:.1f}"
-        cells.append(
-            [
-                row.model if row.verified else f"{row.model} {UNVERIFIED}",
-                "" if row.score is None else f"{'' if row.rated else ABOUT}{row.score:,}",
-                numbers,
-                (row.stored or row.format) + OTHER * (row.checkpoint != row.model),
-                weights,
-                *([f"{row.host_bytes / GIB:.1f}" if row.host_bytes else ""] if hosted else []),
-                f"{row.requests} ({row.safe_requests})",
-                longest,
-            ]
-        )
-    return table(cells, "lrrlrrrr" if hosted else "lrrlrrr")
+        said = {
+            "model": row.model if row.verified else f"{row.model} {UNVERIFIED}",
+            "arena": "" if row.score is None else f"{'' if row.rated else ABOUT}{row.score:,}",
+            "numbers": numbers,
+            "format": (row.stored or row.format) + OTHER * (row.checkpoint != row.model),
+            "weights": f"{row.weights_bytes / GIB:.1f}",
+            "host": f"{row.host_bytes / GIB:.1f}" if row.host_bytes else "",
+            "tokens/s": "" if row.speed is None else f"{row.speed.tokens_per_second:.0f}",
+            "requests": f"{row.requests} ({row.safe_requests})",
+            "longest": "no limit" if row.max_model_len is None else f"{row.max_model_len:,}",
+        }
+        cells.append([said[word] for word in heads])
+    return table(cells, "".join("l" if word in ("model", "format") else "r" for word in heads))

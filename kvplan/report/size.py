@@ -37,6 +37,7 @@ from kvplan.report.size_tables import (
     one_request,
     plain_memory,
     pool_lines,
+    ways_table,
 )
 from kvplan.report.words import command, count
 from kvplan.results import NO_POOL, SizeResult
@@ -91,7 +92,9 @@ def answer_sections(shown: Shown, *, plan: Plan | None = None) -> list[Section]:
         head += wrapped(_of_plan(plan), style="dim")
     sections = [Section(head)]
     counted = found.verdict is not None and result.refusal is None and result.budget is not None
-    if shown.rungs:
+    if result.ways:
+        sections.append(Section(ways_table(result), 2, (ways_table(result, short=True),)))
+    elif shown.rungs:
         sections.append(Section(rung_table(shown.rungs, result.request.tokens, _MOST_RUNGS)))
     elif result.sized and not counted:
         sections.append(Section(figures(result), 3, (wrapped(one_request(result), indent=1),)))
@@ -103,8 +106,8 @@ def answer_sections(shown: Shown, *, plan: Plan | None = None) -> list[Section]:
         sections.append(Section(short_memory(result, result.budget), 1))
     if any(one.low_bytes for one in result.host) and not result.devices:
         sections.append(Section([host_line(result)], close=True))
-    sections.append(Section(own_length_line(found, shown.longest), 4))
-    sections.append(Section(gain_lines(shown.gains), 5))
+    sections.append(Section([] if result.ways else own_length_line(found, shown.longest), 4))
+    sections.append(Section([] if result.ways else gain_lines(shown.gains), 5))
     sections.append(Section(_basis(result, counted=counted)))
     # What no figure has comes before what is said of figures, and why nothing was counted before all.
     first = left_out(plan)
@@ -141,8 +144,9 @@ def whole_screen(
         sections.append(Section(memory_lines(result, result.budget)))
     lengths = shown.rungs or (() if result.budget is None else _rungs(found))
     sections.append(Section(rung_table(lengths, result.request.tokens, len(lengths)) if lengths else []))
-    sections.append(Section(own_length_line(found, shown.longest)))
-    sections.append(Section(gain_lines(shown.gains)))
+    longest = ways_table(result) if result.ways else own_length_line(found, shown.longest)
+    sections.append(Section(longest))
+    sections.append(Section([] if result.ways else gain_lines(shown.gains)))
     if result.pool is not None:
         sections.append(Section(pool_lines(result, result.pool)))
     elif found.likely is not None and found.likely.refusal is None and result.budget is None:

@@ -18,7 +18,7 @@ from kvplan.report.words import (
     request_ranks,
     size_words,
 )
-from kvplan.results import MEMORY, SHM, Pool, Request, SizeResult
+from kvplan.results import MEMORY, SHM, DecodeSpeed, Pool, Request, SizeResult, Way
 from kvplan.units import gib
 
 _FAMILY_WIDTH = 36
@@ -130,6 +130,48 @@ def host_line(result: SizeResult) -> Line:
 
 def _from_to(low: int, high: int) -> str:
     return gib(low) if low == high else f"{gib(low).removesuffix(' GiB')} … {gib(high)}"
+
+
+_FEWEST_WAYS = 3
+
+
+def ways_table(result: SizeResult, *, short: bool = False) -> Screen:
+    """One request at a time, way by way: the longest context, and tokens a second at its start and half.
+    short: the first ways alone, without what is said of the figures."""
+    where = "GPU" if gpus_in_replica(result) == 1 else "GPUs"
+    timed = any(way.start is not None for way in result.ways)
+    heads = ["safely", "likely", *(["tokens/s", "half full"] if timed else [])]
+    rows: list[list[Piece]] = [
+        [Span("one request, longest", "bold"), *(Span(head, "dim") for head in heads)],
+    ]
+    for way in result.ways[: _FEWEST_WAYS if short else None]:
+        lengths = [f"{length:,}" if length else "none" for length in (way.longest, way.likely)]
+        speeds = [_speed(way.start), "" if way.halfway is None else f"{way.halfway.tokens_per_second:.0f}"]
+        rows.append([_way_words(way, where), *lengths, *(speeds if timed else [])])
+    said = "tokens/s: an estimate from published figures of such GPUs"
+    if any(way.hosted for way in result.ways):
+        said = "tokens/s: an estimate; host memory is taken for a desktop's, 25 to 60 GB/s"
+    if not timed:
+        said = "tokens/s: no published figure of such a GPU is known"
+    return [
+        *table(rows, "lrrrr" if timed else "lrr"),
+        *([] if short else [line(Span(said, "dim"), indent=1)]),
+    ]
+
+
+def _way_words(way: Way, where: str) -> str:
+    if not way.hosted:
+        return f"all on the {where}, {way.cache} cache"
+    return f"{way.options or 'as placed'}, rest in host memory"
+
+
+def _speed(found: DecodeSpeed | None) -> str:
+    """``39 (28 … 55)``; slow ones with a decimal."""
+    if found is None:
+        return ""
+    digits = 0 if found.low >= 10 else 1
+    low, high = f"{found.low:.{digits}f}", f"{found.high:.{digits}f}"
+    return f"{found.tokens_per_second:.{digits}f} ({low} … {high})"
 
 
 def pool_lines(result: SizeResult, pool: Pool) -> Screen:

@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 
+import kvplan
+from kvplan.engines.budget.parts import IN_USE
 from kvplan.errors import CannotRunHere
 from kvplan.files.gpus import machine
 from kvplan.files.gpus.find import load_gpu
@@ -56,6 +58,29 @@ def test_under_wsl_all_that_nvidia_smi_shows_is_there(monkeypatch: pytest.Monkey
     found = first_gpu()
     assert (found.slug, found.memory_total_bytes) == ("rtx-4090-24gb-wsl", 24564 * MIB)
     assert load_gpu(found.slug).memory_total_bytes == found.memory_total_bytes
+
+
+def test_what_others_hold_is_not_free(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of the card that is seen, as it is now: llama.cpp's pool is smaller by it, and the screen says so."""
+    row = "NVIDIA GeForce RTX 4090, 24564, 580.95.05, 8.9, [N/A], {}\n"
+    pools = []
+    for used in (4, 6144):
+        tools(monkeypatch, {"nvidia-smi": row.format(used)})
+        gpu = first_gpu()
+        assert gpu.memory_free_seen == (() if used < 64 else ((24564 - 6144) * MIB,))
+        sized = kvplan.size("qwen3-8b", engine="llamacpp", quantization="q4_k_m", gpu=gpu)
+        assert sized.budget is not None
+        pools.append((sized.budget.kv_pool_bytes, sized.budget.kv_pool_low_bytes))
+        lines = {line.name: line.bytes for line in sized.budget.lines}
+        assert lines.get(IN_USE, 0) == (0 if used < 64 else 6144 * MIB)
+    assert [before - after for before, after in zip(*pools, strict=True)] == [6144 * MIB] * 2
+
+
+def test_windows_holds_a_part_of_a_card() -> None:
+    sized = kvplan.size("qwen3-8b", engine="llamacpp", quantization="q4_k_m", gpu="rtx-5090-wsl")
+    assert sized.budget is not None
+    (line,) = (one for one in sized.budget.lines if one.name == IN_USE)
+    assert (line.low_bytes, line.high_bytes) == (0, 1_760_936_592)
 
 
 def test_an_old_driver_is_asked_without_the_capability(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -245,6 +245,20 @@ def _held(gpu: Gpu, total: int) -> tuple[BudgetLine, ...]:
     return (BudgetLine(PAGE_CACHE, *bounds, how),)
 
 
+IN_USE = "in use by others"
+
+
+def in_use_line(gpu: Gpu) -> tuple[BudgetLine, ...]:
+    """Memory of a discrete GPU that others hold before the start, where somebody saw it (``--gpu auto``) or
+    its system is known to: of an RTX 5090 Windows and its desktop held 1.64 GiB."""
+    base = gpu.memory_nvml_bytes or gpu.memory_total_bytes
+    if not gpu.memory_free_seen or base is None or gpu.is_unified_memory:
+        return ()
+    least, most = (max(base - free, 0) for free in (max(gpu.memory_free_seen), min(gpu.memory_free_seen)))
+    how = "as this machine shows it now" if least == most else "Windows and its desktop, of one such start"
+    return (BudgetLine(IN_USE, (least + most) // 2, least, most, how),) if most else ()
+
+
 def context_line(ranks: int) -> BudgetLine:
     """The CUDA context, and with several ranks NCCL's buffers. Nobody's logs stand behind the figures."""
     amount, margin = _CONTEXT if ranks == 1 else _CONTEXT_SEVERAL

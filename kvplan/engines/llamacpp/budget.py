@@ -16,7 +16,7 @@ from kvplan.architectures.config.activation_shape import Shape, shape_of
 from kvplan.architectures.weights import sources_of
 from kvplan.engines.base import Choice
 from kvplan.engines.budget import Fit, Shortens
-from kvplan.engines.budget.parts import Start, context_line, memory_of, no_pool, once_a_start
+from kvplan.engines.budget.parts import Start, context_line, in_use_line, memory_of, no_pool, once_a_start
 from kvplan.engines.llamacpp.cache_layout.caches import place
 from kvplan.engines.llamacpp.cache_layout.pool import output_device, split_of
 from kvplan.engines.llamacpp.gguf_file.authors import WHOLE, Build, named_build
@@ -64,6 +64,7 @@ class Weights(NamedTuple):
 def fit(model: Model, choice: Choice, settings: Serving, start: Start) -> Fit:
     """The budget of the device with the most weights. Raises KvplanError(bad-setting)."""
     gpu, started, total, reserved, warnings = start
+    reserved = (*reserved, *in_use_line(gpu))
     options = options_of(model, settings)
     _check_mixture(model, settings)
     try:
@@ -131,7 +132,7 @@ def memory_in_row(gpu: Gpu) -> tuple[int, tuple[BudgetLine, ...], tuple[str, ...
         raise KvplanError(
             "no-memory", f"the memory of {gpu.slug} is not known", help="--kv-cache-memory 16GiB"
         )
-    return total, reserved, warnings
+    return total, (*reserved, *in_use_line(gpu)), warnings
 
 
 def left_on(model: Model, settings: Serving, options: LlamacppOptions, weights: Weights) -> list[int]:
@@ -222,9 +223,9 @@ def _weights(model: Model, settings: Serving, options: LlamacppOptions) -> Weigh
     tensors, source = _tensors(model, settings)
     places, hosted = [0] * (devices + 1), 0
     layers, split = layers_in_file(model), split_of(settings, options)
-    for device, amount, looked_up in _dealt(tensors, layers, devices, options, split):
-        places[devices if device is None else device] += amount
-        hosted = max(hosted, amount) if device is None and not looked_up else hosted
+    for one in _dealt(tensors, layers, devices, options, split):
+        places[devices if one.device is None else one.device] += one.bytes
+        hosted = max(hosted, one.bytes) if one.device is None and one.layer is not None else hosted
     encoder = (encoder_bytes(model) or 0) if options.mmproj else 0
     places[0] += encoder
     source += f"; mmproj {encoder:,} B" if encoder else ""
@@ -236,8 +237,8 @@ def _weights(model: Model, settings: Serving, options: LlamacppOptions) -> Weigh
     if (named := named_draft(settings)) is not None:
         own, _ = _tensors_of(named, named.gguf_mixture or usual_build("llamacpp", named))
         plain = LlamacppOptions()
-        for device, amount, _ in _dealt(own, layers_in_file(named), devices, plain, split):
-            places[devices if device is None else device] += amount
+        for one in _dealt(own, layers_in_file(named), devices, plain, split):
+            places[devices if one.device is None else one.device] += one.bytes
         source, more = f"{source}; draft {named.id} {sum(own.values()):,} B", more + sum(own.values())
     found = ModelWeights(max(places[:-1]), sum(tensors.values()) + more, "GGUF tensors")
     return Weights(found, f"{source}; {places[-1]:,} B in host memory", tuple(places), hosted)
@@ -342,11 +343,36 @@ def _build_of(model: Model, settings: Serving) -> Build | None:
     return named_build(str(settings.quantization or model.gguf_mixture or usual_build("llamacpp", model)))
 
 
+class Placed(NamedTuple):
+    """A tensor and its device (None: host). layer: None outside the layers."""
+
+    name: str
+    bytes: int
+    device: int | None
+    layer: int | None = None
+
+    @property
+    def is_expert(self) -> bool:
+        """Whether it has the routed experts of a layer, of which a token passes a few."""
+        return self.layer is not None and _EXPERTS.search(self.name) is not None
+
+    @property
+    def is_multiplied(self) -> bool:
+        """Whether each token is multiplied with it; of an embedding one row is looked up."""
+        return self.layer is not None or self.name.startswith(_OUTPUT)
+
+
+def dealt_tensors(model: Model, settings: Serving, options: LlamacppOptions) -> list[Placed]:
+    """Each tensor of the model and its place. Raises KvplanError(bad-setting | no-weights)."""
+    tensors, _ = _tensors(model, settings)
+    devices, split = settings.pipeline_parallel_size, split_of(settings, options)
+    return _dealt(tensors, layers_in_file(model), devices, options, split)
+
+
 def _dealt(
     tensors: Mapping[str, int], layers: int, devices: int, options: LlamacppOptions, split: tuple[int, ...]
-) -> list[tuple[int | None, int, bool]]:
-    """The device (None: host) and bytes of each tensor, and whether rows of it are looked up instead of
-    multiplied; a tied embedding lies with the output once more."""
+) -> list[Placed]:
+    """Each tensor and its place; a tied embedding lies with the output once more."""
     n_gpu_layers = options.n_gpu_layers
     numbered = {name: int(found[1]) for name in tensors if (found := _LAYER.match(name))}
     layers = max(layers, max(numbered.values(), default=-1) + 1)
@@ -355,16 +381,16 @@ def _dealt(
     shares = split or (1,) * devices
     last = max(at for at, share in enumerate(shares) if share)
     output = last if n_gpu_layers is None or n_gpu_layers > 0 else None
-    dealt: list[tuple[int | None, int, bool]] = []
+    dealt: list[Placed] = []
     for name, amount in tensors.items():
         if name in numbered:
             layer = numbered[name]
             left = layer < hosted and _EXPERTS.search(name) is not None
             moved = place_of(options.override_tensor, layer, name) if options.override_tensor else None
             place_here = places[layer] if moved is None else moved.to
-            dealt.append((None if left else place_here, amount, False))
+            dealt.append(Placed(name, amount, None if left else place_here, layer))
         else:
-            dealt.append((output if name.startswith(_OUTPUT) else None, amount, True))
-    if "output.weight" not in tensors and _EMBEDDING in tensors:
-        dealt.append((output, tensors[_EMBEDDING], True))
+            dealt.append(Placed(name, amount, output if name.startswith(_OUTPUT) else None))
+    if f"{_OUTPUT}.weight" not in tensors and _EMBEDDING in tensors:
+        dealt.append(Placed(f"{_OUTPUT}.weight", tensors[_EMBEDDING], output))
     return dealt

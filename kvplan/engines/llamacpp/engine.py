@@ -134,7 +134,7 @@ class LlamaCpp:
 
     def trials(self, model: Model, settings: Settings) -> Iterator[list[tuple[str, Settings]]]:
         """Changes that make room, from the least to the most of each kind, in llama-server's words."""
-        own, layers = LlamacppOptions.of(settings), model.num_layers
+        layers = model.num_layers
         yield [
             (
                 f"-ctk {word} -ctv {word}",
@@ -142,6 +142,18 @@ class LlamaCpp:
             )
             for word in ("q8_0", "q4_0")
         ]
+        yield from self.moves(model, settings)
+        size, gpu = settings.pipeline_parallel_size, settings.gpu
+        if gpu is not None and not gpu.row:
+            yield [
+                (f"--gpu {count}x{gpu.slug}", replace(settings, pipeline_parallel_size=count))
+                for count in _CARDS
+                if size < count <= layers
+            ]
+
+    def moves(self, model: Model, settings: Settings) -> Iterator[list[tuple[str, Settings]]]:
+        """Experts of more and more layers in host memory, then whole layers, in llama-server's words."""
+        own, layers = LlamacppOptions.of(settings), model.num_layers
         if shape_of(model, 2).experts_per_token and not own.cpu_moe:
             yield [
                 (f"--n-cpu-moe {count}", with_setting(settings, "n_cpu_moe", count))
@@ -152,13 +164,6 @@ class LlamaCpp:
             (f"-ngl {count}", with_setting(settings, "n_gpu_layers", count))
             for count in range(most - 1, 1, -1)  # with 1 only the output lies there
         ]
-        size, gpu = settings.pipeline_parallel_size, settings.gpu
-        if gpu is not None and not gpu.row:
-            yield [
-                (f"--gpu {count}x{gpu.slug}", replace(settings, pipeline_parallel_size=count))
-                for count in _CARDS
-                if size < count <= layers
-            ]
 
 
 _CARDS = (2, 3, 4, 6, 8)

@@ -22,8 +22,9 @@ from kvplan.units import MIB
 NVIDIA, AMD, APPLE = "nvidia", "amd", "apple"
 DRM = Path("/sys/class/drm")
 _SECONDS = 15
-_FIELDS = ("name", "memory.total", "driver_version", "compute_cap", "mig.mode.current")
-"""``compute_cap`` since driver 510: older ones are asked without it."""
+_FIELDS = ("name", "memory.total", "driver_version", "compute_cap", "mig.mode.current", "memory.used")
+_OLD = 3
+"""``compute_cap`` since driver 510: older ones are asked for the first fields alone."""
 _SMI = ("nvidia-smi", "/usr/lib/wsl/lib/nvidia-smi")
 """The second: WSL, where its folder is on no path."""
 _AMD_ID = "0x1002"
@@ -33,7 +34,7 @@ _AMD_ID = "0x1002"
 class SeenGpu:
     """One GPU. memory_bytes: as the tool shows it; None where it does not (unified memory). limit_bytes: what
     macOS was told to let it wire. by: the tool. is_divided: into MIG slices, of which the tool
-    does not tell."""
+    does not tell. used_bytes: what others hold of it now; None where nobody says."""
 
     name: str
     vendor: str
@@ -43,6 +44,7 @@ class SeenGpu:
     driver: str | None = None
     limit_bytes: int | None = None
     is_divided: bool = False
+    used_bytes: int | None = None
 
 
 def in_wsl() -> bool:
@@ -78,13 +80,21 @@ def seen_gpus() -> tuple[SeenGpu, ...]:
 def _by_nvml() -> list[SeenGpu]:
     found = read_nvml()
     return [
-        SeenGpu(gpu.name, NVIDIA, gpu.memory_bytes, "NVML", gpu.compute_capability, found.driver)
+        SeenGpu(
+            gpu.name,
+            NVIDIA,
+            gpu.memory_bytes,
+            "NVML",
+            gpu.compute_capability,
+            found.driver,
+            used_bytes=sum(one.used_bytes or 0 for one in gpu.processes),
+        )
         for gpu in found.gpus
     ]
 
 
 def _by_nvidia_smi() -> list[SeenGpu]:
-    asked = [(tool, number) for tool in _SMI for number in (len(_FIELDS), len(_FIELDS) - 2)]
+    asked = [(tool, number) for tool in _SMI for number in (len(_FIELDS), _OLD)]
     for tool, number in asked:
         try:
             query = f"--query-gpu={','.join(_FIELDS[:number])}"
@@ -108,7 +118,8 @@ def _of_row(row: str) -> SeenGpu:
         "nvidia-smi",
         None if capability is None else (int(capability[1]), int(capability[2])),
         driver,
-        is_divided=rest[1:] == ["Enabled"],
+        is_divided=rest[1:2] == ["Enabled"],
+        used_bytes=int(rest[2]) * MIB if rest[2:] and rest[2].isdigit() else None,
     )
 
 

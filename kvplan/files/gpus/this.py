@@ -8,8 +8,10 @@ from kvplan.files.gpus.listed import find_slugs, memories_of, with_memory
 from kvplan.files.gpus.machine import APPLE, NVIDIA, SeenGpu, in_wsl, seen_gpus
 from kvplan.gpu import Gpu, under_wsl
 from kvplan.record import replace
-from kvplan.units import GIB, parse_bytes
+from kvplan.units import GIB, MIB, parse_bytes
 
+_IDLE = 64 * MIB
+"""Less than this is what a driver shows of a card that nobody uses."""
 _OTHER = 8
 """Hundredths by which what is seen differs from what is sold: with ECC, 6 (L40: 44.99 of 48 GiB)."""
 
@@ -38,7 +40,14 @@ def first_gpu() -> Gpu:
     sold = parse_bytes(nearest.memory_marketing.replace("GB", "GiB"))
     if abs(sold - seen.memory_bytes) * 100 > sold * _OTHER:  # a modified card, or a share of one
         nearest = replace(nearest, memory_total_bytes=None, memory_totals_seen=())
-    return under_wsl(nearest) if in_wsl() else nearest
+    return _in_use(under_wsl(nearest) if in_wsl() else nearest, seen)
+
+
+def _in_use(gpu: Gpu, seen: SeenGpu) -> Gpu:
+    """With what is free of it now, where others hold a part of it: a desktop, another server."""
+    if not seen.used_bytes or seen.used_bytes < _IDLE or seen.memory_bytes is None or gpu.is_unified_memory:
+        return gpu
+    return replace(gpu, memory_free_seen=(max(seen.memory_bytes - seen.used_bytes, 0),))
 
 
 def _nearest(listed: Gpu, memory: int) -> Gpu:

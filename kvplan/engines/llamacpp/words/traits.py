@@ -29,6 +29,7 @@ TRAITS = Traits(
     axes=Axes(tensor=False, experts=False, seqs=False),
     usual_block=256,  # what a context is padded to
     kv_formats=("auto", "q8_0", "q5_1", "q4_0"),
+    at_desk=True,
     on_macs=True,
     builds=("f16", "q8_0", "q6_k", "q5_k_m", "q4_k_m", "q3_k_m"),
     usual_builds={"": "q4_k_m", "mxfp4": "mxfp4"},  # of gpt-oss the experts stay as they are published
