@@ -14,7 +14,9 @@ Exit codes: 2 could not answer (the default), 3 could not run on this machine. S
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
 from typing import Any
 
 from kvplan.record import record
@@ -41,6 +43,20 @@ def escaped(text: str) -> str:
     if text.isascii() and text.isprintable():
         return text
     return CONTROL.sub(lambda found: ascii(found[0])[1:-1], text.replace("\r\n", "\n"))
+
+
+SECRETS: ContextVar[set[str] | None] = ContextVar("secrets", default=None)
+"""Secrets of the files that this run has read (`kvplan.masking.remember`); None: nobody collects them."""
+
+
+@contextmanager
+def secrets_kept() -> Iterator[None]:
+    """One run: what its files hold as secrets is collected until it ends."""
+    before = SECRETS.set(set())
+    try:
+        yield
+    finally:
+        SECRETS.reset(before)
 
 
 _WINDOW, _LEAD = 96, 32

@@ -11,7 +11,8 @@ from kvplan.cli.agents import INSTRUCTIONS, TOOLS, answered, input_schema
 from kvplan.cli.ask import check_color
 from kvplan.cli.commands import Given
 from kvplan.cli.terminal import Answer
-from kvplan.errors import EXIT_BUG, CannotRunHere, KvplanError
+from kvplan.errors import EXIT_BUG, CannotRunHere, KvplanError, secrets_kept
+from kvplan.masking import hidden
 from kvplan.results import SCHEMA_VERSION
 from kvplan.version import __version__
 
@@ -82,6 +83,16 @@ def _result(name: str, arguments: dict[str, object]) -> CallToolResult:
     """The command's JSON, and its exit code in words; an error is a result too, for the agent to read."""
     import mcp_types as types
 
+    with secrets_kept():
+        found, code = _found(name, arguments)
+        text = hidden(json.dumps(found))
+    data = json.loads(text)
+    means = f"exit code {code}: {_MEANS.get(code, 'a bug in kvplan')}"
+    content = [types.TextContent(text=text), types.TextContent(text=means)]
+    return types.CallToolResult(content=content, structured_content=data, is_error="error" in data)
+
+
+def _found(name: str, arguments: dict[str, object]) -> tuple[dict[str, object], int]:
     try:
         data, code = answered(name, arguments)
     except KvplanError as error:
@@ -91,9 +102,7 @@ def _result(name: str, arguments: dict[str, object]) -> CallToolResult:
     except Exception as error:
         what = f"kvplan itself failed ({type(error).__name__}: {str(error)[:300]})"
         data, code = _said(KvplanError("bug", what, exit_code=EXIT_BUG))
-    means = f"exit code {code}: {_MEANS.get(code, 'a bug in kvplan')}"
-    content = [types.TextContent(text=json.dumps(data)), types.TextContent(text=means)]
-    return types.CallToolResult(content=content, structured_content=data, is_error="error" in data)
+    return data, code
 
 
 def _said(error: KvplanError) -> tuple[dict[str, object], int]:

@@ -7,7 +7,7 @@ import os
 from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple, TextIO
 
-from kvplan.errors import EXIT_OK, KvplanError
+from kvplan.errors import EXIT_OK, SECRETS, KvplanError
 from kvplan.report.layout import WIDTH, Screen, plain, printable, to_ascii
 
 COLOR_WORDS = ("auto", "always", "never")
@@ -57,12 +57,17 @@ def render(screen: Screen, *, color: bool) -> str:
 
 
 def write(text: str, stream: TextIO | None) -> None:
-    """Write and flush. ASCII where the stream is not UTF-8; a reader that has gone away is not an error.
+    """Write and flush, the run's secrets masked. ASCII where the stream is not UTF-8; a reader that has gone
+    away is not an error.
 
     Raises KvplanError(cannot-write) where the stream is closed, or the disk behind it is full.
     """
     if stream is None or stream.closed:
         raise KvplanError("cannot-write", "the answer cannot be written: standard output is closed")
+    if SECRETS.get():
+        from kvplan.masking import hidden  # only where a file held one
+
+        text = hidden(text)
     encoding = (getattr(stream, "encoding", None) or "ascii").lower().replace("-", "").replace("_", "")
     if not encoding.startswith("utf"):
         text = to_ascii(text)

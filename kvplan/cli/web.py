@@ -21,7 +21,7 @@ from kvplan.deployment.fixes import suggested_fixes
 from kvplan.deployment.lengths import rungs, usual_lengths
 from kvplan.deployment.resolve import resolve
 from kvplan.engines import ENGINES
-from kvplan.errors import KvplanError, did_you_mean
+from kvplan.errors import SECRETS, KvplanError, did_you_mean, secrets_kept
 from kvplan.plans.plan import Plan, Requirements
 from kvplan.record import replace
 from kvplan.report.charts import budget_section, held_section
@@ -212,6 +212,16 @@ _ANSWERS = {"answer": answer, "plan": plan_of, "read": read, "choices": choices}
 
 def answered(what: str, given: str) -> str:
     """The answer to a question of the page: both are JSON. An error is ``{"error": …}``, never raised."""
+    with secrets_kept():
+        said = json.dumps(_found(what, given), ensure_ascii=True, sort_keys=True)
+        if SECRETS.get():
+            from kvplan.masking import hidden  # of what was pasted
+
+            return hidden(said)
+    return said
+
+
+def _found(what: str, given: str) -> dict[str, Any]:
     try:
         found = _ANSWERS[what](*json.loads(given))  # type: ignore[operator]
     except KvplanError as error:
@@ -223,4 +233,4 @@ def answered(what: str, given: str) -> str:
     except Exception as error:
         bug = KvplanError("bug", f"kvplan itself failed ({type(error).__name__}: {str(error)[:300]})")
         found = {"error": bug.as_dict()}
-    return json.dumps(found, ensure_ascii=True, sort_keys=True)
+    return found
