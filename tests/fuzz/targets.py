@@ -308,7 +308,8 @@ def arguments(random: Random) -> None:
     if "--output" in rest or (head[0] == "validate" and "--dry-run" not in rest):
         head, rest = ["size"], [word for word in rest if word != "--output"]
     if head[-1] in ("receipts", "check", "lint", "new", "export"):
-        rest = [word for word in rest if word not in ("/", ".")] or ["x"]
+        rest = [word for word in rest if word not in ("/", ".")]
+        rest = rest if any(not word.startswith("-") for word in rest) else [*rest, "x"]
     command([*head, *rest])
 
 
