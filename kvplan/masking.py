@@ -108,7 +108,9 @@ def hidden(text: str, secrets: set[str] | None = None) -> str:
     write them. secrets: None means those of this run."""
     kept = SECRETS.get() if secrets is None else secrets
     for secret in sorted(kept or (), key=len, reverse=True):
-        for form in dict.fromkeys((secret, json.dumps(secret)[1:-1], escape(secret), escape(secret, quote=False))):
+        for form in dict.fromkeys(
+            (secret, json.dumps(secret)[1:-1], escape(secret), escape(secret, quote=False))
+        ):
             if form in text:
                 whole = rf"(?<!{_WORD}){re.escape(form)}(?!{_WORD})"
                 text = re.sub(whole, MASK * len(secret), text)

@@ -23,7 +23,15 @@ from kvplan.cli.terminal import (
     write_error,
 )
 from kvplan.engines import engine_named
-from kvplan.errors import EXIT_BUG, EXIT_CANNOT_ANSWER, EXIT_INTERRUPTED, EXIT_OK, CannotRunHere, KvplanError, secrets_kept
+from kvplan.errors import (
+    EXIT_BUG,
+    EXIT_CANNOT_ANSWER,
+    EXIT_INTERRUPTED,
+    EXIT_OK,
+    CannotRunHere,
+    KvplanError,
+    secrets_kept,
+)
 from kvplan.later import later
 from kvplan.report.layout import in_columns, printable
 from kvplan.results import SCHEMA_VERSION

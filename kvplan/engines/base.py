@@ -318,7 +318,9 @@ def _beyond(pool: Pool | None) -> str | None:
     if pool is None or (allocated - pool.bytes) * _SAID <= pool.bytes:
         return None
     more = human_bytes(allocated - pool.bytes)
-    return f"the engine allocates {human_bytes(allocated)} of blocks, {more} more than it counts for the cache"
+    return (
+        f"the engine allocates {human_bytes(allocated)} of blocks, {more} more than it counts for the cache"
+    )
 
 
 NOTHING_HELD = (PerGpu(0, 0, 0, Fraction(0), 0), Total(0, 0))

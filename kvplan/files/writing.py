@@ -23,7 +23,8 @@ _MODE = 0o644
 def write_whole(path: Path, content: str | bytes, *, folders: bool = False) -> None:
     """Put the content in its place in one step: whoever reads sees the old file or the new one.
 
-    A text is written without the run's secrets. folders: make the folder where it is missing. Raises KvplanError(cannot-write).
+    A text is written without the run's secrets. folders: make the folder where it is missing. Raises
+    KvplanError(cannot-write).
     """
     data = hidden(content).encode() if isinstance(content, str) else content
     try:

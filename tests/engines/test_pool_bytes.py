@@ -24,7 +24,9 @@ SAID = "more than it counts for the cache"
 @pytest.mark.parametrize("asked", ASKED, ids=lambda asked: str(asked["engine"]))
 def test_blocks_beyond_the_pool_are_said(asked: dict[str, Any]) -> None:
     seen = 0
-    for model, memory in product(("deepseek-v3", "qwen3-8b", "gemma-3-12b"), ("1MiB", "64MiB", "1GiB", "9GiB")):
+    for model, memory in product(
+        ("deepseek-v3", "qwen3-8b", "gemma-3-12b"), ("1MiB", "64MiB", "1GiB", "9GiB")
+    ):
         try:
             result = kvplan.size(model, kv_cache_memory=memory, **asked)
         except kvplan.KvplanError:
