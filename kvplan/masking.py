@@ -88,7 +88,7 @@ def _places(line: str, before: str) -> list[tuple[int, int]]:
 def remember(text: str) -> None:
     """Collect the secrets of a text for the run that reads it: values masked in its lines, of at least eight
     characters, with a letter and a digit or twenty letters. Shorter and plainer ones are ordinary words too
-    (``HF_TOKEN: none``), and a figure must never be masked; in their own lines they are masked all the same."""
+    (``HF_TOKEN: none``), and no figure may ever be masked; in their own lines they are all the same."""
     kept = SECRETS.get()
     if kept is None or not _HINT.search(text):
         return

@@ -11,9 +11,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kvplan.api.launching import import_launches
+from kvplan.errors import KvplanError, secrets_kept
 from kvplan.files.json_input import parse_json
 from kvplan.files.yaml.strict import load_yaml
-from kvplan.errors import KvplanError, secrets_kept
 from kvplan.masking import hidden, is_secret, masked, remember
 
 NAMES = (
