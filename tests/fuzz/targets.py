@@ -364,8 +364,8 @@ TARGETS: dict[str, tuple[Callable[..., None], int]] = {
     "agents": (doors.agents, 2),
     "report": (doors.report, 1),
     "receipts": (doors.proofs, 2),
-    "secrets": (doors.secrets, 2),
-    "agreement": (doors.agreement, 1),
+    "secrets": (doors.secrets, 3),
+    "agreement": (doors.agreement, 3),
 }
 """Name → the function of one input, and its share."""
 NEEDS_FOLDER = frozenset({"files", "simulate", "launch", "report", "receipts", "secrets", "agreement"})
