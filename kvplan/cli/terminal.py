@@ -7,7 +7,7 @@ import os
 from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple, TextIO
 
-from kvplan.errors import EXIT_OK, SECRETS, KvplanError
+from kvplan.errors import EXIT_OK, SECRETS, KvplanError, shortened
 from kvplan.report.layout import WIDTH, Screen, plain, printable, to_ascii
 
 COLOR_WORDS = ("auto", "always", "never")
@@ -47,7 +47,7 @@ def render(screen: Screen, *, color: bool) -> str:
     styles = {name: Style.parse(words) for name, words in _STYLES.items()}
     rows = []
     for row in screen:
-        pieces = [piece._replace(text=printable(piece.text)) for piece in row]
+        pieces = [piece._replace(text=shortened(printable(piece.text))) for piece in row]
         text = "".join(
             styles[piece.style].render(piece.text) if piece.style and piece.text.strip() else piece.text
             for piece in pieces
