@@ -28,7 +28,7 @@ from kvplan.errors import KvplanError
 from kvplan.files.cards.find import list_cards
 from kvplan.results import SizeResult, Verdict
 from kvplan.settings import started_in
-from tests.laws import doors
+from tests.laws import doors, searches
 from tests.laws.agreement import DOORS, differences, easier, edged, told_to, worse
 from tests.laws.questions import Asked, questions
 from tests.laws.sampling import WHOLE
@@ -88,6 +88,44 @@ def test_what_is_easier_is_never_answered_worse(part: int) -> None:
             wrong += worse(what, asked, told, other, less)
     assert not wrong, "\n".join(wrong)
     assert compared > 25
+
+
+RESERVED_BY_RANK = {("sglang", "activations, graphs"), ("vllm", "weights")}
+"""What takes more of each GPU where there are more ranks: SGLang's automatic mem_fraction_static keeps memory
+free for every rank (sgl-project/sglang srt/server_args.py, 0.4.6 to 0.5.9: _handle_gpu_memory_settings); a
+vision encoder whose heads do not divide is whole on every rank (vllm-project/vllm
+vllm/model_executor/models/intern_vit.py, disable_tp)."""
+
+
+@in_parts
+def test_twice_the_ranks_hold_no_fewer(part: int) -> None:
+    """On twice the GPUs, unless the engine itself keeps more of each or does not divide the heads so far."""
+    wrong: list[str] = []
+    compared = 0
+    for asked, chance in asked_in(part, 40, 1000):
+        if asked.engine.partition("@")[0] in ("llamacpp", "tgi"):
+            continue
+        ways, kind = chance.choice((1, 2, 4, 8)), searches.kind_of(asked)
+        pinned = {"data_parallel_size": None, "pipeline_parallel_size": None}
+        pair = [
+            (one, told_to(one))
+            for tp in (ways, 2 * ways)
+            for one in [asked.asking(gpu=f"{tp}x{kind}", tensor_parallel_size=tp, **pinned)]
+        ]
+        (one, few), (other, many) = pair
+        if few is None or many is None or few.capacity is None or many.capacity is None:
+            continue  # heads that cannot be divided are refused
+        compared += 1
+        if many.capacity.safe_requests >= few.capacity.safe_requests:
+            continue
+        assert few.budget is not None
+        assert many.budget is not None
+        before = {line.name: line.bytes for line in few.budget.lines}
+        grown = {line.name for line in many.budget.lines if line.bytes > before.get(line.name, 0)}
+        if not any((asked.engine.partition("@")[0], name) in RESERVED_BY_RANK for name in grown):
+            wrong.append(f"{few.capacity}: {one}\n{many.capacity}: {other}\n{grown}")
+    assert not wrong, "\n".join(wrong)
+    assert compared > 5
 
 
 def deployed(asked: Asked) -> Deployment | None:
