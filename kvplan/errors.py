@@ -14,9 +14,7 @@ Exit codes: 2 could not answer (the default), 3 could not run on this machine. S
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
-from contextvars import ContextVar
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from kvplan.record import record
@@ -55,20 +53,6 @@ def shortened(text: str) -> str:
     if len(text) <= 256:
         return text
     return _LONG_WORD.sub(lambda found: f"{found[0][:_KEPT_BEFORE]}…{found[0][-_KEPT_BEHIND:]}", text)
-
-
-SECRETS: ContextVar[set[str] | None] = ContextVar("secrets", default=None)
-"""Secrets of the files that this run has read (`kvplan.masking.remember`); None: nobody collects them."""
-
-
-@contextmanager
-def secrets_kept() -> Iterator[None]:
-    """One run: what its files hold as secrets is collected until it ends."""
-    before = SECRETS.set(set())
-    try:
-        yield
-    finally:
-        SECRETS.reset(before)
 
 
 _WINDOW, _LEAD = 96, 32

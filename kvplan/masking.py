@@ -2,8 +2,7 @@
 
 A server's command, a chart or a list of variables may hold a token. An excerpt under an error shows the line
 that is wrong, a message may name the same word from another line, and logs of CI are public. A file's secrets
-are collected when it is read (`remember`) and masked in everything that the run writes (`hidden`). Standard
-library only.
+are collected when it is read (`remember`) and masked in everything that the run writes (`hidden`).
 """
 
 from __future__ import annotations
@@ -13,7 +12,7 @@ import re
 from functools import lru_cache
 from html import escape
 
-from kvplan.errors import SECRETS
+from kvplan.shown import SECRETS
 
 MASK = "*"
 _SECRET = re.compile(

@@ -11,9 +11,10 @@ from kvplan.cli.agents import INSTRUCTIONS, TOOLS, answered, input_schema
 from kvplan.cli.ask import check_color
 from kvplan.cli.commands import Given
 from kvplan.cli.terminal import Answer
-from kvplan.errors import EXIT_BUG, CannotRunHere, KvplanError, secrets_kept
+from kvplan.errors import EXIT_BUG, CannotRunHere, KvplanError
 from kvplan.masking import hidden
 from kvplan.results import SCHEMA_VERSION
+from kvplan.shown import secrets_kept
 from kvplan.version import __version__
 
 if TYPE_CHECKING:

@@ -30,11 +30,11 @@ from kvplan.errors import (
     EXIT_OK,
     CannotRunHere,
     KvplanError,
-    secrets_kept,
 )
 from kvplan.later import later
 from kvplan.report.layout import in_columns, printable
 from kvplan.results import SCHEMA_VERSION
+from kvplan.shown import secrets_kept
 
 if TYPE_CHECKING:
     from kvplan.cli import progress

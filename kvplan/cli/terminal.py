@@ -7,8 +7,9 @@ import os
 from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple, TextIO
 
-from kvplan.errors import EXIT_OK, SECRETS, KvplanError, shortened
+from kvplan.errors import EXIT_OK, KvplanError, shortened
 from kvplan.report.layout import WIDTH, Screen, plain, printable, to_ascii
+from kvplan.shown import SECRETS
 
 COLOR_WORDS = ("auto", "always", "never")
 _STYLES = {"bold": "bold", "dim": "dim", "good": "bold green", "bad": "bold red", "warn": "yellow"}

@@ -21,7 +21,7 @@ from kvplan.deployment.fixes import suggested_fixes
 from kvplan.deployment.lengths import rungs, usual_lengths
 from kvplan.deployment.resolve import resolve
 from kvplan.engines import ENGINES
-from kvplan.errors import SECRETS, KvplanError, did_you_mean, secrets_kept
+from kvplan.errors import KvplanError, did_you_mean
 from kvplan.plans.plan import Plan, Requirements
 from kvplan.record import replace
 from kvplan.report.charts import budget_section, held_section
@@ -29,6 +29,7 @@ from kvplan.report.html.markup import markup
 from kvplan.report.html.page import section
 from kvplan.report.layout import in_columns, plain
 from kvplan.report.size_sentence import size_sentence
+from kvplan.shown import SECRETS, secrets_kept
 from kvplan.version import __version__
 
 FIELDS = {

@@ -11,10 +11,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kvplan.api.launching import import_launches
-from kvplan.errors import KvplanError, secrets_kept
+from kvplan.errors import KvplanError
 from kvplan.files.json_input import parse_json
 from kvplan.files.yaml.strict import load_yaml
 from kvplan.masking import hidden, is_secret, masked, remember
+from kvplan.shown import secrets_kept
 
 NAMES = (
     "HF_TOKEN", "api-key", "hf_token", "OPENAI_API_KEY", "dbPassword", "client.secret", "aws_credentials",
