@@ -5,12 +5,15 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kvplan.api.launching import import_launches
+from kvplan.cli.run import run
+from kvplan.cli.web import answered
 from kvplan.errors import KvplanError
 from kvplan.files.json_input import parse_json
 from kvplan.files.yaml.strict import load_yaml
@@ -134,3 +137,39 @@ def test_long_runs_of_blanks_take_no_time(line: str) -> None:
 
 def test_an_option_that_begins_as_a_token_does_is_none() -> None:
     assert masked("  hf_overrides: {}") == "  hf_overrides: {}"
+
+
+TOKEN = "mcycywd984mka54ve5c3"
+MANIFEST = f"""\
+apiVersion: apps/v1
+kind: Deployment
+metadata: {{name: a}}
+spec:
+  template:
+    spec:
+      containers:
+      - name: server
+        image: vllm/vllm-openai:v0.32.0
+        command: [vllm, serve, Qwen/Qwen3-8B, --{TOKEN}, "3"]
+        env: [{{name: OPENAI_API_KEY, value: {TOKEN}}}]
+"""
+
+
+@pytest.mark.parametrize("words", [["import"], ["size"], ["check"], ["check", "--format", "json"]])
+def test_a_command_writes_no_secret_of_its_file(
+    words: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "x.yaml"
+    path.write_text(MANIFEST, encoding="utf-8")
+    run([words[0], str(path), "-g", "h100", *words[1:]])
+    said = "".join(capsys.readouterr())
+    assert TOKEN not in said
+    assert "*" * len(TOKEN) in said, "the word that it was would have been named"
+
+
+def test_a_report_in_a_file_and_the_page_show_none(tmp_path: Path) -> None:
+    path, report = tmp_path / "x.yaml", tmp_path / "report.md"
+    path.write_text(MANIFEST, encoding="utf-8")
+    run(["check", str(path), "--format", "markdown", "--output", str(report)])
+    assert TOKEN not in report.read_text(encoding="utf-8")
+    assert TOKEN not in answered("read", json.dumps([MANIFEST]))
