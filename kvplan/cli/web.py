@@ -223,6 +223,7 @@ def answered(what: str, given: str) -> str:
 
 
 def _found(what: str, given: str) -> dict[str, Any]:
+    found: dict[str, Any]
     try:
         found = _ANSWERS[what](*json.loads(given))  # type: ignore[operator]
     except KvplanError as error:
