@@ -95,10 +95,10 @@ def remember(text: str) -> None:
     for line in text.split("\n"):
         hints = _HINT.search(line) is not None
         if hints or hinted:
-            for start, end in _places(line, above):
-                said = line[start:end]
-                words = (said, *(word.strip(_AROUND) for word in said.split()))
-                kept.update(word for word in words if len(word) >= _LEAST and _TELLING.match(word))
+            # Of several words the first is the value: behind it a next option or a comment may stand.
+            words = (line[start:end].split()[:1] for start, end in _places(line, above))
+            found = (word.strip(_AROUND) for one in words for word in one)
+            kept.update(word for word in found if len(word) >= _LEAST and _TELLING.match(word))
         above, hinted = line, hints
 
 

@@ -112,6 +112,16 @@ def test_a_secret_of_one_line_is_hidden_wherever_it_is_said(
     assert hidden(told) == told, "the next run has no secrets of this one"
 
 
+@pytest.mark.parametrize(
+    "text",
+    ["- server: keys\n  model: Qwen/Qwen3-32B", "-e HF_TOKEN=$HF_TOKEN \\\n  $IMAGE --model Qwen/Qwen3-32B"],
+)
+def test_what_follows_a_secret_is_said(text: str) -> None:
+    with secrets_kept():
+        remember(text)
+        assert hidden("Qwen/Qwen3-32B fits") == "Qwen/Qwen3-32B fits"
+
+
 @pytest.mark.parametrize("line", ["HF_TOKEN: 12345678", "api_key: none", "token: vllm", "API_KEY=${API_KEY}"])
 def test_no_figure_and_no_ordinary_word_is_ever_hidden(line: str) -> None:
     said = "vllm holds 12345678 B, none left; ${API_KEY} API_KEY"
