@@ -174,7 +174,7 @@ def secrets(random: Random, folder: Path) -> None:
 
 
 def agreement(random: Random, folder: Path) -> None:
-    """One question at two of its doors, and two easier ones: of any model that has a card, under any engine."""
+    """One question at two of its doors, and two easier ones, of any model that has a card."""
     from tests.laws.agreement import DOORS, differences, easier, edged, told_to, worse
     from tests.laws.questions import question
 
