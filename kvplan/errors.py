@@ -43,6 +43,18 @@ def escaped(text: str) -> str:
     return CONTROL.sub(lambda found: ascii(found[0])[1:-1], text.replace("\r\n", "\n"))
 
 
+_LONG_WORD = re.compile(r"\S{257,}")
+_KEPT_BEFORE, _KEPT_BEHIND = 200, 40
+
+
+def shortened(text: str) -> str:
+    """The text with words of more than 256 characters cut in the middle: a name may be as long as somebody
+    makes it, and a screen shows more than one."""
+    if len(text) <= 256:
+        return text
+    return _LONG_WORD.sub(lambda found: f"{found[0][:_KEPT_BEFORE]}…{found[0][-_KEPT_BEHIND:]}", text)
+
+
 _WINDOW, _LEAD = 96, 32
 """A source line longer than this is shown as a window around the caret, with so much before it."""
 
@@ -141,14 +153,14 @@ class KvplanError(Exception):
         In so many columns, where they are said: sentences are wrapped; what is copied (places in files,
         commands) and what is aligned stays on its line.
         """
-        lines = _wrapped(f"error[{self.code}]: {self.message}", "", _INDENT, columns)
+        lines = _wrapped(shortened(f"error[{self.code}]: {self.message}"), "", _INDENT, columns)
         if self.where:
             lines += [(_INDENT + line).rstrip() for line in self.where.splitlines()]
         for block in self.detail:
-            for line in block.splitlines():
+            for line in shortened(block).splitlines():
                 lines += _rows(line, _INDENT, _INDENT, columns)
         for entry in self.help:
-            first, *rest = entry.splitlines() or [""]
+            first, *rest = shortened(entry).splitlines() or [""]
             hang = " " * len(_HELP)
             lines += _rows(first, _HELP, hang, columns)
             lines += [(hang + line).rstrip() for line in rest]

@@ -1,7 +1,11 @@
-"""Answers that say what they are: ``str(answer)`` is the screen's first lines, a notebook shows the same."""
+"""Answers that say what they are: ``str(answer)`` is the screen's first lines, a notebook shows the same.
+And the secrets of one run, which nothing that is shown may hold."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
 from typing import Protocol
 
 
@@ -41,3 +45,17 @@ def draw_with(screens: Screens) -> None:
     """Answers are drawn by these from now on."""
     global _screens  # noqa: PLW0603 - one process has one way to draw
     _screens = screens
+
+
+SECRETS: ContextVar[set[str] | None] = ContextVar("secrets", default=None)
+"""Secrets of the files that this run has read (`kvplan.masking.remember`); None: nobody collects them."""
+
+
+@contextmanager
+def secrets_kept() -> Iterator[None]:
+    """One run: what its files hold as secrets is collected until it ends."""
+    before = SECRETS.set(set())
+    try:
+        yield
+    finally:
+        SECRETS.reset(before)

@@ -113,3 +113,12 @@ def test_every_line_after_the_first_is_indented_or_help(message: str, where: str
     lines = error.format().split("\n")
     assert lines[0].startswith("error[x]:")
     assert all(not line or line.startswith(("  ", "help:")) for line in lines[1:])
+
+
+@given(st.text(alphabet="ab/-é", min_size=257, max_size=5000), st.sampled_from(["message", "detail", "help"]))
+def test_a_name_of_any_length_fills_no_screen(name: str, place: str) -> None:
+    said = {"message": "unknown model", place: f"unknown model `{name}`"}
+    error = KvplanError("x", said.pop("message"), **said)  # type: ignore[arg-type]
+    assert len(error.format()) < 400
+    assert error.format(80).count("\n") < 12
+    assert name in str(error.as_dict()), "whole for a program"

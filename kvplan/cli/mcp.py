@@ -3,15 +3,18 @@ output (modelcontextprotocol/python-sdk 2.3, ``mcp.server.lowlevel``)."""
 
 from __future__ import annotations
 
+import json
 import sys
 from typing import TYPE_CHECKING, Any
 
-from kvplan.cli.agents import INSTRUCTIONS, TOOLS, answered, input_schema, shortened
+from kvplan.cli.agents import INSTRUCTIONS, TOOLS, Answered, answered, input_schema, shortened
 from kvplan.cli.ask import check_color
 from kvplan.cli.commands import Given
 from kvplan.cli.terminal import Answer
 from kvplan.errors import EXIT_BUG, CannotRunHere, KvplanError
+from kvplan.masking import hidden
 from kvplan.results import SCHEMA_VERSION
+from kvplan.shown import secrets_kept
 from kvplan.version import __version__
 
 if TYPE_CHECKING:
@@ -81,31 +84,29 @@ def _result(name: str, arguments: dict[str, object]) -> CallToolResult:
     """The answer, and its exit code in words; an error is a result too, for the agent to read."""
     import mcp_types as types
 
+    with secrets_kept():
+        found, wrong = _found(name, arguments)
+        text = hidden(found.text)
+        data = None if found.data is None else json.loads(hidden(json.dumps(found.data)))
+    means = f"exit code {found.code}: {_MEANS.get(found.code, 'a bug in kvplan')}"
+    content: list[ContentBlock] = [types.TextContent(text=text), types.TextContent(text=means)]
+    return types.CallToolResult(content=content, structured_content=data, is_error=wrong)
+
+
+def _found(name: str, arguments: dict[str, object]) -> tuple[Answered, bool]:
+    """The answer, and whether it is an error."""
     try:
-        text, code, data = answered(name, arguments)
+        return answered(name, arguments), False
     except KvplanError as error:
-        return _said(error)
+        return _said(error), True
     except RecursionError:
-        return _said(KvplanError("too-deep", "nested too deeply to be read"))
+        return _said(KvplanError("too-deep", "nested too deeply to be read")), True
     except Exception as error:
         what = f"kvplan itself failed ({type(error).__name__}: {str(error)[:300]})"
-        return _said(KvplanError("bug", what, exit_code=EXIT_BUG))
-    return types.CallToolResult(content=_content(text, code), structured_content=data)
+        return _said(KvplanError("bug", what, exit_code=EXIT_BUG)), True
 
 
-def _content(text: str, code: int) -> list[ContentBlock]:
-    import mcp_types as types
-
-    means = f"exit code {code}: {_MEANS.get(code, 'a bug in kvplan')}"
-    return [types.TextContent(text=text), types.TextContent(text=means)]
-
-
-def _said(error: KvplanError) -> CallToolResult:
+def _said(error: KvplanError) -> Answered:
     """An error as the command line words it, and as ``--json`` has it."""
-    import mcp_types as types
-
     data = {"schema_version": SCHEMA_VERSION, "error": error.as_dict()}
-    text = shortened(error.format())
-    return types.CallToolResult(
-        content=_content(text, error.exit_code), structured_content=data, is_error=True
-    )
+    return Answered(shortened(error.format()), error.exit_code, data)

@@ -23,10 +23,18 @@ from kvplan.cli.terminal import (
     write_error,
 )
 from kvplan.engines import engine_named
-from kvplan.errors import EXIT_BUG, EXIT_CANNOT_ANSWER, EXIT_INTERRUPTED, EXIT_OK, CannotRunHere, KvplanError
+from kvplan.errors import (
+    EXIT_BUG,
+    EXIT_CANNOT_ANSWER,
+    EXIT_INTERRUPTED,
+    EXIT_OK,
+    CannotRunHere,
+    KvplanError,
+)
 from kvplan.later import later
 from kvplan.report.layout import in_columns, printable
 from kvplan.results import SCHEMA_VERSION
+from kvplan.shown import secrets_kept
 
 if TYPE_CHECKING:
     from kvplan.cli import progress
@@ -38,6 +46,11 @@ _STYLE_OF = {"error": "31;1", "help": "36"}
 
 def run(arguments: list[str]) -> int:
     """The exit code of ``kvplan ARGUMENTS``; everything has been written."""
+    with secrets_kept():
+        return _run(arguments)
+
+
+def _run(arguments: list[str]) -> int:
     try:
         with in_columns(width_of(sys.stdout)):
             return _finish(_call(arguments), arguments)

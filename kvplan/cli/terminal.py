@@ -7,8 +7,9 @@ import os
 from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple, TextIO
 
-from kvplan.errors import EXIT_OK, KvplanError
+from kvplan.errors import EXIT_OK, KvplanError, shortened
 from kvplan.report.layout import WIDTH, Screen, plain, printable, to_ascii
+from kvplan.shown import SECRETS
 
 COLOR_WORDS = ("auto", "always", "never")
 _STYLES = {"bold": "bold", "dim": "dim", "good": "bold green", "bad": "bold red", "warn": "yellow"}
@@ -47,7 +48,7 @@ def render(screen: Screen, *, color: bool) -> str:
     styles = {name: Style.parse(words) for name, words in _STYLES.items()}
     rows = []
     for row in screen:
-        pieces = [piece._replace(text=printable(piece.text)) for piece in row]
+        pieces = [piece._replace(text=shortened(printable(piece.text))) for piece in row]
         text = "".join(
             styles[piece.style].render(piece.text) if piece.style and piece.text.strip() else piece.text
             for piece in pieces
@@ -57,12 +58,17 @@ def render(screen: Screen, *, color: bool) -> str:
 
 
 def write(text: str, stream: TextIO | None) -> None:
-    """Write and flush. ASCII where the stream is not UTF-8; a reader that has gone away is not an error.
+    """Write and flush, the run's secrets masked. ASCII where the stream is not UTF-8; a reader that has gone
+    away is not an error.
 
     Raises KvplanError(cannot-write) where the stream is closed, or the disk behind it is full.
     """
     if stream is None or stream.closed:
         raise KvplanError("cannot-write", "the answer cannot be written: standard output is closed")
+    if SECRETS.get():
+        from kvplan.masking import hidden  # only where a file held one
+
+        text = hidden(text)
     encoding = (getattr(stream, "encoding", None) or "ascii").lower().replace("-", "").replace("_", "")
     if not encoding.startswith("utf"):
         text = to_ascii(text)

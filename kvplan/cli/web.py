@@ -34,6 +34,7 @@ from kvplan.report.charts import budget_section, held_section
 from kvplan.report.html.page import content, section
 from kvplan.report.layout import WIDTH, in_columns, plain
 from kvplan.report.size_sentence import size_sentence
+from kvplan.shown import SECRETS, secrets_kept
 from kvplan.units import GB, gib
 from kvplan.version import __version__
 
@@ -295,6 +296,17 @@ _ANSWERS = {"answer": answer, "screen": screen, "plan": plan_of, "read": read, "
 
 def answered(what: str, given: str) -> str:
     """The answer to a question of the page: both are JSON. An error is ``{"error": …}``, never raised."""
+    with secrets_kept():
+        said = json.dumps(_found(what, given), ensure_ascii=True, sort_keys=True)
+        if SECRETS.get():
+            from kvplan.masking import hidden  # of what was pasted
+
+            return hidden(said)
+    return said
+
+
+def _found(what: str, given: str) -> dict[str, Any]:
+    found: dict[str, Any]
     try:
         found = _ANSWERS[what](*json.loads(given))  # type: ignore[operator]
     except KvplanError as error:
@@ -306,4 +318,4 @@ def answered(what: str, given: str) -> str:
     except Exception as error:
         bug = KvplanError("bug", f"kvplan itself failed ({type(error).__name__}: {str(error)[:300]})")
         found = {"error": bug.as_dict()}
-    return json.dumps(found, ensure_ascii=True, sort_keys=True)
+    return found

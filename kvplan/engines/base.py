@@ -27,6 +27,7 @@ from kvplan.results import (
 )
 from kvplan.settings import Key, Layout, Serving, Settings, stated_length
 from kvplan.terms import Grows, Term
+from kvplan.units import human_bytes
 
 Version = tuple[int, ...]
 StoreFor = Callable[[Part], Storage]
@@ -302,7 +303,23 @@ def answer_of(
         compiled.layers,
         pool,
         refusal,
-        (*compiled.warnings, *(text for text in warnings if text)),
+        (*compiled.warnings, *(text for text in (*warnings, _beyond(pool)) if text)),
+    )
+
+
+_SAID = 100
+"""Blocks may take one part in so many more than the pool before it is said."""
+
+
+def _beyond(pool: Pool | None) -> str | None:
+    """An engine that allocates more blocks than its memory for the cache holds: places for drafts (SGLang to
+    0.5.6), whole pages of the driver and a block of each pool (TensorRT-LLM's KVCacheManagerV2)."""
+    allocated = 0 if pool is None else pool.num_blocks * pool.bytes_per_block
+    if pool is None or (allocated - pool.bytes) * _SAID <= pool.bytes:
+        return None
+    more = human_bytes(allocated - pool.bytes)
+    return (
+        f"the engine allocates {human_bytes(allocated)} of blocks, {more} more than it counts for the cache"
     )
 
 

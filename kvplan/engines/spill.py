@@ -70,9 +70,7 @@ def spill(model: Model, choice: Choice, settings: Settings) -> tuple[Settings, t
             if found.own:
                 started = with_settings(started, {FITS: fits, **found.own})
                 notes += _words(model, found.own, likely.own)
-            if not notes:
-                return asked, ()
-            if _starts(model, choice, replace(started, own=started.own.without(HOST_MEMORY))):
+            if notes and _starts(model, choice, replace(started, own=started.own.without(HOST_MEMORY))):
                 return started, notes
     except KvplanError:
         pass

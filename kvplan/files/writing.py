@@ -13,6 +13,7 @@ import stat
 from pathlib import Path
 
 from kvplan.errors import KvplanError
+from kvplan.masking import hidden
 
 _STREAMS = {"/dev/stdout": 1, "/dev/stderr": 2}
 _STREAM = re.compile(r"/(?:dev|proc/self)/fd/([0-9]{1,6})")
@@ -22,9 +23,10 @@ _MODE = 0o644
 def write_whole(path: Path, content: str | bytes, *, folders: bool = False) -> None:
     """Put the content in its place in one step: whoever reads sees the old file or the new one.
 
-    folders: make the folder where it is missing. Raises KvplanError(cannot-write).
+    A text is written without the run's secrets. folders: make the folder where it is missing. Raises
+    KvplanError(cannot-write).
     """
-    data = content.encode() if isinstance(content, str) else content
+    data = hidden(content).encode() if isinstance(content, str) else content
     try:
         if folders:
             path.parent.mkdir(parents=True, exist_ok=True)

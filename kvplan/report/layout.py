@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import NamedTuple, Union
 
-from kvplan.errors import CONTROL
+from kvplan.errors import CONTROL, shortened
 
 WIDTH = 80
 """Columns of a screen where nobody says how many there are."""
@@ -87,7 +87,9 @@ def printable(text: str) -> str:
 
 def plain(screen: Iterable[Line]) -> str:
     """The screen as text with a final newline, no blank at the end of any line."""
-    return "".join(printable("".join(piece.text for piece in row)).rstrip() + "\n" for row in screen)
+    return "".join(
+        shortened(printable("".join(piece.text for piece in row))).rstrip() + "\n" for row in screen
+    )
 
 
 def to_ascii(text: str) -> str:

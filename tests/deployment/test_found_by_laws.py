@@ -90,3 +90,13 @@ def test_a_plan_of_the_page_has_the_cache_of_llama_cpp(cache: str, tmp_path: Pat
     assert f"cache_type_k: {cache}" in path.read_text(encoding="utf-8")
     assert ran("check", str(path)).code == 0
     assert ran("validate", str(path), "--dry-run", "--device", "cpu").code == 0
+
+
+def test_a_layer_moves_before_a_request_is_only_likely() -> None:
+    """Where --fit sees no need to move and the safe pool is too small, one layer more lies on the host."""
+    for requests in (5, 4, 3):
+        found = kvplan.size(
+            "llama-3.3-70b", engine="llamacpp", quantization="q5_k_m", gpu="2xrtx-5090", tokens=8192,
+            requests=requests,
+        )  # fmt: skip
+        assert found.verdict is Verdict.YES

@@ -4,12 +4,11 @@ reports, receipts; secrets planted in all of them; and the same question asked a
 from __future__ import annotations
 
 import json
-from functools import lru_cache, partial
+from functools import lru_cache
 from pathlib import Path
 from random import Random
 from typing import Any
 
-import kvplan
 from kvplan.cli.agents import TOOLS
 from kvplan.cli.agents import answered as agent_answered
 from kvplan.cli.web import answered as page_answered
@@ -174,39 +173,29 @@ def secrets(random: Random, folder: Path) -> None:
         raise FaultError(f"a secret is shown: {planted.strip()[:40]!r} under {word}: {shown.strip()[:80]}")
 
 
-LENGTH_FLAGS = {
-    "vllm": "max_model_len", "sglang": "context_length", "trtllm": "max_seq_len", "llamacpp": "ctx_size",
-}  # fmt: skip
-"""A plan's word for the longest request, as each engine has it."""
-
-
 def agreement(random: Random, folder: Path) -> None:
-    """A question at two doors: `size` with words and `size` of the plan that says them; `check` of it."""
-    from tests.fuzz.targets import configs
+    """One question at two of its doors, and two easier ones, of any model that has a card."""
+    from tests.laws.agreement import DOORS, differences, easier, edged, told_to, worse
+    from tests.laws.questions import question
 
-    raw = random.choice(configs())
-    engine = random.choice(("vllm", "vllm", "sglang", "trtllm", "llamacpp", "vllm@0.12"))
-    tokens, gpu = random.choice((512, 4096, 16384)), random.choice(("h100", "l4", "h200", "mi300x"))
-    config = folder / "config.json"
-    config.write_text(json.dumps(raw), encoding="utf-8")
-    plan = folder / "plan.yaml"
-    head = f"kvplan: plan/v1\nmodel: config.json\nengine: {engine}\ngpu: {gpu}\n"
-    flag = LENGTH_FLAGS[engine.partition("@")[0]]
-    load = f"require: {{requests: 1, tokens: {tokens}}}\nserve: {{{flag}: {tokens}}}\n"
-    plan.write_text(head + load, encoding="utf-8")
-    own = {"engine": engine, "gpu": gpu, "tokens": tokens, "max_model_len": tokens}
-    direct = asked(partial(kvplan.size, str(config), **own))
-    code, said = command(["size", str(plan), "--json"])
-    if direct is None or direct.refusal is not None or code not in (0, 1):
+    found = edged(question(random, card_slugs()), random)
+    if found is None:
         return
-    found = json.loads(said)
-    pool, theirs = direct.pool, found.get("pool")
-    if (pool is None) != (theirs is None):
-        raise FaultError("words give a pool and the plan that says them none, or the reverse")
-    if pool is not None and pool.bytes != theirs["bytes"]:
-        raise FaultError(f"words: {pool.bytes} B; their plan: {theirs['bytes']} B")
-    code, said = command(["check", str(plan), "--format", "json"])
-    facts = {one["name"]: one["value"] for one in json.loads(said)["plans"][0].get("facts", ())}
-    likely = facts.get("kv_pool_bytes")
-    if pool is not None and likely is not None and likely != pool.bytes:
-        raise FaultError(f"size: a pool of {pool.bytes} B, check: {likely} B")
+    asked, told = found
+    wrong: list[str] = []
+    for name in random.sample(sorted(DOORS), 2):
+        wrong += differences(name, asked, told, folder) or []
+    others = list(easier(asked, told, random)) if told.verdict is not None else []
+    for what, other in random.sample(others, min(2, len(others))):
+        less = told_to(other)
+        if less is not None and less.verdict is not None:
+            wrong += worse(what, asked, told, other, less)
+    if wrong:
+        raise FaultError(wrong[0])
+
+
+@lru_cache(maxsize=1)
+def card_slugs() -> list[str]:
+    from kvplan.files.cards.find import list_cards
+
+    return [card.slug for card in list_cards()]

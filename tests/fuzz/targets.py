@@ -308,7 +308,8 @@ def arguments(random: Random) -> None:
     if "--output" in rest or (head[0] == "validate" and "--dry-run" not in rest):
         head, rest = ["size"], [word for word in rest if word != "--output"]
     if head[-1] in ("receipts", "check", "lint", "new", "export"):
-        rest = [word for word in rest if word not in ("/", ".")] or ["x"]
+        rest = [word for word in rest if word not in ("/", ".")]
+        rest = rest if any(not word.startswith("-") for word in rest) else [*rest, "x"]
     command([*head, *rest])
 
 
@@ -363,8 +364,8 @@ TARGETS: dict[str, tuple[Callable[..., None], int]] = {
     "agents": (doors.agents, 2),
     "report": (doors.report, 1),
     "receipts": (doors.proofs, 2),
-    "secrets": (doors.secrets, 2),
-    "agreement": (doors.agreement, 1),
+    "secrets": (doors.secrets, 3),
+    "agreement": (doors.agreement, 3),
 }
 """Name → the function of one input, and its share."""
 NEEDS_FOLDER = frozenset({"files", "simulate", "launch", "report", "receipts", "secrets", "agreement"})

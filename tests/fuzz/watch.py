@@ -86,6 +86,9 @@ def judged(result: SizeResult) -> None:
     if pool is not None:
         if min(pool.bytes, pool.num_blocks, pool.max_requests, pool.kv_tokens, pool.bytes_per_block) < 0:
             raise FaultError(f"a pool {pool}")
+        more = pool.num_blocks * pool.bytes_per_block - pool.bytes
+        if more * 100 > pool.bytes and not any("more than it counts" in said for said in result.warnings):
+            raise FaultError(f"blocks of {more} B more than the pool {pool.bytes}, without a word")
         if budget is not None and pool.bytes > budget.total_bytes and not result.warnings:
             raise FaultError(f"a pool of {pool.bytes} on {budget.total_bytes}, without a word")
 

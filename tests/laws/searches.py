@@ -76,7 +76,8 @@ def by_plan(asked: Asked, told: SizeResult, folder: Path) -> Figures | None:
     )  # fmt: skip
     same = [one for one in found.options if not one.other_checkpoint and one.layout() == pinned_layout]
     if not same:
-        assert told.verdict not in HELD, "plan finds nothing"
+        # What is divided further (attention over data-parallel ranks) is not pinned, and may come before it.
+        assert told.verdict not in HELD or found.options, "plan finds nothing"
         return None
     option = same[0]
     figures: Figures = {"likely pool": option.pool_bytes, "safe pool": option.pool_low_bytes}
@@ -150,7 +151,11 @@ def by_fits(asked: Asked, told: SizeResult, folder: Path) -> Figures | None:
             "fits has no row"
         )
         return {}
-    same = size_of(plain._replace(model=row.checkpoint).asking(max_num_seqs=row.max_num_seqs))
+    alike = plain._replace(model=row.checkpoint).asking(max_num_seqs=row.max_num_seqs)
+    same = size_of(alike)
+    if "layers_on_host" in same.settings and not row.host_bytes:  # the list's rows lie on the GPUs
+        model = kvplan.load_model(row.checkpoint)
+        same = size_of(alike.asking(n_gpu_layers=model.num_layers + len(model.draft_layers) + 1, fit=True))
     assert same.capacity is not None
     assert same.weights is not None
     held = same.capacity.requests, same.capacity.safe_requests

@@ -8,7 +8,7 @@ from __future__ import annotations
 import random
 import sys
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import replace
 from fractions import Fraction
 from pathlib import Path
@@ -29,7 +29,8 @@ from kvplan.files.cards.find import list_cards
 from kvplan.results import SizeResult, Verdict
 from kvplan.settings import started_in
 from tests.laws import doors, searches
-from tests.laws.questions import Asked, at_the_edge, questions
+from tests.laws.agreement import DOORS, differences, easier, edged, told_to, worse
+from tests.laws.questions import Asked, questions
 from tests.laws.sampling import WHOLE
 from tests.laws.screens import forms, recommended, wrong_of
 
@@ -37,25 +38,6 @@ pytestmark = pytest.mark.laws
 SEED = 20261129
 PARTS = range(10 if WHOLE else 1)
 in_parts = pytest.mark.parametrize("part", PARTS)
-Door = Callable[[Asked, SizeResult, Path], "doors.Figures | None"]
-DOORS: dict[str, Door] = {
-    "size --json": doors.by_command,
-    "size": doors.by_screen,
-    "the page": doors.on_the_page,
-    "an agent's tool": doors.by_agent,
-    "a table of machines": doors.in_a_table,
-    "several lengths": doors.among_lengths,
-    "several numbers": doors.beside_another_number,
-    "--show lengths": doors.on_the_ladder,
-    "a mix of one": doors.as_a_mix,
-    "explain": doors.by_explain,
-    "size PLAN": doors.as_a_plan,
-    "check PLAN": doors.by_check,
-    "validate PLAN": searches.by_validate,
-    "plan": searches.by_plan,
-    "fits": searches.by_fits,
-    "--show least": searches.by_least,
-}
 
 
 def asked_in(part: int, few: int, many: int) -> Iterator[tuple[Asked, random.Random]]:
@@ -66,39 +48,6 @@ def asked_in(part: int, few: int, many: int) -> Iterator[tuple[Asked, random.Ran
     cards = [card.slug for card in list_cards()] if part % 2 else []
     for asked in questions(SEED + part, count, cards):
         yield asked, chance
-
-
-def told_to(asked: Asked) -> SizeResult | None:
-    """The answer, where there is one."""
-    try:
-        return doors.size_of(asked)
-    except KvplanError:
-        return None
-
-
-def edged(asked: Asked, chance: random.Random) -> tuple[Asked, SizeResult] | None:
-    """The question, mostly with about as many requests as are held, and its answer."""
-    told = told_to(asked)
-    if told is not None and chance.random() < 0.6:
-        asked = at_the_edge(asked, told, chance)
-        told = told_to(asked)
-    return None if told is None else (asked, told)
-
-
-def differences(name: str, asked: Asked, told: SizeResult, folder: Path) -> list[str] | None:
-    """What a way of asking says otherwise; None where it cannot be asked that."""
-    own = {**doors.figures(told.model_dump()), "code": doors.code_of(told)}
-    try:
-        found = DOORS[name](asked, told, folder)
-    except AssertionError as error:
-        return [f"{name}: {error}\n    {asked}"]
-    if found is None:
-        return None
-    return [
-        f"{name}: {figure} {value}, not {own[figure]}\n    {asked}"
-        for figure, value in found.items()
-        if value != own[figure]
-    ]
 
 
 @in_parts
@@ -120,30 +69,6 @@ def test_every_way_of_asking_gives_one_answer(part: int, tmp_path: Path) -> None
     assert all(compared[name] >= asked_for / 12 for name in DOORS), compared
 
 
-_RANK = {Verdict.NO: 0, Verdict.UNLIKELY: 1, Verdict.LIKELY: 2, Verdict.YES: 3}
-
-
-def easier(asked: Asked, told: SizeResult, chance: random.Random) -> Iterator[tuple[str, Asked]]:
-    """Questions whose answers are no worse: of fewer requests, on more GPUs, of shorter ones, of a server
-    that is started for a shorter one."""
-    tokens, number, ref = asked.options["tokens"], asked.options["requests"], told.deployment
-    assert ref is not None
-    if number > 1:
-        yield "verdict", asked.asking(requests=chance.choice((1, number - 1, max(1, number // 2))))
-    hosted = {"layers_on_host", "expert_layers_on_host"} & set(told.settings)
-    if tokens > 1 and not hosted:  # llama.cpp leaves no more in host memory than this very load needs
-        yield "counts", asked.asking(tokens=chance.choice((tokens // 2, tokens - 1)))
-    if asked.engine == "llamacpp":
-        return
-    others = asked.options.get("pipeline_parallel_size", 1) * asked.options.get("data_parallel_size", 1)
-    gpus = ref.gpus + ref.gpus_per_replica * chance.choice((1, 2))
-    ways = ref.gpus_per_replica // others
-    yield "counts", asked.asking(gpu=f"{gpus}x{searches.kind_of(asked)}", tensor_parallel_size=ways)
-    stated = asked.options.get("max_model_len", tokens)
-    if stated > tokens:
-        yield "counts", asked.asking(max_model_len=chance.choice((tokens, (stated + tokens) // 2)))
-
-
 @in_parts
 def test_what_is_easier_is_never_answered_worse(part: int) -> None:
     wrong: list[str] = []
@@ -153,21 +78,54 @@ def test_what_is_easier_is_never_answered_worse(part: int) -> None:
         if found is None or found[1].verdict is None:
             continue
         asked, told = found
-        counts, verdict = told.capacity, told.verdict
+        counts = told.capacity
         assert counts is None or counts.safe_requests <= counts.requests, asked
         for what, other in easier(asked, told, chance):
             less = told_to(other)
             if less is None or less.verdict is None:
                 continue
             compared += 1
-            if what == "verdict" and verdict is not None and _RANK[less.verdict] < _RANK[verdict]:
-                wrong.append(f"{verdict.value}: {asked}\n{less.verdict.value}: {other}")
-            one, two = counts, less.capacity
-            if what == "counts" and one is not None and (one.requests or one.safe_requests):
-                fewer = two is None or two.requests < one.requests or two.safe_requests < one.safe_requests
-                wrong += [f"{one}: {asked}\n{two}: {other}"] if fewer else []
+            wrong += worse(what, asked, told, other, less)
     assert not wrong, "\n".join(wrong)
     assert compared > 25
+
+
+RESERVED_BY_RANK = {("sglang", "activations, graphs"), ("vllm", "weights")}
+"""What takes more of each GPU where there are more ranks: SGLang's automatic mem_fraction_static keeps memory
+free for every rank (sgl-project/sglang srt/server_args.py, 0.4.6 to 0.5.9: _handle_gpu_memory_settings); a
+vision encoder whose heads do not divide is whole on every rank (vllm-project/vllm
+vllm/model_executor/models/intern_vit.py, disable_tp)."""
+
+
+@in_parts
+def test_twice_the_ranks_hold_no_fewer(part: int) -> None:
+    """On twice the GPUs, unless the engine itself keeps more of each or does not divide the heads so far."""
+    wrong: list[str] = []
+    compared = 0
+    for asked, chance in asked_in(part, 40, 1000):
+        if asked.engine.partition("@")[0] in ("llamacpp", "tgi"):
+            continue
+        ways, kind = chance.choice((1, 2, 4, 8)), searches.kind_of(asked)
+        pinned = {"data_parallel_size": None, "pipeline_parallel_size": None}
+        pair = [
+            (one, told_to(one))
+            for tp in (ways, 2 * ways)
+            for one in [asked.asking(gpu=f"{tp}x{kind}", tensor_parallel_size=tp, **pinned)]
+        ]
+        (one, few), (other, many) = pair
+        if few is None or many is None or few.capacity is None or many.capacity is None:
+            continue  # heads that cannot be divided are refused
+        compared += 1
+        if many.capacity.safe_requests >= few.capacity.safe_requests:
+            continue
+        assert few.budget is not None
+        assert many.budget is not None
+        before = {line.name: line.bytes for line in few.budget.lines}
+        grown = {line.name for line in many.budget.lines if line.bytes > before.get(line.name, 0)}
+        if not any((asked.engine.partition("@")[0], name) in RESERVED_BY_RANK for name in grown):
+            wrong.append(f"{few.capacity}: {one}\n{many.capacity}: {other}\n{grown}")
+    assert not wrong, "\n".join(wrong)
+    assert compared > 5
 
 
 def deployed(asked: Asked) -> Deployment | None:

@@ -12,6 +12,7 @@ from kvplan.planning.ask import REQUESTS, Ask, Demand, Running, Speed
 from kvplan.planning.search import _Search, search
 from kvplan.planning.space import classes
 from kvplan.plans.workload import Shape
+from kvplan.settings import Settings
 from tests.laws.sampling import for_each
 from tests.planning.asks import a_gpu, an_ask, priced
 
@@ -105,3 +106,14 @@ def test_max_num_seqs_admits_no_more_than_keep_the_times(limit: int, samples: in
     found = search(_paced_ask(tpot=limit * 0.001, samples=samples, requests=50), wanted=1).found[0]
     assert found.max_num_seqs <= limit
     assert found.max_num_seqs // samples >= found.per_engine
+
+
+@for_each("tokens", [1, 3, 15, 16, 63, 300])
+def test_a_step_of_fewer_tokens_than_sequences_is_no_candidate(tokens: int) -> None:
+    """vLLM refuses max_num_batched_tokens below max_num_seqs: no pool of so many sequences is looked at."""
+    base = Settings(max_num_batched_tokens=tokens)
+    asked = an_ask(
+        "llama-3.1-8b", a_gpu(80), quality="lossless", tp=(1,), pp=(1,), requests=tokens, base=base
+    )
+    for one in search(asked, wanted=3).found:
+        assert one.max_num_seqs <= tokens

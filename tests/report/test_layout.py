@@ -258,3 +258,12 @@ def test_times_are_about(seconds: float, text: str) -> None:
 def test_an_interval_has_its_unit_once() -> None:
     assert between(0.049, 0.176) == "49 … 180 ms"
     assert between(0.363, 5.6) == "360 ms … 5.6 s"
+
+
+@given(st.integers(257, 5000))
+def test_a_word_of_any_length_fills_no_screen(letters: int) -> None:
+    shown = plain([line("name ", "x" * letters, " fits")])
+    assert len(shown) < 260
+    assert shown.startswith("name xxx")
+    assert shown.endswith("x fits\n")
+    assert plain([line("x" * 256)]) == "x" * 256 + "\n"

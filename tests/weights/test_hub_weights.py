@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
 import threading
@@ -119,6 +120,16 @@ def test_credentials_are_not_sent_to_the_storage_host(stand_in: StandIn) -> None
     server.server_close()
     assert {entry[2] for entry in stand_in.asked} == {"Bearer hf_test"}
     assert {entry[2] for entry in storage.asked} == {None}
+
+
+def test_very_many_shards_are_not_asked_for(stand_in: StandIn) -> None:
+    shards = {f"w{at}": f"model-{at:05}.safetensors" for at in range(5000)}
+    index = {"metadata": {"total_size": 10**9}, "weight_map": shards}
+    (stand_in.folder / "model.safetensors.index.json").write_text(json.dumps(index))
+    with pytest.raises(KvplanError, match="5,000 files") as caught:
+        hub_checkpoint("org/name", endpoint=stand_in.endpoint)
+    assert caught.value.code == "too-many-files"
+    assert len(stand_in.asked) == 1
 
 
 def test_a_repository_without_safetensors(stand_in: StandIn) -> None:

@@ -14,6 +14,8 @@ from kvplan.record import Json
 LARGEST = 2**31 - 1
 MAX_LAYERS = 4096
 MAX_FACTOR = 64
+MAX_SIDE = 1024
+"""Patches along one side that are merged into one."""
 
 
 class Sourced(int):
@@ -117,6 +119,10 @@ class ConfigView:
     def factor(self, key: str, default: float) -> float:
         """A width as a multiple of another one, 0 … MAX_FACTOR."""
         return self.number(key, default=default, lowest=0, highest=MAX_FACTOR)
+
+    def divisor(self, key: str, default: float) -> float:
+        """A share that something is divided by, 1 / MAX_SIDE … 1: sides of joined patches (0.5 joins two)."""
+        return self.number(key, default=default, lowest=1 / MAX_SIDE, highest=1)
 
     def flag(self, key: str, default: bool = False) -> bool:
         """A boolean (0 and 1 are taken as one)."""

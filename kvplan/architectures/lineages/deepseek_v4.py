@@ -58,8 +58,8 @@ def _rate(view: ConfigView, kind: str) -> int:
 
 
 def _rope(view: ConfigView) -> int:
-    """qk_rope_head_dim, else an eighth of head_dim (partial_rotary_factor's default)."""
-    given = view.optional_integer("qk_rope_head_dim", lowest=0)
+    """qk_rope_head_dim, a part of head_dim; else an eighth of it (partial_rotary_factor's default)."""
+    given = view.optional_integer("qk_rope_head_dim", lowest=0, highest=view.integer("head_dim") - 1)
     return derived(view.integer("head_dim") // 8, "head_dim // 8") if given is None else given
 
 

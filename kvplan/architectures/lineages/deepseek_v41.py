@@ -47,7 +47,7 @@ def _parts(view: ConfigView, rate: int, *, reads: bool) -> Parts:
         sliding_window=window(view),
         compress_rate=rate or None,
         index_head_dim=view.integer("index_head_dim") if rate else None,
-        qk_rope_head_dim=view.integer("qk_rope_head_dim", lowest=0),
+        qk_rope_head_dim=view.integer("qk_rope_head_dim", lowest=0, highest=view.integer("head_dim") - 1),
         index_of_latent=True,
     )
     return (own,) if rate or not reads else (own, SharedKv())

@@ -50,7 +50,7 @@ def _perceptron(vision: ConfigView, model: Dim) -> Tensors:
 
 def _merged(raw: Raw, view: ConfigView, hidden: int, names: tuple[str, str, str]) -> Tensors:
     """A norm and two matrices, whole on every rank, over as many patches as downsample_ratio joins."""
-    ratio = wrapper_view(raw).factor("downsample_ratio", 0.5)
+    ratio = wrapper_view(raw).divisor("downsample_ratio", 0.5)
     wide = whole("merged width", hidden * int(1 / ratio) ** 2)
     text = whole("hidden_size", hidden_size(view))
     before, first, second = names

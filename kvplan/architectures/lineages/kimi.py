@@ -31,8 +31,7 @@ from kvplan.architectures.blocks.recipe import FULL, LINEAR, Recipe, index_list
 from kvplan.architectures.blocks.state_space import kimi_delta, kimi_delta_part
 from kvplan.architectures.blocks.tower import Raw, encoder_layer, placed, repeated, tower_layers, vision_view
 from kvplan.architectures.config.custom_types import VLLM, VLLM_CONFIGS, copy_of, wrapper_of
-from kvplan.architectures.config.view import ConfigView, check_integer
-from kvplan.architectures.lineages.llama import MAX_SIDE
+from kvplan.architectures.config.view import MAX_SIDE, ConfigView, check_integer
 from kvplan.architectures.prediction import Prediction
 from kvplan.architectures.registry import Decoder, lineage
 from kvplan.errors import KvplanError

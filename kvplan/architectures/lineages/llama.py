@@ -202,10 +202,6 @@ def _unknown_tower(model_type: str) -> KvplanError:
     )
 
 
-MAX_SIDE = 1024
-"""Patches along one side that are merged into one."""
-
-
 def _llama4_tower(raw: Raw, view: ConfigView) -> list[Placed]:
     """A vision transformer with a class token, an adapter after pixel shuffling, one projection."""
     vision = vision_view(raw)
@@ -227,7 +223,7 @@ def _llama4_tower(raw: Raw, view: ConfigView) -> list[Placed]:
     made += linear(f"{path}.patch_embedding.linear", even("vision hidden_size", hidden), flat)
     made += norms((f"{path}.layernorm_pre", f"{path}.layernorm_post"), model, LAYER)
     made += repeated(f"{path}.model.layers", layer, tower_layers(vision))
-    ratio = vision.number("pixel_shuffle_ratio", default=0.5, lowest=1 / MAX_SIDE, highest=1)
+    ratio = vision.divisor("pixel_shuffle_ratio", 0.5)
     narrow = even("projector_input_dim", int(vision.integer("projector_input_dim")))
     shuffled = whole("shuffled width", int(hidden / ratio**2))
     made += linear(f"{path}.vision_adapter.mlp.fc1", narrow, shuffled)

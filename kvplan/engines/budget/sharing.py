@@ -66,8 +66,8 @@ class Sharing(NamedTuple):
         """The share that one request of the shape takes, all its samples, without the blocks that it shares
         with others."""
         one = takes(prompt + answer, answer)
-        if one is None:
-            return None
+        if one is None or self.apart:
+            return one
         more = self.samples - 1
         saved = self.hit(prompt, prompt, share) * more if more else 0
         return Taken(one.share * self.samples - saved - self.hit(prompt, self.prefix, share), one.excess)

@@ -36,6 +36,7 @@ from kvplan.engines.vllm.memory.rank_budget import after_most, start_lines, vllm
 from kvplan.engines.vllm.memory.shared_starts import Batch, Memory, Shared, Start, nothing_left
 from kvplan.engines.vllm.memory.state_graphs import too_few_states
 from kvplan.engines.vllm.memory.weight_lines import ranks_of, repacked_line, repacked_share, weights_line
+from kvplan.engines.vllm.refusals.checks import refusal_of_batch
 from kvplan.engines.vllm.start.defaults import batch_row, device_of
 from kvplan.engines.vllm.start.resolve import resolve
 from kvplan.engines.vllm.versions import rules_of
@@ -251,8 +252,16 @@ class VllmLaw:
             asked = replace(settings, gpu=self._gpu, max_num_seqs=seqs, max_model_len=length)
             try:
                 resolved = resolve(self._model, asked, rules_of(self._choice.version))
-                found = Batch(
-                    resolved.batch.tokens, resolved.dtype, resolved.lengths.longest, resolved.prefix_caching
+                refusal = refusal_of_batch(resolved)
+                found = (
+                    Batch(
+                        resolved.batch.tokens,
+                        resolved.dtype,
+                        resolved.lengths.longest,
+                        resolved.prefix_caching,
+                    )
+                    if refusal is None
+                    else Rejection(refusal.code, refusal.message)
                 )
             except KvplanError as error:
                 found = Rejection(error.code, error.message)

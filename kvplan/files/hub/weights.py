@@ -26,6 +26,8 @@ SINGLE_NAME = "model.safetensors"
 FIRST_BYTES = 100_000
 """Most headers are shorter, so that one request is enough."""
 WORKERS = 8
+MOST_FILES = 1_000
+"""Shards that are asked for: the largest checkpoints have some 200, and each costs a request."""
 
 
 def hub_checkpoint(
@@ -33,8 +35,8 @@ def hub_checkpoint(
 ) -> Checkpoint | None:
     """The tensors of ``org/name``, or None where the repository has no safetensors files.
 
-    Raises KvplanError(bad-model-id | bad-url | bad-token | bad-safetensors), CannotRunHere(offline |
-    no-network | hub-refused | hub-unavailable).
+    Raises KvplanError(too-many-files | bad-model-id | bad-url | bad-token | bad-safetensors),
+    CannotRunHere(offline | no-network | hub-refused | hub-unavailable).
     """
     repository = repository_of(name, revision, endpoint)
     hub = hub_of(os.environ, endpoint=repository.endpoint)
@@ -92,4 +94,14 @@ def _files(fetch: Fetch, name: str) -> tuple[str, ...] | None:
         if error.code == "no-such-file":
             return None
         raise
-    return parse_index(data, name=name).files
+    files = parse_index(data, name=name).files
+    if len(files) > MOST_FILES:
+        raise KvplanError(
+            "too-many-files",
+            f"{name} names {len(files):,} files; kvplan asks a hub for at most {MOST_FILES:,} headers",
+            help=(
+                "download the checkpoint and give its directory: its headers are read there",
+                "give the weights of one GPU yourself: --weights 15GiB",
+            ),
+        )
+    return files

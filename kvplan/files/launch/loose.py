@@ -11,6 +11,7 @@ from typing import Any
 from kvplan.errors import KvplanError
 from kvplan.files.json_input import check_text, read_limited
 from kvplan.files.yaml.marks import Source, Span
+from kvplan.masking import remember
 
 MAX_VALUES = 200_000
 """Of one file, with everything that aliases repeat."""
@@ -58,6 +59,7 @@ def load_loose(content: bytes | str, *, name: str) -> list[Any]:
     try:
         if isinstance(content, bytes):
             text = content.decode("utf-8-sig")
+        remember(text)
         documents = list(yaml.load_all(text, Loader))
     except (yaml.YAMLError, UnicodeDecodeError, ValueError, TypeError, RecursionError) as error:
         raise _no_yaml(error, name, text) from error

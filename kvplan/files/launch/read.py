@@ -24,6 +24,7 @@ from kvplan.files.launch.programs import MODELFILE, launch_of_modelfile
 from kvplan.files.launch.scripts import manifests_in, of_shell, script
 from kvplan.files.launch.starts import starts_in
 from kvplan.files.sources import open_model
+from kvplan.masking import remember
 from kvplan.plans.serve import flag_for
 from kvplan.record import replace
 
@@ -106,13 +107,15 @@ def launches_of(
     cannot be read, which else raises. instead: another text at the file's place. Raises KvplanError:
     bad-command, bad-yaml, no-server, no-model-named, bad-flag …"""
     if is_command(word):
+        remember(word if instead is None else instead)
         return _of_text(word if instead is None else instead, Beside(COMMAND, engine), broken)
     path = Path(word)
     content = read_limited(path) if instead is None else instead.encode()
     check_text(content, word)
-    if is_modelfile(word):
-        return [launch_of_modelfile(decoded(content), name=path.name)]
     text = decoded(content)
+    remember(text)
+    if is_modelfile(word):
+        return [launch_of_modelfile(text, name=path.name)]
     reader = text_reader_of(path.name, text)
     if reader is not None:
         return _of_text(text, Beside(path.stem, engine, path.parent, path.name), broken, reader)
@@ -123,6 +126,7 @@ def launches_of_text(
     text: str, *, engine: str | None = None, shown: str = SHOWN_STDIN, broken: list[Broken] | None = None
 ) -> list[Launch]:
     """As `launches_of`, of a text that is a manifest, a script or a command."""
+    remember(text)
     beside = Beside(COMMAND, engine)
     if (reader := text_reader_of("", text)) is not None:
         return _of_text(text, beside, broken, reader)

@@ -21,6 +21,7 @@ from kvplan.files.launch.programs import gathered
 from kvplan.files.launch.starts import Start, engines_of, split_words, starts_in, starts_of, with_image
 from kvplan.files.launch.trees import count_of, pairs
 from kvplan.files.launch.unknown import is_open, shown
+from kvplan.masking import remember
 from kvplan.record import replace
 
 Found = list[Launch | Broken]
@@ -44,7 +45,11 @@ def file_reader(folder: Path) -> Callable[[str], str | None]:
             content = read_limited(folder / place)
         except (KvplanError, OSError, ValueError):
             return None
-        return None if b"\0" in content else content.decode("utf-8-sig", "replace")
+        if b"\0" in content:
+            return None
+        text = content.decode("utf-8-sig", "replace")
+        remember(text)
+        return text
 
     return read
 

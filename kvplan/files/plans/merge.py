@@ -14,6 +14,7 @@ from kvplan.files.folders import is_file
 from kvplan.files.json_input import read_limited
 from kvplan.files.yaml.marks import Key, Located, Node, Source, Span
 from kvplan.files.yaml.strict import MAX_BYTES, load_yaml_documents
+from kvplan.masking import remember
 from kvplan.record import record
 
 MAX_BASES = 16
@@ -118,6 +119,7 @@ class Files:
 
 def documents_of(content: bytes | str, shown: str, directory: Path) -> list[Located]:
     """The documents of a text, with placed spans."""
+    remember(content if isinstance(content, str) else content.decode("utf-8", "replace"))
     found = load_yaml_documents(content, name=shown)
     if not found:
         return []

@@ -116,7 +116,9 @@ def v41_backends(device: Device) -> list[Backend]:
 def v41_specs(part: CompressedAttention, store: Storage, block: int, ask: V41) -> tuple[Spec, ...]:
     """DeepSeek-V4.1 (vllm/models/deepseek_v41/{attention,compressor}.py): a source's latents and index keys,
     each layer's window, and a ring of the pair that is still open. On 10.x windows are records of 512 fp8
-    numbers with 16 scales, latents nvfp4's or the same, and since 0.33 a block is whole rows of both."""
+    numbers with 16 scales, latents nvfp4's or the same, and since 0.33 a block is whole rows of both.
+
+    Raises NoBackendError."""
     newest = ask.device.vendor == "nvidia" and ask.device.major == 10
     window_record = V41_RECORD if newest else record_bytes(part)
     record = V41_NVFP4 if ask.word == "nvfp4_ds_mla" else window_record
@@ -136,6 +138,8 @@ def v41_specs(part: CompressedAttention, store: Storage, block: int, ask: V41) -
     width = part.index_head_dim or 0
     key = store.index_key.key_packing(width).bytes_for(width)
     kernel = gcd(v41_kernel_block(ask.device), block)
+    if kernel % rate:
+        raise NoBackendError(f"a kernel's block of {kernel} tokens holds no whole latent of {rate} tokens")
     found = []
     for name, size in (("latent", record), ("index", key)):
         spec = Spec(SpecKind.MLA, block, size, (name, size), tokens_per_state=rate, alignment=alignment)

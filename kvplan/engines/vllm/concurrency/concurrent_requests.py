@@ -134,10 +134,17 @@ def _at_length(steps: Steps, longest: int, encoder_tokens: int) -> Steps:
 
 def decode_blocks(plan: Plan, prompt: int, answer: int, encoder_tokens: int = 0) -> int:
     """Most blocks that one request holds once its prompt is settled."""
-    return sum(
-        most_settled(table, _steps(plan, encoder_tokens), prompt + max(1, answer) - 1) * table.groups
-        for table in tables_of(plan, encoder_tokens)
-    )
+    return _settled_and_gate(tables_of(plan, encoder_tokens), _steps(plan, encoder_tokens), prompt, answer)[0]
+
+
+@lru_cache(maxsize=16384)
+def _settled_and_gate(
+    tables: tuple[Table, ...], steps: Steps, prompt: int, answer: int
+) -> tuple[int, int]:  # fmt: skip
+    """(`decode_blocks`, `prompt_blocks`). A search asks for the shapes of a mix again at every pool size."""
+    done = prompt + max(1, answer) - 1
+    settled = sum(most_settled(table, steps, done) * table.groups for table in tables)
+    return settled, Holding(tables, steps, prompt, answer).gate
 
 
 def held_blocks(plan: Plan, prompt: int, answer: int, encoder_tokens: int = 0) -> tuple[int, int, int]:
@@ -189,28 +196,36 @@ def running_blocks(
 ) -> int:
     """`decode_blocks`, or more where prompts under way leave room for fewer requests than the sum says:
     so the closed form never says more than runs."""
+    return _running_and_gate(plan, usable, (prompt, answer, encoder_tokens), limit)[0]
+
+
+def _running_and_gate(
+    plan: Plan, usable: int, shape: tuple[int, int, int], limit: int | None
+) -> tuple[int, int]:  # fmt: skip
+    """(`running_blocks`, `prompt_blocks`) of a shape: prompt, answer, encoder tokens."""
+    prompt, answer, encoder_tokens = shape
     limit = plan.max_num_seqs if limit is None else limit
-    settled = decode_blocks(plan, prompt, answer, encoder_tokens)
-    left = usable - max(0, prompt_blocks(plan, prompt, answer, encoder_tokens) - settled)
+    tables, steps = tables_of(plan, encoder_tokens), _steps(plan, encoder_tokens)
+    settled, gate = _settled_and_gate(tables, steps, prompt, answer)
+    left = usable - max(0, gate - settled)
     if not settled or left < settled:
-        return settled
+        return settled, gate
     most = min(left // settled, limit)
-    steps = _steps(plan, encoder_tokens)
-    more = more_in_flight(tables_of(plan, encoder_tokens), steps, prompt)
+    more = more_in_flight(tables, steps, prompt)
     # One that ends sooner is not scheduled again, and frees nothing.
     if more is not None and answer > (steps.depth + 1) * (1 + steps.drafts):
         # Where all drafts are accepted, a step begins before the end is sure.
         beyond = steps.flight - 1 if steps.drafts else 0
-        each = decode_blocks(plan, prompt, answer + beyond, encoder_tokens)
+        each = _settled_and_gate(tables, steps, prompt, answer + beyond)[0]
         if most * each + more <= left:
-            return settled
+            return settled, gate
         sure = ceil_div(each * left, left - more) if left > more else 0
         if more and sure and (sure - settled) * LITTLE <= settled:
-            return sure
+            return sure, gate
     runs = max_running(plan, usable, prompt, answer, encoder_tokens, limit=most)
     if runs >= most:
-        return settled
-    return ceil_div(left, runs) if runs else usable + 1
+        return settled, gate
+    return (ceil_div(left, runs) if runs else usable + 1), gate
 
 
 def taken_of_blocks(
@@ -220,9 +235,8 @@ def taken_of_blocks(
     encoder tokens; limit: max_num_seqs."""
     if usable <= 0:
         return None
-    settled = running_blocks(plan, usable, *shape, limit=limit)
-    excess = max(0, prompt_blocks(plan, *shape) - settled)
-    return Taken(Fraction(settled, usable), Fraction(excess, usable))
+    settled, gate = _running_and_gate(plan, usable, shape, limit)
+    return Taken(Fraction(settled, usable), Fraction(max(0, gate - settled), usable))
 
 
 LITTLE = 32
@@ -271,4 +285,4 @@ def most_settled(table: Table, steps: Steps, done: int) -> int:
 
 def prompt_blocks(plan: Plan, prompt: int, answer: int, encoder_tokens: int = 0) -> int:
     """Blocks that must be free to admit a request, and that it may hold while its prompt is computed."""
-    return Holding(tables_of(plan, encoder_tokens), _steps(plan, encoder_tokens), prompt, answer).gate
+    return _settled_and_gate(tables_of(plan, encoder_tokens), _steps(plan, encoder_tokens), prompt, answer)[1]

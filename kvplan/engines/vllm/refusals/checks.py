@@ -92,11 +92,11 @@ def _unserved(model: Model, settings: Layout, version: str) -> Refusal | None:
 def _unscheduled(model: Model, settings: Layout, resolved: Resolved, version: str) -> Refusal | None:
     """Lengths, batches and drafts."""
     if settings.speculative_method is None and settings.speculative_model is None:
-        return _length(settings, resolved) or _batch(resolved)
+        return _length(settings, resolved) or refusal_of_batch(resolved)
     return (
         _length(settings, resolved)
         or draft_stages.draft_refusal(model, settings, version)
-        or _batch(resolved)
+        or refusal_of_batch(resolved)
         or draft_stages.shorter_draft(model, settings, resolved, rules_of(version))
     )
 
@@ -217,7 +217,7 @@ def _length(settings: Layout, resolved: Resolved) -> Refusal | None:
     return None
 
 
-def _batch(resolved: Resolved) -> Refusal | None:
+def refusal_of_batch(resolved: Resolved) -> Refusal | None:
     """vllm/config/scheduler.py, verify_max_model_len (since 0.8): a step has a token for each request."""
     tokens, seqs, length = resolved.batch.tokens, resolved.batch.seqs, resolved.lengths.max_model_len
     if resolved.whole_prompts and tokens < length:
