@@ -23,7 +23,7 @@ from kvplan.architectures.builds import (
 )
 from kvplan.errors import KvplanError
 from kvplan.files.cards.formats import FOREIGN, UNSAID, is_format, own_form, readings
-from kvplan.files.cards.gguf_names import gguf_name
+from kvplan.files.cards.gguf_names import gguf_name, has_latents
 from kvplan.files.cards.index import Target, key_of, packaged_index
 from kvplan.files.cards.listed import Listed, listed, listed_as
 from kvplan.model import BY_NAME, Model
@@ -237,7 +237,9 @@ def build_of(name: str, build: NamedBuild, base: Model, like: Model | None = Non
         return _laid_out(name, build.layout, base, like)
     if build.form.startswith("gguf:"):
         mixture = build.form.removeprefix("gguf:")
-        made, words = as_gguf(base, mixture, name), f"a GGUF file of {mixture}"
+        latents, said = has_latents(name, base.id)
+        made, words = as_gguf(base, mixture, name, latents=latents), f"a GGUF file of {mixture}"
+        made = replace(made, warnings=(said, *made.warnings)) if said else made
         if base.quantization == "mxfp4" and mixture in ("bf16", "f16"):
             words += " with its experts in MXFP4"
     elif build.form in UNSAID:
