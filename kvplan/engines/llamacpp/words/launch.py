@@ -50,10 +50,10 @@ def translate(serve: Serve, options: Json) -> tuple[str, ...]:
     left += _draft(serve, options)
     left += _fitting(serve, options)
     _batch(serve, options)
-    if "--no-mmproj-offload" in options:
-        left.append("--no-mmproj-offload")
-    elif _has_encoder(options):
+    if _has_encoder(options):
         serve["mmproj"] = True
+        if "--no-mmproj-offload" in options:
+            serve["mmproj_offload"] = False
     if "--no-kv-offload" in options:
         serve["kv_offload"] = False
     left += _overrides(serve, options)
