@@ -28,24 +28,26 @@ _UNREAD = ("MAX_LOADED_MODELS", "NEW_ENGINE", "NUM_THREAD", "MULTIUSER_CACHE")
 
 
 def launch_of_program(start: Start, *, name: str, engine: str | None = None) -> Launch:
-    """The model that a program loads, and what its user told it. Raises KvplanError(no-model-named,
-    bad-flag)."""
+    """The model that a program loads, and what its user told it; one that nothing names is no error yet:
+    `Launch.unnamed`. Raises KvplanError(bad-flag)."""
     program = start.server.door
     assert program is not None
     words = take_apart(start.server, start.words)
     read = {"ollama": _ollama, "lmstudio": _lmstudio}[program]
     wish, unread, notes = read(words.options, dict(start.environment))
+    unnamed = None
     if not words.rest:
         title = start.server.title
-        raise KvplanError(
+        unnamed = KvplanError(
             "no-model-named",
             f"{title} loads models as they are asked for, and {name} names none",
-            help=f"kvplan size MODEL -e {program} --gpu rtx-3090",
-        )
+            help=("kvplan import FILE --model qwen3:8b, with what the file sets",
+                  f"kvplan size MODEL -e {program} --gpu rtx-3090"),
+        )  # fmt: skip
     gpus = start.gpus or len(devices_seen(dict(start.environment))) or None
     return Launch(
-        name, engine or program, _model(program, words.rest[0]), {}, gpus=gpus, unread=unread, notes=notes,
-        wish=wish,
+        name, engine or program, "" if unnamed else _model(program, words.rest[0]), {}, gpus=gpus,
+        unread=unread, notes=notes, wish=wish, unnamed=unnamed,
     )  # fmt: skip
 
 

@@ -212,6 +212,7 @@ PROGRAMS = (
         images=("ollama/ollama",),
         door="ollama",
         title="Ollama",
+        variables=("OLLAMA_",),
         flags=(  # ollama/ollama cmd/cmd.go
             *_options("0", "--verbose", "--insecure", "--nowordwrap", "--hidethinking", "--truncate"),
             *_options("1", "--keepalive", "--format", "--dimensions"),
