@@ -1,7 +1,7 @@
 """The encoder of images beside llama.cpp's model, against what logs printed of it.
 
-Printed: ``load_hparams: model size``, ``alloc_compute_meta`` / ``reserve_compute_meta`` of CUDA0 and of the CPU
-(the image itself, which the GPU has too), ``[mtmd] estimated worst-case memory usage of mmproj``.
+Printed: ``load_hparams: model size``, ``alloc_compute_meta`` / ``reserve_compute_meta`` of CUDA0 and of the
+CPU (the image itself, which the GPU has too), ``[mtmd] estimated worst-case memory usage of mmproj``.
 """
 
 from __future__ import annotations

@@ -156,7 +156,11 @@ def test_a_service_s_variables_count_for_the_model_that_is_asked_for(name: str, 
 
 
 def test_variables_of_nobody_start_nothing(tmp_path: Path) -> None:
-    for name, text in (("nginx.conf", "server { }\n"), (".env", "DEBUG=1\n"), ("unit.conf", "[Service]\nUser=x\n")):
+    for name, text in (
+        ("nginx.conf", "server { }\n"),
+        (".env", "DEBUG=1\n"),
+        ("unit.conf", "[Service]\nUser=x\n"),
+    ):
         path = tmp_path / name
         path.write_text(text)
         with pytest.raises(KvplanError):

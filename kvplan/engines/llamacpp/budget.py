@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from functools import lru_cache
 from typing import NamedTuple
 
-from kvplan.architectures.config.activation_shape import Shape, shape_of
+from kvplan.architectures.config.activation_shape import shape_of
 from kvplan.architectures.weights import sources_of
 from kvplan.engines.base import Choice
 from kvplan.engines.budget import Fit, Shortens

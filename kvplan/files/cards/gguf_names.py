@@ -26,11 +26,13 @@ _OLDER = frozenset(
     deepseek-coder-v2-lite-base deepseek-coder-v2-lite-instruct
     """.split()
 )
-"""Models of 2024 whose latents llama.cpp did not cache yet (ggml-org/llama.cpp pull request 12801 of 2025-04-15:
-attention.key_length_mla); Ollama's library has such files of them."""
+"""Models of 2024 whose latents llama.cpp did not cache yet (ggml-org/llama.cpp pull request 12801 of
+2025-04-15: attention.key_length_mla); Ollama's library has such files of them."""
 _OLDER_IN_LIBRARY = frozenset({"deepseek-v3"})
 """One that Ollama's library has as of January 2025."""
-_OLDER_OR_NOT = frozenset(("deepseek-v3", "deepseek-v3-base", "deepseek-v3-0324", "deepseek-r1", "deepseek-r1-zero"))
+_OLDER_OR_NOT = frozenset(
+    ("deepseek-v3", "deepseek-v3-base", "deepseek-v3-0324", "deepseek-r1", "deepseek-r1-zero")
+)
 """Models of early 2025: some of their repositories were made anew after it."""
 SINCE = "made before April 2025, when llama.cpp began to cache latents"
 
@@ -46,7 +48,10 @@ def has_latents(name: str, model: str) -> tuple[bool, str]:
     """
     key, library = model.lower().rpartition("/")[2], is_library_name(name.strip().lower())
     if key in _OLDER or (library and key in _OLDER_IN_LIBRARY):
-        return False, f"its files were {SINCE}: K and V of every head are cached; a newer file's header says so"
+        return (
+            False,
+            f"its files were {SINCE}: K and V of every head are cached; a newer file's header says so",
+        )
     if key in _OLDER_OR_NOT and not library:
         return True, f"a file {SINCE}, caches K and V of every head: its header says which"
     return True, ""

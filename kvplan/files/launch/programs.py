@@ -46,7 +46,7 @@ def launch_of_program(start: Start, *, name: str, engine: str | None = None) -> 
         )  # fmt: skip
     gpus = start.gpus or len(devices_seen(dict(start.environment))) or None
     return Launch(
-        name, engine or program, "" if unnamed else _model(program, words.rest[0]), {}, gpus=gpus,
+        name, engine or program, "" if unnamed else model_of_program(program, words.rest[0]), {}, gpus=gpus,
         unread=unread, notes=notes, wish=wish, unnamed=unnamed,
     )  # fmt: skip
 
@@ -76,12 +76,13 @@ def launch_of_modelfile(text: str, *, name: str) -> Launch:
             unread.append(f"{key} {rest}")
     if model is None:
         raise KvplanError("no-model-named", f"{name} has no FROM", help="FROM qwen3:8b")
-    named, read_as = model_of(_model("ollama", model), Path(), "FROM")
+    named, read_as = model_of(model_of_program("ollama", model), Path(), "FROM")
     notes = () if read_as is None else (read_as,)
     return Launch(name, "ollama", named, {}, unread=tuple(unread), wish=wish, notes=notes)
 
 
-def _model(program: str, word: str) -> str:
+def model_of_program(program: str, word: str) -> str:
+    """The model that a program means by a name, as kvplan names it."""
     if program == "lmstudio":
         base, at, build = word.partition("@")
         gguf = "" if "gguf" in base.lower() else "-GGUF"

@@ -290,7 +290,7 @@ def unit(text: str, beside: Beside) -> Found:
 
 def is_variables(name: str, text: str) -> bool:
     """A file of variables alone, some of them a program's that starts engines."""
-    rows = name.endswith(".env") or name.endswith(".conf")
+    rows = name.endswith((".env", ".conf"))
     return rows and _VARIABLE_ROWS.fullmatch(text) is not None and bool(_of_a_program(variables_in(text)))
 
 

@@ -140,8 +140,8 @@ def _text(model: Model) -> Json:
 
 
 def tensors_of(model: Model, inventory: Inventory, *, with_mtp: bool = True) -> tuple[list[GgufTensor], int]:
-    """The tensors in the order of their layers, and the bytes of the encoder of images, which goes to a file of
-    its own: matrices in 16 bits, the rest in 32 (conversion/base.py, MmprojModel)."""
+    """The tensors in the order of their layers, and the bytes of the encoder of images, which goes to a file
+    of its own: matrices in 16 bits, the rest in 32 (conversion/base.py, MmprojModel)."""
     found: dict[str, GgufTensor] = {}
     encoder = 0
     parts: Counter[str] = Counter()

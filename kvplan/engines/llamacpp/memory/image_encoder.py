@@ -27,8 +27,8 @@ CHANNELS, POSITIONS = 3, 4
 class Warm(NamedTuple):
     """The image with which a type of encoder warms up.
 
-    side: tokens of a side, after patches were merged; None: the config's image_size. merge: the key of patches
-    that become one token, on a side, and what it is where the config does not say. most: tokens of the
+    side: tokens of a side, after patches were merged; None: the config's image_size. merge: the key of how
+    many patches of a side become one token, and that number where the config has none. most: tokens of the
     largest image; None: all are as large. printed: whether logs of such encoders were compared."""
 
     side: int | None = None
@@ -48,10 +48,14 @@ WARM: Mapping[str, Warm] = {
     ),
     "qwen2_vl": _QWEN._replace(printed=False),
     "qwen2_5_vl": _GLM._replace(windows=True),
-    **dict.fromkeys(("glm4v", "glm4v_vision", "glm4v_moe", "glm4v_moe_vision", "glm_ocr", "glm_ocr_vision"), _GLM),
+    **dict.fromkeys(
+        ("glm4v", "glm4v_vision", "glm4v_moe", "glm4v_moe_vision", "glm_ocr", "glm_ocr_vision"), _GLM
+    ),
     "pixtral": Warm(16, ("spatial_merge_size", 1), 1024, gated=True),
     "gemma4_vision": Warm(16, ("pooling_kernel_size", 3), 280, gated=True),
-    **dict.fromkeys(("siglip_vision_model", "clip_vision_model", "llama4_vision_model", "intern_vit_6b"), _FIXED),
+    **dict.fromkeys(
+        ("siglip_vision_model", "clip_vision_model", "llama4_vision_model", "intern_vit_6b"), _FIXED
+    ),
 }
 """Type of the encoder's config → how it warms up."""
 
@@ -68,7 +72,7 @@ class _Patches(NamedTuple):
     printed: bool
 
     def bytes_of(self, patches: int, *, flash: bool) -> int:
-        """The image's pixels and positions are inputs; an attention mask of windows is one in f32, then f16."""
+        """With the mask of windows, an input in f32 that is copied to f16."""
         masks = 3 * patches // 2 if self.windows else 0
         scores = 0 if flash else self.heads * patches + self.hidden
         return patches * (self.numbers + masks + scores) * F32

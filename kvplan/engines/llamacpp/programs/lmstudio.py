@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from kvplan.engines.doors import Begun, Door, Wish
 from kvplan.engines.llamacpp.memory.image_encoder import sees
+from kvplan.engines.llamacpp.programs.loaded import all_of_it
 from kvplan.engines.traits import usual_build
 from kvplan.model import Model
 from kvplan.settings import Settings
@@ -66,4 +67,5 @@ DOOR = Door(
         "LM Studio's source is not public: llama.cpp's rules with its documented defaults; its guardrails are"
         " not counted",
     ),
+    loaded=all_of_it,
 )

@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from kvplan.engines.budget.parts import memory_of
 from kvplan.engines.doors import Begun, Door, Wish
 from kvplan.engines.llamacpp.memory.image_encoder import sees
+from kvplan.engines.llamacpp.programs.loaded import by_its_buffers
 from kvplan.engines.llamacpp.start.models import name_of
 from kvplan.errors import KvplanError
 from kvplan.families import Kind
@@ -207,4 +208,5 @@ DOOR = Door(
     1,
     head="ollama:",
     command=command,
+    loaded=by_its_buffers,
 )
