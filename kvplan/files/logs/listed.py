@@ -40,8 +40,8 @@ def listed_in(text: str) -> Observation | None:
         if rows:
             settings = {PROGRAM: Setting(program)}
             lines = text.count("\n") + 1
-            notes = (Note("LM Studio estimates it before it loads: no bytes were taken"),)
-            notes = notes if source == _ESTIMATE else ()
+            said = "LM Studio estimates it before it loads: no bytes were taken"
+            notes = (Note(said),) if source == _ESTIMATE else ()
             return Observation(_ENGINE, source=source, settings=settings, rows=rows, notes=notes, lines=lines)
     return None
 

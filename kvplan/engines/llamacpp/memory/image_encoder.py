@@ -63,7 +63,7 @@ WARM: Mapping[str, Warm] = {
 class _Patches(NamedTuple):
     """Patches of the image that the encoder warms up with, and of the largest; numbers of each."""
 
-    count: int
+    shown: int
     most: int
     numbers: int
     hidden: int
@@ -126,10 +126,10 @@ def encoder_line(model: Model, shape: Shape, options: LlamacppOptions) -> tuple[
     found = _patches_of(model)
     if found is None:
         return ()
-    likely = found.bytes_of(found.count, flash=options.flash_attn)
+    likely = found.bytes_of(found.shown, flash=options.flash_attn)
     most = max(likely, found.bytes_of(found.most, flash=options.flash_attn))
     most += most // (8 if found.printed else 2)
-    how = f"the encoder's graph of {found.count:,} patches, with which it warms up; of up to {found.most:,}"
+    how = f"the encoder's graph of {found.shown:,} patches, with which it warms up; of up to {found.most:,}"
     return (BudgetLine("image encoder", likely, likely - likely // 8, most, how),)
 
 
