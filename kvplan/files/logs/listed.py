@@ -1,4 +1,4 @@
-"""What programs in front of an engine list of the models that they loaded, as an Observation.
+"""Lists that programs in front of an engine print of the models that they loaded, as an Observation.
 
 ``ollama ps`` (ollama/ollama 0.33 cmd/cmd.go, ListRunningHandler; format/bytes.go: GB of 1000³, from 10 on
 without decimals and cut, below with one and rounded) and ``lms load --estimate-only`` (lmstudio-ai/lms
@@ -11,13 +11,14 @@ import re
 from collections.abc import Callable
 from fractions import Fraction
 
+from kvplan.engines.doors import door_of
 from kvplan.engines.observed import Count, Note, Observation, Rank, Row, Setting
 from kvplan.engines.observed.printed import parse_count
 from kvplan.units import GIB, MIB
 
 PROGRAM = "program"
 """The setting of an observation that was made of such a list: the program's name."""
-_ENGINE, _ESTIMATE = "llamacpp", "estimate of lms load"
+_ESTIMATE = "estimate of lms load"
 _ESCAPES = re.compile(r"\x1b\[[0-9;]{0,20}m")
 _OLLAMA = re.compile(r"^NAME\s+ID\s+SIZE\s+PROCESSOR(?P<context>\s+CONTEXT)?\s+UNTIL\s*$", re.MULTILINE)
 _ROW = re.compile(
@@ -42,7 +43,9 @@ def listed_in(text: str) -> Observation | None:
             lines = text.count("\n") + 1
             said = "LM Studio estimates it before it loads: no bytes were taken"
             notes = (Note(said),) if source == _ESTIMATE else ()
-            return Observation(_ENGINE, source=source, settings=settings, rows=rows, notes=notes, lines=lines)
+            return Observation(
+                door_of(program).engine, source=source, settings=settings, rows=rows, notes=notes, lines=lines
+            )
     return None
 
 
