@@ -53,6 +53,7 @@ def test_the_server_s_variables_count_for_the_model_that_is_run() -> None:
         ("ollama run hf.co/unsloth/gemma-3-4b-it-GGUF:Q5_K_M", "unsloth/gemma-3-4b-it-GGUF:Q5_K_M"),
         ("lms load qwen/qwen3-8b", "qwen/qwen3-8b-GGUF"),
         ("lms load qwen/qwen3-8b@q8_0", "qwen/qwen3-8b-GGUF@q8_0"),
+        ("lms load qwen/qwen3-coder-30b", "qwen/qwen3-coder-30b-GGUF"),
         ("lms load lmstudio-community/Qwen3-8B-GGUF", "lmstudio-community/Qwen3-8B-GGUF"),
     ],
 )  # fmt: skip

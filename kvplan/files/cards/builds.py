@@ -7,6 +7,7 @@ answer says so.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 
 from kvplan.architectures.builders import BUILDER, FEWER, FP8_CACHE, WRITTEN, builder_of, habit_of
@@ -151,7 +152,8 @@ def named_build(name: str) -> NamedBuild | None:
     gguf = gguf_name(key)
     if gguf is not None:
         base, mixture = gguf
-        target = _target(base.rpartition("/")[2], base.rpartition("/")[0])
+        maker, _, rest = base.rpartition("/")
+        target = _target(rest, maker) or _of_the_catalogue(rest, maker)
         return _tuned(base, f"gguf:{mixture}") if target is None else NamedBuild(target, f"gguf:{mixture}")
     maker, _, rest = key.rpartition("/")
     read = [(base, meant(maker, form)) for base, form in readings(rest, maker)]
@@ -199,6 +201,20 @@ def _target(base: str, maker: str) -> Target | None:
     if found is None:  # bartowski writes the organisation before the name: meta-llama_Llama-3.3-70B-Instruct
         found = next((known for known in names if "/" in known and known.replace("/", "-") == base), None)
     return None if found is None else Target.parse(names[found])
+
+
+_ENDS = re.compile(r"(?:-(?:a\d{1,3}b|instruct|it|chat))+", re.ASCII)
+
+
+def _of_the_catalogue(base: str, maker: str) -> Target | None:
+    """The one model that LM Studio's catalogue calls without its ends: ``qwen/qwen3-coder-30b`` is
+    Qwen3-Coder-30B-A3B-Instruct."""
+    names: Mapping[str, str] = packaged_index()["names"]
+    begins = f"{maker}/{base}-" if maker else f"{base}-"
+    found = {
+        names[one] for one in names if one.startswith(begins) and _ENDS.fullmatch(one[len(begins) - 1 :])
+    }
+    return Target.parse(found.pop()) if len(found) == 1 else None
 
 
 def _instructed(key: str) -> Target | None:

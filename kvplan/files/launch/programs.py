@@ -85,7 +85,8 @@ def model_of_program(program: str, word: str) -> str:
     """The model that a program means by a name, as kvplan names it."""
     if program == "lmstudio":
         base, at, build = word.partition("@")
-        gguf = "" if "gguf" in base.lower() else "-GGUF"
+        # The catalogue's name of a model has both kinds of builds; one of MLX says so.
+        gguf = "" if re.search("gguf|mlx", base, re.IGNORECASE) else "-GGUF"
         return word if base.endswith(".gguf") else f"{base}{gguf}{at}{build}"
     named = named_in("ollama:", word)
     hub = word.removeprefix("https://")
