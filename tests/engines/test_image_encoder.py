@@ -95,3 +95,11 @@ def test_where_the_encoder_lies() -> None:
     size = encoder_bytes(kvplan.load_model("qwen3.5-9b"))
     assert size is not None
     assert more == size + _bytes_of(whole)["image encoder"]
+
+
+def test_what_is_not_counted_is_said() -> None:
+    """Gemma 4's E2B hears too: Ollama's log estimated 1,154 MiB of its encoders, of which 134 are of sound."""
+    found = kvplan.size("gemma4:e2b", engine="ollama", gpu="rtx-3060", tokens=8192)
+    assert any("encoder of sound" in line for line in found.warnings)
+    plain = kvplan.size("gemma3:4b", engine="ollama", gpu="rtx-3060", tokens=8192)
+    assert not any("encoder of" in line for line in plain.warnings)

@@ -73,9 +73,9 @@ def is_launch(word: str) -> bool:
 def _may_be_text(path: Path) -> bool:
     """Whether a file is worth opening: one of a kind that is known by its name, or one without an end or
     with an end of many kinds."""
-    if path.suffix in VARIED or not path.suffix:
-        return is_file(path)
-    return text_reader_of(path.name, "") is not None
+    if text_reader_of(path.name, "") is not None:
+        return True
+    return (not path.suffix or path.suffix in VARIED) and is_file(path)
 
 
 def is_launch_text(content: bytes) -> bool:

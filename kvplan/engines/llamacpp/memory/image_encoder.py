@@ -160,4 +160,6 @@ def encoder_words(model: Model, options: LlamacppOptions, shape: Shape) -> tuple
         return (f"the encoder of images lies in host memory: {gib(amount)}",)
     if _patches_of(model) is None:
         return ("of the encoder of images the weights are counted, what it computes with is not",)
+    if isinstance((model.config or {}).get("audio_config"), Mapping):
+        return ("of the encoder of sound the weights are counted, what it computes with is not",)
     return ()
