@@ -196,6 +196,7 @@ def compare(
     those of the version that it printed. tolerance: share by which a figure may be off. The other keywords
     are those of `size`; they count before what the engine printed.
     """
+    from kvplan.api.listing import compare_listed, is_list
     from kvplan.api.sighting import Machine, Sighted, draft_of, machine_of, model_of
     from kvplan.comparison import compare as compare_with
     from kvplan.plans.words import engines_of
@@ -205,6 +206,10 @@ def compare(
     elif log is not None or url is not None:
         raise KvplanError("bad-usage", "give an observation, a log or a url, not several of them")
     given_options = in_our_words(options, (observation.engine,) if engine is None else engines_of([engine]))
+    if is_list(observation):
+        named_model = None if model is None else load_model(model)
+        off_by = parse_number("tolerance", tolerance)
+        return compare_listed(named_model, observation, given_options, off_by, size)
     weights_from = given_options.pop("weights_from", None)
     asked = make_settings(**given_options)
     overrides = {SHORT.get(name, name) for name, value in given_options.items() if value is not None}

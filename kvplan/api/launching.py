@@ -356,6 +356,8 @@ def _counted(gpu: str) -> tuple[str, int | None]:
 def _begun(launch: Launch, gpu: str | None, gpus: int) -> tuple[Launch, int]:
     """The engine as the program starts it for this model on these GPUs, and how many of them it takes."""
     assert launch.wish is not None
+    if launch.unnamed is not None:
+        raise launch.unnamed
     choice, model = choose(launch.engine), load_model(launch.model)
     if choice.door is None:
         raise KvplanError("bad-usage", f"{launch.name} starts llama.cpp by itself", help="leave --engine out")

@@ -14,8 +14,8 @@ from kvplan.architectures.config.engine_facts import serving_kv_scheme
 from kvplan.architectures.config.view import split_quant, unquantised
 from kvplan.architectures.inventory import NO_INVENTORY, inventory_of
 from kvplan.errors import KvplanError
-from kvplan.families import Kind
-from kvplan.model import GGUF_MIXTURE, Model
+from kvplan.families import FullAttention, Kind, MultiHeadLatentAttention
+from kvplan.model import GGUF_MIXTURE, Layer, Model, runs_of
 from kvplan.record import Json, record, replace
 from kvplan.units import ceil_div
 from kvplan.weights.inventory import Inventory, Role
@@ -263,9 +263,23 @@ def as_text(model: Model) -> Model:
     return replace(model, config={**rest, **text}, counted=None, weights=None)
 
 
-def as_gguf(model: Model, mixture: str, name: str) -> Model:
-    """The model as a GGUF file of that mixture of types: llama.cpp's rules say what its tensors take."""
-    return replace(model, id=name, facts={**model.facts, GGUF_MIXTURE: mixture})
+def as_gguf(model: Model, mixture: str, name: str, *, latents: bool = True) -> Model:
+    """The model as a GGUF file of that mixture of types: llama.cpp's rules say what its tensors take.
+
+    latents False: a file without ``attention.key_length_mla``, of which K and V of every head are cached."""
+    made = replace(model, id=name, facts={**model.facts, GGUF_MIXTURE: mixture})
+    return made if latents else replace(made, runs=runs_of(map(_of_every_head, made.layers())))
+
+
+def _of_every_head(layer: Layer) -> Layer:
+    """A layer of latents as K, which the rotary key is a part of, and V of each head."""
+    parts = (
+        FullAttention(part.num_heads, part.qk_nope_head_dim + part.qk_rope_head_dim, part.v_head_dim)
+        if isinstance(part, MultiHeadLatentAttention) and part.num_heads
+        else part
+        for part in layer.parts
+    )
+    return Layer(tuple(parts))
 
 
 def as_foreign(model: Model, method: str, name: str) -> Model:

@@ -36,7 +36,7 @@ def is_plan_file(word: str) -> bool:
 
 _ENDS = tuple(
     """.yaml .yml .sh .bash .zsh .ksh .sbatch .slurm .job .service .container .bat .cmd .ps1 .py .ipynb .mk
-    .modelfile .dockerfile""".split()
+    .modelfile .dockerfile .conf .env""".split()
 )
 
 

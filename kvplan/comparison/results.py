@@ -14,7 +14,7 @@ from kvplan.shown import Shown
 
 Number = int | Fraction
 JsonNumber = bool | int | float
-Unit = Literal["bytes", "tokens", "blocks", "layers", "slots", "requests", "cells", "×", ""]
+Unit = Literal["bytes", "tokens", "blocks", "layers", "slots", "requests", "cells", "×", "%", ""]
 
 
 LABELS = {
@@ -42,6 +42,8 @@ LABELS = {
     "needed_kv_bytes": "one full request",
     "estimated_max_model_len": "longest that fits",
     "starts": "starts",
+    "loaded_bytes": "loaded",
+    "loaded_gpu_percent": "on the GPU",
 }
 """Display names of the figures."""
 

@@ -15,6 +15,7 @@ from typing import NamedTuple
 from kvplan.engines.base import Choice
 from kvplan.model import Model
 from kvplan.record import record
+from kvplan.results import SizeResult
 from kvplan.settings import Settings
 
 _PARTS = {"ollama": "llamacpp.programs.ollama", "lmstudio": "llamacpp.programs.lmstudio"}
@@ -55,6 +56,17 @@ class Begun(NamedTuple):
     notes: tuple[str, ...] = ()
 
 
+Ends = tuple[int, int, int]
+"""Low, likely, high."""
+
+
+class Loaded(NamedTuple):
+    """Bytes of a loaded model, as the program tells them: of the GPUs, and of host memory."""
+
+    gpu: Ends
+    host: Ends = (0, 0, 0)
+
+
 @record()
 class Door:
     """A program and the engine behind it."""
@@ -79,6 +91,8 @@ class Door:
     """what its own names of models begin with here"""
     command: Callable[[str, Mapping[str, object]], tuple[str, ...]] | None = None
     """the lines that start it with an engine's flags, by the name that it has of a model"""
+    loaded: Callable[[Model, SizeResult], Loaded | None] | None = None
+    """what its list of loaded models says of one; None where it is not known"""
 
 
 @cache

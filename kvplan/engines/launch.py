@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -99,6 +99,13 @@ def servers() -> Mapping[str, Server]:
     found = {engine: part.SERVER for engine, part in having("launch").items()}
     programs = (one for part in having("launch").values() for one in getattr(part, "PROGRAMS", ()))
     return {**found, **{one.door: one for one in programs}}
+
+
+def server_of_variables(environment: Iterable[str]) -> Server | None:
+    """The program whose own variables are among these names (``OLLAMA_KV_CACHE_TYPE``); None of none's."""
+    names = tuple(environment)
+    programs = (one for one in servers().values() if one.door is not None and one.variables)
+    return next((one for one in programs if any(name.startswith(one.variables) for name in names)), None)
 
 
 def table_of(server: Server) -> Mapping[str, ServerFlag]:

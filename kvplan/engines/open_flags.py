@@ -67,7 +67,6 @@ LARGE: dict[str, dict[str, str]] = {
         "--device": f"which GPUs hold layers ({_LLAMA}arg.cpp)",
         "--n-cpu-ffn": f"weights lie in the CPU's memory in part ({_LLAMA}arg.cpp)",
         "--lora": f"an adapter's weights ({_LLAMA}arg.cpp)",
-        "--mmproj-offload": f"the encoder lies on the GPU or not ({_LLAMA}arg.cpp)",
     },
 }
 """Open options that may move a good part of the pool: how, and where the engine says so."""

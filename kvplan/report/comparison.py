@@ -124,7 +124,7 @@ def _figure(row: ComparedRow, value: object) -> str:
     if row.unit == "bytes" and isinstance(value, int):
         return f"-{size_words(-value)}" if value < 0 else size_words(value)
     if isinstance(value, int):
-        return f"{value:,}"
+        return f"{value:,} %" if row.unit == "%" else f"{value:,}"
     return f"{float(value):,.2f}x"  # type: ignore[arg-type]
 
 

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 import yaml
 
-from kvplan.units import GIB
+from kvplan.units import GIB, MIB
 from tests.as_users import answer_of, reason_of
 from tests.laws.sampling import some
 from tests.recorded import BESIDE
@@ -51,6 +51,34 @@ MISSES: dict[str, str] = {
     "l18": "the bytes of no build of Qwen3.8-Flash-Next are known",
     "b04": "no bytes of the tag are known",
 }
+
+PRINTED: dict[str, dict[str, float]] = {
+    "l01": {"weights": 5133.63, "cache": 457, "compute": 392},
+    "l03": {"cache": 20480, "compute": 416},
+    "l04": {"weights": 4155, "cache": 4096, "compute": 140},
+    "l05": {"weights": 16383, "cache": 702, "compute": 493},
+    "l06": {"cache": 105, "compute": 541},
+    "l07": {"weights": 16386, "cache": 4950, "compute": 495},
+    "l08": {"weights": 15345, "compute": 836},
+    "l09": {"cache": 6796.6, "compute": 654},
+    "l10": {"compute": 1060},
+    "l12": {"cache": 4320},
+    "l20": {"weights": 6776.91, "cache": 2431},
+    "l21": {"weights": 33382, "cache": 24080, "compute": 866},
+    "l22": {"cache": 16.15 * 1024, "compute": 0.42 * 1024},
+    "l23": {"compute": 821},
+}
+"""MiB that a row of llama.cpp printed: of the weights, of all caches and states, of the compute buffer. Of
+l08 the context is not told, of l22 the weights are the file's. What l18 prints as its cache, 24 MiB of 8,192
+cells, are the keys of 12 indexers; states of 112.57 MiB are beside them."""
+OTHERS: dict[tuple[str, str], str] = {
+    ("l05", "weights"): "which build it is is not told: 3.4 GiB less than Q4_K_M",
+    ("l08", "weights"): "1.7 % more than Q4_K_M: whose build it is is not told",
+    ("l20", "weights"): "unsloth's token embedding is q4_K where llama-quantize makes it q6_K",
+}
+"""Figures outside of what is said of them, and why."""
+ROOMY = "a100-sxm-80gb"
+"""A GPU that holds each of these, so that nothing is left in host memory."""
 
 pytestmark = [
     pytest.mark.beside,
@@ -117,6 +145,34 @@ def test_a_public_start(name: str) -> None:
         assert not right, f"right by now: take it off the list ({MISSES[name]})"
     else:
         assert right, f"{ROWS[name]['printed']}, pool {ROWS[name].get('pool_gib')}; {said}"
+
+
+def said_of(name: str) -> dict[str, tuple[float, float]]:
+    """The interval of each part in MiB, as llama.cpp has it on one GPU."""
+    words = asked(name)
+    places = [place for place, word in enumerate(words) if word in ("-g", "--gpu")]
+    for place in reversed(places):
+        del words[place : place + 2]
+    _, answer = answer_of(*words, "--gpu", ROOMY)
+    lines = {line["name"]: (line["low_bytes"], line["high_bytes"]) for line in answer["budget"]["lines"]}
+    cache = answer["total"]["kv_bytes"]
+    found = {"weights": lines["weights"], "cache": (cache, cache), "compute": lines["compute buffer"]}
+    return {part: (low / MIB, high / MIB) for part, (low, high) in found.items()}
+
+
+@pytest.mark.parametrize("name", PRINTED)
+def test_the_buffers_that_were_printed(name: str) -> None:
+    """Rounding to a MiB aside, in the interval; of figures that are exact within a five-hundredth."""
+    said = said_of(name)
+    for part, printed in PRINTED[name].items():
+        low, high = said[part]
+        inside = low * 0.998 - 1 <= printed <= high * 1.002 + 1
+        assert inside is ((name, part) not in OTHERS), (part, printed, low, high)
+
+
+def test_eight_of_nine_printed_buffers_are_said() -> None:
+    figures = sum(map(len, PRINTED.values()))
+    assert len(OTHERS) * 9 <= figures
 
 
 def test_misses_are_rows() -> None:

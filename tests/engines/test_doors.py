@@ -137,7 +137,8 @@ def test_a_model_with_vision_has_its_encoder_on_the_gpu() -> None:
     assert whole.weights is not None
     assert 3.28e9 < whole.weights.total_bytes < 3.35e9
     assert text.total_bytes < 2.5e9
-    assert any("encoder of images" in line for line in whole.warnings)
+    assert whole.budget is not None
+    assert any(line.name == "image encoder" for line in whole.budget.lines)
 
 
 @pytest.mark.parametrize("name", ["ollama:llama3.3", "ollama:qwen3:30b", "ollama:gpt-oss:120b"])

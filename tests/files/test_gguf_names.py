@@ -116,9 +116,38 @@ PUBLISHED = {
     "deepseek-r1:671b": "404GB", "llama3.3": "43GB", "llama3.2": "2.0GB", "llama3.2:1b": "1.3GB",
     "phi4": "9.1GB", "phi4-mini": "2.5GB", "granite3.3": "4.9GB", "llama4:scout": "67GB",
     "llama4:maverick": "245GB", "gemma2:9b": "5.5GB", "codellama": "3.8GB", "gemma2:27b": "16GB",
+    "magistral": "14GB", "devstral": "14GB", "starcoder2": "1.7GB", "deepseek-coder:6.7b": "3.8GB",
+    "dolphin3": "4.9GB", "hermes3": "4.7GB", "granite4": "2.1GB", "falcon3": "4.6GB", "cogito": "4.9GB",
+    "command-r7b": "5.1GB", "exaone3.5": "4.8GB", "deepseek-coder-v2": "8.9GB",
 }  # fmt: skip
-"""ollama/ollama README.md of 2024-08 and 2025-09: what `ollama run` fetches. With vision the file has the
-encoder too, which is left out here."""
+"""What `ollama run` fetches: ollama/ollama README.md of 2024-08 and 2025-09, from "magistral" on lines of
+`ollama list` that were published. With vision the file has the encoder too, which is left out here."""
+
+
+HEADS = {
+    "ollama:deepseek-coder-v2": (27, 16, 276_480),
+    "deepseek-v2:16b": (27, 16, 276_480),
+    "bartowski/DeepSeek-Coder-V2-Lite-Instruct-GGUF:Q4_K_M": (27, 16, 276_480),
+    "deepseek-v3:671b": (61, 128, 4_997_120),
+    "deepseek-v3.1:671b": (61, 1, 70_272),
+    "unsloth/DeepSeek-V3-0324-GGUF:Q4_K_M": (61, 1, 70_272),
+}
+"""Layers, heads that are cached, bytes of a token in f16: K of 128 + 64 and V of 128 of each head in files
+that are older than llama.cpp's cache of latents, else 576 numbers."""
+
+
+@pytest.mark.parametrize(("name", "said"), HEADS.items())
+def test_older_files_cache_every_head(name: str, said: tuple[int, int, int]) -> None:
+    """486 MiB were said of what printed 4,320: deepseek-coder-v2:16b, 16,384 cells."""
+    layers, heads, each = said
+    model = kvplan.load_model(name)
+    assert model.num_layers == layers
+    found = kvplan.size(model, engine="llamacpp", tokens=16384)
+    assert found.per_gpu.bytes_per_token == each
+    assert found.per_gpu.kv_bytes == each * 16384
+    assert each == layers * (heads * 320 if heads > 1 else 576) * 2
+    whole = any("K and V of every head" in line for line in model.warnings)
+    assert whole is (heads > 1 or "0324" in name)
 
 
 @pytest.mark.parametrize(("name", "said"), PUBLISHED.items())

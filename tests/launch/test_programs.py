@@ -53,6 +53,7 @@ def test_the_server_s_variables_count_for_the_model_that_is_run() -> None:
         ("ollama run hf.co/unsloth/gemma-3-4b-it-GGUF:Q5_K_M", "unsloth/gemma-3-4b-it-GGUF:Q5_K_M"),
         ("lms load qwen/qwen3-8b", "qwen/qwen3-8b-GGUF"),
         ("lms load qwen/qwen3-8b@q8_0", "qwen/qwen3-8b-GGUF@q8_0"),
+        ("lms load qwen/qwen3-coder-30b", "qwen/qwen3-coder-30b-GGUF"),
         ("lms load lmstudio-community/Qwen3-8B-GGUF", "lmstudio-community/Qwen3-8B-GGUF"),
     ],
 )  # fmt: skip
@@ -122,3 +123,46 @@ def test_a_server_s_context_is_the_length_of_a_request_where_none_is_given() -> 
     )
     assert found.refusal is None
     assert found.request.tokens == 8192
+
+
+UNIT = '[Service]\nEnvironment="OLLAMA_CONTEXT_LENGTH=8192" "OLLAMA_NUM_PARALLEL=2"\n'
+VARIABLES = "# of the service\nOLLAMA_CONTEXT_LENGTH=8192\nexport OLLAMA_NUM_PARALLEL='2'\n"
+COMPOSE = (
+    "services:\n  ollama:\n    image: ollama/ollama\n    environment:\n"
+    "      - OLLAMA_CONTEXT_LENGTH=8192\n      - OLLAMA_NUM_PARALLEL=2\n"
+)
+OF_A_SERVICE = {
+    "ollama.service": f"{UNIT}ExecStart=/usr/local/bin/ollama serve\n",
+    "override.conf": UNIT,
+    "ollama.env": VARIABLES,
+    ".env": VARIABLES,
+    "compose.yaml": COMPOSE,
+}
+"""How the variables of a running Ollama are written: none of these names a model."""
+
+
+@pytest.mark.parametrize("name", OF_A_SERVICE)
+def test_a_service_s_variables_count_for_the_model_that_is_asked_for(name: str, tmp_path: Path) -> None:
+    path = tmp_path / name
+    path.write_text(OF_A_SERVICE[name])
+    (found,) = launched_plans(import_launches(str(path), model="qwen3:8b"), gpu=CARD)
+    (same,) = launched_plans(
+        import_launches("OLLAMA_CONTEXT_LENGTH=8192 OLLAMA_NUM_PARALLEL=2 ollama run qwen3:8b"), gpu=CARD
+    )
+    assert dict(found.serve) == dict(same.serve)
+    assert dict(found.serve)["ctx_size"] == 16384
+    with pytest.raises(KvplanError, match="names none") as told:
+        plan_of(str(path))
+    assert "--model" in str(told.value.help)
+
+
+def test_variables_of_nobody_start_nothing(tmp_path: Path) -> None:
+    for name, text in (
+        ("nginx.conf", "server { }\n"),
+        (".env", "DEBUG=1\n"),
+        ("unit.conf", "[Service]\nUser=x\n"),
+    ):
+        path = tmp_path / name
+        path.write_text(text)
+        with pytest.raises(KvplanError):
+            import_launches(str(path))

@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from functools import lru_cache
 from typing import NamedTuple
 
-from kvplan.architectures.config.activation_shape import Shape, shape_of
+from kvplan.architectures.config.activation_shape import shape_of
 from kvplan.architectures.weights import sources_of
 from kvplan.engines.base import Choice
 from kvplan.engines.budget import Fit, Shortens
@@ -20,13 +20,14 @@ from kvplan.engines.budget.parts import Start, context_line, in_use_line, memory
 from kvplan.engines.llamacpp.cache_layout.caches import place
 from kvplan.engines.llamacpp.cache_layout.pool import output_device, split_of
 from kvplan.engines.llamacpp.gguf_file.authors import WHOLE, Build, named_build
-from kvplan.engines.llamacpp.gguf_file.converted import converted, tensors_of
+from kvplan.engines.llamacpp.gguf_file.converted import converted
 from kvplan.engines.llamacpp.memory.compute_buffer import (
     compute_line,
     draft_lines,
     stated_context,
     taken_over_bytes,
 )
+from kvplan.engines.llamacpp.memory.image_encoder import encoder_bytes, encoder_line, encoder_words
 from kvplan.engines.llamacpp.model_options import options_of
 from kvplan.engines.llamacpp.options import LEAST_CONTEXT, LlamacppOptions, keeps_free, not_counted
 from kvplan.engines.llamacpp.start.drafts import drafts, layers_in_file, named_draft
@@ -93,6 +94,7 @@ def fit(model: Model, choice: Choice, settings: Serving, start: Start) -> Fit:
             model, shape, options, settings, started, total - amount, 0 if least else weights.hosted, least
         ),
         *draft_lines(model, shape, options, settings, started, total - amount),
+        *(() if least else encoder_line(model, shape, options)),
         context_line(1),
         *reserved,
         *_kept_line(keeps_free(options)),
@@ -101,7 +103,7 @@ def fit(model: Model, choice: Choice, settings: Serving, start: Start) -> Fit:
     warnings += _build_words(model, settings)
     warnings += ("llama.cpp's memory beside the cache is an estimate: mind the interval of the pool",)
     shortens = _shortens(settings, options)
-    warnings += _encoder_words(model, options, shape) + _hosted_words(weights, started, options)
+    warnings += encoder_words(model, options, shape) + _hosted_words(weights, started, options)
     shown = (("unequal_gpus", gpu.slug),) if gpu.row else ()
     return Fit(budget, weights.found, warnings, shown, per_device=weights.places, shortens=shortens)
 
@@ -141,9 +143,10 @@ def left_on(model: Model, settings: Serving, options: LlamacppOptions, weights: 
     gpu = settings.gpu
     assert gpu is not None
     left, taken_over = [], taken_over_bytes(model, options, settings)
+    first = weights.hosted + sum(line.bytes for line in encoder_line(model, shape_of(model, 2), options))
     for number, one in enumerate(gpu.row or (gpu,) * settings.pipeline_parallel_size):
         total, reserved, _ = memory_in_row(one)
-        own = taken_over if number else weights.hosted
+        own = taken_over if number else first
         left.append(total - sum(line.bytes for line in reserved) - weights.on(number) - own)
     return left
 
@@ -227,7 +230,7 @@ def _weights(model: Model, settings: Serving, options: LlamacppOptions) -> Weigh
         places[devices if one.device is None else one.device] += one.bytes
         hosted = max(hosted, one.bytes) if one.device is None and one.layer is not None else hosted
     encoder = (encoder_bytes(model) or 0) if options.mmproj else 0
-    places[0] += encoder
+    places[0 if options.mmproj_offload else devices] += encoder
     source += f"; mmproj {encoder:,} B" if encoder else ""
     more = encoder
     if drafts(settings):
@@ -242,21 +245,6 @@ def _weights(model: Model, settings: Serving, options: LlamacppOptions) -> Weigh
         source, more = f"{source}; draft {named.id} {sum(own.values()):,} B", more + sum(own.values())
     found = ModelWeights(max(places[:-1]), sum(tensors.values()) + more, "GGUF tensors")
     return Weights(found, f"{source}; {places[-1]:,} B in host memory", tuple(places), hosted)
-
-
-@lru_cache(maxsize=256)
-def encoder_bytes(model: Model) -> int | None:
-    """Bytes of the mmproj file that the converter makes of the encoder of images, in f16 (conversion/base.py,
-    MmprojModel; vectors in f32 are a thousandth of it); None where the model has none or it is not known."""
-    if model.is_gguf or (inventory := sources_of(model).inventory) is None:
-        return None
-    try:
-        return tensors_of(model, inventory)[1] * FLOAT16_BYTES or None
-    except KvplanError:
-        return None
-
-
-FLOAT16_BYTES = 2
 
 
 def prediction_bytes(model: Model, settings: Serving) -> int:
@@ -281,19 +269,6 @@ def _build_words(model: Model, settings: Serving) -> tuple[str, ...]:
         return (f"weights guessed: {build.words}; the .gguf file's header is exact",)
     named = model.is_gguf or model.gguf_mixture or settings.quantization or settings.weights is not None
     return () if named else (f"as {usual_build('llamacpp', model)}: no build was named, -q names one",)
-
-
-def _encoder_words(model: Model, options: LlamacppOptions, shape: Shape) -> tuple[str, ...]:
-    """Notes on the image encoder, where the model has one."""
-    if not shape.is_multimodal:
-        return ()
-    amount = encoder_bytes(model)
-    if options.mmproj:
-        if amount is None:
-            return ("the encoder of images (mmproj) is not counted: its tensors are not known",)
-        return ("of the encoder of images the weights are counted, what it computes with is not",)
-    size = "" if amount is None else f" of {gib(amount)}"
-    return (f"without the encoder of images: --mmproj adds its weights{size}",)
 
 
 def weights_of(model: Model, settings: Serving, options: LlamacppOptions) -> Weights:

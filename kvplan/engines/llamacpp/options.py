@@ -59,6 +59,7 @@ class LlamacppOptions(RetainingOptions):
     mmproj: bool = option(
         "flag", "The encoder of images, in f16, on the first GPU.", False, served=False, planned=True
     )
+    mmproj_offload: bool = option("flag", "That encoder on the GPU; off: in host memory.", True)
     host_memory: int | None = option(
         "size", "Host memory that weights and cache may take, where they lie there: 64GiB.", served=False
     )

@@ -1,8 +1,8 @@
 """Where ``--fit`` places a model on the named GPUs: context, layers of each GPU, experts in host memory.
 
 The rule is common/fit.cpp's (`kvplan.engines.llamacpp.start.fitting`). What the program measures is counted
-here: weights as they are dealt, the caches, the compute buffer, and of each GPU what is free beside the CUDA
-context.
+here: weights as they are dealt, the caches, the compute buffer, the encoder of images (tools/server/
+server-context.cpp adds it to what is to stay free), and of each GPU what is free beside the CUDA context.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from kvplan.engines.llamacpp.cache_layout.caches import Context
 from kvplan.engines.llamacpp.cache_layout.pool import context_for, machine_of, output_device, streams_of
 from kvplan.engines.llamacpp.memory.compute_buffer import draft_line, line_of_a_gpu
 from kvplan.engines.llamacpp.memory.graph import F32
+from kvplan.engines.llamacpp.memory.image_encoder import encoder_line
 from kvplan.engines.llamacpp.model_options import options_of
 from kvplan.engines.llamacpp.options import LEAST_CONTEXT, LlamacppOptions
 from kvplan.engines.llamacpp.start.cache_types import store_for
@@ -131,6 +132,8 @@ class Counted:
                 compute = self._amount(self._compute(options, context, 0 if gpu else weights.hosted, gpu))
             else:  # the output alone: logits, their norm and the last layer
                 compute = (self.shape.vocab_size + 2 * self.shape.hidden_size) * context.slots * F32
+            if not gpu:
+                compute += sum(map(self._amount, encoder_line(self.model, self.shape, options)))
             if self.has_draft and gpu == output_device(settings, options):
                 line = draft_line(self.model, self.shape, options, settings, (context,))
                 compute += self._amount(line)

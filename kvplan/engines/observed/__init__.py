@@ -182,6 +182,9 @@ class Row:
     padding_waste_percent: Ratio | None = None
     encoder_budget_tokens: Count | None = None
     equivalent_utilization: Ratio | None = None
+    loaded_bytes: Count | None = None
+    loaded_gpu_percent: Count | None = None
+    loaded_context: Count | None = None
     pools: tuple[Pool, ...] = ()
 
     def get(self, name: str) -> Figure | None:

@@ -7,6 +7,7 @@ answer says so.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 
 from kvplan.architectures.builders import BUILDER, FEWER, FP8_CACHE, WRITTEN, builder_of, habit_of
@@ -23,7 +24,7 @@ from kvplan.architectures.builds import (
 )
 from kvplan.errors import KvplanError
 from kvplan.files.cards.formats import FOREIGN, UNSAID, is_format, own_form, readings
-from kvplan.files.cards.gguf_names import gguf_name
+from kvplan.files.cards.gguf_names import gguf_name, has_latents
 from kvplan.files.cards.index import Target, key_of, packaged_index
 from kvplan.files.cards.listed import Listed, listed, listed_as
 from kvplan.model import BY_NAME, Model
@@ -151,7 +152,8 @@ def named_build(name: str) -> NamedBuild | None:
     gguf = gguf_name(key)
     if gguf is not None:
         base, mixture = gguf
-        target = _target(base.rpartition("/")[2], base.rpartition("/")[0])
+        maker, _, rest = base.rpartition("/")
+        target = _target(rest, maker) or _of_the_catalogue(rest, maker)
         return _tuned(base, f"gguf:{mixture}") if target is None else NamedBuild(target, f"gguf:{mixture}")
     maker, _, rest = key.rpartition("/")
     read = [(base, meant(maker, form)) for base, form in readings(rest, maker)]
@@ -201,6 +203,20 @@ def _target(base: str, maker: str) -> Target | None:
     return None if found is None else Target.parse(names[found])
 
 
+_ENDS = re.compile(r"(?:-(?:a\d{1,3}b|instruct|it|chat))+", re.ASCII)
+
+
+def _of_the_catalogue(base: str, maker: str) -> Target | None:
+    """The one model that LM Studio's catalogue calls without its ends: ``qwen/qwen3-coder-30b`` is
+    Qwen3-Coder-30B-A3B-Instruct."""
+    names: Mapping[str, str] = packaged_index()["names"]
+    begins = f"{maker}/{base}-" if maker else f"{base}-"
+    found = {
+        names[one] for one in names if one.startswith(begins) and _ENDS.fullmatch(one[len(begins) - 1 :])
+    }
+    return Target.parse(found.pop()) if len(found) == 1 else None
+
+
 def _instructed(key: str) -> Target | None:
     """The instructed model of the same maker, where only that has a card: it was trained from the base."""
     names: Mapping[str, str] = packaged_index()["names"]
@@ -237,7 +253,9 @@ def build_of(name: str, build: NamedBuild, base: Model, like: Model | None = Non
         return _laid_out(name, build.layout, base, like)
     if build.form.startswith("gguf:"):
         mixture = build.form.removeprefix("gguf:")
-        made, words = as_gguf(base, mixture, name), f"a GGUF file of {mixture}"
+        latents, said = has_latents(name, base.id)
+        made, words = as_gguf(base, mixture, name, latents=latents), f"a GGUF file of {mixture}"
+        made = replace(made, warnings=(said, *made.warnings)) if said else made
         if base.quantization == "mxfp4" and mixture in ("bf16", "f16"):
             words += " with its experts in MXFP4"
     elif build.form in UNSAID:

@@ -20,6 +20,42 @@ _UNSLOTH_MXFP4 = re.compile(r"unsloth/(?!gpt-oss-)", re.ASCII)
 _ONE_FILE = re.compile(r"(ggml-org|lmstudio-community)/gpt-oss-", re.ASCII)
 """Repositories of gpt-oss that have one file, its experts as OpenAI published them, the rest Q8_0."""
 
+_OLDER = frozenset(
+    """
+    deepseek-v2 deepseek-v2-chat deepseek-v2-lite deepseek-v2-lite-chat deepseek-v2.5
+    deepseek-coder-v2-lite-base deepseek-coder-v2-lite-instruct
+    """.split()
+)
+"""Models of 2024 whose latents llama.cpp did not cache yet (ggml-org/llama.cpp pull request 12801 of
+2025-04-15: attention.key_length_mla); Ollama's library has such files of them."""
+_OLDER_IN_LIBRARY = frozenset({"deepseek-v3"})
+"""One that Ollama's library has as of January 2025."""
+_OLDER_OR_NOT = frozenset(
+    ("deepseek-v3", "deepseek-v3-base", "deepseek-v3-0324", "deepseek-r1", "deepseek-r1-zero")
+)
+"""Models of early 2025: some of their repositories were made anew after it."""
+SINCE = "made before April 2025, when llama.cpp began to cache latents"
+
+
+def has_latents(name: str, model: str) -> tuple[bool, str]:
+    """Whether a GGUF build by its name has the latents of a model (a card's id) in its cache, and a
+    sentence where the file itself may say otherwise.
+
+    >>> has_latents("ollama:deepseek-coder-v2", "deepseek-ai/DeepSeek-Coder-V2-Lite-Instruct")[0]
+    False
+    >>> has_latents("unsloth/DeepSeek-V3.1-GGUF:Q4_K_M", "deepseek-ai/DeepSeek-V3.1")
+    (True, '')
+    """
+    key, library = model.lower().rpartition("/")[2], is_library_name(name.strip().lower())
+    if key in _OLDER or (library and key in _OLDER_IN_LIBRARY):
+        return (
+            False,
+            f"its files were {SINCE}: K and V of every head are cached; a newer file's header says so",
+        )
+    if key in _OLDER_OR_NOT and not library:
+        return True, f"a file {SINCE}, caches K and V of every head: its header says which"
+    return True, ""
+
 
 def gguf_name(key: str) -> tuple[str, str] | None:
     """(a card's name, the mixture) that the name of a GGUF build says; None where it is none. Lower case.

@@ -2,8 +2,9 @@
 
 A tag says a size, a kind and a mixture of types. Without a mixture the library's file is Q4_K_M, but for
 older models (Q4_0) and the smallest ones (Q8_0): the sizes that ollama/ollama's README.md listed up to
-2025-09 say which; gpt-oss is as OpenAI published it, the rest of its tensors bfloat16. What the library calls
-by a size was replaced now and then (``qwen3:4b``): its newest known file is meant.
+2025-09, and those that ``ollama list`` prints, say which; gpt-oss is as OpenAI published it, the rest of its
+tensors bfloat16. What the library calls by a size was replaced now and then (``qwen3:4b``): its newest known
+file is meant.
 """
 
 from __future__ import annotations
@@ -87,12 +88,14 @@ OLLAMA: dict[str, Family] = {
     "qwen3.5": Family(
         "9b",
         {
-            **_each("qwen3.5-{}", "9b 27b"),
+            **_each("qwen3.5-{}", "0.8b 2b 4b 9b 27b"),
             **dict.fromkeys(("35b", "35b-a3b"), "qwen3.5-35b-a3b"),
             **dict.fromkeys(("122b", "122b-a10b"), "qwen3.5-122b-a10b"),
             **dict.fromkeys(("397b", "397b-a17b"), "qwen3.5-397b-a17b"),
         },
+        own={"0.8b": "q8_0", "2b": "q8_0"},
     ),
+    "qwen3-embedding": Family("8b", _each("qwen3-embedding-{}", "0.6b 4b 8b"), own={"0.6b": "q8_0"}),
     "qwen3.6": Family("27b", {"27b": "qwen3.6-27b", **dict.fromkeys(("35b", "35b-a3b"), "qwen3.6-35b-a3b")}),
     "qwen3.8": Family("27b", {"27b": "qwen3.8-27b"}),
     "qwq": Family("32b", {"32b": "qwq-32b"}),
@@ -112,6 +115,8 @@ OLLAMA: dict[str, Family] = {
     "mistral-large": Family("123b", {"123b": "mistral-large-instruct-2407"}),
     "ministral-3": Family("8b", _each("ministral-3-{}-instruct-2512", "3b 8b 14b")),
     "mixtral": Family("8x7b", _each("mixtral-{}-instruct-v0.1", "8x7b 8x22b"), "q4_0"),
+    "magistral": Family("24b", {"24b": "magistral-small-2506"}),
+    "devstral": Family("24b", {"24b": "devstral-small-2507"}),
     "codestral": Family("22b", {"22b": "codestral-22b-v0.1"}, "q4_0"),
     "devstral-small-2": Family("24b", {"24b": "devstral-small-2-24b-instruct-2512"}),
     "devstral-2": Family("123b", {"123b": "devstral-2-123b-instruct-2512"}),
@@ -133,12 +138,47 @@ OLLAMA: dict[str, Family] = {
     ),
     "deepseek-v3": Family("671b", {"671b": "deepseek-v3"}),
     "deepseek-v3.1": Family("671b", {"671b": "deepseek-v3.1"}),
+    "deepseek-v2": Family("16b", {"16b": "deepseek-v2-lite-chat", "236b": "deepseek-v2-chat"}, "q4_0"),
+    "deepseek-v2.5": Family("236b", {"236b": "deepseek-v2.5"}, "q4_0"),
+    "deepseek-coder": Family("1.3b", _each("deepseek-coder-{}-instruct", "1.3b 6.7b 33b"), "q4_0"),
     "deepseek-coder-v2": Family("16b", {"16b": "deepseek-coder-v2-lite-instruct"}, "q4_0"),
-    "granite3.3": Family("8b", {"8b": "granite-3.3-8b-instruct"}),
-    "granite4": Family("tiny-h", {"tiny-h": "granite-4.0-h-tiny", "small-h": "granite-4.0-h-small"}),
+    "granite3.3": Family("8b", _each("granite-3.3-{}-instruct", "2b 8b")),
+    "granite4": Family(
+        "micro",
+        {
+            "micro": "granite-4.0-micro",
+            **{f"{size}-h": f"granite-4.0-h-{size}" for size in ("micro", "tiny", "small")},
+        },
+    ),
     "olmo2": Family("7b", _each("olmo-2-1124-{}-instruct", "7b 13b")),
     "command-r": Family("35b", {"35b": "c4ai-command-r-v01"}),
+    "command-r-plus": Family("104b", {"104b": "c4ai-command-r-plus"}, "q4_0"),
+    "command-r7b": Family("7b", {"7b": "c4ai-command-r7b-12-2024"}),
     "command-a": Family("111b", {"111b": "c4ai-command-a-03-2025"}),
+    "aya-expanse": Family("8b", {"8b": "aya-expanse-8b"}),
+    "exaone3.5": Family("7.8b", _each("exaone-3.5-{}-instruct", "2.4b 7.8b 32b")),
+    "falcon3": Family("7b", _each("falcon3-{}-instruct", "1b 3b 7b 10b"), own={"1b": "q8_0"}),
+    "starcoder2": Family("3b", _each("starcoder2-{}", "3b 7b 15b"), "q4_0"),
+    # Trained further from these, layer for layer.
+    "hermes3": Family("8b", _each("hermes-3-llama-3.1-{}", "8b 70b"), "q4_0"),
+    "dolphin3": Family("8b", {"8b": "llama-3.1-8b-instruct"}),
+    "cogito": Family(
+        "8b",
+        {
+            "3b": "llama-3.2-3b-instruct",
+            "8b": "llama-3.1-8b-instruct",
+            **_each("qwen2.5-{}-instruct", "14b 32b"),
+            "70b": "llama-3.1-70b-instruct",
+        },
+    ),
+    "tulu3": Family("8b", _each("llama-3.1-{}-instruct", "8b 70b")),
+    "medgemma": Family("4b", _each("gemma-3-{}-it", "4b 27b")),
+    "qwen": Family("4b", _each("qwen1.5-{}-chat", "0.5b 1.8b 4b 7b 14b 72b"), "q4_0"),
+    "codegemma": Family("7b", _each("gemma-{}-it", "2b 7b"), "q4_0"),
+    "nomic-embed-text": Family("137m-v1.5", {"137m-v1.5": "nomic-embed-text-v1.5"}, "f16"),
+    "bge-m3": Family("567m", {"567m": "bge-m3"}, "f16"),
+    "bge-large": Family("335m", {"335m": "bge-large-en-v1.5"}, "f16"),
+    "all-minilm": Family("22m", {"22m": "all-minilm-l6-v2"}, "f16"),
     "smollm2": Family("1.7b", _each("smollm2-{}-instruct", "135m 360m 1.7b"), "q8_0"),
     "glm-4.7-flash": Family("30b", {"30b": "glm-4.7-flash"}),
     "nemotron-3-nano": Family("30b", {"30b": "nvidia-nemotron-3-nano-30b-a3b-bf16"}),

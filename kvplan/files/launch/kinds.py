@@ -28,6 +28,7 @@ OF_YAML: tuple[tuple[Callable[[Tree], bool], Reader], ...] = (
 OF_TEXT: tuple[tuple[Callable[[str, str], bool], TextReader], ...] = (
     (windows.is_of_windows, windows.of_windows),
     (scripts.is_unit, scripts.unit),
+    (scripts.is_variables, scripts.variables),
     (scripts.is_dockerfile, scripts.dockerfile),
     (scripts.is_makefile, scripts.makefile),
     (python_files.is_notebook, python_files.notebook),

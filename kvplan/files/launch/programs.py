@@ -28,24 +28,26 @@ _UNREAD = ("MAX_LOADED_MODELS", "NEW_ENGINE", "NUM_THREAD", "MULTIUSER_CACHE")
 
 
 def launch_of_program(start: Start, *, name: str, engine: str | None = None) -> Launch:
-    """The model that a program loads, and what its user told it. Raises KvplanError(no-model-named,
-    bad-flag)."""
+    """The model that a program loads, and what its user told it; one that nothing names is no error yet:
+    `Launch.unnamed`. Raises KvplanError(bad-flag)."""
     program = start.server.door
     assert program is not None
     words = take_apart(start.server, start.words)
     read = {"ollama": _ollama, "lmstudio": _lmstudio}[program]
     wish, unread, notes = read(words.options, dict(start.environment))
+    unnamed = None
     if not words.rest:
         title = start.server.title
-        raise KvplanError(
+        unnamed = KvplanError(
             "no-model-named",
             f"{title} loads models as they are asked for, and {name} names none",
-            help=f"kvplan size MODEL -e {program} --gpu rtx-3090",
-        )
+            help=("kvplan import FILE --model qwen3:8b, with what the file sets",
+                  f"kvplan size MODEL -e {program} --gpu rtx-3090"),
+        )  # fmt: skip
     gpus = start.gpus or len(devices_seen(dict(start.environment))) or None
     return Launch(
-        name, engine or program, _model(program, words.rest[0]), {}, gpus=gpus, unread=unread, notes=notes,
-        wish=wish,
+        name, engine or program, "" if unnamed else model_of_program(program, words.rest[0]), {}, gpus=gpus,
+        unread=unread, notes=notes, wish=wish, unnamed=unnamed,
     )  # fmt: skip
 
 
@@ -74,15 +76,17 @@ def launch_of_modelfile(text: str, *, name: str) -> Launch:
             unread.append(f"{key} {rest}")
     if model is None:
         raise KvplanError("no-model-named", f"{name} has no FROM", help="FROM qwen3:8b")
-    named, read_as = model_of(_model("ollama", model), Path(), "FROM")
+    named, read_as = model_of(model_of_program("ollama", model), Path(), "FROM")
     notes = () if read_as is None else (read_as,)
     return Launch(name, "ollama", named, {}, unread=tuple(unread), wish=wish, notes=notes)
 
 
-def _model(program: str, word: str) -> str:
+def model_of_program(program: str, word: str) -> str:
+    """The model that a program means by a name, as kvplan names it."""
     if program == "lmstudio":
         base, at, build = word.partition("@")
-        gguf = "" if "gguf" in base.lower() else "-GGUF"
+        # The catalogue's name of a model has both kinds of builds; one of MLX says so.
+        gguf = "" if re.search("gguf|mlx", base, re.IGNORECASE) else "-GGUF"
         return word if base.endswith(".gguf") else f"{base}{gguf}{at}{build}"
     named = named_in("ollama:", word)
     hub = word.removeprefix("https://")

@@ -32,6 +32,8 @@ _SETTING = "speculative"
 
 SUFFIXES = (".yaml", ".yml")
 COMMAND = "command"
+VARIED = (".conf", ".env")
+"""Ends of files that are read only where their text starts a server."""
 _NO_MANIFEST = ("no-server", "bad-yaml", "yaml-too-large")
 _PLAN = re.compile(rb"^kvplan:", re.MULTILINE)
 
@@ -70,8 +72,11 @@ def is_launch(word: str) -> bool:
 
 
 def _may_be_text(path: Path) -> bool:
-    """Whether a file is worth opening: one of a kind that is known by its name, or one without an end."""
-    return text_reader_of(path.name, "") is not None or (not path.suffix and is_file(path))
+    """Whether a file is worth opening: one of a kind that is known by its name, or one without an end or
+    with an end of many kinds."""
+    if text_reader_of(path.name, "") is not None:
+        return True
+    return (not path.suffix or path.suffix in VARIED) and is_file(path)
 
 
 def is_launch_text(content: bytes) -> bool:
@@ -79,7 +84,10 @@ def is_launch_text(content: bytes) -> bool:
     is_json = content.lstrip()[:1] == b"{"
     if _PLAN.search(content) is not None or (is_json and b'"apiVersion"' not in content):
         return False
-    return is_manifest(content, shown=SHOWN_STDIN) or _starts_one(content.decode("utf-8", "replace"))
+    text = decoded(content)
+    if text_reader_of("", text) is not None:
+        return True
+    return is_manifest(content, shown=SHOWN_STDIN) or _starts_one(text)
 
 
 def decoded(content: bytes) -> str:

@@ -10,6 +10,7 @@ from math import prod
 from pathlib import Path, PurePosixPath
 from typing import NamedTuple
 
+from kvplan.engines.launch import server_of_variables
 from kvplan.errors import KvplanError
 from kvplan.files.json_input import read_limited
 from kvplan.files.launch.command import launch_of
@@ -255,8 +256,15 @@ def script(text: str, beside: Beside) -> Found:
     return of_shell(text, beside, together=True)
 
 
+_SERVICE = re.compile(r"^\[Service\][ \t]*$", re.MULTILINE)
+_VARIABLE_ROWS = re.compile(r"(?:[ \t]*(?:#.*|(?:export[ \t]+)?[A-Za-z_]\w*=.*)?(?:\r?\n|\Z))+", re.ASCII)
+
+
 def is_unit(name: str, text: str) -> bool:
-    return name.endswith((".service", ".container"))
+    """A unit, or a drop-in of one (``ollama.service.d/override.conf``); of a text without a name its
+    heading says it."""
+    headed = name.endswith(".conf") or not name
+    return name.endswith((".service", ".container")) or (headed and _SERVICE.search(text) is not None)
 
 
 def unit(text: str, beside: Beside) -> Found:
@@ -279,9 +287,27 @@ def unit(text: str, beside: Beside) -> Found:
         if key in ("ExecStart", "Exec"):
             words = split_words(value.lstrip("-@:+!") if key == "ExecStart" else value)
             starts += starts_of(words, environment, image)
-    if image is not None and not any(key == "Exec" for key, _ in rows):
-        starts = starts_of([], environment, image)
+    said = any(key in ("ExecStart", "Exec") for key, _ in rows)
+    if not said:
+        starts = starts_of([], environment, image) if image is not None else _of_a_program(environment)
     return of_starts([replace(one, missing=tuple(missing)) for one in starts], beside, text)
+
+
+def is_variables(name: str, text: str) -> bool:
+    """A file of variables alone, some of them a program's that starts engines."""
+    rows = name.endswith((".env", ".conf"))
+    return rows and _VARIABLE_ROWS.fullmatch(text) is not None and bool(_of_a_program(variables_in(text)))
+
+
+def variables(text: str, beside: Beside) -> Found:
+    """Variables for a program's server, of which another file says how it is started."""
+    return of_starts(_of_a_program(variables_in(text)), beside, text)
+
+
+def _of_a_program(environment: Mapping[str, str]) -> list[Start]:
+    """The server of the program that reads variables of such names; none where no program does."""
+    server = server_of_variables(environment)
+    return [] if server is None else [Start(server, (), tuple(environment.items()))]
 
 
 def variables_in(text: str) -> dict[str, str]:

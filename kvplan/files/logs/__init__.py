@@ -21,6 +21,7 @@ from kvplan.engines.observed.rules import Dialect
 from kvplan.engines.observed.stream import CHUNK, Scanner
 from kvplan.errors import KvplanError, did_you_mean
 from kvplan.files.json_input import check_text
+from kvplan.files.logs.listed import listed_in
 
 DIALECTS: tuple[Dialect, ...] = tuple(part.DIALECT for part in having("log").values())
 SPEAKING = tuple(dialect.engine for dialect in DIALECTS)
@@ -71,6 +72,9 @@ def parse_log(pieces: Iterable[bytes], *, engine: str | None = None, name: str =
                 narrowed, scanner.rules = True, reading.dialect.rules
     best = max(candidates, key=lambda reading: reading.score)
     if best.score == 0:
+        listed = listed_in(b"".join(began).decode("utf-8", "replace"))
+        if listed is not None:
+            return listed
         check_text(began[0] if began else b"", name)
         raise KvplanError(
             "unknown-log",
@@ -82,10 +86,12 @@ def parse_log(pieces: Iterable[bytes], *, engine: str | None = None, name: str =
 
 
 def _noted(pieces: Iterable[bytes], began: list[bytes]) -> Iterator[bytes]:
-    """The pieces, the first of which is kept."""
+    """The pieces, of which the first bytes are kept."""
+    kept = 0
     for piece in pieces:
-        if not began:
+        if kept < CHUNK:
             began.append(piece)
+            kept += len(piece)
         yield piece
 
 

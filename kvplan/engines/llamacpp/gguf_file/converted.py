@@ -14,6 +14,7 @@ from functools import cache
 from math import prod
 from pathlib import Path
 
+from kvplan.dtypes import FLOAT16, FLOAT32
 from kvplan.engines.base import has_kind
 from kvplan.engines.llamacpp.gguf_file.ggml_types import row_bytes
 from kvplan.engines.llamacpp.gguf_file.quantise import GgufTensor, Hyper, types_of
@@ -52,6 +53,8 @@ _PREDICTION = {
 """Tensors of Qwen's prediction layers outside a layer → their place after the converter
 (``_Qwen35MtpMixin``)."""
 
+_HALF = "input_projection_weight"
+"""The end of a matrix's path that its checkpoint has without ``.weight`` (conversion/gemma.py)."""
 _LAYER = re.compile(r"\.(\d{1,5})\.")
 _LATENT = "kv_b_proj"
 _LIKE_70B = ("llama", "qwen2", "deci", "nemotron-nas")
@@ -72,11 +75,11 @@ those of the others it leaves out."""
 @record()
 class Converted:
     """The file's tensors that are loaded: name → bytes. prediction: bytes of the layers of the file that are
-    read only where a draft is made of them (``load_mtp``). encoder_numbers: of what mmproj has."""
+    read only where a draft is made of them (``load_mtp``). encoder: bytes of the mmproj file."""
 
     bytes_by_name: Mapping[str, int]
     prediction: int
-    encoder_numbers: int
+    encoder: int
 
 
 def converted(
@@ -137,16 +140,17 @@ def _text(model: Model) -> Json:
 
 
 def tensors_of(model: Model, inventory: Inventory, *, with_mtp: bool = True) -> tuple[list[GgufTensor], int]:
-    """The tensors in the order of their layers, and the numbers of the encoder that is left out."""
+    """The tensors in the order of their layers, and the bytes of the encoder of images, which goes to a file
+    of its own: matrices in 16 bits, the rest in 32 (conversion/base.py, MmprojModel)."""
     found: dict[str, GgufTensor] = {}
     encoder = 0
     parts: Counter[str] = Counter()
     sparse = any(tensor.role is Role.EXPERT for block in inventory.layers for tensor in block.tensors)
     drafts = _prediction(model, inventory) if with_mtp else ()
     for name, tensor in (*inventory.tensors(), *drafts):
-        # The encoder of images goes to a file of its own (mmproj).
         if TOWER_NAME.search(f"{name}."):
-            encoder += tensor.elements
+            whole = tensor.columns or name.endswith(_HALF)
+            encoder += tensor.elements * (FLOAT16.bytes if whole else FLOAT32.bytes)
             continue
         for one in _converted(model, name, tensor, sparse, parts[name]):
             found[one.name] = _joined(found.get(one.name), one)

@@ -7,6 +7,8 @@ load settings in lmstudio-ai/lmstudio-js packages/lms-kv-config/src/schema.ts.
 from __future__ import annotations
 
 from kvplan.engines.doors import Begun, Door, Wish
+from kvplan.engines.llamacpp.memory.image_encoder import sees
+from kvplan.engines.llamacpp.programs.loaded import all_of_it
 from kvplan.engines.traits import usual_build
 from kvplan.model import Model
 from kvplan.settings import Settings
@@ -25,6 +27,8 @@ def begin(model: Model, settings: Settings, wish: Wish) -> Begun:
         "ubatch_size": wish.batch or PHYSICAL_BATCH,
         "fit": True,  # what its guardrails keep free is not public
     }
+    if sees(model):
+        options["mmproj"] = True  # a model's folder has its vision adapter
     layers = wish.gpu_layers
     if wish.gpu_part == 1:
         layers = model.num_layers + 1
@@ -63,4 +67,5 @@ DOOR = Door(
         "LM Studio's source is not public: llama.cpp's rules with its documented defaults; its guardrails are"
         " not counted",
     ),
+    loaded=all_of_it,
 )

@@ -11,6 +11,8 @@ from collections.abc import Mapping
 
 from kvplan.engines.budget.parts import memory_of
 from kvplan.engines.doors import Begun, Door, Wish
+from kvplan.engines.llamacpp.memory.image_encoder import sees
+from kvplan.engines.llamacpp.programs.loaded import by_its_buffers
 from kvplan.engines.llamacpp.start.models import name_of
 from kvplan.errors import KvplanError
 from kvplan.families import Kind
@@ -65,7 +67,7 @@ def begin(model: Model, settings: Settings, wish: Wish) -> Begun:
     batch = wish.batch or automatic_batch(context * parallel, predicted, totals, gpu, flash=flash)
     # ``-b`` and ``-ub`` are the same number.
     options: dict[str, object] = {"ubatch_size": batch}
-    if _sees(model):
+    if sees(model):
         options["mmproj"] = True  # the library's files have it; on the first GPU
     if not flash:
         options["flash_attn"] = False
@@ -84,14 +86,8 @@ def default_context(total: int) -> int:
 
 def _within(model: Model, context: int) -> int:
     """At least 4, with vision 2,048; at most the model's own length (llm/server.go)."""
-    least = VISION_CONTEXT if _sees(model) else 4
+    least = VISION_CONTEXT if sees(model) else 4
     return min(max(context, least), model.max_model_len or max(context, least))
-
-
-def _sees(model: Model) -> bool:
-    from kvplan.architectures.config.activation_shape import shape_of
-
-    return shape_of(model, 2).is_multimodal
 
 
 def has_flash(gpu: Gpu | None) -> bool:
@@ -212,4 +208,5 @@ DOOR = Door(
     1,
     head="ollama:",
     command=command,
+    loaded=by_its_buffers,
 )

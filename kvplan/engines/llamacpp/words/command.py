@@ -101,6 +101,7 @@ TABLE = EngineTable(
         "swa_full": Argument("--swa-full"),
         "flash_attn": Argument("--flash-attn", write=_on_off),
         "kv_offload": Argument("--kv-offload", off="--no-kv-offload"),
+        "mmproj_offload": Argument("--mmproj-offload", off="--no-mmproj-offload"),
         "enable_prefix_caching": Argument("--cache-prompt", off="--no-cache-prompt"),
         "kv_retention": Argument("--keep", write=_keep),
         # Layers go over every GPU that the process sees: no argument says how many.

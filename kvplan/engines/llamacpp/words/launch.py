@@ -50,10 +50,10 @@ def translate(serve: Serve, options: Json) -> tuple[str, ...]:
     left += _draft(serve, options)
     left += _fitting(serve, options)
     _batch(serve, options)
-    if "--no-mmproj-offload" in options:
-        left.append("--no-mmproj-offload")
-    elif _has_encoder(options):
+    if _has_encoder(options):
         serve["mmproj"] = True
+        if "--no-mmproj-offload" in options:
+            serve["mmproj_offload"] = False
     if "--no-kv-offload" in options:
         serve["kv_offload"] = False
     left += _overrides(serve, options)
@@ -212,6 +212,7 @@ PROGRAMS = (
         images=("ollama/ollama",),
         door="ollama",
         title="Ollama",
+        variables=("OLLAMA_",),
         flags=(  # ollama/ollama cmd/cmd.go
             *_options("0", "--verbose", "--insecure", "--nowordwrap", "--hidethinking", "--truncate"),
             *_options("1", "--keepalive", "--format", "--dimensions"),
