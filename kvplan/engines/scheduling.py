@@ -34,7 +34,8 @@ class ScheduledDrafts:
 @record()
 class Scheduling:
     """vLLM's. release: whose rules; overlap: a step is scheduled while another runs; states: when states are
-    kept for reuse; retention: tokens between the states and windows that are kept (None: all)."""
+    kept for reuse; retention: tokens between the states and windows that are kept (None: all); stages: of a
+    pipeline."""
 
     release: str
     groups: tuple[ScheduledGroup, ...]
@@ -48,6 +49,7 @@ class Scheduling:
     states: str = "none"
     retention: int | None = None
     drafts: ScheduledDrafts | None = None
+    stages: int = 1
 
     @property
     def step_tokens(self) -> int:

@@ -34,6 +34,10 @@ def simulate(trace: Trace, engine: Engine, time: Clock, *, jump: bool = True, ro
     """
     check(engine)
     trace.check()
+    if engine.stages > 1:
+        from kvplan.simulation.vllm.pipeline import Pipelined
+
+        return Pipelined(trace, engine, time, jump=jump, rows=rows).run()
     if engine.offload is not None:
         from kvplan.simulation.vllm.offload.replica import Offloaded
 
@@ -138,7 +142,7 @@ class Replica(Timeline):
 
     def note(self, step: Step) -> None:
         """A step was scheduled: its columns, its row, when it ends."""
-        answer, time, scheduler = self.answer, self.time, self.scheduler
+        answer, scheduler = self.answer, self.scheduler
         starts = max(self.now, self.free_at)
         if step.admitted:
             self.admitted(step.admitted, starts)
@@ -148,16 +152,20 @@ class Replica(Timeline):
             answer.empty += 1
             step.ends_ns = starts
             return
-        lasts = time.lasts(step)
-        step.ends_ns = self.free_at = starts + lasts
         answer.tokens += step.tokens
-        answer.busy_ns += lasts
+        answer.busy_ns += self.run_step(step, starts)
         answer.steps += 1
         if answer.rows is not None:
             answer.rows.append((
                 starts, step.tokens, step.context, step.count, len(scheduler.running), len(scheduler.waiting),
                 scheduler.memory.pool.free, len(step.preempted),
             ))  # fmt: skip
+
+    def run_step(self, step: Step, starts: int) -> int:
+        """Set when a step ends and when the next may start; how long it keeps the GPUs busy."""
+        lasts = self.time.lasts(step)
+        step.ends_ns = self.free_at = starts + lasts
+        return lasts
 
     def end(self, step: Step) -> None:
         if step.tokens:
