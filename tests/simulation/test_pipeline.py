@@ -13,10 +13,10 @@ import kvplan
 from kvplan.api import load_gpu, load_model
 from kvplan.errors import KvplanError
 from kvplan.files.speed import speed_inputs
-from kvplan.plans.arrival import Arrival
 from kvplan.planning.speed import speed_profile
 from kvplan.planning.speed.profile import Deployment
 from kvplan.planning.speed.steps import step_seconds
+from kvplan.plans.arrival import Arrival
 from kvplan.record import replace
 from kvplan.simulation.schedulers import simulate_any
 from kvplan.simulation.time.clock import StepTime

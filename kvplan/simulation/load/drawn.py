@@ -43,11 +43,12 @@ class Drawn:
         """``Poisson``, ``Gamma, CV 2.5``."""
         return "Poisson" if self.cv == 1 else f"Gamma, CV {self.cv:g}"
 
-    def arrivals(self, engines: int, most: int) -> tuple[tuple[Arrival, ...], int]:
+    def arrivals(self, engines: int, most: int, ranks: int = 1) -> tuple[tuple[Arrival, ...], int]:
         """(Requests in order of arrival, of how many engines they are). Dealt in turn over so many engines,
-        of which at most ``most`` are kept: those that the others' requests are left out of."""
+        of which at most ``most`` are kept: those that the others' requests are left out of. ranks: of an
+        engine, each of which needs as many to be judged by."""
         kept = min(engines, most)
-        each = max(EACH, LEAST // kept)
+        each = max(EACH * ranks, LEAST // kept)
         chance = random.Random(self.seed).random
         gap = gaps("poisson" if self.cv == 1 else "gamma", self.cv, chance)
         shapes = _Picks(self.shapes, random.Random(f"{self.seed} shapes"))

@@ -39,13 +39,16 @@ class Computed(Protocol):
 
 class Clock(Protocol):
     """A step time. ``line(count, context)``: of so many requests that have so many tokens together before the
-    first of these steps; ``stages(step, count)``: of each of so many pipeline stages, one after another."""
+    first of these steps; ``stages(step, count)``: of each of so many pipeline stages, one after another;
+    ``together(steps)``: of one step of data-parallel ranks that wait for each other."""
 
     def lasts(self, step: Computed) -> int: ...
 
     def line(self, count: int, context: int) -> tuple[int, int, int]: ...
 
     def stages(self, step: Computed, count: int) -> Sequence[int]: ...
+
+    def together(self, steps: Sequence[Computed]) -> int: ...
 
 
 @record()
@@ -67,3 +70,7 @@ class StepTime:
         """Equal parts of the whole, the first with what is left."""
         each, left = divmod(self.lasts(step), count)
         return [each + left, *[each] * (count - 1)]
+
+    def together(self, steps: Sequence[Computed]) -> int:
+        """The slowest rank's time."""
+        return max(self.lasts(step) for step in steps)

@@ -109,6 +109,17 @@ class Replica(Timeline):
         return self.scheduler.unfinished
 
     @property
+    def busy(self) -> bool:
+        return self.scheduler.busy
+
+    def launch(self, under_way: Step | None) -> Step | None:
+        if not self.scheduler.busy:
+            return None
+        step = self.scheduler.schedule()
+        self.note(step)
+        return step
+
+    @property
     def queued(self) -> int:
         return len(self.scheduler.waiting)
 

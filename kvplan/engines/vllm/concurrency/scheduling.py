@@ -6,7 +6,15 @@ windows and states only what a later request can resume at is kept (`kvplan.simu
 
 from __future__ import annotations
 
-from kvplan.engines.scheduling import ScheduledDrafts, ScheduledGroup, Scheduling, not_simulated
+from kvplan.architectures.config import activation_shape
+from kvplan.engines.scheduling import (
+    BY_COUNTS,
+    ScheduledDrafts,
+    ScheduledGroup,
+    ScheduledRanks,
+    Scheduling,
+    not_simulated,
+)
 from kvplan.engines.vllm.cache_layout.plan import Plan, PlanGroup
 from kvplan.engines.vllm.cache_layout.specs import FULL_KINDS, SLIDING_KINDS, SpecKind, Steps
 from kvplan.engines.vllm.compiled import compiled
@@ -14,6 +22,7 @@ from kvplan.engines.vllm.start.runner import V2, runner_of
 from kvplan.engines.vllm.versions import Rules
 from kvplan.errors import RefusedError
 from kvplan.model import Model
+from kvplan.record import replace
 from kvplan.settings import Settings
 
 DEFAULT_RETENTION = 0
@@ -30,7 +39,13 @@ def scheduling(model: Model, settings: Settings, version: str) -> Scheduling:
         raise not_simulated(
             "a pipeline under vLLM's first model runner with async scheduling", "--no-async-scheduling"
         )
-    return scheduling_of(known.plan, shown, version, stages)
+    found = scheduling_of(known.plan, shown, version, stages)
+    if settings.data_parallel_size == 1:
+        return found
+    lockstep = activation_shape.num_experts(model) > 0
+    if lockstep and stages > 1:
+        raise not_simulated("a pipeline of data-parallel ranks that share experts", "--pp 1")
+    return replace(found, ranks=ScheduledRanks(lockstep, BY_COUNTS))
 
 
 def scheduling_of(plan: Plan, shown: dict[str, object], version: str, stages: int) -> Scheduling:
