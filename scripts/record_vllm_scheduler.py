@@ -219,7 +219,7 @@ class _Run:
         said = oracle.engine.get("drafts")
         self.drafts = None if said is None else drafts_of(said)
         self.now = self.coming = self.empty = 0
-        self.free = [0] * oracle.engine.get("stages", 1)  # when each stage is
+        self.stages = [0] * oracle.engine.get("stages", 1)  # when each stage is
         self.most = 1000 + 10 * sum(row["input"] + row["output"] for row in rows)
 
     def run(self) -> dict[str, Any]:
@@ -254,7 +254,7 @@ class _Run:
                     for name in plan.num_scheduled_tokens
                     if not scheduler.requests[name].is_prefill_chunk
                 ]
-                self.queue.append((plan, ready, self.free[-1]))
+                self.queue.append((plan, ready, self.stages[-1]))
                 if len(self.queue) < depth and (tokens or scheduler.has_requests()):
                     continue
             plan, ready, ends = self.queue.pop(0)
@@ -290,7 +290,7 @@ class _Run:
         columns, scheduler, step = self.columns, self.scheduler, self.step
         self.oracle.admissions.clear()
         plan = scheduler.schedule()
-        starts = max(self.now, self.free[0])
+        starts = max(self.now, self.free_at)
         if not self.oracle.told:
             self.oracle.admissions += _admitted(plan)
         for number, hits in self.oracle.admissions:
@@ -315,11 +315,20 @@ class _Run:
         ))  # fmt: skip
         return plan
 
+    @property
+    def free_at(self) -> int:
+        """When the first stage is free."""
+        return int(self.stages[0])
+
+    @free_at.setter
+    def free_at(self, at: int) -> None:
+        self.stages[0] = at
+
     def _run(self, at: int, lasts: int) -> None:
         """The stages' times of a step that is ready at a time."""
-        each, left = divmod(lasts, len(self.free))
-        for place, free in enumerate(self.free):
-            at = self.free[place] = max(at, free) + each + (0 if place else left)
+        each, left = divmod(lasts, len(self.stages))
+        for place, free in enumerate(self.stages):
+            at = self.stages[place] = max(at, free) + each + (0 if place else left)
 
     def _update(self, plan: Any, ready: list[str]) -> None:
         from vllm.v1.outputs import ModelRunnerOutput

@@ -11,7 +11,8 @@ from typing import Any
 import pytest
 
 import kvplan
-from kvplan.api import load_gpu, load_model
+from kvplan.api import load_gpu, load_model, make_settings
+from kvplan.engines.budget import choose
 from kvplan.engines.scheduling import BY_COUNTS, IN_TURN
 from kvplan.errors import KvplanError
 from kvplan.files.speed import speed_inputs
@@ -28,6 +29,8 @@ from kvplan.simulation.fleet.together import Joined
 from kvplan.simulation.load.load import Load
 from kvplan.simulation.outcome import Target
 from kvplan.simulation.schedulers import simulate_any, viewed
+from kvplan.simulation.served import serve
+from kvplan.simulation.sglang import SglangEngine
 from kvplan.simulation.time.clock import StepTime
 from kvplan.simulation.time.results import COLUMNS
 from kvplan.simulation.time.speed_clock import SpeedClock
@@ -94,8 +97,8 @@ def test_every_request_is_served_once(router: str, dealt: str, lockstep: bool) -
     load, engine = _load(200, 5), _engine(overlap=True, length=380)
     made = DealtOverRanks(load, 2, Ranks(3, lockstep, dealt), router).run(engine, TIME, Target())
     refused = sum(row.prompt >= 380 for row in load.arrivals)
-    assert refused and made.refused == refused
-    assert made.requests == 200 and len(made.ttft) == 200 - refused
+    assert made.refused == refused > 0
+    assert (made.requests, len(made.ttft)) == (200, 200 - refused)
     assert made.answer_tokens == sum(
         engine.answered(row.prompt, row.answer) for row in load.arrivals if row.prompt < 380
     )
@@ -129,7 +132,8 @@ def test_a_closed_load_keeps_its_number_on_ranks_that_step_together() -> None:
     alone = ClosedDealt(load, 3, 12, Ranks(3, False)).run(engine, TIME, Target())
     together = ClosedDealt(load, 3, 12, Ranks(3, True)).run(engine, TIME, Target())
     assert len(together.ttft) == len(alone.ttft) == 60
-    assert together.answer_tokens == alone.answer_tokens and together.end_ns >= alone.end_ns
+    assert together.answer_tokens == alone.answer_tokens
+    assert together.end_ns >= alone.end_ns
 
 
 class _Told:
@@ -237,3 +241,29 @@ def test_kept_is_what_the_whole_run_says() -> None:
                 engine = replace(_engine(), blocks=blocks, sequences=sequences)
                 whole = dealt.run(engine, TIME, target)
                 assert (dealt.kept(engine, TIME, target) is not None) == whole.keeps(target)
+
+
+def test_sglangs_attention_groups_are_ranks_that_step_together() -> None:
+    """Each group has its own pool, its part of max_running_requests and of the prompt's chunk."""
+    model = load_model("qwen3-30b-a3b")
+    own = {"max_num_seqs": 64, "attn_dp_size": 4}
+    settings = make_settings(gpu="h100", tensor_parallel_size=8, **own)
+    served = serve(model, choose("sglang"), settings, pool="likely")
+    assert served.ranks == Ranks(4, True, IN_TURN)
+    assert served.gpus == 8
+    plain = serve(
+        model, choose("sglang"),
+        make_settings(gpu="h100", tensor_parallel_size=8, max_num_seqs=64),
+        pool="likely",
+    )  # fmt: skip
+    engine, whole = served.engine("likely"), plain.engine("likely")
+    assert isinstance(engine, SglangEngine)
+    assert isinstance(whole, SglangEngine)
+    assert (engine.sequences, whole.sequences) == (16, 64)
+    assert (engine.chunk or 0) * 4 == whole.chunk
+    assert engine.conservativeness == pytest.approx(0.3 * whole.conservativeness)
+    clock = served.speeds.clock("likely")
+    assert isinstance(clock, SpeedClock)
+    assert (clock.profile.deployment.tensor_parallel_size, clock.profile.deployment.data_parallel_size) == (
+        2, 4,
+    )  # fmt: skip

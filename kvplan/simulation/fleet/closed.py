@@ -1,7 +1,8 @@
 """A closed load: so many requests are always under way, as benchmarks with a concurrency send them.
 
 Requests are dealt over the pools in turn, and each pool has its share of the concurrency: as soon as one of
-its requests ends its next one comes. Ranks that step together are served together. Times of the trace do not count.
+its requests ends its next one comes. Ranks that step together are served together. Times of the trace do not
+count.
 """
 
 from __future__ import annotations

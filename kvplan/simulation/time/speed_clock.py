@@ -28,7 +28,7 @@ class Work(NamedTuple):
     """A step: requests that only make answers, their tokens once it is done, all its tokens, and of each
     prompt the tokens computed in it and those computed before."""
 
-    count: int
+    answers: int
     context: int
     tokens: int
     chunks: list[tuple[int, int]]
@@ -132,7 +132,7 @@ class SpeedClock:
 
     def _computing(self, work: Work) -> float:
         """Seconds of a step, were it launched in no time."""
-        total, sampled = self._host(work), work.count + len(work.chunks)
+        total, sampled = self._host(work), work.answers + len(work.chunks)
         for place, stage in enumerate(self.profile.stages):
             total += self._matrices(place, stage, work.tokens, sampled)
         for cache in self.caches:
@@ -142,7 +142,7 @@ class SpeedClock:
 
     def _stages(self, work: Work) -> list[float]:
         """Seconds of each stage, none shorter than its launch."""
-        profile, found, sampled = self.profile, [], work.count + len(work.chunks)
+        profile, found, sampled = self.profile, [], work.answers + len(work.chunks)
         fixed, per_token = profile.send_seconds
         for place, stage in enumerate(profile.stages):
             total = fixed + work.tokens * per_token if place else self._host(work)
@@ -158,7 +158,7 @@ class SpeedClock:
         experts = self._experts(work.tokens * ranks)
         if work.chunks:
             return (self._computing(work) - experts) * self.prompt
-        return self._at(work.count, work.context // work.count) - experts * self.decode
+        return self._at(work.answers, work.context // work.answers) - experts * self.decode
 
     def _experts(self, everyone: int) -> float:
         found = self.experts.get(everyone)
@@ -170,7 +170,7 @@ class SpeedClock:
 
     def _host(self, work: Work) -> float:
         host = self.profile.host
-        return host[0] + work.count * host[1] + len(work.chunks) * host[2]
+        return host[0] + work.answers * host[1] + len(work.chunks) * host[2]
 
     def _matrices(self, place: int, stage: Stage, tokens: int, sampled: int) -> float:
         found = self.matrices.get((place, tokens, sampled))
@@ -182,7 +182,7 @@ class SpeedClock:
 
     def _attending(self, total: float, cache: CacheRead, work: Work) -> float:
         """So many seconds, and those of one kind of attention."""
-        profile, count = self.profile, work.count
+        profile, count = self.profile, work.answers
         byte_seconds, flop_seconds = profile.byte_seconds, profile.flop_seconds
         if count:
             mean = work.context // count

@@ -30,8 +30,8 @@ LOOKS_EVERY = 50
 class AnyEngine(Protocol):
     """A scheduler's settings as far as all have them: blocks of its pool and their tokens, the longest
     request, the prompts it refuses, in words, whether prefixes are kept, tokens of one identity of them, and
-    the multiple at which all its blocks end, by its rules, steps under way at once. with_caching: the same with prefixes kept, None
-    where they are, or cannot be."""
+    the multiple at which all its blocks end, by its rules, steps under way at once. with_caching: the same
+    with prefixes kept, None where they are, or cannot be."""
 
     @property
     def blocks(self) -> int: ...

@@ -87,8 +87,8 @@ class Rules(ReleaseRules):
     )
     drains = flag(
         "a preempted request waits until its tokens of a pipeline's other batches are known",
-        f"{_SCHEDULE}, num_stale_output_tokens",
-        since="0.27",
+        f"{_SCHEDULE}, schedule, num_stale_output_tokens of a waiting request",
+        since="0.31",
     )
     rotates = flag(
         "the front end's look at data-parallel ranks begins one rank further with each request",

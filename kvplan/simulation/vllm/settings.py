@@ -158,7 +158,7 @@ def check(engine: Engine) -> None:
     if engine.stages > 1 and not engine.rules.drains:
         raise KvplanError(
             "not-simulated", f"a pipeline under vLLM {engine.release} is not simulated",
-            help="-e vllm@0.27 or later, or --pp 1",
+            help="-e vllm@0.31 or later, or --pp 1",
         )  # fmt: skip
     if engine.stages > 1 and (engine.drafts is not None or engine.offload is not None):
         raise KvplanError(
