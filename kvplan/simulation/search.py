@@ -39,7 +39,7 @@ def on_replicas(
     if concurrency:
         return ClosedDealt(load, replicas * served.pools, concurrency, ranks)
     if served.split is not None:
-        return Disaggregated(load.over(SIDE, dealt=False), served.split, router)
+        return Disaggregated(load.over(SIDE, dealt=False), served.split, router, ranks)
     if ranks is not None:
         some = load if alone else load.over(replicas, dealt=router == ROUND_ROBIN, ranks=ranks.count)
         return DealtOverRanks(some, 1 if alone else some.engines or replicas, ranks, router)

@@ -21,6 +21,7 @@ from kvplan.planning.speed.profile import Deployment
 from kvplan.plans.arrival import Arrival
 from kvplan.record import replace
 from kvplan.simulation.fleet.closed import ClosedDealt
+from kvplan.simulation.fleet.disaggregated import Disaggregated, Split
 from kvplan.simulation.fleet.lockstep import Lockstep, RankClock
 from kvplan.simulation.fleet.ranked import DealtOverRanks
 from kvplan.simulation.fleet.ranks import RankedReplica, Ranks, _ByCounts
@@ -267,3 +268,35 @@ def test_sglangs_attention_groups_are_ranks_that_step_together() -> None:
     assert (clock.profile.deployment.tensor_parallel_size, clock.profile.deployment.data_parallel_size) == (
         2, 4,
     )  # fmt: skip
+
+
+@pytest.mark.parametrize("seed", range(8))
+@pytest.mark.parametrize("overlap", [False, True])
+def test_disaggregated_ranks_that_step_with_themselves_are_replicas(seed: int, overlap: bool) -> None:
+    load, engine = _load(60, seed), _engine(overlap=overlap, blocks=120)
+    plain = Disaggregated(load, Split(2, 2, 1000), "round-robin").run(engine, TIME, Target())
+    alone = Disaggregated(load, Split(2, 2, 1000), "round-robin", Ranks(1, True))
+    made = alone.run(engine, TIME, Target())
+    assert (made.ttft, made.tpot, made.latency, made.transfers) == (
+        plain.ttft, plain.tpot, plain.latency, plain.transfers,
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_disaggregated_dense_ranks_are_more_replicas(seed: int) -> None:
+    load, engine = _load(80, seed), _engine(blocks=120)
+    replicas = Disaggregated(load, Split(4, 2, 1000), "round-robin").run(engine, TIME, Target())
+    ranks = Disaggregated(load, Split(2, 1, 1000), "round-robin", Ranks(2)).run(engine, TIME, Target())
+    assert (ranks.ttft, ranks.tpot, ranks.blocks) == (replicas.ttft, replicas.tpot, replicas.blocks)
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_disaggregated_ranks_that_wait_for_each_other_serve_everything(seed: int) -> None:
+    load, engine = _load(80, seed), _engine(blocks=120, overlap=seed % 2 == 0)
+    alone, together = (
+        Disaggregated(load, Split(1, 1, 1000), "round-robin", Ranks(3, lockstep)).run(engine, TIME, Target())
+        for lockstep in (False, True)
+    )
+    assert len(together.ttft) == 80
+    assert together.transfers == alone.transfers == sum(row.prompt > 1 for row in load.arrivals)
+    assert sum(together.latency) > sum(alone.latency)

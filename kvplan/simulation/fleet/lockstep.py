@@ -74,7 +74,7 @@ class Lockstep:
         computing = [step for _, step in slot if step.tokens]
         if computing:
             self._run(slot, computing)
-        elif not self.queue:
+        elif not any(step.tokens for under_way in self.queue for _, step in under_way):
             self.idle += 1
             if self.idle > _TRIES and any(rank.at_work for rank in self.ranks):
                 self._wait()
