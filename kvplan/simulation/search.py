@@ -9,7 +9,7 @@ from kvplan.simulation.fleet.closed import ClosedDealt
 from kvplan.simulation.fleet.disaggregated import Disaggregated
 from kvplan.simulation.fleet.ranked import DealtOverRanks
 from kvplan.simulation.fleet.run import ROUND_ROBIN, Dealt
-from kvplan.simulation.load.drawn import EACH, SIDE
+from kvplan.simulation.load.drawn import EACH_RANK, SIDE
 from kvplan.simulation.load.load import Load
 from kvplan.simulation.outcome import Outcome, Target, percentile
 from kvplan.simulation.results import Rates, ReplicasNeeded
@@ -111,7 +111,7 @@ def shown_alone(served: Served, load: Load, target: Target, case: tuple[str, str
 def sustainable(served: Served, load: Load, target: Target, router: str) -> tuple[Rates, int]:
     """Requests/s that one replica keeps the target at, and by how many requests that was found."""
     each = 1 if served.ranks is None else served.ranks.count
-    sample = load.first(max(SAMPLE, EACH * each))
+    sample = load.first(max(SAMPLE, EACH_RANK * each))
     found: list[float] = []
     short = False
     guess = load.rate or 1.0

@@ -22,6 +22,8 @@ LEAST = 2000
 """Requests of a run at least: 20 of them may miss a 99th percentile."""
 EACH = 500
 """Requests of one engine at least."""
+EACH_RANK = 250
+"""Requests of one data-parallel rank at least."""
 SIDE = 8
 """Engines that are simulated of a fleet whose requests are dealt in turn: each of the others is given
 arrivals of the same kind."""
@@ -48,7 +50,7 @@ class Drawn:
         of which at most ``most`` are kept: those that the others' requests are left out of. ranks: of an
         engine, each of which needs as many to be judged by."""
         kept = min(engines, most)
-        each = max(EACH * ranks, LEAST // kept)
+        each = max(EACH, EACH_RANK * ranks, LEAST // kept)
         chance = random.Random(self.seed).random
         gap = gaps("poisson" if self.cv == 1 else "gamma", self.cv, chance)
         shapes = _Picks(self.shapes, random.Random(f"{self.seed} shapes"))
