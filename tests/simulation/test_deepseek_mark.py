@@ -1,8 +1,8 @@
 """DeepSeek's production figures beside the simulated step of its ranks.
 
 DeepSeek, "DeepSeek-V3/R1 Inference System Overview" (open-source week, day 6, 2025-03-01), H800, a day's
-mean: prompts on 32 ranks with EP32, 73.7k tokens/s a node of 8 with 56.3 % of them from the cache; answers on 144
-ranks with EP144, 14.8k tokens/s a node at 20 to 22 tokens/s a request and 4,989 tokens of context.
+mean: prompts on 32 ranks with EP32, 73.7k tokens/s a node of 8 with 56.3 % of them from the cache; answers
+on 144 ranks with EP144, 14.8k tokens/s a node at 20 to 22 tokens/s a request and 4,989 tokens of context.
 """
 
 from __future__ import annotations
