@@ -17,8 +17,8 @@ from kvplan.settings import Settings
 
 MAX_PREFILL_TOKENS = 16_384
 ATTENTION_SHARE = 0.3
-"""What schedule_conservativeness is multiplied with where attention is data-parallel (arg_groups/
-parallel_hook.py, handle_data_parallelism)."""
+"""Factor on schedule_conservativeness where attention is data-parallel (arg_groups/parallel_hook.py,
+handle_data_parallelism)."""
 _STRATEGIES = ("extra_buffer", "no_buffer")
 STATE_CHUNK = 64
 """FLA_CHUNK_SIZE, where the config states no mamba_chunk_size (overrides.py, mamba_cache_chunk_size); short

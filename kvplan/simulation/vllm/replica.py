@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections import deque
 
+from kvplan.errors import KvplanError
 from kvplan.plans.arrival import Arrival
 from kvplan.simulation.time.clock import Clock, StepTime
 from kvplan.simulation.time.names import Names
@@ -35,9 +36,9 @@ def simulate(trace: Trace, engine: Engine, time: Clock, *, jump: bool = True, ro
     check(engine)
     trace.check()
     if engine.stages > 1:
-        from kvplan.simulation.vllm.pipeline import Pipelined
-
-        return Pipelined(trace, engine, time, jump=jump, rows=rows).run()
+        raise KvplanError(
+            "bad-simulation", "a pipeline's batches are served elsewhere", help="schedulers.simulate_any"
+        )
     if engine.offload is not None:
         from kvplan.simulation.vllm.offload.replica import Offloaded
 
