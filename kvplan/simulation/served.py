@@ -145,21 +145,24 @@ def serve(
     notes += [f"warning: {choice.warning}"] if choice.warning else []
     parted = None if split is None else split_of(split, result, settings, notes)
     count = pools_per_replica(settings) if pools is None else pools
-    ranks = _ranks_of(facts, count, notes)
+    ranks = _ranks_of(facts, count, parted, notes)
     return Served(
         model, choice, settings, result, tuple(engines), speeds, count,
         gpus_per_replica(settings) if gpus is None else gpus, tuple(notes), offload, parted, ranks,
     )  # fmt: skip
 
 
-def _ranks_of(facts: Facts, count: int, notes: list[str]) -> Ranks | None:
+def _ranks_of(facts: Facts, count: int, split: Split | None, notes: list[str]) -> Ranks | None:
     """How a server of several schedulers deals requests to them and steps; None where it has one, or is not
     known."""
     said = None if isinstance(facts, CapacityFirst) else facts.ranks
     if said is None or count == 1:
         return None
-    how = "step together, experts evenly loaded; " if said.lockstep else ""
-    notes.append(f"{count} data-parallel ranks: {how}the server deals requests to them {said.dealt}")
+    steps = ["they step together, experts evenly loaded"] if said.lockstep else []
+    deals = f"the server deals requests to them {said.dealt}"
+    if split is not None:
+        deals = "requests are dealt over those of all replicas alike"
+    notes.append(f"{count} data-parallel ranks: {'; '.join([*steps, deals])}")
     return Ranks(count, said.lockstep, said.dealt)
 
 

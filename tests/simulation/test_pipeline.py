@@ -114,7 +114,7 @@ def test_drafts_in_a_pipeline_are_refused(overlap: bool) -> None:
 
 
 def test_releases_that_resume_requests_at_once_are_refused() -> None:
-    """Before 0.31 a preempted request went on before its tokens of other batches were known."""
+    """Up to 0.30 a preempted request went on before its tokens of other batches were known."""
     with pytest.raises(KvplanError, match=r"vLLM 0\.30 is not simulated"):
         Engine(blocks=100, stages=2, release="0.30").check()
 

@@ -214,7 +214,7 @@ def test_simulate_says_how_ranks_are_served() -> None:
         "qwen3-30b-a3b", trace=TRACE, gpu="h100", data_parallel_size=2, enable_expert_parallel=True,
         replicas=1, first=60,
     )  # fmt: skip
-    assert any("2 data-parallel ranks: step together" in note for note in made.notes)
+    assert any("2 data-parallel ranks: they step together" in note for note in made.notes)
     dense = kvplan.simulate(
         "llama-3.1-8b", trace=TRACE, gpu="h100", data_parallel_size=2, replicas=1, first=60
     )

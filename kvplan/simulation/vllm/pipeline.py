@@ -1,6 +1,6 @@
 """vLLM with pipeline stages: several batches are under way, each in a stage of its own.
 
-vllm-project/vllm 0.31 to 0.33: vllm/config/vllm.py (max_concurrent_batches), v1/engine/core.py
+vllm-project/vllm 0.32, 0.33: vllm/config/vllm.py (max_concurrent_batches), v1/engine/core.py
 (step_with_batch_queue), v1/core/sched/scheduler.py and async_scheduler.py (next_decode_eligible_step). A
 request whose token is under way has nothing to compute, so batches of a pipeline hold different requests;
 with async scheduling, which knows no tokens, it has its next turn as many steps later as there are stages.

@@ -85,10 +85,11 @@ class Rules(ReleaseRules):
         "config/vllm.py, num_hash_lookahead_tokens",
         since="0.33",
     )
-    drains = flag(
-        "a preempted request waits until its tokens of a pipeline's other batches are known",
+    stages = flag(
+        "pipelines are scheduled as described here: a preempted request waits until its tokens of other"
+        " batches are known (so it does in 0.31, which was not asked)",
         f"{_SCHEDULE}, schedule, num_stale_output_tokens of a waiting request",
-        since="0.31",
+        since="0.32",
     )
     rotates = flag(
         "the front end's look at data-parallel ranks begins one rank further with each request",

@@ -155,10 +155,10 @@ def check(engine: Engine) -> None:
             "bad-simulation", f"vLLM {engine.release} has no prefix_cache_retention_interval",
             help="leave it out, or use 0.29 or later",
         )  # fmt: skip
-    if engine.stages > 1 and not engine.rules.drains:
+    if engine.stages > 1 and not engine.rules.stages:
         raise KvplanError(
             "not-simulated", f"a pipeline under vLLM {engine.release} is not simulated",
-            help="-e vllm@0.31 or later, or --pp 1",
+            help="-e vllm@0.32 or later, or --pp 1",
         )  # fmt: skip
     if engine.stages > 1 and (engine.drafts is not None or engine.offload is not None):
         raise KvplanError(
