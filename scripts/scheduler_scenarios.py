@@ -32,6 +32,13 @@ def hybrid(seed: int) -> Scenario:
     return _scenario(chance, True, [*groups, {"kind": "full"}], "align", block)
 
 
+def pipelined(seed: int) -> Scenario:
+    """The workload of a seed on two to four pipeline stages."""
+    made, chance = scenario(seed), random.Random(f"{seed} stages")
+    made["engine"]["stages"] = chance.choice([2, 2, 3, 4])
+    return made
+
+
 METHODS = ("ngram", "eagle", "mtp", "draft_model")
 
 

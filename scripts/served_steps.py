@@ -85,6 +85,12 @@ class _Recorder:
     def line(self, count: int, context: int) -> tuple[int, int, int]:
         return self.clock.line(count, context)
 
+    def stages(self, step: Computed, count: int) -> Sequence[int]:
+        raise AssertionError("no row has a pipeline")
+
+    def together(self, steps: Sequence[Computed]) -> int:
+        raise AssertionError("rows' ranks are recorded one by one")
+
 
 def recorded(row: Row) -> Run | None:
     """The row's steps; None of one that has replicas, has no times, or is not simulated."""

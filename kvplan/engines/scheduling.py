@@ -21,6 +21,18 @@ class ScheduledGroup:
     checkpoint: int = 0
 
 
+IN_TURN, BY_COUNTS = "in turn", "by counts"
+
+
+@record()
+class ScheduledRanks:
+    """Data-parallel ranks of one server, each with a scheduler and a pool. lockstep: they step together;
+    dealt: how the server deals requests to them, in turn, or by counts of those that wait and run."""
+
+    lockstep: bool
+    dealt: str = IN_TURN
+
+
 @record()
 class ScheduledDrafts:
     """Speculative decoding: the fields of `kvplan.simulation.vllm.drafts.Drafts` that settings decide."""
@@ -34,7 +46,8 @@ class ScheduledDrafts:
 @record()
 class Scheduling:
     """vLLM's. release: whose rules; overlap: a step is scheduled while another runs; states: when states are
-    kept for reuse; retention: tokens between the states and windows that are kept (None: all)."""
+    kept for reuse; retention: tokens between the states and windows that are kept (None: all); stages: of a
+    pipeline; ranks: of data parallelism, None where there is one."""
 
     release: str
     groups: tuple[ScheduledGroup, ...]
@@ -48,6 +61,8 @@ class Scheduling:
     states: str = "none"
     retention: int | None = None
     drafts: ScheduledDrafts | None = None
+    stages: int = 1
+    ranks: ScheduledRanks | None = None
 
     @property
     def step_tokens(self) -> int:
@@ -87,6 +102,7 @@ class PromptsFirst:
     schedule_conservativeness: float = 1.0
     window: int = 0
     states: KeptStates | None = None
+    ranks: ScheduledRanks | None = None
 
     @property
     def step_tokens(self) -> int:

@@ -21,6 +21,7 @@ from kvplan.simulation.served import ESTIMATE, LIKELY, Served, serve
 from kvplan.simulation.time.timeline import AnyEngine
 from kvplan.units import GIB, SECOND
 
+AnyDealt = Dealt | Disaggregated | ClosedDealt
 AUTO = 0
 """Replicas: as many as the load needs."""
 
@@ -107,7 +108,7 @@ def _came(load: Load, run: Outcome, *, closed: bool) -> tuple[float, float]:
 
 
 def _run(
-    dealt: Dealt | Disaggregated | ClosedDealt, served: Served, engine: AnyEngine, target: Target,
+    dealt: AnyDealt, served: Served, engine: AnyEngine, target: Target,
     speed: str = LIKELY,
 ) -> Outcome:  # fmt: skip
     return dealt.run(engine, served.speeds.clock(speed), target, served.speeds.frontend(speed))
@@ -132,19 +133,20 @@ _WORTH = 0.01
 
 def helps_of(served: Served, load: Load, result: SimulationResult) -> Iterator[Help]:
     """Other settings with the likely pool and speed, each simulated."""
-    count, target = result.replicas * served.pools, result.target
+    count, target = result.replicas, result.target
     before, engine = result.likely, served.engine(LIKELY)
-    dealt = Dealt(load, count, result.router)
+    dealt = on_replicas(served, load, count, result.router)
 
     def of(what: str, run: Outcome) -> Help:
         return Help(what, run.hit_rate, run.goodput, percentile(run.ttft, 0.99) / SECOND)
 
     if not before.keeps(target) or before.goodput < 1:
-        more = Dealt(load, count + served.pools, result.router)
+        more = on_replicas(served, load, count + 1, result.router)
         yield of(f"replicas {result.replicas + 1}", _run(more, served, engine, target))
-    if count > 1 and load.has_identities:
+    pools = count if served.ranks is not None else count * served.pools
+    if pools > 1 and load.has_identities:
         others = [
-            (router, _run(Dealt(load, count, router), served, engine, target))
+            (router, _run(on_replicas(served, load, count, router), served, engine, target))
             for router in OTHERS if router != result.router
         ]  # fmt: skip
         best, outcome = max(others, key=lambda other: (other[1].goodput, other[1].hit_rate))
@@ -191,7 +193,7 @@ def _with_host(served: Served, tier: str) -> AnyEngine | None:
     return kept
 
 
-def _with_half(served: Served, dealt: Dealt, target: Target) -> Outcome | None:
+def _with_half(served: Served, dealt: AnyDealt, target: Target) -> Outcome | None:
     """With a cache of half the width: its own pool, its own step time."""
     if served.settings.kv_cache_dtype != "auto" or HALF not in kv_dtypes_to_compare(served.model):
         return None

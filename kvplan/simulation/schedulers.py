@@ -92,6 +92,7 @@ def engine_from(
         retention=facts.retention,
         release=release,
         drafts=_drafts(facts.drafts, acceptance),
+        stages=facts.stages,
     )
 
 
@@ -116,6 +117,10 @@ def kind_of(engine: AnyEngine) -> type[Timeline]:
         from kvplan.simulation.vllm.offload.replica import Offloaded
 
         return Offloaded
+    if isinstance(engine, Engine) and engine.stages > 1:
+        from kvplan.simulation.vllm.pipeline import Pipelined
+
+        return Pipelined
     return Replica
 
 

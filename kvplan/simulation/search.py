@@ -7,8 +7,9 @@ from math import ceil
 
 from kvplan.simulation.fleet.closed import ClosedDealt
 from kvplan.simulation.fleet.disaggregated import Disaggregated
+from kvplan.simulation.fleet.ranked import DealtOverRanks
 from kvplan.simulation.fleet.run import ROUND_ROBIN, Dealt
-from kvplan.simulation.load.drawn import SIDE
+from kvplan.simulation.load.drawn import EACH_RANK, SIDE
 from kvplan.simulation.load.load import Load
 from kvplan.simulation.outcome import Outcome, Target, percentile
 from kvplan.simulation.results import Rates, ReplicasNeeded
@@ -30,13 +31,18 @@ MOST_REPLICAS = 1024
 def on_replicas(
     served: Served, load: Load, replicas: int, router: str, *, alone: bool = False, concurrency: int = 0
 ) -> Dealt | Disaggregated | ClosedDealt:
-    """A load on so many replicas; alone: on one of a replica's pools. Where prompts and answers are made on
+    """A load on so many replicas; alone: on one of a replica's pools (of ranks whose server deals: on one
+    replica). Where prompts and answers are made on
     replicas of their own, these are as many as was said. concurrency: requests always under way, 0: they come
     at their times."""
+    ranks = served.ranks
     if concurrency:
-        return ClosedDealt(load, replicas * served.pools, concurrency)
+        return ClosedDealt(load, replicas * served.pools, concurrency, ranks)
     if served.split is not None:
-        return Disaggregated(load.over(SIDE, dealt=False), served.split, router)
+        return Disaggregated(load.over(SIDE, dealt=False), served.split, router, ranks)
+    if ranks is not None:
+        some = load if alone else load.over(replicas, dealt=router == ROUND_ROBIN, ranks=ranks.count)
+        return DealtOverRanks(some, 1 if alone else some.engines or replicas, ranks, router)
     if alone:
         return Dealt(load, 1, router)
     pools = replicas * served.pools
@@ -104,7 +110,8 @@ def shown_alone(served: Served, load: Load, target: Target, case: tuple[str, str
 
 def sustainable(served: Served, load: Load, target: Target, router: str) -> tuple[Rates, int]:
     """Requests/s that one replica keeps the target at, and by how many requests that was found."""
-    sample = load.first(SAMPLE)
+    each = 1 if served.ranks is None else served.ranks.count
+    sample = load.first(max(SAMPLE, EACH_RANK * each))
     found: list[float] = []
     short = False
     guess = load.rate or 1.0
@@ -113,7 +120,8 @@ def sustainable(served: Served, load: Load, target: Target, router: str) -> tupl
         rate = highest(tried.holds, guess)
         brief = tried.short_at is not None and (not rate or tried.short_at <= rate * 2)
         short = short or (not found and brief)
-        found.append(rate * (1 if served.split is not None else served.pools))
+        whole = served.split is not None or served.ranks is not None
+        found.append(rate if whole else rate * served.pools)
         guess = rate or guess
     return Rates(found[0], min(found), max(found), short), len(sample.arrivals)
 

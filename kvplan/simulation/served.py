@@ -13,7 +13,7 @@ from kvplan.assumption import Assumptions
 from kvplan.engines.base import Choice, parse_version
 from kvplan.engines.budget import answered
 from kvplan.engines.folders import having, part_of, title_of
-from kvplan.engines.scheduling import Scheduling
+from kvplan.engines.scheduling import CapacityFirst, Scheduling
 from kvplan.engines.traits import traits_of
 from kvplan.errors import EXIT_NO, KvplanError, RefusedError
 from kvplan.files.speed import speed_inputs
@@ -24,8 +24,9 @@ from kvplan.planning.speed.estimate import spread
 from kvplan.planning.speed.profile import SpeedProfile
 from kvplan.record import record, replace
 from kvplan.results import SizeResult
-from kvplan.settings import LOOKUP_METHODS, MTP, Settings
+from kvplan.settings import LOOKUP_METHODS, MTP, Settings, gpus_per_replica, pools_per_replica
 from kvplan.simulation.fleet.disaggregated import AskedSplit, Split, split_of
+from kvplan.simulation.fleet.ranks import Ranks
 from kvplan.simulation.offload_tiers import AskedOffload, offload_of
 from kvplan.simulation.schedulers import Facts, engine_of, known_releases
 from kvplan.simulation.time.clock import Clock
@@ -64,7 +65,8 @@ class Speeds:
 class Served:
     """engines: of each pool (`LIKELY`, `SAFE`) what the simulated scheduler is set to; pools: schedulers of
     one replica (data-parallel ranks have one each); gpus: of one replica; notes: what was assumed; offload:
-    tiers as they were asked for; split: of replicas that prefill and that decode."""
+    tiers as they were asked for; split: of replicas that prefill and that decode; ranks: of a replica with
+    several schedulers whose server deals requests to them (None: a router deals to each)."""
 
     model: Model
     choice: Choice
@@ -77,6 +79,7 @@ class Served:
     notes: tuple[str, ...] = ()
     offload: AskedOffload | None = None
     split: Split | None = None
+    ranks: Ranks | None = None
 
     def engine(self, pool: str) -> AnyEngine:
         return dict(self.engines).get(pool, self.engines[0][1])
@@ -141,13 +144,26 @@ def serve(
         notes += dict.fromkeys(said)
     notes += [f"warning: {choice.warning}"] if choice.warning else []
     parted = None if split is None else split_of(split, result, settings, notes)
-    ranks = settings.tensor_parallel_size * settings.pipeline_parallel_size * settings.data_parallel_size
+    count = pools_per_replica(settings) if pools is None else pools
+    ranks = _ranks_of(facts, count, parted, notes)
     return Served(
-        model, choice, settings, result, tuple(engines), speeds,
-        settings.data_parallel_size if pools is None else pools,
-        ranks if gpus is None else gpus,
-        tuple(notes), offload, parted,
+        model, choice, settings, result, tuple(engines), speeds, count,
+        gpus_per_replica(settings) if gpus is None else gpus, tuple(notes), offload, parted, ranks,
     )  # fmt: skip
+
+
+def _ranks_of(facts: Facts, count: int, split: Split | None, notes: list[str]) -> Ranks | None:
+    """How a server of several schedulers deals requests to them and steps; None where it has one, or is not
+    known."""
+    said = None if isinstance(facts, CapacityFirst) else facts.ranks
+    if said is None or count == 1:
+        return None
+    steps = ["they step together, experts evenly loaded"] if said.lockstep else []
+    deals = f"the server deals requests to them {said.dealt}"
+    if split is not None:
+        deals = "requests are dealt over those of all replicas alike"
+    notes.append(f"{count} data-parallel ranks: {'; '.join([*steps, deals])}")
+    return Ranks(count, said.lockstep, said.dealt)
 
 
 def _accepted(facts: Facts, said: str | None, notes: list[str]) -> Acceptance | None:

@@ -51,7 +51,7 @@ class _Runs:
         served, (pool, speed) = self.served, self.case
         assert served.split is not None
         split = replace(served.split, prefill=sides.prefill, decode=sides.decode)
-        found = Disaggregated(load, split, ROUND_ROBIN).kept_or_late(
+        found = Disaggregated(load, split, ROUND_ROBIN, served.ranks).kept_or_late(
             served.engine(pool), served.speeds.clock(speed), self.target, served.speeds.frontend(speed)
         )
         return found if isinstance(found, Late) else None

@@ -108,7 +108,7 @@ def test_a_load_beyond_the_capacity_is_saturated() -> None:
     [
         ({"engine": "trtllm", "pipeline_parallel_size": 2}, "not-simulated"),
         ({"engine": "sglang", "pipeline_parallel_size": 2}, "not-simulated"),
-        ({"tensor_parallel_size": 1, "pipeline_parallel_size": 2}, "not-simulated"),
+        ({"engine": "vllm@0.30", "pipeline_parallel_size": 2}, "not-simulated"),
         ({"num_speculative_tokens": 2, "speculative_method": "ngram"}, "no-acceptance"),
         ({"gpu": None, "kv_cache_memory": "20GiB"}, "no-step-time"),
         ({"gpu": None, "step_time": "6ms"}, "no-pool"),

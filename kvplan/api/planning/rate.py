@@ -66,8 +66,8 @@ def is_simulated(ask: Ask) -> bool:
 
 
 def simulated_ask(ask: Ask, goodput: Fraction) -> Ask:
-    """The ask whose rows are simulated: the first token's time is left to that, and pipelines, whose stages
-    no simulation serves, are tried only where they are asked for."""
+    """The ask whose rows are simulated: the first token's time is left to that, and pipelines, whose steps
+    are simulated one by one, are tried only where they are asked for."""
     return replace(ask, ttft=None, goodput=goodput, pp=(1,) if ask.pp is None else ask.pp)
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from kvplan.engines.base import has_kind, planned_values
-from kvplan.engines.scheduling import KeptStates, PromptsFirst, not_simulated
+from kvplan.engines.scheduling import KeptStates, PromptsFirst, ScheduledRanks, not_simulated
 from kvplan.engines.sglang.cache_layout.stages import Pools
 from kvplan.engines.sglang.engine import asked_context, compiled
 from kvplan.engines.sglang.options import SglangOptions
@@ -16,6 +16,9 @@ from kvplan.model import Model
 from kvplan.settings import Settings
 
 MAX_PREFILL_TOKENS = 16_384
+ATTENTION_SHARE = 0.3
+"""Factor on schedule_conservativeness where attention is data-parallel (arg_groups/parallel_hook.py,
+handle_data_parallelism)."""
 _STRATEGIES = ("extra_buffer", "no_buffer")
 STATE_CHUNK = 64
 """FLA_CHUNK_SIZE, where the config states no mamba_chunk_size (overrides.py, mamba_cache_chunk_size); short
@@ -30,8 +33,6 @@ def scheduling(model: Model, settings: Settings, version: str) -> PromptsFirst:
         raise RefusedError("not-simulated", "SGLang would not start with these settings")
     if arguments.pp > 1:
         raise not_simulated("a pipeline, whose stages work on batches of their own,", "--pp 1")
-    if arguments.attn_dp > 1:
-        raise not_simulated("attention that is data-parallel (--enable-dp-attention)", "--tp alone")
     if arguments.dcp > 1:
         raise not_simulated("decode context parallelism", "--dcp 1")
     if arguments.draft_tokens:
@@ -49,6 +50,13 @@ def scheduling(model: Model, settings: Settings, version: str) -> PromptsFirst:
     options = SglangOptions.of(settings)
     chunk = arguments.rank_prefill_size
     share = options.schedule_conservativeness
+    conservative = 1.0 if share is None else float(share)
+    ranks = None
+    if arguments.attn_dp > 1:
+        conservative *= ATTENTION_SHARE
+        ranks = ScheduledRanks(lockstep=True)
+    elif settings.data_parallel_size > 1:
+        ranks = ScheduledRanks(lockstep=False)
     return PromptsFirst(
         release=version,
         page_size=arguments.page_size,
@@ -60,9 +68,10 @@ def scheduling(model: Model, settings: Settings, version: str) -> PromptsFirst:
         enable_mixed_chunk=options.enable_mixed_chunk,
         schedule_policy=options.schedule_policy,
         radix_eviction_policy=options.radix_eviction_policy,
-        schedule_conservativeness=1.0 if share is None else float(share),
+        schedule_conservativeness=conservative,
         window=pools.window or 0,
         states=_states(model, arguments, pools, options),
+        ranks=ranks,
     )
 
 

@@ -11,7 +11,7 @@ from kvplan.assumption import Assumption, Assumptions
 from kvplan.engines import DEFAULT_ENGINE
 from kvplan.planning.speed.attention import CacheRead
 from kvplan.record import record
-from kvplan.settings import Settings, experts_spread
+from kvplan.settings import Settings, attention_ranks, experts_spread, pools_per_replica
 
 TOKEN_BUDGET = 8192
 """max_num_batched_tokens where nobody says one: what engines default to on data-centre GPUs."""
@@ -48,13 +48,15 @@ class Deployment:
 def deployment_of(
     settings: Settings, engine: str, release: tuple[int, ...] = (), *, network: str | int | None = None
 ) -> Deployment:
-    """The part of the settings that decides speed."""
+    """The part of the settings that decides speed. Groups of data-parallel attention inside tensor
+    parallelism are data-parallel ranks of fewer tensor ranks: experts lie on all of them either way, and the
+    few dense layers that a group divides among all ranks are taken to be held by each."""
     return Deployment(
         engine=engine,
         release=release,
-        tensor_parallel_size=settings.tensor_parallel_size,
+        tensor_parallel_size=attention_ranks(settings),
         pipeline_parallel_size=settings.pipeline_parallel_size,
-        data_parallel_size=settings.data_parallel_size,
+        data_parallel_size=pools_per_replica(settings),
         decode_context_parallel_size=settings.decode_context_parallel_size,
         enable_expert_parallel=experts_spread(settings),
         dtype=settings.dtype,

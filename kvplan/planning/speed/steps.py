@@ -11,6 +11,7 @@ than the engine's CUDA graphs is launched kernel by kernel, beside the GPU: the 
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from math import ceil
 
 from kvplan.planning.speed.experts import expected_share
@@ -45,14 +46,19 @@ def matrix_seconds(profile: SpeedProfile, stage: Stage, tokens: float, sampled: 
     total = stage.fixed_seconds + tokens * stage.token_seconds
     for part in stage.dense:
         total += roof(profile, part.read_seconds, tokens * part.token_seconds)
-    everyone = tokens * profile.deployment.data_parallel_size
-    for experts in stage.experts:
-        hit = expected_share(experts.count, experts.per_token, everyone)
-        rows = everyone * experts.per_token / experts.count + experts.padding * hit
-        total += roof(profile, experts.all.read_seconds * hit, rows * experts.all.token_seconds)
+    for seconds in expert_seconds(profile, stage, tokens * profile.deployment.data_parallel_size):
+        total += seconds
     for part in stage.head:
         total += roof(profile, part.read_seconds, sampled * part.token_seconds)
     return total
+
+
+def expert_seconds(profile: SpeedProfile, stage: Stage, everyone: float) -> Iterator[float]:
+    """Seconds of each of a stage's kinds of routed experts, for the tokens of all data-parallel ranks."""
+    for experts in stage.experts:
+        hit = expected_share(experts.count, experts.per_token, everyone)
+        rows = everyone * experts.per_token / experts.count + experts.padding * hit
+        yield roof(profile, experts.all.read_seconds * hit, rows * experts.all.token_seconds)
 
 
 def stage_seconds(

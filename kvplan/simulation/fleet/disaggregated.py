@@ -21,7 +21,10 @@ from kvplan.record import record, replace
 from kvplan.results import SizeResult
 from kvplan.settings import Settings
 from kvplan.simulation.fleet import routers as fleet
+from kvplan.simulation.fleet.lockstep import RankClock
+from kvplan.simulation.fleet.ranks import Ranks
 from kvplan.simulation.fleet.run import Picks, router_of
+from kvplan.simulation.fleet.sided import Side, SidedLockstep
 from kvplan.simulation.fleet.together import Joined
 from kvplan.simulation.load.load import Load
 from kvplan.simulation.outcome import Outcome, Target, counted, is_missed, most_missed
@@ -63,13 +66,13 @@ def split_of(asked: AskedSplit, result: SizeResult, settings: Settings, notes: l
     """The split of the engine whose pool ``result`` is. notes: takes what was assumed."""
     pool = result.pool
     assert pool is not None
-    if settings.pipeline_parallel_size > 1 or settings.data_parallel_size > 1:
+    if settings.pipeline_parallel_size > 1:
         raise KvplanError(
-            "not-simulated", "disaggregated prefill with pipelines or data parallel ranks is not simulated",
-            help="replicas of tensor parallel GPUs alone",
-        )  # fmt: skip
+            "not-simulated", "disaggregated prefill with pipelines is not simulated", help="--pp 1"
+        )
     if asked.link is not None:
         copies = Fraction(result.total.kv_bytes_per_request, result.per_gpu.kv_bytes_per_request or 1)
+        copies *= settings.data_parallel_size  # each rank has its part of the link
         return Split(asked.prefill, asked.decode, ceil(pool.bytes_per_block * copies * SECOND / asked.link))
     if settings.gpu is None:
         raise KvplanError(
@@ -116,7 +119,8 @@ class _Sided(Joined, Replica):
         super().note(step)
 
     @property
-    def busy(self) -> bool:
+    def active(self) -> bool:
+        """Whether it has anything to do, or will have."""
         scheduler = self.scheduler
         return bool(scheduler.busy or self.queue or self.coming < len(self.given))
 
@@ -124,6 +128,10 @@ class _Sided(Joined, Replica):
     def at(self) -> int:
         """When it goes on."""
         return max(self.now, self.known()) if self.stalled else self.now
+
+    @property
+    def first_end(self) -> int | None:
+        return self.queue[0].ends_ns if self.queue else None
 
 
 class Prefill(_Sided):
@@ -247,14 +255,17 @@ class Decode(_Sided):
 
 
 class Disaggregated:
-    """A load on replicas that prefill and replicas that decode."""
+    """A load on replicas that prefill and replicas that decode. ranks: schedulers of each, to all of which
+    alike requests are dealt."""
 
-    def __init__(self, load: Load, split: Split, router: str) -> None:
+    def __init__(self, load: Load, split: Split, router: str, ranks: Ranks | None = None) -> None:
         for name, count in (("prefill", split.prefill), ("decode", split.decode)):
             if not 1 <= count <= _MOST:
                 raise KvplanError("bad-replicas", f"{count} {name} replicas", help=f"1 to {_MOST}")
         self.load, self.split, self.router = load, split, router
-        router_of(router, split.prefill)
+        self.each = 1 if ranks is None else ranks.count
+        self.lockstep = ranks is not None and ranks.lockstep
+        router_of(router, split.prefill * self.each)
         self.first = Trace(
             [Arrival(one.at_ns, one.prompt, 1, one.ids, one.priority) for one in load.arrivals], load.wide
         )
@@ -301,7 +312,7 @@ class Disaggregated:
         answer = made.answer()
         outcome = counted(
             self.load.arrivals, [(answer, range(len(self.load.arrivals)))],
-            made.engine, self.split.prefill + self.split.decode, target, frontend_ns,
+            made.engine, len(made.prefill) + len(made.decode), target, frontend_ns,
             [one.series() for one in (*made.prefill, *made.decode)],
         )  # fmt: skip
         pulls = [one.pull for one in made.decode]
@@ -386,8 +397,14 @@ class _Run:
 
     def __init__(self, of: Disaggregated, engine: Engine, clock: Clock) -> None:
         self.of, self.rows, self.engine = of, of.load.arrivals, engine
-        self.prefill = [Prefill(of.first, engine, clock) for _ in range(of.split.prefill)]
-        self.decode = [Decode(of.second, engine, clock, of.split) for _ in range(of.split.decode)]
+        each: Clock = RankClock() if of.lockstep else clock
+        self.prefill = [Prefill(of.first, engine, each) for _ in range(of.split.prefill * of.each)]
+        self.decode = [Decode(of.second, engine, each, of.split) for _ in range(of.split.decode * of.each)]
+        self.prefilling: list[Side] = [*self.prefill]
+        self.decoding: list[Side] = [*self.decode]
+        if of.lockstep:
+            self.prefilling = _together(self.prefill, of.each, clock, engine.depth)
+            self.decoding = _together(self.decode, of.each, clock, engine.depth)
         self.picks = Picks(of.load, of.router, len(self.prefill))
         self.passed: list[tuple[int, int, int]] = []
         self.sent: dict[int, tuple[int, int]] = {}
@@ -397,11 +414,11 @@ class _Run:
     def run(self, late: Late | None = None) -> None:
         """Serve everything. late: looked at now and then, and where too many are the rest is not served."""
         coming, rows = 0, self.rows
-        everyone: Sequence[Prefill | Decode] = [*self.prefill, *self.decode]
+        everyone = [*self.prefilling, *self.decoding]
         while True:
             floor, following = _BEYOND, None
             for one in everyone:
-                if one.busy and (following is None or one.at < floor):
+                if one.active and (following is None or one.at < floor):
                     floor, following = one.at, one
             arrival = rows[coming].at_ns if coming < len(rows) else _BEYOND
             done = self.passed[0][0] if self.passed else _BEYOND
@@ -415,12 +432,17 @@ class _Run:
             elif following is not None and floor < _BEYOND:
                 self._advance(following, min(arrival, done))
             elif following is not None:
-                head = following.scheduler.waiting.head()
-                raise never_fits(following.places[head.number], head.tokens, following.engine.blocks)
+                self._never_fits()
             else:
                 break
         if late is not None:
             late.look(self, coming, max(one.now for one in everyone))
+
+    def _never_fits(self) -> None:
+        """Raise KvplanError: nothing more happens, and a request waits."""
+        one = next(one for one in (*self.prefill, *self.decode) if one.active and one.scheduler.waiting)
+        head = one.scheduler.waiting.head()
+        raise never_fits(one.places[head.number], head.tokens, one.engine.blocks)
 
     def _route(self, place: int) -> None:
         chosen = self.picks(place, self.rows[place].at_ns, self.prefill)
@@ -433,25 +455,27 @@ class _Run:
         self.taken[place] = chosen, len(self.decode[chosen].places)
         self.decode[chosen].take(place, at, self.prefill[source])
 
-    def _advance(self, one: Prefill | Decode, until: int) -> None:
+    def _advance(self, one: Side, until: int) -> None:
         """Serve as long as nothing that the others do may still reach it. What prefill replicas pass on comes
         at the ends of their steps; what decode replicas read is free when it is read."""
         one.now = one.at
-        if isinstance(one, Prefill):
-            others = [other for other in self.decode if other.busy]
+        prefills = one in self.prefilling
+        if prefills:
+            others = [other for other in self.decoding if other.active]
             bounds = [other.at + (not other.stalled) for other in others]
         else:
             bounds = []
-            for other in self.prefill:
-                if other.queue:
-                    bounds.append(other.queue[0].ends_ns)
-                elif other.busy:
+            for other in self.prefilling:
+                if other.first_end is not None:
+                    bounds.append(other.first_end)
+                elif other.active:
                     bounds.append(other.at + 1 if other.at < _BEYOND else one.now + 1)
         one.advance(max(min([until, *bounds]), one.now + 1))
-        if isinstance(one, Prefill):
-            for at, place in one.passed:
-                heapq.heappush(self.passed, (at, place, self.sent[place][0]))
-            one.passed.clear()
+        if prefills:
+            for rank in self.prefill:
+                for at, place in rank.passed:
+                    heapq.heappush(self.passed, (at, place, self.sent[place][0]))
+                rank.passed.clear()
 
     def answer(self) -> Answer:
         """Columns of all requests: admitted and cached where the prompt was computed, made where decoded."""
@@ -470,3 +494,9 @@ class _Run:
             found.busy_ns = max(found.busy_ns, one.answer.busy_ns)
             found.end_ns = max(found.end_ns, one.now)
         return found
+
+
+def _together(ranks: Sequence[Prefill] | Sequence[Decode], each: int, clock: Clock, depth: int) -> list[Side]:
+    """Ranks by replicas, whose ranks step together."""
+    parts = [ranks[first : first + each] for first in range(0, len(ranks), each)]
+    return [SidedLockstep(part, part, clock, depth) for part in parts]

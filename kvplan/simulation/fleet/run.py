@@ -12,7 +12,7 @@ from kvplan.errors import KvplanError, did_you_mean
 from kvplan.plans.arrival import Arrival
 from kvplan.simulation.fleet import routers as fleet
 from kvplan.simulation.fleet.scored import SCORED, scored
-from kvplan.simulation.fleet.together import Joined, side_by_side
+from kvplan.simulation.fleet.together import Seen, side_by_side
 from kvplan.simulation.fleet.watched import watched
 from kvplan.simulation.load.load import Load
 from kvplan.simulation.outcome import Misses, Outcome, Point, Target, counted
@@ -113,7 +113,7 @@ class Picks:
         talks = isinstance(self.plain, fleet.Session)
         self.keys: Sequence[Hashable] = sessions(load.arrivals, load.wide) if talks else ()
 
-    def __call__(self, place: int, at_ns: int, replicas: Sequence[Joined]) -> int:
+    def __call__(self, place: int, at_ns: int, replicas: Sequence[Seen]) -> int:
         row = self.arrivals[place]
         chain = prompt_of(row, self.wide)
         if self.scored is not None:

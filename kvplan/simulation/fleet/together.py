@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Sequence
+from typing import Protocol
 
 from kvplan.plans.arrival import Arrival
 from kvplan.simulation.fleet.scored import State
@@ -22,6 +23,14 @@ from kvplan.simulation.time.timeline import AnyEngine, Numbered, Trace
 Pick = Callable[[int, int, "Sequence[Joined]"], int]
 """Which replica serves a request, by its place in the trace, its time and the replicas."""
 _BEYOND = 1 << 62
+
+
+class Seen(Protocol):
+    """A replica as a router sees it."""
+
+    def load(self, at_ns: int) -> int: ...
+
+    def state(self) -> State: ...
 
 
 class Joined(Watched):

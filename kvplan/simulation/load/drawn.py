@@ -22,6 +22,8 @@ LEAST = 2000
 """Requests of a run at least: 20 of them may miss a 99th percentile."""
 EACH = 500
 """Requests of one engine at least."""
+EACH_RANK = 250
+"""Requests of one data-parallel rank at least."""
 SIDE = 8
 """Engines that are simulated of a fleet whose requests are dealt in turn: each of the others is given
 arrivals of the same kind."""
@@ -43,11 +45,12 @@ class Drawn:
         """``Poisson``, ``Gamma, CV 2.5``."""
         return "Poisson" if self.cv == 1 else f"Gamma, CV {self.cv:g}"
 
-    def arrivals(self, engines: int, most: int) -> tuple[tuple[Arrival, ...], int]:
+    def arrivals(self, engines: int, most: int, ranks: int = 1) -> tuple[tuple[Arrival, ...], int]:
         """(Requests in order of arrival, of how many engines they are). Dealt in turn over so many engines,
-        of which at most ``most`` are kept: those that the others' requests are left out of."""
+        of which at most ``most`` are kept: those that the others' requests are left out of. ranks: of an
+        engine, each of which needs as many to be judged by."""
         kept = min(engines, most)
-        each = max(EACH, LEAST // kept)
+        each = max(EACH, EACH_RANK * ranks, LEAST // kept)
         chance = random.Random(self.seed).random
         gap = gaps("poisson" if self.cv == 1 else "gamma", self.cv, chance)
         shapes = _Picks(self.shapes, random.Random(f"{self.seed} shapes"))

@@ -85,10 +85,10 @@ class Load:
         first = self.arrivals[0].at_ns
         return self._at([int((one.at_ns - first) * share) for one in self.arrivals])
 
-    def over(self, engines: int, *, dealt: bool = True) -> Load:
+    def over(self, engines: int, *, dealt: bool = True, ranks: int = 1) -> Load:
         """The load of so many engines: of a trace its requests, of a rate as many as each needs. dealt: in
-        turn, so that some of many engines stand for all."""
-        return self if self.drawn is None else drawn_load(self.drawn, engines, dealt=dealt)
+        turn, so that some of many engines stand for all; ranks: schedulers of an engine."""
+        return self if self.drawn is None else drawn_load(self.drawn, engines, dealt=dealt, ranks=ranks)
 
     def apart(self, seconds: float) -> Load:
         """The same requests, one every so many seconds."""
@@ -126,9 +126,9 @@ class Load:
         return Trace(self.arrivals, self.wide)
 
 
-def drawn_load(drawn: Drawn, engines: int = 1, *, dealt: bool = True) -> Load:
-    """A load that is drawn, for so many engines."""
-    arrivals, kept = drawn.arrivals(engines, SIDE if dealt else engines)
+def drawn_load(drawn: Drawn, engines: int = 1, *, dealt: bool = True, ranks: int = 1) -> Load:
+    """A load that is drawn, for so many engines of so many ranks."""
+    arrivals, kept = drawn.arrivals(engines, max(1, SIDE // ranks) if dealt else engines, ranks)
     some = f"{kept} of {engines:,} engines are simulated: each of the others has arrivals of the same kind"
     return Load(
         arrivals, BLOCK if drawn.prefix else 1, f"drawn, seed {drawn.seed}", drawn.words,

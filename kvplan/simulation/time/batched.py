@@ -93,22 +93,35 @@ class Batched(Timeline, Generic[B]):
                 continue
             if self.jump and self.fast_forward():
                 continue
-            batch = scheduler.schedule(queue[-1] if queue else None)
-            for request in scheduler.aborted:  # alone they did not fit: ended with an error
-                self.answer.columns["refused"][request.number] = 1
+            batch = self.launch(queue[-1] if queue else None)
             if batch is not None:
-                self.note(batch)
                 queue.append(batch)
                 if len(queue) < depth:
                     continue
             elif not queue:
                 if scheduler.stuck:
-                    self._wait()
+                    self.wait()
                 continue
             self.end(queue.popleft())
         self.answer.end_ns = self.now
 
-    def _wait(self) -> None:
+    @property
+    def busy(self) -> bool:
+        return self.serving.unfinished > 0
+
+    def launch(self, under_way: B | None) -> B | None:
+        scheduler = self.serving
+        if not scheduler.unfinished:
+            scheduler.idle()
+            return None
+        batch = scheduler.schedule(under_way)
+        for request in scheduler.aborted:  # alone they did not fit: ended with an error
+            self.answer.columns["refused"][request.number] = 1
+        if batch is not None:
+            self.note(batch)
+        return batch
+
+    def wait(self) -> None:
         """Nothing can be scheduled: until the next request comes."""
         following = self.next_ns()
         if following == BEYOND:

@@ -39,11 +39,16 @@ class Computed(Protocol):
 
 class Clock(Protocol):
     """A step time. ``line(count, context)``: of so many requests that have so many tokens together before the
-    first of these steps."""
+    first of these steps; ``stages(step, count)``: of each of so many pipeline stages, one after another;
+    ``together(steps)``: of one step of data-parallel ranks that wait for each other."""
 
     def lasts(self, step: Computed) -> int: ...
 
     def line(self, count: int, context: int) -> tuple[int, int, int]: ...
+
+    def stages(self, step: Computed, count: int) -> Sequence[int]: ...
+
+    def together(self, steps: Sequence[Computed]) -> int: ...
 
 
 @record()
@@ -60,3 +65,12 @@ class StepTime:
     def line(self, count: int, context: int) -> tuple[int, int, int]:
         first = self.fixed_ns + self.token_ns * count + self.context_ns * context
         return first, self.context_ns * count, FOR_EVER
+
+    def stages(self, step: Computed, count: int) -> Sequence[int]:
+        """Equal parts of the whole, the first with what is left."""
+        each, left = divmod(self.lasts(step), count)
+        return [each + left, *[each] * (count - 1)]
+
+    def together(self, steps: Sequence[Computed]) -> int:
+        """The slowest rank's time."""
+        return max(self.lasts(step) for step in steps)

@@ -10,7 +10,7 @@ once.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, Protocol, cast
 
 from kvplan.planning.speed.profile import SpeedProfile, Stage
@@ -64,6 +64,10 @@ class DraftedClock(SpeedClock):
             return total
         least = self._verify(self.limits.profile, answers, own, mean, chunks)
         return max(total, round(least * SECOND))
+
+    def together(self, steps: Sequence[Computed]) -> int:
+        """The slowest rank's time, as if the others had as many tokens."""
+        return max(self.lasts(step) for step in steps)
 
     @staticmethod
     def _verify(

@@ -9,11 +9,13 @@ requests around a window's length that is too much by at most what the window sa
 from __future__ import annotations
 
 from bisect import bisect_right
+from collections.abc import Sequence
 from itertools import pairwise
+from typing import NamedTuple
 
 from kvplan.planning.speed.attention import CacheRead
-from kvplan.planning.speed.profile import SpeedProfile
-from kvplan.planning.speed.steps import matrix_seconds, roof, step_seconds
+from kvplan.planning.speed.profile import SpeedProfile, Stage
+from kvplan.planning.speed.steps import expert_seconds, matrix_seconds, roof, step_seconds
 from kvplan.simulation.time.clock import FOR_EVER, Computed
 from kvplan.units import SECOND
 
@@ -22,10 +24,33 @@ _OCTAVES = 24
 _REMEMBERED = 200_000
 
 
+class Work(NamedTuple):
+    """A step: requests that only make answers, their tokens once it is done, all its tokens, and of each
+    prompt the tokens computed in it and those computed before."""
+
+    answers: int
+    context: int
+    tokens: int
+    chunks: list[tuple[int, int]]
+
+
+def work_of(step: Computed) -> Work:
+    """A step's prompts apart from its answers."""
+    chunks = [
+        (tokens, request.computed - tokens)
+        for request, tokens in step.parts
+        if tokens > 1 or request.computed <= request.prompt
+    ]
+    if not chunks:
+        return Work(step.count, step.context, step.tokens, chunks)
+    context = step.context - sum(tokens + before for tokens, before in chunks)
+    return Work(step.count - len(chunks), context, step.tokens, chunks)
+
+
 class SpeedClock:
     """decode, prompt: what steps without and with prompt tokens are multiplied with (the ends of the
-    estimate's interval); no step is shorter than the GPU's peaks allow. Without pipelines: a stage is the
-    whole model."""
+    estimate's interval); no step is shorter than the GPU's peaks allow. ``lasts`` is a step's way through all
+    stages of a pipeline."""
 
     def __init__(self, profile: SpeedProfile, decode: float = 1.0, prompt: float = 1.0) -> None:
         limits = profile.limits
@@ -34,22 +59,40 @@ class SpeedClock:
         self.caches = [cache for stage in profile.stages for cache in stage.caches]
         self.ends = breakpoints(profile)
         self.lines: dict[int, list[tuple[int, int]]] = {}
-        self.matrices: dict[tuple[int, int], float] = {}
+        self.matrices: dict[tuple[int, int, int], float] = {}
+        self.experts: dict[int, float] = {}
 
     def lasts(self, step: Computed) -> int:
-        chunks = [
-            (tokens, request.computed - tokens)
-            for request, tokens in step.parts
-            if tokens > 1 or request.computed <= request.prompt
-        ]
-        if not chunks:
+        work = work_of(step)
+        if not work.chunks:
             return self._at(step.count, step.context // step.count)
-        count = step.count - len(chunks)
-        context = step.context - sum(tokens + before for tokens, before in chunks)
-        own = max(1, round(self.mixed(count, context, step.tokens, chunks) * self.prompt))
+        own = max(1, round(self.mixed(*work) * self.prompt))
         if self.limits is None:
             return own
-        return max(own, round(self.limits.mixed(count, context, step.tokens, chunks) * SECOND))
+        return max(own, round(self.limits.mixed(*work) * SECOND))
+
+    def stages(self, step: Computed, count: int) -> Sequence[int]:
+        """Of each stage: its own time, the host's before the first, a send before each other."""
+        work = work_of(step)
+        share = self.prompt if work.chunks else self.decode
+        found = [max(1, round(seconds * share)) for seconds in self._stages(work)]
+        if self.limits is None:
+            return found
+        return [max(own, round(least * SECOND)) for own, least in zip(found, self.limits._stages(work))]
+
+    def together(self, steps: Sequence[Computed]) -> int:
+        """One step of data-parallel ranks that wait for each other at their experts, whose tokens are those
+        of all: the slowest rank's own part, then the experts."""
+        works = [work_of(step) for step in steps]
+        everyone = sum(work.tokens for work in works)
+        prompts = any(work.chunks for work in works)
+        ranks = self.profile.deployment.data_parallel_size
+        own = max(self._without_experts(work, ranks) for work in works)
+        experts = self._experts(everyone) * (self.prompt if prompts else self.decode)
+        least = sum(stage.prompt_seconds for stage in self.profile.stages) * self.prompt
+        launched = any(work.chunks and work.tokens > self.profile.graph_tokens for work in works)
+        total = max(1, round(max(own + experts, least) if launched else own + experts))
+        return total if self.limits is None else max(total, self.limits.together(steps))
 
     def line(self, count: int, context: int) -> tuple[int, int, int]:
         mean = context // count
@@ -75,33 +118,80 @@ class SpeedClock:
         return found
 
     def _decodes(self, count: int, mean: int) -> int:
-        own = max(1, round(step_seconds(self.profile, count, ((mean, 1.0),)) * self.decode))
+        batches = self.profile.deployment.pipeline_parallel_size  # of a pipeline: count is one of them
+        own = max(1, round(step_seconds(self.profile, count * batches, ((mean, 1.0),)) * self.decode))
         return own if self.limits is None else max(own, self.limits._decodes(count, mean))
 
     def mixed(self, count: int, context: int, tokens: int, chunks: list[tuple[int, int]]) -> float:
         """Seconds of a step with prompts: ``count`` answers beside them that have ``context`` tokens.
         Matrices with all its tokens, each prompt's attention with what was computed before."""
-        profile = self.profile
-        sampled = count + len(chunks)
-        total = self.matrices.get((tokens, sampled))
-        if total is None:
-            total = profile.host[0] + count * profile.host[1] + len(chunks) * profile.host[2]
-            for stage in profile.stages:
-                total += matrix_seconds(profile, stage, tokens, sampled)
-            if len(self.matrices) < _REMEMBERED:
-                self.matrices[tokens, sampled] = total
-        byte_seconds, flop_seconds = profile.byte_seconds, profile.flop_seconds
-        mean = context // count if count else 0
-        for cache in self.caches:
-            if count:
-                moved, flops = cache.step_bytes(mean), cache.decode_flops(mean)
-                total += count * roof(profile, moved * byte_seconds, flops * flop_seconds)
-            for new, before in chunks:
-                moved, flops = cache.step_bytes(before + new), cache.prefill_flops(new, before)
-                total += roof(profile, moved * byte_seconds, flops * flop_seconds)
-        if tokens <= profile.graph_tokens:
+        total = self._computing(Work(count, context, tokens, chunks))
+        if tokens <= self.profile.graph_tokens:
             return total
-        return max(total, sum(stage.prompt_seconds for stage in profile.stages))
+        return max(total, sum(stage.prompt_seconds for stage in self.profile.stages))
+
+    def _computing(self, work: Work) -> float:
+        """Seconds of a step, were it launched in no time."""
+        total, sampled = self._host(work), work.answers + len(work.chunks)
+        for place, stage in enumerate(self.profile.stages):
+            total += self._matrices(place, stage, work.tokens, sampled)
+        for cache in self.caches:
+            total = self._attending(total, cache, work)
+        fixed, per_token = self.profile.send_seconds
+        return total + (len(self.profile.stages) - 1) * (fixed + work.tokens * per_token)
+
+    def _stages(self, work: Work) -> list[float]:
+        """Seconds of each stage, none shorter than its launch."""
+        profile, found, sampled = self.profile, [], work.answers + len(work.chunks)
+        fixed, per_token = profile.send_seconds
+        for place, stage in enumerate(profile.stages):
+            total = fixed + work.tokens * per_token if place else self._host(work)
+            total += self._matrices(place, stage, work.tokens, sampled)
+            for cache in stage.caches:
+                total = self._attending(total, cache, work)
+            launched = work.chunks and work.tokens > profile.graph_tokens
+            found.append(max(total, stage.prompt_seconds) if launched else total)
+        return found
+
+    def _without_experts(self, work: Work, ranks: int) -> float:
+        """A step of one of so many ranks without its experts, in ns."""
+        experts = self._experts(work.tokens * ranks)
+        if work.chunks:
+            return (self._computing(work) - experts) * self.prompt
+        return self._at(work.answers, work.context // work.answers) - experts * self.decode
+
+    def _experts(self, everyone: int) -> float:
+        found = self.experts.get(everyone)
+        if found is None:
+            found = self.experts[everyone] = sum(
+                sum(expert_seconds(self.profile, stage, everyone)) for stage in self.profile.stages
+            )
+        return found
+
+    def _host(self, work: Work) -> float:
+        host = self.profile.host
+        return host[0] + work.answers * host[1] + len(work.chunks) * host[2]
+
+    def _matrices(self, place: int, stage: Stage, tokens: int, sampled: int) -> float:
+        found = self.matrices.get((place, tokens, sampled))
+        if found is None:
+            found = matrix_seconds(self.profile, stage, tokens, sampled)
+            if len(self.matrices) < _REMEMBERED:
+                self.matrices[place, tokens, sampled] = found
+        return found
+
+    def _attending(self, total: float, cache: CacheRead, work: Work) -> float:
+        """So many seconds, and those of one kind of attention."""
+        profile, count = self.profile, work.answers
+        byte_seconds, flop_seconds = profile.byte_seconds, profile.flop_seconds
+        if count:
+            mean = work.context // count
+            moved, flops = cache.step_bytes(mean), cache.decode_flops(mean)
+            total += count * roof(profile, moved * byte_seconds, flops * flop_seconds)
+        for new, before in work.chunks:
+            moved, flops = cache.step_bytes(before + new), cache.prefill_flops(new, before)
+            total += roof(profile, moved * byte_seconds, flops * flop_seconds)
+        return total
 
 
 def breakpoints(profile: SpeedProfile) -> list[int]:

@@ -6,10 +6,10 @@ import gc
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from kvplan.plans.arrival import Arrival
-from kvplan.simulation.time.clock import Clock
+from kvplan.simulation.time.clock import Clock, Computed
 from kvplan.simulation.time.names import Names, name
 from kvplan.simulation.time.refusals import check_arrivals, never_fits
 from kvplan.simulation.time.results import Answer
@@ -30,8 +30,8 @@ LOOKS_EVERY = 50
 class AnyEngine(Protocol):
     """A scheduler's settings as far as all have them: blocks of its pool and their tokens, the longest
     request, the prompts it refuses, in words, whether prefixes are kept, tokens of one identity of them, and
-    the multiple at which all its blocks end, by its rules. with_caching: the same with prefixes kept, None
-    where they are, or cannot be."""
+    the multiple at which all its blocks end, by its rules, steps under way at once. with_caching: the same
+    with prefixes kept, None where they are, or cannot be."""
 
     @property
     def blocks(self) -> int: ...
@@ -47,6 +47,8 @@ class AnyEngine(Protocol):
     def hashed(self) -> int: ...
     @property
     def unit(self) -> int: ...
+    @property
+    def depth(self) -> int: ...
     @property
     def caching_word(self) -> str: ...
     @property
@@ -65,6 +67,12 @@ class Numbered(Protocol):
 
     @property
     def tokens(self) -> int: ...
+
+
+class Launched(Computed, Protocol):
+    """A step that is under way."""
+
+    ends_ns: int
 
 
 class Trace:
@@ -162,6 +170,27 @@ class Timeline(ABC):
     @abstractmethod
     def queued(self) -> int:
         """Requests that wait."""
+
+    @property
+    @abstractmethod
+    def busy(self) -> bool:
+        """Whether a step is to be scheduled."""
+
+    @abstractmethod
+    def launch(self, under_way: Any) -> Launched | None:
+        """Schedule one step, after one that has not ended; None where there is nothing to do."""
+
+    @abstractmethod
+    def end(self, step: Any) -> None:
+        """A step has ended."""
+
+    @abstractmethod
+    def wait(self) -> None:
+        """Nothing can be scheduled: until the next request comes. Raises KvplanError where none does."""
+
+    def due_ns(self) -> int:
+        """When the next request that it has been given comes."""
+        return self.arrivals[self.coming].at_ns if self.coming < len(self.arrivals) else BEYOND
 
     @abstractmethod
     def begun(self) -> list[tuple[int, int]]:

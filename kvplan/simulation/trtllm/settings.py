@@ -53,6 +53,11 @@ class TrtllmEngine:
         """The option that turns it on."""
         return "enable_block_reuse"
 
+    @property
+    def depth(self) -> int:
+        """Steps that are under way at once."""
+        return 1 + self.overlap
+
     def takes(self, prompt: int) -> bool:
         """Whether a prompt is taken at all; one that is not cut has to fit into a step."""
         return prompt < self.length and (self.chunking is not None or prompt <= self.batch)

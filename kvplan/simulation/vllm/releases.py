@@ -8,6 +8,7 @@ from kvplan.errors import RefusedError
 
 _SCHEDULE = "v1/core/sched/scheduler.py"
 _STATES = "v1/core/single_type_kv_cache_manager.py, MambaManager"
+_DEALT = "v1/engine/core_client.py, DPLBAsyncMPClient.get_core_engine_for_request"
 _OFFLOADED = "distributed/kv_transfer/kv_connector/v1/offloading/scheduler.py"
 
 
@@ -83,6 +84,28 @@ class Rules(ReleaseRules):
         " block; here it does under every release",
         "config/vllm.py, num_hash_lookahead_tokens",
         since="0.33",
+    )
+    stages = flag(
+        "pipelines are scheduled as described here: a preempted request waits until its tokens of other"
+        " batches are known (so it does in 0.31, which was not asked)",
+        f"{_SCHEDULE}, schedule, num_stale_output_tokens of a waiting request",
+        since="0.32",
+    )
+    rotates = flag(
+        "the front end's look at data-parallel ranks begins one rank further with each request",
+        f"{_DEALT}, eng_start_index",
+        since="0.25",
+    )
+    own_counts = flag(
+        "a front end counts a rank's requests that it sent as its load at least, and those that wait more the"
+        " fuller the rank's cache is; before, a waiting request counted as four running ones",
+        f"{_DEALT}, engine_inflight",
+        since="0.27",
+    )
+    dense_counts = flag(
+        "ranks of a model without experts tell the front end their counts, too",
+        "v1/engine/core.py, EngineCoreProc._maybe_publish_request_counts",
+        since="0.27",
     )
     in_flight = flag(
         "windows and chunks give blocks back by what is scheduled, though its steps are under way; admission"

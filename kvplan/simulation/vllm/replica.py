@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections import deque
 
+from kvplan.errors import KvplanError
 from kvplan.plans.arrival import Arrival
 from kvplan.simulation.time.clock import Clock, StepTime
 from kvplan.simulation.time.names import Names
@@ -34,6 +35,10 @@ def simulate(trace: Trace, engine: Engine, time: Clock, *, jump: bool = True, ro
     """
     check(engine)
     trace.check()
+    if engine.stages > 1:
+        raise KvplanError(
+            "bad-simulation", "a pipeline's batches are served elsewhere", help="schedulers.simulate_any"
+        )
     if engine.offload is not None:
         from kvplan.simulation.vllm.offload.replica import Offloaded
 
@@ -105,6 +110,17 @@ class Replica(Timeline):
         return self.scheduler.unfinished
 
     @property
+    def busy(self) -> bool:
+        return self.scheduler.busy
+
+    def launch(self, under_way: Step | None) -> Step | None:
+        if not self.scheduler.busy:
+            return None
+        step = self.scheduler.schedule()
+        self.note(step)
+        return step
+
+    @property
     def queued(self) -> int:
         return len(self.scheduler.waiting)
 
@@ -138,7 +154,7 @@ class Replica(Timeline):
 
     def note(self, step: Step) -> None:
         """A step was scheduled: its columns, its row, when it ends."""
-        answer, time, scheduler = self.answer, self.time, self.scheduler
+        answer, scheduler = self.answer, self.scheduler
         starts = max(self.now, self.free_at)
         if step.admitted:
             self.admitted(step.admitted, starts)
@@ -148,16 +164,20 @@ class Replica(Timeline):
             answer.empty += 1
             step.ends_ns = starts
             return
-        lasts = time.lasts(step)
-        step.ends_ns = self.free_at = starts + lasts
         answer.tokens += step.tokens
-        answer.busy_ns += lasts
+        answer.busy_ns += self.run_step(step, starts)
         answer.steps += 1
         if answer.rows is not None:
             answer.rows.append((
                 starts, step.tokens, step.context, step.count, len(scheduler.running), len(scheduler.waiting),
                 scheduler.memory.pool.free, len(step.preempted),
             ))  # fmt: skip
+
+    def run_step(self, step: Step, starts: int) -> int:
+        """Set when a step ends and when the next may start; how long it keeps the GPUs busy."""
+        lasts = self.time.lasts(step)
+        step.ends_ns = self.free_at = starts + lasts
+        return lasts
 
     def end(self, step: Step) -> None:
         if step.tokens:

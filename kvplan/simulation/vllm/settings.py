@@ -64,11 +64,14 @@ class Engine:
     """caches outside the GPU"""
     drafts: Drafts | None = None
     """speculative decoding"""
+    stages: int = 1
+    """pipeline_parallel_size"""
 
     @property
     def depth(self) -> int:
-        """Steps that are under way at once."""
-        return 2 if self.overlap else 1
+        """Steps that are under way at once: one a stage, and one more that is scheduled ahead
+        (vllm/config/vllm.py, max_concurrent_batches)."""
+        return self.stages + 1 if self.overlap else self.stages
 
     @property
     def rules(self) -> Rules:
@@ -152,6 +155,16 @@ def check(engine: Engine) -> None:
             "bad-simulation", f"vLLM {engine.release} has no prefix_cache_retention_interval",
             help="leave it out, or use 0.29 or later",
         )  # fmt: skip
+    if engine.stages > 1 and not engine.rules.stages:
+        raise KvplanError(
+            "not-simulated", f"a pipeline under vLLM {engine.release} is not simulated",
+            help="-e vllm@0.32 or later, or --pp 1",
+        )  # fmt: skip
+    if engine.stages > 1 and (engine.drafts is not None or engine.offload is not None):
+        raise KvplanError(
+            "not-simulated", "a pipeline with drafts or with caches outside the GPU is not simulated",
+            help=("--pp 1", "leave out --speculative and --offload"),
+        )  # fmt: skip
     if engine.drafts is not None:
         _check_drafts(engine, engine.drafts)
     if engine.offload is not None:
@@ -195,6 +208,7 @@ def _check_numbers(engine: Engine) -> None:
     least = {
         "blocks": engine.blocks, "max_num_batched_tokens": engine.batch, "max_num_seqs": engine.sequences,
         "max_model_len": engine.length, "block_size": engine.block,
+        "pipeline_parallel_size": engine.stages,
     }  # fmt: skip
     for name, value in least.items():
         if not _whole(value) or value < 1:

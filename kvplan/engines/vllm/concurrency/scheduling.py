@@ -6,13 +6,23 @@ windows and states only what a later request can resume at is kept (`kvplan.simu
 
 from __future__ import annotations
 
-from kvplan.engines.scheduling import ScheduledDrafts, ScheduledGroup, Scheduling, not_simulated
+from kvplan.architectures.config import activation_shape
+from kvplan.engines.scheduling import (
+    BY_COUNTS,
+    ScheduledDrafts,
+    ScheduledGroup,
+    ScheduledRanks,
+    Scheduling,
+    not_simulated,
+)
 from kvplan.engines.vllm.cache_layout.plan import Plan, PlanGroup
 from kvplan.engines.vllm.cache_layout.specs import FULL_KINDS, SLIDING_KINDS, SpecKind, Steps
 from kvplan.engines.vllm.compiled import compiled
+from kvplan.engines.vllm.start.runner import V2, runner_of
 from kvplan.engines.vllm.versions import Rules
 from kvplan.errors import RefusedError
 from kvplan.model import Model
+from kvplan.record import replace
 from kvplan.settings import Settings
 
 DEFAULT_RETENTION = 0
@@ -24,13 +34,24 @@ def scheduling(model: Model, settings: Settings, version: str) -> Scheduling:
     known = compiled(model, version, settings)
     if known.plan is None:
         raise RefusedError("not-simulated", "vLLM would not start with these settings")
-    return scheduling_of(known.plan, dict(known.settings), version, settings.pipeline_parallel_size)
+    shown, stages = dict(known.settings), settings.pipeline_parallel_size
+    if stages > 1 and shown["async_scheduling"] is True and runner_of(model, settings, version) != V2:
+        raise not_simulated(
+            "a pipeline under vLLM's first model runner with async scheduling", "--no-async-scheduling"
+        )
+    found = scheduling_of(known.plan, shown, version, stages)
+    if settings.data_parallel_size == 1:
+        return found
+    lockstep = activation_shape.num_experts(model) > 0
+    if lockstep and stages > 1:
+        raise not_simulated("a pipeline of data-parallel ranks that share experts", "--pp 1")
+    return replace(found, ranks=ScheduledRanks(lockstep, BY_COUNTS))
 
 
 def scheduling_of(plan: Plan, shown: dict[str, object], version: str, stages: int) -> Scheduling:
     """shown: the resolved settings of the answer; stages: pipeline stages. Raises RefusedError."""
-    if stages > 1:
-        raise not_simulated("a pipeline, whose stages work on batches of their own,", "--pp 1")
+    if stages > 1 and plan.steps.drafts:
+        raise not_simulated("a pipeline with drafts", "--pp 1, or leave out --speculative")
     if plan.steps.runway > 1:
         raise not_simulated(
             "a draft of several prediction layers (multi-module MTP)", "--speculative mtp:1: one of them"
@@ -57,6 +78,7 @@ def scheduling_of(plan: Plan, shown: dict[str, object], version: str, stages: in
         states=mode if caching else "none",
         retention=_retention(plan.rules, groups),
         drafts=_drafts(plan.steps),
+        stages=stages,
     )
 
 
