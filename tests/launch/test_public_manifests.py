@@ -29,10 +29,13 @@ def read(text: str) -> list[Launch]:
     ("ghcr.io/llm-d/llm-d-cuda:v0.9.0", "vllm", True),
     ("lmcache/vllm-openai:v0.3.9post2", "vllm", True),
     ("nvcr.io/nvidia/vllm:26.02-py3", "vllm", True),
-    ("nvcr.io/nvidia/ai-dynamo/vllm-runtime:0.8.0", "vllm", True),
+    ("nvcr.io/nvidia/ai-dynamo/vllm-runtime:0.8.0", "vllm@0.12.0", False),
+    ("nvcr.io/nvidia/ai-dynamo/vllm-runtime:1.5.0-efa", "vllm@0.28.0", False),
+    ("nvcr.io/nvidia/ai-dynamo/vllm-runtime:9.0.0", "vllm", True),
 ])  # fmt: skip
 def test_only_an_engines_own_image_says_its_release(image: str, engine: str, noted: bool) -> None:
-    """llm-d's 0.9.0, LMCache's 0.3.9 and Dynamo's 0.8.0 are no releases of vLLM, one of which exists."""
+    """llm-d's 0.9.0 and LMCache's 0.3.9 are no releases of vLLM, one of which exists; Dynamo says which of
+    its own has which."""
     [one] = read(f"services: {{a: {{image: '{image}', command: [--model, Qwen/Qwen3-8B]}}}}")
     assert one.engine == engine
     assert any("says no release" in note for note in one.notes) is noted
