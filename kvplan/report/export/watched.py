@@ -34,7 +34,8 @@ class Watched:
     """``{model_name="…"}``, or ""."""
     served: str
     figures: Mapping[str, int]
-    """of the whole plan (`kvplan.checking`), kv_tokens of one pool, limits of a step; empty where no pool is known"""
+    """of the whole plan (`kvplan.checking`), kv_tokens of one pool, limits of a step; empty where no pool is
+    known"""
     full: Fraction | None
     """the share of one pool in use at which one more request of ``tokens`` does not fit the safe pool;
     None where the safe pool holds fewer than two"""
