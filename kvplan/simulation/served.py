@@ -114,7 +114,7 @@ def serve(
     result = _sized(model, replace(choice, pool=LIKELY), asked, required=True)
     assert result is not None
     facts: Facts = part.scheduling(model, asked, choice.version)
-    accepted = _accepted(facts, acceptance, notes)
+    accepted = accepted_of(facts, acceptance, notes)
     unasked = traits_of(name).scheduler_unasked
     if unasked is not None:
         notes.append(f"warning[scheduler-unasked]: experimental: {title}'s scheduler is {unasked}")
@@ -145,7 +145,7 @@ def serve(
     )  # fmt: skip
 
 
-def _accepted(facts: Facts, said: str | None, notes: list[str]) -> Acceptance | None:
+def accepted_of(facts: Facts, said: str | None, notes: list[str]) -> Acceptance | None:
     """How many of its drafted tokens are right; None where it drafts none."""
     drafts = facts.drafts if isinstance(facts, Scheduling) else None
     if drafts is None:
