@@ -349,7 +349,8 @@ WORKER = """
 
 def test_a_dynamo_worker_reads_the_config_map_beside_it() -> None:
     [one] = read(WORKER)
-    assert (one.engine, one.model, one.replicas, one.gpus) == ("trtllm", "deepseek-ai/DeepSeek-R1", 2, 8)
+    assert (one.engine, one.model) == ("trtllm@1.3.0rc11", "deepseek-ai/DeepSeek-R1")
+    assert (one.replicas, one.gpus) == (2, 8)
     assert one.serve == {
         "tensor_parallel_size": 8, "moe_expert_parallel_size": 8, "enable_attention_dp": True,
         "max_batch_size": 512, "kv_cache_dtype": "fp8", "free_gpu_memory_fraction": 0.8,
@@ -384,7 +385,7 @@ def test_dynamos_components() -> None:
                   resources: {limits: {nvidia.com/gpu: "4"}}
     """)
     assert (one.replicas, one.gpus, one.gpu) == (2, 4, "b200-sxm-180gb")
-    assert one.unread == ("--dyn-reasoning-parser x",)
+    assert one.unread == ()
 
 
 def test_an_inference_service_of_a_vllm_runtime_has_its_models_arguments() -> None:

@@ -223,11 +223,12 @@ def test_the_graph_for_dynamo_is_read_back_whole(
         return
     assert plan.settings.gpu is not None
     launches = import_launches("graph.yaml", text=text)
-    (read,) = readable_plans(launches, [], gpu=plan.settings.gpu.slug, shown="graph.yaml", written=text)
-    assert read.engine.partition("@")[2].startswith(version)
-    assert (read.replicas, read.gpus_per_replica) == (plan.replicas, plan.gpus_per_replica)
-    assert read.fleet == plan.fleet
-    assert not read.unread
-    own = read.settings.own.without(*DYNAMO) if sides[0] else read.settings.own
-    differing = _differing(replace(read.settings, own=own), plan.settings)
-    assert not differing, (differing, text)
+    kinds = readable_plans(launches, [], gpu=plan.settings.gpu.slug, shown="graph.yaml", written=text)
+    assert [one.replicas for one in kinds] == ([*filter(None, sides)] or [plan.replicas])
+    for read in kinds:
+        assert read.engine.partition("@")[2].startswith(version)
+        assert read.gpus_per_replica == plan.gpus_per_replica
+        assert all("--disaggregation-mode" in one for one in read.unread)
+        own = read.settings.own.without(*DYNAMO) if sides[0] else read.settings.own
+        differing = _differing(replace(read.settings, own=own), plan.settings)
+        assert not differing, (differing, text)

@@ -37,8 +37,6 @@ class Launch:
     unnamed: KvplanError | None = None
     devices: tuple[str, ...] = ()
     """MACHINE/NUMBER, as its text tells them apart; none where nothing says"""
-    sides: tuple[int, int] | None = None
-    """of the replicas those that only read prompts, and those that only answer"""
 
     def shares_with(self, other: Launch) -> bool:
         """Whether both are on one GPU."""
@@ -68,10 +66,7 @@ class Launch:
         counts = {"replicas": self.replicas} if self.replicas != 1 else {}
         if gpus is not None:
             counts["gpus"] = gpus * self.replicas
-        fleet = {}
-        if self.sides is not None:
-            fleet = {"fleet": dict(zip(("prefill_replicas", "decode_replicas"), self.sides, strict=True))}
-        return {**head, **counts, **({"serve": self.serve} if self.serve else {}), **fleet}
+        return {**head, **counts, **({"serve": self.serve} if self.serve else {})}
 
 
 MOST_GPUS = 64

@@ -25,7 +25,6 @@ from kvplan.files.launch.objects import row_of, servers_of_object, unread_object
 from kvplan.files.launch.pods import Text, configs_in, files_in, is_patch, servers_of_pod
 from kvplan.files.launch.rendered import PATCH, helm_template, source_of_manifests, unrendered
 from kvplan.files.launch.scalers import scalers_in
-from kvplan.files.launch.sides import with_sides
 from kvplan.files.launch.starts import Start
 from kvplan.files.launch.trees import OwnTree, Tree, entries_of, name_of, words_of_keys
 from kvplan.files.launch.values import servers_in_values
@@ -91,7 +90,7 @@ def launches_in(
         )  # fmt: skip
     if broken is not None:
         broken += left
-    return _named_apart(with_sides(found))
+    return _named_apart(found)
 
 
 def _held(documents: Iterable[Tree]) -> tuple[str, ...]:
