@@ -36,8 +36,8 @@ PLANNED: tuple[Option, ...] = (
            "With --arrival and --speculative: drafted tokens that are right. 70%, a mean acceptance length of"
            " 2.4, or 0.8,0.6,0.4 by place.", _LOAD),
     Option("gpu", ("--gpu", "-g"), "GPU[xN]", word,
-           "GPUs to choose from; 8xh100: so many are there. Default: every GPU that kvplan knows; of a plan"
-           " file its own.", _GPUS,
+           "GPUs to choose from; 8xh100: so many are there. Default: every GPU that kvplan knows and that"
+           " is sold everywhere; of a plan file its own.", _GPUS,
            many=True, complete="gpus"),
     Option("fleet", ("--fleet",), "FILE", word, "A fleet file: GPUs, how many, at what price.", _GPUS),
     Option("prices", ("--prices",), "FILE", word,
