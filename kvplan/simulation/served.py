@@ -23,11 +23,12 @@ from kvplan.planning.speed.profile import SpeedProfile
 from kvplan.record import record, replace
 from kvplan.results import SizeResult
 from kvplan.settings import Settings
+from kvplan.simulation.drafting import draft_time
 from kvplan.simulation.fleet.disaggregated import AskedSplit, Split, split_of
 from kvplan.simulation.offload_tiers import AskedOffload, offload_of
 from kvplan.simulation.schedulers import Facts, engine_of, known_releases
 from kvplan.simulation.time.clock import Clock
-from kvplan.simulation.time.draft_clock import DraftedClock, DraftTime, draft_time
+from kvplan.simulation.time.draft_clock import DraftedClock, DraftTime
 from kvplan.simulation.time.speed_clock import SpeedClock
 from kvplan.simulation.time.timeline import AnyEngine
 from kvplan.simulation.vllm.releases import Rules

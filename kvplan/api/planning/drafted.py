@@ -14,7 +14,8 @@ from kvplan.planning.speed import deployment_of, speed_profile, step_seconds
 from kvplan.planning.speed.profile import SpeedProfile
 from kvplan.record import replace
 from kvplan.settings import Settings
-from kvplan.simulation.time.draft_clock import DraftedClock, draft_time
+from kvplan.simulation.drafting import draft_time
+from kvplan.simulation.time.draft_clock import DraftedClock
 
 
 def with_drafts(speed: SpeedOf, choice: Choice, said: str) -> SpeedOf:
