@@ -104,11 +104,11 @@ def _why(before: Plan, after: Plan, model: Model) -> Iterator[Difference]:
     moved = [(lines[1].get(name, 0) - lines[0].get(name, 0), name) for name in names]
     for change, name in sorted(moved, key=lambda pair: (-abs(pair[0]), pair[1])):
         if change:
-            yield Difference(name, *(one.get(name, 0) for one in lines), unit="bytes")
+            yield Difference(name, lines[0].get(name, 0), lines[1].get(name, 0), "bytes")
     for name in dict.fromkeys((*old.settings, *new.settings)):
         values = old.settings.get(name), new.settings.get(name)
         if values[0] != values[1] and name != "max_model_len":
-            yield Difference(name, *map(_plain, values))
+            yield Difference(name, _plain(values[0]), _plain(values[1]))
 
 
 def _lines(result: SizeResult) -> dict[str, int]:

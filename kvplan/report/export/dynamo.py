@@ -8,6 +8,8 @@ several nodes, each of which has an equal share of its GPUs.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from kvplan.engines.command import EngineTable
 from kvplan.engines.dynamo import DECODE, PREFILL, REGISTRY, Worker, newest_with, release_with, worker_of
 from kvplan.errors import KvplanError
@@ -120,7 +122,7 @@ def _own_words(words: list[str], worker: Worker) -> list[str]:
 
 
 def _service(
-    plan: Plan, gpu: Gpu, nodes: int, role: str, replicas: int, words: list[str], pods: dict[str, object]
+    plan: Plan, gpu: Gpu, nodes: int, role: str, replicas: int, words: list[str], pods: Mapping[str, object]
 ) -> dict[str, object]:
     """A kind of workers. pods: what all kinds have in common."""
     resource = resource_of(gpu)
