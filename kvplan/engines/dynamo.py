@@ -45,7 +45,7 @@ PARSERS = (
     ("--reasoning-parser", "--dyn-reasoning-parser"),
     ("--chat-template", "--custom-jinja-template"),
 )
-"""What Dynamo's own frontend does in the place of the engine's server (components/src/dynamo/common)."""
+"""Tasks of the engine's server that Dynamo's frontend takes over (components/src/dynamo/common)."""
 
 
 def worker_of(engine: str) -> Worker | None:

@@ -47,7 +47,7 @@ def simulate_load(
     else:
         _check_times(load)
     check_served(load, served.engine(LIKELY))
-    by_hour = needs_of(served, load, target, router) if hours else ()
+    by_hour = needs_of(served, load, target, router, asked=hours)
     auto = replicas == AUTO and served.split is None
     rates, sampled = sustainable(served, load, target, router) if search or auto else (None, 0)
     needed: ReplicasNeeded | None = None

@@ -1,4 +1,4 @@
-"""What drafting takes of a step: by the draft's own model, or the model's prediction layers."""
+"""The part of a step that drafting takes: by the draft's own model, or the model's prediction layers."""
 
 from __future__ import annotations
 

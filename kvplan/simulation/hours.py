@@ -27,11 +27,14 @@ def hours_of(load: Load) -> Iterator[Load]:
         yield load.only(rows).later(-first - hour * HOUR)
 
 
-def needs_of(served: Served, load: Load, target: Target, router: str) -> tuple[HourNeeds, ...]:
-    """The least replicas that keep each hour's target, the hour served alone: from an empty cache and queue.
-
-    Raises KvplanError(bad-usage) of a load that has no two hours, or of two kinds of replicas.
+def needs_of(
+    served: Served, load: Load, target: Target, router: str, *, asked: bool = True
+) -> tuple[HourNeeds, ...]:
+    """The least replicas that keep each hour's target, the hour served alone: from an empty cache and queue;
+    none where they are not asked for. Raises KvplanError(bad-usage) of a load that has no two hours, or of two kinds of replicas.
     """
+    if not asked:
+        return ()
     if served.split is not None:
         raise KvplanError(
             "bad-usage", "of two kinds of replicas no hours are searched", help="leave out --hours"
