@@ -31,7 +31,9 @@ def needs_of(
     served: Served, load: Load, target: Target, router: str, *, asked: bool = True
 ) -> tuple[HourNeeds, ...]:
     """The least replicas that keep each hour's target, the hour served alone: from an empty cache and queue;
-    none where they are not asked for. Raises KvplanError(bad-usage) of a load that has no two hours, or of two kinds of replicas.
+    none where they are not asked for.
+
+    Raises KvplanError(bad-usage) of a load that has no two hours, or of two kinds of replicas.
     """
     if not asked:
         return ()

@@ -127,7 +127,7 @@ def head(plan: Plan, container: Container) -> list[str]:
 
 
 def head_of(plan: Plan) -> list[str]:
-    """What the head of every file says of its plan."""
+    """The lines about its plan at the head of every file."""
     rows = [f"{one_line(plan.name)}: {plan.engine}, from a kvplan plan"]
     if spare_gpus(plan):
         rows.append(f"{spare_gpus(plan)} of {plan.gpus} GPUs make up no whole engine and stay idle")
