@@ -68,8 +68,8 @@ class Gpu(Shown):
     """the GPUs of a server that has several kinds, in order; such a value has the figures of its first"""
     note: str | None = None
     market: str | None = None
-    """whom it is made for: datacenter, workstation, desktop, laptop or embedded; a plan that names no GPU
-    chooses among the first two"""
+    """whom it is made for: datacenter, workstation, desktop, laptop, embedded, or regional (sold in one
+    country alone); a plan that names no GPU chooses among the first two"""
     memory_totals_seen: tuple[int, ...] = ()
     """what the runtime reports of the same device under other drivers"""
     memory_settable_bytes: int | None = None

@@ -49,7 +49,8 @@ def simulate(
     trace_columns: Sequence[str] | None = None, trace_block: int = 0, first: int | None = None,
     search: bool = True, helps: bool = True, engine: str | None = None, offload: str | None = None,
     prefill_replicas: int | None = None, decode_replicas: int | None = None, link: int | str | None = None,
-    concurrency: int | None = None, acceptance: float | str | None = None, **options: Any,
+    concurrency: int | None = None, acceptance: float | str | None = None, hours: bool = False,
+    **options: Any,
 ) -> SimulationResult:  # fmt: skip
     """How a deployment serves a trace: the engine's own scheduler in virtual time, under the likely and the
     safe pool and three speeds.
@@ -62,7 +63,8 @@ def simulate(
     would help. offload: tiers outside the GPU, ``cpu:64GiB,nvme:2TiB``. prefill_replicas, decode_replicas:
     prompts on some and answers on others, over a link of so many bytes a second (``50GB/s``).
     concurrency: requests that are always under way, in place of the trace's times. acceptance: how many
-    drafted tokens are right, where tokens are drafted (0.7, "2.4", "0.8,0.6"). Raises KvplanError.
+    drafted tokens are right, where tokens are drafted (0.7, "2.4", "0.8,0.6"). hours: also the least
+    replicas of every hour of the trace. Raises KvplanError.
     """
     served, plan = deployment(
         model, pool=pool, step_time=step_time, engine=engine, offload=offload,
@@ -83,7 +85,7 @@ def simulate(
         served, load, replicas=replicas_of(replicas, plan),
         router=router or (plan.fleet.router if plan is not None else ROUND_ROBIN),
         target=target(plan, ttft, tpot, goodput), rate=None if rate is None else Fraction(rate),
-        search=search, helps=helps, concurrency=_concurrency(concurrency),
+        search=search, helps=helps, concurrency=_concurrency(concurrency), hours=hours,
     )  # fmt: skip
     return result if plan is None else _held(result, plan)
 

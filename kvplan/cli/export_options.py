@@ -21,7 +21,7 @@ ONLY_STARTS = (
 )  # fmt: skip
 EXPORTED = (
     Option("to", ("--to",), "TARGET", word,
-           "command (default), compose, kubernetes, html, markdown, prometheus, grafana or keda.",
+           "command (default), compose, kubernetes, dynamo, html, markdown, prometheus, grafana or keda.",
            QUESTION, complete="targets"),
     Option("environment", ("--env",), "NAME|all", word,
            "Apply an environment's overlay; all: one report of every environment.", QUESTION),
@@ -36,6 +36,7 @@ Examples:
   kvplan export plan.yaml                   the command that starts its engine
   kvplan export plan.yaml --to compose
   kvplan export plan.yaml --env prod --to kubernetes | kubectl apply -f -
+  kvplan export plan.yaml --to dynamo | kubectl apply -f -
   kvplan export plan.yaml --to prometheus -o rules/chat.yaml
   kvplan export plan.yaml --to grafana -o boards/chat.json
   kvplan export plan.yaml --to keda | kubectl apply -f -

@@ -32,9 +32,12 @@ PLANNED: tuple[Option, ...] = (
            " as Poisson or by the trace's times.", _LOAD),
     Option("burstiness", ("--burstiness",), "CV", word,
            "With --arrival: standard deviation of the gaps over their mean. Default: 1, Poisson.", _LOAD),
+    Option("acceptance", ("--acceptance",), "RATE", word,
+           "With --arrival and --speculative: drafted tokens that are right. 70%, a mean acceptance length of"
+           " 2.4, or 0.8,0.6,0.4 by place.", _LOAD),
     Option("gpu", ("--gpu", "-g"), "GPU[xN]", word,
-           "GPUs to choose from; 8xh100: so many are there. Default: every GPU that kvplan knows; of a plan"
-           " file its own.", _GPUS,
+           "GPUs to choose from; 8xh100: so many are there. Default: every GPU that kvplan knows and that"
+           " is sold everywhere; of a plan file its own.", _GPUS,
            many=True, complete="gpus"),
     Option("fleet", ("--fleet",), "FILE", word, "A fleet file: GPUs, how many, at what price.", _GPUS),
     Option("prices", ("--prices",), "FILE", word,

@@ -53,8 +53,9 @@ def run(words: list[str], given: Given) -> Answer:
     _calibrate(model, values, asked)
     page = values.pop("html", None)
     if "sweep" in values:
-        if page is not None:
-            raise KvplanError("bad-usage", "--html is of one answer, not of a sweep", help="--csv, --json")
+        wrong = "--html" if page is not None else "--hours" if values.get("hours") else None
+        if wrong is not None:
+            raise KvplanError("bad-usage", f"{wrong} is of one answer, not of a sweep", help="--csv, --json")
         return _swept(model, values, asked, is_given(given, "json"))
     if wrong := next((name for name in _SWEEP if values.pop(name, None) is not None), None):
         raise KvplanError("bad-usage", f"--{wrong} belongs to --sweep", help="--sweep replicas=2,3,4")

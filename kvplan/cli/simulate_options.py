@@ -30,6 +30,8 @@ SIMULATED: tuple[Option, ...] = (
            "So many requests are always under way, in place of the trace's times.", _LOAD),
     Option("replicas", ("--replicas",), "NUMBER|auto", word,
            "Replicas; auto: as many as are needed. Default: the plan's, else auto.", _FLEET),
+    Option("hours", ("--hours",), "", switch,
+           "Also the least replicas of every hour of the trace, each served alone.", _FLEET),
     Option("router", ("--router",), "POLICY", word,
            "How requests are dealt: round-robin, least-loaded, power-of-two, prefix-hash, session,"
            " cache-aware (SGLang's), longest-match, llm-d, dynamo; llm-d:prefix=3,queue=2,kv=2.", _FLEET,
@@ -91,6 +93,7 @@ Examples:
       --ttft 2s --tpot 50ms                  how many replicas, safely
   kvplan simulate plan.yaml                  its own trace and targets
   kvplan simulate plan.yaml --trace day.csv --rate 6
+  kvplan simulate plan.yaml --trace day.csv --hours --quick
   kvplan simulate llama-3.1-8b --trace t.jsonl --gpu h100 --replicas 2 \\
       --router prefix-hash --json
   kvplan simulate llama-3.1-8b --trace t.jsonl --gpu h100 --replicas 2 \\

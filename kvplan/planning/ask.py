@@ -111,7 +111,9 @@ class Ask:
     requests: int = 1
     """at once, over the whole plan"""
     rate: Fraction | None = None
-    """requests a second: so many are then at once as the estimated times keep under way, not ``requests``"""
+    """requests a second that arrive: no more tokens are made than they ask for"""
+    paced: bool = False
+    """so many are at once as the estimated times keep under way at that rate, not ``requests``"""
     goodput: Fraction | None = None
     """share of the requests that keep the workload's times in a simulation; None: the estimate decides"""
     base: Settings = Settings()
@@ -149,8 +151,6 @@ class Ask:
     """bytes of each pool that stay free for prompts kept for reuse"""
     max_cost: Fraction | None = None
     """what all GPUs may cost in an hour"""
-    arrivals: Fraction | None = None
-    """requests a second, where they say how many are there at once: no more tokens are made than they ask"""
 
     def __post_init__(self) -> None:
         self._check_words()
@@ -182,6 +182,8 @@ class Ask:
         for requests in (self.requests, *(demand.requests for demand in self.also)):
             if requests < 1 or requests > 10**9:
                 raise KvplanError("bad-setting", f"requests is {requests:,}", help="1 or more")
+        if self.paced and self.rate is None:
+            raise KvplanError("bad-usage", "only a rate says how many requests are under way")
         if self.samples < 1 or self.prefix < 0:
             raise KvplanError("bad-setting", "samples are 1 or more, a shared prefix 0 tokens or more")
         if self.host_memory and self.choice.engine.name not in host_tiers():
@@ -194,8 +196,7 @@ class Ask:
     def _check_aims(self) -> None:
         if not 0 <= self.headroom < 1:
             raise KvplanError("bad-setting", f"headroom is {float(self.headroom):g}", help="0 … below 1")
-        timed = (self.tpot, self.ttft, self.rate)
-        if any(one is not None for one in timed) and self.speed is None:
+        if self.timed and self.speed is None:
             raise KvplanError("bad-usage", "no speed estimate is at hand: times and a rate need one")
         if self.objective in (REQUESTS, CONTEXT) and any(self.limit(offer) is None for offer in self.offers):
             raise KvplanError(
@@ -230,13 +231,13 @@ class Ask:
     @property
     def timed(self) -> bool:
         """Whether times or a rate say how many requests may run on one engine."""
-        return self.tpot is not None or self.ttft is not None or self.rate is not None
+        return self.tpot is not None or self.ttft is not None or self.paced
 
     @property
     def end(self) -> int:
         """Of an estimate's (low, likely, high) the one that must do: the likely one, but where requests come
         at a rate and the safe figures count, the slow one."""
-        return 2 if self.rate is not None and self.safe else 1
+        return 2 if self.paced and self.safe else 1
 
     def plain(self, room: Capacity) -> bool:
         """Whether the requests are of one shape, share nothing in that room, and may take all of it."""

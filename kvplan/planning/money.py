@@ -35,7 +35,7 @@ def least_cost(ask: Ask, one: Class, offer: Offer, most: int) -> float | None:
     nothing is estimated. most: requests that one pool runs."""
     if ask.speed is None or offer.price_per_gpu_hour is None:
         return None
-    unknown = ask.objective == REQUESTS or ask.rate is not None
+    unknown = ask.objective == REQUESTS or ask.paced
     requests = most if unknown else min(ceil_div(ask.requests, one.layout.pools), most)
     settings = replace(one.settings(ask.base), gpu=offer.gpu)
     speed = ask.speed(one.variant.model, offer.gpu, settings, ask.running(offer, max(1, requests), 1))
@@ -59,10 +59,10 @@ def cost_per_million(ask: Ask, found: Found, speed: Speed | None) -> tuple[float
     if found.cost is None or speed is None:
         return None
     places = found.engines * max(1, found.per_engine)
-    counted = ask.objective != REQUESTS and ask.rate is None
+    counted = ask.objective != REQUESTS and not ask.paced
     served = min(ask.requests, places) if counted else places
     hourly = float(found.cost) * MILLION / HOUR
-    most = inf if ask.arrivals is None else float(ask.arrivals) * max(1, ask.mean.output_tokens)
+    most = inf if ask.rate is None else float(ask.rate) * max(1, ask.mean.output_tokens)
     rates = [min(one * found.replicas * served / places, most) for one in speed.tokens_per_second]
     low, likely, high = rates
     return hourly / high, hourly / likely, hourly / low

@@ -137,7 +137,7 @@ def _instead_of_stages(ask: Ask, found: Found) -> list[str]:
     plain = replace(
         ask, variants=(one.variant,), kv_dtypes=(one.kv,), offers=(replace(found.offer, available=None),),
         objective=REQUESTS, requests=1, max_gpus=size, lengths=(found.max_model_len,),
-        tp=(size,), pp=(1,), dp=(1,), dcp=(1,), adp=(1,), tpot=None, ttft=None, rate=None,
+        tp=(size,), pp=(1,), dp=(1,), dcp=(1,), adp=(1,), tpot=None, ttft=None, paced=False,
     )  # fmt: skip
     held = search(plain, wanted=1).found
     if not held:

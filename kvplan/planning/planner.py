@@ -63,7 +63,7 @@ def make_plan(
         quality=ask.quality,
         pool=SAFE if ask.safe else LIKELY,
         requests=_under_way(ask, found),
-        rate=None if ask.rate is None else float(ask.rate),
+        rate=float(ask.rate) if ask.paced and ask.rate is not None else None,
         shapes=ask.shapes,
         best=None if found is None else plan_of(ask, found, options[0], named, workload),
         options=options,
@@ -87,7 +87,7 @@ def make_plan(
 
 def _under_way(ask: Ask, found: Found | None) -> int:
     """Requests at once: as many as are asked for, or as their rate keeps under way."""
-    return ask.requests if found is None or ask.rate is None else found.under_way
+    return ask.requests if found is None or not ask.paced else found.under_way
 
 
 def _confirmed(rows: Sequence[Row]) -> list[tuple[Row, Option]]:
@@ -141,7 +141,7 @@ def plan_of(ask: Ask, best: Found, option: Option, named: str, workload: Workloa
     model = ask.variants[0].model
     kept = best.one.variant.model
     # The workload says what is required where requests differ, share, or come at a rate.
-    plain = len(ask.shapes) == 1 and not ask.shares and ask.rate is None
+    plain = len(ask.shapes) == 1 and not ask.shares and not ask.paced
     own = Workload(
         ask.shapes, requests_in_flight=ask.requests, shared_prefix_tokens=ask.prefix, samples=ask.samples
     )
@@ -154,9 +154,7 @@ def plan_of(ask: Ask, best: Found, option: Option, named: str, workload: Workloa
         serve=option.serve.pairs,
         workload=own
         if workload is None
-        else replace(
-            workload, shapes=ask.shapes, requests_in_flight=ask.requests if ask.rate is None else None
-        ),
+        else replace(workload, shapes=ask.shapes, requests_in_flight=None if ask.paced else ask.requests),
         require=Requirements(
             requests=ask.requests if plain else None,
             tokens=longest if plain else None,

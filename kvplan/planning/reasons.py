@@ -102,7 +102,7 @@ def _changes(ask: Ask, *, beside_best: bool) -> Iterator[_Change]:
     already, with more GPUs."""
     yield from _share_change(ask)
     held = _most_held(ask)
-    if 0 < held < ask.requests and ask.rate is None:
+    if 0 < held < ask.requests and not ask.paced:
         short = ask.requests - held
         words = "one request short" if short == 1 else f"{held:,} of {ask.requests:,} requests"
         also = tuple(replace(one, requests=held) for one in ask.also)
@@ -149,7 +149,7 @@ def _most_held(ask: Ask) -> int:
     """The most requests that the GPUs at hand hold; 0 where their number is not limited."""
     if any(ask.limit(offer) is None for offer in ask.offers):
         return 0
-    found = search(replace(ask, objective=REQUESTS, requests=1, rate=None), wanted=1).found
+    found = search(replace(ask, objective=REQUESTS, requests=1, paced=False), wanted=1).found
     return found[0].requests if found else 0
 
 
@@ -174,7 +174,7 @@ def steps_of(ask: Ask, best: Found) -> tuple[Step, ...]:
     """The load that each number of GPUs of this kind holds, and that each format holds on as many GPUs."""
     more = replace(
         ask, offers=(_unlimited(best.offer),), objective=REQUESTS, requests=1, max_gpus=best.gpus, also=(),
-        rate=None,
+        paced=False,
     )  # fmt: skip
     if best.one.layout.pp == 1:  # engines without stages are compared with their like
         more = replace(more, pp=(1,))
@@ -230,7 +230,7 @@ def sensitivity_of(ask: Ask, best: Found) -> tuple[Sensitivity, ...]:
         expert_parallel=layout.ep,
         tpot=None,
         ttft=None,
-        rate=None,
+        paced=False,
         requests=best.per_engine * best.engines,
     )
     now = _held_by(same, best.gpus)

@@ -277,7 +277,7 @@ class _Search:
         """The smallest max_num_seqs that runs so many requests with all their samples in one of the pools:
         the one whose pool is largest. most: requests that keep the times asked for, for a server admits what
         max_num_seqs lets it; where requests come at a rate so many may run, for they do not come evenly."""
-        if self.ask.rate is not None and most is not None and not has_slots(self.ask):
+        if self.ask.paced and most is not None and not has_slots(self.ask):
             return most * self.ask.samples
         needed = self.ask.sequences(requests, pools)
         seqs = next(value for value in self.seqs if value >= needed)
@@ -346,7 +346,7 @@ class _Search:
         that may run on each, and c is the least number that keeps up with an engine's share of λ.
         """
         ask = self.ask
-        if ask.rate is None:
+        if not ask.paced or ask.rate is None:
             return least, ask.requests
         speed_of, answer, pools = (
             self._speed(one, offer, length, block),

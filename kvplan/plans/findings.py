@@ -136,6 +136,16 @@ class ChangedFact:
 
 
 @record()
+class Difference:
+    """A line of the budget, in bytes of one GPU, or a resolved setting (unit: none) of two releases."""
+
+    name: str
+    before: int | float | bool | str | None
+    after: int | float | bool | str | None
+    unit: Literal["bytes"] | None = None
+
+
+@record()
 class Change:
     """One plan against the baseline. state: kept, new or gone."""
 
@@ -146,7 +156,7 @@ class Change:
     passed_before: bool | None
     passed: bool | None
     facts: tuple[ChangedFact, ...]
-    why: tuple[str, ...] = ()
+    why: tuple[Difference, ...] = ()
     """of a lock whose engine's release is another: the lines of the budget and the settings that differ"""
 
     JSON_OPTIONAL = ("why",)
@@ -160,7 +170,7 @@ class Moved:
     name: str
     environment: str | None
     facts: tuple[tuple[str, tuple[str, ...]], ...]
-    why: tuple[str, ...]
+    why: tuple[Difference, ...]
 
     @property
     def key(self) -> tuple[str, str, str | None]:

@@ -167,10 +167,11 @@ def speed_lines(result: PlanResult) -> Screen:
         return []
     low, likely, high = best.speed.tpot
     first, at, last = best.speed.ttft
+    plain = ", steps without drafts" if best.settings.num_speculative_tokens else ""
     million = best.million()
     cost = "" if million is None else f", {million:,.2f} {result.currency} a million".rstrip()
     return wrapped(
-        f"estimate for {_split(result)}: TPOT {about(likely)} ({between(low, high)}),"
+        f"estimate for {_split(result)}{plain}: TPOT {about(likely)} ({between(low, high)}),"
         f" TTFT {about(at)} ({between(first, last)}),"
         f" {two_digits(best.speed.tokens_per_second[1]):,} tokens/s a replica{cost}",
         indent=1,

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from kvplan.report.layout import BLANK, Piece, Screen, Span, shorten, table, wrapped
 from kvplan.report.words import count
 from kvplan.simulation.outcome import Outcome, Target
-from kvplan.simulation.results import Interval, SimulationResult
+from kvplan.simulation.results import HourNeeds, Interval, SimulationResult
 from kvplan.units import SECOND, human_bytes, human_seconds
 
 _BARS = "▁▂▃▄▅▆▇█"
@@ -21,6 +21,8 @@ NOT_IN_IT = "pauses of the host"
 def simulation_screen(result: SimulationResult, *, where: str, rules: str) -> Screen:
     """The whole answer. where: ``2 × h100-sxm-80gb``, the GPUs of one replica; rules: where they stand."""
     screen = [*_answer(result, where), BLANK, *_figures(result)]
+    if result.hours:
+        screen += [BLANK, *_hours(result.hours)]
     if result.helps:
         screen += [BLANK, *_helps(result)]
     screen.append(BLANK)
@@ -189,6 +191,26 @@ def _times(name: str, figure: Interval) -> Sequence[Piece]:
         f"{human_seconds(figure.low)} … {human_seconds(figure.high)}",
         "",
     )
+
+
+def _hours(hours: Sequence[HourNeeds]) -> Screen:
+    """The replicas of every hour, and what they come to beside as many all the time."""
+    rows: list[Sequence[Piece]] = [
+        [Span(name, "dim") for name in ("hour", "requests", "replicas", "safely")],
+        *([f"{one.hour}", f"{one.requests:,}", *map(_many, (one.likely, one.safe))] for one in hours),
+    ]
+    screen = table(rows, "rrrr", gap="  ")
+    known = [one.likely for one in hours if one.likely is not None]
+    if len(known) == len(hours):
+        most, whole = max(known), sum(known)
+        said = f"{min(known):,} to {most:,} replicas by the hour: {whole:,} replica-hours, and"
+        screen += wrapped(f"{said} {most * len(known):,} with {most:,} all the time.", indent=1)
+    screen += wrapped("Each hour begins with an empty cache and queue.", indent=1, style="dim")
+    return screen
+
+
+def _many(replicas: int | None) -> str:
+    return "none" if replicas is None else f"{replicas:,}"
 
 
 def _helps(result: SimulationResult) -> Screen:

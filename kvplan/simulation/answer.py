@@ -12,6 +12,7 @@ from kvplan.simulation.cache_only.hits import most_hits
 from kvplan.simulation.fleet.closed import ClosedDealt
 from kvplan.simulation.fleet.disaggregated import Disaggregated
 from kvplan.simulation.fleet.run import PREFIX_HASH, ROUND_ROBIN, Dealt
+from kvplan.simulation.hours import needs_of
 from kvplan.simulation.load.load import Load
 from kvplan.simulation.offload_tiers import asked_offload, offload_of
 from kvplan.simulation.outcome import Outcome, Target, percentile
@@ -29,9 +30,11 @@ AUTO = 0
 def simulate_load(
     served: Served, load: Load, *, replicas: int = 1, router: str = ROUND_ROBIN, target: Target | None = None,
     rate: Fraction | None = None, search: bool = True, helps: bool = True, concurrency: int = 0,
+    hours: bool = False,
 ) -> SimulationResult:  # fmt: skip
     """The answer. replicas: `AUTO` for as many as are needed; rate: requests/s in place of the trace's own;
-    search: look for the sustainable rate; helps: simulate what else would help.
+    search: look for the sustainable rate; helps: simulate what else would help; hours: the replicas that each
+    hour needs.
 
     Raises KvplanError: no-times where the trace has no times and no rate is given, all-refused,
     request-never-fits …
@@ -40,11 +43,12 @@ def simulate_load(
     if rate is not None:
         load = load.at_rate(rate)
     if concurrency:
-        _check_closed(served, router, rate)
+        _check_closed(served, router, rate, hours)
         replicas, search, helps = replicas or 1, False, False
     else:
         _check_times(load)
     check_served(load, served.engine(LIKELY))
+    by_hour = needs_of(served, load, target, router, asked=hours)
     auto = replicas == AUTO and served.split is None
     rates, sampled = sustainable(served, load, target, router) if search or auto else (None, 0)
     needed: ReplicasNeeded | None = None
@@ -76,7 +80,7 @@ def simulate_load(
         pool_blocks=tuple((name, one.blocks) for name, one in served.engines), runs=runs, needed=needed,
         sustainable=rates, sampled=sampled, split=served.split, concurrency=concurrency,
         most_hits=most_hits(load, engine) if engine.caching else 0.0,
-        notes=tuple(notes),
+        hours=by_hour, notes=tuple(notes),
     )  # fmt: skip
     if not helps or served.split is not None:
         return result
@@ -90,12 +94,12 @@ def _check_times(load: Load) -> None:
         )
 
 
-def _check_closed(served: Served, router: str, rate: Fraction | None) -> None:
+def _check_closed(served: Served, router: str, rate: Fraction | None, hours: bool) -> None:
     """Raise KvplanError where a closed load is given what only arrivals have."""
-    if rate is not None or served.split is not None or router != ROUND_ROBIN:
+    if rate is not None or served.split is not None or router != ROUND_ROBIN or hours:
         raise KvplanError(
             "bad-usage",
-            "requests that are always under way have no rate, no router, no second kind of replicas",
+            "requests that are always under way have no rate, hours, router or second kind of replicas",
             help="--concurrency 64 alone",
         )
 

@@ -4,42 +4,46 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from kvplan.engines.folders import part_of
+from kvplan.engines.folders import part_of, title_of
 from kvplan.errors import KvplanError
-from kvplan.planning.levers.preemption import FINISHED, MOST_STEPS, Preempted, arrivals
+from kvplan.planning.levers.preemption import FINISHED, Preempted, arrivals
 from kvplan.planning.levers.situation import Situation
 from kvplan.plans.arrival import Arrival
 from kvplan.plans.workload import Shape
 from kvplan.simulation.load.closed_loop import simulate_closed
 from kvplan.simulation.schedulers import engine_of as pooled
 from kvplan.simulation.schedulers import known_releases
+from kvplan.simulation.served import accepted_of
 from kvplan.simulation.time.clock import StepTime
 from kvplan.simulation.time.timeline import AnyEngine
 
 _MOST_IN_FLIGHT = 2000
+_MOST_STEPS = 200_000
 
 
-def simulated(seen: Situation, loads: Sequence[int]) -> list[Preempted] | None:
-    """The loads on the engine's own scheduler; None where that is not simulated, or would take too long."""
-    engine = engine_of(seen)
+def simulated(seen: Situation, loads: Sequence[int]) -> list[Preempted] | str:
+    """The loads on the engine's own scheduler; why there is no answer where they are not simulated."""
     steps = (2 + FINISHED / max(loads)) * seen.typical.output_tokens
-    if engine is None or max(loads) > _MOST_IN_FLIGHT or steps > MOST_STEPS:
-        return None
+    if max(loads) > _MOST_IN_FLIGHT or steps > _MOST_STEPS:
+        return f"{max(loads):,} requests in flight take too long to simulate"
+    try:
+        engine = engine_of(seen)
+    except KvplanError as error:
+        return error.message
     runs = [preempted(seen, engine, load, arrivals(seen.workload.shapes)) for load in loads]
     known = [one for one in runs if one is not None]
-    return known if len(known) == len(runs) else None
+    return known if len(known) == len(runs) else "a request of the mix is never admitted"
 
 
-def engine_of(seen: Situation) -> AnyEngine | None:
-    """The scheduler of one pool; None where it is not simulated."""
-    part = part_of(seen.choice.engine.name, "scheduling")
+def engine_of(seen: Situation) -> AnyEngine:
+    """The scheduler of one pool. Raises KvplanError(not-simulated, no-acceptance …)."""
+    name = seen.choice.engine.name
+    part = part_of(name, "scheduling")
     if part is None:
-        return None
-    try:
-        facts = part.scheduling(seen.model, seen.settings, seen.choice.version)
-    except KvplanError:
-        return None
-    return pooled(facts, seen.result, known_releases(facts)[-1])
+        raise KvplanError("not-simulated", f"the scheduler of {title_of(name)} is not known here")
+    facts = part.scheduling(seen.model, seen.settings, seen.choice.version)
+    accepted = accepted_of(facts, seen.workload.acceptance, [])
+    return pooled(facts, seen.result, known_releases(facts)[-1], accepted)
 
 
 def preempted(

@@ -59,6 +59,19 @@ class ReplicasNeeded:
     """the most that were tried; 0: none, for not even one request at a time keeps the target"""
 
 
+@record()
+class HourNeeds:
+    """The least replicas for one hour of a trace, served alone; null: no number that was tried."""
+
+    hour: int
+    """1: the one that begins with the first request"""
+    requests: int
+    likely: int | None
+    """with the likely pool and speed"""
+    safe: int | None
+    """with the safe pool and slow steps"""
+
+
 @record(eq=False)
 class SimulationResult(Shown):
     """The answer of a simulation."""
@@ -93,6 +106,8 @@ class SimulationResult(Shown):
     concurrency: int = 0
     """requests always under way, 0: they come at their times"""
     helps: tuple[Help, ...] = ()
+    hours: tuple[HourNeeds, ...] = ()
+    """where they were asked for"""
     notes: tuple[str, ...] = ()
     missed: tuple[str, ...] = ()
     """what of a plan's ``require`` does not hold"""

@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from kvplan.acceptance import WAYS, Acceptance, acceptance_of
-from kvplan.assumption import Assumptions
 from kvplan.engines.base import Choice, parse_version
 from kvplan.engines.budget import answered
 from kvplan.engines.folders import having, part_of, title_of
@@ -19,12 +18,12 @@ from kvplan.errors import EXIT_NO, KvplanError, RefusedError
 from kvplan.files.speed import speed_inputs
 from kvplan.model import Model
 from kvplan.planning.speed import deployment_of, speed_profile
-from kvplan.planning.speed.build import draft_stage
 from kvplan.planning.speed.estimate import spread
 from kvplan.planning.speed.profile import SpeedProfile
 from kvplan.record import record, replace
 from kvplan.results import SizeResult
-from kvplan.settings import LOOKUP_METHODS, MTP, Settings, gpus_per_replica, pools_per_replica
+from kvplan.settings import Settings, gpus_per_replica, pools_per_replica
+from kvplan.simulation.drafting import draft_time
 from kvplan.simulation.fleet.disaggregated import AskedSplit, Split, split_of
 from kvplan.simulation.fleet.ranks import Ranks
 from kvplan.simulation.offload_tiers import AskedOffload, offload_of
@@ -35,10 +34,7 @@ from kvplan.simulation.time.speed_clock import SpeedClock
 from kvplan.simulation.time.timeline import AnyEngine
 from kvplan.simulation.vllm.releases import Rules
 from kvplan.units import SECOND
-from kvplan.weights.inventory import Inventory
 
-_AT_ONCE = ("dflash", "dspark", "medusa")
-"""Methods whose drafts are made in one pass."""
 LIKELY, SAFE = "likely", "safe"
 FAST, SLOW = "fast", "slow"
 ESTIMATE = "kvplan's speed estimate"
@@ -122,7 +118,7 @@ def serve(
     result = _sized(model, replace(choice, pool=LIKELY), asked, required=True)
     assert result is not None
     facts: Facts = part.scheduling(model, asked, choice.version)
-    accepted = _accepted(facts, acceptance, notes)
+    accepted = accepted_of(facts, acceptance, notes)
     unasked = traits_of(name).scheduler_unasked
     if unasked is not None:
         notes.append(f"warning[scheduler-unasked]: experimental: {title}'s scheduler is {unasked}")
@@ -166,7 +162,7 @@ def _ranks_of(facts: Facts, count: int, split: Split | None, notes: list[str]) -
     return Ranks(count, said.lockstep, said.dealt)
 
 
-def _accepted(facts: Facts, said: str | None, notes: list[str]) -> Acceptance | None:
+def accepted_of(facts: Facts, said: str | None, notes: list[str]) -> Acceptance | None:
     """How many of its drafted tokens are right; None where it drafts none."""
     drafts = facts.drafts if isinstance(facts, Scheduling) else None
     if drafts is None:
@@ -178,7 +174,7 @@ def _accepted(facts: Facts, said: str | None, notes: list[str]) -> Acceptance | 
         return None
     if said is None:
         raise RefusedError(
-            "no-acceptance", f"how many of its {drafts.tokens} drafted tokens a step are right is not known",
+            "no-acceptance", f"how many drafted tokens are right is not known ({drafts.tokens} a step)",
             help=(*WAYS, "leave out --speculative: a step makes one token of a request"),
         )  # fmt: skip
     found = acceptance_of(said, drafts.tokens)
@@ -253,7 +249,7 @@ def speeds_of(model: Model, choice: Choice, settings: Settings, facts: Facts) ->
     if not isinstance(facts, Scheduling) or facts.drafts is None:
         return likely_fast_slow(profile)
     inputs = inventory, per_token, table
-    return likely_fast_slow(profile, _draft_time(model, settings, profile, inputs, facts.drafts.tokens))
+    return likely_fast_slow(profile, draft_time(model, settings, profile, inputs, facts.drafts.tokens))
 
 
 def likely_fast_slow(profile: SpeedProfile, draft: DraftTime | None = None) -> Speeds:
@@ -265,33 +261,6 @@ def likely_fast_slow(profile: SpeedProfile, draft: DraftTime | None = None) -> S
         return speeds
     clocks = tuple((name, DraftedClock(profile, draft, *both)) for name, both in shares.items())
     return replace(speeds, clocks=clocks)
-
-
-def _draft_time(
-    model: Model, settings: Settings, profile: SpeedProfile, inputs: tuple[Inventory, int, Assumptions],
-    tokens: int,
-) -> DraftTime:  # fmt: skip
-    """The draft's share of a step: a model of its own, the model's prediction layers, or nothing.
-
-    Raises RefusedError(no-step-time) where nobody says what drafts, and as `speed_profile`.
-    """
-    method, named, gpu = settings.speculative_method, settings.speculative_model, settings.gpu
-    assert gpu is not None
-    if method in LOOKUP_METHODS:
-        return DraftTime(tokens, ())
-    if named is not None:
-        ranks = replace(profile.deployment, weight_bytes_per_rank=None, data_parallel_size=1)
-        own, each, numbers = speed_inputs(named)
-        stages = speed_profile(named, gpu, own, each, ranks, numbers).stages
-        return DraftTime(tokens, stages, method in _AT_ONCE)
-    inventory, per_token, table = inputs
-    if method == MTP and inventory.draft:
-        stage = draft_stage(model, gpu, inventory, per_token, profile.deployment, table)
-        return DraftTime(tokens, (stage,))
-    raise RefusedError(
-        "no-step-time", f"what drafts for {model.id} by {method} is not known, nor how long it takes",
-        help=("--speculative-model MODEL: the draft", "--step-time 6ms+25us*tokens+25ns*context"),
-    )  # fmt: skip
 
 
 def scaled(profile: SpeedProfile, shares: Mapping[str, tuple[float, float]], source: str) -> Speeds:

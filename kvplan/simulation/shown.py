@@ -8,7 +8,15 @@ from typing import Literal, cast
 from kvplan.record import record
 from kvplan.results import SCHEMA_VERSION
 from kvplan.simulation.outcome import Outcome, percentile
-from kvplan.simulation.results import Help, Interval, ReplicasNeeded, Seconds, Share, SimulationResult
+from kvplan.simulation.results import (
+    Help,
+    HourNeeds,
+    Interval,
+    ReplicasNeeded,
+    Seconds,
+    Share,
+    SimulationResult,
+)
 from kvplan.units import SECOND
 
 Pool = Literal["likely", "safe"]
@@ -187,6 +195,8 @@ class Simulation:
     saturated_runs: int
     runs: tuple[Run, ...]
     helps: tuple[Help, ...]
+    hours: tuple[HourNeeds, ...]
+    """with --hours"""
     missed: tuple[str, ...]
     """what of a plan's require does not hold"""
     notes: tuple[str, ...]
@@ -236,6 +246,7 @@ def shown(result: SimulationResult) -> Simulation:
         saturated_runs=result.saturated_runs,
         runs=tuple(_run(pool, speed, run) for (pool, speed), run in result.runs),
         helps=result.helps,
+        hours=result.hours,
         missed=result.missed,
         notes=result.notes,
     )

@@ -15,6 +15,7 @@ from kvplan.errors import KvplanError
 from kvplan.files.plans.lock import read_lock
 from kvplan.plans.findings import CheckReport, Fact
 from kvplan.plans.lock import ENGINE, GPU, KVPLAN, PLAN, Locked, moved_by
+from kvplan.report.check.shown import difference_words
 
 PLAN_TEXT = """kvplan: plan/v1
 model: llama-3.3-70b
@@ -68,9 +69,12 @@ def test_an_engine_moved_it_and_why(tmp_path: Path) -> None:
     assert found["kv_pool_bytes"] == (ENGINE,)
     assert set(found.values()) == {(ENGINE,)}
     (change,) = report.json_changes
-    assert any(" GiB → " in text for text in change.why)
+    lines = [one for one in change.why if one.unit == "bytes"]
+    taken = sum(int(one.after or 0) - int(one.before or 0) for one in lines)
+    assert taken
+    assert any(" GiB → " in difference_words(one) for one in lines)
     moved = next(fact.difference for fact in change.facts if fact.name == "kv_pool_bytes")
-    assert moved
+    assert moved == -taken  # of one GPU: the pool has less by what its other lines take
 
 
 def test_plan_and_engine_are_told_apart(tmp_path: Path) -> None:

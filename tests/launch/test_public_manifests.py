@@ -29,10 +29,13 @@ def read(text: str) -> list[Launch]:
     ("ghcr.io/llm-d/llm-d-cuda:v0.9.0", "vllm", True),
     ("lmcache/vllm-openai:v0.3.9post2", "vllm", True),
     ("nvcr.io/nvidia/vllm:26.02-py3", "vllm", True),
-    ("nvcr.io/nvidia/ai-dynamo/vllm-runtime:0.8.0", "vllm", True),
+    ("nvcr.io/nvidia/ai-dynamo/vllm-runtime:0.8.0", "vllm@0.12.0", False),
+    ("nvcr.io/nvidia/ai-dynamo/vllm-runtime:1.5.0-efa", "vllm@0.28.0", False),
+    ("nvcr.io/nvidia/ai-dynamo/vllm-runtime:9.0.0", "vllm", True),
 ])  # fmt: skip
 def test_only_an_engines_own_image_says_its_release(image: str, engine: str, noted: bool) -> None:
-    """llm-d's 0.9.0, LMCache's 0.3.9 and Dynamo's 0.8.0 are no releases of vLLM, one of which exists."""
+    """llm-d's 0.9.0 and LMCache's 0.3.9 are no releases of vLLM, one of which exists; Dynamo says which of
+    its own has which."""
     [one] = read(f"services: {{a: {{image: '{image}', command: [--model, Qwen/Qwen3-8B]}}}}")
     assert one.engine == engine
     assert any("says no release" in note for note in one.notes) is noted
@@ -346,7 +349,8 @@ WORKER = """
 
 def test_a_dynamo_worker_reads_the_config_map_beside_it() -> None:
     [one] = read(WORKER)
-    assert (one.engine, one.model, one.replicas, one.gpus) == ("trtllm", "deepseek-ai/DeepSeek-R1", 2, 8)
+    assert (one.engine, one.model) == ("trtllm@1.3.0rc11", "deepseek-ai/DeepSeek-R1")
+    assert (one.replicas, one.gpus) == (2, 8)
     assert one.serve == {
         "tensor_parallel_size": 8, "moe_expert_parallel_size": 8, "enable_attention_dp": True,
         "max_batch_size": 512, "kv_cache_dtype": "fp8", "free_gpu_memory_fraction": 0.8,
@@ -381,7 +385,7 @@ def test_dynamos_components() -> None:
                   resources: {limits: {nvidia.com/gpu: "4"}}
     """)
     assert (one.replicas, one.gpus, one.gpu) == (2, 4, "b200-sxm-180gb")
-    assert one.unread == ("--dyn-reasoning-parser x",)
+    assert one.unread == ()
 
 
 def test_an_inference_service_of_a_vllm_runtime_has_its_models_arguments() -> None:

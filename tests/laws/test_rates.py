@@ -11,6 +11,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import kvplan
+from kvplan.api import make_settings
+from kvplan.api.estimates import speed_of
+from kvplan.api.planning.drafted import with_drafts
+from kvplan.engines.base import parse_version
+from kvplan.engines.budget import choose
+from kvplan.errors import KvplanError
+from kvplan.planning.ask import Running, Speed, SpeedOf
 from kvplan.planning.results import PlanResult
 from kvplan.plans.findings import Severity
 from kvplan.plans.workload import Shape, Workload
@@ -22,7 +29,7 @@ MODELS = ("llama-3.1-8b", "llama-3.3-70b", "qwen3-30b-a3b", "gpt-oss-20b")
 
 @st.composite
 def questions(draw: st.DrawFn) -> dict[str, Any]:
-    """Rates, limits and burstiness; prompts of one length or three."""
+    """Rates, limits and burstiness; prompts of one length or three; under vLLM drafts, more or less right."""
     prompts = draw(st.lists(st.integers(50, 6000), min_size=1, max_size=3, unique=True))
     answer = draw(st.integers(1, 800))
     asked: dict[str, Any] = {
@@ -40,6 +47,9 @@ def questions(draw: st.DrawFn) -> dict[str, Any]:
             asked[name] = limit
     if not asked.keys() & {"ttft", "tpot"}:
         asked["ttft"] = 1.0
+    if asked["engine"] == "vllm" and draw(st.booleans()):
+        right = draw(st.sampled_from(("0%", "70%", 2.4, "0.8,0.6,0.4")))
+        asked |= {"speculative_config": "ngram:3", "acceptance": right}
     return asked
 
 
@@ -69,6 +79,46 @@ def test_what_a_plan_writes_simulate_keeps_and_check_passes(
     if plan.require.pool == "likely":
         assert answer.goodput.value == found.simulated.goodput[1]
         assert answer.likely.requests == found.simulated.requests
+
+
+DRAFTED: dict[str, Any] = {
+    "gpu": "h100", "tokens": 4096, "arrival": 2, "tpot": "0.1", "top": 1, "speculative_config": "ngram:3",
+}  # fmt: skip
+_SHAPE = Shape(3000, 400)
+
+
+@pytest.mark.parametrize(("name", "drafts"), [("llama-3.1-8b", "ngram:3"), ("glm-4.6-fp8", "mtp:1")])
+def test_the_estimate_before_a_simulation_counts_the_tokens_of_a_step(name: str, drafts: str) -> None:
+    """It never falls as requests rise, nor rises with what is right, and saves no more than every token."""
+    model, choice = kvplan.load_model(name), choose("vllm")
+    settings = make_settings(gpu="h200", speculative_config=drafts, tensor_parallel_size=4)
+    most = settings.num_speculative_tokens + 1
+    plain = speed_of("vllm", parse_version(choice.version))
+
+    def tpot(speed: SpeedOf, requests: int) -> float:
+        assert settings.gpu is not None
+        found = speed(model, settings.gpu, settings, Running(requests, _SHAPE))
+        assert isinstance(found, Speed)
+        return found.tpot[1]
+
+    for requests in (1, 16, 200):
+        own = tpot(plain, requests)
+        times = [tpot(with_drafts(plain, choice, right), requests) for right in ("0%", "70%", "100%")]
+        assert own <= times[0]
+        assert times == sorted(times, reverse=True)
+        assert times[2] * most >= own * (1 - 1e-9)
+    counts = [tpot(with_drafts(plain, choice, "70%"), requests) for requests in (1, 2, 8, 32, 128, 256)]
+    assert counts == sorted(counts)
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [({"requests": 4}, "counts where arrivals are simulated"), ({"acceptance": "2.4,1"}, "more than all"),
+     ({"speculative_config": None}, "none are drafted"), ({"acceptance": "0.9,0.8"}, "3 tokens are drafted")],
+)  # fmt: skip
+def test_an_acceptance_of_nothing_is_refused(change: dict[str, Any], said: str) -> None:
+    with pytest.raises(KvplanError, match=said):
+        kvplan.plan("llama-3.1-8b", **{"acceptance": "70%"} | DRAFTED | change)
 
 
 def _gpus(model: str, asked: dict[str, Any]) -> float:

@@ -15,12 +15,14 @@ from hypothesis import assume, example, given
 from hypothesis import strategies as st
 
 import kvplan
+from kvplan.api.launching import import_launches, readable_plans
 from kvplan.cli import main
 from kvplan.cli.plan import look_of
+from kvplan.engines.dynamo import release_with, worker_of
 from kvplan.errors import KvplanError
 from kvplan.model import Model
 from kvplan.planning.results import PlanResult
-from kvplan.plans.plan import Plan
+from kvplan.plans.plan import FleetPlan, Plan
 from kvplan.record import field_names
 from kvplan.report.export import export
 from kvplan.report.plan_file import plan_text
@@ -191,3 +193,42 @@ def test_what_export_prints_is_the_plan(question: tuple[str, dict[str, Any]]) ->
     read = settings_of_script(text, plan)
     differing = _differing(read, plan.settings)
     assert not differing, (differing, text)
+
+
+DYNAMO = {"kv_transfer_config", "disaggregation_mode"}
+"""Options that say an engine's role, beside the plan's own."""
+
+
+@pytest.mark.laws
+@sampled(10, 200)
+@given(questions(), st.sampled_from(((0, 0), (1, 1), (3, 2))))
+def test_the_graph_for_dynamo_is_read_back_whole(
+    question: tuple[str, dict[str, Any]], sides: tuple[int, int]
+) -> None:
+    result = planned(question)
+    plan = result.best
+    assert plan is not None
+    engine, _, version = plan.engine.partition("@")
+    worker = worker_of(engine)
+    fleet = FleetPlan(prefill_replicas=sides[0], decode_replicas=sides[1])
+    plan = replace(plan, fleet=fleet, gpus=sum(sides) * plan.gpus_per_replica or plan.gpus)
+    image = None
+    if worker is not None and release_with(engine, version) is None:
+        image = f"example.com/{worker.image}:own"
+    try:
+        text = export(plan, "dynamo", model=kvplan.load_model(plan.model), image=image)
+    except KvplanError as error:
+        if error.code not in ("no-worker", "several-nodes") and (error.code, image) != ("no-image", None):
+            raise
+        return
+    assert plan.settings.gpu is not None
+    launches = import_launches("graph.yaml", text=text)
+    kinds = readable_plans(launches, [], gpu=plan.settings.gpu.slug, shown="graph.yaml", written=text)
+    assert [one.replicas for one in kinds] == ([*filter(None, sides)] or [plan.replicas])
+    for read in kinds:
+        assert read.engine.partition("@")[2].startswith(version)
+        assert read.gpus_per_replica == plan.gpus_per_replica
+        assert all("--disaggregation-mode" in one for one in read.unread)
+        own = read.settings.own.without(*DYNAMO) if sides[0] else read.settings.own
+        differing = _differing(replace(read.settings, own=own), plan.settings)
+        assert not differing, (differing, text)

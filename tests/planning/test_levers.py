@@ -14,7 +14,6 @@ from kvplan.api import load_model, make_settings
 from kvplan.engines.budget import choose
 from kvplan.errors import KvplanError
 from kvplan.planning.levers import Link, Seconds, Situation, levers
-from kvplan.planning.levers.preemption import replay
 from kvplan.plans.workload import Shape, Workload
 from kvplan.record import dumped
 from kvplan.units import GB, GIB, apportion
@@ -149,20 +148,19 @@ def test_no_preemption_while_everything_fits() -> None:
     assert (named(levers(tight), "preemption").effect("requests preempted") or 0) > 0.2
 
 
-@given(st.integers(1, 40), st.integers(1, 60), st.integers(1, 200), st.integers(1, 40))
-def test_a_replay_obeys_the_laws_of_the_pool(flight: int, prompt: int, output: int, blocks: int) -> None:
-    def held(tokens: int) -> int:
-        return -(-tokens // 16)
-
-    tally = replay([Shape(prompt, output)], flight, blocks, held, 16, 64, finished=30)
-    again = replay([Shape(prompt, output)], flight, blocks, held, 16, 64, finished=30)
-    assert (tally.finished, tally.preempted, tally.tokens) == (again.finished, again.preempted, again.tokens)
-    assert 0 <= tally.share <= 1
-    assert tally.again <= tally.tokens
-    if flight * held(prompt + output) <= blocks:
-        assert tally.preemptions == 0
-    if held(prompt + output) > blocks:
-        assert tally.finished == 0
+@pytest.mark.parametrize(
+    ("settings", "said"),
+    [({"pipeline_parallel_size": 2}, "pipeline"),
+     ({"speculative_method": "ngram", "num_speculative_tokens": 3}, "drafted tokens are right is not known")],
+)  # fmt: skip
+def test_preemptions_that_no_simulation_counts_have_a_reason(settings: dict[str, Any], said: str) -> None:
+    seen = situation("llama-3.1-8b", Workload((Shape(900, 100),)), **settings)
+    lever = named(levers(seen), "preemption")
+    assert not lever.applies
+    assert said in lever.summary
+    drafted = Workload((Shape(900, 100),), acceptance="70%")
+    if "speculative_method" in settings:
+        assert named(levers(situation("llama-3.1-8b", drafted, **settings)), "preemption").effects
 
 
 def test_contiguous_reservation_wastes_what_the_paper_says() -> None:

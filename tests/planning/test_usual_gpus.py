@@ -7,6 +7,7 @@ import pytest
 import kvplan
 from kvplan.api.planning.inputs import usual_offers
 from kvplan.engines.base import MIG_SLICES
+from kvplan.engines.budget import BUDGETS
 from kvplan.files.gpus.listed import list_gpus
 from kvplan.settings import Settings
 from tests.laws.sampling import for_each, some
@@ -32,6 +33,16 @@ def test_servers_are_planned_on_servers_gpus(engine: str) -> None:
     }
     assert not kinds & set(SLICES)
     assert ("v100-sxm-32gb" in kinds) is (engine != "vllm")
+
+
+@pytest.mark.parametrize("engine", BUDGETS)
+def test_what_is_sold_in_one_country_is_planned_by_name_alone(engine: str) -> None:
+    kinds = {offer.gpu.slug for offer in usual_offers([engine])}
+    regional = {gpu.slug for gpu in list_gpus() if gpu.market == "regional"}
+    assert {"h20-96gb", "h800-sxm-80gb", "a800-sxm-80gb", "l20-48gb"} <= regional
+    assert not kinds & regional
+    found = kvplan.plan("llama-3.1-8b", requests=4, tokens=4096, gpu="h20", quality="lossless", depth=False)
+    assert found.best is not None
 
 
 def test_llamacpp_is_planned_on_cards_under_desks() -> None:

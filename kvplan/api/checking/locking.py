@@ -12,13 +12,12 @@ from kvplan.errors import KvplanError
 from kvplan.files.cards.index import FOLDER, newer_cards
 from kvplan.files.datafiles import data_dir
 from kvplan.model import Model
-from kvplan.plans.findings import CheckedPlan, Fact, Moved
+from kvplan.plans.findings import CheckedPlan, Difference, Fact, Moved
 from kvplan.plans.lock import ENGINE, Lock, Locked, moved_by
 from kvplan.plans.plan import Plan
 from kvplan.plans.receipt import digest_of, plan_hash
 from kvplan.record import dumped, exact, replace
 from kvplan.results import SizeResult
-from kvplan.units import gib
 from kvplan.version import __version__
 
 Answered = tuple[Plan, Model, CheckedPlan]
@@ -92,7 +91,7 @@ def _facts(plan: Plan, model: Model) -> tuple[Fact, ...] | None:
     return None if found.error is not None else found.facts
 
 
-def _why(before: Plan, after: Plan, model: Model) -> Iterator[str]:
+def _why(before: Plan, after: Plan, model: Model) -> Iterator[Difference]:
     """Lines of the budget and resolved settings that the two releases have differently, the largest first."""
     try:
         old, new = (Case(one, model).result for one in (before, after))
@@ -105,16 +104,15 @@ def _why(before: Plan, after: Plan, model: Model) -> Iterator[str]:
     moved = [(lines[1].get(name, 0) - lines[0].get(name, 0), name) for name in names]
     for change, name in sorted(moved, key=lambda pair: (-abs(pair[0]), pair[1])):
         if change:
-            then, now = (gib(one.get(name, 0)) for one in lines)
-            yield f"{name}: {then} → {now}"
+            yield Difference(name, lines[0].get(name, 0), lines[1].get(name, 0), "bytes")
     for name in dict.fromkeys((*old.settings, *new.settings)):
         values = old.settings.get(name), new.settings.get(name)
         if values[0] != values[1] and name != "max_model_len":
-            yield f"{name}: {_shown(values[0])} → {_shown(values[1])}"
+            yield Difference(name, _plain(values[0]), _plain(values[1]))
 
 
 def _lines(result: SizeResult) -> dict[str, int]:
-    """Bytes of each line of the budget of one GPU, the pool among them."""
+    """Bytes of each line of the budget of one GPU: what the pool is left by."""
     if result.budget is None:
         return {}
     found: dict[str, int] = {}
@@ -123,8 +121,9 @@ def _lines(result: SizeResult) -> dict[str, int]:
     return found
 
 
-def _shown(value: object) -> str:
-    return f"{value:,}" if isinstance(value, int) and not isinstance(value, bool) else str(value)
+def _plain(value: object) -> int | float | bool | str | None:
+    """A setting's value as JSON has it."""
+    return value if value is None or isinstance(value, (int, float, str)) else str(value)
 
 
 def baseline_lock(baseline: str | Path | None) -> Path | None:

@@ -8,6 +8,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
+from kvplan.acceptance import acceptance_of
 from kvplan.api import (
     ModelLike,
     changed_settings,
@@ -84,7 +85,7 @@ _LENGTH = (int, str)
     requests=_WHOLE, tokens=_LENGTH, workload=(Workload,), shared_prefix=_LENGTH, samples=_WHOLE,
     arrival=_SHARE, fleet=(Fleet,), objective=_TEXT, quality=_TEXT, max_gpus=_WHOLE,
     enable_expert_parallel=_FLAG, headroom=_SHARE, pool=_TEXT, tpot=_SHARE, ttft=_SHARE, goodput=_SHARE,
-    burstiness=_SHARE, trace=(str, Path), top=_WHOLE,
+    burstiness=_SHARE, acceptance=_SHARE, trace=(str, Path), top=_WHOLE,
     pareto=_FLAG, depth=_FLAG, levers=_FLAG, disaggregated=_FLAG, host_memory=_LENGTH, named=_TEXT,
     prices=(Prices,),
 )  # fmt: skip
@@ -117,6 +118,7 @@ def plan(
     ttft: Fraction | float | str | None = None,
     goodput: Fraction | float | str | None = None,
     burstiness: Fraction | float | str | None = None,
+    acceptance: float | str | None = None,
     trace: str | Path | None = None,
     speed: SpeedOf | None = None,
     top: int = ALTERNATIVES,
@@ -145,10 +147,10 @@ def plan(
     pool: the figure that must do: ``safe`` (the low end of the budget's interval; the default but for
     arrivals with targets, where it also means slow steps) or ``likely``. tpot, ttft: seconds at most; of
     arrivals for the share ``goodput`` of them (0.99). burstiness: the CV of the gaps between arrivals (1:
-    Poisson). trace: where the workload's trace lies. levers: work out the memory levers of the best;
-    disaggregated: engines for prompts beside those for answers, of arrivals with targets
-    (`kvplan.planning.pools`); host_memory: bytes of a cache tier over all GPUs. weights_from:
-    ``transformers`` counts the tensors (`kvplan.load_model`).
+    Poisson). acceptance: how many drafted tokens are right (`kvplan.acceptance`). trace: where the
+    workload's trace lies. levers: work out the memory levers of the best; disaggregated: engines for prompts
+    beside those for answers, of arrivals with targets (`kvplan.planning.pools`); host_memory: bytes of a
+    cache tier over all GPUs. weights_from: ``transformers`` counts the tensors (`kvplan.load_model`).
     options: settings of `kvplan.size`, the same for all candidates. depth=False: without fixes, steps and
     sensitivity.
 
@@ -159,7 +161,7 @@ def plan(
     given = Given(
         engine, requests, tokens, workload, shared_prefix, samples, arrival, gpu, fleet, objective, quality,
         max_gpus, tp, pp, dp, dcp, enable_expert_parallel, kv_cache_dtype, max_num_seqs, max_model_len,
-        headroom, pool, tpot, ttft, goodput, burstiness, trace, speed, top, pareto,
+        headroom, pool, tpot, ttft, goodput, burstiness, acceptance, trace, speed, top, pareto,
         depth, levers, disaggregated, host_memory, named, prices,
     )  # fmt: skip
     loaded = load_model(model.model if isinstance(model, Plan) else model, weights_from=weights_from)
@@ -229,13 +231,15 @@ class _Question:
         check_options((choice.engine for choice in self.choices), asked_for)
         self.load = load = _load(model, base, given)
         counted = given.disaggregated or given.requests is not None
-        self.rate = None if counted else rate_of(load)
+        self.paced = not counted and rate_of(load) is not None
+        self.rate = load.requests_per_second if self.paced or not load.requests_in_flight else None
+        _check_acceptance(given, base, simulated=self.paced or given.disaggregated)
         if given.disaggregated:
             self.requests = answers_of(load, given)
         else:
-            self.requests = 1 if self.rate is not None else load.requests_in_flight or 1
-        self.pool = _pool(given, LIKELY if self.rate is not None or given.disaggregated else SAFE)
-        self.goodput = _goodput(given, extra, simulated=self.rate is not None or given.disaggregated)
+            self.requests = 1 if self.paced else load.requests_in_flight or 1
+        self.pool = _pool(given, LIKELY if self.paced or given.disaggregated else SAFE)
+        self.goodput = _goodput(given, extra, simulated=self.paced or given.disaggregated)
         _check_prices(given, self.offers)
         self.host_memory = parse_bytes(given.host_memory or 0)
         self.seqs = sizes_of(given.max_num_seqs)
@@ -270,6 +274,7 @@ class _Question:
             laws=compiled_laws(choice, own) or AskedCapacityModels(),
             requests=self.requests,
             rate=self.rate,
+            paced=self.paced,
             base=own,
             seqs=SEQS if self.seqs is None else self.seqs,
             tp=sizes_of(given.tp),
@@ -293,7 +298,6 @@ class _Question:
             also=extra.also,
             kept=extra.kept,
             max_cost=extra.max_cost,
-            arrivals=None if load.requests_in_flight else load.requests_per_second,
         )
 
 
@@ -378,11 +382,13 @@ def _rated(
     """The plan for a rate with times to keep, simulated; None where no rate is said, or nothing of it is
     simulated: the reason is then noted for the estimate's plan."""
     given, load = question.given, question.load
-    if question.rate is None:
+    if not question.paced:
         return None
     from kvplan.api.planning import rate
 
-    kinds = [rate.simulated_ask(ask, question.goodput) for ask in asks if rate.is_simulated(ask)]
+    kinds = [
+        rate.simulated_ask(ask, question.goodput, load.acceptance) for ask in asks if rate.is_simulated(ask)
+    ]
     if not kinds or given.speed is not None:
         question.left_out[_NOT_SIMULATED.format("the engine's scheduler is not known")] = None
         return None
@@ -451,11 +457,25 @@ def _load(model: Model, base: Settings, given: Given) -> Workload:
         "burstiness": None if given.burstiness is None else _burstiness(given.burstiness, load),
         "shared_prefix_tokens": None if given.shared_prefix is None else parse_tokens(given.shared_prefix),
         "samples": given.samples,
+        "acceptance": None if given.acceptance is None else str(given.acceptance),
     }
     load = replace(load, **{name: value for name, value in stated.items() if value is not None})
     if load.shared_prefix_tokens > max(shape.input_tokens for shape in load.shapes):
         raise KvplanError("bad-setting", "the shared prefix is longer than every prompt")
     return load
+
+
+def _check_acceptance(given: Given, base: Settings, *, simulated: bool) -> None:
+    """Raise KvplanError where an acceptance is none of the drafted tokens, or nothing would read it."""
+    if given.acceptance is None:
+        return
+    if not simulated:
+        raise KvplanError(
+            "bad-usage", "an acceptance of drafted tokens counts where arrivals are simulated",
+            help="--arrival 3/s --ttft 2s --tpot 50ms, without --requests; or leave out --acceptance",
+        )  # fmt: skip
+    if base.num_speculative_tokens:
+        acceptance_of(str(given.acceptance), base.num_speculative_tokens)
 
 
 def _burstiness(given: object, load: Workload) -> Fraction:

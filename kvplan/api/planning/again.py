@@ -51,6 +51,7 @@ class Given(NamedTuple):
     ttft: Number = None
     goodput: Number = None
     burstiness: Number = None
+    acceptance: float | str | None = None
     trace: str | Path | None = None
     speed: SpeedOf | None = None
     top: int = 1

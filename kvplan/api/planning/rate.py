@@ -13,6 +13,7 @@ from math import ceil
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
+from kvplan.api.planning.drafted import with_drafts
 from kvplan.engines.budget.law import Rejection
 from kvplan.engines.folders import part_of
 from kvplan.errors import KvplanError
@@ -65,10 +66,13 @@ def is_simulated(ask: Ask) -> bool:
     return part_of(ask.choice.engine.name, "scheduling") is not None and not has_slots(ask)
 
 
-def simulated_ask(ask: Ask, goodput: Fraction) -> Ask:
+def simulated_ask(ask: Ask, goodput: Fraction, acceptance: str | None) -> Ask:
     """The ask whose rows are simulated: the first token's time is left to that, and pipelines, whose steps
-    are simulated one by one, are tried only where they are asked for."""
-    return replace(ask, ttft=None, goodput=goodput, pp=(1,) if ask.pp is None else ask.pp)
+    are simulated one by one, are tried only where they are asked for. acceptance: of drafted tokens."""
+    speed = ask.speed
+    if speed is not None and acceptance is not None and ask.base.num_speculative_tokens:
+        speed = with_drafts(speed, ask.choice, acceptance)
+    return replace(ask, ttft=None, goodput=goodput, pp=(1,) if ask.pp is None else ask.pp, speed=speed)
 
 
 class _Deployed(NamedTuple):

@@ -36,7 +36,10 @@ def scheduling(model: Model, settings: Settings, version: str) -> PromptsFirst:
     if arguments.dcp > 1:
         raise not_simulated("decode context parallelism", "--dcp 1")
     if arguments.draft_tokens:
-        raise not_simulated("speculative decoding", "leave out --speculative")
+        raise not_simulated(
+            "SGLang's scheduler with drafts, which was not asked step by step,",
+            "leave out --speculative, or -e vllm, whose drafts are simulated",
+        )
     if pools.window is not None and not arguments.radix:
         raise not_simulated(
             "a pool of windows without the radix cache", "the radix cache, or --disable-hybrid-swa-memory"

@@ -64,8 +64,10 @@ class GpuSpecFile(_Strict):
     name: Text = Field(description="the vendor's name; never used in arithmetic")
     vendor: Text
     arch: Text
-    market: Literal["datacenter", "workstation", "desktop", "laptop", "embedded"] | None = Field(
-        default=None, description="whom it is made for; plans without --gpu choose among the first two"
+    market: Literal["datacenter", "workstation", "desktop", "laptop", "embedded", "regional"] | None = Field(
+        default=None,
+        description="whom it is made for (regional: sold in one country, under export control); plans"
+        " without --gpu choose among the first two",
     )
     announced: bool = Field(
         default=False, description="only its maker's announcement is known: no plan proposes it by itself"

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
-from kvplan.files.launch.trees import Tree, entries_of, mapping, merged, text_of
+from kvplan.files.launch.trees import OwnTree, Tree, entries_of, mapping, merged, text_of
 from kvplan.record import record, replace
 
 ALL, LEADER, WORKER = "all", "leader", "worker"
@@ -121,11 +121,23 @@ def _dynamo(service: Tree) -> Tree:
     extra = mapping(service.get("extraPodSpec"))
     main = dict(mapping(extra.get("mainContainer")))
     main["env"] = [*entries_of(service.get("envs")), *entries_of(main.get("env"))]
-    main.setdefault("resources", service.get("resources"))
+    main.setdefault("resources", _dynamo_resources(mapping(service.get("resources"))))
     if not main.get("command"):  # the entry point of its images starts no engine
         main["command"], main["args"] = main.get("args"), []
     labels = {"annotations": service.get("annotations"), "labels": service.get("labels")}
     return {"metadata": labels, "spec": {**extra, "containers": [main, *entries_of(extra.get("containers"))]}}
+
+
+def _dynamo_resources(given: Tree) -> OwnTree:
+    """Those of a service with its GPUs under their own name (api/v1alpha1/common.go, gpuType)."""
+    found: OwnTree = dict(given)
+    for part in ("limits", "requests"):
+        own = dict(mapping(given.get(part)))
+        if (kind := own.pop("gpuType", None)) is not None and "gpu" in own:
+            own[str(kind)] = own.pop("gpu")
+        if own:
+            found[part] = own
+    return found
 
 
 def _args(container: Tree) -> list[object]:

@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import PurePosixPath
 from typing import TYPE_CHECKING
 
+from kvplan.engines.dynamo import OWNER, engine_in
 from kvplan.engines.launch import Server, servers
 from kvplan.errors import KvplanError
 from kvplan.files.launch import containers
@@ -108,7 +109,8 @@ class Start:
         """The release that the image's tag says, None where it says none (``latest``, a commit) and where
         the image is not the engine's own: ``llm-d-cuda:v0.9.0`` holds llm-d's 0.9.0."""
         tagged = self.image is not None and self.is_tagged_by_engine
-        return (version_of(self.image or "") if tagged else None) or self.pin
+        own = version_of(self.image or "") if tagged else None
+        return own or _in_dynamo(self.image or "", self.server.engine) or self.pin
 
     @property
     def is_tagged_by_engine(self) -> bool:
@@ -124,6 +126,13 @@ class Start:
         """Whether the image is the engine's own of no release but the newest."""
         tag = (self.image or "").rpartition("/")[2].partition("@")[0].partition(":")[2]
         return self.image is not None and self.is_tagged_by_engine and not self.pin and tag in ("", "latest")
+
+
+def _in_dynamo(image: str, engine: str) -> str | None:
+    """The engine's release in an image of Dynamo, whose tags are Dynamo's releases."""
+    if f"/{OWNER}" not in f"/{_name_of(image)}":
+        return None
+    return engine_in(engine, image.rpartition("/")[2].partition("@")[0].partition(":")[2])
 
 
 def version_of(image: str) -> str | None:

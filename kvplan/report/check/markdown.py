@@ -16,6 +16,7 @@ from kvplan.report.check.shown import (
     Issue,
     cases_of,
     difference,
+    difference_words,
     facts_in_order,
     figure,
     issues_of,
@@ -116,7 +117,8 @@ def _changes(report: CheckReport) -> list[str]:
             if old != new:
                 by = () if moved is None else (" or ".join(moved.by(fact.name)),)
                 rows.append(_row(name, title_of(fact.name), *_moved(old, new, fact.unit), *by))
-        whys += [f"- {name}: {one_line(text)}" for text in (moved.why if moved is not None else ())]
+        why = () if moved is None else moved.why
+        whys += [f"- {name}: {one_line(difference_words(each))}" for each in why]
     if not rows:
         return ["Nothing changes against the baseline."]
     return [

@@ -7,11 +7,12 @@ import re
 
 from kvplan.engines.folders import title_of as engine_title
 from kvplan.errors import Mark
-from kvplan.plans.findings import CheckedPlan, CheckReport, Fact, Finding, Proof, Severity
+from kvplan.plans.findings import CheckedPlan, CheckReport, Difference, Fact, Finding, Proof, Severity
 from kvplan.record import record
 from kvplan.report.check.fleet import as_plan, fleet_phrase
 from kvplan.report.layout import printable as printable
 from kvplan.report.words import size_words
+from kvplan.units import gib
 
 TITLES = {
     "max_requests": "Requests",
@@ -198,6 +199,17 @@ def difference(before: int, after: int, unit: str) -> str:
     if change == 0:
         return "0"
     return ("+" if change > 0 else "") + figure(change, unit)
+
+
+def difference_words(one: Difference) -> str:
+    """``weights: 61.02 GiB → 61.40 GiB``; ``max_num_seqs: 256 → 1,024``."""
+
+    def word(value: object) -> str:
+        if isinstance(value, int) and not isinstance(value, bool):
+            return gib(value) if one.unit == "bytes" else f"{value:,}"
+        return str(value)
+
+    return f"{one.name}: {word(one.before)} → {word(one.after)}"
 
 
 def facts_in_order(*plans: CheckedPlan | None) -> tuple[Fact, ...]:

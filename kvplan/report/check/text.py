@@ -5,7 +5,7 @@ from __future__ import annotations
 from kvplan.errors import EXIT_NO, KvplanError
 from kvplan.plans.findings import CheckedPlan, CheckReport, Finding, Moved, Severity
 from kvplan.report.check.fleet import fleet_screen, lack
-from kvplan.report.check.shown import measured_words, sentence
+from kvplan.report.check.shown import difference_words, measured_words, sentence
 from kvplan.report.layout import BLANK, INDENT, Screen, Span, columns, line, plain, table, wrapped
 from kvplan.report.words import count
 from kvplan.units import human_bytes
@@ -169,8 +169,8 @@ def _changes(report: CheckReport) -> Screen:
         rows += wrapped(_name(one), first=INDENT, hang=4)
         heads = ("", "before", "now", "difference", *(("moved by",) if moved is not None else ()))
         rows += table([heads, *cells], "lrrr" + "l" * (moved is not None), indent=2, gap="  ")
-        for text in () if moved is None else moved.why[:_MOST_WHY]:
-            rows += wrapped(text, first=INDENT * 2, hang=6, style="dim")
+        for one_why in () if moved is None else moved.why[:_MOST_WHY]:
+            rows += wrapped(difference_words(one_why), first=INDENT * 2, hang=6, style="dim")
     if same:
         rows.append(line(INDENT, Span(f"{count(same, 'plan')} unchanged", "dim")))
     return [line("Against the baseline"), *rows] if rows else []

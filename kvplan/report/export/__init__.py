@@ -16,6 +16,7 @@ WRITERS = {
     COMMAND: "kvplan.report.export.shell:export",
     "compose": "kvplan.report.export.compose:export",
     "kubernetes": "kvplan.report.export.kubernetes:export",
+    "dynamo": "kvplan.report.export.dynamo:export",
     "prometheus": "kvplan.report.export.prometheus:export",
     "grafana": "kvplan.report.export.grafana:export",
     "keda": "kvplan.report.export.keda:export",

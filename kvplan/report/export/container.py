@@ -42,7 +42,7 @@ class Container:
     @property
     def seen(self) -> str:
         """The checkpoint's path inside."""
-        return _inside(self.checkpoint)
+        return inside(self.checkpoint)
 
 
 def container_of(plan: Plan, settings: Settings, model: Model | None, image: str | None) -> Container:
@@ -72,7 +72,7 @@ def container_of(plan: Plan, settings: Settings, model: Model | None, image: str
             f"the draft model {loaded(draft).name} is a path, and a container is given the target's alone",
             help="name the draft model on the Hub",
         )
-    seen = _inside(checkpoint) if checkpoint.is_path else checkpoint.name
+    seen = inside(checkpoint) if checkpoint.is_path else checkpoint.name
     arguments = _listening(arguments_of(plan, settings, table, version))
     words = start(plan, table, checkpoint, arguments, seen, OPTIONS_PATH)
     port = port_of(plan, table)
@@ -89,7 +89,8 @@ def container_of(plan: Plan, settings: Settings, model: Model | None, image: str
     )
 
 
-def _inside(checkpoint: Checkpoint) -> str:
+def inside(checkpoint: Checkpoint) -> str:
+    """The checkpoint's path in a container."""
     return posixpath.join(MODELS, posixpath.basename(checkpoint.name.rstrip("/")) or "model")
 
 
@@ -119,9 +120,15 @@ def slug(name: str, longest: int = 40) -> str:
 
 def head(plan: Plan, container: Container) -> list[str]:
     """The head of the file, a line each."""
+    rows = head_of(plan)
+    if not container.pinned:
+        rows.append("the image's tag follows no version: pin it by its digest")
+    return rows
+
+
+def head_of(plan: Plan) -> list[str]:
+    """The lines about its plan at the head of every file."""
     rows = [f"{one_line(plan.name)}: {plan.engine}, from a kvplan plan"]
     if spare_gpus(plan):
         rows.append(f"{spare_gpus(plan)} of {plan.gpus} GPUs make up no whole engine and stay idle")
-    if not container.pinned:
-        rows.append("the image's tag follows no version: pin it by its digest")
     return rows

@@ -22,6 +22,8 @@ from kvplan.settings import Settings
 _WINDOW = "2m"
 _SETTLE_SECONDS = 600
 """A pod that is gone takes minutes to load its weights again: scale down only after so long below."""
+KV_CACHE_THRESHOLD = Fraction(4, 5)
+"""kvCacheThreshold of llm-d's autoscaler, where its ConfigMap says no other."""
 Trigger = dict[str, Any]
 
 
@@ -51,17 +53,28 @@ def _head(found: Watched) -> list[str]:
 
 
 def _capacities(found: Watched) -> dict[str, str]:
-    """The load that one replica holds, for autoscalers that count in tokens: llm-d's takes min(KV tokens ×
-    kvCacheThreshold, running requests × (input + output / 2)) (llm-d/llm-d-autoscaling#683)."""
+    """Capacities of one engine, in tokens, under the names of llm-d's autoscaler, which learns them late.
+
+    MemoryBoundCapacity = KV tokens · kvCacheThreshold; ComputeBoundCapacity = N · (I + O / 2) with
+    N = min(max_num_batched_tokens · O / (I + O), max_num_seqs), I and O the mean prompt and answer: its first
+    figure from the flags of the Deployment (llm-d/llm-d-workload-variant-autoscaler at 256df39
+    internal/engines/analyzers/saturation_v2/analyzer.go; the threshold: its ConfigMap). It counts a
+    data-parallel rank as an engine.
+    """
     figures, workload = found.figures, found.plan.workload
-    rows = {}
-    if "kv_tokens" in figures:
-        rows["kvplan/kv-tokens-per-replica"] = str(figures["kv_tokens"] * found.plan.pools_per_replica)
-    requests = _each(found)
-    if requests and workload is not None:
-        held = workload.mean(name="input_tokens") + workload.mean(name="output_tokens") / 2
-        rows["kvplan/running-tokens-per-replica"] = str(int(requests * held))
-    return rows
+    if "kv_tokens" not in figures:
+        return {}
+    rows = {
+        "TotalKvCapacityTokens": figures["kv_tokens"],
+        "MemoryBoundCapacity": int(figures["kv_tokens"] * KV_CACHE_THRESHOLD),
+    }
+    step, most = figures.get("max_num_batched_tokens"), figures.get("max_num_seqs")
+    if workload is not None and step and most:
+        prompt, answer = workload.mean(name="input_tokens"), workload.mean(name="output_tokens")
+        steady = min(step * answer / (prompt + answer), Fraction(most))
+        rows["ComputeBoundCapacity"] = int(steady * (prompt + answer / 2))
+        rows["EffectiveCapacity"] = min(rows["MemoryBoundCapacity"], rows["ComputeBoundCapacity"])
+    return {f"kvplan/{name}": str(value) for name, value in rows.items()}
 
 
 def _each(found: Watched) -> int:

@@ -11,12 +11,21 @@ import posixpath
 from fractions import Fraction
 from math import ceil
 
+from kvplan.engines.command import Checkpoint
 from kvplan.errors import KvplanError
 from kvplan.gpu import Gpu
 from kvplan.model import Model
 from kvplan.plans.plan import Plan
 from kvplan.report.check.shown import one_line
-from kvplan.report.export.container import HUB_CACHE, OPTIONS_PATH, Container, container_of, head, slug
+from kvplan.report.export.container import (
+    HUB_CACHE,
+    OPTIONS_PATH,
+    Container,
+    container_of,
+    head,
+    inside,
+    slug,
+)
 from kvplan.report.export.place import across_of, gpu_of, replicas_of
 from kvplan.report.export.yaml_text import yaml_text
 from kvplan.settings import Settings
@@ -79,17 +88,16 @@ def _pod(
     serves: bool = True,
 ) -> dict[str, object]:
     """The template of a pod with one engine, or a node's part of one. serves: it answers requests."""
-    volumes, mounts = _volumes(name, container, _shm_limit(plan))
+    disks, mounts = volumes(name, container.checkpoint, shm_limit(plan), container.options is not None)
     probe = {"httpGet": {"path": "/health", "port": "http"}, "periodSeconds": _PERIOD_SECONDS}
-    env: list[dict[str, object]] = [{"name": key, "value": _literal(value)} for key, value in container.env]
+    env: list[dict[str, object]] = [{"name": key, "value": literal(value)} for key, value in container.env]
     if not container.checkpoint.is_path:
-        reference = {"name": SECRET, "key": SECRET_KEY, "optional": True}
-        env.append({"name": "HF_TOKEN", "valueFrom": {"secretKeyRef": reference}})
+        env.append(token())
     engine = {
         "name": plan.engine.partition("@")[0],
         "image": container.image,
         "command": list(container.entry),
-        "args": [*(_literal(word) for word in container.words), *more],
+        "args": [*(literal(word) for word in container.words), *more],
         "env": env,
         "ports": [{"name": "http", "containerPort": container.port}],
         "resources": {"limits": {resource_of(gpu): str(gpus)}},
@@ -104,7 +112,7 @@ def _pod(
     return {
         "metadata": {"labels": _labels(name)},
         # Service links would put VLLM_PORT=tcp://… into pods beside a Service called vllm.
-        "spec": {"containers": [engine], "volumes": volumes, "enableServiceLinks": False},
+        "spec": {"containers": [engine], "volumes": disks, "enableServiceLinks": False},
     }
 
 
@@ -149,34 +157,44 @@ def _deployment(plan: Plan, name: str, container: Container, gpu: Gpu) -> dict[s
     }
 
 
-def _shm_limit(plan: Plan) -> str:
+def shm_limit(plan: Plan) -> str:
     """The usual room, and the whole tier of blocks off the GPU that an engine keeps in /dev/shm."""
     tier = plan.settings.own.get("kv_offloading_size")
     return f"{_SHM_GIB + (ceil(tier) if isinstance(tier, Fraction) else 0)}Gi"
 
 
-def _volumes(
-    name: str, container: Container, shm: str
+def token() -> dict[str, object]:
+    """The Hub's token of a Secret that may be absent, as a variable."""
+    reference = {"name": SECRET, "key": SECRET_KEY, "optional": True}
+    return {"name": "HF_TOKEN", "valueFrom": {"secretKeyRef": reference}}
+
+
+def volumes(
+    name: str, checkpoint: Checkpoint, shm: str | None, options: bool = False
 ) -> tuple[list[dict[str, object]], list[dict[str, object]]]:
-    volumes: list[dict[str, object]] = [{"name": "shm", "emptyDir": {"medium": "Memory", "sizeLimit": shm}}]
-    mounts: list[dict[str, object]] = [{"name": "shm", "mountPath": "/dev/shm"}]
-    checkpoint = container.checkpoint
+    """(volumes, mounts). shm: room that processes share, None where another key says it; options: there is a
+    file of them. Raises KvplanError(no-checkpoint)."""
+    found: list[dict[str, object]] = []
+    mounts: list[dict[str, object]] = []
+    if shm is not None:
+        found.append({"name": "shm", "emptyDir": {"medium": "Memory", "sizeLimit": shm}})
+        mounts.append({"name": "shm", "mountPath": "/dev/shm"})
     if not checkpoint.is_path:
-        volumes.append({"name": "huggingface", "emptyDir": {}})
+        found.append({"name": "huggingface", "emptyDir": {}})
         mounts.append({"name": "huggingface", "mountPath": HUB_CACHE})
     elif checkpoint.name.startswith("/"):
-        volumes.append({"name": "model", "hostPath": {"path": checkpoint.name}})
-        mounts.append({"name": "model", "mountPath": container.seen, "readOnly": True})
+        found.append({"name": "model", "hostPath": {"path": checkpoint.name}})
+        mounts.append({"name": "model", "mountPath": inside(checkpoint), "readOnly": True})
     else:
         raise KvplanError(
             "no-checkpoint",
             f"a pod cannot find `{checkpoint.name}`, a path beside the plan",
             help="write model: hf:org/name, or the path on the nodes from / on",
         )
-    if container.options is not None:
-        volumes.append({"name": "options", "configMap": {"name": name}})
+    if options:
+        found.append({"name": "options", "configMap": {"name": name}})
         mounts.append({"name": "options", "mountPath": posixpath.dirname(OPTIONS_PATH), "readOnly": True})
-    return volumes, mounts
+    return found, mounts
 
 
 def _service(plan: Plan, name: str, only: dict[str, str]) -> dict[str, object]:
@@ -185,6 +203,6 @@ def _service(plan: Plan, name: str, only: dict[str, str]) -> dict[str, object]:
     return {"apiVersion": "v1", "kind": "Service", "metadata": _meta(plan, name), "spec": spec}
 
 
-def _literal(text: str) -> str:
+def literal(text: str) -> str:
     """Kubernetes puts variables in for ``$(NAME)``; two ``$`` are one."""
     return text.replace("$(", "$$(")

@@ -34,7 +34,8 @@ class Watched:
     """``{model_name="…"}``, or ""."""
     served: str
     figures: Mapping[str, int]
-    """of the whole plan (`kvplan.checking`), and kv_tokens of one pool; empty where no pool is known"""
+    """of the whole plan (`kvplan.checking`), kv_tokens of one pool, limits of a step; empty where no pool is
+    known"""
     full: Fraction | None
     """the share of one pool in use at which one more request of ``tokens`` does not fit the safe pool;
     None where the safe pool holds fewer than two"""
@@ -109,6 +110,10 @@ def _served(plan: Plan) -> str | None:
     return None if names is None else str(names)
 
 
+_LIMITS = ("max_num_batched_tokens", "max_num_seqs")
+"""Limits of one engine's step, as it resolves them."""
+
+
 def _facts(plan: Plan, model: Model) -> dict[str, int]:
     """The plan's figures; none where nothing is known of its pool."""
     try:
@@ -118,8 +123,12 @@ def _facts(plan: Plan, model: Model) -> dict[str, int]:
         if error.code in REFUSED:
             raise
         return {}
-    pool = None if case.result is None else case.result.pool
-    return figures if pool is None else {**figures, "kv_tokens": pool.kv_tokens}
+    result = case.result
+    if result is None or result.pool is None:
+        return figures
+    resolved = {name: result.settings.get(name) for name in _LIMITS}
+    limits = {name: value for name, value in resolved.items() if isinstance(value, int)}
+    return {**figures, **limits, "kv_tokens": result.pool.kv_tokens}
 
 
 def _full(plan: Plan, facts: Mapping[str, int]) -> Fraction | None:

@@ -95,6 +95,10 @@ class Load:
         step = round(seconds * SECOND)
         return self._at([place * step for place in range(len(self.arrivals))])
 
+    def later(self, by_ns: int) -> Load:
+        """The same requests, all so much later."""
+        return self._at([one.at_ns + by_ns for one in self.arrivals])
+
     def over_its_steps(self) -> Load:
         """Where a recorder wrote whole steps of time (Mooncake: 3 s), the requests of one step spread
         evenly over it, for as they stand they would be bursts at every rate. Unchanged where most requests

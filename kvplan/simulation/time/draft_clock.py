@@ -69,6 +69,11 @@ class DraftedClock(SpeedClock):
         """The slowest rank's time, as if the others had as many tokens."""
         return max(self.lasts(step) for step in steps)
 
+    def answers(self, count: int, mean: int) -> float:
+        """Seconds of a step in which ``count`` requests of ``mean`` tokens bring all their drafts."""
+        own = count * (self.draft.tokens + 1)
+        return self._verify(self.profile, count, own, mean, []) + self._drafting(count, own, mean, [])
+
     @staticmethod
     def _verify(
         profile: SpeedProfile, answers: int, own: int, mean: int, chunks: list[tuple[int, int]]

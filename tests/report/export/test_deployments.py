@@ -306,4 +306,26 @@ def test_other_vendors_run_one_engine_that_sees_everything() -> None:
 
 def test_every_target_is_there() -> None:
     for target in WRITERS:
-        assert export(full("sglang"), target) == export(full("sglang"), target)
+        image = "example.com/sglang-runtime:own" if target == "dynamo" else None
+        assert export(full("sglang"), target, image=image) == export(full("sglang"), target, image=image)
+
+
+def test_dynamos_image_has_the_plans_release_or_is_asked_for() -> None:
+    text = export(plan("vllm@0.28"), "dynamo")
+    assert "nvcr.io/nvidia/ai-dynamo/vllm-runtime:1.5.1" in text
+    assert "vllm-runtime:1.1.1" in export(plan("vllm@0.19"), "dynamo")
+    for made, said in ((plan("vllm@0.29"), "1.5.1 has 0.28.0"), (PLANS["amd"], "no image for")):
+        with pytest.raises(KvplanError, match=said) as raised:
+            export(made, "dynamo")
+        assert raised.value.code == "no-image"
+    with pytest.raises(KvplanError, match="no worker"):
+        export(full("trtllm"), "dynamo")
+
+
+def test_words_of_the_server_are_dynamos_own() -> None:
+    asked = (("port", 9000), ("tool_call_parser", "hermes"))
+    text = export(plan("vllm@0.28", serve=asked), "dynamo")
+    assert "# left out: --port 9000, as Dynamo's frontend listens" in text
+    worker = yaml.safe_load(text)["spec"]["services"]["Worker"]["extraPodSpec"]["mainContainer"]["args"]
+    assert worker[-2:] == ["--dyn-tool-call-parser", "hermes"]
+    assert not {"--port", "--host", "9000"} & {*worker}

@@ -229,8 +229,12 @@ def test_a_scaler_holds_each_replica_to_the_plans_figures() -> None:
     notes = found["metadata"]["annotations"]
     pool = size(LLAMA, kv_cache_memory=facts["kv_pool_bytes"], engine="vllm@0.32", max_model_len=8192)
     assert pool.pool is not None
-    assert int(notes["kvplan/kv-tokens-per-replica"]) == pool.pool.kv_tokens
-    assert int(notes["kvplan/running-tokens-per-replica"]) == thresholds["requests"] * 1100
+    assert int(notes["kvplan/TotalKvCapacityTokens"]) == pool.pool.kv_tokens
+    assert int(notes["kvplan/MemoryBoundCapacity"]) == pool.pool.kv_tokens * 4 // 5
+    limits = [pool.settings[name] for name in ("max_num_batched_tokens", "max_num_seqs")]
+    steady = min(Fraction(limits[0] * 200, 1200), Fraction(limits[1]))
+    assert int(notes["kvplan/ComputeBoundCapacity"]) == int(steady * 1100)
+    assert int(notes["kvplan/EffectiveCapacity"]) == min(pool.pool.kv_tokens * 4 // 5, int(steady * 1100))
 
 
 def test_a_scaler_of_an_unknown_pool_waits_for_the_queue_alone() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from kvplan.engines.dynamo import WRAPPED
 from kvplan.engines.launch import Serve, Server, as_object, config_override
 from kvplan.record import Json
 
@@ -142,7 +143,7 @@ SERVER = Server(
     translated=(_ALGORITHM, _DRAFT, _STEPS, _TOKENS, _TOPK, _OVERRIDE, _GRAPHS, *_PHASES),
     environment=(("SGLANG_ALLOW_OVERWRITE_LONGER_CONTEXT_LEN", "any_length"),),
     options_file="--config",
-    renamed=_OLDER,
+    renamed=(*_OLDER, *WRAPPED),
     variables=("SGLANG_", "SGL_"),
     quiet=tuple(
         """HOST_IP PORT API_KEY LOG_* LOGGING_* USE_MODELSCOPE TORCH_PROFILER_DIR *_TIMEOUT

@@ -6,6 +6,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping
 
+from kvplan.engines.dynamo import WRAPPED
 from kvplan.engines.launch import Serve, Server, as_object, config_override
 from kvplan.engines.vllm.options import EXPANDABLE, OPTIONS
 from kvplan.record import Json
@@ -192,6 +193,7 @@ SERVER = Server(
     images=("vllm-openai", "vllm-cpu", "vllm-rocm", "pytorch-vllm", "/llm-d", "/vllm"),
     tagged=("vllm-openai", "vllm-openai-rocm", "vllm-openai-cpu", "vllm-cpu-release-repo"),
     positional=True,
+    renamed=WRAPPED,
     count=count,
     translate=translate,
     translated=(
