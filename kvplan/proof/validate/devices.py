@@ -52,12 +52,6 @@ class Device(Protocol):
     def count(self, amount: int) -> None:
         """So many bytes of tensors were made (or, below zero, dropped); a GPU's allocator counts itself."""
 
-    def start_peak(self) -> None:
-        """The peak counts from here."""
-
-    def peak(self) -> int:
-        """The most bytes requested since ``start_peak``."""
-
     def synchronize(self) -> None:
         """Wait for all work."""
 
@@ -77,7 +71,7 @@ class CpuDevice:
 
     def __init__(self, sharers: int = 1) -> None:
         self._sharers = sharers
-        self._held = self._peak = 0
+        self._held = 0
 
     def read(self) -> Meters:
         return Meters(self._held, process=host.resident_bytes())
@@ -88,13 +82,6 @@ class CpuDevice:
 
     def count(self, amount: int) -> None:
         self._held += amount
-        self._peak = max(self._peak, self._held)
-
-    def start_peak(self) -> None:
-        self._peak = self._held
-
-    def peak(self) -> int:
-        return self._peak
 
     def synchronize(self) -> None:
         """Host memory has no queue of work."""
@@ -151,15 +138,6 @@ class CudaDevice:
 
     def count(self, amount: int) -> None:
         """torch's allocator counts for itself."""
-
-    def start_peak(self) -> None:
-        self.synchronize()
-        self._cuda.reset_peak_memory_stats(self.index)
-
-    def peak(self) -> int:
-        self.synchronize()
-        stats = self._stats()
-        return stats.get("requested_bytes.all.peak", stats.get("allocated_bytes.all.peak", 0))
 
     def synchronize(self) -> None:
         self._cuda.synchronize(self.index)

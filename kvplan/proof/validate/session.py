@@ -81,7 +81,7 @@ def run_session(
 ) -> Outcome:
     """All stages on this rank, and what all ranks found. make_target: from the device that is here.
 
-    settled: told on the first rank what was found, before an optional kernel runs that might take the process
+    settled: told on the first rank what was found, before an engine's kernel runs that might take the process
     with it, and before a signal or a fault ends the run.
     Raises KvplanError; Ctrl-C and SIGTERM pass through, after everything was released.
     """
@@ -113,10 +113,10 @@ def run_session(
         begun = (target, hardware)
         parts = world.everyone(_on_rank(bench, target, hardware, options, world))
         outcome = _of_all(target, parts, world)
-        if (device.is_gpu or options.kernels) and outcome.stopped_by is None:
+        if options.kernels and outcome.stopped_by is None:
             settle(outcome)
             begun = None  # what is kept stands, whatever happens from here on
-            outcome = _with_readings(bench, outcome, world, engine=options.kernels)
+            outcome = _with_readings(bench, outcome, world)
     except BaseException as ended:
         if begun is not None and not isinstance(ended, (KvplanError, SaidByRankZero)):
             by = Signal if isinstance(ended, (KeyboardInterrupt, Terminated)) else Fault
@@ -139,10 +139,10 @@ def _hardware(device: CudaDevice | CpuDevice, options: Options) -> Hardware:
     return probe_cpu(str(torch.__version__))
 
 
-def _with_readings(bench: Bench, outcome: Outcome, world: World, *, engine: bool) -> Outcome:
+def _with_readings(bench: Bench, outcome: Outcome, world: World) -> Outcome:
     """The outcome with what every rank's kernels read; nothing that they meet ends the run."""
     target = outcome.target
-    mine = over_pages(bench, target, target.ranks[world.rank], engine=engine)
+    mine = over_pages(bench, target, target.ranks[world.rank])
     found = world.everyone(mine)
     workload_tests = tuple(
         replace(done, attention=(*done.attention, *more))
@@ -201,14 +201,11 @@ def _on_rank(bench: Bench, target: Target, hardware: Hardware, options: Options,
     """The stages. What one rank's memory or time forbids ends the run of all, after the stage."""
     rank = target.ranks[world.rank]
     layout: Layout | None = None
-    stage: str | None = None
     stopped_by: str | None = None
     error: KvplanError | None = None
     try:
         layout = _holding(target, rank)
         run_stages(bench, target, rank, layout, hardware, options, world)
-        if bench.unproved:
-            stage, stopped_by = bench.unproved[0], OutOfMemory
     except OtherRankStopped:
         bench.note(f"rank {world.rank} stopped with the others")
     except StageStopped:
@@ -229,7 +226,7 @@ def _on_rank(bench: Bench, target: Target, hardware: Hardware, options: Options,
         tuple(bench.figures),
         tuple(bench.notes),
         bench.workload_test,
-        stage or bench.stage,
+        bench.stage,
         stopped_by,
         error,
         shape,

@@ -4,36 +4,30 @@ from __future__ import annotations
 
 from kvplan.engines.tensors import Layout
 from kvplan.proof.validate.devices import Meters
-from kvplan.proof.validate.memory import Cache, allocate
+from kvplan.proof.validate.memory import allocate
 from kvplan.proof.validate.stages.base import DEVICE_PPM, EXACT, Bench
 from kvplan.weights.caching_allocator import reserved_for
 
 
-def measure(bench: Bench, layout: Layout, *, reserved: bool) -> Cache:
-    """Allocate and compare; the caller releases it. Raises what torch raises where memory runs out.
+def measure(bench: Bench, layout: Layout, *, reserved: bool) -> None:
+    """Allocate, compare, let go. Raises what torch raises where memory runs out.
 
     reserved: whether the allocator's rules are known, so that its segments are predicted to the byte.
     """
     device = bench.device
     device.release()
     before, there = device.read(), device.segments()
-    cache = allocate(layout, device.name)
-    try:
-        device.count(cache.bytes)
-        after = device.read()
-        bench.figure("pool_bytes", layout.predicted_bytes, cache.bytes, allowed_ppm=EXACT)
-        sizes = [allocation.bytes for allocation in layout.allocations]
-        _on_device(bench, layout, before, after, reserved_for(sizes, there) if reserved else None)
-    except BaseException:
-        release(bench, cache)
-        raise
-    return cache
-
-
-def release(bench: Bench, cache: Cache) -> None:
-    """Give the pool back, and uncount it."""
-    bench.device.count(-cache.bytes)
-    cache.release()
+    with allocate(layout, device.name) as cache:
+        made = cache.bytes
+        device.count(made)
+        try:
+            after = device.read()
+        finally:
+            device.count(-made)
+    device.release()
+    bench.figure("pool_bytes", layout.predicted_bytes, made, allowed_ppm=EXACT)
+    sizes = [allocation.bytes for allocation in layout.allocations]
+    _on_device(bench, layout, before, after, reserved_for(sizes, there) if reserved else None)
 
 
 def _on_device(bench: Bench, layout: Layout, before: Meters, after: Meters, segments: int | None) -> None:
