@@ -109,6 +109,8 @@ class Receipt:
     """each check with its kernel, error, tolerance and note"""
     engine_run: Json = field(default_factory=dict, hash=False)
     """where an engine measured, what ran (its version, torch's, the device, its settings), else empty"""
+    run: Json = field(default_factory=dict, hash=False)
+    """how it came about: kvplan's commit, seconds, variables; empty in receipts of before"""
     format: str = RECEIPT_FORMAT
     """the layout of the file that it was read from"""
 
@@ -158,6 +160,8 @@ class Receipt:
             body["attention"] = [dict(one) for one in self.attention]
         if self.engine_run:
             body["engine_run"] = dict(self.engine_run)
+        if self.run:
+            body["run"] = dict(self.run)
         return {**body, "digest": digest_of(body)}
 
 
@@ -183,13 +187,17 @@ def receipt_from(data: Json) -> Receipt:
         stopped_by=data.get("stopped_by"),
         attention=tuple(data.get("attention", ())),
         engine_run=data.get("engine_run") or {},
+        run=data.get("run") or {},
         format=data["kvplan"],
     )
 
 
+_OF_SPEC = ("hardware.memory_nvml_bytes", "hardware.compute_capability", "hardware.unified_memory")
+"""Facts of a GPU that its spec file has, too."""
 _BOUND = (
-    "kvplan", "plan_hash", "model.digest", "engine.name", "engine.version", "kind", "verdict", "confirmed_by",
-    "hardware.gpu", "hardware.memory_total_bytes", "engine_run.name", "engine_run.version",
+    "kvplan", "plan_hash", "model.id", "model.digest", "engine.name", "engine.version", "kind", "verdict",
+    "confirmed_by",
+    "hardware.gpu", "hardware.memory_total_bytes", *_OF_SPEC, "engine_run.name", "engine_run.version",
     "engine_run.device", "engine_run.layers",
 )  # fmt: skip
 OF_REQUESTS = ("kv_cache_memory", "tokens", "encoder_tokens")
@@ -243,6 +251,9 @@ def facts_of(receipt: Receipt) -> Facts:
             value = {one: entry for one, entry in value.items() if one != "settings"}
         for name in [f"{key}.{one}" for one in value] if isinstance(value, dict) else [key]:
             names[name] = name in _BOUND or name.removeprefix("settings.") in resolved
+    for name in _OF_SPEC:
+        if names.get(name):
+            names[name] = receipt.hardware.get(name.removeprefix("hardware.")) is not None
     names["hardware.name"] = bool(receipt.engine_run)
     for name, value in (receipt.engine_run.get("settings") or {}).items():
         names[f"engine_run.settings.{name}"] = name in resolved and value != _AUTO

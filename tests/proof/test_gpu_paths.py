@@ -306,6 +306,46 @@ def test_other_processes_are_respected(fake_cuda: FakeCuda) -> None:
     assert _run(Options(shared=True)).stopped_by is None
 
 
+@pytest.mark.parametrize("named", [True, False])
+def test_what_a_neighbour_takes_under_shared_is_no_refutation(
+    named: bool, fake_cuda: FakeCuda, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Told apart by the driver's processes it is left out, and the device still decides; else the device's
+    figures are reported."""
+    from kvplan.proof.validate.stages import pool
+
+    neighbour = SimpleNamespace(pid=1, usedGpuMemory=0)
+    own = SimpleNamespace(pid=os.getpid(), usedGpuMemory=500 * MIB)
+    fake_cuda.processes = [own, neighbour] if named else []
+    allocate = pool.allocate
+
+    def beside(*words: Any) -> Any:
+        fake_cuda.others = neighbour.usedGpuMemory = GIB
+        return allocate(*words)
+
+    monkeypatch.setattr(pool, "allocate", beside)
+    outcome = _run(Options(shared=True))
+    receipt = _receipt(outcome)
+    assert receipt.verdict == CONFIRMED, [one for one in receipt.figures if not one.agrees]
+    device = [one for one in receipt.figures if one.name.startswith("device_")]
+    assert {one.evidence for one in device} == ({"confirmed"} if named else {"reported"})
+    said = "other processes took 1.00 GiB" if named else "does not say whose memory is whose"
+    assert any(said in note for note in receipt.notes)
+    assert receipt.hardware["shared"] is True
+
+
+def test_a_pool_that_a_neighbour_leaves_no_room_for_is_not_refuted(
+    fake_cuda: FakeCuda, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for shared, verdict in ((True, STOPPED), (False, REFUTED)):
+        with monkeypatch.context() as patch:
+            at = _runs_out(fake_cuda, patch, "pool", _shortage(SHORTAGES[0]))
+            outcome = run_session(_target, Options(shared=shared), ALONE, on_stage=at)
+        fake_cuda.context = 0  # another process
+        assert _receipt(outcome).verdict == verdict
+        assert outcome.stopped_at == "pool"
+
+
 def test_memory_of_nobody_in_particular_is_respected(fake_cuda: FakeCuda) -> None:
     fake_cuda.others = 3 * GIB
     with pytest.raises(CannotRunHere, match=r"3.00 GiB of NVIDIA Fake GPU are taken"):

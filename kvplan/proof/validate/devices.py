@@ -7,6 +7,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
 
@@ -25,8 +26,8 @@ class Meters:
     """One reading, bytes; None where the device has no such meter.
 
     requested: of the tensors as asked for. allocated, reserved: torch's blocks and segments. device: used on
-    the device by everyone, as the runtime says (total - free); nvml: as the driver says. process: of this
-    process in host memory.
+    the device by everyone, as the runtime says (total - free); nvml: as the driver says. others: used by
+    other processes, where the driver names them. process: of this process in host memory.
     """
 
     requested: int
@@ -34,6 +35,7 @@ class Meters:
     reserved: int | None = None
     device: int | None = None
     nvml: int | None = None
+    others: int | None = None
     process: int | None = None
 
 
@@ -126,6 +128,7 @@ class CudaDevice:
             stats.get("reserved_bytes.all.current", 0),
             int(total) - int(free),
             None if entry is None else entry.used_bytes,
+            None if entry is None else of_others(entry),
             host.resident_bytes(),
         )
 
@@ -163,6 +166,15 @@ class CudaDevice:
         """torch.cuda.memory_stats: requested_bytes is there since 2.1."""
         found: Mapping[str, int] = self._cuda.memory_stats(self.index)
         return found
+
+
+def of_others(entry: NvmlGpu) -> int | None:
+    """Bytes of other processes on a GPU; None where this process is not among those that the driver names (in
+    a container), or where one's memory is not told."""
+    held = [one.used_bytes for one in entry.processes if one.pid != os.getpid()]
+    if len(held) == len(entry.processes) or None in held:
+        return None
+    return sum(one or 0 for one in held)
 
 
 def clear_workspaces() -> None:

@@ -7,7 +7,7 @@ import gc
 from collections.abc import Callable
 
 from kvplan.engines.tensors import Layout, Rank
-from kvplan.errors import CannotRunHere, KvplanError
+from kvplan.errors import EXIT_CANNOT_RUN, CannotRunHere, KvplanError
 from kvplan.plans.findings import Finding, Severity
 from kvplan.plans.receipt import Figure
 from kvplan.proof.validate.devices import CPU, CpuDevice, CudaDevice, is_out_of_memory, open_device
@@ -29,7 +29,7 @@ PREDICTED = ("weights", "pool")
 
 
 class SaidByRankZero(Exception):  # noqa: N818 - the error itself is another
-    """Every rank knows the error, and the first one says it. exit_code: the error's."""
+    """Every rank knows of the error, and one says it. exit_code: the error's."""
 
     def __init__(self, exit_code: int) -> None:
         super().__init__(exit_code)
@@ -52,7 +52,8 @@ class Outcome:
 
     @property
     def refuted_by_memory(self) -> bool:
-        return self.stopped_by == OutOfMemory and self.stopped_at in PREDICTED
+        """What others took of a shared GPU is no fault of the plan."""
+        return self.stopped_by == OutOfMemory and self.stopped_at in PREDICTED and not self.hardware.shared
 
 
 @record()
@@ -101,15 +102,19 @@ def run_session(
         if settled is not None and world.leads:
             settled(outcome)
 
-    bench = Bench(device, rank=world.rank, progress=tell, stop=stop)
+    bench = Bench(device, rank=world.rank, progress=tell, stop=stop, shared=options.shared)
     begun: tuple[Target, Hardware] | None = None
     try:
-        hardware = _hardware(device, options)
+        try:
+            hardware = world.in_step(lambda: _hardware(device, options))
+        except OtherRankStopped as stopped:  # which says why
+            raise SaidByRankZero(EXIT_CANNOT_RUN) from stopped
         # The rank with the least memory decides for all, as in the engines.
-        smallest = min(world.everyone(hardware), key=lambda one: one.runtime_total or 0)
-        target = make_target(smallest)
+        there = world.everyone(hardware)
+        target = make_target(min(there, key=lambda one: one.runtime_total or 0))
         check_world(target, world.size)
-        check_gpu(target, smallest)
+        for one in there:
+            check_gpu(target, one)
         begun = (target, hardware)
         parts = world.everyone(_on_rank(bench, target, hardware, options, world))
         outcome = _of_all(target, parts, world)

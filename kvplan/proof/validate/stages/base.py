@@ -27,13 +27,14 @@ class StageStopped(Exception):  # noqa: N818 - not an error: somebody asked for 
 class Bench:
     """One rank's run: its device, the figures so far, the stage that runs.
 
-    workload_test: of the cache in use, once it is done.
+    shared: others may be on the device. workload_test: of the cache in use, once it is done.
     """
 
     def __init__(
-        self, device: Device, *, rank: int = 0, progress: Progress | None = None, stop: Stop | None = None
-    ) -> None:
-        self.device, self.rank = device, rank
+        self, device: Device, *, rank: int = 0, progress: Progress | None = None, stop: Stop | None = None,
+        shared: bool = False,
+    ) -> None:  # fmt: skip
+        self.device, self.rank, self.shared = device, rank, shared
         self.figures: list[Figure] = []
         self.notes: list[str] = []
         self.stage = "probe"
