@@ -26,7 +26,7 @@ from kvplan.proof.validate.installed.served import serve
 from kvplan.proof.validate.probe import Hardware
 from kvplan.proof.validate.provenance import run_facts
 from kvplan.proof.validate.receipts import By, check_place, place_of, receipt_of, write_receipt
-from kvplan.proof.validate.target import Target
+from kvplan.proof.validate.target import UNSTATED, Target
 from kvplan.record import replace
 
 _WORKER_ONLY = ("--skip-tokenizer-init",)
@@ -164,7 +164,15 @@ def _target(
     on_gpu, block = hello.kind != "cpu", traits_of(name).host_block
     if not on_gpu and block is not None and asked.plan.settings.block_size is None:
         asked.changes.setdefault("block_size", block)  # a length that these blocks hold is chosen
-    return asked.target(hardware, on_gpu=on_gpu)
+    target = asked.target(hardware, on_gpu=on_gpu)
+    if asked.is_plan or "tokens" in asked.changes or target.result.request.tokens <= UNSTATED:
+        return target
+    if target.result.pool is None:  # a library runs every token of a forward pass
+        asked.changes["tokens"] = UNSTATED
+        said = f"requests of {UNSTATED:,} tokens: each is run through the model (--tokens changes it)"
+        target = asked.target(hardware, on_gpu=on_gpu)
+        return replace(target, notes=(*target.notes, said))
+    return target
 
 
 def start_of(target: Target, folder: Path, *, on_gpu: bool, served: bool = False) -> Start:
