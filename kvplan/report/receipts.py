@@ -20,8 +20,6 @@ _COMPARED = (
     ("gather_bytes_per_second", "gather, GB/s"),
     ("write_bytes_per_second", "write, GB/s"),
 )
-_MOST_NAMED = 20
-"""More figures than these are those that decide nothing: they are said to be there."""
 _WIDE = 3
 """Receipts of one plan that stand side by side in 80 columns."""
 
@@ -83,7 +81,8 @@ def _facts(read: Sequence[tuple[str, ReadReceipt]]) -> Screen:
 
 
 def _named(facts: Sequence[str]) -> str:
-    """Facts by their table, each once: ``model (id, digest)``; settings and figures by their number."""
+    """Facts by their table, each once: ``model (id, digest)``; settings and figures by their number, those
+    that are only reported not at all."""
     tables: dict[str, dict[str, None]] = {}
     for fact in facts:
         table_of, _, name = fact.partition(".")
@@ -93,7 +92,7 @@ def _named(facts: Sequence[str]) -> str:
         f"{len(names):,} {counted[one]}" if one in counted
         else f"{one} ({', '.join(names)})" if any(names) else one
         for one, names in tables.items()
-        if not (one == "figures" and len(names) > _MOST_NAMED)
+        if one != "figures" or "plan_hash" in tables
     )  # fmt: skip
 
 

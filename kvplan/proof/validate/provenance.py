@@ -11,7 +11,6 @@ from functools import cache
 from importlib import metadata
 from pathlib import Path
 
-import kvplan
 from kvplan.masking import is_secret, masked
 
 _NAMES = (
@@ -19,6 +18,7 @@ _NAMES = (
     "VLLM_",
 )  # fmt: skip
 """Beginnings of variables that change what an engine, torch or the driver does."""
+_PACKAGE = Path(__file__).resolve().parents[2]
 _PLAIN = re.compile(r"[A-Za-z0-9_.,:;=+|-]{0,80}")
 _UUID = re.compile(r"(GPU|MIG)-")
 SET = "(set)"
@@ -53,8 +53,7 @@ def _is_plain(value: str) -> bool:
 def commit() -> str | None:
     """The commit of the kvplan that runs, with ``+`` where its files were changed: of a checkout, or of an
     installation from a repository (PEP 610); None of a released wheel."""
-    package = Path(kvplan.__file__).parent
-    return _of_checkout(package) or _of_installation()
+    return _of_checkout(_PACKAGE) or _of_installation()
 
 
 def _of_checkout(package: Path) -> str | None:
