@@ -124,7 +124,7 @@ def test_what_others_took_meanwhile_is_told_where_the_driver_names_us(
     """In a container it names nobody, or by other numbers: nobody can tell."""
     held = {os.getppid(): 0, 1: 5 << 30}
     processes = [SimpleNamespace(pid=pid, usedGpuMemory=used) for pid, used in held.items()]
-    stand_in = nvml()
+    stand_in: Any = nvml()
     stand_in.nvmlDeviceGetComputeRunningProcesses = lambda handle: processes
     monkeypatch.setattr(driver, "_is_ours", lambda pid: pid == os.getpid())
     engine(stand_in)

@@ -312,18 +312,17 @@ def test_what_a_neighbour_takes_under_shared_is_no_refutation(
 ) -> None:
     """Told apart by the driver's processes it is left out, and the device still decides; else the device's
     figures are reported."""
-    from kvplan.proof.validate.stages import pool
+    from kvplan.proof.validate.memory import allocate
 
     neighbour = SimpleNamespace(pid=1, usedGpuMemory=0)
     own = SimpleNamespace(pid=os.getpid(), usedGpuMemory=500 * MIB)
     fake_cuda.processes = [own, neighbour] if named else []
-    allocate = pool.allocate
 
     def beside(*words: Any) -> Any:
         fake_cuda.others = neighbour.usedGpuMemory = GIB
         return allocate(*words)
 
-    monkeypatch.setattr(pool, "allocate", beside)
+    monkeypatch.setattr("kvplan.proof.validate.stages.pool.allocate", beside)
     outcome = _run(Options(shared=True))
     receipt = _receipt(outcome)
     assert receipt.verdict == CONFIRMED, [one for one in receipt.figures if not one.agrees]

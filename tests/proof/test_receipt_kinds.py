@@ -32,8 +32,10 @@ KINDS = [
 
 
 def receipt_by(by: By) -> Receipt:
-    run = {"name": by.who.removesuffix("-attached"), "version": "0.32.0", "torch": None, "python": None,
-           "device": "cpu", "layers": by.layers, "taken": {}, "settings": {}}  # fmt: skip
+    run: dict[str, Any] = {
+        "name": by.who.removesuffix("-attached"), "version": "0.32.0", "torch": None, "python": None,
+        "device": "cpu", "layers": by.layers, "taken": {}, "settings": {},
+    }  # fmt: skip
     figures = (Figure("served_requests", "requests", 1, 1, 0, "serve", None, independent=True),)
     made = _receipt(Figure("engine_num_blocks", "blocks", 5, 5, 0, "engine", independent=True))
     return replace(
