@@ -97,9 +97,8 @@ def _wrong(code: str, message: str, field: str, *detail: str) -> Finding:
     return Finding(code, Severity.ERROR, message, field, detail, again)
 
 
-def _of_receipt(
-    case: Case, receipt: Receipt, entry: Evidence, field: str, facts: tuple[Fact, ...], today: date | None
-) -> Found:
+def _identity(case: Case, receipt: Receipt, field: str) -> Found:
+    """Plan and model are the receipt's, by their hashes and by the model's name."""
     mine = hash_of(case)
     if mine is not None and receipt.plan_hash != mine:
         detail = [f"plan {mine[:19]}…, receipt {receipt.plan_hash[:19]}…"]
@@ -118,6 +117,12 @@ def _of_receipt(
     if receipt.model_id != case.model.id:
         message = f"the receipt names {receipt.model_id}, the plan's model is {case.model.id}"
         yield _wrong("evidence-edited", message, field)
+
+
+def _of_receipt(
+    case: Case, receipt: Receipt, entry: Evidence, field: str, facts: tuple[Fact, ...], today: date | None
+) -> Found:
+    yield from _identity(case, receipt, field)
     if receipt.kind == REHEARSAL:
         yield _wrong(
             "rehearsal-is-no-proof",
@@ -180,7 +185,7 @@ def _device(case: Case, receipt: Receipt, field: str) -> Found:
 
 
 def _traits(gpu: Gpu, hardware: Mapping[str, Any], field: str) -> Found:
-    """What else the spec file says of the GPU; null in the receipt says nothing."""
+    """Other facts of the GPU in its spec file; null in the receipt says nothing."""
     nvml, capability = hardware.get("memory_nvml_bytes"), gpu.compute_capability
     known = {
         "compute_capability": None if capability is None else f"{capability[0]}.{capability[1]}",

@@ -237,6 +237,13 @@ def _by_figure(receipt: Receipt, names: dict[str, bool]) -> list[str]:
     return paired
 
 
+def _places(key: str, value: object) -> list[str]:
+    """A fact, or those of a table; an engine's settings have places of their own."""
+    if not isinstance(value, dict):
+        return [key]
+    return [f"{key}.{one}" for one in value if (key, one) != ("engine_run", "settings")]
+
+
 def facts_of(receipt: Receipt) -> Facts:
     """Which facts of a receipt are bound: the plan's and the model's hash, engine and release, the GPU by its
     spec and memory, settings, blocks, weights and pool. Figures that decide have two sides. Drivers,
@@ -247,13 +254,10 @@ def facts_of(receipt: Receipt) -> Facts:
     for key, value in body.items():
         if key in ("figures", "digest"):
             continue
-        if key == "engine_run":
-            value = {one: entry for one, entry in value.items() if one != "settings"}
-        for name in [f"{key}.{one}" for one in value] if isinstance(value, dict) else [key]:
+        for name in _places(key, value):
             names[name] = name in _BOUND or name.removeprefix("settings.") in resolved
-    for name in _OF_SPEC:
-        if names.get(name):
-            names[name] = receipt.hardware.get(name.removeprefix("hardware.")) is not None
+    told = {f"hardware.{name}" for name, value in receipt.hardware.items() if value is not None}
+    names |= {name: name in told for name in _OF_SPEC if name in names}
     names["hardware.name"] = bool(receipt.engine_run)
     for name, value in (receipt.engine_run.get("settings") or {}).items():
         names[f"engine_run.settings.{name}"] = name in resolved and value != _AUTO

@@ -52,7 +52,7 @@ class Outcome:
 
     @property
     def refuted_by_memory(self) -> bool:
-        """What others took of a shared GPU is no fault of the plan."""
+        """Memory that others took of a shared GPU is no fault of the plan."""
         return self.stopped_by == OutOfMemory and self.stopped_at in PREDICTED and not self.hardware.shared
 
 
@@ -105,16 +105,12 @@ def run_session(
     bench = Bench(device, rank=world.rank, progress=tell, stop=stop, shared=options.shared)
     begun: tuple[Target, Hardware] | None = None
     try:
-        try:
-            hardware = world.in_step(lambda: _hardware(device, options))
-        except OtherRankStopped as stopped:  # which says why
-            raise SaidByRankZero(EXIT_CANNOT_RUN) from stopped
+        hardware = _hardware(device, options, world)
         # The rank with the least memory decides for all, as in the engines.
         there = world.everyone(hardware)
         target = make_target(min(there, key=lambda one: one.runtime_total or 0))
         check_world(target, world.size)
-        for one in there:
-            check_gpu(target, one)
+        check_gpu(target, *there)
         begun = (target, hardware)
         parts = world.everyone(_on_rank(bench, target, hardware, options, world))
         outcome = _of_all(target, parts, world)
@@ -136,7 +132,15 @@ def run_session(
         device.release()
 
 
-def _hardware(device: CudaDevice | CpuDevice, options: Options) -> Hardware:
+def _hardware(device: CudaDevice | CpuDevice, options: Options, world: World) -> Hardware:
+    """This rank's, once every rank has its own: one that is refused says why, and ends all."""
+    try:
+        return world.in_step(lambda: _probed(device, options))
+    except OtherRankStopped as stopped:
+        raise SaidByRankZero(EXIT_CANNOT_RUN) from stopped
+
+
+def _probed(device: CudaDevice | CpuDevice, options: Options) -> Hardware:
     if isinstance(device, CudaDevice):
         return probe_cuda(device, shared=options.shared)
     import torch
@@ -193,11 +197,11 @@ def _cut_short(
     )
 
 
-def check_gpu(target: Target, hardware: Hardware) -> None:
+def check_gpu(target: Target, *there: Hardware) -> None:
     """Raises CannotRunHere(other-gpu): what one GPU holds proves nothing of a plan for another."""
-    if not target.asks_proof or hardware.kind == CPU:
+    if not target.asks_proof or there[0].kind == CPU:
         return
-    for finding in compared(hardware, target.settings.gpu):
+    for finding in (found for one in there for found in compared(one, target.settings.gpu)):
         if finding.severity is Severity.ERROR:
             raise CannotRunHere(finding.code, finding.message, help="run it on a machine with that GPU")
 

@@ -32,7 +32,7 @@ class Seen:
 
 @record()
 class Told:
-    """What the driver says before the engine runs. devices: the GPUs that its process sees, in order."""
+    """The driver's own words before the engine runs. devices: the GPUs that its process sees, in order."""
 
     driver: str | None = None
     runtime: str | None = None
@@ -178,8 +178,8 @@ def measured_of(hello: Hello, events: list[Event]) -> Measured:
     """The events of one run in their order. Raises CannotRunHere(engine-failed) for one that is malformed."""
     said = {str(event.get("of")): event.get("values") for event in events if event["event"] == "measured"}
     failed = [event for event in events if event["event"] == "failed"]
+    cache: Event = said.get("cache") or {}
     with _Read("measured"):
-        cache: Event = said.get("cache") or {}
         running = said.get("running")
         return Measured(
             hello,
@@ -187,16 +187,7 @@ def measured_of(hello: Hello, events: list[Event]) -> Measured:
             tuple(int(one) for one in said.get("available") or ()),
             tuple(_counts(one) for one in said.get("workers") or ()),
             None if cache.get("num_blocks") is None else int(cache["num_blocks"]),
-            tuple(
-                Group(
-                    str(one["kind"]),
-                    int(one["layers"]),
-                    int(one["block_size"]),
-                    int(one["page_bytes"]),
-                    None if one.get("window") is None else int(one["window"]),
-                )
-                for one in cache.get("groups", ())
-            ),
+            tuple(_group(one) for one in cache.get("groups", ())),
             dict(said.get("requests") or {}),
             None if running is None else int(running["running"]),
             _counts(said.get("kept") or {}),
@@ -204,6 +195,11 @@ def measured_of(hello: Hello, events: list[Event]) -> Measured:
             failure_of(failed[0]) if failed else None,
             tuple(str(event.get("name")) for event in events if event["event"] == "stage"),
         )
+
+
+def _group(one: Event) -> Group:
+    window = None if one.get("window") is None else int(one["window"])
+    return Group(str(one["kind"]), int(one["layers"]), int(one["block_size"]), int(one["page_bytes"]), window)
 
 
 def _counts(values: Event) -> dict[str, int | None]:

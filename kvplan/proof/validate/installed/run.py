@@ -199,10 +199,7 @@ def _outcome(
         stopped_at, stopped_by = measured.stage, OutOfTime
     if measured.hello.note:
         findings.append(Finding("driver-untried", Severity.WARNING, measured.hello.note))
-    total = next((one["total_bytes"] for one in measured.workers if one.get("total_bytes")), None)
-    told = [one["unified_memory"] for one in measured.workers if one.get("unified_memory") is not None]
-    unified = bool(told[0]) if told else None
-    hardware = replace(hardware, runtime_total=total or hardware.runtime_total, unified_memory=unified)
+    hardware = as_workers_say(hardware, measured)
     findings += [one for gpu in gpus for one in findings_beside(gpu)]
     if on_gpu and not alone:
         findings.append(Finding("neighbours", Severity.NOTE, growth(measured.grown)))
@@ -220,6 +217,14 @@ def _outcome(
     )
     own = _sized(target, measured, on_gpu=on_gpu)
     return EngineOutcome(outcome, engine_run(target, measured, options, found), own, measured.hello.server)
+
+
+def as_workers_say(hardware: Hardware, measured: Measured) -> Hardware:
+    """The device with what only the engine's processes know: the runtime's total, unified memory."""
+    total = next((one["total_bytes"] for one in measured.workers if one.get("total_bytes")), None)
+    told = [one["unified_memory"] for one in measured.workers if one.get("unified_memory") is not None]
+    unified = bool(told[0]) if told else None
+    return replace(hardware, runtime_total=total or hardware.runtime_total, unified_memory=unified)
 
 
 def engine_run(
