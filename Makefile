@@ -28,7 +28,7 @@ help:
 	@echo "make site         the page: kvplan in the browser, as files to be served (needs npm)"
 	@echo "make docs-site    the documentation as a site, with the page (needs npm); links are checked"
 	@echo "make browser      the page in node and in the system's Chromium (CHROMIUM=/usr/bin/chromium)"
-	@echo "make qualify      validate nine caches on the GPU of this machine (under 8 minutes)"
+	@echo "make qualify      the next hour of what waits for a GPU, on this machine's (MINUTES=55 HOUR=build/hour)"
 	@echo "make bench        ratios against named baselines"
 	@echo "make activations  trace what vLLM's encoders and decoders take without a GPU (venv of make vllm)"
 	@echo "make accuracy     fit the memory budget to start-up logs; writes docs/accuracy.md"
@@ -161,9 +161,9 @@ live-llamacpp: .venv-llamacpp/.ready
 	LLAMA_CPP_SOURCE=.venv-llamacpp/source/llama_cpp_python-0.3.36/vendor/llama.cpp \
 		.venv-llamacpp/bin/python -m pytest -m llamacpp tests/live $(PYTEST_ARGS)
 
-# QUALIFY_DEVICE=cpu: a rehearsal.
+# The same command continues in the next hour. HOUR_ARGS="--python vllm=.venv-vllm/bin/python --only chat,rag"
 qualify: $(VENV)/.test
-	PYTHON=$(BIN)/python tests/gpu/qualify.sh
+	$(BIN)/python -m tests.gpu.hour $(or $(HOUR),build/hour) --minutes $(or $(MINUTES),55) $(HOUR_ARGS)
 
 bench: $(VENV)/.test
 	$(BIN)/python -m bench

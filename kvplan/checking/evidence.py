@@ -10,6 +10,7 @@ from typing import Any
 from kvplan.checking.case import Case
 from kvplan.engines import choose_engine
 from kvplan.errors import KvplanError
+from kvplan.gpu import Gpu
 from kvplan.plans.findings import Fact, Finding, MeasuredFact, Proof, Severity
 from kvplan.plans.plan import Evidence
 from kvplan.plans.receipt import (
@@ -96,9 +97,8 @@ def _wrong(code: str, message: str, field: str, *detail: str) -> Finding:
     return Finding(code, Severity.ERROR, message, field, detail, again)
 
 
-def _of_receipt(
-    case: Case, receipt: Receipt, entry: Evidence, field: str, facts: tuple[Fact, ...], today: date | None
-) -> Found:
+def _identity(case: Case, receipt: Receipt, field: str) -> Found:
+    """Plan and model are the receipt's, by their hashes and by the model's name."""
     mine = hash_of(case)
     if mine is not None and receipt.plan_hash != mine:
         detail = [f"plan {mine[:19]}…, receipt {receipt.plan_hash[:19]}…"]
@@ -114,6 +114,15 @@ def _of_receipt(
     elif case.result is not None and receipt.model_digest != model_digest(case.model, case.result.layers):
         message = f"the plan's hash is this plan's, the model's digest is not: {receipt.model_id}"
         yield _wrong("evidence-edited", message, field)
+    if receipt.model_id != case.model.id:
+        message = f"the receipt names {receipt.model_id}, the plan's model is {case.model.id}"
+        yield _wrong("evidence-edited", message, field)
+
+
+def _of_receipt(
+    case: Case, receipt: Receipt, entry: Evidence, field: str, facts: tuple[Fact, ...], today: date | None
+) -> Found:
+    yield from _identity(case, receipt, field)
     if receipt.kind == REHEARSAL:
         yield _wrong(
             "rehearsal-is-no-proof",
@@ -170,6 +179,28 @@ def _device(case: Case, receipt: Receipt, field: str) -> Found:
             "evidence-of-another-gpu",
             f"the GPU of the receipt has {total:,} B, {gpu.slug} has {gpu.memory_total_bytes:,} B",
             field,
+        )
+    else:
+        yield from _traits(gpu, hardware, field)
+
+
+def _traits(gpu: Gpu, hardware: Mapping[str, Any], field: str) -> Found:
+    """Other facts of the GPU in its spec file; null in the receipt says nothing."""
+    nvml, capability = hardware.get("memory_nvml_bytes"), gpu.compute_capability
+    known = {
+        "compute_capability": None if capability is None else f"{capability[0]}.{capability[1]}",
+        "unified_memory": gpu.is_unified_memory,
+    }
+    other = [
+        f"{name} {hardware[name]}, not {mine}"
+        for name, mine in known.items()
+        if None not in (mine, hardware.get(name)) and hardware[name] != mine
+    ]
+    if nvml is not None and gpu.memory_nvml_bytes and abs(nvml - gpu.memory_nvml_bytes) * _NEAR > nvml:
+        other.append(f"memory_nvml_bytes {nvml:,}, not {gpu.memory_nvml_bytes:,}")
+    if other:
+        yield _wrong(
+            "evidence-of-another-gpu", f"the receipt's GPU is no {gpu.slug}: {', '.join(other)}", field
         )
 
 

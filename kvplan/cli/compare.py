@@ -162,17 +162,19 @@ def _attached(
     """The receipt of a running server, written, and its screen. Exit 0 confirmed, 1 refuted, 3 not proved."""
     from kvplan.cli.validate_engine import answer_of, keep
     from kvplan.cli.validate_target import Asked
-    from kvplan.proof.validate.installed.attached import attached, check_release, load_server, own_of
+    from kvplan.proof.validate.guard import Guard
+    from kvplan.proof.validate.installed.attached import attached, by_server, load_server, own_of
+    from kvplan.proof.validate.receipts import check_place
 
-    asked = Asked([name], given)
+    kept = {**given, "output": text_of(given, "receipt")}
+    asked, guard = Asked([name], given), Guard()
     target = asked.target(None, on_gpu=True)
-    check_release(target, observation)
+    check_place(text_of(kept, "output"), by_server(target, observation))
     own, told = own_of(target, observation), None
     if url is not None and is_given(given, "load"):
         told = load_server(url, own, token=os.environ.get(TOKEN_VARIABLE) or None)
     outcome = attached(target, own, observation, found, told)
-    kept = {**given, "output": text_of(given, "receipt")}
-    return answer_of(outcome, keep(outcome, kept), asked, kept)
+    return answer_of(outcome, *keep(outcome, kept, guard), asked, kept)
 
 
 def planned_options(plan: Plan) -> JsonDict:

@@ -19,12 +19,13 @@ from kvplan.cli.validate_answer import code_of, receipt_data
 from kvplan.cli.validate_options import VALIDATED, device_number, seconds
 from kvplan.cli.validate_target import Asked, named_here
 from kvplan.errors import KvplanError
-from kvplan.plans.receipt import Receipt
+from kvplan.plans.receipt import PROOF, REHEARSAL, Receipt
 from kvplan.proof.validate.dry import dry_run
 from kvplan.proof.validate.guard import INTERRUPTED, TERMINATED, Guard, Terminated
+from kvplan.proof.validate.provenance import run_facts
 from kvplan.proof.validate.rank_run import Options
 from kvplan.proof.validate.ranks import World
-from kvplan.proof.validate.receipts import default_path, receipt_of, write_receipt
+from kvplan.proof.validate.receipts import By, check_place, place_of, receipt_of, write_receipt
 from kvplan.proof.validate.session import Outcome, SaidByRankZero, run_session
 from kvplan.results import SCHEMA_VERSION
 from kvplan.units import parse_bytes
@@ -86,7 +87,8 @@ def _validate(asked: Asked, options: Options, given: Given) -> Answer:
     progress = _progress(given) if world.leads else None
     with Guard(limit, ranked=world.size > 1) as guard, world:
         stages = ["start"]
-        kept = _Kept(text_of(given, "output"))
+        kept = _Kept(text_of(given, "output"), guard)
+        check_place(kept.output, By(PROOF if options.device != "cpu" else REHEARSAL, "kvplan"))
         try:
             outcome = run_session(
                 lambda hardware: asked.target(hardware, on_gpu=options.device != "cpu"),
@@ -112,7 +114,7 @@ def _validate(asked: Asked, options: Options, given: Given) -> Answer:
             if progress is not None:
                 progress.stop()
         if not world.leads:
-            return Answer(text="", code=code_of(_receipt(outcome), outcome))
+            return Answer(text="", code=code_of(kept.receipt(outcome), outcome))
         receipt = kept.write(outcome)
         return _answer(asked, outcome, receipt, kept.path, code_of(receipt, outcome), given)
 
@@ -120,26 +122,27 @@ def _validate(asked: Asked, options: Options, given: Given) -> Answer:
 class _Kept:
     """The receipt's file: written once an outcome is known, again where more is. path: None = nowhere."""
 
-    def __init__(self, output: str | None) -> None:
-        self.output = output
+    def __init__(self, output: str | None, guard: Guard) -> None:
+        self.output, self._guard = output, guard
         self.path: Path | None = None
 
     def write(self, outcome: Outcome) -> Receipt:
         """Raises KvplanError(cannot-write)."""
-        receipt = _receipt(outcome)
-        path = Path(self.output) if self.output else default_path(outcome.target, receipt)
+        receipt = self.receipt(outcome)
+        path = place_of(self.output, outcome.target, receipt)
         if path is not None:
             write_receipt(receipt, path)
             self.path = path
         return receipt
 
+    def receipt(self, outcome: Outcome) -> Receipt:
+        """The receipt, created now."""
+        created = datetime.now(timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ")
+        return receipt_of(outcome, created=created, run=run_facts(self._guard.seconds))
+
     @property
     def said(self) -> str:
         return "no receipt was written" if self.path is None else f"what was measured is in {self.path}"
-
-
-def _receipt(outcome: Outcome) -> Receipt:
-    return receipt_of(outcome, created=datetime.now(timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ"))
 
 
 def _answer(

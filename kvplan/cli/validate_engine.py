@@ -16,7 +16,7 @@ from kvplan.engines.budget import choose
 from kvplan.engines.folders import part_of, title_of
 from kvplan.engines.traits import traits_of
 from kvplan.errors import CannotRunHere, KvplanError, did_you_mean
-from kvplan.plans.receipt import Receipt
+from kvplan.plans.receipt import PROOF, REHEARSAL, Receipt
 from kvplan.proof.validate.guard import INTERRUPTED, TERMINATED, Guard, Terminated
 from kvplan.proof.validate.installed.messages import Hello
 from kvplan.proof.validate.installed.process import TimeUp
@@ -24,8 +24,9 @@ from kvplan.proof.validate.installed.question import Start, asked_settings, plan
 from kvplan.proof.validate.installed.run import EngineOptions, EngineOutcome, run_engine, workers
 from kvplan.proof.validate.installed.served import serve
 from kvplan.proof.validate.probe import Hardware
-from kvplan.proof.validate.receipts import default_path, receipt_of, write_receipt
-from kvplan.proof.validate.target import Target
+from kvplan.proof.validate.provenance import run_facts
+from kvplan.proof.validate.receipts import By, check_place, place_of, receipt_of, write_receipt
+from kvplan.proof.validate.target import UNSTATED, Target
 from kvplan.record import replace
 
 _WORKER_ONLY = ("--skip-tokenizer-init",)
@@ -72,11 +73,14 @@ def run(
     name = check_options(given)
     device = "cpu" if text_of(given, "device") == "cpu" else "cuda"
     layers = text_of(given, "layers")
+    asked = asked_of(words, given, name, None)
+    settings = asked.plan.settings
     options = EngineOptions(
         name, text_of(given, "engine_python"), None if layers is None else whole_number(layers), gpu, device,
-        is_given(given, "shared"),
+        is_given(given, "shared"), settings.tensor_parallel_size * settings.pipeline_parallel_size,
     )  # fmt: skip
-    asked = asked_of(words, given, name, None)
+    kind = PROOF if device != "cpu" else REHEARSAL
+    check_place(text_of(given, "output"), By(kind, name, options.layers, is_given(given, "serve")))
     with Guard(limit) as guard:
         try:
             found = run_engine(
@@ -93,18 +97,18 @@ def run(
                 "stopped; the engine's processes were ended, no receipt was written",
                 exit_code=TERMINATED if ended else INTERRUPTED,
             ) from error
-        path = keep(found, given)
+        kept = keep(found, given, guard)
         if is_given(given, "serve") and found.outcome.stopped_by is None:
-            found = _served(found, options, given, path, guard.stop, on_stage)
-    return answer_of(found, path, asked, given)
+            found = _served(found, options, kept[1], guard, on_stage)
+            kept = keep(found, given, guard)
+    return answer_of(found, *kept, asked, given)
 
 
 def _served(
     found: EngineOutcome,
     options: EngineOptions,
-    given: Given,
     path: Path | None,
-    stop: Callable[[], bool],
+    guard: Guard,
     on_stage: Callable[[str], None] | None,
 ) -> EngineOutcome:
     """The server's figures beside the worker's, whose receipt is there already.
@@ -114,18 +118,16 @@ def _served(
     try:
         if not found.server:
             raise KvplanError("bad-usage", "--serve: this engine has no server of its own")
-        found = serve(
+        return serve(
             found,
             lambda target, folder: start_of(target, folder, on_gpu=options.device != "cpu", served=True),
             options,
-            stop=stop,
+            stop=guard.stop,
             on_stage=on_stage,
         )
     except TimeUp as error:
         said = "no receipt was written" if path is None else f"what the worker measured is in {path}"
         raise CannotRunHere("time-up", f"the time was up while the server ran: {said}") from error
-    keep(found, given)
-    return found
 
 
 def asked_of(words: list[str], given: Given, name: str, version: str | None) -> Asked:
@@ -162,7 +164,15 @@ def _target(
     on_gpu, block = hello.kind != "cpu", traits_of(name).host_block
     if not on_gpu and block is not None and asked.plan.settings.block_size is None:
         asked.changes.setdefault("block_size", block)  # a length that these blocks hold is chosen
-    return asked.target(hardware, on_gpu=on_gpu)
+    target = asked.target(hardware, on_gpu=on_gpu)
+    if asked.is_plan or "tokens" in asked.changes or target.result.request.tokens <= UNSTATED:
+        return target
+    if target.result.pool is None:  # a library runs every token of a forward pass
+        asked.changes["tokens"] = UNSTATED
+        said = f"requests of {UNSTATED:,} tokens: each is run through the model (--tokens changes it)"
+        target = asked.target(hardware, on_gpu=on_gpu)
+        return replace(target, notes=(*target.notes, said))
+    return target
 
 
 def start_of(target: Target, folder: Path, *, on_gpu: bool, served: bool = False) -> Start:
@@ -184,24 +194,22 @@ def start_of(target: Target, folder: Path, *, on_gpu: bool, served: bool = False
     return Start((*own, *(() if served else _WORKER_ONLY), *made.words), dict(made.env))
 
 
-def receipt_made(found: EngineOutcome) -> Receipt:
-    """The receipt, created now."""
+def keep(found: EngineOutcome, given: Given, guard: Guard) -> tuple[Receipt, Path | None]:
+    """The receipt, written, and where it is: None where nobody said and there is no plan beside which it
+    goes."""
     created = datetime.now(timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ")
-    return replace(receipt_of(found.outcome, created=created), engine_run=found.engine_run)
-
-
-def keep(found: EngineOutcome, given: Given) -> Path | None:
-    """Write the receipt; where it is, None where nobody said and there is no plan beside which it goes."""
-    receipt, output = receipt_made(found), text_of(given, "output")
-    path = Path(output) if output else default_path(found.outcome.target, receipt)
+    run = run_facts(guard.seconds, found.variables)
+    receipt = replace(receipt_of(found.outcome, created=created, run=run), engine_run=found.engine_run)
+    path = place_of(text_of(given, "output"), found.outcome.target, receipt)
     if path is not None:
         write_receipt(receipt, path)
-    return path
+    return receipt, path
 
 
-def answer_of(found: EngineOutcome, path: Path | None, asked: Asked, given: Given) -> Answer:
+def answer_of(
+    found: EngineOutcome, receipt: Receipt, path: Path | None, asked: Asked, given: Given
+) -> Answer:
     """Screen or JSON, and the exit code."""
-    receipt = receipt_made(found)
     code = code_of(receipt, found.outcome)
     if is_given(given, "json"):
         return Answer(data=receipt_data(found.outcome, receipt, path), code=code)

@@ -109,6 +109,8 @@ class Receipt:
     """each check with its kernel, error, tolerance and note"""
     engine_run: Json = field(default_factory=dict, hash=False)
     """where an engine measured, what ran (its version, torch's, the device, its settings), else empty"""
+    run: Json = field(default_factory=dict, hash=False)
+    """how it came about: kvplan's commit, seconds, variables; empty in receipts of before"""
     format: str = RECEIPT_FORMAT
     """the layout of the file that it was read from"""
 
@@ -158,6 +160,8 @@ class Receipt:
             body["attention"] = [dict(one) for one in self.attention]
         if self.engine_run:
             body["engine_run"] = dict(self.engine_run)
+        if self.run:
+            body["run"] = dict(self.run)
         return {**body, "digest": digest_of(body)}
 
 
@@ -183,13 +187,17 @@ def receipt_from(data: Json) -> Receipt:
         stopped_by=data.get("stopped_by"),
         attention=tuple(data.get("attention", ())),
         engine_run=data.get("engine_run") or {},
+        run=data.get("run") or {},
         format=data["kvplan"],
     )
 
 
+_OF_SPEC = ("hardware.memory_nvml_bytes", "hardware.compute_capability", "hardware.unified_memory")
+"""Facts of a GPU that its spec file has, too."""
 _BOUND = (
-    "kvplan", "plan_hash", "model.digest", "engine.name", "engine.version", "kind", "verdict", "confirmed_by",
-    "hardware.gpu", "hardware.memory_total_bytes", "engine_run.name", "engine_run.version",
+    "kvplan", "plan_hash", "model.id", "model.digest", "engine.name", "engine.version", "kind", "verdict",
+    "confirmed_by",
+    "hardware.gpu", "hardware.memory_total_bytes", *_OF_SPEC, "engine_run.name", "engine_run.version",
     "engine_run.device", "engine_run.layers",
 )  # fmt: skip
 OF_REQUESTS = ("kv_cache_memory", "tokens", "encoder_tokens")
@@ -229,6 +237,13 @@ def _by_figure(receipt: Receipt, names: dict[str, bool]) -> list[str]:
     return paired
 
 
+def _places(key: str, value: object) -> list[str]:
+    """A fact, or those of a table; an engine's settings have places of their own."""
+    if not isinstance(value, dict):
+        return [key]
+    return [f"{key}.{one}" for one in value if (key, one) != ("engine_run", "settings")]
+
+
 def facts_of(receipt: Receipt) -> Facts:
     """Which facts of a receipt are bound: the plan's and the model's hash, engine and release, the GPU by its
     spec and memory, settings, blocks, weights and pool. Figures that decide have two sides. Drivers,
@@ -239,10 +254,10 @@ def facts_of(receipt: Receipt) -> Facts:
     for key, value in body.items():
         if key in ("figures", "digest"):
             continue
-        if key == "engine_run":
-            value = {one: entry for one, entry in value.items() if one != "settings"}
-        for name in [f"{key}.{one}" for one in value] if isinstance(value, dict) else [key]:
+        for name in _places(key, value):
             names[name] = name in _BOUND or name.removeprefix("settings.") in resolved
+    told = {f"hardware.{name}" for name, value in receipt.hardware.items() if value is not None}
+    names |= {name: name in told for name in _OF_SPEC if name in names}
     names["hardware.name"] = bool(receipt.engine_run)
     for name, value in (receipt.engine_run.get("settings") or {}).items():
         names[f"engine_run.settings.{name}"] = name in resolved and value != _AUTO

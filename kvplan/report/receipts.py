@@ -61,18 +61,39 @@ def receipts_screen(
     return screen
 
 
+_FACTS = (
+    "Computed anew from the plan by kvplan check, {} facts: {}.",
+    "Both sides in the receipt, so that an edit of one is seen: {} figures that decide.",
+    "Said by the receipts alone, {} facts: {}, and figures that are only reported.",
+)
+
+
 def _facts(read: Sequence[tuple[str, ReadReceipt]]) -> Screen:
-    """How much of the receipts stands on more than their word."""
+    """Which facts of the receipts stand on more than their word."""
     receipts = [one.receipt for _, one in read if one.intact]
-    if not receipts:
-        return []
-    bound, paired, alone = (sum(map(len, every)) for every in zip(*map(facts_of, receipts)))
-    words = (
-        f"Facts that kvplan check computes anew from the plan: {bound:,}; figures with both sides in the"
-        f" receipt: {paired:,}; said by the receipts alone: {alone:,} (driver, dates, reported figures)."
-        " --json names each."
-    )
-    return [BLANK, *wrapped(words, style="dim", indent=1, hang=4)]
+    screen: Screen = []
+    for words, every in zip(_FACTS, zip(*map(facts_of, receipts))):
+        facts = [fact for one in every for fact in one]
+        if facts:
+            said = words.format(f"{len(facts):,}", _named(facts))
+            screen += wrapped(said, style="dim", indent=1, hang=4)
+    return [BLANK, *screen, line(Span("each by its place: --json", "dim"), indent=1)] if screen else []
+
+
+def _named(facts: Sequence[str]) -> str:
+    """Facts by their table, each once: ``model (id, digest)``; settings and figures by their number, those
+    that are only reported not at all."""
+    tables: dict[str, dict[str, None]] = {}
+    for fact in facts:
+        table_of, _, name = fact.partition(".")
+        tables.setdefault(table_of, {}).setdefault(name.partition(".")[0].partition("[")[0])
+    counted = {"settings": "settings", "figures": "figures"}
+    return ", ".join(
+        f"{len(names):,} {counted[one]}" if one in counted
+        else f"{one} ({', '.join(names)})" if any(names) else one
+        for one, names in tables.items()
+        if one != "figures" or "plan_hash" in tables
+    )  # fmt: skip
 
 
 def _by_plan(read: Sequence[tuple[str, ReadReceipt]]) -> list[list[Receipt]]:

@@ -21,7 +21,6 @@ from kvplan.proof.validate.session import Outcome
 from kvplan.proof.validate.target import Target
 from kvplan.report.layout import BLANK, Screen, Span, line, table, wrapped
 from kvplan.report.words import Unit, command, count, size_words
-from kvplan.units import GB
 
 _TITLES = {
     "runtime_total_bytes": "memory, as the runtime says",
@@ -31,11 +30,6 @@ _TITLES = {
     "weights_bytes": "weights",
     "weights_reserved_bytes": "weights, segments",
     "loaded_bytes": "loaded beside them",
-    "matrix_workspace_bytes": "workspace of the matrix library",
-    "activation_probe_bytes": "activations, probe",
-    "activation_probe_of_budget_bytes": "activations, budget's line",
-    "activation_beside_pool_bytes": "activations beside pool",
-    "activation_beside_pool_of_budget_bytes": "beside pool, budget's line",
     "kv_pool_bytes": "pool, budget's line",
     "pool_bytes": "pool, tensors",
     "pool_allocated_bytes": "pool, allocated",
@@ -43,9 +37,6 @@ _TITLES = {
     "pool_fragmentation_bytes": "pool, rests of segments",
     "device_runtime_bytes": "device, by the runtime",
     "device_nvml_bytes": "device, by NVML",
-    "graphs_reserved_bytes": "CUDA graphs, segments",
-    "graphs_device_bytes": "CUDA graphs, device",
-    "graphs_left_bytes": "CUDA graphs, left behind",
     "cache_bytes": "cache in use",
     "num_blocks": "blocks",
     "token_slots": "slots of tokens",
@@ -73,13 +64,6 @@ _TITLES = {
     "limit_pool_bytes": "largest pool",
     "limit_requests": "requests in it",
     "out_of_memory_margin_bytes": "room above the plan's",
-    "copy_bytes_per_second": "copy on the device",
-    "gather_bytes_per_second": "gather of blocks",
-    "write_bytes_per_second": "write of blocks",
-    "host_to_device_bytes_per_second": "host to device",
-    "to_peer_bytes_per_second": "to another GPU",
-    "from_peer_bytes_per_second": "from another GPU",
-    "device_to_host_bytes_per_second": "device to host",
     "host_peak_bytes": "host memory, peak",
 }
 """Figures of the screen in their order; all of them stand in the receipt."""
@@ -91,7 +75,7 @@ _MEANINGS = {
 }
 MOST_ROWS, MOST_FINDINGS, MOST_LINES = 6, 1, 3
 """Of a screen that is not asked for whole."""
-_DRY_ALIGN = "lrrrrr"
+_DRY_ALIGN = "lrrrr"
 
 
 def outcome_screen(
@@ -157,7 +141,7 @@ def _verdict(outcome: Outcome, receipt: Receipt) -> str:
     if receipt.verdict == STOPPED:
         how = {
             "time": "by --time-limit",
-            "memory": "where memory ran out for a probe, which the engine need not make",
+            "memory": "where memory ran out",
             "signal": "by a signal",
             "fault": "by a fault",
         }[outcome.stopped_by or "time"]
@@ -209,21 +193,19 @@ def _row(figure: Figure) -> list[Span]:
         off = figure.measured - figure.predicted
         difference = f"{off:+,}" if off else "0"
     style = "" if figure.agrees else "bad"
-    unit = {"bytes": "B", "bytes_per_second": "GB/s"}.get(figure.unit, "")
+    unit = "B" if figure.unit == "bytes" else ""
     title = _TITLES[figure.name] + ("" if figure.agrees else " !")
     return [
         Span(title, style),
-        Span(_number(figure.predicted, figure.unit)),
-        Span(_number(figure.measured, figure.unit), style),
+        Span(_number(figure.predicted)),
+        Span(_number(figure.measured), style),
         Span(difference, style),
         Span(unit, "dim"),
     ]
 
 
-def _number(value: int | None, unit: str) -> str:
-    if value is None:
-        return "-"
-    return f"{value / GB:,.1f}" if unit == "bytes_per_second" else f"{value:,}"
+def _number(value: int | None) -> str:
+    return "-" if value is None else f"{value:,}"
 
 
 def _next(target: Target, receipt: Receipt, typed: str, path: str | None, *, whole: bool) -> Screen:
@@ -253,15 +235,11 @@ def dry_screen(planned: DryRun, *, typed: Sequence[str]) -> Screen:
         f" {target.plan.name} {where}: {count(min(one.requests for one in planned.ranks), 'request')} of"
         f" {request.tokens:,} tokens."
     )
-    unit = Unit(
-        amount
-        for one in planned.ranks
-        for amount in (one.weights_bytes, one.activations_bytes, one.pool_bytes)
-    )
-    heads = ("rank", f"weights {unit.name}", "activations", "pool", "segments", "blocks")
+    unit = Unit(amount for one in planned.ranks for amount in (one.weights_bytes, one.pool_bytes))
+    heads = ("rank", f"weights {unit.name}", "pool", "segments", "blocks")
     rows = [[Span(word, "dim") for word in heads]]
     for number, one in enumerate(planned.ranks):
-        amounts = (one.weights_bytes, one.activations_bytes, one.pool_bytes, one.pool_reserved_bytes)
+        amounts = (one.weights_bytes, one.pool_bytes, one.pool_reserved_bytes)
         cells = (str(number), *map(unit.show, amounts), "+".join(f"{blocks:,}" for blocks in one.num_blocks))
         rows.append([Span(cell) for cell in cells])
     screen += [BLANK, *table(rows, _DRY_ALIGN), BLANK]

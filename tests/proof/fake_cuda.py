@@ -1,24 +1,21 @@
 """A torch.cuda that is not there: tensors lie in host memory, a model of the allocator counts them.
 
 It fakes the surface that kvplan uses (torch.cuda.*, factories with ``device="cuda:0"``, pynvml), so that the
-paths of a GPU run where there is none. It proves that they run and add up, not what a GPU does. What a GPU
-has beside tensors is here too: a workspace of the matrix library for each stream that multiplies, kept until
-it is cleared; pools of graphs' own, which go back after the last graph; faults after which every call fails.
+paths of a GPU run where there is none. It proves that they run and add up, not what a GPU does. A GPU's other
+traits are here too: a workspace of the matrix library, kept until it is cleared; faults after which every
+call fails.
 """
 
 from __future__ import annotations
 
-import contextlib
 import sys
 import weakref
 from collections.abc import Callable, Iterator
-from itertools import count
 from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import pytest
 
-from kvplan.proof.validate.stages.widths import sort_bytes
 from kvplan.weights.caching_allocator import Allocator, rounded, segment_of
 
 MIB, GIB = 1 << 20, 1 << 30
@@ -45,29 +42,18 @@ class FakeCuda:
         self.extra = extra  # segments that the model of the allocator does not know of
         self.context = 0
         self.allocator = Allocator()
-        self.graphs: dict[Any, Allocator] = {}  # the pools of graphs, by their handle
-        self.alive: dict[Any, int] = {}  # graphs that hold a pool
-        self.capturing: Any = None
-        self.stream_number = 0
         self.workspace = workspace
-        self.workspaces: dict[int, tuple[Allocator, int]] = {}
-        self.most_workspaces = 0
+        self.workspaces: list[tuple[Allocator, int]] = []
         self.fault: str | None = None
         self.processes: list[SimpleNamespace] = []
-        self.requested_peak = 0
-        self.calls: list[str] = []
-
-    @property
-    def allocators(self) -> list[Allocator]:
-        return [self.allocator, *self.graphs.values()]
 
     @property
     def requested(self) -> int:
-        return sum(one.requested for one in self.allocators)
+        return self.allocator.requested
 
     @property
     def reserved(self) -> int:
-        return sum(one.reserved for one in self.allocators) + self.extra
+        return self.allocator.reserved + self.extra
 
     @property
     def used(self) -> int:
@@ -79,11 +65,11 @@ class FakeCuda:
             raise RuntimeError(f"CUDA error: {self.fault}")
 
     def malloc(self, size: int) -> tuple[Allocator, int]:
-        """A block of the pool that is in use; OutOfMemoryError where the device has no room."""
+        """A block; OutOfMemoryError where the device has no room."""
         import torch
 
         self.check()
-        allocator = self.allocator if self.capturing is None else self.graphs[self.capturing]
+        allocator = self.allocator
         self.context = self.context or 500 * MIB
         block = segment_of(rounded(size)) if size else 0
         before = allocator.reserved
@@ -95,7 +81,6 @@ class FakeCuda:
             if self.used + block > self.total:
                 raise torch.OutOfMemoryError(f"CUDA out of memory. Tried to allocate {size} bytes.")
             handle = allocator.malloc(size)
-        self.requested_peak = max(self.requested_peak, self.requested)
         return allocator, handle
 
     def take(self, tensor: Any) -> Any:
@@ -105,66 +90,36 @@ class FakeCuda:
         return tensor
 
     def multiply(self) -> None:
-        """What the matrix library does before a product on a stream that it does not know."""
-        if self.stream_number not in self.workspaces:
-            self.workspaces[self.stream_number] = self.malloc(self.workspace)
-            self.most_workspaces = max(self.most_workspaces, len(self.workspaces))
+        """What the matrix library does before the first product."""
+        if not self.workspaces:
+            self.workspaces.append(self.malloc(self.workspace))
 
     def clear_workspaces(self) -> None:
-        for allocator, handle in self.workspaces.values():
+        for allocator, handle in self.workspaces:
             allocator.free(handle)
         self.workspaces.clear()
 
     def empty_cache(self) -> None:
         self.check()
         self.allocator.empty_cache()
-        for pool in [pool for pool in self.graphs if not self.alive.get(pool)]:
-            self.graphs[pool].empty_cache()
-
-    @contextlib.contextmanager
-    def capture(self, graph: Any, pool: Any = None) -> Iterator[None]:
-        """A stream and a pool of its own."""
-        self.check()
-        pool = pool if pool is not None else object()
-        self.graphs.setdefault(pool, Allocator())
-        self.alive[pool] = self.alive.get(pool, 0) + 1
-        graph.pool = pool
-        before, self.capturing, self.stream_number = self.stream_number, pool, 99
-        try:
-            yield
-        finally:
-            self.capturing, self.stream_number = None, before
-
-    @contextlib.contextmanager
-    def on(self, stream: Any) -> Iterator[None]:
-        before, self.stream_number = self.stream_number, stream.number
-        try:
-            yield
-        finally:
-            self.stream_number = before
 
     def snapshot(self) -> list[dict[str, Any]]:
         """As torch.cuda.memory_snapshot has it."""
-        pools = [((0, 0), self.allocator), *(((0, 1), one) for one in self.graphs.values())]
-        return [segment for pool, allocator in pools for segment in segments_of(allocator, pool)]
+        return list(segments_of(self.allocator))
 
     def stats(self, _: object = None) -> dict[str, int]:
         return {
             "requested_bytes.all.current": self.requested,
-            "requested_bytes.all.peak": self.requested_peak,
-            "allocated_bytes.all.current": sum(one.allocated for one in self.allocators),
+            "allocated_bytes.all.current": self.allocator.allocated,
             "reserved_bytes.all.current": self.reserved,
         }
-
-    def reset_peak(self, _: object = None) -> None:
-        self.requested_peak = self.requested
 
     def memory(self, _: object = None) -> tuple[int, int]:
         self.check()
         return self.total - self.used, self.total
 
 
-def segments_of(allocator: Allocator, pool: tuple[int, int]) -> Iterator[dict[str, Any]]:
+def segments_of(allocator: Allocator) -> Iterator[dict[str, Any]]:
     for first in sorted(allocator._at.values(), key=lambda block: block.address):
         if first.before is not None:
             continue
@@ -175,7 +130,7 @@ def segments_of(allocator: Allocator, pool: tuple[int, int]) -> Iterator[dict[st
             block = block.after  # type: ignore[assignment]
         yield {
             "device": 0, "address": first.address, "total_size": sum(one["size"] for one in blocks),
-            "segment_type": "small" if first.small else "large", "stream": 0, "segment_pool_id": pool,
+            "segment_type": "small" if first.small else "large", "stream": 0, "segment_pool_id": (0, 0),
             "blocks": blocks,
         }  # fmt: skip
 
@@ -183,7 +138,6 @@ def segments_of(allocator: Allocator, pool: tuple[int, int]) -> Iterator[dict[st
 def install(patch: pytest.MonkeyPatch, cuda: FakeCuda) -> FakeCuda:
     """Put the fake in the place of torch.cuda and of pynvml."""
     torch = pytest.importorskip("torch", reason="torch is not installed")
-    streams = count(1)
     fakes: dict[str, Callable[..., Any]] = {
         "is_available": lambda: True,
         "device_count": lambda: 1,
@@ -192,24 +146,15 @@ def install(patch: pytest.MonkeyPatch, cuda: FakeCuda) -> FakeCuda:
         "mem_get_info": cuda.memory,
         "memory_snapshot": cuda.snapshot,
         "memory_stats": cuda.stats,
-        "reset_peak_memory_stats": cuda.reset_peak,
         "empty_cache": cuda.empty_cache,
         "get_device_properties": lambda index: SimpleNamespace(
             name=cuda.name, major=9, minor=0, uuid="fake", is_integrated=False
         ),
-        "graph_pool_handle": lambda: (0, 1),
-        "current_stream": lambda: SimpleNamespace(wait_stream=lambda other: None),
-        "Stream": lambda: SimpleNamespace(wait_stream=lambda other: None, number=next(streams)),
-        "stream": cuda.on,
-        "graph": cuda.capture,
-        "CUDAGraph": lambda: _Graph(cuda),
-        "Event": _Event,
     }
     for name, fake in fakes.items():
         patch.setattr(torch.cuda, name, fake)
     for name in FACTORIES:
         patch.setattr(torch, name, _factory(getattr(torch, name), cuda))
-    patch.setattr(torch, "compile", _no_compiler)
     patch.setattr(torch._C, "_cuda_clearCublasWorkspaces", cuda.clear_workspaces, raising=False)
 
     def mm(left: Any, right: Any, out: Any = None) -> Any:
@@ -218,15 +163,6 @@ def install(patch: pytest.MonkeyPatch, cuda: FakeCuda) -> FakeCuda:
         return left.new_zeros((left.shape[0], right.shape[1])) if out is None else out.zero_()
 
     patch.setattr(torch, "mm", mm)
-    sort = torch.sort
-
-    def sorted_(values: Any, **how: Any) -> Any:
-        """With what a GPU takes for it beside the tensors (test_evidence holds the figure to real ones)."""
-        allocator, handle = cuda.malloc(sort_bytes(*values.shape))
-        allocator.free(handle)
-        return sort(values, **how)
-
-    patch.setattr(torch, "sort", sorted_)
     to = torch.Tensor.to
     patch.setattr(
         torch.Tensor,
@@ -235,10 +171,6 @@ def install(patch: pytest.MonkeyPatch, cuda: FakeCuda) -> FakeCuda:
     )
     patch.setitem(sys.modules, "pynvml", _pynvml(cuda))
     return cuda
-
-
-def _no_compiler(*_: object, **__: object) -> None:
-    raise RuntimeError("no compiler for a device that is not there")
 
 
 def _is_cuda(words: Any) -> bool:
@@ -254,37 +186,6 @@ def _factory(make: Callable[..., Any], cuda: FakeCuda) -> Callable[..., Any]:
         return cuda.take(make(*words, **how))
 
     return made
-
-
-class _Graph:
-    """Remembers what was done to it, and holds its pool until it is reset."""
-
-    def __init__(self, cuda: FakeCuda) -> None:
-        self.cuda = cuda
-        self.pool: Any = None
-
-    def replay(self) -> None:
-        self.cuda.calls.append("replay")
-
-    def reset(self) -> None:
-        self.cuda.calls.append("reset")
-        self.cuda.alive[self.pool] -= 1
-
-
-class _Event:
-    def __init__(self, enable_timing: bool = False) -> None:
-        assert enable_timing
-
-    def record(self) -> None:
-        return
-
-    def synchronize(self) -> None:
-        return
-
-    def elapsed_time(self, other: object) -> float:
-        """Milliseconds."""
-        del other
-        return 0.5
 
 
 def _pynvml(cuda: FakeCuda) -> ModuleType:
@@ -312,8 +213,5 @@ def _pynvml(cuda: FakeCuda) -> ModuleType:
 
 @pytest.fixture
 def fake_cuda(monkeypatch: pytest.MonkeyPatch) -> FakeCuda:
-    """A device of 8 GiB that nobody else uses; the speed probes' buffers are small."""
-    from kvplan.proof.validate.stages import bandwidth
-
-    monkeypatch.setitem(bandwidth.BUFFER, True, 4 * MIB)
+    """A device of 8 GiB that nobody else uses."""
     return install(monkeypatch, FakeCuda())

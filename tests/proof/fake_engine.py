@@ -27,6 +27,7 @@ STAGE_OF = {
     "available": "determine_available_memory",
     "cache": "get_kv_cache_configs",
     "workers": "read",
+    "others": "read",
 }
 
 

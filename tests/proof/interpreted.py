@@ -33,12 +33,10 @@ def put(module: ModuleType, name: str, what: Any) -> None:
 
 def spoil(how: str) -> None:
     """One fault of what kvplan gives to the kernels, or of what they do."""
-    from kvplan.proof.validate import engine_kernels, triton_reader
+    from kvplan.proof.validate import engine_kernels
 
-    if how.startswith("own"):
-        put(engine_kernels, "part_of", lambda _engine, _part: None)
     if how == "pages":  # keys and values exchanged
-        pages = triton_reader.pages
+        pages = engine_kernels.pages
 
         def exchanged(cache: Any, place: Any) -> Any:
             view, part = place
@@ -46,16 +44,15 @@ def spoil(how: str) -> None:
             return pages(cache, (view, other))
 
         put(engine_kernels, "pages", exchanged)
-    if how.endswith("table"):  # a request's last block is taken for the one before it
-        table_of = triton_reader.table_of
+    if how == "table":  # a request's last block is taken for the one before it
+        table_of = engine_kernels.table_of
 
         def shifted(probe: Any, request: Any) -> Any:
             table = table_of(probe, request)
             table[:, -1] = table[:, -2]
             return table
 
-        for module in (engine_kernels, triton_reader):
-            put(module, "table_of", shifted)
+        put(engine_kernels, "table_of", shifted)
     if how == "stray":  # a write beyond the request's slots
         write = engine_kernels._stored
 

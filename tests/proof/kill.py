@@ -1,13 +1,15 @@
 """Kill validations at random moments and look for what they leave behind.
 
-    python -m tests.proof.kill --times 50
+    python -m tests.proof.kill --times 50 [--ranks 2 | --with worker | --with server]
 
-A run leaves no process, no half-written receipt, nothing in shared memory and no temporary file.
+A run leaves no process, no half-written receipt, nothing in shared memory and no temporary file. --with: the
+stand-in for an engine of the tests, its worker alone or with its server, whose processes are all looked for.
 """
 
 from __future__ import annotations
 
 import argparse
+import json
 import os
 import random
 import signal
@@ -30,6 +32,9 @@ SIGNALS: list[signal.Signals] = (
 ALONE = ("-m", "kvplan")
 RANKED = ("-m", "torch.distributed.run", "--nproc-per-node", "2", "-m", "kvplan.proof")
 SHARED_MEMORY = Path("/dev/shm")
+WORKER, SERVER = "worker", "server"
+_MADE = ("receipt.json", "tmp", "model", "python", "says.json")
+"""What a run is given, or leaves on purpose."""
 
 
 class Killed(NamedTuple):
@@ -43,15 +48,31 @@ class Killed(NamedTuple):
     left: list[str]
 
 
-def arguments(folder: Path, *, ranks: int = 1) -> list[str]:
+def of_an_engine(folder: Path, engine: str) -> list[str]:
+    """A rehearsal with a stand-in that takes its time, so that a signal comes in the midst of it."""
+    from tests.proof.fake_engine import interpreter
+    from tests.proof.test_engine_run import CONFIG, MEASURED, WORDS
+
+    model = folder / "model"
+    model.mkdir(exist_ok=True)
+    (model / "config.json").write_text(json.dumps(CONFIG), encoding="utf-8")
+    python = interpreter(folder, {**MEASURED, "in": "load_model", "sleep": 0.5})
+    more = ["--serve"] if engine == SERVER else []
+    command = [sys.executable, *ALONE, "validate", str(model), *WORDS, "--engine-python", str(python), *more]
+    return [*command, "--output", str(folder / "receipt.json")]
+
+
+def arguments(folder: Path, *, ranks: int = 1, engine: str = "") -> list[str]:
     """A short rehearsal that writes a receipt."""
+    if engine:
+        return of_an_engine(folder, engine)
     command = [*ALONE, "validate"] if ranks == 1 else list(RANKED)
     model = ["qwen3-8b", "--device", "cpu", "--kv-cache-memory", "48MiB", "--reserve", "0B"]
     more = ["--tp", str(ranks)] if ranks > 1 else []
     return [sys.executable, *command, *model, *more, "--output", str(folder / "receipt.json")]
 
 
-def kill_one(after: float, number: int, folder: Path, *, ranks: int = 1) -> Killed:
+def kill_one(after: float, number: int, folder: Path, *, ranks: int = 1, engine: str = "") -> Killed:
     """Start, wait, kill, look."""
     name = signal.Signals(number).name
     token = f"{os.getpid()}-{time.monotonic_ns()}"
@@ -62,7 +83,7 @@ def kill_one(after: float, number: int, folder: Path, *, ranks: int = 1) -> Kill
         **os.environ, MARK: token, "TMPDIR": str(temporary), "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"
     }  # fmt: skip
     process = subprocess.Popen(
-        arguments(folder, ranks=ranks),
+        arguments(folder, ranks=ranks, engine=engine),
         env=environment,
         stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,
@@ -80,11 +101,19 @@ def kill_one(after: float, number: int, folder: Path, *, ranks: int = 1) -> Kill
         return Killed(after, name, hit, process.wait(), "", ["it did not end in 60 s"])
     left = _processes(token)
     left += [f"shared memory {name}" for name in sorted(_shared_memory() - before)]
-    left += [f"file {path.name}" for path in folder.iterdir() if path.name not in ("receipt.json", "tmp")]
+    left += [f"file {path.name}" for path in folder.iterdir() if path.name not in _MADE]
+    _until_empty(temporary)
     if ranks == 1:  # torchrun keeps the logs of its own there
         left += [f"temporary {path.name}" for path in temporary.iterdir()]
     receipt = _receipt(folder / "receipt.json", left)
     return Killed(after, name, hit, code, receipt, left)
+
+
+def _until_empty(folder: Path, patience: float = 10.0) -> None:
+    """A keeper removes an engine's folder after kvplan was killed."""
+    deadline = time.monotonic() + patience
+    while any(folder.glob("kvplan-*")) and time.monotonic() < deadline:
+        time.sleep(0.1)
 
 
 def _receipt(path: Path, left: list[str]) -> str:
@@ -123,7 +152,7 @@ def _environment(folder: Path) -> bytes:
         return b""
 
 
-def kill_many(times: int, seed: int, *, ranks: int = 1) -> list[Killed]:
+def kill_many(times: int, seed: int, *, ranks: int = 1, engine: str = "") -> list[Killed]:
     """Two runs go to their end, and the second says how long one takes (the first fills caches); the moments
     lie in that time. A run that ended before its moment does not count."""
     chance = random.Random(seed)
@@ -131,11 +160,11 @@ def kill_many(times: int, seed: int, *, ranks: int = 1) -> list[Killed]:
     with tempfile.TemporaryDirectory() as name:
         for _ in range(2):
             begun = time.monotonic()
-            found.append(kill_one(600.0, SIGNALS[0], Path(name), ranks=ranks))
+            found.append(kill_one(600.0, SIGNALS[0], Path(name), ranks=ranks, engine=engine))
             whole = time.monotonic() - begun
         while sum(one.hit for one in found) < times and len(found) < 4 * times + 2:
             moment = chance.uniform(0.0, whole)
-            found.append(kill_one(moment, chance.choice(SIGNALS), Path(name), ranks=ranks))
+            found.append(kill_one(moment, chance.choice(SIGNALS), Path(name), ranks=ranks, engine=engine))
     return found
 
 
@@ -144,9 +173,10 @@ def main(words: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--times", type=int, default=50)
     parser.add_argument("--ranks", type=int, default=1)
+    parser.add_argument("--with", dest="engine", choices=(WORKER, SERVER), default="")
     parser.add_argument("--seed", type=int, default=0)
     given = parser.parse_args(words)
-    found = kill_many(given.times, given.seed, ranks=given.ranks)
+    found = kill_many(given.times, given.seed, ranks=given.ranks, engine=given.engine)
     for one in found:
         print(f"{one.after:7.2f} s  {one.signal:<8} exit {one.code:>4}  receipt {one.receipt:<6}  "
               + ("; ".join(one.left) or "nothing left"))  # fmt: skip

@@ -115,9 +115,9 @@ def test_what_was_measured_before_the_time_was_up_is_kept(
     from kvplan.proof.validate.stages.base import StageStopped
 
     def stopped(*_: object, **__: object) -> None:
-        raise StageStopped("speed")
+        raise StageStopped("cache in use")
 
-    monkeypatch.setattr("kvplan.proof.validate.stages.bandwidth.measure", stopped)
+    monkeypatch.setattr("kvplan.proof.validate.rank_run.workload_test", stopped)
     output = tmp_path / "r.json"
     assert main(["validate", "falcon-7b", "--device", "cpu", *POOL, "--output", str(output)]) == 3
     receipt = read_receipt(output).receipt

@@ -335,9 +335,11 @@ def test_fewer_layers_are_no_evidence_of_the_plan(tmp_path: Path, capsys: pytest
     says["requests"]["admitted"] = own.pool.max_running
     code, plan = on_plan(tmp_path, says, "--layers", "4")
     assert code == 0, capsys.readouterr().out
-    receipt = read_receipt(tmp_path / "evidence" / "chat-h200-sxm-141gb-vllm.json").receipt
+    receipt = read_receipt(tmp_path / "evidence" / "chat-h200-sxm-141gb-vllm-layers-4.json").receipt
     assert receipt.engine_run["layers"] == 4
-    plan.write_text(PLAN + "evidence: [{path: evidence/chat-h200-sxm-141gb-vllm.json}]\n", encoding="utf-8")
+    plan.write_text(
+        PLAN + "evidence: [{path: evidence/chat-h200-sxm-141gb-vllm-layers-4.json}]\n", encoding="utf-8"
+    )
     assert main(["check", str(plan)]) == 1
     assert "4 layers" in capsys.readouterr().out
 

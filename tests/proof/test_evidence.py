@@ -13,7 +13,6 @@ import pytest
 
 from kvplan.cli import main
 from kvplan.plans.receipt import CONFIRMED, PROOF
-from kvplan.proof.validate.stages.widths import sort_bytes
 from kvplan.units import MIB
 from tests.gpu.table import read, reasons, with_parts
 
@@ -137,27 +136,9 @@ def test_todays_answer_is_what_was_measured(name: str, capsys: pytest.CaptureFix
     assert today["tokens"] == receipt["settings"]["tokens"]
 
 
-@pytest.mark.parametrize("name", [name for name in (*PLANS, *MODELS) if name not in LATER])
-def test_what_sorting_takes_of_a_gpu_is_known_to_the_byte(name: str) -> None:
-    """The probe of that day: a sampler of 20 B a logit that sorts, or a forward pass where that is larger."""
-    probe = _figures(name)["activation_probe_bytes"]
-    rows = json.loads((FOLDER / f"{name}.json").read_text(encoding="utf-8"))["settings"]["max_num_seqs"]
-    predicted, measured = probe["predicted"], probe["measured"] - HOPPER_WORKSPACE
-    if name in PLANS:  # 64 and 16 rows: the forward pass
-        assert measured == predicted
-        return
-    vocab = {"deepseek-v2-lite": 102_400, "falcon-h1-7b": 130_049, "gemma-3-27b": 262_208,
-             "llama-2-7b": 32_000, "llama-3.1-8b": 128_256, "qwen3-30b-a3b": 151_936,
-             "qwen3-next-80b-a3b": 151_936}[MODELS[name][0]]  # fmt: skip
-    assert rows == 1024
-    assert measured == predicted + sort_bytes(rows, vocab)
-
-
 @pytest.mark.parametrize("name", LATER)
-def test_the_mended_probe_and_the_kernels_that_read_the_pages(name: str) -> None:
-    """Equal to the byte; every kind of layer read in place by the kernels that were there."""
-    probe = _figures(name)["activation_probe_bytes"]
-    assert probe["predicted"] == probe["measured"]
+def test_the_kernels_that_read_the_pages(name: str) -> None:
+    """Every kind of layer, read in place by the kernels that were there that day."""
     checks = json.loads((FOLDER / f"{name}.json").read_text(encoding="utf-8"))["attention"]
     kinds = {one["kind"] for one in checks}
     for kernel in KERNELS[name]:

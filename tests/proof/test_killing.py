@@ -6,6 +6,7 @@ import contextlib
 import json
 import os
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -16,7 +17,7 @@ import pytest
 
 from kvplan.files.plans.receipts import read_receipt
 from tests.proof.fake_engine import interpreter
-from tests.proof.kill import ROOT, SIGNALS, arguments, kill_many
+from tests.proof.kill import ROOT, SERVER, SIGNALS, WORKER, arguments, kill_many
 from tests.proof.test_engine_run import CONFIG, MEASURED, WORDS
 
 pytestmark = [
@@ -31,6 +32,49 @@ def test_nothing_is_left() -> None:
     assert found[0].code == 0
     assert found[0].receipt == "whole"
     assert [one for one in found if one.left] == []
+
+
+@pytest.mark.parametrize("engine", [WORKER, SERVER])
+def test_nothing_of_an_engine_is_left_whenever_it_is_killed(engine: str) -> None:
+    found = kill_many(3, seed=7, engine=engine)
+    assert found[0].code == 0
+    assert found[0].receipt == "whole"
+    assert sum(one.hit for one in found) == 3
+    assert [one for one in found if one.left] == []
+
+
+@pytest.mark.parametrize("how", ["limit", "interrupt"])
+def test_a_rank_whose_others_never_come_ends(how: str, tmp_path: Path) -> None:
+    """It waits inside torch.distributed, where no handler of Python's runs, for half an hour."""
+    pytest.importorskip("torch.distributed", reason="torch is not installed")
+    with socket.socket() as place:
+        place.bind(("127.0.0.1", 0))
+        port = place.getsockname()[1]
+    limit = ["--time-limit", "1"] if how == "limit" else []
+    rank = subprocess.Popen(
+        [sys.executable, "-m", "kvplan.proof", "qwen3-0.6b", "--tp", "2", "--device", "cpu", *limit,
+         "--output", str(tmp_path / "receipt.json")],
+        env={**os.environ, "PYTHONPATH": str(ROOT), "TORCHELASTIC_RUN_ID": "x", "WORLD_SIZE": "2",
+             "RANK": "0", "LOCAL_RANK": "0", "LOCAL_WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1",
+             "MASTER_PORT": str(port)},
+        stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
+    )  # fmt: skip
+    if how == "interrupt":
+        _until(lambda: _listens(port), "the rank waits for the other")
+        rank.send_signal(signal.SIGINT)
+    begun = time.monotonic()
+    try:
+        assert rank.wait(60) in ((3,) if how == "limit" else (130, 143))
+    finally:
+        rank.kill()
+    assert how == "limit" or time.monotonic() - begun < 15  # ten seconds' grace
+    assert list(tmp_path.iterdir()) == []
+
+
+def _listens(port: int) -> bool:
+    with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", port), timeout=1):
+        return True
+    return False
 
 
 @pytest.mark.parametrize(
@@ -57,7 +101,8 @@ def test_a_signal_says_where_it_stopped(number: int, code: int, word: str, tmp_p
 
 
 @pytest.mark.parametrize(
-    ("number", "serving"), [(signal.SIGKILL, False), (signal.SIGKILL, True), (signal.SIGINT, True)]
+    ("number", "serving"),
+    [(number, serving) for number in SIGNALS for serving in (False, True)],
 )
 def test_nothing_of_an_engine_is_left(number: signal.Signals, serving: bool, tmp_path: Path) -> None:
     """The engine's process, what it started, a server that ignores SIGTERM, the folder of both: whatever ends
@@ -83,6 +128,29 @@ def test_nothing_of_an_engine_is_left(number: signal.Signals, serving: bool, tmp
     engine = Path("/proc") / alive.read_text()
     _until(lambda: not engine.exists() or " Z " in (engine / "stat").read_text(), "the engine has ended")
     _until(lambda: not list(temporary.iterdir()), "its folder is removed")
+
+
+@pytest.mark.parametrize("serving", [False, True])
+def test_the_time_limit_ends_an_engine_that_says_nothing(serving: bool, tmp_path: Path) -> None:
+    """While its worker loads, and while its server holds every request."""
+    temporary = tmp_path / "tmp"
+    temporary.mkdir()
+    holds = {"hold": str(tmp_path / "alive")} if serving else {"in": "load_model", "sleep": 600}
+    (tmp_path / "config.json").write_text(json.dumps(CONFIG), encoding="utf-8")
+    python = str(interpreter(tmp_path, {**MEASURED, **holds}))
+    words = [*WORDS, "--engine-python", python, "--time-limit", "8" if serving else "2"]
+    words += ["--serve"] if serving else []
+    begun = time.monotonic()
+    done = subprocess.run(
+        [sys.executable, "-m", "kvplan", "validate", str(tmp_path), *words],
+        env={**os.environ, "PYTHONPATH": str(ROOT), "TMPDIR": str(temporary)},
+        capture_output=True, text=True, timeout=120, check=False,
+    )  # fmt: skip
+    assert done.returncode == 3, done.stdout + done.stderr
+    assert ("time was up" in " ".join(done.stderr.split())) is serving
+    assert serving or "Stopped" in done.stdout
+    assert time.monotonic() - begun < 60
+    assert list(temporary.iterdir()) == []
 
 
 def _until(holds: Callable[[], bool], what: str) -> None:

@@ -421,7 +421,6 @@ HARMLESS: dict[str, Any] = {
         [
             (),
             (replace(_BAD_ATTENTION, note="not run: RuntimeError"),),
-            (replace(_BAD_ATTENTION, decides=False),),
         ]
     ),
 }

@@ -1,4 +1,4 @@
-"""The stages' own arithmetic: ballast, widths of the probe, graphs' sizes, the ladder."""
+"""The stages' own arithmetic: ballast, ranks, the ladder."""
 
 from __future__ import annotations
 
@@ -18,18 +18,6 @@ from kvplan.plans.workload import Shape, Workload
 from kvplan.proof.validate.dry import dry_run
 from kvplan.proof.validate.limit import bisect_limit
 from kvplan.proof.validate.stages.ballast import _summing_to, ballast_of
-from kvplan.proof.validate.stages.graphs import batch_sizes
-from kvplan.proof.validate.stages.widths import (
-    COPIED,
-    IN_PLACE,
-    MASKED,
-    REHEARSED_BYTES,
-    REHEARSED_OPERATIONS,
-    SORTED,
-    Widths,
-    rehearsed,
-    widths_of,
-)
 from kvplan.proof.validate.target import Target, bare_plan, check_world, target_of
 
 MIB = 1 << 20
@@ -78,71 +66,6 @@ def test_stated_and_offloaded_weights() -> None:
     assert ballast_of(_target("llama-3.1-8b", cpu_offload_gb="4"), Rank()).bytes == whole - 4 * 2**30
 
 
-def test_the_whole_probe_has_the_engines_widths() -> None:
-    widths = widths_of(_target("llama-3.1-8b", tensor_parallel_size=2), Rank())
-    assert (widths.hidden, widths.mlp, widths.vocab, widths.element) == (4096, 7168, 128256, 2)
-    assert widths.forward_bytes == widths.tokens * (2 * 4096 + 3 * 7168) * 2
-    experts = widths_of(_target("qwen3-30b-a3b"), Rank())
-    assert (experts.pairs_per_token, experts.expert) == (8, 768)
-    first = widths_of(_target("llama-3.1-8b", pipeline_parallel_size=2), Rank(stage=0))
-    assert first.rows == 0  # only the last stage samples
-
-
-@pytest.mark.parametrize(
-    ("engine", "options", "width"),
-    [("vllm", {}, 192), ("vllm", {"enable_expert_parallel": True}, 768), ("sglang", {"ep_size": 4}, 768),
-     ("sglang", {"ep_size": 2}, 384), ("sglang", {"moe_a2a_backend": "deepep"}, 768),
-     ("trtllm", {"moe_expert_parallel_size": 2}, 384)],
-)  # fmt: skip
-def test_an_expert_is_as_wide_as_the_engines_own_size_says(
-    engine: str, options: dict[str, Any], width: int
-) -> None:
-    target = _target("qwen3-30b-a3b", engine, tensor_parallel_size=4, **options)
-    assert widths_of(target, Rank()).expert == width
-
-
-@pytest.mark.parametrize(
-    ("engine", "made"),
-    [("vllm@0.11.0", MASKED), ("vllm@0.12", SORTED), ("vllm@0.16", SORTED), ("vllm@0.20", MASKED),
-     ("vllm@0.25", COPIED), ("vllm@0.27", IN_PLACE), ("vllm@0.32", IN_PLACE), ("vllm@0.33", MASKED),
-     ("sglang", SORTED)],
-)  # fmt: skip
-def test_the_probe_samples_as_the_budget_of_the_release_counts(engine: str, made: str) -> None:
-    """Of a model that the V2 runner serves: it leaves the logits alone until 0.33 masks a copy."""
-    assert widths_of(_target("llama-3.1-8b", engine, gpu="h200"), Rank()).sampled == made
-
-
-def test_without_a_gpu_the_probe_is_taken_to_sort() -> None:
-    assert widths_of(_target("llama-3.1-8b"), Rank()).sampled == SORTED
-
-
-@pytest.mark.parametrize("made", [IN_PLACE, COPIED, MASKED, SORTED])
-@pytest.mark.parametrize("element", [2, 4])
-def test_the_samplers_tensors_are_those_that_it_is_said_to_make(made: str, element: int) -> None:
-    """In host memory, where nothing sorts beside its tensors."""
-    pytest.importorskip("torch", reason="torch is not installed")
-    from kvplan.proof.validate.devices import CpuDevice
-    from kvplan.proof.validate.stages.activations import probe
-    from kvplan.proof.validate.stages.base import Bench
-
-    widths = Widths(8, 8, 64, 64, 5000, element, sampled=made)
-    bench = Bench(CpuDevice())
-    probe(bench, widths, scaled=True, budget=None, name="probe")
-    (figure,) = bench.figures
-    assert figure.predicted == figure.measured == widths.peak
-    assert widths.peak == 8 * 64 * element + widths.sampler_bytes
-    assert widths.needed >= widths.peak_on_gpu >= widths.peak
-
-
-@given(st.integers(1, 20000), st.integers(1, 2_000_000))
-def test_what_sorting_takes_is_no_less_than_the_order(rows: int, vocab: int) -> None:
-    from kvplan.proof.validate.stages.widths import sort_bytes
-
-    taken = sort_bytes(rows, vocab)
-    assert taken >= 8 * vocab
-    assert taken <= 32 * min(rows * vocab, 2**31) + 20 * vocab + 1000
-
-
 @pytest.mark.parametrize(("required", "flying", "wanted"), [(8, 20, 10), (20, 8, 10), (None, 6, 3)])
 def test_a_pool_is_asked_for_the_requests_of_the_plan(required: int | None, flying: int, wanted: int) -> None:
     """Required or in flight, dealt over two engines, as `size` and `check` deal them."""
@@ -155,32 +78,6 @@ def test_a_pool_is_asked_for_the_requests_of_the_plan(required: int | None, flyi
     )
     target = target_of(plan, loaded, choice, asks_proof=True, on_gpu=True)
     assert (target.wanted, target.settings.requests, target.settings.tokens) == (wanted, wanted, 1000)
-
-
-@given(
-    st.builds(
-        Widths,
-        tokens=st.integers(1, 10**5), rows=st.integers(0, 2048), hidden=st.integers(64, 20000),
-        mlp=st.integers(64, 60000), vocab=st.integers(1000, 300000), element=st.sampled_from([1, 2, 4]),
-        pairs_per_token=st.integers(0, 16), expert=st.integers(64, 8192),
-    )
-)  # fmt: skip
-def test_a_rehearsed_probe_is_small_and_no_larger_than_the_whole(widths: Widths) -> None:
-    small = rehearsed(widths)
-    assert 1 <= small.tokens <= widths.tokens
-    assert small.rows <= widths.rows
-    assert small.peak <= widths.peak
-    one = replace(small, tokens=1, rows=min(1, small.rows))
-    assert small.peak <= 2 * max(REHEARSED_BYTES, one.peak)
-    assert small.operations <= max(REHEARSED_OPERATIONS, one.operations)
-
-
-def test_graphs_are_captured_for_the_engines_sizes() -> None:
-    assert batch_sizes(8) == (8, 4, 2, 1)
-    assert batch_sizes(0) == (1,)
-    assert batch_sizes(256)[:3] == (256, 248, 240)
-    assert batch_sizes(1024)[:3] == (512, 496, 480)
-    assert len(batch_sizes(1024)) == 51  # vLLM's default list up to 512
 
 
 @given(st.integers(0, 10**6), st.integers(0, 10**6), st.integers(0, 10**6), st.integers(1, 1000))

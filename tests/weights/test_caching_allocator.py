@@ -175,7 +175,7 @@ def test_a_prediction_from_a_snapshot_is_that_of_the_allocator_itself(
             there.free(handle)
     if emptied:
         there.empty_cache()
-    predicted = reserved_for(sizes, list(segments_of(there, (0, 0))))
+    predicted = reserved_for(sizes, list(segments_of(there)))
     held = there.reserved
     for size in sizes:
         there.malloc(size)
@@ -185,7 +185,7 @@ def test_a_prediction_from_a_snapshot_is_that_of_the_allocator_itself(
 def test_segments_of_graphs_and_of_other_streams_serve_nobody_else() -> None:
     there = Allocator()
     there.free(there.malloc(15 * MIB))
-    (segment,) = segments_of(there, (0, 0))
+    (segment,) = segments_of(there)
     assert reserved_for([15 * MIB], [segment]) == 0
     for elsewhere in ({"segment_pool_id": (0, 1)}, {"stream": 7}):
         assert reserved_for([15 * MIB], [{**segment, **elsewhere}]) == 16 * MIB

@@ -106,6 +106,21 @@ class EngineRun(_Strict):
     settings: JsonDict = Field(description="what it resolved")
     attached: bool = Field(default=False, description="a server that ran already told its figures")
     pool: dict[str, int] = Field(default={}, description="of such a server: what it told of its pool")
+    gpus: Annotated[int, Field(ge=1)] = Field(default=1, description="its ranks")
+    flashinfer: str | None = Field(default=None, description="FlashInfer's release; null: not installed")
+    compile_cache: Literal["cold", "warm"] | None = Field(
+        default=None, description="cold: graphs were compiled; warm: all came from the engine's cache"
+    )
+
+
+class Run(_Strict):
+    """How the receipt came about."""
+
+    kvplan_commit: str | None = Field(description="with + where files were changed; null: of a wheel")
+    seconds: Annotated[int, Field(ge=0)] = Field(description="from the start to this receipt")
+    environment: dict[str, str] = Field(
+        description="variables of engines, torch and drivers; (set) stands for secrets, paths and addresses"
+    )
 
 
 class ReceiptFile(_Strict):
@@ -146,6 +161,7 @@ class ReceiptFile(_Strict):
     )
     attention: list[AttentionEntry] = Field(default=[], description="attention over pages, check by check")
     engine_run: EngineRun | None = Field(default=None, description="the installed engine that was run")
+    run: Run | None = Field(default=None, description="in receipts of before there is none")
     digest: _Digest = Field(description="SHA-256 of the canonical JSON without this key")
 
     @model_validator(mode="after")

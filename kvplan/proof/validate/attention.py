@@ -3,7 +3,7 @@
 For one layer of each kind a request is admitted, keys and values from N(0, 1) are written through its slot
 mapping, and queries that point at one token of every block (and at the token that has just left a window) are
 answered from the gathered pages with torch's scaled_dot_product_attention. Such a query's answer is nearly
-that token's value, so a wrong page is an error of the order of 1. The same without gathering: `in_place`.
+that token's value, so a wrong page is an error of the order of 1. Without gathering: `engine_kernels`.
 """
 
 from __future__ import annotations
@@ -28,9 +28,8 @@ MOST_QUERY_HEADS = 8
 class AttentionError:
     """One kind of layer under one kernel: largest absolute error, and what is allowed.
 
-    note: why the kernel was not run, which proves nothing either way. decides: whether an error refutes;
-    a kernel that no engine uses is only reported. fault: what is wrong that is no distance (bytes written
-    elsewhere).
+    note: why the kernel was not run, which proves nothing either way. fault: what is wrong that is no
+    distance (bytes written elsewhere).
     """
 
     kind: str
@@ -42,7 +41,6 @@ class AttentionError:
     error: float
     tolerance: float
     note: str = ""
-    decides: bool = True
     fault: str = ""
 
     @property
@@ -53,10 +51,6 @@ class AttentionError:
     def ok(self) -> bool:
         """Within what is allowed, or nothing that could be out of it."""
         return not self.ran or (not self.fault and self.error <= self.tolerance)
-
-    @property
-    def refutes(self) -> bool:
-        return self.decides and not self.ok
 
     def model_dump(self) -> dict[str, Any]:
         """As a receipt has it; an error that is no number is null."""
@@ -70,7 +64,7 @@ class AttentionError:
             "error": self.error if self.ran and isfinite(self.error) else None,
             "tolerance": self.tolerance if self.ran and isfinite(self.tolerance) else None,
             "note": self.note,
-            "decides": self.decides,
+            "decides": True,
             **({"fault": self.fault} if self.fault else {}),
         }
 
@@ -195,9 +189,7 @@ class Probe:
         attention = torch.nn.functional.scaled_dot_product_attention
         return attention(queries[None], keys[None], values[None], scale=self.scale)[0]
 
-    def error(
-        self, kernel: str, output: Tensor, reference: Tensor, queries: Tensor, *, decides: bool = True
-    ) -> AttentionError:
+    def error(self, kernel: str, output: Tensor, reference: Tensor, queries: Tensor) -> AttentionError:
         """The largest error, and the tolerance (2·L + 4)·u·max|v| + (n + d)·2^-24·max|v|.
 
         u: the computing type's unit roundoff. Scores up to L rounded once change a probability by at most a
@@ -216,5 +208,4 @@ class Probe:
             queries=int(queries.shape[1]),
             error=float((output.to(reference) - reference).abs().max()),
             tolerance=bound,
-            decides=decides,
         )

@@ -7,6 +7,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
 
@@ -25,8 +26,8 @@ class Meters:
     """One reading, bytes; None where the device has no such meter.
 
     requested: of the tensors as asked for. allocated, reserved: torch's blocks and segments. device: used on
-    the device by everyone, as the runtime says (total - free); nvml: as the driver says. process: of this
-    process in host memory.
+    the device by everyone, as the runtime says (total - free); nvml: as the driver says. others: used by
+    other processes, where the driver names them. process: of this process in host memory.
     """
 
     requested: int
@@ -34,6 +35,7 @@ class Meters:
     reserved: int | None = None
     device: int | None = None
     nvml: int | None = None
+    others: int | None = None
     process: int | None = None
 
 
@@ -51,12 +53,6 @@ class Device(Protocol):
 
     def count(self, amount: int) -> None:
         """So many bytes of tensors were made (or, below zero, dropped); a GPU's allocator counts itself."""
-
-    def start_peak(self) -> None:
-        """The peak counts from here."""
-
-    def peak(self) -> int:
-        """The most bytes requested since ``start_peak``."""
 
     def synchronize(self) -> None:
         """Wait for all work."""
@@ -77,7 +73,7 @@ class CpuDevice:
 
     def __init__(self, sharers: int = 1) -> None:
         self._sharers = sharers
-        self._held = self._peak = 0
+        self._held = 0
 
     def read(self) -> Meters:
         return Meters(self._held, process=host.resident_bytes())
@@ -88,13 +84,6 @@ class CpuDevice:
 
     def count(self, amount: int) -> None:
         self._held += amount
-        self._peak = max(self._peak, self._held)
-
-    def start_peak(self) -> None:
-        self._peak = self._held
-
-    def peak(self) -> int:
-        return self._peak
 
     def synchronize(self) -> None:
         """Host memory has no queue of work."""
@@ -139,6 +128,7 @@ class CudaDevice:
             stats.get("reserved_bytes.all.current", 0),
             int(total) - int(free),
             None if entry is None else entry.used_bytes,
+            None if entry is None else of_others(entry),
             host.resident_bytes(),
         )
 
@@ -151,15 +141,6 @@ class CudaDevice:
 
     def count(self, amount: int) -> None:
         """torch's allocator counts for itself."""
-
-    def start_peak(self) -> None:
-        self.synchronize()
-        self._cuda.reset_peak_memory_stats(self.index)
-
-    def peak(self) -> int:
-        self.synchronize()
-        stats = self._stats()
-        return stats.get("requested_bytes.all.peak", stats.get("allocated_bytes.all.peak", 0))
 
     def synchronize(self) -> None:
         self._cuda.synchronize(self.index)
@@ -185,6 +166,15 @@ class CudaDevice:
         """torch.cuda.memory_stats: requested_bytes is there since 2.1."""
         found: Mapping[str, int] = self._cuda.memory_stats(self.index)
         return found
+
+
+def of_others(entry: NvmlGpu) -> int | None:
+    """Bytes of other processes on a GPU; None where this process is not among those that the driver names (in
+    a container), or where one's memory is not told."""
+    held = [one.used_bytes for one in entry.processes if one.pid != os.getpid()]
+    if len(held) == len(entry.processes) or None in held:
+        return None
+    return sum(one or 0 for one in held)
 
 
 def clear_workspaces() -> None:

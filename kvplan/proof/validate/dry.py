@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from kvplan.engines.tensors import Layout, Rank
+from kvplan.proof.validate.rank_run import WORKING
 from kvplan.proof.validate.stages.ballast import try_ballast
-from kvplan.proof.validate.stages.widths import rehearsed, widths_of
 from kvplan.proof.validate.target import Target
 from kvplan.record import record
 from kvplan.weights.caching_allocator import reserved_for
@@ -15,12 +15,11 @@ from kvplan.weights.caching_allocator import reserved_for
 @record()
 class DryRank:
     """One rank: bytes and numbers of tensors. reserved: what torch's allocator asks of a GPU for the pool.
-    beside: what a run on a GPU holds beside the pool at most, weights and the widest probe."""
+    beside: what a run on a GPU holds beside the pool at most: weights, and what it works with."""
 
     rank: Rank
     weights_bytes: int
     weights_tensors: int
-    activations_bytes: int
     pool_bytes: int
     pool_tensors: int
     pool_reserved_bytes: int
@@ -73,20 +72,18 @@ def dry_run(target: Target, *, on_gpu: bool) -> DryRun:
         weights, why_not = try_ballast(target, rank)
         if why_not is not None and why_not not in notes:
             notes.append(why_not)
-        widths = widths_of(target, rank)
         sizes = [allocation.bytes for allocation in layout.allocations]
         ranks.append(
             DryRank(
                 rank,
                 weights.bytes if on_gpu else 0,
                 len(weights.tensors) if on_gpu else 0,
-                widths.peak_on_gpu if on_gpu else rehearsed(widths).peak,
                 sum(sizes),
                 len(sizes),
                 reserved_for(sizes),
                 tuple(pool.num_blocks for pool in layout.pools),
                 target.at_once(layout.requests),
-                weights.bytes + weights.beside + widths.needed,
+                weights.bytes + weights.beside + WORKING,
             )
         )
         layouts.append(layout)

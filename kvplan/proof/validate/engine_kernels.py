@@ -1,7 +1,7 @@
 """The engine's own kernels over kvplan's pages: its slot mapping to write, its block tables to read.
 
 Compared with float64, within `attention`'s tolerance. Where the engine has no such kernels, or is not
-importable, a Triton kernel of kvplan's own is the second reader of the pages (`triton_reader`).
+importable, nothing else reads the pages in place.
 """
 
 from __future__ import annotations
@@ -16,10 +16,12 @@ from kvplan.proof.validate.blocks import BlockTables, Request
 from kvplan.proof.validate.kinds import Heads, probes, scale_of, width_of
 from kvplan.proof.validate.memory import Cache
 from kvplan.proof.validate.reasons import reason_of
-from kvplan.proof.validate.triton_reader import NotRun, attend_with_own, pages, table_of
 
-OWN = "kvplan.triton"
 Place = tuple[View, Component]
+
+
+class NotRun(Exception):  # noqa: N818 - a reason, not an error
+    """Why a kernel cannot be given these pages."""
 
 
 class WrittenElsewhere(Exception):  # noqa: N818 - what was found, not an error of the program
@@ -37,8 +39,11 @@ def kernels_for(layout: Layout) -> Any | None:
 
 
 def attend_with_engine(cache: Cache, tables: BlockTables) -> tuple[AttentionError, ...]:
-    """Every kind of layer; a kernel that cannot run here says why in its note. Raises nothing."""
+    """Every kind of layer, none without the engine's kernels; one that cannot run here says why in its note.
+    Raises nothing."""
     kernels = kernels_for(cache.layout)
+    if kernels is None:
+        return ()
     return tuple(_tried(cache, tables, heads, kernels) for heads in probes(cache.layout))
 
 
@@ -58,18 +63,23 @@ def _tried(cache: Cache, tables: BlockTables, heads: Heads, kernels: Any) -> Att
 
 
 def _name(heads: Heads, kernels: Any) -> str:
-    """The engine's reader where it is here and reads such a layer, else kvplan's own."""
-    if kernels is None:
-        return OWN
-    if heads.value is None:
-        return str(kernels.LATENT) if heads.rope is not None and heads.rope[0] == heads.key[0] else OWN
-    return str(kernels.NAME) if width_of(heads.key[1]) == width_of(heads.value[1]) else OWN
+    """The engine's reader of such a layer."""
+    return str(kernels.LATENT if heads.value is None else kernels.NAME)
+
+
+def _check_taken(heads: Heads) -> None:
+    """Raises NotRun for a layer that no such reader takes."""
+    if heads.value is None and (heads.rope is None or heads.rope[0] != heads.key[0]):
+        raise NotRun("the latent and its rope key lie in tensors of their own")
+    if heads.value is not None and width_of(heads.key[1]) != width_of(heads.value[1]):
+        raise NotRun("keys and values differ in width")
 
 
 def _attended(cache: Cache, tables: BlockTables, heads: Heads, kernels: Any, name: str) -> AttentionError:
     """Raises NotRun, WrittenElsewhere, and what the device raises."""
     if heads.key[1].dtype == "float32" and not hasattr(kernels, "Pages"):
         raise NotRun("the kernels multiply float32 in less")
+    _check_taken(heads)
     request = admitted(cache.layout, tables, heads)
     if request is None:
         raise NotRun("no room for a request")
@@ -77,19 +87,13 @@ def _attended(cache: Cache, tables: BlockTables, heads: Heads, kernels: Any, nam
         probe = Probe(cache, tables, request, heads)
         if not bool(probe.visible.any()):
             raise NotRun("no token is visible")
-        bound = None
-        if name != OWN and hasattr(kernels, "Pages"):
-            bound = _bound(probe, request, kernels)
-        if name != OWN and heads.value is not None:
+        bound = _bound(probe, request, kernels) if hasattr(kernels, "Pages") else None
+        if heads.value is not None:
             _write(probe, kernels, [heads.key, heads.value], bound)
         queries = probe.queries()
         if bound is not None:
             return probe.error(name, _selected(probe, bound, queries), probe.reference(queries), queries)
-        output = (
-            attend_with_own(probe, request, queries)
-            if name == OWN
-            else _read(probe, request, queries, kernels)
-        )
+        output = _read(probe, request, queries, kernels)
         found = probe.error(name, output, probe.reference(queries), queries)
         if cache.device.startswith("cuda"):
             probe.torch.cuda.synchronize(cache.device)
@@ -99,6 +103,37 @@ def _attended(cache: Cache, tables: BlockTables, heads: Heads, kernels: Any, nam
 
 
 # ------------------------------------------------------------------------------------------------ reading
+
+
+def pages(cache: Cache, place: Place) -> Tensor:
+    """[blocks, states, heads, width] on the pool itself, as engines' kernels take it. Raises NotRun where
+    a stride is no whole number of elements."""
+    import torch
+
+    view, part = place
+    width = part.bytes // width_of(part)
+    figures = (view.offset + part.offset, view.block_stride, view.state_stride, view.head_stride)
+    if any(figure % width for figure in figures):
+        raise NotRun("a token does not begin at a whole number")
+    offset, *strides = (figure // width for figure in figures)
+    flat = cache.words(view.allocation, 1)
+    typed = flat[: flat.numel() // width * width].view(getattr(torch, part.dtype))
+    shape = (view.blocks, view.states, view.heads, width_of(part))
+    return typed.as_strided(shape, (*strides, 1), offset)
+
+
+def table_of(probe: Probe, request: Request) -> Tensor:
+    """[1, logical blocks] of int32: the request's blocks in order; those given back are 0, the null block.
+    Raises NotRun where tokens are dealt over ranks, lie in a ring or share a state."""
+    group = probe.cache.layout.groups[probe.heads.view.group]
+    if group.shards > 1 or group.ring:
+        raise NotRun("the request's tokens do not follow each other in its block table")
+    if group.block_size != probe.states:
+        raise NotRun("a state stands for several tokens")
+    table = request.tables[probe.heads.view.group]
+    blocks = [0] * table.first + list(table.blocks)
+    torch = probe.torch
+    return torch.tensor([blocks], dtype=torch.int32, device=probe.cache.device)
 
 
 def _read(probe: Probe, request: Request, queries: Tensor, kernels: Any) -> Tensor:

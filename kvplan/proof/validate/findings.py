@@ -71,7 +71,7 @@ class WorkloadTest:
             and not self.states_wrong
             and not self.states_missing
             and not self.tensors_wrong
-            and not any(entry.refutes for entry in self.attention)
+            and all(entry.ok for entry in self.attention)
         )
 
 

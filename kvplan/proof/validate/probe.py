@@ -55,6 +55,8 @@ class Hardware:
     mig: bool | None = None
     persistence: bool | None = None
     unified_memory: bool | None = None
+    shared: bool = False
+    """others may run on it (--shared)"""
 
     def model_dump(self) -> dict[str, Any]:
         """As a receipt has it. Numbers of processes stay here; their names and the device's UUID do not."""
@@ -76,6 +78,7 @@ class Hardware:
             "mig": self.mig,
             "persistence": self.persistence,
             "unified_memory": self.unified_memory,
+            **({"shared": True} if self.shared else {}),
         }
 
 
@@ -123,7 +126,7 @@ def probe_cuda(device: CudaDevice, *, shared: bool = False) -> Hardware:
         used=before.used_bytes if before else int(total) - int(free),
         context=context,
         processes=before.processes if before else None,
-        slug=_slug(name),
+        slug=slug_of(name),
         driver=_driver(),
         runtime=f"ROCm {hip}" if hip else f"CUDA {torch.version.cuda}",
         torch=str(torch.__version__),
@@ -133,10 +136,12 @@ def probe_cuda(device: CudaDevice, *, shared: bool = False) -> Hardware:
         mig=before.mig if before else None,
         persistence=before.persistence if before else None,
         unified_memory=bool(getattr(properties, "is_integrated", False)),
+        shared=shared,
     )
 
 
-def _slug(name: str) -> str | None:
+def slug_of(name: str) -> str | None:
+    """The spec file of the driver's name for a GPU, None where there is none."""
     try:
         return load_gpu(name).slug
     except KvplanError:

@@ -8,14 +8,13 @@ from kvplan.engines.tensors import Layout, Rank
 from kvplan.errors import CannotRunHere
 from kvplan.proof.validate import host, limit
 from kvplan.proof.validate.devices import CudaDevice
+from kvplan.proof.validate.fill import CHUNK_BYTES_ON_DEVICE
 from kvplan.proof.validate.findings import WorkloadTest
 from kvplan.proof.validate.found import workload_figures
-from kvplan.proof.validate.memory import Cache
 from kvplan.proof.validate.probe import Hardware
 from kvplan.proof.validate.ranks import World
-from kvplan.proof.validate.stages import activations, ballast, bandwidth, graphs, pool
+from kvplan.proof.validate.stages import ballast, pool
 from kvplan.proof.validate.stages.base import EXACT, Bench, Held, Progress, StageStopped
-from kvplan.proof.validate.stages.widths import Widths, rehearsed, widths_of
 from kvplan.proof.validate.target import Target
 from kvplan.proof.validate.workload_test import workload_test
 from kvplan.record import record
@@ -24,6 +23,9 @@ from kvplan.weights.caching_allocator import reserved_for, why_unpredictable
 
 SLACK = 300 * MIB
 """Host memory that a rehearsal may take beside its pool."""
+WORKING = 4 * CHUNK_BYTES_ON_DEVICE
+"""Device memory that writing, reading back and attention take beside the pool: two chunks, rows, a
+workspace."""
 REHEARSED_GROWTH = 128 * MIB
 """How far beyond its pool a rehearsal looks for a limit."""
 ROUNDING = (1, 512, 513, MIB, MIB + 1, 10 * MIB - 1, 10 * MIB, 10 * MIB + 1, 33 * MIB)
@@ -62,8 +64,6 @@ def run_stages(
     reserved = device.is_gpu and unpredictable is None and hardware.kind == "cuda"
     if unpredictable is not None:
         bench.note(f"{unpredictable} changes torch's allocator: its segments are measured, not predicted")
-    whole = widths_of(target, rank)
-    widths = whole if device.is_gpu else rehearsed(whole)
 
     def prepare() -> ballast.Ballast:
         weights, why_not = ballast.try_ballast(target, rank)
@@ -71,7 +71,7 @@ def run_stages(
             bench.note(why_not)
         elif device.is_gpu and not weights.bytes:
             bench.note("no weights lie beside the pool: the figures are of the cache alone")
-        check_room(bench, target, layout, weights.bytes + weights.beside, widths, options.reserve)
+        check_room(bench, layout, weights.bytes + weights.beside, options.reserve)
         return weights
 
     weights = world.in_step(prepare)
@@ -86,10 +86,8 @@ def run_stages(
                     ballast.hold(bench, held, weights, reserved=reserved)
                 if weights.beside:
                     ballast.hold_beside(bench, held, weights)
-            with bench.probing("activations"):
-                scaled = not device.is_gpu
-                activations.probe(bench, widths, scaled=scaled, budget=target.budget, name="activation_probe")
-            _with_pool(bench, target, layout, widths, options, reserved=reserved)
+            with bench.during("pool"):
+                pool.measure(bench, layout, reserved=reserved)
             return _in_use(bench, layout)
 
         bench.workload_test = world.in_step(serve)
@@ -98,18 +96,6 @@ def run_stages(
                 limit.find(bench, target, rank, world, _ceiling(bench, target, options))
     bench.stage = "end"
     bench.figure("host_peak_bytes", None, host.peak_resident_bytes())
-
-
-def _with_pool(
-    bench: Bench, target: Target, layout: Layout, widths: Widths, options: Options, *, reserved: bool
-) -> None:
-    with bench.during("pool"):
-        cache = pool.measure(bench, layout, reserved=reserved)
-        try:
-            _beside_pool(bench, target, layout, widths, cache, options)
-        finally:
-            pool.release(bench, cache)
-            bench.device.release()
 
 
 def _in_use(bench: Bench, layout: Layout) -> WorkloadTest:
@@ -128,26 +114,6 @@ def _told(bench: Bench) -> Progress:
             bench.tick(done, total)
 
     return told
-
-
-def _beside_pool(
-    bench: Bench, target: Target, layout: Layout, widths: Widths, cache: Cache, options: Options
-) -> None:
-    """Graphs, the activations once more, and the speeds, while weights and pool are there."""
-    with bench.probing("graphs"):
-        if target.settings.enforce_eager:
-            bench.note("no CUDA graphs: enforce_eager")
-        else:
-            graphs.capture(bench, widths)
-    if bench.device.is_gpu:
-        with bench.probing("activations beside the pool"):
-            activations.probe(
-                bench, widths, scaled=False, budget=target.budget, name="activation_beside_pool"
-            )
-    with bench.probing("speed"):
-        free = bench.device.free_bytes()
-        room = None if free is None else max(0, free - options.reserve)
-        bandwidth.measure(bench, cache, layout, requests=layout.requests, room=room)
 
 
 def _probe_figures(bench: Bench, target: Target, hardware: Hardware, *, reserved: bool) -> None:
@@ -181,15 +147,13 @@ def _probe_figures(bench: Bench, target: Target, hardware: Hardware, *, reserved
     )
 
 
-def check_room(
-    bench: Bench, target: Target, layout: Layout, weights: int, widths: Widths, reserve: int
-) -> None:
+def check_room(bench: Bench, layout: Layout, weights: int, reserve: int) -> None:
     """Raises CannotRunHere(no-room) where the run would need what others use or what is to stay free."""
     free = bench.device.free_bytes()
     if free is None:
         bench.note("this system does not say how much memory is free: the pool is taken to fit")
         return
-    beside = (weights + widths.needed) if bench.device.is_gpu else SLACK
+    beside = weights + WORKING if bench.device.is_gpu else SLACK
     room = free - reserve
     if layout.predicted_bytes + beside <= room:
         return

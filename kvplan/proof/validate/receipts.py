@@ -5,8 +5,9 @@ from __future__ import annotations
 import json
 import re
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
+from kvplan.errors import KvplanError
 from kvplan.files.writing import write_whole
 from kvplan.plans.findings import Severity
 from kvplan.plans.receipt import (
@@ -29,8 +30,8 @@ FOLDER = "evidence"
 _UNSAFE = re.compile(r"[^A-Za-z0-9._-]+")
 
 
-def receipt_of(outcome: Outcome, *, created: str) -> Receipt:
-    """created: UTC, ISO 8601 with Z (the clock is the caller's).
+def receipt_of(outcome: Outcome, *, created: str, run: dict[str, object] | None = None) -> Receipt:
+    """created: UTC, ISO 8601 with Z (the clock is the caller's). run: how it came about (`provenance`).
 
     Refuted: a figure or a finding says so, or what was predicted could not be made. Stopped: it ended early,
     or a probe of kvplan's own had no memory, which proves nothing either way. Confirmed: by figures that were
@@ -57,6 +58,7 @@ def receipt_of(outcome: Outcome, *, created: str) -> Receipt:
         notes=(*outcome.notes, *(f"{one.severity.value}: {one.message}" for one in outcome.findings)),
         stopped_by=outcome.stopped_by,
         attention=tuple(one.model_dump() for done in outcome.workload_tests for one in done.attention),
+        run=run or {},
     )
 
 
@@ -66,17 +68,83 @@ def held(figures: tuple[Figure, ...]) -> str:
 
 
 def default_path(target: Target, receipt: Receipt) -> Path | None:
-    """``evidence/<plan>-<GPU>.json`` (a rehearsal: ``<plan>-rehearsal.json``) beside the plan; an
-    engine's own has its name at the end, so that kvplan's never takes its place; with ``-stopped`` where
-    nothing was proved. A bare model has none: None."""
+    """``evidence/<plan>-<GPU>.json`` (a rehearsal: ``<plan>-rehearsal.json``) beside the plan, None of a bare
+    model. Who measured stands at the end (``-vllm``, ``-vllm-layers-4``, ``-vllm-served``), so that no other
+    takes its place; ``-stopped`` where nothing was proved."""
     if not target.plan.path:
         return None
     where = receipt.hardware.get("gpu") or receipt.hardware.get("name")
     words = [Path(target.plan.path).stem, receipt.kind if receipt.kind == REHEARSAL else where]
-    words += [str(receipt.engine_run["name"])] if receipt.engine_run else []
+    by = by_of(receipt)
+    words += [by.who] if receipt.engine_run else []
+    words += [f"layers-{by.layers}"] if by.layers is not None else []
+    words += ["served"] if by.served else []
     words += [STOPPED] if receipt.verdict == STOPPED else []
     name = "-".join(_UNSAFE.sub("-", str(word)).strip("-") for word in words)
     return Path(target.plan.path).parent / FOLDER / f"{name}.json"
+
+
+class By(NamedTuple):
+    """Who measured what: a receipt takes the place of its like alone. layers: None = all; served: with the
+    engine's server."""
+
+    kind: str
+    who: str
+    layers: int | None = None
+    served: bool = False
+
+
+def by_of(receipt: Receipt) -> By:
+    """Of a receipt, as it was written."""
+    run = receipt.engine_run
+    who = f"{run['name']}{'-attached' if run.get('attached') else ''}" if run else "kvplan"
+    served = any(one.stage == "serve" for one in receipt.figures) and not run.get("attached")
+    return By(receipt.kind, who, run.get("layers"), served)
+
+
+def check_place(path: str | None, mine: By) -> None:
+    """Before a run: a file that holds a receipt of another kind is not to be lost for one of this.
+
+    Raises KvplanError(other-receipt).
+    """
+    there = None if path is None else _there(Path(path))
+    if there is None:
+        return
+    theirs = by_of(there)
+    if theirs._replace(served=False) == mine._replace(served=False) and (mine.served or not theirs.served):
+        return
+    raise KvplanError(
+        "other-receipt",
+        f"{path} holds a receipt of another kind: a {theirs.kind} by {_words(theirs)},"
+        f" this is a {mine.kind} by {_words(mine)}",
+        help="write it elsewhere: --output FILE",
+    )
+
+
+def _words(by: By) -> str:
+    layers = "" if by.layers is None else f" of {by.layers} layers"
+    return f"{by.who}{layers}{' with its server' if by.served else ''}"
+
+
+def place_of(output: str | None, target: Target, receipt: Receipt) -> Path | None:
+    """Where the receipt goes: the file that was named, else the default. One that was stopped goes beside a
+    file of one that was not."""
+    if not output:
+        return default_path(target, receipt)
+    path = Path(output)
+    there = _there(path) if receipt.verdict == STOPPED else None
+    if there is None or there.verdict == STOPPED:
+        return path
+    return path.with_name(f"{path.stem}-{STOPPED}{path.suffix}")
+
+
+def _there(path: Path) -> Receipt | None:
+    from kvplan.files.plans.receipts import read_receipt
+
+    try:
+        return read_receipt(path).receipt if path.exists() else None
+    except KvplanError:  # no receipt: the user named the file
+        return None
 
 
 def receipt_text(receipt: Receipt) -> str:

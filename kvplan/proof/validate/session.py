@@ -7,7 +7,7 @@ import gc
 from collections.abc import Callable
 
 from kvplan.engines.tensors import Layout, Rank
-from kvplan.errors import CannotRunHere, KvplanError
+from kvplan.errors import EXIT_CANNOT_RUN, CannotRunHere, KvplanError
 from kvplan.plans.findings import Finding, Severity
 from kvplan.plans.receipt import Figure
 from kvplan.proof.validate.devices import CPU, CpuDevice, CudaDevice, is_out_of_memory, open_device
@@ -29,7 +29,7 @@ PREDICTED = ("weights", "pool")
 
 
 class SaidByRankZero(Exception):  # noqa: N818 - the error itself is another
-    """Every rank knows the error, and the first one says it. exit_code: the error's."""
+    """Every rank knows of the error, and one says it. exit_code: the error's."""
 
     def __init__(self, exit_code: int) -> None:
         super().__init__(exit_code)
@@ -52,7 +52,8 @@ class Outcome:
 
     @property
     def refuted_by_memory(self) -> bool:
-        return self.stopped_by == OutOfMemory and self.stopped_at in PREDICTED
+        """Memory that others took of a shared GPU is no fault of the plan."""
+        return self.stopped_by == OutOfMemory and self.stopped_at in PREDICTED and not self.hardware.shared
 
 
 @record()
@@ -81,7 +82,7 @@ def run_session(
 ) -> Outcome:
     """All stages on this rank, and what all ranks found. make_target: from the device that is here.
 
-    settled: told on the first rank what was found, before an optional kernel runs that might take the process
+    settled: told on the first rank what was found, before an engine's kernel runs that might take the process
     with it, and before a signal or a fault ends the run.
     Raises KvplanError; Ctrl-C and SIGTERM pass through, after everything was released.
     """
@@ -101,22 +102,22 @@ def run_session(
         if settled is not None and world.leads:
             settled(outcome)
 
-    bench = Bench(device, rank=world.rank, progress=tell, stop=stop)
+    bench = Bench(device, rank=world.rank, progress=tell, stop=stop, shared=options.shared)
     begun: tuple[Target, Hardware] | None = None
     try:
-        hardware = _hardware(device, options)
+        hardware = _hardware(device, options, world)
         # The rank with the least memory decides for all, as in the engines.
-        smallest = min(world.everyone(hardware), key=lambda one: one.runtime_total or 0)
-        target = make_target(smallest)
+        there = world.everyone(hardware)
+        target = make_target(min(there, key=lambda one: one.runtime_total or 0))
         check_world(target, world.size)
-        check_gpu(target, smallest)
+        check_gpu(target, *there)
         begun = (target, hardware)
         parts = world.everyone(_on_rank(bench, target, hardware, options, world))
         outcome = _of_all(target, parts, world)
-        if (device.is_gpu or options.kernels) and outcome.stopped_by is None:
+        if options.kernels and outcome.stopped_by is None:
             settle(outcome)
             begun = None  # what is kept stands, whatever happens from here on
-            outcome = _with_readings(bench, outcome, world, engine=options.kernels)
+            outcome = _with_readings(bench, outcome, world)
     except BaseException as ended:
         if begun is not None and not isinstance(ended, (KvplanError, SaidByRankZero)):
             by = Signal if isinstance(ended, (KeyboardInterrupt, Terminated)) else Fault
@@ -131,7 +132,15 @@ def run_session(
         device.release()
 
 
-def _hardware(device: CudaDevice | CpuDevice, options: Options) -> Hardware:
+def _hardware(device: CudaDevice | CpuDevice, options: Options, world: World) -> Hardware:
+    """This rank's, once every rank has its own: one that is refused says why, and ends all."""
+    try:
+        return world.in_step(lambda: _probed(device, options))
+    except OtherRankStopped as stopped:
+        raise SaidByRankZero(EXIT_CANNOT_RUN) from stopped
+
+
+def _probed(device: CudaDevice | CpuDevice, options: Options) -> Hardware:
     if isinstance(device, CudaDevice):
         return probe_cuda(device, shared=options.shared)
     import torch
@@ -139,10 +148,10 @@ def _hardware(device: CudaDevice | CpuDevice, options: Options) -> Hardware:
     return probe_cpu(str(torch.__version__))
 
 
-def _with_readings(bench: Bench, outcome: Outcome, world: World, *, engine: bool) -> Outcome:
+def _with_readings(bench: Bench, outcome: Outcome, world: World) -> Outcome:
     """The outcome with what every rank's kernels read; nothing that they meet ends the run."""
     target = outcome.target
-    mine = over_pages(bench, target, target.ranks[world.rank], engine=engine)
+    mine = over_pages(bench, target, target.ranks[world.rank])
     found = world.everyone(mine)
     workload_tests = tuple(
         replace(done, attention=(*done.attention, *more))
@@ -188,11 +197,11 @@ def _cut_short(
     )
 
 
-def check_gpu(target: Target, hardware: Hardware) -> None:
+def check_gpu(target: Target, *there: Hardware) -> None:
     """Raises CannotRunHere(other-gpu): what one GPU holds proves nothing of a plan for another."""
-    if not target.asks_proof or hardware.kind == CPU:
+    if not target.asks_proof or there[0].kind == CPU:
         return
-    for finding in compared(hardware, target.settings.gpu):
+    for finding in (found for one in there for found in compared(one, target.settings.gpu)):
         if finding.severity is Severity.ERROR:
             raise CannotRunHere(finding.code, finding.message, help="run it on a machine with that GPU")
 
@@ -201,14 +210,11 @@ def _on_rank(bench: Bench, target: Target, hardware: Hardware, options: Options,
     """The stages. What one rank's memory or time forbids ends the run of all, after the stage."""
     rank = target.ranks[world.rank]
     layout: Layout | None = None
-    stage: str | None = None
     stopped_by: str | None = None
     error: KvplanError | None = None
     try:
         layout = _holding(target, rank)
         run_stages(bench, target, rank, layout, hardware, options, world)
-        if bench.unproved:
-            stage, stopped_by = bench.unproved[0], OutOfMemory
     except OtherRankStopped:
         bench.note(f"rank {world.rank} stopped with the others")
     except StageStopped:
@@ -229,7 +235,7 @@ def _on_rank(bench: Bench, target: Target, hardware: Hardware, options: Options,
         tuple(bench.figures),
         tuple(bench.notes),
         bench.workload_test,
-        stage or bench.stage,
+        bench.stage,
         stopped_by,
         error,
         shape,

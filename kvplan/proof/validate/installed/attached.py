@@ -12,7 +12,7 @@ from kvplan.engines.folders import title_of
 from kvplan.engines.observed import Observation
 from kvplan.errors import CannotRunHere, KvplanError
 from kvplan.files.hub.fetch import get, parse_endpoint
-from kvplan.plans.receipt import Figure
+from kvplan.plans.receipt import PROOF, REHEARSAL, Figure
 from kvplan.proof.validate.devices import CPU
 from kvplan.proof.validate.installed.judged import ends_of
 from kvplan.proof.validate.installed.run import EngineOutcome
@@ -26,6 +26,7 @@ from kvplan.proof.validate.installed.served import (
     told_findings,
 )
 from kvplan.proof.validate.probe import Hardware
+from kvplan.proof.validate.receipts import By
 from kvplan.proof.validate.session import Outcome
 from kvplan.proof.validate.stages.base import EXACT
 from kvplan.proof.validate.target import Target
@@ -56,6 +57,17 @@ def check_release(target: Target, observation: Observation) -> str:
             help=f"a plan for it: engine: {mine.engine.name}@{here}",
         )
     return version
+
+
+def by_server(target: Target, observation: Observation) -> By:
+    """Who measures. Raises CannotRunHere as `check_release`."""
+    on_cpu = _is_of_cpu(check_release(target, observation))
+    return By(REHEARSAL if on_cpu else PROOF, f"{target.choice.engine.name}-attached")
+
+
+def _is_of_cpu(version: str) -> bool:
+    """Whether a release's own words say that it is a build for the CPU (``0.32.0+cpu``)."""
+    return CPU in version.partition("+")[2]
 
 
 def own_of(target: Target, observation: Observation) -> Target | None:
@@ -107,8 +119,7 @@ def attached(
     if told is not None and own is not None:
         figures += [*_requests(target, own, told), *load_figures(told)]
         findings += load_findings(told)
-    on_cpu = CPU in version.partition("+")[2]
-    hardware = Hardware(NOWHERE, CPU if on_cpu else "server")
+    hardware = Hardware(NOWHERE, CPU if _is_of_cpu(version) else "server")
     notes = (*target.notes, "the server does not tell its GPU, nor whether others use it: the plan names it")
     outcome = Outcome(target, hardware, tuple(figures), tuple(findings), notes, ())
     counts = {name: observation.count(name) for name in _TOLD}

@@ -48,9 +48,16 @@ class Judged:
     taken: Mapping[str, object] = field(default_factory=dict, hash=False)
 
 
-def judged(target: Target, measured: Measured, *, on_gpu: bool, whole: bool = True) -> Judged:
+_OF_FREE_MEMORY = ("engine_pool_bytes", "engine_num_blocks", "engine_requests")
+"""Figures that stand on the memory that the engine found free."""
+
+
+def judged(
+    target: Target, measured: Measured, *, on_gpu: bool, whole: bool = True, alone: bool = True
+) -> Judged:
     """All figures of what was reached. whole: the model has all of its layers, so that the plan's own pool is
-    the engine's."""
+    the engine's. alone: nobody else took or gave back memory of the GPU meanwhile; else what stands on free
+    memory is reported."""
     taken = taken_of(target, measured, on_gpu=on_gpu)
     own = sized(target, measured, taken)
     figures: list[Figure] = []
@@ -66,7 +73,13 @@ def judged(target: Target, measured: Measured, *, on_gpu: bool, whole: bool = Tr
     figures += _kept(own, measured)
     figures += _running(target, own, measured, planned=on_gpu and whole)
     figures += _at_full_length(own, measured)
-    return Judged(tuple(figures), tuple(_findings(target, own, measured, figures)), taken)
+    shared = on_gpu and not alone and target.plan.settings.kv_cache_memory is None
+    if shared:
+        figures = [replace(one, allowed_ppm=None) if one.name in _OF_FREE_MEMORY else one for one in figures]
+    findings = _findings(target, own, measured, figures)
+    if shared:
+        findings = [replace(one, severity=Severity.WARNING) for one in findings]
+    return Judged(tuple(figures), tuple(findings), taken)
 
 
 def _figure(

@@ -6,6 +6,7 @@ import json
 from collections.abc import Mapping
 
 from kvplan.errors import CannotRunHere
+from kvplan.files.gpus.nvml import Process
 from kvplan.record import Json, field, record
 
 Event = Json
@@ -15,16 +16,14 @@ MAX_LINE = 1 << 23
 
 
 @record()
-class Told:
-    """A device as its driver describes it, None for what was not told. used: bytes that anybody held.
+class Seen:
+    """One GPU as its driver describes it, None for what was not told. used: bytes that anybody held;
+    processes: those that the driver names."""
 
-    processes: the numbers of those that the driver names.
-    """
-
-    driver: str | None = None
-    runtime: str | None = None
+    name: str
+    total: int
     used: int | None = None
-    processes: tuple[int, ...] = ()
+    processes: tuple[Process, ...] = ()
     compute_capability: tuple[int, int] | None = None
     ecc: bool | None = None
     mig: bool | None = None
@@ -32,10 +31,19 @@ class Told:
 
 
 @record()
+class Told:
+    """The driver's own words before the engine runs. devices: the GPUs that its process sees, in order."""
+
+    driver: str | None = None
+    runtime: str | None = None
+    devices: tuple[Seen, ...] = ()
+
+
+@record()
 class Hello:
     """The installed engine and where it runs. nvml_total: bytes of the device; None: not told, or a CPU.
     server: what starts its server, after the interpreter. note: what of kvplan's driving was never tried.
-    hardware: what the driver says of the device before the engine runs on it."""
+    hardware: the driver's own words. flashinfer: its release, None where it is not installed."""
 
     version: str
     torch: str | None
@@ -46,6 +54,7 @@ class Hello:
     server: tuple[str, ...] = ()
     note: str = ""
     hardware: Told = Told()
+    flashinfer: str | None = None
 
 
 @record()
@@ -96,6 +105,8 @@ class Measured:
     kept: Mapping[str, int | None] = field(default_factory=dict, hash=False)
     """bytes of the cache that it keeps without a pool, after requests of so many tokens. What was not
     reached is None or empty."""
+    grown: int | None = None
+    """bytes that other processes took of the GPUs meanwhile; None: nobody could tell"""
     failure: Failure | None = None
     stages: tuple[str, ...] = ()
 
@@ -129,22 +140,27 @@ def hello_of(event: Event) -> Hello:
             tuple(str(word) for word in event.get("server") or ()),
             str(event.get("note") or ""),
             _told(event.get("hardware") or {}),
+            None if event.get("flashinfer") is None else str(event["flashinfer"]),
         )
 
 
 def _told(values: Event) -> Told:
-    def text(name: str) -> str | None:
-        return None if values.get(name) is None else str(values[name])
+    named = (values.get("driver"), values.get("runtime"))
+    driver, runtime = (None if one is None else str(one) for one in named)
+    return Told(driver, runtime, tuple(_seen(one) for one in values.get("devices") or ()))
 
+
+def _seen(values: Event) -> Seen:
     def mode(name: str) -> bool | None:
         return None if values.get(name) is None else bool(values[name])
 
+    others = values.get("processes") or ()
     major, minor = values.get("compute_capability") or (None, None)
-    return Told(
-        text("driver"),
-        text("runtime"),
+    return Seen(
+        str(values["name"]),
+        int(values["total"]),
         None if values.get("used") is None else int(values["used"]),
-        tuple(int(one) for one in values.get("processes") or ()),
+        tuple(Process(int(pid), None if used is None else int(used)) for pid, used in others),
         None if major is None or minor is None else (int(major), int(minor)),
         mode("ecc"),
         mode("mig"),
@@ -162,8 +178,8 @@ def measured_of(hello: Hello, events: list[Event]) -> Measured:
     """The events of one run in their order. Raises CannotRunHere(engine-failed) for one that is malformed."""
     said = {str(event.get("of")): event.get("values") for event in events if event["event"] == "measured"}
     failed = [event for event in events if event["event"] == "failed"]
+    cache: Event = said.get("cache") or {}
     with _Read("measured"):
-        cache: Event = said.get("cache") or {}
         running = said.get("running")
         return Measured(
             hello,
@@ -171,22 +187,19 @@ def measured_of(hello: Hello, events: list[Event]) -> Measured:
             tuple(int(one) for one in said.get("available") or ()),
             tuple(_counts(one) for one in said.get("workers") or ()),
             None if cache.get("num_blocks") is None else int(cache["num_blocks"]),
-            tuple(
-                Group(
-                    str(one["kind"]),
-                    int(one["layers"]),
-                    int(one["block_size"]),
-                    int(one["page_bytes"]),
-                    None if one.get("window") is None else int(one["window"]),
-                )
-                for one in cache.get("groups", ())
-            ),
+            tuple(_group(one) for one in cache.get("groups", ())),
             dict(said.get("requests") or {}),
             None if running is None else int(running["running"]),
             _counts(said.get("kept") or {}),
+            _counts(said.get("others") or {}).get("grown"),
             failure_of(failed[0]) if failed else None,
             tuple(str(event.get("name")) for event in events if event["event"] == "stage"),
         )
+
+
+def _group(one: Event) -> Group:
+    window = None if one.get("window") is None else int(one["window"])
+    return Group(str(one["kind"]), int(one["layers"]), int(one["block_size"]), int(one["page_bytes"]), window)
 
 
 def _counts(values: Event) -> dict[str, int | None]:

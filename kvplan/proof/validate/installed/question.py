@@ -144,8 +144,11 @@ def plan_of_worker(plan: Plan) -> Plan:
     return replace(plan, serve=kept)
 
 
-def environment(device: str, gpu: int | None, plan: Mapping[str, str] | None = None) -> dict[str, str]:
-    """Variables of the child: nothing is fetched, one GPU is seen where one is named, none in a rehearsal.
+def environment(
+    device: str, gpu: int | None, plan: Mapping[str, str] | None = None, *, count: int = 1
+) -> dict[str, str]:
+    """Variables of the child: nothing is fetched, as many GPUs are seen as there are ranks where the first is
+    named, none in a rehearsal.
 
     gpu: its number among those that this process sees: a mask that is set (numbers, UUIDs, MIG slices) keeps
     its own words. plan: what the plan's settings say by variables alone. Raises CannotRunHere(no-gpu).
@@ -155,12 +158,15 @@ def environment(device: str, gpu: int | None, plan: Mapping[str, str] | None = N
         found["CUDA_VISIBLE_DEVICES"] = ""
     elif gpu is not None:
         masks = {name: os.environ[name] for name in MASKS if os.environ.get(name)}
-        found |= {name: _seen(name, mask, gpu) for name, mask in masks.items()} or {MASKS[0]: str(gpu)}
+        wanted = range(gpu, gpu + count)
+        found |= {name: _seen(name, mask, wanted) for name, mask in masks.items()} or {
+            MASKS[0]: ",".join(map(str, wanted))
+        }
     return found
 
 
-def _seen(name: str, mask: str, gpu: int) -> str:
+def _seen(name: str, mask: str, wanted: range) -> str:
     seen = [one.strip() for one in mask.split(",")]
-    if gpu >= len(seen):
-        raise CannotRunHere("no-gpu", f"there is no GPU {gpu}: {name} shows {mask}, counted from 0")
-    return seen[gpu]
+    if wanted[-1] >= len(seen):
+        raise CannotRunHere("no-gpu", f"there is no GPU {wanted[-1]}: {name} shows {mask}, counted from 0")
+    return ",".join(seen[one] for one in wanted)

@@ -9,10 +9,15 @@ from pathlib import Path
 
 from kvplan.deployment.counts import ask
 from kvplan.errors import CannotRunHere, KvplanError
-from kvplan.files.gpus.find import load_gpu
-from kvplan.files.gpus.nvml import Process
 from kvplan.plans.findings import Finding, Severity
 from kvplan.proof.validate.devices import CPU
+from kvplan.proof.validate.installed.gpus import (
+    findings_beside,
+    growth,
+    hardware_of,
+    of_ranks,
+    refuse_others,
+)
 from kvplan.proof.validate.installed.judged import Judged, judged
 from kvplan.proof.validate.installed.messages import Failure, Hello, Measured
 from kvplan.proof.validate.installed.process import START, EngineProcess, TimeUp
@@ -24,13 +29,13 @@ from kvplan.proof.validate.installed.question import (
     reduced,
     write_model,
 )
+from kvplan.proof.validate.installed.room import check_room
 from kvplan.proof.validate.installed.shapes import shape_of, sized, taken_of
-from kvplan.proof.validate.probe import IDLE, Hardware, compared, probe_cpu
+from kvplan.proof.validate.probe import Hardware, compared
 from kvplan.proof.validate.session import Outcome, OutOfMemory, check_gpu
 from kvplan.proof.validate.session import TimeUp as OutOfTime
 from kvplan.proof.validate.target import Target
 from kvplan.record import field, record, replace
-from kvplan.units import gib
 
 REFUSES = ("get_kv_cache_configs",)
 """Stages in which an engine says no to the memory that it found: the plan said that it fits."""
@@ -40,8 +45,8 @@ _LOADS = ("load_model",)
 @record()
 class EngineOptions:
     """How to run. name: the worker's file; python: the interpreter that has the engine (None: this one);
-    layers: how many of the model (None: all); gpu: its number; device: ``cpu`` or ``cuda``; shared: whether
-    others may run on it."""
+    layers: how many of the model (None: all); gpu: its number, of several ranks the first one's; gpus: how
+    many ranks there are; device: ``cpu`` or ``cuda``; shared: whether others may run on it."""
 
     name: str
     python: str | None = None
@@ -49,6 +54,7 @@ class EngineOptions:
     gpu: int | None = None
     device: str = "cuda"
     shared: bool = False
+    gpus: int = 1
 
     @property
     def interpreter(self) -> str:
@@ -69,6 +75,8 @@ class EngineOutcome:
     """the plan in the engine's own memory and settings"""
     server: tuple[str, ...] = ()
     """what starts the engine's server, after the interpreter"""
+    variables: dict[str, str] = field(default_factory=dict, hash=False)
+    """of the engine's environment, beside this process's"""
 
 
 def workers() -> tuple[str, ...]:
@@ -93,21 +101,25 @@ def run_engine(
     with tempfile.TemporaryDirectory(prefix="kvplan-engine-") as place:
         folder = Path(place) / "model"
         folder.mkdir()
+        variables = environment(options.device, options.gpu, count=options.gpus)
         child = EngineProcess(
             options.command,
             Path(place) / "engine.log",
-            environment=environment(options.device, options.gpu),
+            environment=variables,
             stop=stop,
             on_stage=on_stage,
         )
         with child:
             hello = child.greet()
-            hardware = hardware_of(hello, options.device)
-            target = make_target(hello, hardware)
-            check_gpu(target, hardware)
-            if not options.shared:
-                _refuse_others(hardware)
+            seen = hardware_of(hello, options.device, shared=options.shared)
+            target = make_target(hello, seen[0])
+            mine = of_ranks(target, seen)
+            for one in mine:
+                check_gpu(target, one)
+                if not options.shared:
+                    refuse_others(one)
             ran = target if options.layers is None else _fewer(target, options.layers)
+            check_room(ran, mine, Path(place))
             write_model(ran.model, folder)
             start = start_of(ran, folder)
             question = {
@@ -124,39 +136,8 @@ def run_engine(
             except TimeUp:
                 measured, stopped = child.measured(), True
             log = child.tail()
-    return _outcome(ran, measured, hardware, options, log, stopped=stopped)
-
-
-def hardware_of(hello: Hello, device: str) -> Hardware:
-    """The device as the engine names it. Raises CannotRunHere(no-gpu) where there is none."""
-    if hello.kind == CPU:
-        if device != CPU:
-            raise CannotRunHere(
-                "no-gpu",
-                f"the installed engine ({hello.version}) runs on the CPU: no GPU here, or no build for one",
-                help="a rehearsal: --device cpu",
-            )
-        return probe_cpu(hello.torch)
-    try:
-        slug = load_gpu(hello.device).slug
-    except KvplanError:
-        slug = None
-    told = hello.hardware
-    return Hardware(
-        hello.device,
-        hello.kind,
-        nvml_total=hello.nvml_total,
-        used=told.used,
-        processes=None if told.driver is None else tuple(Process(pid, None) for pid in told.processes),
-        slug=slug,
-        driver=told.driver,
-        runtime=told.runtime,
-        torch=hello.torch,
-        compute_capability=told.compute_capability,
-        ecc=told.ecc,
-        mig=told.mig,
-        persistence=told.persistence,
-    )
+    found = _outcome(ran, measured, mine, options, log, stopped=stopped)
+    return replace(found, variables={**variables, **start.variables})
 
 
 def _fewer(target: Target, layers: int) -> Target:
@@ -192,18 +173,22 @@ def _sized(target: Target, measured: Measured, *, on_gpu: bool) -> Target | None
 def _outcome(
     target: Target,
     measured: Measured,
-    hardware: Hardware,
+    gpus: tuple[Hardware, ...],
     options: EngineOptions,
     log: tuple[str, ...],
     *,
     stopped: bool,
 ) -> EngineOutcome:
     """Raises CannotRunHere(engine-failed) for what is neither a refusal of the plan nor lack of memory."""
+    hardware = gpus[0]
     failure, on_gpu = measured.failure, hardware.kind != CPU
-    found = judged(target, measured, on_gpu=on_gpu, whole=options.layers is None)
+    alone = not options.shared or measured.grown == 0
+    found = judged(target, measured, on_gpu=on_gpu, whole=options.layers is None, alone=alone)
     findings, stopped_at, stopped_by = list(found.findings), None, None
     if failure is not None:
-        if failure.stage in REFUSES:
+        if failure.stage in REFUSES and not alone:
+            stopped_at, stopped_by = "pool", OutOfMemory
+        elif failure.stage in REFUSES:
             said = f"the engine ({measured.hello.version}) refuses to start: {first(failure.message)}"
             findings.append(Finding("engine-refused", Severity.ERROR, said))
         elif failure.out_of_memory and on_gpu:
@@ -214,12 +199,12 @@ def _outcome(
         stopped_at, stopped_by = measured.stage, OutOfTime
     if measured.hello.note:
         findings.append(Finding("driver-untried", Severity.WARNING, measured.hello.note))
-    total = next((one["total_bytes"] for one in measured.workers if one.get("total_bytes")), None)
-    told = [one["unified_memory"] for one in measured.workers if one.get("unified_memory") is not None]
-    unified = bool(told[0]) if told else None
-    hardware = replace(hardware, runtime_total=total or hardware.runtime_total, unified_memory=unified)
-    findings += _shared(hardware)
-    findings += compared(hardware, target.settings.gpu if on_gpu else None)
+    hardware = as_workers_say(hardware, measured)
+    findings += [one for gpu in gpus for one in findings_beside(gpu)]
+    if on_gpu and not alone:
+        findings.append(Finding("neighbours", Severity.NOTE, growth(measured.grown)))
+    spec = target.settings.gpu if on_gpu else None
+    findings += dict.fromkeys(one for gpu in (hardware, *gpus[1:]) for one in compared(gpu, spec))
     outcome = Outcome(
         target,
         hardware,
@@ -234,30 +219,12 @@ def _outcome(
     return EngineOutcome(outcome, engine_run(target, measured, options, found), own, measured.hello.server)
 
 
-def _others(hardware: Hardware) -> str | None:
-    """Others on the device, in words: what they hold is missing in what the engine finds."""
-    reserved = max(0, (hardware.nvml_total or 0) - (hardware.runtime_total or hardware.nvml_total or 0))
-    held = max(0, (hardware.used or 0) - reserved)
-    if not hardware.processes and held * IDLE <= (hardware.nvml_total or 0):
-        return None
-    shown = f" ({len(hardware.processes)})" if hardware.processes else ""
-    return f"other processes{shown} held {gib(held)} of {hardware.name} before the engine started"
-
-
-def _refuse_others(hardware: Hardware) -> None:
-    """Raises CannotRunHere(gpu-in-use) before the engine takes what they leave."""
-    said = _others(hardware)
-    if said is not None:
-        raise CannotRunHere(
-            "gpu-in-use",
-            said,
-            help=("wait until they end, or name another GPU: --gpu 1", "measure beside them: --shared"),
-        )
-
-
-def _shared(hardware: Hardware) -> list[Finding]:
-    said = _others(hardware)
-    return [] if said is None else [Finding("gpu-in-use", Severity.WARNING, said)]
+def as_workers_say(hardware: Hardware, measured: Measured) -> Hardware:
+    """The device with what only the engine's processes know: the runtime's total, unified memory."""
+    total = next((one["total_bytes"] for one in measured.workers if one.get("total_bytes")), None)
+    told = [one["unified_memory"] for one in measured.workers if one.get("unified_memory") is not None]
+    unified = bool(told[0]) if told else None
+    return replace(hardware, runtime_total=total or hardware.runtime_total, unified_memory=unified)
 
 
 def engine_run(
@@ -271,10 +238,23 @@ def engine_run(
         "torch": hello.torch,
         "python": hello.python,
         "device": hello.device,
+        "gpus": options.gpus,
+        "flashinfer": hello.flashinfer,
+        "compile_cache": compile_cache(measured),
         "layers": options.layers,
         "taken": dict(found.taken),
         "settings": dict(measured.settings),
     }
+
+
+def compile_cache(measured: Measured) -> str | None:
+    """``cold`` where a graph was compiled, ``warm`` where all came from the engine's cache; None: nothing was
+    compiled, or nobody counts it."""
+    made, loaded = (
+        sum(worker.get(name) or 0 for worker in measured.workers)
+        for name in ("graphs_compiled", "graphs_from_cache")
+    )
+    return "cold" if made else "warm" if loaded else None
 
 
 def _notes(target: Target, found: Judged, failure: Failure | None) -> tuple[str, ...]:

@@ -7,13 +7,13 @@ from contextlib import contextmanager
 
 from kvplan.plans.receipt import Figure
 from kvplan.proof.tensor import Dtype, Tensor
-from kvplan.proof.validate.devices import Device, is_out_of_memory
+from kvplan.proof.validate.devices import Device
 from kvplan.proof.validate.findings import WorkloadTest
 
 Progress = Callable[[str, int, int], None]
 Stop = Callable[[], bool]
 
-BYTES, COUNT, SPEED = "bytes", "count", "bytes_per_second"
+BYTES, COUNT = "bytes", "count"
 EXACT = 0
 """A figure that may not differ by one."""
 DEVICE_PPM = 5_000
@@ -27,17 +27,17 @@ class StageStopped(Exception):  # noqa: N818 - not an error: somebody asked for 
 class Bench:
     """One rank's run: its device, the figures so far, the stage that runs.
 
-    unproved: probes for which there was no memory; workload_test: of the cache in use, once it is done.
+    shared: others may be on the device. workload_test: of the cache in use, once it is done.
     """
 
     def __init__(
-        self, device: Device, *, rank: int = 0, progress: Progress | None = None, stop: Stop | None = None
-    ) -> None:
-        self.device, self.rank = device, rank
+        self, device: Device, *, rank: int = 0, progress: Progress | None = None, stop: Stop | None = None,
+        shared: bool = False,
+    ) -> None:  # fmt: skip
+        self.device, self.rank, self.shared = device, rank, shared
         self.figures: list[Figure] = []
         self.notes: list[str] = []
         self.stage = "probe"
-        self.unproved: list[str] = []
         self.workload_test: WorkloadTest | None = None
         self._progress, self._stop = progress, stop
 
@@ -78,20 +78,6 @@ class Bench:
         self.tick()
         yield
 
-    @contextmanager
-    def probing(self, stage: str) -> Iterator[None]:
-        """As `during`, for a probe of kvplan's own: where a GPU has no room for it the run goes on, and
-        proves nothing in the end. The engine's own work may need less."""
-        try:
-            with self.during(stage):
-                yield
-        except (RuntimeError, MemoryError) as error:
-            if not self.device.is_gpu or not is_out_of_memory(error):
-                raise
-            self.unproved.append(stage)
-            self.note(f"the probe `{stage}` ran out of memory: {first_line(error)}")
-        self.device.release()
-
 
 class Held:
     """Tensors by name on one device, counted; all are dropped on exit."""
@@ -107,12 +93,6 @@ class Held:
         for name in list(self._tensors):
             self.drop(name)
 
-    def __getitem__(self, name: str) -> Tensor:
-        return self._tensors[name]
-
-    def has(self, name: str) -> bool:
-        return name in self._tensors
-
     def new(self, name: str, shape: tuple[int, ...], dtype: Dtype, *, device: str | None = None) -> Tensor:
         """An uninitialised tensor. ``device``: another than the bench's (``meta`` holds no memory)."""
         import torch
@@ -124,15 +104,6 @@ class Held:
 
     def drop(self, name: str) -> None:
         self.device.count(-_bytes(self._tensors.pop(name)))
-
-    @property
-    def bytes(self) -> int:
-        """Bytes of all tensors, as torch counts them."""
-        return sum(_bytes(tensor) for tensor in self._tensors.values())
-
-    def largest(self) -> Tensor:
-        """The largest tensor, None where there is none."""
-        return max(self._tensors.values(), key=_bytes, default=None)
 
 
 def first_line(error: BaseException) -> str:

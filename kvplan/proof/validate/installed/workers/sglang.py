@@ -17,6 +17,7 @@ import sys
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
+from kvplan.proof.validate.installed.workers._driver import at_first, flashinfer, grown
 from kvplan.proof.validate.installed.workers.vllm import stored
 
 if TYPE_CHECKING:
@@ -41,6 +42,7 @@ _BUFFERS = (
 def hello() -> dict[str, object]:
     """The installed release, and the device that it will run on."""
     os.environ["HF_HUB_OFFLINE"] = "1"
+    told = at_first()  # before torch makes a context
     import sglang
     import torch
 
@@ -51,6 +53,8 @@ def hello() -> dict[str, object]:
         "python": ".".join(map(str, sys.version_info[:3])),
         "device": torch.cuda.get_device_name(0) if cuda else "cpu",
         "kind": "cuda" if cuda else "cpu",
+        "hardware": told if cuda else {},
+        "flashinfer": flashinfer(),
         "nvml_total": None,
         "server": ["-m", "sglang.launch_server"],
         "note": UNTRIED,
@@ -77,6 +81,7 @@ def run(asked: dict[str, Any], speaker: Speaker) -> None:
         speaker.say("measured", of="available", values=[min(available)])
     speaker.begin("read")
     speaker.say("measured", of="workers", values=[look(runner)])
+    speaker.say("measured", of="others", values={"grown": grown()})
     speaker.say("measured", of="cache", values=cache_of(runner))
     speaker.begin("admit")
     shape = speaker.answered()

@@ -12,6 +12,8 @@ import sys
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
+from kvplan.proof.validate.installed.workers._driver import at_first, flashinfer
+
 if TYPE_CHECKING:
     import torch
 
@@ -24,6 +26,7 @@ _FIELDS = ("past_key_values", "cache_params", "state", "mems", "past_buckets_sta
 def hello() -> dict[str, object]:
     """The installed release, and the device that it will run on. Nothing is put on the device."""
     os.environ["HF_HUB_OFFLINE"] = "1"
+    told = at_first()  # before torch makes a context
     import torch
     import transformers
 
@@ -34,6 +37,8 @@ def hello() -> dict[str, object]:
         "python": ".".join(map(str, sys.version_info[:3])),
         "device": torch.cuda.get_device_name(0) if cuda else "cpu",
         "kind": "cuda" if cuda else "cpu",
+        "hardware": told if cuda else {},
+        "flashinfer": flashinfer(),
     }
 
 

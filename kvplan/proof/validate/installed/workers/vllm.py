@@ -7,11 +7,12 @@ names stand in 0.11 to 0.34. Weights are random (``--load-format dummy``); every
 
 from __future__ import annotations
 
-import importlib
 import os
 import sys
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Any
+
+from kvplan.proof.validate.installed.workers._driver import at_first, flashinfer, grown
 
 if TYPE_CHECKING:
     import torch
@@ -23,6 +24,7 @@ _OF_WORKERS = (
     "requested_memory", "available_kv_cache_memory_bytes", "non_torch_memory", "peak_activation_memory",
     "total_consumed", "cudagraph_memory_estimate",
 )  # fmt: skip
+_LOADED = ("num_compiled_artifacts_loaded", "num_aot_artifacts_loaded")
 
 
 def hello() -> dict[str, object]:
@@ -37,7 +39,7 @@ def hello() -> dict[str, object]:
     if kind != "cpu":
         name = current_platform.get_device_name()
         total = current_platform.get_device_total_memory()
-        told = {"runtime": runtime_of(torch), **of_the_driver(current_platform)}
+        told = {"runtime": runtime_of(torch), **at_first()}
     return {
         "version": vllm.__version__,
         "torch": str(torch.__version__),
@@ -47,6 +49,7 @@ def hello() -> dict[str, object]:
         "nvml_total": total,
         "server": ["-m", "vllm.entrypoints.openai.api_server"],
         "hardware": told,
+        "flashinfer": flashinfer(),
     }
 
 
@@ -56,35 +59,6 @@ def runtime_of(torch: Any) -> str | None:
         if getattr(torch.version, version, None):
             return f"{name} {getattr(torch.version, version)}"
     return None
-
-
-def of_the_driver(platform: Any) -> dict[str, object]:
-    """NVML's view of the device before anything runs on it; asking makes no context, as the runtime would.
-
-    NVML's package is nvidia-ml-py's or the copy that vLLM brings. Empty where nothing is told.
-    """
-    try:
-        try:
-            importlib.import_module("pynvml")
-        except ImportError:
-            sys.modules["pynvml"] = importlib.import_module("vllm.third_party.pynvml")
-        from kvplan.files.gpus.nvml import read_nvml
-
-        found, uuid = read_nvml(), str(platform.get_device_uuid(0)).removeprefix("GPU-")
-    except Exception:  # a receipt says null, the run goes on
-        return {}
-    gpu = next((one for one in found.gpus if (one.uuid or "").removeprefix("GPU-") == uuid), None)
-    if gpu is None:
-        return {"driver": found.driver}
-    return {
-        "driver": found.driver,
-        "used": gpu.used_bytes,
-        "processes": sorted(one.pid for one in gpu.processes if one.pid != os.getpid()),
-        "compute_capability": gpu.compute_capability,
-        "ecc": gpu.ecc,
-        "mig": gpu.mig,
-        "persistence": gpu.persistence,
-    }
 
 
 def run(asked: dict[str, Any], speaker: Speaker) -> None:
@@ -108,6 +82,7 @@ def run(asked: dict[str, Any], speaker: Speaker) -> None:
         workers = core.model_executor.collective_rpc(_by_value(look))
         workers[0].update(built)
         speaker.say("measured", of="workers", values=workers)
+        speaker.say("measured", of="others", values={"grown": grown()})
         speaker.say("measured", of="cache", values=cache_of(core, config))
         speaker.begin("admit")
         shape = speaker.answered()
@@ -231,6 +206,7 @@ def look(worker: Any) -> dict[str, object]:
     }
     snapshot = getattr(worker, "init_snapshot", None)
     found["graphs_applied_bytes"] = _applied(found["cudagraph_memory_estimate"])
+    found |= compiled()
     found["free_before_bytes"] = getattr(snapshot, "free_memory", None)
     found["total_bytes"] = getattr(snapshot, "total_memory", None)
     if torch.cuda.is_available() and torch.cuda.is_initialized():
@@ -238,6 +214,18 @@ def look(worker: Any) -> dict[str, object]:
         found["peak_allocated_bytes"] = torch.cuda.max_memory_allocated()
         found["unified_memory"] = bool(getattr(torch.cuda.get_device_properties(0), "is_integrated", False))
     return {name: None if value is None else int(value) for name, value in found.items()}
+
+
+def compiled() -> dict[str, int | None]:
+    """Graphs that this rank compiled, and those that it found in the compile cache
+    (vllm-project/vllm 0.32 compilation/counter.py); None where the release does not count them."""
+    try:
+        from vllm.compilation.counter import compilation_counter as counter
+    except ImportError:
+        return {}
+    loaded = [getattr(counter, name) for name in _LOADED if hasattr(counter, name)]
+    made = getattr(counter, "num_inductor_compiles", None)
+    return {"graphs_compiled": made, "graphs_from_cache": sum(loaded) if loaded else None}
 
 
 def _applied(estimate: int | None) -> int | None:
