@@ -89,7 +89,7 @@ def rung_table(rungs: Sequence[Rung], asked: int, most: int) -> Screen:
 def short_memory(result: SizeResult, budget: Budget) -> Screen:
     """The largest uses of the memory, all others in one line, the cache and what stays unused."""
     whole, several = budget.total_bytes, _all_alike(result)
-    rows = [_short_row(name, whole, *amounts) for name, *amounts in largest_uses(budget)]
+    rows = [_short_row(name, whole, amount, low, high) for name, amount, low, high in largest_uses(budget)]
     pool = (budget.kv_pool_bytes, budget.kv_pool_low_bytes, budget.kv_pool_high_bytes)
     rows.append(_short_row(_POOL, whole, *pool, style="bold"))
     for name, word in _SHARES.items():

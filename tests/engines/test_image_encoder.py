@@ -98,7 +98,7 @@ def test_where_the_encoder_lies() -> None:
 
 
 def test_what_is_not_counted_is_said() -> None:
-    """Gemma 4's E2B hears too: Ollama's log estimated 1,154 MiB of its encoders, of which 134 are of sound."""
+    """Gemma 4's E2B hears too: Ollama's log estimated 1,154 MiB of its encoders, 134 of them of sound."""
     found = kvplan.size("gemma4:e2b", engine="ollama", gpu="rtx-3060", tokens=8192)
     assert any("encoder of sound" in line for line in found.warnings)
     plain = kvplan.size("gemma3:4b", engine="ollama", gpu="rtx-3060", tokens=8192)
