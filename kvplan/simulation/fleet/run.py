@@ -18,7 +18,7 @@ from kvplan.simulation.load.load import Load
 from kvplan.simulation.outcome import Misses, Outcome, Point, Target, counted
 from kvplan.simulation.time.clock import Clock
 from kvplan.simulation.time.results import Answer
-from kvplan.simulation.time.timeline import AnyEngine, Trace
+from kvplan.simulation.time.timeline import AnyEngine
 
 ROUND_ROBIN, PREFIX_HASH = "round-robin", "prefix-hash"
 ROUTERS = (*fleet.ROUTERS, *SCORED)
@@ -45,8 +45,7 @@ class Dealt:
             return
         self.places = deal(load.arrivals, pools, router, load.wide)
         self.traces = [
-            load.trace() if pools == 1 else Trace([load.arrivals[place] for place in places], load.wide)
-            for places in self.places
+            load.trace() if pools == 1 else load.trace(places) for places in self.places
         ]
 
     def run(self, engine: AnyEngine, clock: Clock, target: Target, frontend_ns: int = 0) -> Outcome:
