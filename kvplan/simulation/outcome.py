@@ -150,11 +150,11 @@ def most_missed(target: Target, requests: int) -> int:
 
 class Misses:
     """Requests of a run that are certain to miss the target, counted while it is served: engine by engine,
-    of each those whose place has been reached. Asked of a replica, whether they are more than may be."""
+    of each those whose place has been reached. Asked of a replica, whether they are more than may be.
+    most: so many may."""
 
-    def __init__(self, target: Target, frontend_ns: int, requests: int) -> None:
-        self.target, self.frontend = target, frontend_ns
-        self.most = most_missed(target, requests)
+    def __init__(self, target: Target, frontend_ns: int, most: int) -> None:
+        self.target, self.frontend, self.most = target, frontend_ns, most
         self.before = self.done = self.missed = 0
         self.unsure: list[int] = []
 
@@ -164,7 +164,15 @@ class Misses:
         self.done = self.missed = 0
         self.unsure = []
 
+    def alike(self) -> Misses:
+        """Of another engine of the same run, beside this one."""
+        return Misses(self.target, self.frontend, self.most)
+
     def __call__(self, replica: Timeline) -> bool:
+        return self.before + self.look(replica) > self.most
+
+    def look(self, replica: Timeline) -> int:
+        """The misses of this engine until now."""
         columns, unsure = replica.answer.columns, []
         for place in (*self.unsure, *range(self.done, replica.coming)):
             missed = self._missed(replica, columns, place)
@@ -173,7 +181,7 @@ class Misses:
             else:
                 self.missed += missed
         self.unsure, self.done = unsure, replica.coming
-        return self.before + self.missed > self.most
+        return self.missed
 
     def _missed(self, replica: Timeline, columns: Mapping[str, Sequence[int]], place: int) -> bool | None:
         """Whether the request misses the target; None while that is open."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from fractions import Fraction
 from pathlib import Path
 from typing import Any
@@ -15,7 +16,18 @@ from kvplan.planning.results import PlanResult
 from kvplan.plans.findings import Severity
 from kvplan.plans.workload import Shape, Workload
 from kvplan.report.plan_file import plan_text
+from kvplan.simulation.load import drawn
 from tests.laws.sampling import sampled
+
+@pytest.fixture(autouse=True, scope="module")
+def short_loads() -> Iterator[None]:
+    """A fifth of the requests that are drawn otherwise, for every command alike: what these laws say holds of
+    any number, and hundreds of questions are asked of each."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(drawn, "LEAST", drawn.LEAST // 5)
+        patch.setattr(drawn, "EACH", drawn.EACH // 5)
+        yield
+
 
 MODELS = ("llama-3.1-8b", "llama-3.3-70b", "qwen3-30b-a3b", "gpt-oss-20b")
 

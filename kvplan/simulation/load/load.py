@@ -25,7 +25,7 @@ SEED = 1
 class Load:
     """Requests in order of arrival. wide: tokens of one identity; name: of the trace, as typed; form: its
     format; notes: what was filled in; drawn: how arrivals without a trace are drawn; engines: those that are
-    simulated of a fleet, 0: all; book: names of its prefixes, which the same requests at other times share."""
+    simulated of a fleet, 0: all; book: names of its prefixes, as are the same requests' at other times."""
 
     arrivals: tuple[Arrival, ...]
     wide: int = 1
@@ -130,7 +130,9 @@ class Load:
         """The requests, or those at some places, to be served."""
         if places is None:
             return Trace(self.arrivals, self.wide, self.book)
-        return Trace([self.arrivals[place] for place in places], self.wide, self.book.part(self.arrivals, places))
+        return Trace(
+            [self.arrivals[place] for place in places], self.wide, self.book.part(self.arrivals, places)
+        )
 
 
 def drawn_load(drawn: Drawn, engines: int = 1, *, dealt: bool = True) -> Load:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Sequence
+from itertools import pairwise
 from typing import overload
 
 _APART = 1 << 40
@@ -87,4 +88,4 @@ def _cut(rows: list[list[tuple[int, int]]]) -> tuple[list[Sequence[int]], dict[i
         for low, high in row:
             stretches += cuts[bisect_left(cuts, low) : bisect_left(cuts, high)]
         found.append(stretches or ())
-    return found, {low: high - low for low, high in zip(cuts, cuts[1:])}
+    return found, {low: high - low for low, high in pairwise(cuts)}
