@@ -104,7 +104,7 @@ def simulated_lines(result: PlanResult) -> Screen:
         if found.drawn
         else (f"{found.requests:,} requests of {found.arrivals}")
     )
-    said = f"{what}: {in_time_words(*found.goodput)}; {', '.join(times)}"
+    said = f"{what}: {in_time_words(*found.goodput)}, {', '.join(times)}"
     return [
         *wrapped(said, indent=1, style="dim", first="simulated: "),
         *(row for note in found.notes for row in wrapped(note, indent=1, style="dim", first="           ")),

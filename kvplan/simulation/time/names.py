@@ -90,7 +90,7 @@ def name(arrivals: Sequence[Arrival], wide: int, hashed: int, block: int) -> Nam
     knowns = [known_blocks(arrival, wide, hashed) // (block // hashed) for arrival in arrivals]
     rows = (_keys(arrival.ids, known, wide, block) for arrival, known in zip(arrivals, knowns))
     if any(isinstance(arrival.ids, (range, Headed)) for arrival in arrivals):
-        found = stretches_of(rows)
+        found = stretches_of(rows, max(1, block // wide))
         if found is not None:
             stretches, sizes = found
             return _named(stretches, lambda key: sizes[key] * parts, knowns)
@@ -132,11 +132,12 @@ def _named(rows: Sequence[Keys], size: Callable[[Any], int], knowns: Sequence[in
         paths.append(path)
     numbers: dict[Hashable, int] = {}
     found = []
+    same: dict[tuple[Segment, ...], tuple[Segment, ...]] = {}
     for path in paths:
         while path and used[path[-1][2]] == 1:  # nobody else has it: of the request's own run
             path.pop()
         named = tuple((start, stop, numbers.setdefault(key, len(numbers))) for start, stop, key in path)
-        found.append(named)
+        found.append(same.setdefault(named, named))
     return Names(tuple(found), tuple(lengths[key][1] for key in numbers))
 
 

@@ -45,27 +45,24 @@ def _at(numbers: range, places: range, before: int) -> range:
     return numbers[places[0] - before : places[-1] - before + 1 : places.step]
 
 
-def stretches_of(rows: Iterable[Sequence[object]]) -> tuple[list[Sequence[int]], dict[int, int]] | None:
-    """(Rows of stretches, how many numbers each has) of rows of consecutive numbers: two rows that share
-    numbers share whole stretches. Those at a row's end of which no other row has a number are left out.
-    None where a row is a list, or rows have several steps.
+def stretches_of(
+    rows: Iterable[Sequence[object]], step: int
+) -> tuple[list[Sequence[int]], dict[int, int]] | None:
+    """(Rows of stretches, how many numbers each has) of rows of numbers that follow each other by a step: two
+    rows that share numbers share whole stretches. Those at a row's end of which no other row has a number are
+    left out. None where a row is a list, or has another step.
     """
-    step, parted = 1, []
-    known = False
+    found: list[list[tuple[int, int]]] = []
     for row in rows:
-        parts = []
+        ends = []
         for part in (row.head, row.rest) if isinstance(row, Headed) else (row,):
             if not len(part):
                 continue
-            if not isinstance(part, range):
+            if not isinstance(part, range) or (len(part) > 1 and part.step != step):
                 return None
-            if len(part) > 1:
-                if known and part.step != step:
-                    return None
-                step, known = part.step, True
-            parts.append(part)
-        parted.append(tuple(parts))
-    return _cut([[_ends(part, step) for part in parts] for parts in parted])
+            ends.append(_ends(part, step))
+        found.append(ends)
+    return _cut(found)
 
 
 def _ends(part: range, step: int) -> tuple[int, int]:
