@@ -19,6 +19,7 @@ from kvplan.report.plan_file import plan_text
 from kvplan.simulation.load import drawn
 from tests.laws.sampling import sampled
 
+
 @pytest.fixture(autouse=True, scope="module")
 def short_loads() -> Iterator[None]:
     """A fifth of the requests that are drawn otherwise, for every command alike: what these laws say holds of
@@ -126,6 +127,13 @@ def test_one_replica_less_does_not_keep_them(model: str, asked: dict[str, Any]) 
     runs = dict(fewer.runs)
     case = ("safe", "slow") if found.best.require.pool == "safe" else ("likely", "likely")
     assert not runs[case].keeps(fewer.target)
+
+
+@pytest.mark.laws
+@sampled(1, 40)
+@given(model=st.sampled_from(MODELS), asked=questions())
+def test_the_best_is_the_same_however_few_are_shown(model: str, asked: dict[str, Any]) -> None:
+    assert _gpus(model, asked) == _gpus(model, asked | {"top": 3})
 
 
 TRACE = Path(__file__).parents[3] / "shared" / "traces" / "azure_llm_2023_code.csv"

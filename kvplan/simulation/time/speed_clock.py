@@ -83,14 +83,13 @@ class SpeedClock:
         Matrices with all its tokens, each prompt's attention with what was computed before."""
         profile = self.profile
         sampled = count + len(chunks)
-        matrices = self.matrices.get((tokens, sampled))
-        if matrices is None:
-            matrices = 0.0
+        total = self.matrices.get((tokens, sampled))
+        if total is None:
+            total = profile.host[0] + count * profile.host[1] + len(chunks) * profile.host[2]
             for stage in profile.stages:
-                matrices += matrix_seconds(profile, stage, tokens, sampled)
+                total += matrix_seconds(profile, stage, tokens, sampled)
             if len(self.matrices) < _REMEMBERED:
-                self.matrices[tokens, sampled] = matrices
-        total = profile.host[0] + count * profile.host[1] + len(chunks) * profile.host[2] + matrices
+                self.matrices[tokens, sampled] = total
         byte_seconds, flop_seconds = profile.byte_seconds, profile.flop_seconds
         mean = context // count if count else 0
         for cache in self.caches:
