@@ -83,13 +83,14 @@ class SpeedClock:
         Matrices with all its tokens, each prompt's attention with what was computed before."""
         profile = self.profile
         sampled = count + len(chunks)
-        total = self.matrices.get((tokens, sampled))
-        if total is None:
-            total = profile.host[0] + count * profile.host[1] + len(chunks) * profile.host[2]
+        matrices = self.matrices.get((tokens, sampled))
+        if matrices is None:
+            matrices = 0.0
             for stage in profile.stages:
-                total += matrix_seconds(profile, stage, tokens, sampled)
+                matrices += matrix_seconds(profile, stage, tokens, sampled)
             if len(self.matrices) < _REMEMBERED:
-                self.matrices[tokens, sampled] = total
+                self.matrices[tokens, sampled] = matrices
+        total = profile.host[0] + count * profile.host[1] + len(chunks) * profile.host[2] + matrices
         byte_seconds, flop_seconds = profile.byte_seconds, profile.flop_seconds
         mean = context // count if count else 0
         for cache in self.caches:
