@@ -138,6 +138,7 @@ def helps_of(question: Question, result: SimulationResult) -> Iterator[Help]:
     served, load, target = question.served, question.load, result.target
     before, engine = result.likely, served.engine(LIKELY)
     dealt = on_replicas(served, load, result.replicas, result.router)
+    assert isinstance(dealt, Dealt)
 
     def of(what: str, run: Outcome) -> Help:
         return Help(what, run.hit_rate, run.goodput, percentile(run.ttft, 0.99) / SECOND)

@@ -63,8 +63,8 @@ class Load:
 
     def only(self, arrivals: Sequence[Arrival], book: Book | None = None) -> Load:
         """Some of its requests, or the same at other times. book: of their names."""
-        more = {} if book is None else {"book": book}
-        return Load(tuple(arrivals), self.wide, self.name, self.form, self.notes, **more)
+        own = Book() if book is None else book
+        return Load(tuple(arrivals), self.wide, self.name, self.form, self.notes, book=own)
 
     def at_rate(self, rate: Fraction | float) -> Load:
         """The same requests, so many a second: all times in one proportion.

@@ -114,7 +114,8 @@ def _named(rows: Sequence[Keys], size: Callable[[Any], int], knowns: Sequence[in
     """Paths over rows of keys, each of ``size(key)`` blocks; of a row at most ``knowns`` of its blocks."""
     after, before = _neighbours(rows)
     lengths: dict[Hashable, tuple[int, int]] = {}
-    paths, used = [], Counter[Hashable]()
+    paths: list[list[tuple[int, int, Hashable]]] = []
+    used = Counter[Hashable]()
     for row, known in zip(rows, knowns):
         path: list[tuple[int, int, Hashable]] = []
         place = start = 0
