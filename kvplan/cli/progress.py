@@ -28,8 +28,9 @@ WORDS = {
     "size": "computing",
     "explain": "computing",
     "simulate": "simulating",
+    "quality": "measuring formats",
 }
-"""Commands that allocate start other threads, and get no progress line."""
+"""Commands that start an engine tell their own stages, and get no line from here."""
 
 
 @contextlib.contextmanager

@@ -9,6 +9,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from kvplan.cli.commands import is_given
 from kvplan.cli.engine_words import in_our_words
 from kvplan.cli.quick import parse
 from kvplan.cli.terminal import (
@@ -82,7 +83,8 @@ def _call(arguments: list[str]) -> Answer | int | None:
     parsed = parse(arguments)
     if parsed is not None:
         command, words, given = parsed
-        with progress.waiting(command.name) if is_watched(sys.stderr) else contextlib.nullcontext():
+        watched = is_watched(sys.stderr) and not is_given(given, "json")
+        with progress.waiting(command.name) if watched else contextlib.nullcontext():
             return command.call(words, given)
     from kvplan.cli.app import root_command
 

@@ -36,6 +36,10 @@ Sized = Callable[[Row], "Row | Rejection"]
 """A row with as many replicas as it needs, or why it does not serve the load."""
 
 
+SIZED = 5
+"""Rows that are sized at least, however few are shown."""
+
+
 class Without(NamedTuple):
     """A kind without a row: why, and the candidate that came nearest. beyond: it comes after the rows that
     were asked for, and was not looked at to the end."""
@@ -67,10 +71,20 @@ def rows_of(asks: Sequence[Ask], top: int, *, each: Each | None = None, sized: S
     """The first ``top`` rows of the table.
 
     asks: one for each engine. each: where the objective is the longest context, and it is not given. sized:
-    where something else than the search says how many replicas a row takes.
+    where something else than the search says how many replicas a row takes; then at least `SIZED` rows are
+    asked of it, for their order is another than the search's, and the best may not depend on how many are
+    shown.
     """
-    table = _searched_rows(asks, top, each)
-    return table if sized is None else resized(asks, table, sized)
+    if sized is None:
+        return _searched_rows(asks, top, each)
+    table = resized(asks, _searched_rows(asks, max(top, SIZED), each), sized)
+    shown, served = table.rows[:top], {row.found.offer.kind for row in table.rows[:top]}
+    beyond: dict[Kind, Without] = {}
+    for row in table.rows[top:]:
+        offer = row.found.offer
+        if offer.kind not in served:
+            beyond.setdefault(offer.kind, Without(row.ask, offer, _after(shown), beyond=True))
+    return table._replace(rows=shown, without=(*beyond.values(), *table.without))
 
 
 def _searched_rows(asks: Sequence[Ask], top: int, each: Each | None) -> Rows:

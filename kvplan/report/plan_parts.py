@@ -8,7 +8,7 @@ from kvplan.plans.plan import SAFE
 from kvplan.report.layout import Piece, Screen, Span, line, one_line, table, wrapped
 from kvplan.report.plan_table import WHY, checkpoints, money, options_table
 from kvplan.report.start_words import started
-from kvplan.report.words import about, between, count, engine_title, size_words, two_digits
+from kvplan.report.words import about, between, count, engine_title, in_time_words, size_words, two_digits
 from kvplan.results import EngineRef
 from kvplan.units import human_seconds
 
@@ -94,7 +94,6 @@ def simulated_lines(result: PlanResult) -> Screen:
     found = result.simulated
     if found is None:
         return []
-    low, likely, high = (f"{share * 100:.1f}" for share in found.goodput)
     p = f"p{found.goodput_at_least * 100:.4g}"
     times = [
         f"{name} {p} {human_seconds(value[1])} ({human_seconds(value[0])} … {human_seconds(value[2])})"
@@ -105,7 +104,7 @@ def simulated_lines(result: PlanResult) -> Screen:
         if found.drawn
         else (f"{found.requests:,} requests of {found.arrivals}")
     )
-    said = f"{what}: {likely} % in time ({low} … {high}), {', '.join(times)}"
+    said = f"{what}: {in_time_words(*found.goodput)}, {', '.join(times)}"
     return [
         *wrapped(said, indent=1, style="dim", first="simulated: "),
         *(row for note in found.notes for row in wrapped(note, indent=1, style="dim", first="           ")),

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from kvplan.report.layout import BLANK, Piece, Screen, Span, shorten, table, wrapped
-from kvplan.report.words import count
+from kvplan.report.words import NOTHING_SAID, count
 from kvplan.simulation.outcome import Outcome, Target
 from kvplan.simulation.results import HourNeeds, Interval, SimulationResult
 from kvplan.units import SECOND, human_bytes, human_seconds
@@ -139,7 +139,7 @@ def _rate(value: float) -> str:
 def _figures(result: SimulationResult) -> Screen:
     rows: list[Sequence[Piece]] = [("", Span("likely", "dim"), Span("interval", "dim"))]
     if result.target.asked:
-        rows.append(_percent("within the target", result.goodput, "of requests"))
+        rows.append(_kept(result.goodput))
     if result.wide > 1:
         hits = f"of tokens, {result.most_hits * 100:.1f} at most"
         rows.append(_percent("hit rate", result.hit_rate, hits))
@@ -175,6 +175,14 @@ def _tier(result: SimulationResult, place: int) -> Sequence[Piece]:
     tier = result.likely.tiers[place]
     moved = f"{human_bytes(tier.loaded_bytes)} loaded, {human_bytes(tier.stored_bytes)} stored"
     return _percent(f"  of these {tier.name}", result.figure(share), moved)
+
+
+def _kept(figure: Interval) -> Sequence[Piece]:
+    """The share of requests within the target; of an interval that says nothing what it means."""
+    row = _percent("within the target", figure, "of requests")
+    if figure.high - figure.low <= NOTHING_SAID:
+        return row
+    return row[0], row[1], "not safely", Span(f"of requests; {figure.low * 100:.1f} % at worst", "dim")
 
 
 def _percent(name: str, figure: Interval, of: str) -> Sequence[Piece]:

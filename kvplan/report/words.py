@@ -125,3 +125,15 @@ def _value(value: object) -> str:
 def command(*words: str) -> str:
     """A command line that can be pasted into a shell."""
     return shlex.join(words)
+
+
+NOTHING_SAID = 0.9
+"""An interval of a share that is wider says only that the pessimistic run is another world."""
+
+
+def in_time_words(low: float, likely: float, high: float) -> str:
+    """``98.2 % in time (97.0 … 99.9)``; where the interval is nearly all there is, what that means:
+    ``likely 100.0 % in time (not safely: 0.0 % at worst)``."""
+    if high - low > NOTHING_SAID:
+        return f"likely {likely * 100:.1f} % in time (not safely: {low * 100:.1f} % at worst)"
+    return f"{likely * 100:.1f} % in time ({low * 100:.1f} … {high * 100:.1f})"

@@ -17,7 +17,7 @@ from kvplan.simulation.load.load import Load
 from kvplan.simulation.offload_tiers import asked_offload, offload_of
 from kvplan.simulation.outcome import Outcome, Target, percentile
 from kvplan.simulation.results import Help, ReplicasNeeded, SimulationResult
-from kvplan.simulation.search import on_replicas, replicas_needed, shown_alone, sustainable
+from kvplan.simulation.search import Question, on_replicas, shown_alone, sustainable
 from kvplan.simulation.served import ESTIMATE, LIKELY, Served, serve
 from kvplan.simulation.time.timeline import AnyEngine
 from kvplan.units import GIB, SECOND
@@ -51,19 +51,22 @@ def simulate_load(
     by_hour = needs_of(served, load, target, router, asked=hours)
     auto = replicas == AUTO and served.split is None
     rates, sampled = sustainable(served, load, target, router) if search or auto else (None, 0)
+    question = Question(served, load, router, target)
     needed: ReplicasNeeded | None = None
     count = replicas
     if auto:
         assert rates is not None
-        needed = replicas_needed(served, load, target, router, rates)
+        needed = question.needed(rates)
         count = needed.likely or 1
     if served.split is not None:
         count = served.split.prefill + served.split.decode
-    dealt = on_replicas(served, load, count, router, concurrency=concurrency)
-    runs = tuple(
-        ((pool, speed), _run(dealt, served, served.engine(pool), target, speed))
-        for pool, speed in served.cases
-    )
+    if concurrency or served.split is not None:
+        dealt = on_replicas(served, load, count, router, concurrency=concurrency)
+        runs = tuple(
+            (case, _run(dealt, served, served.engine(case[0]), target, case[1])) for case in served.cases
+        )
+    else:
+        runs = tuple((case, question.runs(case).whole(count)) for case in served.cases)
     engine, first = served.engine(LIKELY), runs[0][1]
     notes = [*load.notes, *served.notes]
     if first.refused:
@@ -84,7 +87,7 @@ def simulate_load(
     )  # fmt: skip
     if not helps or served.split is not None:
         return result
-    return replace(result, helps=tuple(helps_of(served, load, result)))
+    return replace(result, helps=tuple(helps_of(question, result)))
 
 
 def _check_times(load: Load) -> None:
@@ -135,31 +138,28 @@ _WORTH = 0.01
 """A cache without limit must have so much more of the prompts for a larger one to be tried."""
 
 
-def helps_of(served: Served, load: Load, result: SimulationResult) -> Iterator[Help]:
+def helps_of(question: Question, result: SimulationResult) -> Iterator[Help]:
     """Other settings with the likely pool and speed, each simulated."""
-    count, target = result.replicas, result.target
+    served, load, target = question.served, question.load, result.target
     before, engine = result.likely, served.engine(LIKELY)
-    dealt = on_replicas(served, load, count, result.router)
+    dealt = on_replicas(served, load, result.replicas, result.router)
+    assert isinstance(dealt, Dealt)
 
     def of(what: str, run: Outcome) -> Help:
         return Help(what, run.hit_rate, run.goodput, percentile(run.ttft, 0.99) / SECOND)
 
     if not before.keeps(target) or before.goodput < 1:
-        more = on_replicas(served, load, count + 1, result.router)
-        yield of(f"replicas {result.replicas + 1}", _run(more, served, engine, target))
-    pools = count if served.ranks is not None else count * served.pools
+        more = question.runs((LIKELY, LIKELY)).whole(result.replicas + 1)
+        yield of(f"replicas {result.replicas + 1}", more)
+    pools = result.replicas if served.ranks is not None else result.replicas * served.pools
     if pools > 1 and load.has_identities:
-        others = [
-            (router, _run(on_replicas(served, load, count, router), served, engine, target))
-            for router in OTHERS if router != result.router
-        ]  # fmt: skip
-        best, outcome = max(others, key=lambda other: (other[1].goodput, other[1].hit_rate))
-        yield of(f"router {best}", outcome)
+        router, run = best_router(question, result.replicas)
+        yield of(f"router {router}", run)
     lacks = before.hit_rate < result.most_hits - _WORTH
     if lacks or before.preempted or not before.keeps(target):
-        run = _with_half(served, dealt, target)
-        if run is not None:
-            yield of(f"kv-cache-dtype {HALF}", run)
+        narrow = _with_half(served, dealt, target)
+        if narrow is not None:
+            yield of(f"kv-cache-dtype {HALF}", narrow)
     cached = engine.with_caching()
     if cached is not None and load.has_identities:
         yield of(cached.caching_word, _run(dealt, served, cached, target))
@@ -168,6 +168,30 @@ def helps_of(served: Served, load: Load, result: SimulationResult) -> Iterator[H
         kept = None if tier is None else _with_host(served, tier)
         if kept is not None:
             yield of(f"offload {tier}", _run(dealt, served, kept, target))
+
+
+def best_router(question: Question, replicas: int) -> tuple[str, Outcome]:
+    """The other router that most requests keep the target with, of equal ones that with more hits, and its
+    run. Those that mostly are the best come first: a run in which more requests miss the target than under
+    the best one ends there."""
+    served, target = question.served, question.target
+    how = served.engine(LIKELY), served.speeds.clock(LIKELY), target, served.speeds.frontend(LIKELY)
+    best: tuple[float, float, int] | None = None
+    found: tuple[str, Outcome] | None = None
+    for router in reversed(OTHERS):
+        if router == question.router:
+            continue
+        dealt = on_replicas(served, question.load, replicas, router)
+        assert isinstance(dealt, Dealt)
+        most = len(dealt.load.arrivals) if found is None else found[1].requests - found[1].good
+        run = dealt.missing(most, *how)
+        if run is None:
+            continue
+        rank = run.goodput, run.hit_rate, -OTHERS.index(router)
+        if best is None or rank > best:
+            best, found = rank, (router, run)
+    assert found is not None
+    return found
 
 
 def host_tier(served: Served, load: Load) -> str | None:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from array import array
 from bisect import bisect_right
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from fractions import Fraction
+from itertools import pairwise
 from math import ceil
 from typing import TYPE_CHECKING
 
@@ -56,7 +58,7 @@ class TierUse:
 
 @record(eq=False)
 class Outcome:
-    """Times in ns, sorted."""
+    """Times in ns, sorted, in arrays: a run of a million requests is kept with its likes."""
 
     requests: int
     refused: int
@@ -66,9 +68,9 @@ class Outcome:
     hits: int
     """prompt tokens found in the cache or a tier at first admission"""
     answer_tokens: int
-    ttft: tuple[int, ...]
-    tpot: tuple[int, ...]
-    latency: tuple[int, ...]
+    ttft: Sequence[int]
+    tpot: Sequence[int]
+    latency: Sequence[int]
     good: int
     """requests within the target"""
     preempted: int
@@ -80,7 +82,7 @@ class Outcome:
     blocks: int
     used: tuple[Point, ...]
     """of the pools' blocks, over time"""
-    waits: tuple[int, ...]
+    waits: Sequence[int]
     tiers: tuple[TierUse, ...] = ()
     """of those outside the GPU, load_ns: how long their loads took together, loads: how many"""
     loads: int = 0
@@ -148,11 +150,11 @@ def most_missed(target: Target, requests: int) -> int:
 
 class Misses:
     """Requests of a run that are certain to miss the target, counted while it is served: engine by engine,
-    of each those whose place has been reached. Asked of a replica, whether they are more than may be."""
+    of each those whose place has been reached. Asked of a replica, whether they are more than may be.
+    most: so many may."""
 
-    def __init__(self, target: Target, frontend_ns: int, requests: int) -> None:
-        self.target, self.frontend = target, frontend_ns
-        self.most = most_missed(target, requests)
+    def __init__(self, target: Target, frontend_ns: int, most: int) -> None:
+        self.target, self.frontend, self.most = target, frontend_ns, most
         self.before = self.done = self.missed = 0
         self.unsure: list[int] = []
 
@@ -162,7 +164,15 @@ class Misses:
         self.done = self.missed = 0
         self.unsure = []
 
+    def alike(self) -> Misses:
+        """Of another engine of the same run, beside this one."""
+        return Misses(self.target, self.frontend, self.most)
+
     def __call__(self, replica: Timeline) -> bool:
+        return self.before + self.look(replica) > self.most
+
+    def look(self, replica: Timeline) -> int:
+        """The misses of this engine until now."""
         columns, unsure = replica.answer.columns, []
         for place in (*self.unsure, *range(self.done, replica.coming)):
             missed = self._missed(replica, columns, place)
@@ -171,7 +181,7 @@ class Misses:
             else:
                 self.missed += missed
         self.unsure, self.done = unsure, replica.coming
-        return self.before + self.missed > self.most
+        return self.missed
 
     def _missed(self, replica: Timeline, columns: Mapping[str, Sequence[int]], place: int) -> bool | None:
         """Whether the request misses the target; None while that is open."""
@@ -205,7 +215,8 @@ def counted(
     pools: int, target: Target, frontend_ns: int, used: Sequence[Sequence[Point]],
 ) -> Outcome:  # fmt: skip
     """Totals of a run. answers: of each pool, with the places in the trace of its requests."""
-    ttft, tpot, latency, waits = [], [], [], []
+    ttft, tpot, latency = (array("q") for _ in range(3))
+    came = array("q", [-1]) * len(arrivals)
     refused = hits = served = made = good = preempted = preemptions = 0
     for answer, places in answers:
         columns = answer.columns
@@ -225,26 +236,50 @@ def counted(
             preempted += columns["preemptions"][number] > 0
             ttft.append(first)
             latency.append(ends[number] - row.at_ns + frontend_ns)
-            waits.append((row.at_ns, columns["admitted_ns"][number] - row.at_ns))
+            came[place] = columns["admitted_ns"][number] - row.at_ns
             if tokens > 1:
                 tpot.append(round(each))
             good += target.kept_by(first, each)
     counts = [answer.offloaded for answer, _ in answers if answer.offloaded is not None]
     tiers = () if engine.offload is None else _tiers(engine.offload, counts)
     hits += sum(tier.hits for tier in tiers)
-    waits.sort()
-    span = waits[-1][0] - waits[0][0] if waits else 0
+    waits, span = _in_order(arrivals, came)
     return Outcome(
         requests=len(arrivals), refused=refused, prompt_tokens=sum(row.prompt for row in arrivals),
-        served_prompt_tokens=served, hits=hits, answer_tokens=made, ttft=tuple(sorted(ttft)),
-        tpot=tuple(sorted(tpot)), latency=tuple(sorted(latency)), good=good, preempted=preempted,
-        preemptions=preemptions, saturated=saturated([wait for _, wait in waits], span),
+        served_prompt_tokens=served, hits=hits, answer_tokens=made, ttft=_sorted(ttft),
+        tpot=_sorted(tpot), latency=_sorted(latency), good=good, preempted=preempted,
+        preemptions=preemptions, saturated=saturated(waits, span),
         busy_ns=max((answer.busy_ns for answer, _ in answers), default=0),
         end_ns=max((answer.end_ns for answer, _ in answers), default=0),
         steps=sum(answer.steps for answer, _ in answers), blocks=engine.blocks * pools, used=together(used),
-        waits=tuple(sorted(wait for _, wait in waits)), tiers=tiers,
+        waits=_sorted(waits), tiers=tiers,
         loads=sum(one.loads for one in counts), load_ns=sum(one.load_ns for one in counts),
     )  # fmt: skip
+
+
+def _sorted(times: Iterable[int]) -> Sequence[int]:
+    return array("q", sorted(times))
+
+
+def _in_order(arrivals: Sequence[Arrival], waited: Sequence[int]) -> tuple[Sequence[int], int]:
+    """(Waits in order of arrival, of those that come at once the shorter first; ns from the first to the last
+    of them). waited: by place, -1: refused."""
+    places: Sequence[int] = range(len(arrivals))
+    if any(one.at_ns > after.at_ns for one, after in pairwise(arrivals)):  # a closed load on several pools
+        places = sorted(places, key=lambda place: arrivals[place].at_ns)
+    waits, begun = array("q"), 0
+    first = last = -1
+    for place in places:
+        at_ns, wait = arrivals[place].at_ns, waited[place]
+        if wait < 0:
+            continue
+        if at_ns != last:
+            waits[begun:] = array("q", sorted(waits[begun:]))
+            begun, last = len(waits), at_ns
+            first = last if first < 0 else first
+        waits.append(wait)
+    waits[begun:] = array("q", sorted(waits[begun:]))
+    return waits, last - first
 
 
 def _tiers(offload: Offload, counts: Sequence[Counts]) -> tuple[TierUse, ...]:

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable
 from math import ceil
 
+from kvplan.plans.arrival import Arrival
+from kvplan.record import replace
 from kvplan.simulation.fleet.closed import ClosedDealt
 from kvplan.simulation.fleet.disaggregated import Disaggregated
 from kvplan.simulation.fleet.ranked import DealtOverRanks
@@ -26,6 +29,8 @@ _LEAST, _MOST = 1e-4, 1e5
 _NEAR = 6
 """Times that the search for replicas grows by a quarter before it doubles."""
 MOST_REPLICAS = 1024
+_FEW = 16
+"""Lengths of requests that are run one by one in place of all requests."""
 
 
 def on_replicas(
@@ -66,7 +71,8 @@ def kept(
 
 
 class Runs:
-    """Runs of one deployment, pool and speed on numbers of replicas, each once. case: pool and speed."""
+    """Runs of one deployment, pool and speed on numbers of replicas, each once. case: pool and speed; known:
+    which numbers keep the target; made: whole runs, of the least that keeps it and of one more."""
 
     def __init__(
         self, served: Served, load: Load, router: str, target: Target, case: tuple[str, str]
@@ -74,13 +80,29 @@ class Runs:
         self.served, self.load, self.router = served, load, router
         self.target, self.case = target, case
         self.known: dict[int, bool] = {}
+        self.made: dict[int, Outcome] = {}
 
     def keeps(self, replicas: int) -> bool:
         """Whether so many keep the target."""
-        found = self.known.get(replicas)
-        if found is None:
+        if replicas not in self.known:
             run = kept(self.served, self.load, replicas, self.router, self.target, self.case)
-            found = self.known[replicas] = run is not None
+            self.known[replicas] = run is not None
+            if run is not None:
+                self.made[replicas] = run
+                least = min(self.made)
+                for other in [other for other in self.made if other > least + 1]:
+                    del self.made[other]
+        return self.known[replicas]
+
+    def whole(self, replicas: int) -> Outcome:
+        """The run on so many, whether it keeps the target or not."""
+        found = self.made.get(replicas)
+        if found is None:
+            pool, speed = self.case
+            served = self.served
+            dealt = on_replicas(served, self.load, replicas, self.router)
+            clock, frontend = served.speeds.clock(speed), served.speeds.frontend(speed)
+            found = dealt.run(served.engine(pool), clock, self.target, frontend)
         return found
 
     def least(self, first: int, most: int) -> int | None:
@@ -96,7 +118,18 @@ class Runs:
 
 
 def keeps_alone(served: Served, load: Load, target: Target, case: tuple[str, str]) -> bool:
-    """Whether enough requests keep the target one at a time."""
+    """Whether enough requests keep the target one at a time.
+
+    Without identities, and without drafts, whose hits are drawn request by request, those of the same lengths
+    are served alike: one of each is run, where these are few."""
+    if target.asked and not load.has_identities and served.settings.speculative_method is None:
+        alike = Counter((one.prompt, one.answer) for one in load.arrivals)
+        if len(alike) <= _FEW:
+            good, every = 0, replace(target, goodput=1.0)
+            for (prompt, answer), many in alike.items():
+                alone = load.only([Arrival(0, prompt, answer)])
+                good += many * (kept(served, alone, 1, ROUND_ROBIN, every, case, alone=True) is not None)
+            return good / len(load.arrivals) >= target.goodput
     apart = load.apart(1 / _LEAST)
     return kept(served, apart, 1, ROUND_ROBIN, target, case, alone=True) is not None
 
@@ -149,8 +182,6 @@ def highest(holds: Callable[[float], bool], guess: float) -> float:
     """The highest rate that holds, by factors of two and then between them; 0 where none does."""
     low, high = 0.0, 0.0
     rate = guess
-    if not holds(_LEAST):
-        return 0.0
     if holds(rate):
         low = rate
         while low < _MOST:
@@ -161,6 +192,8 @@ def highest(holds: Callable[[float], bool], guess: float) -> float:
             low = rate
         else:
             return low
+    elif not holds(_LEAST):
+        return 0.0
     else:
         high = rate
         while high > _LEAST:
@@ -205,22 +238,40 @@ def _grown(keeps: Callable[[int], bool], first: int, most: int, low: int = 0) ->
     return least_of(keeps, number, low), number
 
 
-def replicas_needed(served: Served, load: Load, target: Target, router: str, rates: Rates) -> ReplicasNeeded:
-    """The least replicas of which a run over the whole trace keeps the target.
+class Question:
+    """The runs of one deployment on one load for one target, by pool and speed: each is made once, whoever
+    asks for it."""
 
-    Where one request at a time misses it, more replicas do not help: None. The sustained rate only says where
-    the search begins.
-    """
-    most = MOST_REPLICAS if load.drawn is not None else min(MOST_REPLICAS, len(load.arrivals))
+    def __init__(self, served: Served, load: Load, router: str, target: Target) -> None:
+        self.served, self.load, self.router, self.target = served, load, router, target
+        self.cases: dict[tuple[str, str], Runs] = {}
 
-    def least(pool: str, speed: str, rate: float) -> tuple[int | None, int]:
-        runs = Runs(served, load, router, target, (pool, speed))
-        if not rate and target.asked and not keeps_alone(served, load, target, (pool, speed)):
-            return None, 0
-        return _grown(runs.keeps, max(1, ceil(load.rate / rate)) if rate else 1, most)
+    def runs(self, case: tuple[str, str]) -> Runs:
+        """Of a pool and a speed; of the one that there is where it is not known."""
+        pools = [name for name, _ in self.served.engines]
+        speeds = [name for name, _ in self.served.speeds.clocks]
+        case = case[0] if case[0] in pools else pools[0], case[1] if case[1] in speeds else speeds[0]
+        found = self.cases.get(case)
+        if found is None:
+            found = self.cases[case] = Runs(self.served, self.load, self.router, self.target, case)
+        return found
 
-    likely, tried = least(LIKELY, LIKELY, rates.value)
-    if len(served.cases) == 1:
-        return ReplicasNeeded(likely, likely, tried)
-    safe, safe_tried = least(SAFE, SLOW, rates.low)
-    return ReplicasNeeded(likely, safe, max(tried, safe_tried))
+    def needed(self, rates: Rates) -> ReplicasNeeded:
+        """The least replicas of which a run over the whole trace keeps the target.
+
+        Where one request at a time misses it, more replicas do not help: None. The sustained rate only says
+        where the search begins.
+        """
+        load, served, target = self.load, self.served, self.target
+        most = MOST_REPLICAS if load.drawn is not None else min(MOST_REPLICAS, len(load.arrivals))
+
+        def least(case: tuple[str, str], rate: float) -> tuple[int | None, int]:
+            if not rate and target.asked and not keeps_alone(served, load, target, case):
+                return None, 0
+            return _grown(self.runs(case).keeps, max(1, ceil(load.rate / rate)) if rate else 1, most)
+
+        likely, tried = least((LIKELY, LIKELY), rates.value)
+        if len(served.cases) == 1:
+            return ReplicasNeeded(likely, likely, tried)
+        safe, safe_tried = least((SAFE, SLOW), rates.low)
+        return ReplicasNeeded(likely, safe, max(tried, safe_tried))

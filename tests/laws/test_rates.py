@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from fractions import Fraction
 from pathlib import Path
 from typing import Any
@@ -22,7 +23,19 @@ from kvplan.planning.results import PlanResult
 from kvplan.plans.findings import Severity
 from kvplan.plans.workload import Shape, Workload
 from kvplan.report.plan_file import plan_text
+from kvplan.simulation.load import drawn
 from tests.laws.sampling import sampled
+
+
+@pytest.fixture(autouse=True, scope="module")
+def short_loads() -> Iterator[None]:
+    """A fifth of the requests that are drawn otherwise, for every command alike: what these laws say holds of
+    any number, and hundreds of questions are asked of each."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(drawn, "LEAST", drawn.LEAST // 5)
+        patch.setattr(drawn, "EACH", drawn.EACH // 5)
+        yield
+
 
 MODELS = ("llama-3.1-8b", "llama-3.3-70b", "qwen3-30b-a3b", "gpt-oss-20b")
 
@@ -164,6 +177,13 @@ def test_one_replica_less_does_not_keep_them(model: str, asked: dict[str, Any]) 
     runs = dict(fewer.runs)
     case = ("safe", "slow") if found.best.require.pool == "safe" else ("likely", "likely")
     assert not runs[case].keeps(fewer.target)
+
+
+@pytest.mark.laws
+@sampled(1, 40)
+@given(model=st.sampled_from(MODELS), asked=questions())
+def test_the_best_is_the_same_however_few_are_shown(model: str, asked: dict[str, Any]) -> None:
+    assert _gpus(model, asked) == _gpus(model, asked | {"top": 3})
 
 
 TRACE = Path(__file__).parents[3] / "shared" / "traces" / "azure_llm_2023_code.csv"

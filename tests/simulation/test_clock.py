@@ -92,3 +92,22 @@ def _served(engine: Engine, arrivals: list[Arrival], name: str, jump: bool) -> A
         return simulate(Trace(arrivals, 1), engine, SpeedClock(_profile(name)), jump=jump, rows=True)
     except KvplanError:
         return None
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    st.sampled_from(MODELS), st.integers(0, 40), st.integers(1, 6), st.integers(0, 40), st.integers(1, 6),
+    st.integers(50, 2000),
+)  # fmt: skip
+def test_a_step_lasts_as_long_whatever_was_asked_before(
+    name: str, count: int, prompts: int, others: int, their_prompts: int, tokens: int
+) -> None:
+    """Steps of as many tokens differ by how many of their requests begin."""
+
+    def lasts(clock: SpeedClock, answers: int, chunks: int) -> float:
+        return clock.mixed(answers, answers * 300, tokens, [(tokens // chunks, 0)] * chunks)
+
+    fresh, used = SpeedClock(_profile(name)), SpeedClock(_profile(name))
+    lasts(used, others, their_prompts)
+    lasts(used, count + prompts - 1, 1)  # as many requests, of which fewer begin
+    assert lasts(used, count, prompts) == lasts(fresh, count, prompts)

@@ -12,6 +12,7 @@ from kvplan.report.layout import plain
 from kvplan.report.simulate import TOO_SHORT, simulation_screen
 from kvplan.report.simulate_html import rules_of, simulation_page
 from kvplan.simulation.load.load import Load
+from kvplan.simulation.outcome import Outcome
 from kvplan.simulation.results import SimulationResult
 from kvplan.simulation.search import _grown, least_of
 from tests.laws.sampling import sampled
@@ -95,3 +96,65 @@ def test_requests_of_one_step_are_spread_over_it() -> None:
 def test_times_of_their_own_and_one_burst_stay(times: tuple[int, ...]) -> None:
     load = Load(tuple(Arrival(at, 10, 1) for at in times), 16, "own", "azure")
     assert load.over_its_steps() is load
+
+
+@sampled(3, 60)
+@given(
+    st.integers(0, 10**6), st.sampled_from(["llama-3.1-8b", "gpt-oss-20b"]),
+    st.sampled_from(["vllm", "sglang"]),
+    st.sampled_from([40, 150, 600]), st.sampled_from([50, 300, 2000]), st.integers(1, 3),
+)  # fmt: skip
+def test_what_is_pruned_changes_no_answer(
+    seed: int, model: str, engine: str, rate: int, ttft_ms: int, replicas: int
+) -> None:
+    """A run that ends once its answer is known, one that is asked for twice, a router that is given up."""
+    from kvplan.api.simulating import deployment
+    from kvplan.simulation.answer import OTHERS, best_router
+    from kvplan.simulation.load.generate import asked_of, generated
+    from kvplan.simulation.outcome import Target
+    from kvplan.simulation.search import Question, on_replicas
+
+    load = generated(
+        asked_of(f"requests=120,rate={rate},turns=3,think=1,input=600,input_cv=1,output=20,seed={seed}")
+    )
+    served, _ = deployment(model, gpu="l40s", engine=engine)
+    target = Target(ttft_ms * 10**6, None, 0.9)
+    question = Question(served, load, "round-robin", target)
+
+    def whole(number: int, router: str, case: tuple[str, str]) -> Outcome:
+        clock, frontend = served.speeds.clock(case[1]), served.speeds.frontend(case[1])
+        return on_replicas(served, load, number, router).run(served.engine(case[0]), clock, target, frontend)
+
+    for case in served.cases:
+        plain = whole(replicas, "round-robin", case)
+        assert question.runs(case).keeps(replicas) == plain.keeps(target)
+        assert figures(question.runs(case).whole(replicas)) == figures(plain)
+    if replicas > 1:
+        case = "likely", "likely"
+        runs = {router: whole(replicas, router, case) for router in OTHERS}
+        best = max(runs, key=lambda router: (runs[router].goodput, runs[router].hit_rate))
+        found, run = best_router(question, replicas)
+        assert (found, figures(run)) == (best, figures(runs[best]))
+
+
+def figures(run: Outcome) -> tuple[object, ...]:
+    return run.good, run.hits, run.preemptions, run.end_ns, run.steps, list(run.ttft), list(run.tpot)
+
+
+@given(
+    st.lists(st.tuples(st.integers(1, 3000), st.integers(1, 40)), min_size=1, max_size=4, unique=True),
+    st.integers(1, 400), st.sampled_from([None, 5, 9]), st.sampled_from([0.5, 0.9, 1.0]),
+)  # fmt: skip
+def test_requests_alone_are_those_of_their_lengths(
+    lengths: list[tuple[int, int]], ttft_ms: int, tpot_ms: int | None, goodput: float
+) -> None:
+    from kvplan.api.simulating import deployment
+    from kvplan.simulation.outcome import Target
+    from kvplan.simulation.search import keeps_alone, kept
+
+    served, _ = deployment("llama-3.1-8b", gpu="l40s", step_time="5ms+50us*tokens")
+    load = Load(tuple(Arrival(0, *lengths[place % len(lengths)]) for place in range(13)))
+    target = Target(ttft_ms * 10**6, None if tpot_ms is None else tpot_ms * 10**6, goodput)
+    case = "likely", "likely"
+    every = kept(served, load.apart(10_000), 1, "round-robin", target, case, alone=True)
+    assert keeps_alone(served, load, target, case) == (every is not None)

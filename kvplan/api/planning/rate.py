@@ -36,7 +36,7 @@ from kvplan.simulation.deployed import drawn_for, in_ns, load_from, served_plan,
 from kvplan.simulation.fleet.run import ROUND_ROBIN as ROUTER
 from kvplan.simulation.outcome import Outcome, Target, percentile
 from kvplan.simulation.requirements import NOT_SIMULATED, deciding
-from kvplan.simulation.search import MOST_REPLICAS, Runs, kept, on_replicas, shown_alone
+from kvplan.simulation.search import MOST_REPLICAS, Runs, on_replicas, shown_alone
 from kvplan.simulation.served import FAST, LIKELY, SAFE, SLOW, Served
 from kvplan.simulation.sides import Sides, least_sides
 from kvplan.units import SECOND, ceil_div, human_seconds
@@ -89,13 +89,14 @@ class Sizer:
     def __init__(self, load: Load, workload: Workload, named: str) -> None:
         self.load, self.workload, self.named = load, workload, named
         self.refusals: list[str] = []
-        self.rows: list[Row] = []
+        self.rows: list[tuple[Row, Runs]] = []
         self.guesses: dict[str, int] = {}
         """replicas of a layout that another row needs: where the search for it begins"""
 
     def __call__(self, row: Row) -> Row | Rejection:
         ask, best = row.ask, None
         why: Rejection | None = None
+        made: Runs | None = None
         for one in _layouts(row):
             limit = _most(ask, one, best)
             if limit < 1 or (best is not None and one.gpus > best.found.gpus):
@@ -110,27 +111,27 @@ class Sizer:
             if isinstance(sized, Rejection):
                 why = why or sized
             else:
-                best = Row(ask, sized)
-        if best is None:
+                best, made = Row(ask, sized[0]), sized[1]
+        if best is None or made is None:
             return why or Rejection("too-few-gpus", "no layout of it fits the GPUs that may be used")
-        self.rows.append(best)
+        self.rows.append((best, made))
         return best
 
     def figures_of(self, best: Option) -> tuple[Simulated, tuple[SuggestedFix, ...]]:
         """Figures of an option's row, and the looser limit that would spare GPUs."""
-        return self.figures(next(row for row in self.rows if option_of(*row) == best))
+        return self.figures(*next(each for each in self.rows if option_of(*each[0]) == best))
 
-    def _sized(self, ask: Ask, one: Found, limit: int, *, first: bool) -> Found | Rejection:
-        """The candidate on as few replicas as keep the times. first: none was found until now, so the reason
-        is of interest; else one run at the limit says whether it is better."""
+    def _sized(self, ask: Ask, one: Found, limit: int, *, first: bool) -> tuple[Found, Runs] | Rejection:
+        """The candidate on as few replicas as keep the times, and its runs. first: none was found until now,
+        so the reason is of interest; else one run at the limit says whether it is better."""
         made = self.deployed(ask, one)
         served, target, case = made
         check_served(self.load, served.engine(case[0]))
-        if ask.objective == REQUESTS:
-            if kept(served, self.load, one.replicas, ROUTER, target, case) is not None:
-                return one
-            return Rejection("too-few-gpus", f"{one.gpus} GPUs do not keep the times")
         runs = Runs(served, self.load, ROUTER, target, case)
+        if ask.objective == REQUESTS:
+            if runs.keeps(one.replicas):
+                return one, runs
+            return Rejection("too-few-gpus", f"{one.gpus} GPUs do not keep the times")
         if not first and not runs.keeps(limit):
             return Rejection("too-few-gpus", "")
         layout = one.one.layout
@@ -139,7 +140,7 @@ class Sizer:
         if replicas is None:
             return self._why(made, one, limit)
         self.guesses[layout.words()] = replicas
-        return _on(ask, one, replicas)
+        return _on(ask, one, replicas), runs
 
     def _why(self, made: _Deployed, one: Found, limit: int) -> Rejection:
         """Why no number of replicas keeps the times."""
@@ -170,29 +171,28 @@ class Sizer:
         served = served_plan(plan, one.one.variant.model, pool=None if whole and case[0] != SAFE else case[0])
         return _Deployed(served, target_of(plan), case)
 
-    def figures(self, row: Row) -> tuple[Simulated, tuple[SuggestedFix, ...]]:
-        """Figures of a row, and the looser limit that would spare GPUs."""
+    def figures(self, row: Row, decided: Runs) -> tuple[Simulated, tuple[SuggestedFix, ...]]:
+        """Figures of a row, and the looser limit that would spare GPUs. decided: runs that it rests on."""
         ask, one = row
         made = self.deployed(ask, one, whole=True)
         served, target, case = made
-
-        def run(pool: str, speed: str) -> Outcome:
-            dealt = on_replicas(served, self.load, one.replicas, ROUTER)
-            return dealt.run(
-                served.engine(pool), served.speeds.clock(speed), target, served.speeds.frontend(speed)
-            )
-
-        fast, likely, slow = (run(*of) for of in ((case[0], FAST), (case[0], LIKELY), (SAFE, SLOW)))
+        runs = {case: decided}
+        for other in ((case[0], FAST), (case[0], LIKELY), (SAFE, SLOW)):
+            if other not in runs:
+                runs[other] = Runs(served, self.load, ROUTER, target, other)
+        limit = _most(ask, one, None)
+        safe: int | None = one.replicas
+        if case != (SAFE, SLOW):
+            safe = runs[SAFE, SLOW].least(one.replicas, limit)
+        fast, likely, slow = (
+            runs[of].whole(one.replicas) for of in ((case[0], FAST), (case[0], LIKELY), (SAFE, SLOW))
+        )
         share, notes = target.goodput, on_replicas(served, self.load, one.replicas, ROUTER).load.notes
 
         def times(of: Callable[[Outcome], tuple[int, ...]]) -> tuple[float, float, float]:
             found = [percentile(of(each), share) / SECOND for each in (fast, likely, slow)]
             return found[0], found[1], found[2]
 
-        limit = _most(ask, one, None)
-        safe: int | None = one.replicas
-        if case != (SAFE, SLOW):
-            safe = Runs(served, self.load, ROUTER, target, (SAFE, SLOW)).least(one.replicas, limit)
         found = Simulated(
             rate=float(self.load.rate),
             arrivals=self.load.drawn.words if self.load.drawn is not None else self.load.name,

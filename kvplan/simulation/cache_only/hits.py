@@ -116,31 +116,29 @@ def flat_rates(load: Load, sizes: Sequence[int | None], policies: Sequence[str])
 def most_hits(load: Load, engine: AnyEngine) -> float:
     """The share of prompt tokens that a cache without limit would have, in whole blocks, requests one after
     another; of those that the engine takes."""
-    load = load.only([one for one in load.arrivals if engine.takes(one.prompt)])
+    taken = [one for one in load.arrivals if engine.takes(one.prompt)]
+    load = load if len(taken) == len(load.arrivals) else load.only(taken)
     if not load.has_identities:
         return 0.0
     block = engine.hashed
     if isinstance(engine, (SglangEngine, TrtllmEngine)):
         return _most_of_tree(load, block)
-    wide, hits = load.wide, 0
-    seen: dict[int, int] = {}  # of an identity, how many of its tokens were computed
-    for one in load.arrivals:
+    hits = 0
+    seen: dict[int, int] = {}  # of a run, how many of its tokens were computed
+    for one, path in zip(load.arrivals, load.trace().names(1, 1).paths):
         found = 0
-        for identity in one.ids:
-            tokens = seen.get(identity, 0)
+        for start, stop, run in path:
+            tokens = min(seen.get(run, 0), stop - start)
             found += tokens
-            if tokens < wide:
+            if tokens < stop - start:
                 break
         hits += min(found, one.prompt - 1) // block * block
         # An answer's last token is not computed; identities that end before the answer say nothing of it.
-        known = len(one.ids) * wide >= one.prompt + one.answer
-        left = one.prompt + one.answer - 1 if known else min(one.prompt, len(one.ids) * wide)
-        for identity in one.ids:
-            if left <= 0:
-                break
-            if min(left, wide) > seen.get(identity, 0):
-                seen[identity] = min(left, wide)
-            left -= wide
+        known = len(one.ids) * load.wide >= one.prompt + one.answer
+        computed = one.prompt + one.answer - 1 if known else one.prompt
+        for start, stop, run in path:
+            if min(stop, computed) - start > seen.get(run, 0):
+                seen[run] = min(stop, computed) - start
     return hits / load.prompt_tokens
 
 

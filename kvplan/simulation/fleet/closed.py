@@ -43,7 +43,10 @@ class ClosedDealt:
         self.shares = [(concurrency + pools - 1 - pool) // pools for pool in range(pools)]
         rows = [Arrival(0, one.prompt, one.answer, one.ids, one.priority) for one in load.arrivals]
         self.places = [range(pool, len(rows), pools) for pool in range(pools)]
-        self.traces = [Trace([rows[place] for place in places], load.wide) for places in self.places]
+        self.traces = [
+            Trace([rows[place] for place in places], load.wide, load.book.part(load.arrivals, places))
+            for places in self.places
+        ]
 
     def run(self, engine: AnyEngine, clock: Clock, target: Target, frontend_ns: int = 0) -> Outcome:
         """One run. Raises KvplanError where a request can never be admitted."""

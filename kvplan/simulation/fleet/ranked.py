@@ -30,17 +30,12 @@ class DealtOverRanks(Dealt):
         self.looks = router.partition(":")[0] in LOOKING and replicas > 1
         self.whole = load.trace()
 
-    def kept(self, engine: AnyEngine, clock: Clock, target: Target, frontend_ns: int = 0) -> Outcome | None:
-        misses = Misses(target, frontend_ns, len(self.load.arrivals)) if target.asked else None
-        outcome = self._run(engine, clock, target, frontend_ns, misses)
-        return outcome if outcome is not None and outcome.keeps(target) else None
-
     def _run(
         self, engine: AnyEngine, clock: Clock, target: Target, frontend_ns: int, misses: Misses | None
     ) -> Outcome | None:
         engine.check()
         self.whole.check()
-        late = None if misses is None else _Late(misses, target, frontend_ns, self.pools)
+        late = None if misses is None else _Late(misses, self.pools)
         served: list[RankedReplica] = []
         try:
             with uncollected():
@@ -92,12 +87,10 @@ class DealtOverRanks(Dealt):
 class _Late:
     """Requests of all ranks that are certain to miss the target."""
 
-    def __init__(self, misses: Misses, target: Target, frontend_ns: int, ranks: int) -> None:
+    def __init__(self, misses: Misses, ranks: int) -> None:
         self.most = misses.most
-        self.each = [Misses(target, frontend_ns, 0) for _ in range(ranks)]
+        self.each = [misses.alike() for _ in range(ranks)]
 
     def too_many(self, served: Sequence[RankedReplica]) -> bool:
         ranks = (rank for replica in served for rank in replica.ranks)
-        for rank, misses in zip(ranks, self.each):
-            misses(rank)
-        return sum(misses.missed for misses in self.each) > self.most
+        return sum(map(Misses.look, self.each, ranks)) > self.most

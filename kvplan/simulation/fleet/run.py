@@ -15,10 +15,10 @@ from kvplan.simulation.fleet.scored import SCORED, scored
 from kvplan.simulation.fleet.together import Seen, side_by_side
 from kvplan.simulation.fleet.watched import watched
 from kvplan.simulation.load.load import Load
-from kvplan.simulation.outcome import Misses, Outcome, Point, Target, counted
+from kvplan.simulation.outcome import Misses, Outcome, Point, Target, counted, most_missed
 from kvplan.simulation.time.clock import Clock
 from kvplan.simulation.time.results import Answer
-from kvplan.simulation.time.timeline import AnyEngine, Trace
+from kvplan.simulation.time.timeline import AnyEngine
 
 ROUND_ROBIN, PREFIX_HASH = "round-robin", "prefix-hash"
 ROUTERS = (*fleet.ROUTERS, *SCORED)
@@ -44,10 +44,7 @@ class Dealt:
             self.whole = load.trace()
             return
         self.places = deal(load.arrivals, pools, router, load.wide)
-        self.traces = [
-            load.trace() if pools == 1 else Trace([load.arrivals[place] for place in places], load.wide)
-            for places in self.places
-        ]
+        self.traces = [load.trace() if pools == 1 else load.trace(places) for places in self.places]
 
     def run(self, engine: AnyEngine, clock: Clock, target: Target, frontend_ns: int = 0) -> Outcome:
         """One run. Raises KvplanError where a request can never be admitted."""
@@ -57,11 +54,16 @@ class Dealt:
 
     def kept(self, engine: AnyEngine, clock: Clock, target: Target, frontend_ns: int = 0) -> Outcome | None:
         """The run, where it keeps the target; None as soon as it is known not to."""
-        misses = None
-        if target.asked and not self.looks:
-            misses = Misses(target, frontend_ns, len(self.load.arrivals))
-        outcome = self._run(engine, clock, target, frontend_ns, misses)
+        most = most_missed(target, len(self.load.arrivals))
+        outcome = self.missing(most, engine, clock, target, frontend_ns)
         return outcome if outcome is not None and outcome.keeps(target) else None
+
+    def missing(
+        self, most: int, engine: AnyEngine, clock: Clock, target: Target, frontend_ns: int = 0
+    ) -> Outcome | None:
+        """The run, where at most so many requests miss the target; None as soon as more are known to."""
+        misses = Misses(target, frontend_ns, most) if target.asked else None
+        return self._run(engine, clock, target, frontend_ns, misses)
 
     def _run(
         self, engine: AnyEngine, clock: Clock, target: Target, frontend_ns: int, misses: Misses | None
@@ -73,7 +75,10 @@ class Dealt:
             if self.looks:
                 self.whole.check()
                 pick = Picks(self.load, self.router, self.pools)
-                for replica in side_by_side(self.whole, self.pools, engine, clock, pick):
+                fleet = side_by_side(self.whole, self.pools, engine, clock, pick, misses)
+                if fleet is None:
+                    return None
+                for replica in fleet:
                     answers.append((replica.answer, replica.places))
                     used.append(replica.series())
             else:

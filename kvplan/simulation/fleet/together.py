@@ -15,10 +15,11 @@ from typing import Protocol
 from kvplan.plans.arrival import Arrival
 from kvplan.simulation.fleet.scored import State
 from kvplan.simulation.fleet.watched import Watched
+from kvplan.simulation.outcome import Misses
 from kvplan.simulation.schedulers import viewed
 from kvplan.simulation.time.clock import Clock
 from kvplan.simulation.time.results import COLUMNS, Answer
-from kvplan.simulation.time.timeline import AnyEngine, Numbered, Trace
+from kvplan.simulation.time.timeline import LOOKS_EVERY, AnyEngine, Numbered, Trace
 
 Pick = Callable[[int, int, "Sequence[Joined]"], int]
 """Which replica serves a request, by its place in the trace, its time and the replicas."""
@@ -87,14 +88,26 @@ class Joined(Watched):
             self.ended.append((self.now, ended))
 
 
-def side_by_side(trace: Trace, replicas: int, engine: AnyEngine, clock: Clock, pick: Pick) -> list[Joined]:
-    """The replicas once all is served. Raises KvplanError where a request can never be admitted."""
+def side_by_side(
+    trace: Trace, replicas: int, engine: AnyEngine, clock: Clock, pick: Pick, misses: Misses | None = None
+) -> list[Joined] | None:
+    """The replicas once all is served; None as soon as more requests miss the target than ``misses`` allows.
+    Raises KvplanError where a request can never be admitted."""
     kind = viewed(Joined, engine)
     fleet = [kind(trace, engine, clock) for _ in range(replicas)]
+    counts = [] if misses is None else [misses.alike() for _ in fleet]
+
+    def hopeless() -> bool:
+        return misses is not None and sum(map(Misses.look, counts, fleet)) > misses.most
+
     for place, row in enumerate(trace.arrivals):
         for one in fleet:
             one.advance(row.at_ns)
+        if place % LOOKS_EVERY == 0 and hopeless():
+            return None
         fleet[pick(place, row.at_ns, fleet)].give(place)
     for one in fleet:
         one.advance(_BEYOND)
+        if hopeless():
+            return None
     return fleet

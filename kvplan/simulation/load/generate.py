@@ -18,6 +18,7 @@ from kvplan.plans.arrival import Arrival
 from kvplan.record import record
 from kvplan.simulation.load.chance import BLOCK, gaps, normal
 from kvplan.simulation.load.load import Load
+from kvplan.simulation.time.stretches import Headed
 from kvplan.units import SECOND
 
 MOST_REQUESTS = 5_000_000
@@ -105,9 +106,10 @@ def generated(asked: Asked) -> Load:
     chance = random.Random(asked.seed).random
     gap = gaps(asked.arrivals, asked.cv, chance)
     rows: list[Arrival] = []
-    clock, fresh = 0.0, asked.prefix // BLOCK
+    head = range(asked.prefix // BLOCK)
+    clock, fresh = 0.0, len(head)
     while len(rows) < asked.requests:
-        before, own, at = asked.prefix, list(range(asked.prefix // BLOCK)), clock
+        before, first, at = asked.prefix, fresh, clock
         for _ in range(asked.turns):
             if len(rows) == asked.requests:
                 break
@@ -115,10 +117,8 @@ def generated(asked: Asked) -> Load:
             answer = _length(asked.output, asked.output_cv, chance)
             prompt = min(before + new, MOST_TOKENS)
             whole = (prompt + answer) // BLOCK
-            more = max(0, whole - len(own))
-            own = [*own, *range(fresh, fresh + more)]
-            fresh += more
-            rows.append(Arrival(round(at * SECOND), prompt, answer, own[:whole]))
+            fresh = max(fresh, first + whole - len(head))
+            rows.append(Arrival(round(at * SECOND), prompt, answer, _identities(head, first, whole)))
             before, at = prompt + answer, at + asked.think
         clock += gap() / asked.rate
     rows.sort(key=lambda one: one.at_ns)
@@ -126,6 +126,12 @@ def generated(asked: Asked) -> Load:
         f"{asked.arrivals}, cv {asked.cv:g}" if asked.arrivals not in ("poisson", "even") else asked.arrivals
     )
     return Load(tuple(rows), BLOCK, f"generated, seed {asked.seed}", words)
+
+
+def _identities(head: range, first: int, count: int) -> Sequence[int]:
+    """So many identities: those of the head, and consecutive ones from ``first`` on."""
+    rest = range(first, first + max(0, count - len(head)))
+    return Headed(head, rest) if rest and head else rest or head[:count]
 
 
 def of_clients(clients: Sequence[Client], asked: Asked) -> Load:

@@ -11,10 +11,11 @@ from math import gcd
 
 from kvplan.errors import KvplanError
 from kvplan.plans.arrival import Arrival
-from kvplan.record import record, replace
+from kvplan.record import field, record, replace
 from kvplan.simulation.load.chance import BLOCK
 from kvplan.simulation.load.drawn import SIDE, Drawn
-from kvplan.simulation.vllm.replica import Trace
+from kvplan.simulation.time.names import Book
+from kvplan.simulation.time.timeline import Trace
 from kvplan.units import SECOND
 
 SEED = 1
@@ -24,7 +25,7 @@ SEED = 1
 class Load:
     """Requests in order of arrival. wide: tokens of one identity; name: of the trace, as typed; form: its
     format; notes: what was filled in; drawn: how arrivals without a trace are drawn; engines: those that are
-    simulated of a fleet, 0: all."""
+    simulated of a fleet, 0: all; book: names of its prefixes, as are the same requests' at other times."""
 
     arrivals: tuple[Arrival, ...]
     wide: int = 1
@@ -33,6 +34,7 @@ class Load:
     notes: tuple[str, ...] = ()
     drawn: Drawn | None = None
     engines: int = 0
+    book: Book = field(default_factory=Book)
 
     @property
     def seconds(self) -> float:
@@ -57,11 +59,12 @@ class Load:
         """Its first requests."""
         if len(self.arrivals) <= most:
             return self
-        return self.only(self.arrivals[:most])
+        return self.only(self.arrivals[:most], self.book.part(self.arrivals, range(most)))
 
-    def only(self, arrivals: Sequence[Arrival]) -> Load:
-        """Some of its requests, or the same at other times."""
-        return Load(tuple(arrivals), self.wide, self.name, self.form, self.notes)
+    def only(self, arrivals: Sequence[Arrival], book: Book | None = None) -> Load:
+        """Some of its requests, or the same at other times. book: of their names."""
+        own = Book() if book is None else book
+        return Load(tuple(arrivals), self.wide, self.name, self.form, self.notes, book=own)
 
     def at_rate(self, rate: Fraction | float) -> Load:
         """The same requests, so many a second: all times in one proportion.
@@ -123,11 +126,17 @@ class Load:
             [
                 Arrival(at, one.prompt, one.answer, one.ids, one.priority)
                 for at, one in zip(times, self.arrivals)
-            ]
+            ],
+            self.book,
         )
 
-    def trace(self) -> Trace:
-        return Trace(self.arrivals, self.wide)
+    def trace(self, places: Sequence[int] | None = None) -> Trace:
+        """The requests, or those at some places, to be served."""
+        if places is None:
+            return Trace(self.arrivals, self.wide, self.book)
+        return Trace(
+            [self.arrivals[place] for place in places], self.wide, self.book.part(self.arrivals, places)
+        )
 
 
 def drawn_load(drawn: Drawn, engines: int = 1, *, dealt: bool = True, ranks: int = 1) -> Load:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from kvplan.plans.arrival import Arrival
 from kvplan.simulation.time.clock import Clock, Computed
-from kvplan.simulation.time.names import Names, name
+from kvplan.simulation.time.names import Book, Names
 from kvplan.simulation.time.refusals import check_arrivals, never_fits
 from kvplan.simulation.time.results import Answer
 
@@ -76,12 +76,12 @@ class Launched(Computed, Protocol):
 
 
 class Trace:
-    """Requests in order of arrival; ``wide``: tokens that one of their ids stands for. Names are worked
-    out once for blocks of a size and kept, so that a sweep over engines pays once."""
+    """Requests in order of arrival; ``wide``: tokens that one of their ids stands for. book: of names that
+    other traces of the same requests share, so that a sweep over engines, rates or replicas pays once."""
 
-    def __init__(self, arrivals: Sequence[Arrival], wide: int) -> None:
+    def __init__(self, arrivals: Sequence[Arrival], wide: int, book: Book | None = None) -> None:
         self.arrivals, self.wide = tuple(arrivals), wide
-        self._names: dict[tuple[int, int], Names] = {}
+        self.book = Book() if book is None else book
         self._checked = False
 
     def check(self) -> None:
@@ -91,10 +91,7 @@ class Trace:
             self._checked = True
 
     def names(self, hashed: int, block: int) -> Names:
-        found = self._names.get((hashed, block))
-        if found is None:
-            found = self._names[hashed, block] = name(self.arrivals, self.wide, hashed, block)
-        return found
+        return self.book.names(self.arrivals, self.wide, hashed, block)
 
 
 Hopeless = Callable[["Timeline"], bool]
