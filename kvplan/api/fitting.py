@@ -25,7 +25,7 @@ from kvplan.families import Kind
 from kvplan.files.cards.card import is_unverified
 from kvplan.files.cards.find import list_cards
 from kvplan.files.cards.index import CardSummary, key_of
-from kvplan.files.weight_formats import WeightFormat, weight_formats
+from kvplan.files.weight_formats import WeightFormat, other_formats
 from kvplan.gpu import Gpu
 from kvplan.model import Model
 from kvplan.own_options import OwnOptions
@@ -267,7 +267,7 @@ def _tried(
         return
     yield model, AS_STORED
     others: dict[str, WeightFormat] = {}
-    for other in weight_formats(model)[1:]:
+    for other in other_formats(model):
         others.setdefault(other.label, other)
     for other in sorted(others.values(), key=lambda one: -one.bits):
         if base.gpu is not None and without_kernel(choice.engine.name, other.label, base.gpu) is not None:
