@@ -135,7 +135,8 @@ def fits(
     unfit: Counter[str] = Counter()
     wrong: list[KvplanError] = []
     for card in _cards(models):
-        row = _row(card, choice, base, formats, requests, wrong)
+        short = card.max_model_len is not None and card.max_model_len < tokens
+        row = TOO_SHORT if short else _row(card, choice, base, formats, requests, wrong)
         if isinstance(row, FitRow):
             rows.append(row)
         else:
@@ -201,8 +202,6 @@ def _row(
     wrong: list[KvplanError],
 ) -> FitRow | str:
     """The first build that holds the requests, or why none does."""
-    if card.max_model_len is not None and card.max_model_len < (base.tokens or TOKENS):
-        return TOO_SHORT
     model = load_model(card.id)
     builds = tuple(formats or builds_of(choice.engine.name, model))
     said, second = UNKNOWN, None
