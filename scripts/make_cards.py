@@ -39,6 +39,7 @@ from kvplan.files.cards.index import INDEX, build_index, index_text, read_cards
 from kvplan.files.cards.schema import card_json_schema
 from kvplan.files.cards.writer import card_text
 from kvplan.files.gpus.find import load_gpu
+from kvplan.files.weight_formats import FILE, formats_text
 from kvplan.files.yaml.strict import load_yaml, load_yaml_file
 from kvplan.model import Model
 from kvplan.settings import Serving
@@ -115,10 +116,18 @@ def main() -> int:
         write(out / INDEX, index_text(build_index(out)))
     except KvplanError as error:
         parser.exit(2, f"{error.format()}\n")
+    if out == ROOT / "model_cards":
+        write(out / FILE, formats_text(asked_names()))
     for line in refused:
         print(line, file=sys.stderr)
     print(f"{len(list(out.glob('*.yaml')))} cards")
     return 0
+
+
+def asked_names() -> list[str]:
+    """Ids of the cards and their variants."""
+    index = json.loads((ROOT / "model_cards" / INDEX).read_text(encoding="utf-8"))
+    return [name for entry in index["cards"].values() for name in (entry["id"], *entry["variants"])]
 
 
 def write(path: Path, text: str) -> None:

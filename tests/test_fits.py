@@ -7,13 +7,17 @@ from typing import Any
 import pytest
 
 import kvplan
+from kvplan.api import fitting
 from kvplan.api.fitting import FitResult
 from kvplan.engines import ENGINES
 from kvplan.engines.budget import divides
 from kvplan.errors import KvplanError
+from kvplan.files.cards.find import list_cards
 from kvplan.files.gpus.listed import list_gpus
+from kvplan.record import replace
 from kvplan.results import Verdict
 from kvplan.settings import Settings
+from tests.laws.sampling import WHOLE, some
 
 CASES = [("rtx-4090", "llamacpp", 8192, 1), ("2xrtx-3090", "llamacpp", 32768, 2), ("24GiB", "vllm", 8192, 4)]
 
@@ -47,6 +51,25 @@ def test_what_is_listed_is_what_size_says(results: list[FitResult]) -> None:
             )  # fmt: skip
             assert row.requests >= max(row.safe_requests, result.asked_requests)
             assert sized.verdict in (Verdict.YES, Verdict.LIKELY)
+
+
+@pytest.mark.laws
+@pytest.mark.parametrize(
+    ("gpu", "tokens"), some([("rtx-3060", 8192), ("2xrtx-3090", 16384), ("h100", 4096)], 3, str)
+)
+def test_what_is_left_out_unasked_is_what_would_not_fit(
+    monkeypatch: pytest.MonkeyPatch, gpu: str, tokens: int
+) -> None:
+    """Builds that are sure to be too large, and cards that take no request that long, are not asked about:
+    the list is that of asking every one."""
+    cards = list_cards() if WHOLE else list_cards()[::30]
+    monkeypatch.setattr(fitting, "_cards", lambda _: cards)
+    quick = kvplan.fits(gpu, engine="llamacpp", tokens=tokens)
+    monkeypatch.setattr(fitting, "_is_beyond_in", lambda *_: False)
+    monkeypatch.setattr(fitting, "_cards", lambda _: [replace(card, max_model_len=None) for card in cards])
+    assert kvplan.fits(gpu, engine="llamacpp", tokens=tokens) == quick
+    assert quick.rows
+    assert quick.unfit
 
 
 def test_the_best_build_comes_first(results: list[FitResult]) -> None:

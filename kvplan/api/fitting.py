@@ -25,7 +25,7 @@ from kvplan.families import Kind
 from kvplan.files.cards.card import is_unverified
 from kvplan.files.cards.find import list_cards
 from kvplan.files.cards.index import CardSummary, key_of
-from kvplan.files.weight_formats import WeightFormat, weight_formats
+from kvplan.files.weight_formats import WeightFormat, other_formats
 from kvplan.gpu import Gpu
 from kvplan.model import Model
 from kvplan.own_options import OwnOptions
@@ -143,7 +143,8 @@ def fits(
     unfit: Counter[str] = Counter()
     wrong: list[KvplanError] = []
     for card in _cards(models):
-        row = _row(card, choice, base, formats, requests, wrong)
+        short = card.max_model_len is not None and card.max_model_len < tokens
+        row = TOO_SHORT if short else _row(card, choice, base, formats, requests, wrong)
         if isinstance(row, FitRow):
             rows.append(row)
         else:
@@ -253,7 +254,7 @@ def _row(
         return _named(card, model, found, checkpoint)
 
     without = replace(base, own=base.own.without(HOST_MEMORY))
-    for checkpoint, build in _tried(model, choice, base, builds):
+    for checkpoint, build in _tried(model, choice, base, builds, named=formats is not None):
         settings = replace(without, quantization=build) if build in builds and build != AS_STORED else without
         found = _fit(checkpoint, choice, settings, build, wrong)
         if isinstance(found, FitRow):
@@ -299,16 +300,23 @@ def _named(card: CardSummary, model: Model, found: FitRow, checkpoint: Model) ->
 
 
 def _tried(
-    model: Model, choice: Choice, base: Settings, builds: tuple[str, ...]
+    model: Model, choice: Choice, base: Settings, builds: tuple[str, ...], *, named: bool
 ) -> Iterator[tuple[Model, str]]:
     """Checkpoints with the names of their formats, the best first: an engine's builds of the model, or the
-    model as it is stored and of each other format the first checkpoint that is known."""
+    model as it is stored and of each other format the first checkpoint that is known.
+
+    Builds whose matrices alone are more than the GPUs hold are left out, but the last, which says what else
+    may be in the way. named: the builds were, and each is tried."""
     if builds:
-        yield from ((model, build) for build in builds)
+        bits = traits_of(choice.engine.name).builds
+        for build in builds[:-1]:
+            if named or not _is_beyond_in(bits[build], model, base):
+                yield model, build
+        yield model, builds[-1]
         return
     yield model, AS_STORED
     others: dict[str, WeightFormat] = {}
-    for other in weight_formats(model)[1:]:
+    for other in other_formats(model):
         others.setdefault(other.label, other)
     for other in sorted(others.values(), key=lambda one: -one.bits):
         if base.gpu is not None and without_kernel(choice.engine.name, other.label, base.gpu) is not None:
@@ -321,10 +329,21 @@ def _is_beyond(other: WeightFormat, model: Model, base: Settings) -> bool:
     """Whether its numbers alone are more than the GPUs hold, so that the engine need not be asked. A fifth is
     left for matrices in fewer bits than most."""
     inventory = sources_of(model).inventory
-    if inventory is None or base.gpu is None:
-        return False
-    memory = base.gpu.memory_stated_bytes * gpus_per_replica(base)
-    return inventory.parameters * other.bits * 4 > memory * 8 * 5
+    return inventory is not None and inventory.parameters * other.bits * 4 > _memory(base) * 8 * 5
+
+
+def _is_beyond_in(bits: int, model: Model, base: Settings) -> bool:
+    """Whether the matrices of the layers, in so many bits a number, are more than the GPUs hold."""
+    inventory = sources_of(model).inventory
+    return inventory is not None and inventory.in_matrices * bits > _memory(base) * 8
+
+
+def _memory(base: Settings) -> int:
+    """Bytes of all GPUs."""
+    gpu = base.gpu
+    assert gpu is not None
+    each = gpu.row or (gpu,) * gpus_per_replica(base)
+    return sum(one.memory_stated_bytes for one in each)
 
 
 def _fit(

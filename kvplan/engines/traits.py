@@ -86,8 +86,9 @@ class Traits:
     spills: int = 0
     """Whether it leaves in host memory what does not fit its GPUs, where nobody gave a length after it has
     shortened it to this number of tokens; 0: it does not start."""
-    builds: tuple[str, ...] = ()
-    """Builds of a model that people choose among by memory, the best first; none: as it is stored."""
+    builds: Mapping[str, int] = field(default_factory=dict)
+    """Builds of a model that people choose among by memory, the best first, with the whole bits that each
+    number of a layer's matrices takes at least; none: as it is stored."""
     usual_builds: Mapping[str, str] = field(default_factory=dict)
     """Format in which a model is published (empty: any other) → the build that counts where none is named."""
     markets: tuple[str, ...] = ("datacenter", "workstation")
@@ -178,7 +179,7 @@ def builds_of(engine: str, model: Model) -> tuple[str, ...]:
     """The builds of a model worth trying, the best first; one published in a format that stays has one."""
     traits = traits_of(engine)
     kept = traits.usual_builds.get(model.quantization) if model.quantization else None
-    return traits.builds if kept is None else (kept,)
+    return tuple(traits.builds) if kept is None else (kept,)
 
 
 def usual_on(gpu: Gpu) -> str | None:

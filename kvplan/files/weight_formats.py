@@ -1,44 +1,91 @@
-"""The weight formats in which a model exists: its own, and those of its known quantised checkpoints."""
+"""The weight formats in which a model exists: its own, and those of its known quantised checkpoints.
+
+Which checkpoints a model has, and in which formats, is written down for the models with cards
+(``model_cards/checkpoints.json``), so that one is read only where it is asked about.
+"""
 
 from __future__ import annotations
 
+import json
 import re
-from functools import lru_cache
-from typing import NamedTuple
+from collections.abc import Iterable, Mapping, Sequence
+from functools import cache, lru_cache
 
 from kvplan.architectures.weights import sources_of
 from kvplan.errors import KvplanError
 from kvplan.files.cards.checkpoints import OTHERS, checkpoints_of, rank_of
+from kvplan.files.cards.find import load_card
+from kvplan.files.cards.index import FOLDER, newer_cards
+from kvplan.files.datafiles import data_dir
 from kvplan.model import Model
+from kvplan.record import record
 from kvplan.weights.inventory import Role, Tensor
 
 _WORD = re.compile(r"(nvfp4|mxfp4|mxfp8|fp8|int8|int4|bitsandbytes)")
 
 
-class WeightFormat(NamedTuple):
+FILE = "checkpoints.json"
+Listed = tuple[str, str, int]
+"""Id, label and bits of a checkpoint."""
+
+
+@record()
+class WeightFormat:
     """A checkpoint. label: ``bfloat16``, ``fp8``, ``nvfp4``; bits: of one number of most matrices; published:
     it is the one that was asked for."""
 
-    model: Model
+    id: str
     label: str
     bits: int
-    published: bool
+    published: bool = False
+    asked: Model | None = None
+
+    @property
+    def model(self) -> Model:
+        """Read when it is asked for."""
+        return load_card(self.id) if self.asked is None else self.asked
 
 
 def weight_formats(model: Model) -> list[WeightFormat]:
-    """The model itself first, then its known quantised checkpoints, its own maker's before others', the most
-    bits first; of those who make neither the model nor GPUs or engines only formats that nobody before them
-    has."""
-    others: list[tuple[int, WeightFormat]] = []
+    """The model itself first, then its `other_formats`."""
+    return [WeightFormat(model.id, *form_of(model), published=True, asked=model), *other_formats(model)]
+
+
+def other_formats(model: Model) -> list[WeightFormat]:
+    """The known quantised checkpoints of a model, its own maker's before others', the most bits first; of
+    those who make neither the model nor GPUs or engines only formats that nobody before them has."""
+    if not model.source.startswith("card:"):
+        return []
+    kept = None if newer_cards() is not None else _kept().get(model.id)
+    return [WeightFormat(*one) for one in (listed_formats(model.id) if kept is None else kept)]
+
+
+@cache
+def _kept() -> Mapping[str, Sequence[Listed]]:
+    """`listed_formats` of the models that have cards, as `scripts.make_cards` wrote them down."""
+    path = data_dir(FOLDER) / FILE
+    found: dict[str, Sequence[Listed]] = json.loads(path.read_text("utf-8")) if path.is_file() else {}
+    return found
+
+
+def listed_formats(name: str) -> list[Listed]:
+    """`other_formats` of a name, worked out from the checkpoints themselves."""
+    others: list[tuple[int, Listed]] = []
     labels: set[str] = set()
-    for one in checkpoints_of(model) if model.source.startswith("card:") else ():
+    for one in checkpoints_of(name):
         label, bits = form_of(one)
-        rank = rank_of(one, model)
+        rank = rank_of(one, name)
         if label not in labels or rank < OTHERS:
-            others.append((rank, WeightFormat(one, label, bits, published=False)))
+            others.append((rank, (one.id, label, bits)))
         labels.add(label)
-    others.sort(key=lambda pair: (pair[0], -pair[1].bits))
-    return [WeightFormat(model, *form_of(model), published=True), *(one for _, one in others)]
+    others.sort(key=lambda pair: (pair[0], -pair[1][2]))
+    return [one for _, one in others]
+
+
+def formats_text(names: Iterable[str]) -> str:
+    """The content of ``checkpoints.json``, a name a line."""
+    lines = [f"{json.dumps(name)}: {json.dumps(listed_formats(name))}" for name in sorted(names)]
+    return "{\n" + ",\n".join(lines) + "\n}\n"
 
 
 @lru_cache(maxsize=512)

@@ -2,7 +2,7 @@
 
 A candidate is a class (weights, cache format, layout), a GPU, max_model_len, max_num_seqs and a number of
 replicas. Bounds save work and never change the answer: on replicas (`_fewest_gpus`), on max_num_seqs
-(`_most`), on GPUs or the price of a token (`_left_out`).
+(`_most`), on what an engine holds (`_is_behind`), on GPUs or the price of a token (`_left_out`).
 """
 
 from __future__ import annotations
@@ -46,6 +46,8 @@ class _Search:
         self.each = len(self.seqs) * len(self.lengths)
         self.bounded = wanted > 0 and ask.objective in _BOUNDS
         self.places = _BOUNDS.get(ask.objective, 0)
+        self.divided = self.bounded and ask.objective == FEWEST and len(ask.shapes) == 1
+        self.divided = self.divided and not ask.timed and not ask.also
         self.best: dict[Hashable, Found] = {}
         self.worst: Key | None = None
         self.beyond: set[Kind] = set()
@@ -146,9 +148,11 @@ class _Search:
         why: Rejection | None = None
         count = 0
         for length in self.lengths:
-            judged = self._at_length(one, rank, law, length)
             offer = self.ask.offers[rank]
             key = offer.kind if self.by_kind else (rank, one.variant.label, one.kv)
+            if self._is_behind(key, one, offer, law, length):
+                continue
+            judged = self._at_length(one, rank, law, length)
             if isinstance(judged, Found) and self._is_better(key, judged):
                 held = most_confirmed(self.ask, judged, self.seqs[-1])
                 if held != judged.per_engine:
@@ -161,6 +165,32 @@ class _Search:
                     self.worst = sorted(found.key for found in self.best.values())[self.wanted - 1]
         if why is not None:
             self.rejected.append(Rejected(one, self.ask.offers[rank], why, count))
+
+    def _is_behind(self, key: Hashable, one: Class, offer: Offer, law: CapacityModel, length: int) -> bool:
+        """Whether the class serves the load, and with more GPUs than the best of its key: nothing of it would
+        be kept, and one pool shows it.
+
+        Replicas follow by division, so that to be no worse an engine must hold ``needed`` requests. A pool of
+        the least max_num_seqs that runs so many, and holds fewer, says that no other holds more than it:
+        smaller ones run fewer, larger ones leave no larger pool."""
+        ask, layout, best = self.ask, one.layout, self.best.get(key)
+        limit = ask.limit(offer)
+        limit = MOST_GPUS if limit is None else limit
+        if best is None or not self.divided or layout.gpus > limit:
+            return False
+        if int(layout.tp > node_of(offer)) < best.key[0]:
+            return False
+        engines = best.gpus // layout.gpus * layout.pools
+        needed = ceil_div(ask.requests, engines) if engines else ask.requests + 1
+        tried = [seqs for seqs in self.seqs if seqs // ask.samples]
+        seqs = next((seqs for seqs in tried if seqs // ask.samples >= needed), tried[-1] if tried else 0)
+        room = law.room(offer.gpu, seqs * one.limit_ways, length, safe=ask.safe) if seqs else None
+        if not isinstance(room, Capacity):
+            return False
+        held = min(seqs // ask.samples, fitting(ask, room))
+        if not held or held >= needed:
+            return False
+        return ceil_div(ceil_div(ask.requests, held), layout.pools) * layout.gpus <= limit
 
     def _is_better(self, key: Hashable, judged: Found) -> bool:
         return key not in self.best or judged.key < self.best[key].key

@@ -133,16 +133,9 @@ class Allocator:
         """The smallest free block that is large enough, the lower address first."""
         blocks = self._free[wanted <= SMALL]
         at = bisect_left(blocks, (wanted, -1))
-        if at == len(blocks) or not self._serves(blocks[at][0], wanted):
+        if at == len(blocks) or not _serves(blocks[at][0], wanted, self.max_split):
             return None
         return self._at[blocks.pop(at)[1]]
-
-    def _serves(self, block: int, wanted: int) -> bool:
-        """get_free_block: whether the smallest block that is large enough is taken. A request of max_split
-        takes one at most 20 MiB larger, a smaller request none of that size."""
-        if self.max_split is None or wanted <= SMALL:
-            return True
-        return block < wanted + LARGE_SEGMENT if wanted >= self.max_split else block < self.max_split
 
     def _segment(self, wanted: int) -> _Block:
         size = segment_of(wanted)
@@ -154,10 +147,8 @@ class Allocator:
         return block
 
     def _split(self, block: _Block, wanted: int) -> None:
-        """Where at least 512 bytes (small) or more than 1 MiB (large) would be left."""
         left = block.size - wanted
-        whole = self.max_split is not None and wanted >= self.max_split
-        if left < MIN_BLOCK or (not block.small and (whole or left <= SMALL)):
+        if not _splits(left, wanted, self.max_split):
             return
         rest = _Block(left, block.address + wanted, block.small, block, block.after)
         if block.after is not None:
@@ -184,12 +175,40 @@ class Allocator:
         del blocks[bisect_left(blocks, (block.size, block.address))]
 
 
+def _serves(block: int, wanted: int, max_split: int | None) -> bool:
+    """get_free_block: whether the smallest block that is large enough is taken. A request of max_split takes
+    one at most 20 MiB larger, a smaller request none of that size."""
+    if max_split is None or wanted <= SMALL:
+        return True
+    return block < wanted + LARGE_SEGMENT if wanted >= max_split else block < max_split
+
+
+def _splits(left: int, wanted: int, max_split: int | None) -> bool:
+    """Where at least 512 bytes (small) or more than 1 MiB (large) would be left."""
+    if wanted <= SMALL:
+        return left >= MIN_BLOCK
+    return left > SMALL and (max_split is None or wanted < max_split)
+
+
 def allocated(sizes: Iterable[int], max_split: int | None = None) -> int:
-    """Bytes that count as allocated once tensors of these sizes are made, in this order."""
-    allocator = Allocator(max_split=max_split)
-    for size in sizes:
-        allocator.malloc(size)
-    return allocator.allocated
+    """Bytes that count as allocated once tensors of these sizes are made, in this order.
+
+    As nothing is given back, of the free blocks their sizes alone matter.
+    """
+    free: dict[bool, list[int]] = {True: [], False: []}
+    total = 0
+    for size in filter(None, sizes):
+        wanted = rounded(size)
+        blocks = free[wanted <= SMALL]
+        at = bisect_left(blocks, wanted)
+        found = at < len(blocks) and _serves(blocks[at], wanted, max_split)
+        block = blocks.pop(at) if found else segment_of(wanted)
+        left = block - wanted
+        if _splits(left, wanted, max_split):
+            insort(blocks, left)
+            block = wanted
+        total += block
+    return total
 
 
 def reserved_for(sizes: Iterable[int], there: Sequence[Json] = ()) -> int:

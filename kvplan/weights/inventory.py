@@ -160,13 +160,30 @@ class Inventory:
         """How many numbers the model has, tied embeddings once, drafts left out."""
         return _parameters(self)
 
+    @property
+    def in_matrices(self) -> int:
+        """How many numbers the matrices of the layers have, tables of embeddings among them left out."""
+        kinds = _kinds_of_layers(self).items()
+        return sum(
+            times * tensor.elements
+            for tensors, times in kinds
+            for tensor in tensors
+            if tensor.columns and tensor.role is not Role.EMBEDDING
+        )
 
-@lru_cache(maxsize=1024)
-def _parameters(inventory: Inventory) -> int:
+
+def _kinds_of_layers(inventory: Inventory) -> dict[tuple[Tensor, ...], int]:
+    """The tensors of a layer → how many layers have them."""
     counts: dict[tuple[Tensor, ...], int] = {}
     for block in inventory.layers:
         counts[block.tensors] = counts.get(block.tensors, 0) + 1
-    inside = sum(times * sum(tensor.elements for tensor in tensors) for tensors, times in counts.items())
+    return counts
+
+
+@lru_cache(maxsize=1024)
+def _parameters(inventory: Inventory) -> int:
+    kinds = _kinds_of_layers(inventory).items()
+    inside = sum(times * sum(tensor.elements for tensor in tensors) for tensors, times in kinds)
     return inside + sum(entry.times * entry.tensor.elements for entry in inventory.ends)
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import os
 from pathlib import Path
 
 import pytest
@@ -10,8 +12,9 @@ import kvplan
 from kvplan.errors import KvplanError
 from kvplan.files.cards.checkpoints import OTHERS, is_of, is_quantised_name, known_ids, rank_of
 from kvplan.files.cards.find import list_cards, load_card
-from kvplan.files.cards.index import is_name, key_of
-from kvplan.files.weight_formats import form_of, weight_formats
+from kvplan.files.cards.index import FOLDER, is_name, key_of
+from kvplan.files.datafiles import data_dir
+from kvplan.files.weight_formats import FILE, form_of, formats_text, listed_formats, weight_formats
 
 NAMES = [name for card in list_cards() for name in (card.id, *card.variants)]
 PAIRS = Path(__file__).parents[1] / "data" / "recipe_pairs.txt"
@@ -19,6 +22,17 @@ PAIRS = Path(__file__).parents[1] / "data" / "recipe_pairs.txt"
 
 def others_of(name: str) -> list[str]:
     return [one.model.id for one in weight_formats(kvplan.load_model(name))[1:]]
+
+
+def test_what_is_written_down_is_what_the_checkpoints_say() -> None:
+    """Renew it with ``python -m scripts.make_cards --index``."""
+    text = (data_dir(FOLDER) / FILE).read_text(encoding="utf-8")
+    kept = json.loads(text)
+    assert sorted(NAMES) == list(kept)
+    if os.environ.get("KVPLAN_LAWS") == "all":
+        assert formats_text(NAMES) == text
+    for name in NAMES[::23]:
+        assert [list(one) for one in listed_formats(name)] == kept[name], name
 
 
 def test_no_format_is_another_models() -> None:
@@ -88,16 +102,16 @@ def test_the_makers_own_come_first() -> None:
         others = [one.model for one in weight_formats(model)[1:]]
         own = [key_of(one.id).partition("/")[0] == key_of(name).partition("/")[0] for one in others]
         assert own == sorted(own, reverse=True)
-        ranks = [rank_of(one, model) for one in others]
+        ranks = [rank_of(one, model.id) for one in others]
         assert ranks == sorted(ranks)
 
 
 def test_of_other_makers_only_formats_that_nobody_else_has() -> None:
     model = kvplan.load_model("meta-llama/Llama-3.3-70B-Instruct")
     formats = weight_formats(model)[1:]
-    labels = [one.label for one in formats if rank_of(one.model, model) == OTHERS]
+    labels = [one.label for one in formats if rank_of(one.model, model.id) == OTHERS]
     assert len(labels) == len(set(labels))
-    assert not set(labels) & {one.label for one in formats if rank_of(one.model, model) < OTHERS}
+    assert not set(labels) & {one.label for one in formats if rank_of(one.model, model.id) < OTHERS}
 
 
 def test_whoever_names_a_format_means_it() -> None:

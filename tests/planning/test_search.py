@@ -18,13 +18,13 @@ from kvplan.engines.budget.law import Capacity, Rejection
 from kvplan.errors import KvplanError
 from kvplan.planning.ask import COST, FEWEST, OBJECTIVES, REQUESTS, Ask, Demand
 from kvplan.planning.asked_law import AskedCapacityModels
-from kvplan.planning.search import search
+from kvplan.planning.search import _Search, search
 from kvplan.planning.space import Layout, classes
 from kvplan.plans.workload import Shape
 from kvplan.settings import Settings
 from kvplan.units import GIB
 from tests.cli.conftest import Run, run
-from tests.laws.sampling import sampled
+from tests.laws.sampling import sampled, some
 from tests.planning.asks import CAPABILITIES, a_gpu, a_shape, an_ask, priced
 from tests.planning.brute import brute_force
 
@@ -130,6 +130,20 @@ def test_a_law_says_what_the_engine_says(ask: Ask) -> None:
                         assert mine.runs(tokens, generated) == theirs.runs(tokens, generated)
                         assert mine.takes(tokens, generated) == theirs.takes(tokens, generated)
                         assert mine.share(shape.tokens) == theirs.share(shape.tokens)
+
+
+@pytest.mark.laws
+@pytest.mark.parametrize("by_kind", [False, True])
+@pytest.mark.parametrize("requests", some([3, 40, 1600], 2, lambda _: 0))
+def test_what_is_behind_changes_nothing(by_kind: bool, requests: int) -> None:
+    """Rows, reasons and counts are those of judging every class to the end."""
+    gpus = (a_gpu(24, (8, 9)), a_gpu(80), a_gpu(141))
+    ask = an_ask("llama-3.1-8b", *gpus, requests=requests, pp=(1, 2), quality="aggressive")
+    quick = _Search(ask, 3, by_kind=by_kind)
+    whole = _Search(ask, 3, by_kind=by_kind)
+    whole.divided = False
+    assert quick.divided
+    assert quick.run() == whole.run()
 
 
 @pytest.mark.parametrize("engine", ["vllm", "sglang", "trtllm"])

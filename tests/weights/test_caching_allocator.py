@@ -12,6 +12,7 @@ from kvplan.weights.caching_allocator import (
     SMALL,
     SMALL_SEGMENT,
     Allocator,
+    allocated,
     reserved_for,
     rounded,
     segment_of,
@@ -117,6 +118,14 @@ def test_what_is_counted_adds_up(row: list[tuple[int, bool]]) -> None:
 @given(st.lists(sizes, max_size=40), sizes)
 def test_more_tensors_never_reserve_less(row: list[int], more: int) -> None:
     assert reserved_for([*row, more]) >= reserved_for(row)
+
+
+@given(st.lists(sizes, max_size=60), st.none() | st.integers(21, 512).map(lambda mib: mib * MIB))
+def test_what_is_allocated_is_what_the_allocator_counts(row: list[int], max_split: int | None) -> None:
+    whole = Allocator(max_split=max_split)
+    for size in row:
+        whole.malloc(size)
+    assert allocated(row, max_split) == whole.allocated
 
 
 @given(st.integers(SMALL + 1, 4096 * MIB))

@@ -189,7 +189,7 @@ class Sizer:
         )
         share, notes = target.goodput, on_replicas(served, self.load, one.replicas, ROUTER).load.notes
 
-        def times(of: Callable[[Outcome], tuple[int, ...]]) -> tuple[float, float, float]:
+        def times(of: Callable[[Outcome], Sequence[int]]) -> tuple[float, float, float]:
             found = [percentile(of(each), share) / SECOND for each in (fast, likely, slow)]
             return found[0], found[1], found[2]
 

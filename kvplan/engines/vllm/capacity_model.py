@@ -45,7 +45,7 @@ from kvplan.families import Kind
 from kvplan.gpu import Gpu
 from kvplan.model import Model
 from kvplan.record import replace
-from kvplan.results import exact
+from kvplan.results import BudgetLine, exact
 from kvplan.settings import Settings
 from kvplan.units import ceil_div
 from kvplan.weights.facts import WeightFacts, WeightSources, weights_by_kernel
@@ -94,6 +94,7 @@ class VllmLaw:
         self._share = utilization(settings, choice.version)
         self._facts: WeightFacts | Rejection | None = None
         self._buffers: AttentionBuffers | None = None
+        self._beside: dict[tuple[Packing, int], tuple[tuple[BudgetLine, ...], ...]] = {}
         self._parallel = replace(
             ranks_of(model, settings, choice.version), compute_capability=gpu.compute_capability
         )
@@ -230,9 +231,11 @@ class VllmLaw:
         share = repacked_share(self._model, settings)
         own = replace(settings, gpu=self._gpu)
         version = self._choice.asked or self._choice.version
-        beside = beside_weights(
-            self._model, own, version, self._sources, self._parallel, batch.dtype, batch.tokens
-        )
+        beside = self._beside.get((batch.dtype, batch.tokens))
+        if beside is None:
+            beside = self._beside[batch.dtype, batch.tokens] = beside_weights(
+                self._model, own, version, self._sources, self._parallel, batch.dtype, batch.tokens
+            )
         rest = self._rests(own, seqs, batch, length)
         for stage in range(len(facts.bytes_per_rank)):
             weights = weights_line(facts, stage, settings)
@@ -271,7 +274,7 @@ class VllmLaw:
     def _plan(self, seqs: int, length: int, batch: Batch) -> Plan | Rejection:
         """The plan of the cache. States aside it is the same for every length but for the length itself."""
         model = self._shared.same(self._model, automatic=self._settings.kv_cache_dtype == "auto")
-        common = (model, self._choice.version, self._kind[0], planned_values(self._settings), batch.tokens)
+        common = self._common(model, batch)
         found = self._shared.plans.get((common, length))
         if found is not None:
             return found
@@ -281,13 +284,19 @@ class VllmLaw:
         if isinstance(other, Plan):
             found = replace(other, max_model_len=length)
         else:
-            found = self._planned(model, seqs, length, batch)
+            found = self._planned(model, seqs, length, batch, common)
             if free:
                 self._shared.plans[common, None] = found
         self._shared.plans[common, length] = found
         return found
 
-    def _planned(self, model: Model, seqs: int, length: int, batch: Batch) -> Plan | Rejection:
+    def _common(self, model: Model, batch: Batch) -> Hashable:
+        """All that decides a plan but the lengths."""
+        return model, self._choice.version, self._kind[0], planned_values(self._settings), batch.tokens
+
+    def _planned(
+        self, model: Model, seqs: int, length: int, batch: Batch, common: Hashable
+    ) -> Plan | Rejection:
         asked = replace(
             self._settings,
             gpu=self._gpu,
@@ -302,6 +311,8 @@ class VllmLaw:
         if found.refusal is not None or found.plan is None:
             assert found.refusal is not None
             return Rejection(found.refusal.code, found.refusal.message)
+        if not has_kind(model, Kind.STATE):
+            self._shared.starts[common] = found
         return found.plan
 
     @property
@@ -347,7 +358,9 @@ class VllmLaw:
         stated = settings.weights is not None
         version = self._choice.version
         if self._buffers is None:
-            self._buffers = buffers_of(self._model, settings, version)
+            model = self._shared.same(self._model, automatic=settings.kv_cache_dtype == "auto")
+            started = self._shared.starts.get(self._common(model, batch))
+            self._buffers = buffers_of(self._model, settings, version, started)
         whole = load_of(self._model, settings, version, shape, seqs, batch.tokens, length, self._buffers)
 
         def rest(stage: int) -> tuple[int, int]:

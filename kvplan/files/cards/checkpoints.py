@@ -54,16 +54,16 @@ def is_quantised_name(name: str) -> bool:
     return form is not None and form not in FOREIGN and form not in _AS_TRAINED
 
 
-def checkpoints_of(model: Model) -> list[Model]:
+def checkpoints_of(name: str) -> list[Model]:
     """The quantised checkpoints of a model: its own maker's first, then those whose makers build GPUs and
     engines, then others; of those that store everything alike the first. Empty for a name that says a format
     itself: whoever names a checkpoint means that one."""
-    return list(_checkpoints(model.id, _set()))
+    return list(_checkpoints(name, _set()))
 
 
-def rank_of(checkpoint: Model, model: Model) -> int:
-    """0 for a checkpoint of the model's own maker, 1 of one who builds GPUs or engines, `OTHERS`."""
-    return _rank(checkpoint.id, key_of(model.id).partition("/")[0])[0]
+def rank_of(checkpoint: Model, name: str) -> int:
+    """0 for a checkpoint of the named model's own maker, 1 of one who builds GPUs or engines, `OTHERS`."""
+    return _rank(checkpoint.id, key_of(name).partition("/")[0])[0]
 
 
 def _set() -> str:

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterator, Mapping
-from functools import cache
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import cache, lru_cache
 from math import prod
 from pathlib import Path
 
@@ -110,7 +110,7 @@ def converted(
     return Converted(sizes, prediction, encoder)
 
 
-def hyper_of(model: Model, inventory: Inventory, tensors: list[GgufTensor]) -> Hyper:
+def hyper_of(model: Model, inventory: Inventory, tensors: Sequence[GgufTensor]) -> Hyper:
     """The model's hyperparameters that decide types."""
     heads = model.num_attention_heads
     shared = [
@@ -139,25 +139,79 @@ def _text(model: Model) -> Json:
     return {**raw, **text} if isinstance(text, Mapping) else raw
 
 
-def tensors_of(model: Model, inventory: Inventory, *, with_mtp: bool = True) -> tuple[list[GgufTensor], int]:
+@lru_cache(maxsize=16)
+def tensors_of(
+    model: Model, inventory: Inventory, *, with_mtp: bool = True
+) -> tuple[Sequence[GgufTensor], int]:
     """The tensors in the order of their layers, and the bytes of the encoder of images, which goes to a file
     of its own: matrices in 16 bits, the rest in 32 (conversion/base.py, MmprojModel)."""
     found: dict[str, GgufTensor] = {}
+    sparse = any(tensor.role is Role.EXPERT for block in inventory.layers for tensor in block.tensors)
+    encoder = 0
+    for tensors, beside in _parts(model, inventory, sparse, with_mtp):
+        encoder += beside
+        for one in tensors:
+            found[one.name] = _joined(found.get(one.name), one)
+    for one in _factors(model):
+        found[one.name] = one
+    return tuple(sorted(found.values(), key=lambda one: -1 if one.layer is None else one.layer)), encoder
+
+
+def _parts(
+    model: Model, inventory: Inventory, sparse: bool, with_mtp: bool
+) -> Iterator[tuple[Sequence[GgufTensor], int]]:
+    """The tensors outside the layers, of each layer and of the prediction layers, with the bytes of an
+    encoder among them. Layers that are alike but for their number are converted once."""
+    yield _of_part(model, ((name, one.tensor) for one in inventory.ends for name in one.names()), sparse)
+    known: dict[tuple[str, tuple[Tensor, ...]], tuple[list[GgufTensor], int]] = {}
+    for block in inventory.layers:
+        path = block.path
+        number = _LAYER.search(f"{path}.")
+        named = ((f"{path}.{tensor.name}", tensor) for tensor in block.tensors)
+        if number is None:
+            yield _of_part(model, named, sparse)
+            continue
+        like = f"{path[: number.start(1)]}{_NUMBER}{path[number.end(1) :]}"
+        if (like, block.tensors) not in known:
+            known[like, block.tensors] = _of_part(model, named, sparse, (number.start(1), number.end(1)))
+        tensors, beside = known[like, block.tensors]
+        yield [_of_layer(one, number[1]) for one in tensors], beside
+    if with_mtp:
+        yield _of_part(model, _prediction(model, inventory), sparse)
+
+
+_NUMBER = "\0"
+"""Stands for a layer's number in the names of tensors that every layer like it has."""
+
+
+def _of_layer(tensor: GgufTensor, number: str) -> GgufTensor:
+    name = tensor.name.replace(_NUMBER, number)
+    return GgufTensor(name, tensor.columns, tensor.rows, tensor.dimensions, int(number), tensor.kept)
+
+
+def _of_part(
+    model: Model, named: Iterable[tuple[str, Tensor]], sparse: bool, number: tuple[int, int] | None = None
+) -> tuple[list[GgufTensor], int]:
+    """The tensors, and the bytes of an encoder among them. number: where in the names the layer's number
+    stands, for which `_NUMBER` is written."""
+    found: list[GgufTensor] = []
     encoder = 0
     parts: Counter[str] = Counter()
-    sparse = any(tensor.role is Role.EXPERT for block in inventory.layers for tensor in block.tensors)
-    drafts = _prediction(model, inventory) if with_mtp else ()
-    for name, tensor in (*inventory.tensors(), *drafts):
+    for name, tensor in named:
         if TOWER_NAME.search(f"{name}."):
             whole = tensor.columns or name.endswith(_HALF)
             encoder += tensor.elements * (FLOAT16.bytes if whole else FLOAT32.bytes)
             continue
-        for one in _converted(model, name, tensor, sparse, parts[name]):
-            found[one.name] = _joined(found.get(one.name), one)
+        own = _LAYER.search(name)
+        layer, shown = (own[1] if own else None), name
+        if number is not None:
+            layer, shown = _NUMBER, f"{name[: number[0]]}{_NUMBER}{name[number[1] :]}"
+        prefix = "" if layer is None else f"blk.{layer}."
+        for word, columns, rows, dimensions, kept in _converted(model, name, tensor, sparse, parts[name]):
+            place = None if own is None else int(own[1])
+            found.append(GgufTensor(f"{prefix}{word or shown}", columns, rows, dimensions, place, kept))
         parts[name] += 1
-    for one in _factors(model):
-        found[one.name] = one
-    return sorted(found.values(), key=lambda one: -1 if one.layer is None else one.layer), encoder
+    return found, encoder
 
 
 def _prediction(model: Model, inventory: Inventory) -> Iterator[tuple[str, Tensor]]:
@@ -179,20 +233,20 @@ def _joined(first: GgufTensor | None, other: GgufTensor) -> GgufTensor:
     return replace(first, rows=rows, dimensions=max(first.dimensions, other.dimensions, 2))
 
 
-def _converted(model: Model, name: str, tensor: Tensor, sparse: bool, part: int) -> Iterator[GgufTensor]:
-    number = _LAYER.search(name)
-    layer = int(number[1]) if number else None
-    prefix = "" if layer is None else f"blk.{layer}."
+def _converted(
+    model: Model, name: str, tensor: Tensor, sparse: bool, part: int
+) -> Iterator[tuple[str, int, int, int, str]]:
+    """Name in its layer, columns, rows, dimensions and kept type of what a tensor becomes. A vector, which
+    is float32, has no name but its own, and none here."""
     columns, stack = prod(dim.value for dim in tensor.columns), prod(dim.value for dim in tensor.stack)
     rows = prod(dim.value for dim in tensor.rows)
     if not rows * stack or (tensor.columns and not columns):
         return
-    # A vector: float32.
     if not tensor.columns:
-        yield GgufTensor(f"{prefix}{name}", rows, stack, 1 if stack == 1 else 2, layer)
+        yield "", rows, stack, 1 if stack == 1 else 2, ""
         return
     if name.endswith(_LATENT):
-        yield from _latent(model, prefix, layer, rows, columns)
+        yield from _latent(model, rows, columns)
         return
     words = names_of(name, model.model_type, sparse=sparse, part=part)
     if not words:
@@ -204,9 +258,7 @@ def _converted(model: Model, name: str, tensor: Tensor, sparse: bool, part: int)
     kept = _KEPT.get(model.model_type, "") if tensor.form is not None else ""
     for word in words:
         high = rows // len(words)
-        yield GgufTensor(
-            f"{prefix}{word}.weight", columns, stack * high, _dimensions(high, stack), layer, kept
-        )
+        yield f"{word}.weight", columns, stack * high, _dimensions(high, stack), kept
 
 
 def _dimensions(rows: int, stack: int) -> int:
@@ -214,7 +266,7 @@ def _dimensions(rows: int, stack: int) -> int:
     return 3 if stack > 1 else 2 if rows > 1 else 1
 
 
-def _latent(model: Model, prefix: str, layer: int | None, rows: int, columns: int) -> Iterator[GgufTensor]:
+def _latent(model: Model, rows: int, columns: int) -> Iterator[tuple[str, int, int, int, str]]:
     """kv_b_proj, (heads × (nope + v)) × rank: attn_k_b (heads, rank, nope) and attn_v_b (heads, v, rank)."""
     raw = _text(model)
     nope, value, heads = (raw.get(key) for key in ("qk_nope_head_dim", "v_head_dim", "num_attention_heads"))
@@ -223,8 +275,8 @@ def _latent(model: Model, prefix: str, layer: int | None, rows: int, columns: in
         or heads * (nope + value) != rows
     ):
         raise RefusedError("no-weights", f"kv_b_proj of {model.id} has another shape than its heads")
-    yield GgufTensor(f"{prefix}attn_k_b.weight", nope, heads * columns, 3, layer)
-    yield GgufTensor(f"{prefix}attn_v_b.weight", columns, heads * value, 3, layer)
+    yield "attn_k_b.weight", nope, heads * columns, 3, ""
+    yield "attn_v_b.weight", columns, heads * value, 3, ""
 
 
 def _factors(model: Model) -> list[GgufTensor]:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from functools import lru_cache
 
 from kvplan.engines.llamacpp.gguf_file.ggml_types import BLOCKS, MIXTURES
 from kvplan.record import record
@@ -82,9 +83,21 @@ def types_of(tensors: Sequence[GgufTensor], mixture: str, hyper: Hyper, ends: st
 def _quantises(tensor: GgufTensor) -> bool:
     """Whether its type is chosen: matrices, but for norms, routers and small ones (the converter keeps these
     in float32: conversion/base.py)."""
-    return tensor.dimensions > 1 and tensor.name.endswith("weight") and not _NOT_QUANTISED.search(tensor.name)
+    return tensor.dimensions > 1 and tensor.name.endswith("weight") and not _is_kept(_in_layer(tensor.name))
 
 
+def _in_layer(name: str) -> str:
+    """``.attn_q.weight`` of ``blk.7.attn_q.weight``, which every layer has: what its name decides is worked
+    out once."""
+    return name[name.find(".", len("blk.")) :] if name.startswith("blk.") else name
+
+
+@lru_cache(maxsize=4096)
+def _is_kept(name: str) -> bool:
+    return _NOT_QUANTISED.search(name) is not None
+
+
+@lru_cache(maxsize=4096)
 def category_of(name: str) -> str:
     """``attn_v`` also of fused matrices that hold V (``category_is_attn_v``)."""
     if name == "output.weight":
@@ -121,7 +134,7 @@ class _Chooser:
         self.mixture, self.hyper, self.default = mixture, hyper, MIXTURES[mixture]
         names = [tensor.name for tensor in tensors]
         self.tied = "output.weight" not in names
-        self.values = sum(category_of(name) == "attn_v" for name in names)
+        self.values = sum(category_of(_in_layer(name)) == "attn_v" for name in names)
         self.seen = {"attn_v": 0, "ffn_down": 0, "ffn_gate": 0, "ffn_up": 0}
 
     def type_of(self, tensor: GgufTensor) -> str:
@@ -132,7 +145,7 @@ class _Chooser:
         return kind
 
     def _wanted(self, tensor: GgufTensor) -> str:
-        category = category_of(tensor.name)
+        category = category_of(_in_layer(tensor.name))
         if category == "output" or (self.tied and category == "token_embd"):
             return self._output(tensor)
         if self.mixture == "mxfp4_moe":

@@ -31,7 +31,7 @@ TRAITS = Traits(
     kv_formats=("auto", "q8_0", "q5_1", "q4_0"),
     at_desk=True,
     on_macs=True,
-    builds=("f16", "q8_0", "q6_k", "q5_k_m", "q4_k_m", "q3_k_m"),
+    builds={"f16": 16, "q8_0": 8, "q6_k": 6, "q5_k_m": 5, "q4_k_m": 4, "q3_k_m": 3},
     usual_builds={"": "q4_k_m", "mxfp4": "mxfp4"},  # of gpt-oss the experts stay as they are published
     retention=Tried("sinks:4,window:4096", without=("ctx_size", "parallel")),
     windows_off={"swa_full": True},

@@ -59,6 +59,7 @@ class Served:
 
     def __init__(self, model: Model, resolved: Resolved, rules: Rules, version: str) -> None:
         self.model, self.resolved, self.rules, self.version = model, resolved, rules, version
+        self.own_layers = model.num_layers
         lead = lead_attention(model)
         self.model_head_dim = head_width(self.as_served(lead)) if lead is not None else 0
         self.lead = None if lead is None else self.as_served(lead)
@@ -139,10 +140,10 @@ class Served:
     def kv_word(self, layer: int) -> str:
         if layer in self.skipped:
             return "auto"
-        if layer < self.model.num_layers or not self.resolved.draft_layers:
+        if layer < self.own_layers or not self.resolved.draft_layers:
             return self.resolved.kv
         # A draft model's layers are numbered from 0 again, and skipped by number.
-        skipped = self.resolved.draft_restarts and layer - self.model.num_layers in self.skipped
+        skipped = self.resolved.draft_restarts and layer - self.own_layers in self.skipped
         return "auto" if skipped else self.resolved.draft_kv
 
     def format_of(self, word: str) -> KvDtype:
@@ -264,7 +265,7 @@ class Served:
 
     def state_parts(self) -> list[Part]:
         seen: dict[Part, None] = {}
-        for _, layer in self.layers:
+        for layer in {id(layer): layer for _, layer in self.layers}.values():
             for part in layer.parts:
                 if part.kind is Kind.STATE:
                     seen.setdefault(part)

@@ -13,7 +13,7 @@ v1/core/kv_cache_utils.py.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from math import lcm
 from typing import TYPE_CHECKING
 
@@ -55,13 +55,19 @@ class Group:
 
     @property
     def bytes_per_block(self) -> int:
-        return sum(spec.page_bytes for spec in self.specs)
+        counts = Counter(map(id, self.specs))
+        return sum(spec.page_bytes * counts[id(spec)] for spec in apart(self.specs))
+
+
+def apart(specs: Iterable[Spec]) -> list[Spec]:
+    """Each object once: the layers of a kind have one spec together."""
+    return list({id(spec): spec for spec in specs}.values())
 
 
 def block_bytes(groups: Sequence[Group], rules: Rules) -> int:
     """One block of the pool: the group with most bytes, or what `Rules.latent_blocks` says."""
     largest = max((group.bytes_per_block for group in groups), default=0)
-    largest = round_up(largest, lcm(*(spec.stride for group in groups for spec in group.specs)))
+    largest = round_up(largest, lcm(*(spec.stride for group in groups for spec in apart(group.specs))))
     if rules.latent_blocks == "largest" or len(groups) < 2 or not all(one.uniform_type for one in groups):
         return largest
     pages = [Counter(spec.page_bytes for spec in group.specs) for group in groups]
@@ -77,8 +83,9 @@ def group_of(specs: Specs, layers: Sequence[int], *, uniform_type: bool = False)
     return Group(tuple(layers), tuple(specs[layer] for layer in layers), uniform_type)
 
 
-def are_mergeable(specs: list[Spec]) -> bool:
+def are_mergeable(specs: Iterable[Spec]) -> bool:
     """merge() of the first spec's class accepts them all."""
+    specs = apart(specs)
     first = specs[0]
     if first.kind in (SpecKind.FULL, SpecKind.MLA):
         if any(spec.kind is not first.kind or spec.attention != first.attention for spec in specs):
@@ -87,8 +94,9 @@ def are_mergeable(specs: list[Spec]) -> bool:
     return all(spec == first for spec in specs)
 
 
-def are_uniform(specs: list[Spec]) -> bool:
+def are_uniform(specs: Iterable[Spec]) -> bool:
     """UniformTypeKVCacheSpecs.is_uniform_type: the same number of token slots in every layer."""
+    specs = apart(specs)
     first = specs[0]
     if any(spec.block_size != first.block_size or spec.dcp_sharded != first.dcp_sharded for spec in specs):
         return False

@@ -9,7 +9,7 @@ from typing import Any
 
 from kvplan.engines.vllm.backends.selection import flashinfer_serves
 from kvplan.engines.vllm.cache_layout.built_model import Served
-from kvplan.engines.vllm.compiled import compiled
+from kvplan.engines.vllm.compiled import Compiled, compiled
 from kvplan.engines.vllm.options import VllmOptions
 from kvplan.engines.vllm.start.architectures import as_run
 from kvplan.engines.vllm.start.resolve import resolve
@@ -67,7 +67,9 @@ class FlashInfer:
 NONE = FlashInfer()
 
 
-def flashinfer_of(model: Model, settings: Serving, version: str) -> FlashInfer:
+def flashinfer_of(
+    model: Model, settings: Serving, version: str, started: Compiled | None = None
+) -> FlashInfer:
     """Of one model with its settings, in an installation that has FlashInfer, as vLLM's wheels and images do:
     it comes first on data-centre Blackwell, and elsewhere before Triton."""
     gpu = settings.gpu
@@ -76,7 +78,7 @@ def flashinfer_of(model: Model, settings: Serving, version: str) -> FlashInfer:
     if VllmOptions.of(settings).flashinfer == "absent":
         return NONE
     try:
-        found = compiled(model, version, settings)
+        found = started or compiled(model, version, settings)
     except KvplanError:
         return NONE
     if found.plan is None:
@@ -142,10 +144,14 @@ class AttentionBuffers:
     latent_block: int = _LATENT_BLOCK
 
 
-def buffers_of(model: Model, settings: Serving, version: str) -> AttentionBuffers:
-    """Of one model with its settings in a release."""
+def buffers_of(
+    model: Model, settings: Serving, version: str, started: Compiled | None = None
+) -> AttentionBuffers:
+    """Of one model with its settings in a release. started: a start with them, where one is at hand; of a
+    model without states it may be for any length and max_num_seqs, which choose neither backends nor groups.
+    """
     return AttentionBuffers(
-        flashinfer_of(model, settings, version),
+        flashinfer_of(model, settings, version, started),
         split_bytes(model, settings, version),
         latent_block(model, settings, version),
     )

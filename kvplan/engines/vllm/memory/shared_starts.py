@@ -8,6 +8,7 @@ from typing import NamedTuple
 from kvplan.dtypes import Packing
 from kvplan.engines.budget.law import Rejection
 from kvplan.engines.vllm.cache_layout.plan import Plan
+from kvplan.engines.vllm.compiled import Compiled
 from kvplan.gpu import Gpu
 from kvplan.model import Model
 from kvplan.units import gib
@@ -61,6 +62,7 @@ class Shared:
         self.facts: dict[Hashable, WeightFacts | Rejection] = {}
         self.memories: dict[Hashable, tuple[Gpu, Memory | Rejection]] = {}
         self.plans: dict[Hashable, Plan | Rejection] = {}
+        self.starts: dict[Hashable, Compiled] = {}
         self._sames: dict[Hashable, Model] = {}
 
     def same(self, model: Model, *, automatic: bool) -> Model:
