@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from math import exp, log1p, sqrt
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -218,7 +218,7 @@ def options_of(row: Row) -> dict[str, Any]:
     return options
 
 
-def _left(after: tuple[int, ...], before: tuple[int, ...]) -> list[int]:
+def _left(after: Sequence[int], before: Sequence[int]) -> list[int]:
     """What came in addition, sorted."""
     return sorted((Counter(after) - Counter(before)).elements())
 

@@ -23,43 +23,47 @@ class Room(NamedTuple):
 
 
 ROOMS: dict[str, Room] = {
-    "api": Room(5600, "plans for a rate, simulated; fleets, locks; answers that open options"),
+    "api": Room(
+        5600, "drafts at a rate, hours of a trace, what fits at a usable speed, lists of local programs"
+    ),
     "architectures": Room(16650, "looped layers, Lara, Hy 4 with images; sizes stop at the door"),
     "checking": Room(2250, "targets of TTFT and TPOT (times.py), two servers on one GPU, attached servers"),
-    "cli": Room(6900, "--set, --helm, prices that are kept, --acceptance, compare --receipt"),
-    "comparison": Room(2200, "verdicts inside an interval, connectors and drafts of a log"),
-    "deployment": Room(1800, "as it was when rooms were first counted"),
-    "engines": Room(3150, "MIG slices, AMD's images, states that are kept, placements of layers"),
+    "cli": Room(6950, "acceptance of plan, secrets kept while a command runs, tabs of the page, --hours"),
+    "comparison": Room(2200, "figures of Ollama and LM Studio"),
+    "deployment": Room(1800, "what one change buys, a lone user's ways"),
+    "engines": Room(3150, "builds by their least bits, how fast a lone user's tokens come"),
     "engines/budget": Room(1200, "totals that owners set are an interval"),
-    "engines/llamacpp": Room(5450, "common/fit.cpp's steps, drafts and overrides, builds of authors"),
+    "engines/llamacpp": Room(
+        5500, "reads and speed of one request, encoders of images, figures of its programs"
+    ),
     "engines/observed": Room(1700, "lines of connectors and of ROCm"),
-    "engines/sglang": Room(5700, "trees of drafts, two-batch overlap"),
+    "engines/sglang": Room(5700, "ranks of data-parallel attention in the simulator"),
     "engines/tensors": Room(650, "as it was when rooms were first counted"),
     "engines/tgi": Room(750, "as it was when rooms were first counted"),
     "engines/transformers": Room(1500, "a gate that is kept apart"),
     "engines/trtllm": Room(1950, "as it was when rooms were first counted"),
-    "engines/vllm": Room(15550, "KV connectors by release, padded experts, formats on AMD GPUs, what is taken after the pool"),
+    "engines/vllm": Room(15550, "ranks and pipelines in the simulator, Dynamo's images"),
     "families": Room(1150, "as it was when rooms were first counted"),
-    "files": Room(1650, "secrets are masked, names that the system refuses, scores of an arena"),
-    "files/cards": Room(3550, "quantised checkpoints by their names, builders"),
+    "files": Room(1700, "the rest of a Mac's or WSL's memory, machines in use"),
+    "files/cards": Room(3550, "checkpoints compiled into one file"),
     "files/gguf": Room(450, "as it was when rooms were first counted"),
     "files/gpus": Room(1100, "power, memory that was seen free, announced ones"),
     "files/hub": Room(1150, "as it was when rooms were first counted"),
-    "files/launch": Room(9450, "seven more kinds, charts rendered, servers that share a GPU"),
-    "files/logs": Room(250, "as it was when rooms were first counted"),
+    "files/launch": Room(9450, "OLLAMA_* variables, Dynamo's releases"),
+    "files/logs": Room(250, "lists that Ollama and LM Studio print"),
     "files/plans": Room(2100, "price files, locks, facts of receipts that are bound"),
     "files/servers": Room(300, "a connector's settings"),
     "files/traces": Room(1000, "as it was when rooms were first counted"),
     "files/yaml": Room(900, "as it was when rooms were first counted"),
-    "kvplan": Room(2800, "secrets, sizes at the door, what was typed"),
-    "planning": Room(5650, "rates are planned by simulated runs; ties to least watts"),
+    "kvplan": Room(2800, "secrets of a file are masked at the door of output"),
+    "planning": Room(5700, "drafts in the search, classes that cannot beat the best"),
     "plans": Room(1950, "a switch of three states; plans on one fleet, locks, bound receipts"),
     "proof": Room(9450, "a keeper of engines' processes, GPUs that others use, servers that run already"),
-    "report": Room(9350, "fleets, what moved a figure, what a simulation says of a plan"),
-    "simulation": Room(14050, "states, rings, SGLang's pools, jumps of windows, drafts by an acceptance rate"),
+    "report": Room(9400, "what one change holds, ways at a desk, hours, Dynamo's object"),
+    "simulation": Room(14300, "ranks that step together, pipelines, hours, runs that end once decided"),
     "weights": Room(2250, "weights between two ends, kernels that keep experts which are not quantised"),
 }
-CORE = 117200
+CORE = 117500
 """Lines of all rooms but the wings. `size` for one engine needs some 62,000 of them."""
 
 

@@ -26,7 +26,7 @@ EPILOG = """\
 \b
 Examples:
   kvplan fits                               what runs on this machine
-  kvplan fits rtx-4090                      with llama.cpp, the best GGUF build
+  kvplan fits rtx-4090                      with llama.cpp, the best build
   kvplan fits --gpu rtx-4090 -e vllm        as they are stored, or checkpoints
   kvplan fits qwen --gpu rtx-4090 -e llamacpp -t 32k
   kvplan fits --gpu rtx-4090 -e llamacpp --host-memory 64GiB

@@ -1,6 +1,6 @@
 """The screen of ``kvplan size``: the answer in a sentence, one table, the memory, what to type next.
 
-At most 20 lines; `whole_screen` has all that is known.
+At most 22 lines; `whole_screen` has all that is known.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ if TYPE_CHECKING:
 else:
     suggestions = later("kvplan.deployment", "fixes")
 
-MOST_LINES = 20
+MOST_LINES = 22
 _MOST_WARNINGS, _MOST_RUNGS, _MOST_KINDS = 3, 4, 6
 
 
@@ -107,7 +107,7 @@ def answer_sections(shown: Shown, *, plan: Plan | None = None) -> list[Section]:
     if any(one.low_bytes for one in result.host) and not result.devices:
         sections.append(Section([host_line(result)], close=True))
     sections.append(Section([] if result.ways else own_length_line(found, shown.longest), 4))
-    sections.append(Section([] if result.ways else gain_lines(shown.gains), 5))
+    sections.append(Section([] if result.ways else gain_lines(shown.gains), 7))
     sections.append(Section(_basis(result, counted=counted)))
     # What no figure has comes before what is said of figures, and why nothing was counted before all.
     first = left_out(plan)

@@ -50,6 +50,7 @@ def test_side_by_side_without_looking_is_each_alone(seed: int, replicas: int) ->
             side_by_side(trace, replicas, engine, clock, _in_turn)
         return
     together = side_by_side(trace, replicas, engine, clock, _in_turn)
+    assert together is not None
     for answer, one in zip(alone, together):
         assert one.answer.columns == answer.columns
         assert one.answer.end_ns == answer.end_ns
@@ -73,6 +74,7 @@ def test_a_router_is_shown_what_is_under_way(seed: int, replicas: int) -> None:
     except KvplanError:
         return
     ends = [0] * len(trace.arrivals)
+    assert fleet is not None
     for one in fleet:
         for number, place in enumerate(one.places):
             ends[place] = one.answer.columns["finished_ns"][number]

@@ -7,7 +7,7 @@ sizes, on fewer and on more replicas, until enough requests keep their times on 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from fractions import Fraction
 from math import ceil
 from pathlib import Path
