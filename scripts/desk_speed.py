@@ -22,12 +22,12 @@ from typing import Any, NamedTuple
 import kvplan
 from kvplan.engines.llamacpp.budget import file_bytes
 from kvplan.engines.llamacpp.memory.reads import Reads, reads
-from kvplan.engines.llamacpp.memory.speed import GIGA, MICRO, TABLE, Rates, class_of
+from kvplan.engines.llamacpp.memory.speed import MICRO, TABLE, Rates, class_of
 from kvplan.files.yaml.strict import load_yaml_file
 from kvplan.gpu import Gpu
 from kvplan.record import replace
 from kvplan.settings import Settings, with_settings
-from kvplan.units import GIB
+from kvplan.units import GB, GIB
 
 FILE = Path(__file__).parent / "desk_rows.yaml"
 OUT = Path(__file__).parents[1] / "docs" / "data" / "desk-speed.md"
@@ -65,7 +65,7 @@ class Row(NamedTuple):
         """Measured ÷ estimated seconds: above 1 where it was slower than estimated."""
         bandwidth = self.gpu.bandwidth_bytes_per_second or 1
         own = sum(rates.seconds(one, bandwidth) for one in self.found[:-1])
-        return self.seconds / (own + self.found[-1].bytes / (HOST[1] * GIGA))
+        return self.seconds / (own + self.found[-1].bytes / (HOST[1] * GB))
 
 
 @cache
@@ -140,7 +140,7 @@ def table_text(rates: dict[str, Rates]) -> str:
 
 def inside(row: Row, rates: Rates) -> bool:
     """Whether the measured seconds lie in the interval; of a row with host memory with its range too."""
-    bandwidth, beside = row.gpu.bandwidth_bytes_per_second or 1, row.found[-1].bytes / GIGA
+    bandwidth, beside = row.gpu.bandwidth_bytes_per_second or 1, row.found[-1].bytes / GB
     own = sum(rates.seconds(one, bandwidth) for one in row.found[:-1])
     return own * rates.fast + beside / HOST[2] <= row.seconds <= own * rates.slow + beside / HOST[0]
 

@@ -60,7 +60,7 @@ ROOMS: dict[str, Room] = {
     "plans": Room(1950, "a switch of three states; plans on one fleet, locks, bound receipts"),
     "proof": Room(9450, "a keeper of engines' processes, GPUs that others use, servers that run already"),
     "report": Room(9400, "what one change holds, ways at a desk, hours, Dynamo's object"),
-    "simulation": Room(14300, "ranks that step together, pipelines, hours, runs that end once decided"),
+    "simulation": Room(14350, "ranks that step together, pipelines, hours, runs that end once decided"),
     "weights": Room(2250, "weights between two ends, kernels that keep experts which are not quantised"),
 }
 CORE = 117500

@@ -24,6 +24,7 @@ from kvplan.plans.receipt import (
     model_digest,
     plan_hash,
 )
+from kvplan.record import Json
 from kvplan.results import Budget
 
 Found = Iterator[Finding]
@@ -184,7 +185,7 @@ def _device(case: Case, receipt: Receipt, field: str) -> Found:
         yield from _traits(gpu, hardware, field)
 
 
-def _traits(gpu: Gpu, hardware: Mapping[str, Any], field: str) -> Found:
+def _traits(gpu: Gpu, hardware: Json, field: str) -> Found:
     """Other facts of the GPU in its spec file; null in the receipt says nothing."""
     nvml, capability = hardware.get("memory_nvml_bytes"), gpu.compute_capability
     known = {

@@ -122,6 +122,6 @@ class Answer(NamedTuple):
     stream: Iterator[Screen | str] | None = None
 
     def plainly(self) -> str:
-        """What a pipe would get of a screen or a text."""
+        """The screen or the text as a pipe gets it."""
         pieces = self.stream or [piece for piece in (self.screen, self.text) if piece is not None]
         return "".join(piece if isinstance(piece, str) else plain(piece) for piece in pieces)

@@ -13,7 +13,7 @@ import shlex
 import tempfile
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from kvplan.api.suggestions import with_suggestions
 from kvplan.cli.ask import Typed, typed
@@ -21,6 +21,7 @@ from kvplan.cli.commands import COMMANDS
 from kvplan.cli.engine_words import in_our_words
 from kvplan.cli.quick import Parsed, parse
 from kvplan.cli.typed import size_command
+from kvplan.deployment.answer import Answer
 from kvplan.deployment.answer import answer as deployed
 from kvplan.deployment.fixes import suggested_fixes
 from kvplan.deployment.gains import gains
@@ -29,11 +30,12 @@ from kvplan.deployment.resolve import resolve
 from kvplan.engines import ENGINES
 from kvplan.errors import KvplanError, did_you_mean
 from kvplan.plans.plan import Plan, Requirements
-from kvplan.record import replace
+from kvplan.record import JsonDict, replace
 from kvplan.report.charts import budget_section, held_section
 from kvplan.report.html.page import content, section
 from kvplan.report.layout import WIDTH, in_columns, plain
 from kvplan.report.size_sentence import size_sentence
+from kvplan.results import SizeResult
 from kvplan.shown import SECRETS, secrets_kept
 from kvplan.units import GB, gib
 from kvplan.version import __version__
@@ -122,7 +124,7 @@ def changed(fields: Fields, options: str) -> dict[str, str] | None:
     return _form(names, {**given, **other})
 
 
-def answer(fields: Fields) -> dict[str, Any]:
+def answer(fields: Fields) -> JsonDict:
     """The answer in sentences, what would help or what one change buys (each with the form that asks it), the
     memory and the requests over length as HTML, warnings, the command."""
     found = with_suggestions(deployed(asked(fields).first))
@@ -132,11 +134,6 @@ def answer(fields: Fields) -> dict[str, Any]:
         said = _sentences(plain(size_sentence(found, fixes)))
     word, _, rest = said[0].partition(": ")
     ways = [way.removeprefix("help: ") for way in said[1:]]
-    lengths = None
-    if found.likely is not None and result.refusal is None and result.budget is not None:
-        steps = rungs(found, usual_lengths(found, steps=True))
-        where = "on all replicas" if found.deployment.replicas > 1 else "on one engine"
-        lengths = section(held_section(steps, result.request.tokens, where))
     memory = None if result.budget is None else budget_section(result.budget)
     return {
         "command": shlex.join(["kvplan", "size", *words_of(fields)]),
@@ -150,19 +147,31 @@ def answer(fields: Fields) -> dict[str, Any]:
         ],
         "memory": "" if memory is None else section(replace(memory, tables=()), level=3),
         "lines": "" if memory is None else content(replace(memory, picture=None)),
-        "lengths": lengths or "",
+        "lengths": _lengths(found),
         "warnings": list(dict.fromkeys(result.warnings)),
-        "figures": {
-            "kv_bytes_per_request": result.per_gpu.kv_bytes_per_request if result.sized else None,
-            "kv_pool_bytes": None if result.budget is None else result.budget.kv_pool_bytes,
-            "kv_pool_low_bytes": None if result.budget is None else result.budget.kv_pool_low_bytes,
-            "num_blocks": None if result.pool is None else result.pool.num_blocks,
-            "max_requests": None if result.capacity is None else result.capacity.requests,
-        },
+        "figures": _figures(result),
     }
 
 
-def screen(what: str, fields: Fields, text: str = "", wide: int = WIDTH) -> dict[str, Any]:
+def _lengths(found: Answer) -> str:
+    if found.likely is None or found.result.refusal is not None or found.result.budget is None:
+        return ""
+    steps = rungs(found, usual_lengths(found, steps=True))
+    where = "on all replicas" if found.deployment.replicas > 1 else "on one engine"
+    return section(held_section(steps, found.result.request.tokens, where))
+
+
+def _figures(result: SizeResult) -> dict[str, int | None]:
+    return {
+        "kv_bytes_per_request": result.per_gpu.kv_bytes_per_request if result.sized else None,
+        "kv_pool_bytes": None if result.budget is None else result.budget.kv_pool_bytes,
+        "kv_pool_low_bytes": None if result.budget is None else result.budget.kv_pool_low_bytes,
+        "num_blocks": None if result.pool is None else result.pool.num_blocks,
+        "max_requests": None if result.capacity is None else result.capacity.requests,
+    }
+
+
+def screen(what: str, fields: Fields, text: str = "", wide: int = WIDTH) -> JsonDict:
     """The screen of another command with the same form. text: a log, for ``compare``; wide: its columns."""
     words = _words({name: fields.get(name, "") for name in SCREENS[what]})
     with tempfile.TemporaryDirectory() as folder:
@@ -220,7 +229,7 @@ def plan_of(fields: Fields) -> dict[str, object]:
     return {"plan": text, "start": start}
 
 
-def read(text: str) -> dict[str, Any]:
+def read(text: str) -> JsonDict:
     """Read pasted text into fields: a config.json goes into ``config``; a command that starts a server
     becomes the same question; words that are not understood go into ``notes``. Raises KvplanError."""
     if len(text) > LONGEST:
@@ -266,7 +275,7 @@ def _form(names: list[str], given: Mapping[str, str | bool | None]) -> dict[str,
     return fields | ({MORE: shlex.join(more)} if more else {})
 
 
-def choices() -> dict[str, Any]:
+def choices() -> JsonDict:
     """Suggestions for the boxes, and the engines whose answers these are."""
     from kvplan.dtypes import KV_DTYPES
     from kvplan.files.cards.find import list_cards
@@ -305,8 +314,8 @@ def answered(what: str, given: str) -> str:
     return said
 
 
-def _found(what: str, given: str) -> dict[str, Any]:
-    found: dict[str, Any]
+def _found(what: str, given: str) -> JsonDict:
+    found: JsonDict
     try:
         found = _ANSWERS[what](*json.loads(given))  # type: ignore[operator]
     except KvplanError as error:

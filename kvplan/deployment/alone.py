@@ -8,7 +8,7 @@ have no ways.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
+from types import ModuleType
 
 from kvplan.deployment.answer import Answer, answered
 from kvplan.deployment.fixes import Trials, least_of
@@ -41,7 +41,7 @@ def with_ways(found: Answer) -> Answer:
     return replace(found, result=changed(found.result, ways=ways)) if ways else found
 
 
-def _ways(found: Answer, speed: Any) -> Iterator[Way]:
+def _ways(found: Answer, speed: ModuleType) -> Iterator[Way]:
     deployment, own = found.deployment, found.deployment.model.max_model_len
     settings = deployment.settings
     typed = any(name in deployment.typed for name in PLACES)
@@ -63,7 +63,7 @@ def _ways(found: Answer, speed: Any) -> Iterator[Way]:
         yield from _moved(replace(deployment, settings=free), speed, own)
 
 
-def _whole(deployment: Deployment, speed: Any, option: str) -> Way | None:
+def _whole(deployment: Deployment, speed: ModuleType, option: str) -> Way | None:
     """All on the GPUs, with the context that the engine's own fitting leaves; None where it moves a layer."""
     model, choice, asked = deployment.model, deployment.choice, deployment.settings
     try:
@@ -85,7 +85,7 @@ def _whole(deployment: Deployment, speed: Any, option: str) -> Way | None:
 
 
 def _way(
-    deployment: Deployment, speed: Any, option: str, *, lengths: tuple[int | None, int | None],
+    deployment: Deployment, speed: ModuleType, option: str, *, lengths: tuple[int | None, int | None],
     hosted: bool = False,
 ) -> Iterator[Way]:  # fmt: skip
     """The way with such lengths, safely and likely."""
@@ -96,7 +96,7 @@ def _way(
         yield Way(option, speed.cache_of(settings), safe, likely, start, half, hosted)
 
 
-def _moved(deployment: Deployment, speed: Any, own: int) -> Iterator[Way]:
+def _moved(deployment: Deployment, speed: ModuleType, own: int) -> Iterator[Way]:
     """The least that has to lie in host memory for the model's own length: experts, else whole layers."""
     choice = replace(deployment.choice, pool=SAFE)
     asked = on_gpus(deployment.model, choice, replace(deployment.settings, tokens=own, max_model_len=own))

@@ -1,4 +1,4 @@
-"""What one change to a deployment buys: every figure is an answer of the engine, none a formula."""
+"""Gains of single changes to a deployment: every figure is an answer of the engine, none a formula."""
 
 from __future__ import annotations
 

@@ -17,6 +17,7 @@ from kvplan.files.cards.checkpoints import OTHERS, checkpoints_of, rank_of
 from kvplan.files.cards.find import load_card
 from kvplan.files.cards.index import FOLDER, newer_cards
 from kvplan.files.datafiles import data_dir
+from kvplan.files.folders import is_file
 from kvplan.model import Model
 from kvplan.record import record
 from kvplan.weights.inventory import Role, Tensor
@@ -64,7 +65,7 @@ def other_formats(model: Model) -> list[WeightFormat]:
 def _kept() -> Mapping[str, Sequence[Listed]]:
     """`listed_formats` of the models that have cards, as `scripts.make_cards` wrote them down."""
     path = data_dir(FOLDER) / FILE
-    found: dict[str, Sequence[Listed]] = json.loads(path.read_text("utf-8")) if path.is_file() else {}
+    found: dict[str, Sequence[Listed]] = json.loads(path.read_text("utf-8")) if is_file(path) else {}
     return found
 
 

@@ -106,8 +106,7 @@ def answer_sections(shown: Shown, *, plan: Plan | None = None) -> list[Section]:
         sections.append(Section(short_memory(result, result.budget), 1))
     if any(one.low_bytes for one in result.host) and not result.devices:
         sections.append(Section([host_line(result)], close=True))
-    sections.append(Section([] if result.ways else own_length_line(found, shown.longest), 4))
-    sections.append(Section([] if result.ways else gain_lines(shown.gains), 7))
+    sections += _beside(shown)
     sections.append(Section(_basis(result, counted=counted)))
     # What no figure has comes before what is said of figures, and why nothing was counted before all.
     first = left_out(plan)
@@ -118,6 +117,13 @@ def answer_sections(shown: Shown, *, plan: Plan | None = None) -> list[Section]:
     warnings = tuple(dict.fromkeys((*said, *own, *notes)))
     most = _MOST_WARNINGS if counted else len(warnings)
     return [*sections, warning_section(warnings, most, 6, close=True, least=len(said))]
+
+
+def _beside(shown: Shown) -> list[Section]:
+    """The model's own length, and what one change would hold; ways have both."""
+    if shown.result.ways:
+        return []
+    return [Section(own_length_line(shown.found, shown.longest), 4), Section(gain_lines(shown.gains), 7)]
 
 
 def _idle(found: Answer) -> tuple[str, ...]:
@@ -144,9 +150,7 @@ def whole_screen(
         sections.append(Section(memory_lines(result, result.budget)))
     lengths = shown.rungs or (() if result.budget is None else _rungs(found))
     sections.append(Section(rung_table(lengths, result.request.tokens, len(lengths)) if lengths else []))
-    longest = ways_table(result) if result.ways else own_length_line(found, shown.longest)
-    sections.append(Section(longest))
-    sections.append(Section([] if result.ways else gain_lines(shown.gains)))
+    sections += [Section(ways_table(result))] if result.ways else _beside(shown)
     if result.pool is not None:
         sections.append(Section(pool_lines(result, result.pool)))
     elif found.likely is not None and found.likely.refusal is None and result.budget is None:

@@ -189,7 +189,7 @@ def own_length_line(found: Answer, longest: Longest | None) -> Screen:
 
 
 def gain_lines(found: Sequence[Gain]) -> Screen:
-    """What one change would hold, each by itself."""
+    """Requests that single changes would hold."""
     words = "; ".join(f"{gain.options} holds {gain.requests:,}" for gain in found)
     return wrapped(words, indent=1, first="change: ", style="dim") if words else []
 

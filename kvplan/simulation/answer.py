@@ -16,7 +16,7 @@ from kvplan.simulation.hours import needs_of
 from kvplan.simulation.load.load import Load
 from kvplan.simulation.offload_tiers import asked_offload, offload_of
 from kvplan.simulation.outcome import Outcome, Target, percentile
-from kvplan.simulation.results import Help, ReplicasNeeded, SimulationResult
+from kvplan.simulation.results import Help, Rates, ReplicasNeeded, SimulationResult
 from kvplan.simulation.search import Question, on_replicas, shown_alone, sustainable
 from kvplan.simulation.served import ESTIMATE, LIKELY, Served, serve
 from kvplan.simulation.time.timeline import AnyEngine
@@ -60,20 +60,9 @@ def simulate_load(
         count = needed.likely or 1
     if served.split is not None:
         count = served.split.prefill + served.split.decode
-    if concurrency or served.split is not None:
-        dealt = on_replicas(served, load, count, router, concurrency=concurrency)
-        runs = tuple(
-            (case, _run(dealt, served, served.engine(case[0]), target, case[1])) for case in served.cases
-        )
-    else:
-        runs = tuple((case, question.runs(case).whole(count)) for case in served.cases)
+    runs = _cases(question, count, concurrency)
     engine, first = served.engine(LIKELY), runs[0][1]
-    notes = [*load.notes, *served.notes]
-    if first.refused:
-        notes.append(f"{first.refused:,} requests are refused: {engine.refuses}")
-    if rates is not None and not rates.value:
-        share = shown_alone(served, load, target, (LIKELY, LIKELY)).goodput * 100
-        notes.append(f"even one at a time only {share:.1f} % of requests keep the target")
+    notes = _notes(question, rates, first)
     came, seconds = _came(load, first, closed=concurrency > 0)
     result = SimulationResult(
         model=served.result.model.id, engine=served.result.engine.name, version=served.result.engine.version,
@@ -83,11 +72,33 @@ def simulate_load(
         pool_blocks=tuple((name, one.blocks) for name, one in served.engines), runs=runs, needed=needed,
         sustainable=rates, sampled=sampled, split=served.split, concurrency=concurrency,
         most_hits=most_hits(load, engine) if engine.caching else 0.0,
-        hours=by_hour, notes=tuple(notes),
+        hours=by_hour, notes=notes,
     )  # fmt: skip
     if not helps or served.split is not None:
         return result
     return replace(result, helps=tuple(helps_of(question, result)))
+
+
+def _cases(question: Question, count: int, concurrency: int) -> tuple[tuple[tuple[str, str], Outcome], ...]:
+    """The whole run of every pool and speed."""
+    served, target = question.served, question.target
+    if not concurrency and served.split is None:
+        return tuple((case, question.runs(case).whole(count)) for case in served.cases)
+    dealt = on_replicas(served, question.load, count, question.router, concurrency=concurrency)
+    return tuple(
+        (case, _run(dealt, served, served.engine(case[0]), target, case[1])) for case in served.cases
+    )
+
+
+def _notes(question: Question, rates: Rates | None, first: Outcome) -> tuple[str, ...]:
+    served, load = question.served, question.load
+    notes = [*load.notes, *served.notes]
+    if first.refused:
+        notes.append(f"{first.refused:,} requests are refused: {served.engine(LIKELY).refuses}")
+    if rates is not None and not rates.value:
+        share = shown_alone(served, load, question.target, (LIKELY, LIKELY)).goodput * 100
+        notes.append(f"even one at a time only {share:.1f} % of requests keep the target")
+    return tuple(notes)
 
 
 def _check_times(load: Load) -> None:

@@ -21,7 +21,7 @@ ASKED = [
     for card in (CARDS if ALL else Random(SEED).sample(CARDS, len(CARDS) // 8))
 ]
 FEW = ASKED if ALL else ASKED[::6]
-SIZE_LINES, PLAN_LINES = 20, 25
+SIZE_LINES, PLAN_LINES = 22, 25
 FALSE_DIGITS = re.compile(r"\d\.\d{3,}(?! *\()")
 A_PAPER = re.compile(r"arXiv \d{4}\.\d+")
 IDS = [f"{card} {gpu}" for gpu, card in ASKED]

@@ -203,11 +203,11 @@ def test_a_start_that_no_estimate_allows_is_no(run: Run, asked: tuple[str, ...])
 
 
 def test_a_model_that_fits_as_another_engine_s_build_says_so(run: Run) -> None:
-    ran = run("fits", "codellama-34b", "--gpu", "rtx-3090")
+    ran = run("fits", "codellama-34b", "--gpu", "rtx-3090", "-e", "vllm")
     assert ran.code == 1
     assert ran.out.endswith("help: -e llamacpp: codellama-34b fits as q4_k_m\n")
     assert run("fits", "codellama-34b", "--gpu", "rtx-3090", "-e", "llamacpp").code == 0
-    assert "help:" not in run("fits", "deepseek-v3", "--gpu", "rtx-4090").out
+    assert "help:" not in run("fits", "deepseek-v3", "--gpu", "rtx-4090", "-e", "vllm").out
 
 
 _SGLANG = "python -m sglang.launch_server --model-path Qwen/Qwen3-8B --speculative-draft-model-path x/y "

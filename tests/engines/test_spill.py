@@ -243,13 +243,13 @@ def test_fits_lists_what_the_host_takes_where_it_is_told_how_much() -> None:
     assert not kvplan.fits(**asked).rows
     assert not kvplan.fits(**asked, host_memory=4 * 2**30).rows
     (row,) = kvplan.fits(**asked, host_memory=64 * 2**30).rows
-    assert row.format == "q3_k_m"
+    assert row.format == "q4_k_m"
     assert row.safe_requests >= 1
     assert 2**30 < row.host_bytes < 64 * 2**30
-    same = _size(DENSE, gpu="rtx-4090", tokens=8192, max_model_len=8192, quantization="q3_k_m")
+    same = _size(DENSE, gpu="rtx-4090", tokens=8192, max_model_len=8192, quantization="q4_k_m")
     assert row.host_bytes == sum(line.low_bytes for line in same.host)
     with pytest.raises(KvplanError, match="leaves nothing in host memory"):
-        kvplan.fits(gpu="rtx-4090", host_memory=64 * 2**30)
+        kvplan.fits(gpu="rtx-4090", engine="vllm", host_memory=64 * 2**30)
 
 
 def test_fits_ranks_what_fits_whole_first_of_its_builds() -> None:

@@ -80,7 +80,7 @@ def test_a_modelfile(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None
     assert (dict(plan.serve)["ctx_size"], dict(plan.serve)["n_gpu_layers"]) == (8192, 20)
     assert plan.unread == ("ADAPTER ./lora",)
     assert main(["size", str(path), "--gpu", CARD]) == 0
-    assert "8,192 tokens" in capsys.readouterr().out
+    assert "8,192 tokens" in " ".join(capsys.readouterr().out.split())
     assert main(["check", str(path), "--gpu", CARD]) in (0, 1)
     assert "yaml" not in capsys.readouterr().out
     path.write_text("PARAMETER num_ctx 8192\n")

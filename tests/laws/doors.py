@@ -93,7 +93,8 @@ def by_command(asked: Asked, told: SizeResult, folder: Path) -> Figures:
 def by_agent(asked: Asked, told: SizeResult, folder: Path) -> Figures:
     """The tool of an agent."""
     found = agents.answered(
-        "size", {"model": asked.model, "options": {"engine": asked.engine, **asked.options}}
+        "size",
+        {"model": asked.model, "options": {"engine": asked.engine, **asked.options}, "detail": "full"},
     )
     return {**figures(found.data), "code": found.code}
 
@@ -111,9 +112,10 @@ def on_the_page(asked: Asked, told: SizeResult, folder: Path) -> Figures:
     assert "error" not in found, found
     said = found["figures"]
     held = {True: 0, False: 1, None: 2}[found["ok"]]
-    first = found["answer"][0].partition(":")[0]
     counted = told.capacity is not None or told.refusal is not None
-    word = {"Yes": "yes", "Likely": "likely", "Unlikely": "unlikely", "No": "no"}.get(first.partition(",")[0])
+    word = {"Yes": "yes", "Likely": "likely", "Unlikely": "unlikely", "No": "no"}.get(
+        found["verdict"].partition(",")[0]
+    )
     return {
         "code": held, "one request": said["kv_bytes_per_request"], "likely pool": said["kv_pool_bytes"],
         "safe pool": said["kv_pool_low_bytes"], "blocks": said["num_blocks"], "likely": said["max_requests"],

@@ -150,8 +150,7 @@ def test_no_preemption_while_everything_fits() -> None:
 
 @pytest.mark.parametrize(
     ("settings", "said"),
-    [({"pipeline_parallel_size": 2}, "pipeline"),
-     ({"speculative_method": "ngram", "num_speculative_tokens": 3}, "drafted tokens are right is not known")],
+    [({"speculative_method": "ngram", "num_speculative_tokens": 3}, "drafted tokens are right is not known")],
 )  # fmt: skip
 def test_preemptions_that_no_simulation_counts_have_a_reason(settings: dict[str, Any], said: str) -> None:
     seen = situation("llama-3.1-8b", Workload((Shape(900, 100),)), **settings)
@@ -159,8 +158,7 @@ def test_preemptions_that_no_simulation_counts_have_a_reason(settings: dict[str,
     assert not lever.applies
     assert said in lever.summary
     drafted = Workload((Shape(900, 100),), acceptance="70%")
-    if "speculative_method" in settings:
-        assert named(levers(situation("llama-3.1-8b", drafted, **settings)), "preemption").effects
+    assert named(levers(situation("llama-3.1-8b", drafted, **settings)), "preemption").effects
 
 
 def test_contiguous_reservation_wastes_what_the_paper_says() -> None:

@@ -84,7 +84,7 @@ def test_the_same_traffic_under_two_engines_hits_alike() -> None:
         ({"model": "falcon-h1-7b", "enable_mixed_chunk": True}, "mixed chunks beside states"),
         ({"model": "deepseek-v4-flash", "tensor_parallel_size": 8}, "compressed tokens"),
         ({"pipeline_parallel_size": 2}, "pipeline"),
-        ({"num_speculative_tokens": 2, "speculative_method": "eagle", "draft_layers": 1}, "speculative"),
+        ({"num_speculative_tokens": 2, "speculative_method": "eagle", "draft_layers": 1}, "with drafts"),
         ({"offload": "cpu:64GiB"}, "hierarchical cache"),
         ({"prefill_replicas": 1, "decode_replicas": 1}, "disaggregated"),
         ({"schedule_policy": "hrrn"}, "request ids"),

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from kvplan.errors import KvplanError
+from kvplan.files.folders import exists
 from kvplan.files.writing import write_whole
 from kvplan.plans.findings import Severity
 from kvplan.plans.receipt import (
@@ -142,7 +143,7 @@ def _there(path: Path) -> Receipt | None:
     from kvplan.files.plans.receipts import read_receipt
 
     try:
-        return read_receipt(path).receipt if path.exists() else None
+        return read_receipt(path).receipt if exists(path) else None
     except KvplanError:  # no receipt: the user named the file
         return None
 

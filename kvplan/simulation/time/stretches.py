@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from itertools import pairwise
 from typing import overload
 
-_APART = 1 << 40
+_APART = 1 << 41
 
 
 class Headed(Sequence[int]):

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from functools import lru_cache
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from kvplan.architectures.config.activation_shape import Shape, shape_of
 from kvplan.architectures.weights import sources_of
@@ -17,6 +17,7 @@ from kvplan.engines.llamacpp.gguf_file.converted import tensors_of
 from kvplan.engines.llamacpp.options import LlamacppOptions
 from kvplan.errors import KvplanError
 from kvplan.model import Model
+from kvplan.record import Json
 from kvplan.results import BudgetLine
 from kvplan.units import gib
 
@@ -78,7 +79,7 @@ class _Patches(NamedTuple):
         return patches * (self.numbers + masks + scores) * F32
 
 
-def _config_of(model: Model) -> tuple[Mapping[str, Any], str]:
+def _config_of(model: Model) -> tuple[Json, str]:
     raw = model.config or {}
     vision = raw.get("vision_config")
     if not isinstance(vision, Mapping):
@@ -86,7 +87,7 @@ def _config_of(model: Model) -> tuple[Mapping[str, Any], str]:
     return {**raw, **vision}, str(vision.get("model_type") or raw.get("model_type"))
 
 
-def _whole(config: Mapping[str, Any], *names: str) -> int:
+def _whole(config: Json, *names: str) -> int:
     return next((value for name in names if isinstance(value := config.get(name), int) and value > 0), 0)
 
 

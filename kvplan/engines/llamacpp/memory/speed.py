@@ -22,9 +22,10 @@ from kvplan.model import Model
 from kvplan.record import record, replace
 from kvplan.results import DecodeSpeed
 from kvplan.settings import Serving, Settings, with_settings
+from kvplan.units import GB
 
 TABLE = Path(__file__).parents[1] / "data" / "speed.tsv"
-MICRO, GIGA = 1e-6, 1e9
+MICRO = 1e-6
 _BLACKWELL, _OLDEST = (12, 0), (7, 5)
 """NVIDIA's compute capability from which the rows are."""
 _RDNA = "RDNA"
@@ -80,7 +81,7 @@ def parsed(text: str) -> tuple[dict[str, Rates], HostRate]:
         name, *words = line.split("\t")
         numbers = [float(word) for word in words if word]
         if name == "host":
-            host = HostRate(*(one * GIGA for one in numbers))
+            host = HostRate(*(one * GB for one in numbers))
             continue
         share, layer, routed, cached, fast, slow = numbers
         found[name] = Rates(share, layer * MICRO, routed * MICRO, cached, fast, slow)

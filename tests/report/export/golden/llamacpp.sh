@@ -24,6 +24,7 @@ CUDA_VISIBLE_DEVICES=0,1 \
   --swa-full \
   --flash-attn on \
   --no-kv-offload \
+  --no-mmproj-offload \
   --no-cache-prompt \
   --keep 4 \
   --context-shift \
