@@ -49,7 +49,7 @@ ROOMS: dict[str, Room] = {
     "files/gguf": Room(450, "as it was when rooms were first counted"),
     "files/gpus": Room(1100, "power, memory that was seen free, announced ones"),
     "files/hub": Room(1150, "as it was when rooms were first counted"),
-    "files/launch": Room(9450, "OLLAMA_* variables, Dynamo's releases"),
+    "files/launch": Room(9450, "OLLAMA_* variables, Dynamo's releases, commands that need no grammar"),
     "files/logs": Room(250, "lists that Ollama and LM Studio print"),
     "files/plans": Room(2100, "price files, locks, facts of receipts that are bound"),
     "files/servers": Room(300, "a connector's settings"),

@@ -17,6 +17,8 @@ from hypothesis import strategies as st
 from kvplan.api.launching import import_launches
 from kvplan.errors import KvplanError
 from kvplan.files.launch.read import launches_of, launches_of_text
+from kvplan.files.launch.shell import run
+from kvplan.files.launch.shell.grammar import plain_words
 from kvplan.files.launch.starts import starts_in
 from kvplan.files.launch.unknown import shown
 from tests.launch.test_files import FILES, NAMES
@@ -185,3 +187,52 @@ def test_each_line_may_be_torn(name: str, tmp_path: Path) -> None:
         target.write_text(torn, encoding="utf-8")
         with contextlib.suppress(KvplanError):
             import_launches(str(target), broken=[])
+
+
+_plain_word = st.one_of(
+    st.text("abzAZ019_./:@%+,^-", min_size=1, max_size=8).map(lambda text: text.replace("-a", "-a=")),
+    st.text('ab 1{}[]$`*?~#!;&|<>()\\"', max_size=8).map(lambda text: f"'{text}'"),
+    st.text("ab 1{}[]*?~#;&|<>()'=", max_size=8).map(lambda text: f'"a{text}b"'),
+)
+"""Without what the grammar loses: blanks at the ends of a string in double quotes, a word of equals signs."""
+
+
+@settings(max_examples=200, deadline=None)
+@given(
+    st.sampled_from(("vllm", "python", "bash", "cd", "exec", "export", "sudo", "docker")),
+    st.lists(st.lists(_plain_word, min_size=1, max_size=3).map("".join), max_size=6),
+    st.sampled_from((" ", "  ", " \\\n  ", "\t")),
+)
+def test_a_command_without_shell_in_it_is_read_as_the_grammar_reads_it(
+    first: str, words: list[str], between: str
+) -> None:
+    """The page has no grammar: there such a command alone is read."""
+    text = between.join((first, *words))
+    plain = run.read(text, {"A": "1"}, beside=lambda path: None)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(run, "plain_words", lambda text: None)
+        whole = run.read(text, {"A": "1"}, beside=lambda path: None)
+    if not whole.broken:
+        assert plain == whole
+
+
+def test_a_plain_command_needs_no_grammar() -> None:
+    assert plain_words("vllm serve a/b \\\n  --tp 2 --x='{\"a\": 1}'") == [
+        "vllm",
+        "serve",
+        "a/b",
+        "--tp",
+        "2",
+        '--x={"a": 1}',
+    ]
+    for other in (
+        "A=1 vllm serve x",
+        "vllm serve $MODEL",
+        "vllm serve x &",
+        "a; b",
+        "if x",
+        "cat <<E",
+        "a\nb",
+        "",
+    ):
+        assert plain_words(other) is None

@@ -71,6 +71,8 @@ def visit(browser: Any) -> Iterator[tuple[Any, Any, str, list[str], list[str]]]:
 def typed(page: Any, **fields: str) -> None:
     """Fill the form and wait for the answer and its plan."""
     for name, value in fields.items():
+        if page.input_value(f"#{name}") == value:
+            continue  # nothing is typed
         before = page.get_attribute("body", "data-answered")
         page.fill(f"#{name}", value)
         page.wait_for_function("before => document.body.dataset.answered !== before", arg=before)
@@ -205,7 +207,7 @@ def test_the_answer_is_above_the_fold_and_nothing_is_wider_than_the_window(visit
 
 def test_nothing_is_asked_of_anybody_else(visit: Any) -> None:
     _, _, address, asked, wrong = visit
-    assert [url for url in asked if not url.startswith(address)] == []
+    assert [url for url in asked if not url.removeprefix("blob:").startswith(address)] == []
     assert wrong == []
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shlex
 from functools import cache
 from typing import TYPE_CHECKING
 
@@ -30,6 +31,23 @@ def parse(text: str) -> Node:
     text = with_placeholders(text)
     text = _ASSIGNMENTS.sub(r"\1;", text)
     return _parser().parse(text.encode("utf-8", "replace")).root_node
+
+
+_PLAIN = re.compile(r"(?:[\w./:@%+=,^ \t-]|'[^'\n]*'|\"[^\"\\$`!\n]*\")+", re.ASCII)
+_KEYWORDS = frozenset(
+    ("if", "then", "else", "elif", "fi", "for", "while", "until", "do", "done", "case", "esac", "in",
+     "select", "function", "time", "coproc", "declare", "typeset", "export", "readonly", "local", "unset")
+)  # fmt: skip
+
+
+def plain_words(text: str) -> list[str] | None:
+    """The words of a text that is one command without any shell in it: it needs no grammar, which the page
+    has none of. None for every other text."""
+    line = text.replace("\r\n", "\n").replace("\\\n", " ").strip()
+    if not _PLAIN.fullmatch(line) or with_placeholders(line) != line:
+        return None
+    words = shlex.split(line)
+    return None if not words or "=" in words[0] or words[0] in _KEYWORDS else words
 
 
 def text_of(node: Node) -> str:

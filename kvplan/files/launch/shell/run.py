@@ -17,7 +17,7 @@ from kvplan.errors import KvplanError
 from kvplan.files.launch.given import value_of
 from kvplan.files.launch.shell.conditions import UNKNOWN, Truth, both, truth
 from kvplan.files.launch.shell.expand import Expander, printed
-from kvplan.files.launch.shell.grammar import broken_lines, named, parse, text_of
+from kvplan.files.launch.shell.grammar import broken_lines, named, parse, plain_words, text_of
 from kvplan.files.launch.shell.state import State, Variable, Words
 from kvplan.files.launch.unknown import is_open, shown, unknown, unknowns, without
 
@@ -78,6 +78,10 @@ def read(
     state = State(environment, script)
     state.arguments = arguments
     runner = _Runner(beside)
+    words = plain_words(text)
+    if words is not None:
+        runner.command(words, state, state, {}, None, None)
+        return Reading(runner.found, state.files, frozenset(runner.read), [])
     root = parse(text)
     try:
         runner.block(named(root), state)
@@ -91,6 +95,8 @@ def read(
 
 def expanded(word: str, known: Mapping[str, str]) -> str:
     """A word with the variables that are known."""
+    if not set("$`\\") & set(word):
+        return word
     runner, mark = _Runner(lambda path: None), "END_OF_A_WORD"
     (node,) = named(parse(f"cat <<{mark}\n{word}\n{mark}\n"))[:1]
     redirect = next(iter(node.children_by_field_name("redirect")), None)
@@ -153,9 +159,10 @@ class _Runner:
         return [word for one in named(node) if one.type not in skipped for word in expander.fields(one)]
 
     def command(
-        self, words: list[str], state: State, own: State, used: Mapping[str, None], node: Node,
+        self, words: list[str], state: State, own: State, used: Mapping[str, None], node: Node | None,
         stdin: str | None,
     ) -> None:  # fmt: skip
+        """node: of the command, None where it is words alone."""
         name = words[0]
         if name in state.functions and self.depth < _DEPTH:
             self.function(name, words[1:], state, own)
@@ -171,6 +178,7 @@ class _Runner:
             labels.update(dict.fromkeys(own.variables[exported].others))
         others = []
         for label in labels:
+            assert node is not None  # words alone use no variable
             other, variables = self._words(node, self.expander(own, label)), own.environment(label)
             if other != words or variables != own.environment():
                 others.append((own.told(label), tuple(other), variables))
