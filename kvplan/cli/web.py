@@ -314,6 +314,17 @@ def answered(what: str, given: str) -> str:
     return said
 
 
+def _lacking(error: ModuleNotFoundError) -> KvplanError:
+    """The grammar of scripts never comes to a browser; all else does later."""
+    if (error.name or "").startswith("tree_sitter"):
+        return KvplanError(
+            "no-grammar",
+            "the page reads a command without variables, and manifests without scripts",
+            help="paste the one command that starts the server, or ask kvplan import FILE",
+        )
+    return KvplanError("still-loading", f"{error.name} is not there yet")
+
+
 def _found(what: str, given: str) -> JsonDict:
     found: JsonDict
     try:
@@ -321,7 +332,7 @@ def _found(what: str, given: str) -> JsonDict:
     except KvplanError as error:
         found = {"error": error.as_dict()}
     except ModuleNotFoundError as error:
-        found = {"error": KvplanError("still-loading", f"{error.name} is not there yet").as_dict()}
+        found = {"error": _lacking(error).as_dict()}
     except RecursionError:
         found = {"error": KvplanError("too-deep", "nested too deeply to be read").as_dict()}
     except Exception as error:

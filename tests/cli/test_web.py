@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 
 import kvplan
 from kvplan.cli.web import FIELDS, GPUS, MODEL, MORE, answer, answered, fields_of, read, words_of
+from kvplan.files.launch.shell.grammar import _parser
 from tests.cli.conftest import Run
 from tests.web.questions import questions
 
@@ -108,6 +109,14 @@ def test_a_command_becomes_the_same_question() -> None:
     assert "0.85" in found["fields"][MORE]
     assert any("--foo" in note for note in found["notes"])
     assert "error" not in json.loads(answered("answer", json.dumps([{**found["fields"], "gpu": "h100"}])))
+
+
+def test_a_plain_command_needs_nothing_that_a_browser_has_not(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "tree_sitter", None)
+    _parser.cache_clear()
+    assert read("vllm serve Qwen/Qwen3-32B --max-model-len 8k")["fields"]["max_model_len"] == "8000"
+    script = json.loads(answered("read", json.dumps(["M=a/b\nvllm serve $M"])))
+    assert script["error"]["code"] == "no-grammar"
 
 
 def test_a_config_becomes_a_file() -> None:

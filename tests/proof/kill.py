@@ -109,7 +109,7 @@ def kill_one(after: float, number: int, folder: Path, *, ranks: int = 1, engine:
     return Killed(after, name, hit, code, receipt, left)
 
 
-def _until_empty(folder: Path, patience: float = 10.0) -> None:
+def _until_empty(folder: Path, patience: float = 60.0) -> None:
     """A keeper removes an engine's folder after kvplan was killed."""
     deadline = time.monotonic() + patience
     while any(folder.glob("kvplan-*")) and time.monotonic() < deadline:
@@ -134,7 +134,7 @@ def _shared_memory() -> set[str]:
     return {path.name for path in SHARED_MEMORY.iterdir()} if SHARED_MEMORY.is_dir() else set()
 
 
-def _processes(token: str, patience: float = 15.0) -> list[str]:
+def _processes(token: str, patience: float = 60.0) -> list[str]:
     """Processes of the run that are still there when patience ends."""
     deadline = time.monotonic() + patience
     while True:

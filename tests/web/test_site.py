@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import shutil
 import subprocess
+import sys
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -14,6 +15,7 @@ import pytest
 
 from kvplan.api.reporting import report_of
 from kvplan.cli.web import answered
+from kvplan.files.launch.shell.grammar import _parser
 from kvplan.report.full.html import report_page
 from tests.web.questions import line_of, questions
 from tests.web.site import AXE, QUIET, ROOT, SITE, built, chromium, served
@@ -32,6 +34,8 @@ def test_the_same_bytes_as_cpython(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     site, asked = built(), questions(200)
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("KVPLAN_CONFIG", "")
+    monkeypatch.setitem(sys.modules, "tree_sitter", None)  # no browser has the grammar of scripts
+    _parser.cache_clear()
     lines = "\n".join(map(line_of, asked))
     words = [node, str(ASK), str(site)]
     done = subprocess.run(words, input=lines, capture_output=True, text=True, timeout=900)
