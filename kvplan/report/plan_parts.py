@@ -120,7 +120,9 @@ def flag_lines(result: PlanResult) -> Screen:
             for place, line in enumerate(result.start)
         ]
         return [row for one in lines for row in one]
-    first = "serve:  " if best.replicas == 1 else f"serve {best.replicas:,} ×:  "
+    pools = result.pools
+    engines = best.replicas if pools is None else pools.prefill_replicas + pools.decode_replicas
+    first = "serve:  " if engines == 1 else f"serve {engines:,} ×:  "
     words = started(best.engine, best.model_id, best.serve)
     return wrapped(words, indent=1, first=first, hang=8)
 
