@@ -129,7 +129,9 @@ class Serving(BaseHTTPRequestHandler):
         self.asked.append(body["prompt"])
         self.sent_to.append(dict(self.headers))
         if "hold" in self.says:  # a request that is answered when the server has been killed
-            Path(self.says["hold"]).write_text(str(os.getpid()), encoding="utf-8")
+            with self.turn:  # all requests come at once, and one of them writes
+                if not Path(self.says["hold"]).exists():
+                    _say_alive(self.says["hold"], os.getpid())
             time.sleep(600)
         if len(self.asked) == self.says.get("refuse"):
             self.send_error(400, "too long")
@@ -178,6 +180,12 @@ def serve(says: dict[str, Any], words: list[str]) -> int:
     return 0
 
 
+def _say_alive(path: str, pid: int) -> None:
+    """Whole or not at all: whoever reads it may end this process at once."""
+    Path(f"{path}.part").write_text(str(pid), encoding="utf-8")
+    Path(f"{path}.part").replace(path)
+
+
 def _stage(speaker: Speaker, says: dict[str, Any], stage: str) -> None:
     speaker.begin(stage)
     if says.get("in") != stage:
@@ -187,7 +195,7 @@ def _stage(speaker: Speaker, says: dict[str, Any], stage: str) -> None:
         print("and on the error output", file=sys.stderr, flush=True)
     if "child" in says:  # a process that would outlive it
         child = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"])
-        Path(says["child"]).write_text(str(child.pid), encoding="utf-8")
+        _say_alive(says["child"], child.pid)
     if "raise" in says:
         kind, message = says["raise"]
         raise {"OutOfMemoryError": OutOfMemoryError, "ValueError": ValueError}[kind](message)

@@ -122,10 +122,10 @@ def test_nothing_of_an_engine_is_left(number: signal.Signals, serving: bool, tmp
         env={**os.environ, "PYTHONPATH": str(ROOT), "TMPDIR": str(temporary)},
         stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
     )  # fmt: skip
-    _until(lambda: alive.exists() and bool(alive.read_text()), "the engine runs")
+    _until(alive.exists, "the engine runs")
+    engine = Path("/proc") / str(int(alive.read_text()))
     kvplan.send_signal(number)
     kvplan.wait(10)
-    engine = Path("/proc") / alive.read_text()
     _until(lambda: not engine.exists() or " Z " in (engine / "stat").read_text(), "the engine has ended")
     _until(lambda: not list(temporary.iterdir()), "its folder is removed")
 
