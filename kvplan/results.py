@@ -51,6 +51,10 @@ class Request:
     """of `tokens`, those that are generated"""
 
 
+_AS_HELD = -1
+"""Of an engine that says none: as much as a request holds."""
+
+
 @record()
 class PerGpu:
     """The fullest GPU."""
@@ -61,34 +65,20 @@ class PerGpu:
     """all requests at once, at the most that they hold together: the least cache in which they all run"""
     peak_bytes: Bytes
     """kv_bytes and what is pinned beside it after prefill"""
-    bytes_per_token: Fraction
-    """growth at this length before block rounding; [numerator, denominator] where not whole"""
+    bytes_per_token: float
+    """growth at this length before block rounding; whole where it is a whole number"""
     fixed_bytes_per_request: Bytes
     """what does not grow with tokens"""
-    prompt_bytes_per_request: Bytes | None = None
+    prompt_bytes_per_request: Bytes = _AS_HELD
     """what one request holds at its peak, while its prompt is read"""
-    reserved_bytes_per_request: Bytes | None = None
+    reserved_bytes_per_request: Bytes = _AS_HELD
     """what the engine counts for one request when it starts: its log's concurrency is made of it"""
 
-    @property
-    def json_prompt_bytes_per_request(self) -> int:
-        return self.at_prompt
-
-    @property
-    def json_reserved_bytes_per_request(self) -> int:
-        return self.reserved
-
-    @property
-    def at_prompt(self) -> int:
-        """`prompt_bytes_per_request`; an engine that says none holds as much all the time."""
-        given = self.prompt_bytes_per_request
-        return self.kv_bytes_per_request if given is None else given
-
-    @property
-    def reserved(self) -> int:
-        """`reserved_bytes_per_request`; an engine that says none counts what a request holds."""
-        given = self.reserved_bytes_per_request
-        return self.kv_bytes_per_request if given is None else given
+    def __post_init__(self) -> None:
+        held = self.kv_bytes_per_request
+        for name in ("prompt_bytes_per_request", "reserved_bytes_per_request"):
+            if getattr(self, name) == _AS_HELD:
+                object.__setattr__(self, name, held)
 
 
 @record()
@@ -390,7 +380,7 @@ def row_of(result: SizeResult) -> dict[str, Any]:
         "requests": 0 if not result.ok else None if capacity is None else capacity.requests,
         "safe_requests": None if capacity is None else capacity.safe_requests,
         "kv_bytes_per_request": result.per_gpu.kv_bytes_per_request if sized else None,
-        "kv_bytes_per_token": _plain_number(per_token) if sized else None,
+        "kv_bytes_per_token": per_token if sized else None,
         "kv_bytes_per_request_all_gpus": result.total.kv_bytes_per_request if sized else None,
         "weights_bytes": None if result.weights is None else result.weights.bytes_per_gpu,
         "kv_pool_bytes": None if pool is None else pool.bytes,
@@ -402,8 +392,22 @@ def row_of(result: SizeResult) -> dict[str, Any]:
     }
 
 
-def _plain_number(value: Fraction) -> int | float:
+def plain_number(value: Fraction) -> int | float:
+    """An int where it is whole, else a float.
+
+    >>> plain_number(Fraction(131072)), plain_number(Fraction(17, 2))
+    (131072, 8.5)
+    """
     return value.numerator if value.denominator == 1 else float(value)
+
+
+def exact_number(value: float) -> Fraction:
+    """The Fraction of which a `plain_number` was made: no bytes of a token have a denominator above 2**16.
+
+    >>> exact_number(plain_number(Fraction(4096, 3)))
+    Fraction(4096, 3)
+    """
+    return Fraction(value).limit_denominator(1 << 16)
 
 
 @record()

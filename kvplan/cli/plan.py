@@ -129,16 +129,16 @@ def _screen(
 
 def _sized(result: PlanResult, counting: str | None) -> SizeResult | None:
     """One pool of the best, for the bars of its memory; None where the weights were counted for this run."""
-    if result.best is None or counting is not None:
+    if result.plan is None or counting is not None:
         return None
-    return answer(planned(result.best)).result
+    return answer(planned(result.plan)).result
 
 
 def look_of(result: PlanResult) -> list[str]:
     """The command that gives one engine of the best the same counts."""
-    if result.best is None:
+    if result.plan is None:
         return []
-    plan = result.best
+    plan = result.plan
     longest = max(shape.tokens for shape in result.shapes)
     asked = replace(settings_of(plan), tokens=longest, requests=1)
     if asked.answer_tokens == generated(longest, None):
@@ -280,7 +280,7 @@ def _write(result: PlanResult, path: Path, typed: list[str], *, overwrite: bool)
     from kvplan.report.plan_file import plan_text
     from kvplan.report.words import command, count
 
-    if result.best is None:
+    if result.plan is None:
         ways = tuple(f"{way.flags}: {way.then}" for way in result.ways_out)
         raise KvplanError(
             "nothing-to-write",
@@ -300,7 +300,7 @@ def _write(result: PlanResult, path: Path, typed: list[str], *, overwrite: bool)
     ]
     beside = path.parent / SCHEMA
     schema = SCHEMA if is_file(beside) else None
-    text = plan_text(result.best, comments=comments, directory=path.parent.resolve(), schema=schema)
+    text = plan_text(result.plan, comments=comments, directory=path.parent.resolve(), schema=schema)
     if overwrite:
         write_whole(path, text, folders=True)
     else:

@@ -45,7 +45,7 @@ def _rows(row: Row, taken: Loaded | None, tolerance: Fraction) -> list[ComparedR
         if low is not None and high is not None:
             one = replace(one, explanation=f"estimated: {gib(low)} … {gib(high)}")
             near = one.off_by() <= tolerance
-            one = replace(one, agrees=one.agrees or near)
+            one = replace(one, overlaps=one.overlaps or near)
         found.append(replace(one, inside=one.inside_by() > tolerance))
     if row.loaded_gpu_percent is not None:
         low, likely, high = (None, None, None) if taken is None else _share(taken)
@@ -71,13 +71,13 @@ def _share(taken: Loaded) -> Ends:
 def _verdict(
     rows: list[ComparedRow], found: SizeResult, taken: Loaded | None, tolerance: Fraction
 ) -> tuple[Verdict, str]:
-    compared = [row for row in rows if row.predicted is not None]
+    compared = [row for row in rows if row.exact_predicted is not None]
     if not compared:
         if found.refusal is not None:
             return Verdict.CANNOT_COMPARE, found.refusal.message
         why = "the memory of such a start is not known GPU by GPU" if taken is None else "it lists no size"
         return Verdict.CANNOT_COMPARE, why
-    off = [row for row in compared if not row.agrees]
+    off = [row for row in compared if not row.overlaps]
     percent = f"{float(tolerance * 100):g} %"
     if off:
         ends = f"{off[0].printed} is outside of what the rules leave open"

@@ -72,7 +72,7 @@ class Demand:
     JSON = ("requests", "tokens")
 
     @property
-    def json_tokens(self) -> int:
+    def tokens(self) -> int:
         return self.shape.tokens
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from fractions import Fraction
 from typing import Annotated, Any, Literal
 
 from kvplan.own_options import OwnOptions
@@ -23,7 +22,7 @@ class Option:
 
     engine: str
     """``vllm@0.32``"""
-    model_id: str
+    model: str
     """the checkpoint"""
     other_checkpoint: str
     """what makes it another one than was asked for; empty where it is that one"""
@@ -50,15 +49,15 @@ class Option:
     """that one pool must hold"""
     max_num_seqs: int
     max_model_len: int
-    pool_bytes: int
+    kv_pool_bytes: int
     """of one GPU"""
-    pool_low_bytes: int
+    kv_pool_low_bytes: int
     """its safe figure"""
     quality: str
     """the tier"""
     citations: tuple[str, ...] = ()
     """the published figures behind the tier"""
-    cost_per_hour: Fraction | None = None
+    cost_per_hour: float | None = None
     """of all GPUs"""
     speed: Speed | None = None
     cost_per_million_tokens: tuple[float, float, float] | None = None
@@ -87,29 +86,14 @@ class Option:
     JSON = (
         "engine", "model", "other_checkpoint", "weights", "kv_cache_dtype", "kv_format", "gpu", "where",
         "gpus", "replicas", "nodes", "serve", "requests", "safe_requests", "requests_per_engine",
-        "pool_bytes", "pool_low_bytes", "quality", "citations", "cost_per_hour", "speed",
+        "kv_pool_bytes", "kv_pool_low_bytes", "quality", "citations", "cost_per_hour", "speed",
         "cost_per_million_tokens", "notes", "warnings",
     )  # fmt: skip
-
-    @property
-    def json_model(self) -> str:
-        """the checkpoint"""
-        return self.model_id
 
     @property
     def json_other_checkpoint(self) -> str | None:
         """what makes it another one than was asked for; null where it is that one"""
         return self.other_checkpoint or None
-
-    @property
-    def json_serve(self) -> dict[str, Any]:
-        """the engine's options"""
-        return dict(self.serve)
-
-    @property
-    def json_cost_per_hour(self) -> float | None:
-        """of all GPUs, a decimal number"""
-        return None if self.cost_per_hour is None else float(self.cost_per_hour)
 
 
 @record()
@@ -225,14 +209,14 @@ class PlanResult(Shown):
     """the figure of the pool with which the load is served, ``safe`` or ``likely``"""
     requests: int
     shapes: tuple[Shape, ...]
-    best: Plan | None
-    """as a plan that can be written and checked; None where nothing does"""
+    plan: Plan | None
+    """the best as a plan that can be written and checked; None where nothing serves the load"""
     options: tuple[Option, ...]
     """the best of each GPU class and engine, ``best`` first; of one class alone the best of each pair of
     formats"""
     own: Option | None
     """the best with the checkpoint that was asked for, where none of the options has it"""
-    more: int
+    more_options: int
     """of the unserved, those that come after the rows asked for"""
     unserved: tuple[Unserved, ...]
     """classes without a row"""
@@ -269,7 +253,12 @@ class PlanResult(Shown):
     @property
     def ok(self) -> bool:
         """Whether something serves the load."""
-        return self.best is not None
+        return self.plan is not None
+
+    @property
+    def best(self) -> Option | None:
+        """the first of the options; null where nothing serves the load"""
+        return self.options[0] if self.options else None
 
     @property
     def rows(self) -> tuple[Option, ...]:
@@ -291,16 +280,6 @@ class PlanResult(Shown):
     )  # fmt: skip
     JSON_OPTIONAL = ("pools", "prices", "own", "simulated")
 
-    @property
-    def json_best(self) -> Option | None:
-        """the first of the options; null where nothing serves the load"""
-        return self.options[0] if self.options else None
-
-    @property
-    def json_more_options(self) -> int:
-        """of the unserved, those that come after the rows asked for"""
-        return self.more
-
     def to_rows(self) -> list[dict[str, Any]]:
         """A flat row for each option, the best first: ``pandas.DataFrame(found.to_rows())``."""
         return [
@@ -308,7 +287,7 @@ class PlanResult(Shown):
                 "gpus": one.gpus,
                 "gpu": one.gpu,
                 "engine": one.engine,
-                "model": one.model_id,
+                "model": one.model,
                 "weights": one.weights,
                 "kv_cache_dtype": one.kv_cache_dtype,
                 "layout": one.layout(),
@@ -316,10 +295,10 @@ class PlanResult(Shown):
                 "requests": one.requests,
                 "safe_requests": one.safe_requests,
                 "max_model_len": one.max_model_len,
-                "kv_pool_bytes": one.pool_bytes,
-                "kv_pool_low_bytes": one.pool_low_bytes,
+                "kv_pool_bytes": one.kv_pool_bytes,
+                "kv_pool_low_bytes": one.kv_pool_low_bytes,
                 "tpot_seconds": None if one.speed is None else float(one.speed.tpot[1]),
-                "cost_per_hour": one.json_cost_per_hour,
+                "cost_per_hour": one.cost_per_hour,
                 "cost_per_million_tokens": one.million(),
             }
             for one in self.rows

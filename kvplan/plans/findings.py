@@ -38,7 +38,7 @@ class Finding:
     JSON = ("code", "severity", "message", "field", "detail", "help", "place")
 
     @property
-    def json_place(self) -> Mark | None:
+    def place(self) -> Mark | None:
         """where it stands in the file"""
         return self.mark
 
@@ -199,12 +199,7 @@ class CheckReport(Shown):
     JSON_OPTIONAL = ("require", "fleet", "changes")
 
     @property
-    def json_counts(self) -> dict[str, int]:
-        """how many plans passed, failed and could not be read"""
-        return self.counts()
-
-    @property
-    def json_changes(self) -> tuple[Change, ...]:
+    def changes(self) -> tuple[Change, ...]:
         """only where there is a baseline"""
         return tuple(_change(*pair, self.moved_of(*pair)) for pair in self.pairs()) if self.baseline else ()
 
@@ -244,8 +239,9 @@ class CheckReport(Shown):
         enough = self.fleet is None or self.fleet.passed
         return EXIT_OK if enough and all(one.passed for one in self.plans) else EXIT_NO
 
+    @property
     def counts(self) -> dict[str, int]:
-        """How many plans passed, failed and could not be read."""
+        """how many plans passed, failed and could not be read"""
         unread = sum(one.error is not None for one in self.plans)
         passed = sum(one.passed for one in self.plans)
         return {

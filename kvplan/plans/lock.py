@@ -55,7 +55,7 @@ class Lock:
     JSON = ("kvplan", "version", "plans")
 
     @property
-    def json_kvplan(self) -> str:
+    def kvplan(self) -> str:
         return LOCK_FORMAT
 
 

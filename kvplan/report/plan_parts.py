@@ -38,7 +38,7 @@ def load_words(result: PlanResult) -> str:
 
 
 def plan_sentence(result: PlanResult) -> Screen:
-    named = result.options[0].model_id if result.options else result.model.id
+    named = result.options[0].model if result.options else result.model.id
     name = named.rpartition("/")[2]
     if not result.options:
         text = f"No: nothing that was tried serves {load_words(result)} of {name}."
@@ -123,7 +123,7 @@ def flag_lines(result: PlanResult) -> Screen:
     pools = result.pools
     engines = best.replicas if pools is None else pools.prefill_replicas + pools.decode_replicas
     first = "serve:  " if engines == 1 else f"serve {engines:,} ×:  "
-    words = started(best.engine, best.model_id, best.serve)
+    words = started(best.engine, best.model, best.serve)
     return wrapped(words, indent=1, first=first, hang=8)
 
 
@@ -144,8 +144,8 @@ def pool_lines(result: PlanResult) -> Screen:
     first = f"{pools.ttft_seconds:.2g} … {pools.ttft_high_seconds:.2g} s"
     said = f"between them {each} a request, {rate} a second, over {pools.link}"
     proof = "an estimate without bursts"
-    if result.best is not None and result.best.require.goodput is not None:
-        share = share_words(float(result.best.require.goodput))
+    if result.plan is not None and result.plan.require.goodput is not None:
+        share = share_words(float(result.plan.require.goodput))
         proof = f"as many of both as keep {share} of requests within their times, simulated with the arrivals"
     return [
         *table(rows, "lrl"),

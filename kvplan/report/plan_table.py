@@ -43,9 +43,10 @@ _SHOWN_WITHOUT = 4
 """Kinds without a row are named where no more than a few were asked for."""
 
 
-def money(amount: Fraction, currency: str) -> str:
-    """Two decimals, rounded half up."""
-    cents = (amount.numerator * 200 + amount.denominator) // (2 * amount.denominator)
+def money(amount: float, currency: str) -> str:
+    """Two decimals, rounded half up, of the amount as it is written."""
+    exact = Fraction(str(amount))
+    cents = (exact.numerator * 200 + exact.denominator) // (2 * exact.denominator)
     return f"{cents // 100:,}.{cents % 100:02d}" + (f" {currency}" if currency else "")
 
 
@@ -145,9 +146,9 @@ def beside(result: PlanResult) -> Screen:
     without = [one for one in result.unserved if one.code != "beyond-top"]
     if result.prices:
         screen += wrapped(result.prices, indent=2, hang=2, style="dim")
-    if result.more:
-        rows = len(result.options) + result.more
-        screen += wrapped(f"{count(result.more, 'kind')} more: --top {rows}", indent=2, style="dim")
+    if result.more_options:
+        rows = len(result.options) + result.more_options
+        screen += wrapped(f"{count(result.more_options, 'kind')} more: --top {rows}", indent=2, style="dim")
     for one in without if len(without) <= _SHOWN_WITHOUT else ():
         where = f" ({one.where})" if one.where else ""
         engine = "" if one.engine.startswith(f"{result.engine.name}@") else f" on {one.engine}"

@@ -55,13 +55,13 @@ def figures(result: SizeResult) -> Screen:
     def add_request(name: str, amount: int) -> None:
         add(name, amount, round(amount * replica))
 
-    if gpu.at_prompt == gpu.kv_bytes_per_request:
+    if gpu.prompt_bytes_per_request == gpu.kv_bytes_per_request:
         add_request("one request", gpu.kv_bytes_per_request)
     else:
         add_request("one request, while it answers", gpu.kv_bytes_per_request)
-        add_request("while its prompt is read", gpu.at_prompt)
-    if gpu.reserved != gpu.kv_bytes_per_request:
-        add_request("reserved for one at start-up", gpu.reserved)
+        add_request("while its prompt is read", gpu.prompt_bytes_per_request)
+    if gpu.reserved_bytes_per_request != gpu.kv_bytes_per_request:
+        add_request("reserved for one at start-up", gpu.reserved_bytes_per_request)
     if result.request.count > 1:
         add(f"{count(result.request.count, 'request')} at once", gpu.kv_bytes, total.kv_bytes)
     if gpu.peak_bytes != gpu.kv_bytes:
@@ -258,7 +258,7 @@ def one_request(result: SizeResult) -> str:
     amount = size_words(gpu.kv_bytes_per_request)
     if gpus > 1:
         amount += f" a GPU ({size_words(result.total.kv_bytes_per_request)} over {gpus})"
-    if gpu.at_prompt != gpu.kv_bytes_per_request:
-        amount += f" ({size_words(gpu.at_prompt)} while its prompt is read)"
+    if gpu.prompt_bytes_per_request != gpu.kv_bytes_per_request:
+        amount += f" ({size_words(gpu.prompt_bytes_per_request)} while its prompt is read)"
     fixed = f" + {size_words(gpu.fixed_bytes_per_request)}" if gpu.fixed_bytes_per_request else ""
     return f"one request takes {amount}, {of_bytes(gpu.bytes_per_token)} a token{fixed}"

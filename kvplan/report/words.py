@@ -18,7 +18,7 @@ def count(number: int, one: str, many: str | None = None) -> str:
     return f"{number:,} {one if number == 1 else many or one + 's'}"
 
 
-def of_bytes(amount: int | Fraction) -> str:
+def of_bytes(amount: float | Fraction) -> str:
     """``65,536 B``; a fraction of a byte with two decimals: ``1,365.33 B``."""
     fraction = Fraction(amount)
     if fraction.denominator == 1:

@@ -116,8 +116,8 @@ def test_the_memory_of_a_real_start() -> None:
     for name in ("weights_bytes", "activation_peak_bytes", "non_torch_bytes", "kv_pool_bytes"):
         row = found.row(name)
         assert row.agrees
-        assert None not in (row.low, row.predicted, row.high)
-        assert (row.low or 0) <= (row.predicted or 0) <= (row.high or 0)
+        assert None not in (row.predicted_low, row.predicted, row.predicted_high)
+        assert (row.predicted_low or 0) <= (row.predicted or 0) <= (row.predicted_high or 0)
     pool = found.row("kv_pool_bytes")
     assert pool.ratio is not None
     assert abs(pool.ratio - 1) < Fraction(2, 100)

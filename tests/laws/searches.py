@@ -80,7 +80,7 @@ def by_plan(asked: Asked, told: SizeResult, folder: Path) -> Figures | None:
         assert told.verdict not in HELD or found.options, "plan finds nothing"
         return None
     option = same[0]
-    figures: Figures = {"likely pool": option.pool_bytes, "safe pool": option.pool_low_bytes}
+    figures: Figures = {"likely pool": option.kv_pool_bytes, "safe pool": option.kv_pool_low_bytes}
     for name, number in (("likely", option.requests), ("safe", option.safe_requests)):
         assert number % option.replicas == 0
         figures[name] = number // option.replicas * ref.replicas

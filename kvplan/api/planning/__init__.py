@@ -181,17 +181,17 @@ def plan(
     again, extra = again_of(model, given)
     base = changed_settings(from_plan.base_of(model), options)
     result = _answer(loaded, again._replace(named=named or model.model), base, extra, typed=options)
-    if result.best is None:
+    if result.plan is None:
         return result
     best = from_plan.successor(
-        model, result.best, replaced=tokens is not None or workload is not None, requests=requests,
+        model, result.plan, replaced=tokens is not None or workload is not None, requests=requests,
         context=objective == CONTEXT,
     )  # fmt: skip
     require = best.require
     if require.hit_rate is not None or require.preemptions is not None:
         unsought = "what it requires of its cache is not searched for: kvplan check simulates what is found"
         result = replace(result, warnings=(*result.warnings, unsought))
-    return replace(result, best=best)
+    return replace(result, plan=best)
 
 
 def _with_media(model: Model, given: Given, options: Mapping[str, object]) -> tuple[Given, PlanOptions]:
@@ -421,7 +421,7 @@ def _planned(question: _Question, asks: list[Ask], said: tuple[str, ...]) -> tup
     whole = result.options[0].gpus if result.options else None
     for hosted, notes in placed(asks, whole) if whole is None or given.objective == FEWEST else ():
         found = planned([one.ask for one in hosted], depth=False, warnings=(*said, *notes))
-        if found.best is not None or whole is None:
+        if found.plan is not None or whole is None:
             return [one.ask for one in hosted], found
     return asks, result
 
@@ -441,7 +441,7 @@ def _started(choice: Choice, name: str, result: PlanResult) -> tuple[str, ...]:
     from kvplan.files.cards.ollama_names import run_name
 
     serve = result.options[0].serve
-    return command(run_name(name, result.options[0].model_id, str(serve.get("quantization") or "")), serve)
+    return command(run_name(name, result.options[0].model, str(serve.get("quantization") or "")), serve)
 
 
 def _load(model: Model, base: Settings, given: Given) -> Workload:

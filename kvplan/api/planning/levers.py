@@ -157,8 +157,8 @@ def with_pools(
             decode=best.replicas, gpus=each, ranks=pools_per_replica(best.settings),
         )  # fmt: skip
     except KvplanError as error:
-        return replace(result, best=None, warnings=(*result.warnings, f"no pools: {error.message}"))
-    plan = result.best
+        return replace(result, plan=None, warnings=(*result.warnings, f"no pools: {error.message}"))
+    plan = result.plan
     if plan is not None:
         from kvplan.api.planning.rate import with_split
         from kvplan.simulation.sides import Sides
@@ -167,7 +167,7 @@ def with_pools(
         plan, notes = with_split(plan, model, first, goodput, trace)
         result = replace(result, warnings=(*result.warnings, *notes))
         if plan is None:
-            return replace(result, best=None)
+            return replace(result, plan=None)
         if plan.fleet.prefill_replicas:
             pools = replace(
                 pools, prefill_replicas=plan.fleet.prefill_replicas, gpus=plan.gpus,
@@ -175,17 +175,15 @@ def with_pools(
             )  # fmt: skip
     if ask.max_gpus is not None and pools.gpus > ask.max_gpus:
         said = f"engines of both kinds take {pools.gpus:,} GPUs, and {ask.max_gpus:,} may be used"
-        return replace(result, best=None, pools=pools, warnings=(*result.warnings, said))
+        return replace(result, plan=None, pools=pools, warnings=(*result.warnings, said))
     if plan is not None:
         fleet = FleetPlan(prefill_replicas=pools.prefill_replicas, decode_replicas=pools.decode_replicas)
         name = plan.name.replace(f"-{best.gpus}x-", f"-{pools.gpus}x-")
         plan = replace(plan, name=name, gpus=pools.gpus, fleet=fleet)
-    return replace(result, best=plan, pools=pools)
+    return replace(result, plan=plan, pools=pools)
 
 
 def chosen(ask: Ask, best: Option) -> tuple[Model, Offer]:
     """The checkpoint and the offer of an option."""
-    model = next(
-        one.model for one in ask.variants if (one.model.id, one.label) == (best.model_id, best.weights)
-    )
+    model = next(one.model for one in ask.variants if (one.model.id, one.label) == (best.model, best.weights))
     return model, next(one for one in ask.offers if (one.gpu.slug, one.where) == (best.gpu, best.where))
