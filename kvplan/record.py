@@ -109,6 +109,8 @@ def record(*, eq: bool = True, kw_only: bool = False, guarded: bool = False) -> 
         space["_hashed_values"] = _values_of([name for name, one in entries.items() if one.hash is not False])
         kept = _KEPT if issubclass(cls, KeptHash) else _VALUE
         methods = {**(kept if eq else _IDENTITY), **(_GUARD if guarded else {}), "__init__": _first_init}
+        if cls.__repr__ not in (object.__repr__, _shown):
+            del methods["__repr__"]  # its base says how it is shown
         made: type[T] = type(cls)(cls.__name__, cls.__bases__, {**methods, **space})  # type: ignore[misc]
         made.__qualname__ = cls.__qualname__
         return made

@@ -355,7 +355,33 @@ class DeploymentRef:
     """settings that were given; all others are the defaults of the engine's release"""
 
 
-class Answered(Shown):
+class Documented(Shown):
+    """A base of answers: an attribute has the name and the value that the JSON has."""
+
+    __slots__ = ()
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__}: {self._line_()}>"
+
+    def model_dump(self) -> dict[str, Any]:
+        """The JSON of the command: only dict, list, str, int, float, bool and None."""
+        shown: dict[str, Any] = dumped(self)
+        return shown
+
+
+class Entry(Shown):
+    """A base of what stands in a table: as text it is one line."""
+
+    __slots__ = ()
+
+    def __str__(self) -> str:
+        return self._line_()
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__}: {self._line_()}>"
+
+
+class Answered(Documented):
     """A base of answers that keep what they were asked with beside their value: it counts neither for
     equality nor for the JSON."""
 
@@ -380,9 +406,9 @@ def row_of(result: SizeResult) -> dict[str, Any]:
         "requests": 0 if not result.ok else None if capacity is None else capacity.requests,
         "safe_requests": None if capacity is None else capacity.safe_requests,
         "kv_bytes_per_request": result.per_gpu.kv_bytes_per_request if sized else None,
-        "kv_bytes_per_token": per_token if sized else None,
-        "kv_bytes_per_request_all_gpus": result.total.kv_bytes_per_request if sized else None,
-        "weights_bytes": None if result.weights is None else result.weights.bytes_per_gpu,
+        "bytes_per_token": per_token if sized else None,
+        "total_kv_bytes_per_request": result.total.kv_bytes_per_request if sized else None,
+        "weights_bytes_per_gpu": None if result.weights is None else result.weights.bytes_per_gpu,
         "kv_pool_bytes": None if pool is None else pool.bytes,
         "kv_pool_low_bytes": None if budget is None else budget.kv_pool_low_bytes,
         "max_model_len": result.settings.get("max_model_len"),
@@ -473,11 +499,6 @@ class SizeResult(Answered):
     def to_rows(self) -> list[dict[str, Any]]:
         """The answer as one flat row, for a table of many: ``pandas.DataFrame(answer.to_rows())``."""
         return [row_of(self)]
-
-    def model_dump(self) -> dict[str, Any]:
-        """The JSON of ``kvplan size --json``: only dict, list, str, int, float, bool and None."""
-        shown: dict[str, Any] = dumped(self)
-        return shown
 
 
 def exact(name: str, amount: int, source: str) -> BudgetLine:

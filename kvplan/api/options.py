@@ -101,7 +101,7 @@ def make_settings(**options: Any) -> Settings:
             values[name], count = gpus_of(value)
             continue
         if name in _PARSERS:
-            value = _parsed(name, value, _PARSERS[name])
+            value = _PARSERS[name](value)
         values[name] = _READERS[name](value) if name in _READERS else value
         if name == "speculative_model" and options.get("speculative_method") is None:
             from kvplan.architectures.config.drafts import method_of
@@ -142,16 +142,6 @@ def in_our_words(options: Mapping[str, Any], engines: Iterable[str]) -> dict[str
             raise KvplanError("bad-usage", f"{name} says {ours} again")
         found[ours] = value
     return found
-
-
-def _parsed(name: str, value: Any, parser: Parser) -> Any:
-    try:
-        return parser(value)
-    except KvplanError as error:
-        if name not in LENGTHS or not isinstance(value, str) or "," not in value:
-            raise
-        several = f"one answer has one length: [size(model, {name}=one) for one in {value.split(',')}]"
-        raise KvplanError(error.code, error.message, help=several) from None
 
 
 def _with_drafts(options: Mapping[str, Any]) -> dict[str, Any]:

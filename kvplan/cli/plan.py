@@ -78,7 +78,7 @@ def run(words: list[str], given: Given) -> Answer:
     values["prices"] = _prices(values.pop("prices", None), bool(values.pop("remember", False)), file is None)
     if file is not None and file.workload is not None and file.workload.trace is not None:
         file = replace(file, workload=_carried(file.workload, file.path, {"write": write}))
-    result = plan(words[0], named=words[0], **values) if file is None else plan(file, **values)
+    result = plan(words[0], **values) if file is None else plan(file, **values)
     result = replace(result, warnings=(*left_out(file), *result.warnings))
     if write is not None:
         _write(result, Path(write), [*words, *_typed(given)], overwrite=overwrite)

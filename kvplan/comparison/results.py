@@ -8,9 +8,8 @@ from fractions import Fraction
 from typing import Any, Literal
 
 from kvplan.engines.observed import Figure
-from kvplan.record import Json, dumped, field, record, replace
-from kvplan.results import SCHEMA_VERSION, EngineRef, ModelRef
-from kvplan.shown import Shown
+from kvplan.record import Json, field, record, replace
+from kvplan.results import SCHEMA_VERSION, Documented, EngineRef, Entry, ModelRef
 
 Number = int | Fraction
 JsonNumber = bool | int | float
@@ -59,7 +58,7 @@ class Verdict(str, Enum):
 
 
 @record()
-class ComparedRow:
+class ComparedRow(Entry):
     """One figure."""
 
     name: str
@@ -167,7 +166,7 @@ def row_of(
 
 
 @record()
-class Comparison(Shown):
+class Comparison(Documented):
     """The answer of `kvplan compare --json` and of `kvplan.compare(...).model_dump()`."""
 
     model: ModelRef | None
@@ -209,11 +208,6 @@ class Comparison(Shown):
         """A flat row for each figure: ``pandas.DataFrame(found.to_rows())``."""
         names = ("name", "unit", "predicted", "reported", "difference", "agrees", "explanation")
         return [{name: getattr(row, name) for name in names} for row in self.rows]
-
-    def model_dump(self) -> dict[str, Any]:
-        """The JSON of ``kvplan compare --json``."""
-        shown: dict[str, Any] = dumped(self)
-        return shown
 
 
 def _number(value: Number) -> int | float:

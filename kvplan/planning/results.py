@@ -10,14 +10,13 @@ from kvplan.planning.levers.results import Lever
 from kvplan.planning.pools import Pools
 from kvplan.plans.plan import Plan
 from kvplan.plans.workload import Shape
-from kvplan.record import dumped, field, record
-from kvplan.results import SCHEMA_VERSION, EngineRef, ModelRef
+from kvplan.record import field, record
+from kvplan.results import SCHEMA_VERSION, Documented, EngineRef, Entry, ModelRef
 from kvplan.settings import Settings, experts_spread
-from kvplan.shown import Shown
 
 
 @record()
-class Option:
+class Option(Entry):
     """One way to serve the load, with every value resolved."""
 
     engine: str
@@ -198,7 +197,7 @@ class Simulated:
 
 
 @record()
-class PlanResult(Shown):
+class PlanResult(Documented):
     """The plan for a load."""
 
     model: ModelRef
@@ -303,8 +302,3 @@ class PlanResult(Shown):
             }
             for one in self.rows
         ]
-
-    def model_dump(self) -> dict[str, Any]:
-        """The JSON of ``kvplan plan --json``."""
-        shown: dict[str, Any] = dumped(self)
-        return shown

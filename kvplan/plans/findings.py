@@ -8,8 +8,7 @@ from typing import Any, Literal
 from kvplan.errors import EXIT_CANNOT_ANSWER, EXIT_CANNOT_RUN, EXIT_NO, EXIT_OK, KvplanError, Mark
 from kvplan.plans.using import FleetUse
 from kvplan.record import field, record
-from kvplan.results import SCHEMA_VERSION
-from kvplan.shown import Shown
+from kvplan.results import SCHEMA_VERSION, Documented, Entry
 
 
 class Severity(str, Enum):
@@ -21,7 +20,7 @@ class Severity(str, Enum):
 
 
 @record()
-class Finding:
+class Finding(Entry):
     """One thing that is so. code: kebab-case, stable. field: dotted path in the plan that it is about.
 
     detail: what was computed, a line each. help: suggested fixes, each computed before it is said.
@@ -79,7 +78,7 @@ class Proof:
 
 
 @record()
-class CheckedPlan:
+class CheckedPlan(Entry):
     """One plan (in one environment) after the check. error: it could not be read or judged. evidence: its
     receipts with which nothing is wrong."""
 
@@ -182,7 +181,7 @@ class Moved:
 
 
 @record()
-class CheckReport(Shown):
+class CheckReport(Documented):
     """All plans of one run, in the order of the paths. baseline: the same plans as they were before."""
 
     plans: tuple[CheckedPlan, ...]

@@ -112,6 +112,13 @@ def _table(found: Comparison) -> Screen:
     return table(rows, "lrrrl")
 
 
+def row_line(row: ComparedRow) -> Screen:
+    """One figure in a line."""
+    seen = f"reported {_figure(row, row.reported)}"
+    said = seen if row.predicted is None else f"predicted {_figure(row, row.predicted)}, {seen}: {_mark(row)}"
+    return [line(Span(f"{row.label}: {said}"))]
+
+
 def _mark(row: ComparedRow) -> str:
     if row.predicted is None:
         return ""

@@ -7,7 +7,7 @@ from fractions import Fraction
 
 from kvplan.engines.base import SLOWER
 from kvplan.planning.results import Option, PlanResult
-from kvplan.report.layout import Piece, Screen, Span, shorten, table, wrapped
+from kvplan.report.layout import Piece, Screen, Span, line, shorten, table, wrapped
 from kvplan.report.words import about, count
 
 WHY = {
@@ -48,6 +48,16 @@ def money(amount: float, currency: str) -> str:
     exact = Fraction(str(amount))
     cents = (exact.numerator * 200 + exact.denominator) // (2 * exact.denominator)
     return f"{cents // 100:,}.{cents % 100:02d}" + (f" {currency}" if currency else "")
+
+
+def option_line(option: Option) -> Screen:
+    """One way to serve the load in a line: GPUs, formats, layout, what it holds, its price."""
+    many = f" × {option.replicas}" if option.replicas > 1 else ""
+    held = f"{count(option.requests, 'request')}, safely {option.safe_requests:,}"
+    cost = "" if option.cost_per_hour is None else f", {money(option.cost_per_hour, '')} an hour"
+    cache = "" if option.kv_cache_dtype in _PLAIN else f", {option.kv_cache_dtype} cache"
+    how = f"{option.weights} weights{cache}, {option.layout()}{many}"
+    return [line(Span(f"{option.gpus} × {option.gpu}, {option.engine}: {how}: {held}{cost}"))]
 
 
 def options_table(options: Sequence[Option], currency: str, *, lengths: bool = False) -> Screen:

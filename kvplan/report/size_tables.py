@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from fractions import Fraction
+from typing import TYPE_CHECKING
 
 from kvplan.deployment.answer import Counted
 from kvplan.deployment.counts import MAX_REQUESTS
@@ -20,6 +21,9 @@ from kvplan.report.words import (
 )
 from kvplan.results import MEMORY, SHM, DecodeSpeed, Pool, Request, SizeResult, Way
 from kvplan.units import gib
+
+if TYPE_CHECKING:
+    from kvplan.api.tables import SizeTable
 
 _FAMILY_WIDTH = 36
 _POOL_OF = {False: "pool of one GPU", True: "pool in host memory"}
@@ -113,6 +117,29 @@ def host_table(result: SizeResult) -> Screen:
         held: list[Piece] = ["" if one.tokens is None else f"{one.tokens:,}"] if tiers else []
         rows.append([one.name, _from_to(one.low_bytes, one.high_bytes), _PLACES[one.where], *held])
     return table(rows, "lrlr" if tiers else "lrl")
+
+
+_BESIDE = ("engine", "kv_cache_dtype", "tensor_parallel_size", "max_model_len")
+
+
+def answers_screen(found: SizeTable) -> Screen:
+    """Answers of several questions, one a row, with what differs between them."""
+    rows = found.to_rows()
+    names = [name for name in ("model", "gpu", *_BESIDE) if len({str(row[name]) for row in rows}) > 1]
+    heads = [*(name.replace("_", " ") for name in names), "tokens", "GiB a request", "likely", "safe"]
+    body: list[list[Piece]] = [[Span(head, "dim") for head in heads]]
+    for row in rows:
+        took, held, safe = row["kv_bytes_per_request"], row["requests"], row["safe_requests"]
+        figures = ["" if took is None else gib(took).removesuffix(" GiB"), _held(held), _held(safe)]
+        told = [shorten(str("" if row[name] is None else row[name]), _FAMILY_WIDTH) for name in names]
+        body.append([*told, f"{row['tokens']:,}", *figures])
+    what = rows[0]["model"] if "model" not in names else count(len(found.results), "answer")
+    head = [line(Span(f"{what}: requests of so many tokens at once.", "bold")), BLANK]
+    return [*head, *table(body, "l" * len(names) + "rrrr", gap="  ")]
+
+
+def _held(requests: int | None) -> str:
+    return "" if requests is None else f"{requests:,}"
 
 
 _PLACES = {MEMORY: "memory", SHM: "/dev/shm"}

@@ -160,7 +160,7 @@ def by_fits(asked: Asked, told: SizeResult, folder: Path) -> Figures | None:
     assert same.weights is not None
     held = same.capacity.requests, same.capacity.safe_requests
     assert (row.requests, row.safe_requests) == held, f"fits {row.requests}, {row.safe_requests}, size {held}"
-    assert row.weights_bytes == same.weights.bytes_per_gpu
+    assert row.weights_bytes_per_gpu == same.weights.bytes_per_gpu
     return {}
 
 

@@ -25,6 +25,7 @@ from kvplan.plans.workload import Shape, Workload
 from kvplan.report.plan_file import plan_text
 from kvplan.simulation.load import drawn
 from tests.laws.sampling import sampled
+from tests.simulation.outcomes import simulated
 
 
 @pytest.fixture(autouse=True, scope="module")
@@ -86,7 +87,7 @@ def test_what_a_plan_writes_simulate_keeps_and_check_passes(
     if found.simulated is None:
         return
     (plan,) = kvplan.load_plans(path)
-    answer = kvplan.simulate(plan, search=False, helps=False)
+    answer = simulated(plan, search=False, helps=False)
     assert not answer.missed
     assert answer.safely if plan.require.pool == "safe" else answer.keeps
     if plan.require.pool == "likely":
@@ -171,7 +172,7 @@ def test_one_replica_less_does_not_keep_them(model: str, asked: dict[str, Any]) 
     found = _planned(model, asked)
     if found.plan is None or found.simulated is None or found.plan.replicas < 2:
         return
-    fewer = kvplan.simulate(
+    fewer = simulated(
         found.plan, replicas=found.plan.replicas - 1, search=False, helps=False, pool=found.plan.require.pool
     )
     runs = dict(fewer.runs)
@@ -209,6 +210,6 @@ def test_the_azure_trace_of_code_has_one_answer(tmp_path: Path) -> None:
     (checked,) = kvplan.check(path).plans
     assert [one.message for one in checked.findings if one.severity is Severity.ERROR] == []
     (plan,) = kvplan.load_plans(path)
-    answer = kvplan.simulate(plan, search=False, helps=False)
+    answer = simulated(plan, search=False, helps=False)
     assert answer.keeps
     assert answer.goodput.value == found.simulated.goodput[1]

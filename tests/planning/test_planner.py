@@ -220,14 +220,17 @@ def test_targets_of_speed_filter() -> None:
     assert "tpot" in {reason.code for reason in none.reasons}
 
 
-def test_what_the_speed_estimate_does_not_know_falls_only_where_it_is_asked() -> None:
+def test_what_the_speed_estimate_does_not_know_falls_only_where_it_is_asked(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     def unknown(*_: object) -> Rejection:
         return Rejection("no-speed", "nobody knows")
 
-    plain = kvplan.plan("llama-3.1-8b", tokens="8k", gpu="h100", speed=unknown, depth=False)
+    monkeypatch.setattr("kvplan.api.planning.speed_of", lambda *_: unknown)
+    plain = kvplan.plan("llama-3.1-8b", tokens="8k", gpu="h100", depth=False)
     assert plain.ok
     assert plain.options[0].speed is None
-    asked = kvplan.plan("llama-3.1-8b", tokens="8k", gpu="h100", speed=unknown, tpot="1", depth=False)
+    asked = kvplan.plan("llama-3.1-8b", tokens="8k", gpu="h100", tpot="1", depth=False)
     assert not asked.ok
     assert "no-speed" in {reason.code for reason in asked.reasons}
 
@@ -259,8 +262,8 @@ def test_wrong_questions(asked: dict[str, Any], code: str) -> None:
 
 
 def test_stated_weights_are_the_only_ones() -> None:
-    result = kvplan.plan("llama-3.1-8b", tokens="8k", engine="llamacpp", gpu="rtx-4090", weights="6GiB",
-                         requests=10)  # fmt: skip
+    result = kvplan.plan("llama-3.1-8b", tokens="8k", engine="llamacpp", gpu="rtx-4090", requests=10,
+                         settings={"weights": "6GiB"})  # fmt: skip
     assert {option.weights for option in result.options} == {"stated"}
     assert dict(result.options[0].serve)["parallel"] == 10
 
@@ -409,7 +412,7 @@ def test_a_gpu_that_an_engine_does_not_run_on_has_other_engines(gpu: Gpu) -> Non
 def test_a_context_of_slots_is_planned_with_headroom(pool: str) -> None:
     """llama.cpp's pool is as large as its slots: what stays free is beside it."""
     result = kvplan.plan(
-        "qwen3-0.6b", engine="llamacpp", gpu="h100", requests=4, tokens="8k", weights="4GiB",
+        "qwen3-0.6b", engine="llamacpp", gpu="h100", requests=4, tokens="8k", settings={"weights": "4GiB"},
         headroom="0.1", pool=pool, depth=False,
     )  # fmt: skip
     assert result.options[0].requests >= 4
