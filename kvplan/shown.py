@@ -32,7 +32,7 @@ class Shown:
         return _screens.as_text(self)
 
     def _line_(self) -> str:
-        """The screen's first paragraph in one line."""
+        """The screen's first sentence in one line."""
         return _screens.as_line(self)
 
     def _repr_pretty_(self, printer: _Printer, cycle: bool) -> None:

@@ -161,9 +161,9 @@ def page() -> str:
     parts = [
         "# Python\n\n<!-- made by python -m scripts.make_api -->\n\n"
         "Every name of the library. What raises raises `KvplanError`, with `code`, `message` and `help`.\n"
-        "`str(answer)` is the first lines of the command's screen, a notebook shows the same;"
-        " `answer.to_rows()` is a list of\nflat dicts, `pandas.DataFrame(answer.to_rows())` a table of them;"
-        " `answer.model_dump()` is the JSON of the command.\n"
+        "An answer's attributes have the names and values of the command's JSON, which `answer.model_dump()`"
+        " is. `str(answer)`\nis the first lines of the screen, which a notebook shows too, and `repr(answer)`"
+        " one line; `answer.to_rows()` is a list\nof flat dicts: `pandas.DataFrame(answer.to_rows())`.\n"
     ]
     functions = [name for name in kvplan.__all__ if inspect.isroutine(getattr(kvplan, name))]
     classes = [name for name in kvplan.__all__ if inspect.isclass(getattr(kvplan, name))]

@@ -24,13 +24,15 @@ def as_text(answer: object) -> str:
 
 
 def as_line(answer: object) -> str:
-    """The first paragraph of the screen in one line, cut where it is longer than a person reads."""
+    """The screen's first sentence in one line, cut where it is longer than a person reads."""
     said: list[str] = []
     for row in _screen(answer):
         text = "".join(piece.text for piece in row).strip()
-        if not text or (said and row[0].text.startswith("  ")):
+        if not text:
             break
         said.append(text)
+        if text.endswith("."):
+            break
     line = printable(" ".join(said))
     return line if len(line) <= LONGEST else f"{line[: LONGEST - 3]}..."
 

@@ -82,6 +82,8 @@ def _of(kind: Any, defs: Schema) -> Schema:
         return {"enum": [one.value for one in kind], "type": "string"}
     if kind in _WORDS:
         return {"type": _WORDS[kind]}
+    if isinstance(kind, type) and issubclass(kind, Mapping):  # whatever it is as a record, it is dumped so
+        return {"additionalProperties": True, "type": "object"}
     if kind.__name__ not in defs:
         defs[kind.__name__] = {_MADE_OF: kind}  # its place, should it hold one of its own kind
         defs[kind.__name__] |= _object(kind, defs)

@@ -9,7 +9,7 @@ from kvplan.deployment.answer import Counted
 from kvplan.deployment.counts import MAX_REQUESTS
 from kvplan.engines.folders import title_of
 from kvplan.engines.traits import traits_of
-from kvplan.report.layout import BLANK, Line, Piece, Screen, Span, line, one_line, shorten, table
+from kvplan.report.layout import BLANK, Line, Piece, Screen, Span, line, one_line, shorten, table, wrapped
 from kvplan.report.words import (
     Unit,
     count,
@@ -119,23 +119,30 @@ def host_table(result: SizeResult) -> Screen:
     return table(rows, "lrlr" if tiers else "lrl")
 
 
-_BESIDE = ("engine", "kv_cache_dtype", "tensor_parallel_size", "max_model_len")
+_TOLD = {"model": "model", "gpu": "GPUs", "engine": "engine", "kv_cache_dtype": "cache"}
+"""Columns of several answers, where they differ, and their heads."""
 
 
 def answers_screen(found: SizeTable) -> Screen:
     """Answers of several questions, one a row, with what differs between them."""
     rows = found.to_rows()
-    names = [name for name in ("model", "gpu", *_BESIDE) if len({str(row[name]) for row in rows}) > 1]
-    heads = [*(name.replace("_", " ") for name in names), "tokens", "GiB a request", "likely", "safe"]
+    for row in rows:
+        row["gpu"] = "" if row["gpu"] is None else f"{row['gpus']} × {row['gpu']}"
+    names = [name for name in _TOLD if len({str(row[name]) for row in rows}) > 1]
+    counted = any(row["requests"] is not None for row in rows)
+    heads = [*(_TOLD[name] for name in names), "tokens", "GiB a request", *["likely", "safe"] * counted]
     body: list[list[Piece]] = [[Span(head, "dim") for head in heads]]
     for row in rows:
-        took, held, safe = row["kv_bytes_per_request"], row["requests"], row["safe_requests"]
-        figures = ["" if took is None else gib(took).removesuffix(" GiB"), _held(held), _held(safe)]
-        told = [shorten(str("" if row[name] is None else row[name]), _FAMILY_WIDTH) for name in names]
-        body.append([*told, f"{row['tokens']:,}", *figures])
-    what = rows[0]["model"] if "model" not in names else count(len(found.results), "answer")
-    head = [line(Span(f"{what}: requests of so many tokens at once.", "bold")), BLANK]
-    return [*head, *table(body, "l" * len(names) + "rrrr", gap="  ")]
+        took, held, safe = row["total_kv_bytes_per_request"], row["requests"], row["safe_requests"]
+        figures = ["" if took is None else gib(took).removesuffix(" GiB")]
+        figures += [_held(held), _held(safe)] if counted else []
+        body.append(
+            [*(shorten(str(row[name]), _FAMILY_WIDTH) for name in names), f"{row['tokens']:,}", *figures]
+        )
+    what = count(len(rows), "answer") if "model" in names else rows[0]["model"]
+    where = "" if "gpu" in names or not rows[0]["gpu"] else f" on {rows[0]['gpu']}"
+    head = wrapped(f"{what}{where}: requests of so many tokens at once.", style="bold")
+    return [*head, BLANK, *table(body, "l" * len(names) + "rr" + "rr" * counted, gap="  ")]
 
 
 def _held(requests: int | None) -> str:
