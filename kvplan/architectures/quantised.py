@@ -23,6 +23,7 @@ from kvplan.architectures.module_lists import (
 from kvplan.architectures.quark import quark
 from kvplan.errors import KvplanError, did_you_mean
 from kvplan.record import Json
+from kvplan.weights.foreign import FOREIGN, FOREIGN_WEIGHTS, foreign_method
 from kvplan.weights.formats import (
     FP8_CHANNEL,
     FP8_TENSOR,
@@ -52,7 +53,14 @@ _ALGORITHMS: dict[str, Format] = {
 
 
 def quantisation_of(part: TextPart, hf_quant_config: Config | None) -> Quantisation:
-    """How the checkpoint's modules are stored. Raises KvplanError(unknown-quantization)."""
+    """How the checkpoint's modules are stored. Raises KvplanError(unknown-quantization | foreign-weights)."""
+    foreign = next(filter(None, (foreign_method(level.raw) for level in part.levels)), None)
+    if foreign is not None:
+        raise KvplanError(
+            FOREIGN_WEIGHTS,
+            f"its weights are in {FOREIGN[foreign]}",
+            help="name the model that it was made from, with -q for a format",
+        )
     config = _stated(part)
     if config is None:
         if hf_quant_config is None:

@@ -27,6 +27,7 @@ WHY = {
     "engine-gpu": "not on this GPU",
     "no-memory": "memory not published",
     "no-weights": "weights not known",
+    "foreign-weights": "a format of another program",
     "cannot-start": "the engine refuses",
     "unsupported-dtype": "the engine refuses",
     "unsupported-model": "the engine has no class for it",

@@ -40,6 +40,7 @@ from kvplan.model import Model
 from kvplan.results import BudgetLine, ModelWeights, SizeResult, exact, left_over
 from kvplan.settings import Serving
 from kvplan.units import MIB, gib
+from kvplan.weights.foreign import FOREIGN_WEIGHTS
 
 _LAYER = re.compile(r"blk\.(\d{1,6})\.")
 _EXPERTS = re.compile(r"\.ffn_(up|down|gate|gate_up)_(ch|)exps")
@@ -299,8 +300,10 @@ def _tensors_of(model: Model, mixture: str | None) -> tuple[Mapping[str, int], s
         return named(), "tensors of the GGUF file"
     sources = sources_of(model)
     if sources.inventory is None:
-        problem = sources.problem.message if sources.problem is not None else "its tensors are not known"
-        raise RefusedError("no-weights", problem, help=("--weights 15GiB",))
+        why = sources.problem
+        problem = why.message if why is not None else "its tensors are not known"
+        foreign = why is not None and why.code == FOREIGN_WEIGHTS
+        raise RefusedError("no-weights", problem, help=why.help if why and foreign else ("--weights 15GiB",))
     build = named_build(str(mixture))
     found = converted(model, sources.inventory, build.mixture, ends=build.ends)
     rest = f"; of the file {found.prediction:,} B are prediction layers" if found.prediction else ""
