@@ -11,10 +11,9 @@ from kvplan.engines.traits import traits_of
 from kvplan.files.arena import leaderboard
 from kvplan.report.layout import BLANK, Piece, Screen, Span, line, table, wrapped
 from kvplan.report.notes import help_lines
-from kvplan.report.words import command, count, size_words
+from kvplan.report.words import billions, command, count, size_words
 from kvplan.units import GIB
 
-BILLION = 10**9
 UNVERIFIED, OTHER, ABOUT = "*", "+", "~"
 
 
@@ -104,7 +103,7 @@ def _table(rows: tuple[FitRow, ...], *, brief: bool) -> Screen:
     )  # fmt: skip
     cells: list[list[Piece]] = [[Span(word, "dim") for word in heads]]
     for row in rows:
-        numbers = "" if row.parameters is None else f"{row.parameters / BILLION:.1f} B"
+        numbers = "" if row.parameters is None else billions(row.parameters)
         said = {
             "model": row.model if row.verified else f"{row.model} {UNVERIFIED}",
             "arena": "" if row.score is None else f"{'' if row.rated else ABOUT}{row.score:,}",

@@ -8,7 +8,7 @@ from fractions import Fraction
 
 from kvplan.engines.folders import title_of
 from kvplan.results import EngineRef, SizeResult
-from kvplan.units import GIB, KIB, MIB, human_bytes
+from kvplan.units import BILLION, GIB, KIB, MIB, human_bytes
 
 _UNITS = (("GiB", GIB), ("MiB", MIB), ("KiB", KIB), ("B", 1))
 
@@ -25,6 +25,12 @@ def of_bytes(amount: float | Fraction) -> str:
         return f"{fraction.numerator:,} B"
     hundredths = (fraction.numerator * 200 + fraction.denominator) // (2 * fraction.denominator)
     return f"{hundredths // 100:,}.{hundredths % 100:02d} B"
+
+
+def billions(parameters: int) -> str:
+    """``8.2 B``; of fewer than a tenth of one two digits: ``0.067 B``."""
+    amount = parameters / BILLION
+    return f"{amount:.1f} B" if amount >= 0.1 else f"{amount:.2g} B"
 
 
 def two_digits(value: Fraction | float) -> int:
