@@ -19,7 +19,7 @@ def foreign_method(config: Json) -> str | None:
     """The method of a config of such a checkpoint, None for any other.
 
     MLX writes no method: bits and group_size, a mode, and what differs by the module's path (a table or
-    a yes or no). Source: ml-explore/mlx-lm mlx_lm/utils.py, quantize_model (0.31.3).
+    a yes or no). Source: ml-explore/mlx-lm mlx_lm/utils.py, quantize_model (0.30.1).
     """
     for key in ("quantization_config", "quantization"):
         stated = config.get(key)
