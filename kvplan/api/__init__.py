@@ -17,6 +17,7 @@ from kvplan.api.options import (
     make_settings,
     parse_length,
     parse_number,
+    several,
 )
 from kvplan.api.suggestions import with_suggestions, with_ways
 from kvplan.deployment.answer import answer
@@ -151,8 +152,6 @@ OF_A_QUESTION = ("tokens", "encoder_tokens", "requests")
 
 def _check_one(options: Mapping[str, object]) -> None:
     """Raises KvplanError(bad-usage) where a keyword has several values: one question has one answer."""
-    from kvplan.api.tables import several
-
     name = several(options)
     if name is not None:
         raise KvplanError(

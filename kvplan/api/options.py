@@ -210,3 +210,30 @@ def _unknown_option(name: str) -> KvplanError:
         f"there is no option {name!r}",
         help=f"did you mean {near}?" if near else "options: " + ", ".join(names),
     )
+
+
+_LISTED_LENGTHS = ("tokens", "max_model_len")
+_ONE = ("gpu", "engine", "tokens", "requests", "kv_cache_dtype", "tp", "tensor_parallel_size",
+        "max_model_len", "max_num_seqs")  # fmt: skip
+
+
+def pieces_of(name: str, text: str) -> list[str]:
+    """The values of a comma list; one where the commas part the thousands of a length (``32,768``)."""
+    if name in _LISTED_LENGTHS and "," in text:
+        try:
+            parse_tokens(text)
+        except KvplanError:
+            pass
+        else:
+            return [text]
+    return [piece.strip() for piece in text.split(",")]
+
+
+def several(options: Mapping[str, object]) -> str | None:
+    """Of keywords that have one value in an answer the one that has several; None where none has."""
+    for name, value in options.items():
+        if isinstance(value, (list, tuple)) and name in _ONE:
+            return name
+        if isinstance(value, str) and "," in value and name in _ONE and len(pieces_of(name, value)) > 1:
+            return name
+    return None

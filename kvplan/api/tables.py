@@ -2,23 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from itertools import product
 from typing import TYPE_CHECKING, Any, Literal
 
 from kvplan.api import ModelLike, size
+from kvplan.api.options import pieces_of
 from kvplan.errors import KvplanError
 from kvplan.gpu import Gpu
 from kvplan.record import field, record
 from kvplan.results import SCHEMA_VERSION, Documented, SizeResult, row_of
-from kvplan.units import parse_tokens
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
 
     from kvplan.api.keywords import PlanOptions
-
-_LENGTHS = ("tokens", "max_model_len")
 
 
 @record()
@@ -85,29 +83,3 @@ def _values(name: str, value: object) -> list[Any]:
     if not all(piece.isascii() and piece.isdigit() for piece in pieces):
         raise KvplanError("bad-setting", f"{name} is {value[:60]!r}, not whole numbers with commas between")
     return [int(piece) for piece in pieces]
-
-
-def pieces_of(name: str, text: str) -> list[str]:
-    """The values of a comma list; one where the commas part the thousands of a length (``32,768``)."""
-    if name in _LENGTHS and "," in text:
-        try:
-            parse_tokens(text)
-        except KvplanError:
-            pass
-        else:
-            return [text]
-    return [piece.strip() for piece in text.split(",")]
-
-
-def several(options: Mapping[str, object]) -> str | None:
-    """Of keywords that have one value in an answer the one that has several; None where none has."""
-    for name, value in options.items():
-        if isinstance(value, (list, tuple)) and name in _ONE:
-            return name
-        if isinstance(value, str) and "," in value and name in _ONE and len(pieces_of(name, value)) > 1:
-            return name
-    return None
-
-
-_ONE = ("gpu", "engine", "tokens", "requests", "kv_cache_dtype", "tp", "tensor_parallel_size",
-        "max_model_len", "max_num_seqs")  # fmt: skip

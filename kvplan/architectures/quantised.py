@@ -23,7 +23,6 @@ from kvplan.architectures.module_lists import (
 from kvplan.architectures.quark import quark
 from kvplan.errors import KvplanError, did_you_mean
 from kvplan.record import Json
-from kvplan.weights.foreign import FOREIGN, FOREIGN_WEIGHTS, foreign_method
 from kvplan.weights.formats import (
     FP8_CHANNEL,
     FP8_TENSOR,
@@ -37,6 +36,7 @@ from kvplan.weights.formats import (
     grouped,
 )
 from kvplan.weights.quantisation import UNQUANTISED, Modules, Quantisation
+from kvplan.weights.stored import FOREIGN, FOREIGN_WEIGHTS, foreign_method
 
 Config = Json
 

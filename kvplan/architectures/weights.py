@@ -13,9 +13,8 @@ from kvplan.later import later
 from kvplan.model import Model, is_gguf_build
 from kvplan.record import Json, replace
 from kvplan.weights.facts import Index, WeightSources, no_source
-from kvplan.weights.foreign import FOREIGN_WEIGHTS
 from kvplan.weights.inventory import Inventory
-from kvplan.weights.stored import Checkpoint
+from kvplan.weights.stored import FOREIGN_WEIGHTS, Checkpoint
 
 if TYPE_CHECKING:
     from kvplan.architectures import builders, builds, while_loading

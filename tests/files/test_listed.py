@@ -10,7 +10,7 @@ from kvplan.errors import KvplanError
 from kvplan.files.cards.formats import inside
 from kvplan.files.cards.index import is_name, key_of, packaged_index
 from kvplan.files.cards.listed import listed, listed_as, listed_ids
-from kvplan.weights.foreign import FOREIGN
+from kvplan.weights.stored import FOREIGN
 from tests.files.test_hub_sizes import SIZE
 
 

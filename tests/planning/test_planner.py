@@ -205,7 +205,7 @@ def test_a_fleet_has_numbers_and_prices() -> None:
         other.cost_per_hour is None or other.cost_per_hour >= best.cost_per_hour for other in result.options
     )
     assert result.plan is not None
-    assert result.plan.price_per_gpu_hour == best.cost_per_hour / best.gpus
+    assert float(result.plan.price_per_gpu_hour or 0) == best.cost_per_hour / best.gpus
 
 
 def test_targets_of_speed_filter() -> None:

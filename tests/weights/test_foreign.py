@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 import kvplan
-from kvplan.weights.foreign import foreign_method
+from kvplan.weights.stored import foreign_method
 from tests.test_api import LLAMA
 
 FOUR = {"group_size": 64, "bits": 4}

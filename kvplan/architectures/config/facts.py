@@ -11,7 +11,7 @@ from kvplan.architectures.config.text_part import TextPart
 from kvplan.architectures.config.view import LARGEST, ConfigView, check_integer
 from kvplan.errors import KvplanError
 from kvplan.record import Json
-from kvplan.weights.foreign import foreign_method
+from kvplan.weights.stored import foreign_method
 
 # Read only where none of those is there: LED, RWKV, OpenELM.
 _OTHER_LENGTH_KEYS = ("max_decoder_position_embeddings", "context_length", "max_context_length")

@@ -40,7 +40,7 @@ from kvplan.model import Model
 from kvplan.results import BudgetLine, ModelWeights, SizeResult, exact, left_over
 from kvplan.settings import Serving
 from kvplan.units import MIB, gib
-from kvplan.weights.foreign import FOREIGN_WEIGHTS
+from kvplan.weights.stored import FOREIGN_WEIGHTS
 
 _LAYER = re.compile(r"blk\.(\d{1,6})\.")
 _EXPERTS = re.compile(r"\.ffn_(up|down|gate|gate_up)_(ch|)exps")

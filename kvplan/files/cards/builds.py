@@ -30,7 +30,7 @@ from kvplan.files.cards.listed import Listed, listed, listed_as
 from kvplan.model import BY_NAME, Model
 from kvplan.record import record, replace
 from kvplan.units import gib
-from kvplan.weights.foreign import FOREIGN
+from kvplan.weights.stored import FOREIGN
 
 
 @record()

@@ -17,7 +17,7 @@ from kvplan.files.cards.index import Target, is_name, key_of, newer_cards, packa
 from kvplan.files.cards.listed import listed, listed_ids
 from kvplan.files.datafiles import data_dir
 from kvplan.model import Model
-from kvplan.weights.foreign import FOREIGN
+from kvplan.weights.stored import FOREIGN
 
 FILE = "published.txt"
 Words = tuple[str, ...]
