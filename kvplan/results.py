@@ -97,7 +97,7 @@ class LayerTerms:
     count: Positive
     terms: tuple[Term, ...]
 
-    JSON = ("family", "count", "terms")
+    _JSON = ("family", "count", "terms")
 
     @property
     def family(self) -> str:
@@ -197,7 +197,7 @@ class Budget:
     beside: tuple[BudgetLine, ...] = ()
     """in no sum: what must be free at the start, and what may be taken after the pool"""
 
-    JSON = (
+    _JSON = (
         "gpu", "total_bytes", "lines", "kv_pool_bytes", "kv_pool_low_bytes", "kv_pool_high_bytes",
         "unused_bytes", "beside",
     )  # fmt: skip
@@ -469,20 +469,20 @@ class SizeResult(Answered):
     estimate does; no; null where nothing was counted"""
     schema_version: Literal[1] = field(default=SCHEMA_VERSION)
 
-    JSON = (
+    _JSON = (
         "schema_version", "model", "engine", "settings", "request", "per_gpu", "total", "layers", "weights",
         "budget", "pool", "refusal", "warnings", "devices",
         "host", "ways", "deployment", "capacity", "verdict",
     )  # fmt: skip
-    JSON_OPTIONAL = ("devices", "host", "ways")
+    _JSON_OPTIONAL = ("devices", "host", "ways")
 
     @property
-    def json_per_gpu(self) -> PerGpu | None:
+    def _json_per_gpu(self) -> PerGpu | None:
         """null, as total, where the engine refused before anything was sized"""
         return self.per_gpu if self.sized else None
 
     @property
-    def json_total(self) -> Total | None:
+    def _json_total(self) -> Total | None:
         return self.total if self.sized else None
 
     @property

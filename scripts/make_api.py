@@ -216,7 +216,7 @@ def _value(name: str) -> str:
     members = [
         f"- `{member}{'()' if inspect.isfunction(entry) else ''}`: {_first(entry)}\n"
         for member, entry in sorted(vars(value).items())
-        if not member.startswith(("_", "json_"))
+        if not member.startswith("_")
         and (inspect.isfunction(entry) or isinstance(entry, property))
         and inspect.getdoc(entry)
     ]

@@ -81,7 +81,7 @@ class Explanation(SizeResult):
     basis: Basis | None = None
     """not in the JSON"""
 
-    JSON = (*SizeResult.JSON, "data_bytes")  # type: ignore[assignment]
+    _JSON = (*SizeResult._JSON, "data_bytes")  # type: ignore[assignment]
 
     def to_rows(self) -> list[dict[str, Any]]:
         """A flat row for each term of each kind of layer: ``pandas.DataFrame(found.to_rows())``."""

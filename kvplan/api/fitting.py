@@ -96,7 +96,7 @@ class FitResult(Documented):
     """Bytes of weights and cache that may lie in host memory."""
     schema_version: Literal[1] = field(default=SCHEMA_VERSION)
 
-    JSON: ClassVar[tuple[str, ...]] = (
+    _JSON: ClassVar[tuple[str, ...]] = (
         "schema_version", "gpu", "gpus", "engine", "tokens", "requests", "rows", "unfit",
         "host_memory_bytes",
     )  # fmt: skip

@@ -26,7 +26,7 @@ class SizeTable(Documented):
     results: tuple[SizeResult, ...]
     schema_version: Literal[1] = field(default=SCHEMA_VERSION)
 
-    JSON = ("schema_version", "results")
+    _JSON = ("schema_version", "results")
 
     def to_rows(self) -> list[dict[str, Any]]:
         """A flat row for each answer: ``pandas.DataFrame(found.to_rows())``."""

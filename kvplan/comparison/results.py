@@ -78,7 +78,7 @@ class ComparedRow(Entry):
     inside: bool = False
     """off by more than the tolerance, and held by an estimate's interval"""
 
-    JSON = (
+    _JSON = (
         "name", "unit", "predicted", "predicted_low", "predicted_high", "reported", "difference", "ratio",
         "agrees", "inside", "explanation",
     )  # fmt: skip
@@ -181,7 +181,7 @@ class Comparison(Documented):
     notes: tuple[str, ...] = ()
     schema_version: Literal[1] = field(default=SCHEMA_VERSION)
 
-    JSON = (
+    _JSON = (
         "schema_version",
         "model",
         "engine",

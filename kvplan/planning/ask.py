@@ -69,7 +69,7 @@ class Demand:
     requests: int
     shape: Shape
 
-    JSON = ("requests", "tokens")
+    _JSON = ("requests", "tokens")
 
     @property
     def tokens(self) -> int:

@@ -82,7 +82,7 @@ class Option(Entry):
         """Price of a million answer tokens, the likely one."""
         return None if self.cost_per_million_tokens is None else self.cost_per_million_tokens[1]
 
-    JSON = (
+    _JSON = (
         "engine", "model", "other_checkpoint", "weights", "kv_cache_dtype", "kv_format", "gpu", "where",
         "gpus", "replicas", "nodes", "serve", "requests", "safe_requests", "requests_per_engine",
         "kv_pool_bytes", "kv_pool_low_bytes", "quality", "citations", "cost_per_hour", "speed",
@@ -90,7 +90,7 @@ class Option(Entry):
     )  # fmt: skip
 
     @property
-    def json_other_checkpoint(self) -> str | None:
+    def _json_other_checkpoint(self) -> str | None:
         """what makes it another one than was asked for; null where it is that one"""
         return self.other_checkpoint or None
 
@@ -271,13 +271,13 @@ class PlanResult(Documented):
             return self.pools.gpus
         return self.options[0].gpus if self.options else 0
 
-    JSON = (
+    _JSON = (
         "schema_version", "model", "engine", "objective", "quality", "pool", "requests", "shapes", "also",
         "best", "options", "own", "more_options", "unserved", "pareto", "pareto_by", "reasons", "ways_out",
         "steps", "sensitivity", "considered", "judged", "levers", "pools", "simulated", "currency", "prices",
         "warnings",
     )  # fmt: skip
-    JSON_OPTIONAL = ("pools", "prices", "own", "simulated")
+    _JSON_OPTIONAL = ("pools", "prices", "own", "simulated")
 
     def to_rows(self) -> list[dict[str, Any]]:
         """A flat row for each option, the best first: ``pandas.DataFrame(found.to_rows())``."""

@@ -34,7 +34,7 @@ class Finding(Entry):
     help: tuple[str, ...] = ()
     mark: Mark | None = None
 
-    JSON = ("code", "severity", "message", "field", "detail", "help", "place")
+    _JSON = ("code", "severity", "message", "field", "detail", "help", "place")
 
     @property
     def place(self) -> Mark | None:
@@ -94,11 +94,11 @@ class CheckedPlan(Entry):
     locked: bool | None = None
     """of a plan of a lock: whether it passed then"""
 
-    JSON = ("name", "path", "environment", "passed", "summary", "findings", "facts", "evidence", "error")
-    JSON_OPTIONAL = ("evidence",)
+    _JSON = ("name", "path", "environment", "passed", "summary", "findings", "facts", "evidence", "error")
+    _JSON_OPTIONAL = ("evidence",)
 
     @property
-    def json_error(self) -> dict[str, Any] | None:
+    def _json_error(self) -> dict[str, Any] | None:
         """why it could not be read or judged"""
         return None if self.error is None else self.error.as_dict()
 
@@ -131,7 +131,7 @@ class ChangedFact:
     moved_by: tuple[str, ...] = ()
     """of a lock: ``plan``, ``card``, ``GPU data``, ``engine``, ``kvplan``; several where it cannot be told"""
 
-    JSON_OPTIONAL = ("moved_by",)
+    _JSON_OPTIONAL = ("moved_by",)
 
 
 @record()
@@ -158,7 +158,7 @@ class Change:
     why: tuple[Difference, ...] = ()
     """of a lock whose engine's release is another: the lines of the budget and the settings that differ"""
 
-    JSON_OPTIONAL = ("why",)
+    _JSON_OPTIONAL = ("why",)
 
 
 @record()
@@ -194,8 +194,8 @@ class CheckReport(Documented):
     """requirements given beside the plans, which count before their own: ``requests=60,tokens=8k``"""
     schema_version: Literal[1] = field(default=SCHEMA_VERSION)
 
-    JSON = ("schema_version", "exit_code", "counts", "require", "plans", "fleet", "changes")
-    JSON_OPTIONAL = ("require", "fleet", "changes")
+    _JSON = ("schema_version", "exit_code", "counts", "require", "plans", "fleet", "changes")
+    _JSON_OPTIONAL = ("require", "fleet", "changes")
 
     @property
     def changes(self) -> tuple[Change, ...]:

@@ -55,7 +55,7 @@ class FleetUse:
     uncounted: tuple[str, ...]
     """plans that could not be read, by name"""
 
-    JSON = (
+    _JSON = (
         "source", "passed", "currency", "spare", "kinds", "cost_per_hour", "hours", "counted", "uncounted",
     )  # fmt: skip
 

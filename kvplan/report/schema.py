@@ -49,7 +49,7 @@ def schema_of(kind: type[Any], title: str) -> Schema:
 def _object(kind: type[Any], defs: Schema) -> Schema:
     lines = field_docs(kind)
     types = get_type_hints(kind, include_extras=True)
-    optional: tuple[str, ...] = getattr(kind, "JSON_OPTIONAL", ())
+    optional: tuple[str, ...] = getattr(kind, "_JSON_OPTIONAL", ())
     properties: Schema = {}
     for name in json_names(kind):
         attribute = json_attribute(kind, name)

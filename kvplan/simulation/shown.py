@@ -209,7 +209,7 @@ class Simulation(Documented):
     """the runs themselves, request by request; not in the JSON"""
     schema_version: Literal[1] = field(default=SCHEMA_VERSION)
 
-    JSON: ClassVar[tuple[str, ...]] = (
+    _JSON: ClassVar[tuple[str, ...]] = (
         "schema_version", "model", "engine", "trace", "replicas", "pools", "router", "step_time",
         "pool_blocks", "target", "keeps", "replicas_needed", "sustainable_requests_per_second", "hit_rate",
         "goodput", "preempted", "output_tokens_per_second", "ttft_seconds", "tpot_seconds",

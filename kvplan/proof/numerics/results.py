@@ -89,7 +89,7 @@ class QualityResult(Documented):
     notes: tuple[str, ...] = ()
     schema_version: Literal[1] = field(default=SCHEMA_VERSION)
 
-    JSON: ClassVar[tuple[str, ...]] = (
+    _JSON: ClassVar[tuple[str, ...]] = (
         "schema_version", "model", "engine", "tokens", "sample_tokens", "queries", "calibrated", "seed",
         "device", "versions", "formats", "inputs", "notes",
     )  # fmt: skip
