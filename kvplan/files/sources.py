@@ -35,8 +35,8 @@ class Beside:
         return sources_of_model(model, read_checkpoint(self.directory))
 
 
-def open_model(name: str, *, revision: str | None = None) -> Model:
-    """The model behind a name as a user types it.
+def open_model(name: str, *, revision: str | None = None, as_draft: bool = False) -> Model:
+    """The model behind a name as a user types it. as_draft: it is to draft for another.
 
     ``-`` reads a config from standard input; ``hf:org/name`` asks the hub; a path that exists is a
     config.json, a directory that has one, a model card (.yaml) or a GGUF file; anything else is looked up
@@ -66,7 +66,7 @@ def open_model(name: str, *, revision: str | None = None) -> Model:
         return _from_directory(path, name)
     suffix = path.suffix.lower()
     if kind or suffix in (".json", ".yaml", ".yml", ".gguf", *_WEIGHTS) or _looks_like_path(name):
-        return _from_file(path, suffix)
+        return _from_file(path, suffix, as_draft)
     return _from_cards(name)
 
 
@@ -103,7 +103,7 @@ def _from_directory(path: Path, name: str) -> Model:
     return read_directory(path)
 
 
-def _from_file(path: Path, suffix: str) -> Model:
+def _from_file(path: Path, suffix: str, as_draft: bool) -> Model:
     if suffix in (".yaml", ".yml"):
         from kvplan.files.cards.find import read_card_file
 
@@ -117,7 +117,7 @@ def _from_file(path: Path, suffix: str) -> Model:
     if suffix == ".gguf" or _starts_as_gguf(path):
         from kvplan.files.gguf.header import read_gguf
 
-        return read_gguf(path)
+        return read_gguf(path, as_draft=as_draft)
     return _from_config(path)
 
 
