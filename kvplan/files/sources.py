@@ -88,6 +88,8 @@ def _from_stdin() -> Model:
     from kvplan.files.json_input import SHOWN_STDIN, parse_json, read_standard_input
 
     raw = parse_json(read_standard_input(), name=SHOWN_STDIN)
+    if _is_show(raw):
+        return _from_show(raw, "-")
     _check_native(raw, SHOWN_STDIN)
     return read_config(raw, id="stdin", source="-")
 
@@ -136,6 +138,8 @@ def _from_config(file: Path) -> Model:
     from kvplan.files.json_input import parse_json, read_limited
 
     raw = parse_json(read_limited(file), name=str(file))
+    if _is_show(raw):
+        return _from_show(raw, str(file))
     _check_native(raw, str(file))
     beside = file.parent / _QUANT
     quant = None
@@ -147,6 +151,17 @@ def _from_config(file: Path) -> Model:
     if _pools(file.parent / _MODULES):
         model = replace(model, facts={**model.facts, SENTENCES: True})
     return replace(model, weights=Beside(file.parent))
+
+
+def _is_show(raw: dict[str, object]) -> bool:
+    """Whether it is Ollama's answer to /api/show, which has the keys of a GGUF file."""
+    return isinstance(raw.get("model_info"), dict) and "model_type" not in raw
+
+
+def _from_show(raw: dict[str, object], source: str) -> Model:
+    from kvplan.files.gguf.shown import read_show
+
+    return read_show(raw, source=source)
 
 
 def _pools(modules: Path) -> bool:
