@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from fractions import Fraction
-from typing import Any
 
 from kvplan.api.load import load_model
 from kvplan.comparison import Comparison
@@ -17,6 +16,7 @@ from kvplan.files.launch.programs import model_of_program
 from kvplan.files.logs.listed import PROGRAM
 from kvplan.files.logs.shown import NO_GGUF
 from kvplan.model import Model
+from kvplan.record import Json
 from kvplan.results import EngineRef, ModelRef, SizeResult
 
 
@@ -28,7 +28,7 @@ def is_list(observation: Observation) -> bool:
 def compare_listed(
     model: Model | None,
     observation: Observation,
-    options: Mapping[str, Any],
+    options: Json,
     tolerance: Fraction,
     size: Callable[..., SizeResult],
 ) -> Comparison:
@@ -76,12 +76,12 @@ def _stored(
     door: Door,
     observation: Observation,
     row: Row,
-    asked: Mapping[str, Any],
+    asked: Json,
     tolerance: Fraction,
     recognised: dict[str, str],
     size: Callable[..., SizeResult],
 ) -> Comparison:
-    """What is said of a model's file; with a GPU, whether it starts there so, too."""
+    """A model's file beside what is said of it; with a GPU, whether it starts there so, too."""
     assert door.stored is not None
     choice = choose_engine(door.name)
     notes: tuple[str, ...] = ()

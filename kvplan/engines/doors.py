@@ -68,7 +68,7 @@ class Loaded(NamedTuple):
 
 
 class Stored(NamedTuple):
-    """What a model's file is: its bytes and those of its tensors, parameters (None: not known), the model's
+    """A model's file: its bytes and those of its tensors, parameters (None: not known), the model's
     own context and width."""
 
     bytes: Ends | None

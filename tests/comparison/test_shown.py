@@ -139,7 +139,7 @@ def test_the_json_of_ollamas_list() -> None:
 
 
 def shown(name: str, mixture: str = "q4_k_m") -> dict[str, Any]:
-    """What ``/api/show`` answers of a published model: the keys of its file, and the tensors that kvplan
+    """The answer of ``/api/show`` on a published model: the keys of its file, and the tensors that kvplan
     counts."""
     model = model_of(name)
     inventory = sources_of(model).inventory

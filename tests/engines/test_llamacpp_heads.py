@@ -22,7 +22,7 @@ from tests.files.gguf_files import GQA, gguf, write
 BUILT = 1_900_308_480
 """Bytes of that head's parameters as vLLM 0.32 built it in 16 bits, with an embedding of its own."""
 NORMS = 4 * 4096 * 2
-"""What they take more in 32 bits."""
+"""Bytes that they take more in 32 bits."""
 PLAN = """
 kvplan: plan/v1
 model: llama-3.1-8b

@@ -9,12 +9,11 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from math import prod
-from typing import Any
 
 from kvplan.architectures.gguf.read import BLOCKS, read_keys
 from kvplan.errors import KvplanError
 from kvplan.model import Model
-from kvplan.record import record, replace
+from kvplan.record import Json, record, replace
 from kvplan.weights.facts import WeightSources, no_source
 
 NUM_CTX = re.compile(r"\s*num_ctx\s+(\d{1,9})\s*", re.ASCII)
@@ -33,9 +32,9 @@ class InShow:
         return WeightSources(problem=no_source(model.id), named=lambda: dict(self.sizes))
 
 
-def read_show(raw: Mapping[str, Any], *, source: str) -> Model:
+def read_show(raw: Json, *, source: str) -> Model:
     """The model, in the build that this machine has. Raises KvplanError: not-a-model, missing-key, …"""
-    info: Mapping[str, Any] = raw["model_info"]
+    info: Json = raw["model_info"]
     name = str(info.get("general.architecture"))
     left_out = [key for key, value in info.items() if value is None and key.startswith(f"{name}.")]
     if left_out:
@@ -53,19 +52,19 @@ def read_show(raw: Mapping[str, Any], *, source: str) -> Model:
     return replace(model, weights=InShow(known) if known else None, warnings=(*model.warnings, *said))
 
 
-def from_line(said: Mapping[str, Any]) -> str:
+def from_line(said: Json) -> str:
     """The name in the Modelfile that Ollama makes: ``# FROM qwen3:8b`` (server/routes.go)."""
     found = re.search(r"^# FROM (\S{1,200})$", str(said.get("modelfile") or ""), re.MULTILINE)
     return found[1] if found else ""
 
 
-def num_ctx(said: Mapping[str, Any]) -> int | None:
+def num_ctx(said: Json) -> int | None:
     """The context that a Modelfile's parameters set."""
     found = NUM_CTX.search(str(said.get("parameters") or ""))
     return int(found[1]) if found else None
 
 
-def tensors_of(said: Mapping[str, Any]) -> Iterator[tuple[str, int, Sequence[int]]]:
+def tensors_of(said: Json) -> Iterator[tuple[str, int, Sequence[int]]]:
     """Name, bytes (0: of no known type) and shape of each tensor that ``/api/show`` lists."""
     tensors = said.get("tensors")
     for one in tensors if isinstance(tensors, list) else ():

@@ -1,4 +1,4 @@
-"""What ``ollama show`` prints of a model, and Ollama's and LM Studio's JSON, as rows of an Observation.
+"""``ollama show`` of a model, and Ollama's and LM Studio's JSON, as rows of an Observation.
 
 ollama/ollama 0.33 cmd/cmd.go (showInfo), api/types.go (ShowResponse, ProcessResponse), format/format.go
 (HumanNumber); lmstudio-ai/lms src/subcommands/list.ts (psCommand: the SDK's ModelInstanceInfo with status,
@@ -10,12 +10,12 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from fractions import Fraction
-from typing import Any
 
 from kvplan.engines.observed import Count, Rank, Row, exact_count
 from kvplan.errors import KvplanError
 from kvplan.files.gguf.shown import NUM_CTX, from_line, num_ctx, tensor_bytes, tensors_of
 from kvplan.files.json_input import parse_json
+from kvplan.record import Json
 from kvplan.units import GB, KB, MB
 
 Read = tuple[tuple[Row, ...], str, str]
@@ -78,7 +78,7 @@ def in_json(text: str) -> Read:
     return NOTHING
 
 
-def _described(said: Mapping[str, Any]) -> Row:
+def _described(said: Json) -> Row:
     info, details = said["model_info"], said.get("details")
     details = details if isinstance(details, Mapping) else {}
     name = str(info.get("general.architecture") or details.get("family") or "")

@@ -15,8 +15,6 @@ from kvplan.architectures.heads import LLAMA_EAGLE3
 from kvplan.engines.llamacpp.gguf_file.authors import named_build
 from kvplan.engines.llamacpp.gguf_file.ggml_types import row_bytes
 from kvplan.engines.llamacpp.gguf_file.quantise import GgufTensor, Hyper, types_of
-from kvplan.errors import RefusedError
-from kvplan.families import FullAttention
 from kvplan.model import EAGLE3, Model
 
 STATES = 3
@@ -29,13 +27,14 @@ def is_head(draft: Model) -> bool:
     """Whether a draft is an EAGLE-3 head that llama.cpp's converter takes, or its file."""
     if draft.is_gguf:
         return draft.model_type == EAGLE3
-    return draft.architecture in LLAMA_EAGLE3 and draft.num_layers == 1 and _vocabulary(draft) is not None
+    one_layer = draft.num_layers == 1 and draft.num_attention_heads > 0
+    return draft.architecture in LLAMA_EAGLE3 and one_layer and _vocabulary(draft) is not None
 
 
 def head_bytes(draft: Model, target: Model) -> Mapping[str, int]:
     """Name → bytes of a head's file, without an embedding of its own, which lies in host memory.
 
-    Raises KvplanError(bad-setting), RefusedError(no-weights)."""
+    Raises KvplanError(bad-setting)."""
     tensors = _tensors(draft, target)
     build = named_build(draft.gguf_mixture or USUAL)
     kinds = types_of(tensors, build.mixture, Hyper(1, 0, 1), build.ends)
@@ -49,21 +48,19 @@ def _vocabulary(draft: Model) -> int | None:
 
 def _tensors(draft: Model, target: Model) -> list[GgufTensor]:
     view = find_text_part(split_quant(draft.config or {})[0]).view
-    part = draft.layers()[0].parts[0]
-    if not isinstance(part, FullAttention):
-        raise RefusedError("no-weights", f"{draft.id} is no head of one layer with full attention")
     hidden, width = draft.hidden_size, shape_of(draft, 2).mlp_width
     wide = int(view.optional_integer("target_hidden_size") or target.hidden_size)
     words = int(_vocabulary(draft) or draft.vocab_size)
-    query = (draft.num_attention_heads or part.num_kv_heads) * part.head_dim
-    keys, values = (part.num_kv_heads * size for size in (part.key_width, part.value_width))
+    heads = draft.num_attention_heads
+    head = int(view.optional_integer("head_dim") or hidden // heads)
+    query, cached = heads * head, int(view.optional_integer("num_key_value_heads") or heads) * head
     # Attention reads embedding and hidden state side by side.
     found = [
         ("fc.weight", STATES * wide, hidden),
         ("output.weight", hidden, words),
         ("blk.0.attn_q.weight", 2 * hidden, query),
-        ("blk.0.attn_k.weight", 2 * hidden, keys),
-        ("blk.0.attn_v.weight", 2 * hidden, values),
+        ("blk.0.attn_k.weight", 2 * hidden, cached),
+        ("blk.0.attn_v.weight", 2 * hidden, cached),
         ("blk.0.attn_output.weight", query, hidden),
         ("blk.0.ffn_gate.weight", hidden, width),
         ("blk.0.ffn_up.weight", hidden, width),

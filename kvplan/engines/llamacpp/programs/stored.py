@@ -1,4 +1,4 @@
-"""What a GGUF file of a model is, as a program says it: its build, bytes, parameters, widths."""
+"""A GGUF file of a model, as a program says it: its build, bytes, parameters, widths."""
 
 from __future__ import annotations
 

@@ -3,8 +3,7 @@ its own (``-md``), or an EAGLE-3 head, which reads hidden states of the model (`
 
 ggml-org/llama.cpp at 0c1e57098: common/speculative.cpp (the draft has a context of its own, as long as the
 target's, its cache in f16 whatever the target's), common/common.h (need_n_rs_seq: states of so many tokens
-more), src/llama-memory-recurrent.cpp (``1 + n_rs_seq`` rows a slot), src/llama-arch.cpp
-(llm_arch_supports_rs_rollback), conversion/glm.py, qwen.py (files with prediction layers).
+more), src/llama-memory-recurrent.cpp, src/llama-arch.cpp (llm_arch_supports_rs_rollback), conversion/glm.py.
 """
 
 from __future__ import annotations
