@@ -19,7 +19,7 @@ from kvplan.engines.budget import Fit, Shortens
 from kvplan.engines.budget.parts import Start, context_line, in_use_line, memory_of, no_pool, once_a_start
 from kvplan.engines.llamacpp.cache_layout.caches import place
 from kvplan.engines.llamacpp.cache_layout.pool import output_device, split_of
-from kvplan.engines.llamacpp.gguf_file.authors import WHOLE, Build, named_build
+from kvplan.engines.llamacpp.gguf_file.authors import WHOLE, Build, build_of, named_build
 from kvplan.engines.llamacpp.gguf_file.converted import converted
 from kvplan.engines.llamacpp.gguf_file.heads import head_bytes
 from kvplan.engines.llamacpp.memory.compute_buffer import (
@@ -271,8 +271,8 @@ def prediction_bytes(model: Model, settings: Serving) -> int:
             help=("--weights 15GiB: of all that is loaded", "name the model, with -q"),
         )
     mixture = settings.quantization or model.gguf_mixture or usual_build("llamacpp", model)
-    build = named_build(str(mixture))
-    return converted(model, sources.inventory, build.mixture, ends=build.ends).prediction
+    build = build_of(model, str(mixture))
+    return converted(model, sources.inventory, build.mixture, told=build.told).prediction
 
 
 def _build_words(model: Model, settings: Serving) -> tuple[str, ...]:
@@ -314,8 +314,8 @@ def _tensors_of(model: Model, mixture: str | None) -> tuple[Mapping[str, int], s
     if sources.inventory is None:
         problem = sources.problem.message if sources.problem is not None else "its tensors are not known"
         raise RefusedError("no-weights", problem, help=("--weights 15GiB",))
-    build = named_build(str(mixture))
-    found = converted(model, sources.inventory, build.mixture, ends=build.ends)
+    build = build_of(model, str(mixture))
+    found = converted(model, sources.inventory, build.mixture, told=build.told)
     rest = f"; of the file {found.prediction:,} B are prediction layers" if found.prediction else ""
     sizes: Mapping[str, int] = found.bytes_by_name
     if build.likely != WHOLE:
@@ -328,7 +328,7 @@ def _build_of(model: Model, settings: Serving) -> Build | None:
     Raises KvplanError(bad-setting)."""
     if model.is_gguf or settings.weights is not None:
         return None
-    return named_build(str(settings.quantization or model.gguf_mixture or usual_build("llamacpp", model)))
+    return build_of(model, str(settings.quantization or model.gguf_mixture or usual_build("llamacpp", model)))
 
 
 class Placed(NamedTuple):

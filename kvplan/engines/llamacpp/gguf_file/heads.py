@@ -37,7 +37,7 @@ def head_bytes(draft: Model, target: Model) -> Mapping[str, int]:
     Raises KvplanError(bad-setting)."""
     tensors = _tensors(draft, target)
     build = named_build(draft.gguf_mixture or USUAL)
-    kinds = types_of(tensors, build.mixture, Hyper(1, 0, 1), build.ends)
+    kinds = types_of(tensors, build.mixture, Hyper(1, 0, 1), build.told)
     return {one.name: row_bytes(kind, one.columns) * one.rows for one, kind in zip(tensors, kinds)}
 
 

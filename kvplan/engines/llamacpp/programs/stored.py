@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from kvplan.architectures.weights import sources_of
 from kvplan.engines.doors import Ends, Stored
-from kvplan.engines.llamacpp.gguf_file.authors import WHOLE, named_build
+from kvplan.engines.llamacpp.gguf_file.authors import WHOLE, build_of, named_build
 from kvplan.engines.llamacpp.gguf_file.converted import converted, tensors_of
 from kvplan.engines.traits import usual_build
 from kvplan.errors import KvplanError
@@ -36,8 +36,8 @@ def of_file(model: Model) -> Stored:
     inventory = sources_of(model).inventory
     if model.is_gguf or inventory is None:
         return Stored(None, None, None, context, width)
-    build = named_build(str(model.gguf_mixture or usual_build("llamacpp", model)))
-    made = converted(model, inventory, build.mixture, ends=build.ends)
+    build = build_of(model, str(model.gguf_mixture or usual_build("llamacpp", model)))
+    made = converted(model, inventory, build.mixture, told=build.told)
     own = sum(made.bytes_by_name.values())
     least, likely, most = (own * share // WHOLE for share in (build.least, build.likely, build.most))
     low, usual, high = (each * model.vocab_size for each in _METADATA)
