@@ -87,6 +87,12 @@ def _brief(result: FitResult) -> bool:
     return result.asked_requests == 1 and any(row.speed is not None for row in result.rows)
 
 
+def _longest(length: int | None) -> str:
+    if length is None:
+        return "no limit"
+    return f"{length:,}" if length else "none"
+
+
 def _table(rows: tuple[FitRow, ...], *, brief: bool) -> Screen:
     hosted = any(row.host_bytes for row in rows)
     timed = any(row.speed is not None for row in rows)
@@ -107,7 +113,7 @@ def _table(rows: tuple[FitRow, ...], *, brief: bool) -> Screen:
             "host": f"{row.host_bytes / GIB:.1f}" if row.host_bytes else "",
             "tokens/s": "" if row.speed is None else f"{row.speed.tokens_per_second:.0f}",
             "requests": f"{row.requests} ({row.safe_requests})",
-            "longest": "no limit" if row.max_model_len is None else f"{row.max_model_len:,}",
+            "longest": _longest(row.max_model_len),
         }
         cells.append([said[word] for word in heads])
     return table(cells, "".join("l" if word in ("model", "format") else "r" for word in heads))
