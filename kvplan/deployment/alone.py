@@ -8,6 +8,7 @@ have no ways.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import cache
 from types import ModuleType
 
 from kvplan.deployment.answer import Answer, answered
@@ -38,8 +39,10 @@ def with_ways(found: Answer) -> Answer:
         return found
     if settings.gpu.market == "datacenter":
         return found
-    ways = tuple(_ways(found, speed))
-    return replace(found, result=changed(found.result, ways=ways)) if ways else found
+    # Each way is an answer of its own: they are found when a screen or a reader first asks for them.
+    result = changed(found.result)
+    result.find_ways = cache(lambda: tuple(_ways(found, speed)))
+    return replace(found, result=result)
 
 
 def _ways(found: Answer, speed: ModuleType) -> Iterator[Way]:

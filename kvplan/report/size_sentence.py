@@ -151,7 +151,7 @@ def _elsewhere(result: SizeResult) -> str:
     experts = int(result.settings.get("expert_layers_on_host") or 0)
     found = [f"{hosted} of {hosted + on_gpu} layers"] if hosted else []
     found += [f"the experts of {count(experts, 'layer')}"] if experts else []
-    likely = ", likely none" if _likely_whole(result) else ""
+    likely = ", likely none" if found and _likely_whole(result) else ""
     return f"; {' and '.join(found)} in host memory{likely}" if found else ""
 
 

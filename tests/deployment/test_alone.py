@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 import kvplan
+from kvplan.deployment import alone
 from kvplan.results import SizeResult, Verdict, Way
 
 CASES = [
@@ -109,3 +110,24 @@ def test_no_ways_where_another_question_was_asked(options: dict[str, Any]) -> No
 def test_no_ways_on_gpus_of_data_centres_nor_of_engines_without_a_speed() -> None:
     assert _size("llama-3.1-8b", "q4_k_m", "h100").ways == ()
     assert kvplan.size("llama-3.1-8b", engine="vllm", gpu="rtx-4090").ways == ()
+
+
+def test_ways_are_found_when_they_are_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Once, and by the JSON, the screen and a reader alike; where nobody asks, none."""
+    found: list[object] = []
+    counted = alone._ways
+
+    def noted(*given: Any) -> Any:
+        found.append(given)
+        return counted(*given)
+
+    monkeypatch.setattr(alone, "_ways", noted)
+    result = _size("qwen3-8b", "q4_k_m", "rtx-3060", tokens=4096)
+    assert not found
+    assert result.verdict is Verdict.YES
+    ways = result.ways
+    assert ways
+    assert result.model_dump()["ways"][0]["longest"] == ways[0].longest
+    assert f"{ways[0].longest:,}" in str(result)
+    assert result.with_warnings(["said"]).ways is ways
+    assert len(found) == 1
