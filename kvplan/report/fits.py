@@ -78,7 +78,12 @@ def answer_screen(result: FitResult, top: int) -> Screen:
         half, slow = f"{result.tokens // 2:,}", f"fewer than {USABLE} at the slow end, 0.7 of it"
         words += f" tokens/s: an estimate for one request, {half} tokens in its cache ({slow}: listed later);"
     words += "" if _brief(result) else " requests: likely (safe);"
-    screen += wrapped(f"{words} longest: what safely starts", indent=1, first="meant: ", style="dim")
+    none = (
+        " (none: only the likely pool holds one)"
+        if any(r.max_model_len == 0 for r in result.rows[:top])
+        else ""
+    )
+    screen += wrapped(f"{words} longest: what safely starts{none}", indent=1, first="meant: ", style="dim")
     return screen
 
 
