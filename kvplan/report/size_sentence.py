@@ -28,10 +28,6 @@ _WORDS = {
 }
 
 
-_MOST_HANGING = 5
-"""Columns under a verdict: more would cost a line."""
-
-
 def size_sentence(found: Answer, fixes: Sequence[Fix] = ()) -> Screen:
     """The answer, then what would make it a yes: nearest to what was asked first."""
     result, verdict = found.result, found.verdict
@@ -54,11 +50,12 @@ def size_sentence(found: Answer, fixes: Sequence[Fix] = ()) -> Screen:
             text += f" In the safe pool {engine_title(result.engine)} refuses: {never.message}."
             helps = (*never.help[:1], *helps)
     word, style = _WORDS[verdict or Verdict.NO]
+    hang = 0
     if verdict in (Verdict.YES, Verdict.LIKELY) and refusal is None and _elsewhere(result):
         # Every token waits for host memory: it starts, and is not what a yes promises.
         slow = "maybe slow" if _likely_whole(result) else "slow"
-        word, style = f"{word.removesuffix(':')}, {slow}:", "warn"
-    head = wrapped(text, first=f"{word} ", hang=min(len(word) + 1, _MOST_HANGING))
+        word, style, hang = f"{word.removesuffix(':')}, {slow}:", "warn", len(word) + 1
+    head = wrapped(text, first=f"{word} ", hang=hang)
     return [styled(head[0], word, style), *head[1:], *help_lines(helps)]
 
 
