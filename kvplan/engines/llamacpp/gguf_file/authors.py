@@ -1,11 +1,9 @@
 """Builds whose author chooses types besides llama.cpp's mixtures: ``UD-Q4_K_XL``, ``Q4_K_L``.
 
-``Q4_K_L`` and its like (bartowski) are a mixture with token embedding and output in q8_0, as their model
-pages say (``llama-quantize --token-embedding-type q8_0 --output-tensor-type q8_0``). Unsloth's ``UD-`` builds
-choose a type for each tensor, model by model, by rules that are not public: their size is a share of
-llama.cpp's mixture of the same name, between the least and the most of published files
-(``data/dynamic_builds.tsv``, made by scripts/gguf_builds.py). Its plain ones (``Q4_K_M``) are
-llama-quantize's, but for Gemma 4 and Qwen3.5 to 3.8, whose recipes follow from the bytes of published files.
+``Q4_K_L`` (bartowski) is a mixture with token embedding and output in q8_0. Unsloth's ``UD-`` builds choose
+a type for each tensor by rules that are not public: their size is a share of llama.cpp's mixture, between
+the least and the most of published files (``data/dynamic_builds.tsv``, by scripts/gguf_builds.py). Its
+plain ones are llama-quantize's, but for those whose recipes follow from the bytes of published files.
 """
 
 from __future__ import annotations
