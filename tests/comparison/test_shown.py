@@ -4,11 +4,12 @@ file, beside what kvplan says of it; and a model read from what Ollama says."""
 from __future__ import annotations
 
 import json
+from functools import cache
 from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import kvplan
@@ -17,6 +18,7 @@ from kvplan.comparison import Verdict
 from kvplan.engines.llamacpp.gguf_file.converted import hyper_of, tensors_of
 from kvplan.engines.llamacpp.gguf_file.quantise import types_of
 from kvplan.errors import KvplanError
+from kvplan.files.gguf.shown import read_show
 from kvplan.files.logs.listed import listed_in
 from tests.recorded import model_of, record
 
@@ -138,7 +140,18 @@ def test_the_json_of_ollamas_list() -> None:
     assert compared(json.dumps({"models": [half]}), gpu="rtx-3090").row("loaded_gpu_percent").reported == 40
 
 
+@cache
+def _shown(name: str, mixture: str) -> str:
+    return json.dumps(_answer(name, mixture))
+
+
 def shown(name: str, mixture: str = "q4_k_m") -> dict[str, Any]:
+    """A copy of its own: a test may change it."""
+    found: dict[str, Any] = json.loads(_shown(name, mixture))
+    return found
+
+
+def _answer(name: str, mixture: str) -> dict[str, Any]:
     """The answer of ``/api/show`` on a published model: the keys of its file, and the tensors that kvplan
     counts."""
     model = model_of(name)
@@ -214,3 +227,27 @@ def test_bent_json_is_read_or_is_none(entry: dict[str, Any], as_list: bool) -> N
     for text in (json.dumps([entry] if as_list else entry), json.dumps({"models": [entry]})):
         listed_in(text)
     listed_in(json.dumps({"model_info": entry, "details": entry, "tensors": [entry]}))
+
+
+_BENT = (
+    _LEAF | st.lists(_LEAF, max_size=3) | st.dictionaries(st.sampled_from(["name", "type", "shape"]), _LEAF)
+)
+
+
+@given(
+    st.sampled_from([*shown("Qwen__Qwen3-8B")["model_info"], "tokenizer.ggml.model"]), _BENT,
+    st.lists(_BENT, max_size=3), st.lists(st.integers(-(2**70), 2**70), max_size=4),
+)  # fmt: skip
+@settings(max_examples=20, deadline=None)
+def test_a_bent_answer_is_a_model_or_an_error(
+    key: str, value: Any, tensors: list[Any], shape: list[int]
+) -> None:
+    """Of ``/api/show``: whatever stands under a key, and in the list of tensors."""
+    said = shown("Qwen__Qwen3-8B")
+    said["model_info"][key] = value
+    said["tensors"] = [*tensors, {"name": "token_embd.weight", "type": "Q4_K", "shape": shape}]
+    try:
+        model = read_show(said, source="bent")
+        kvplan.size(model, engine="llamacpp", gpu="rtx-3060", tokens=1024)
+    except KvplanError:
+        return

@@ -11,7 +11,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from math import prod
 
 from kvplan.architectures.gguf.read import BLOCKS, read_keys
-from kvplan.errors import KvplanError
+from kvplan.errors import KvplanError, RefusedError
+from kvplan.files.gguf.file import LARGEST_TENSOR
 from kvplan.model import Model
 from kvplan.record import Json, record, replace
 from kvplan.weights.facts import WeightSources, no_source
@@ -29,7 +30,14 @@ class InShow:
     sizes: tuple[tuple[str, int], ...]
 
     def sources(self, model: Model) -> WeightSources:
-        return WeightSources(problem=no_source(model.id), named=lambda: dict(self.sizes))
+        return WeightSources(problem=no_source(model.id), named=self.named)
+
+    def named(self) -> Mapping[str, int]:
+        """Name → bytes. Raises RefusedError(no-weights)."""
+        if not self.sizes or not all(0 < size <= LARGEST_TENSOR for _, size in self.sizes):
+            why = "it lists no tensors, or one of a type or shape that is not known"
+            raise RefusedError("no-weights", why, help=("--weights 15GiB", "give the .gguf file"))
+        return dict(self.sizes)
 
 
 def read_show(raw: Json, *, source: str) -> Model:
@@ -48,8 +56,7 @@ def read_show(raw: Json, *, source: str) -> Model:
     context = num_ctx(raw)
     said = () if context is None else (f"its parameters set num_ctx to {context:,}: --context {context}",)
     sizes = tuple((title, size) for title, size, _ in tensors)
-    known = sizes if all(size for _, size in sizes) else ()
-    return replace(model, weights=InShow(known) if known else None, warnings=(*model.warnings, *said))
+    return replace(model, weights=InShow(sizes), warnings=(*model.warnings, *said))
 
 
 def from_line(said: Json) -> str:
