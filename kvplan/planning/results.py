@@ -58,6 +58,8 @@ class Option:
     """the tier"""
     citations: tuple[str, ...] = ()
     """the published figures behind the tier"""
+    memory_requests: int | None = None
+    """that the likely pool would hold with a larger max_num_seqs; null: not the limit, or not looked at"""
     cost_per_hour: Fraction | None = None
     """of all GPUs"""
     speed: Speed | None = None
@@ -86,9 +88,9 @@ class Option:
 
     JSON = (
         "engine", "model", "other_checkpoint", "weights", "kv_cache_dtype", "kv_format", "gpu", "where",
-        "gpus", "replicas", "nodes", "serve", "requests", "safe_requests", "requests_per_engine",
-        "pool_bytes", "pool_low_bytes", "quality", "citations", "cost_per_hour", "speed",
-        "cost_per_million_tokens", "notes", "warnings",
+        "gpus", "replicas", "nodes", "serve", "requests", "safe_requests", "memory_requests",
+        "requests_per_engine", "pool_bytes", "pool_low_bytes", "quality", "citations", "cost_per_hour",
+        "speed", "cost_per_million_tokens", "notes", "warnings",
     )  # fmt: skip
 
     @property

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from kvplan.deployment.lengths import rung_of
 from kvplan.deployment.rows import Row
-from kvplan.report.budget import short_memory
+from kvplan.report.budget import capped_cell, short_memory
 from kvplan.report.layout import (
     BLANK,
     Piece,
@@ -27,7 +27,7 @@ from kvplan.report.notes import (
     too_few,
     warning_lines,
 )
-from kvplan.report.size_sentence import deployment_words, length_flag
+from kvplan.report.size_sentence import deployment_words, length_flag, limit_flag
 from kvplan.report.words import (
     Unit,
     count,
@@ -134,8 +134,9 @@ def fit_grid_screen(rows: Sequence[Row], *, rules_file: str | None = None) -> Sc
             Span(too_few(f"{number:,}", number, wanted), "good" if number >= wanted else "bad")
             for number in (one.likely, one.safe)
         ]
-        cells.append([f"{one.tokens:,}", unit.show(one.kv_bytes_per_request), *numbers])
-    screen = [*wrapped(f"Requests at once: {deployment_words(first)}."), BLANK, *table(cells, "rrrr"), BLANK]
+        each, limit = unit.show(one.kv_bytes_per_request), limit_flag(first.result)
+        cells.append([f"{one.tokens:,}", each, *numbers, *capped_cell(one, limit)])
+    screen = [*wrapped(f"Requests at once: {deployment_words(first)}."), BLANK, *table(cells, "rrrrl"), BLANK]
     if refused := _refused(results):
         screen += [*refused, BLANK]
     screen += short_memory(first.result, first.result.budget)

@@ -52,6 +52,8 @@ def plan_sentence(result: PlanResult) -> Screen:
     cost = "" if best.cost_per_hour is None else f", {money(best.cost_per_hour, result.currency)} an hour"
     length = f", max_model_len {best.max_model_len:,}" if result.objective == CONTEXT else ""
     held = f"{best.requests:,} likely, {best.safe_requests:,} safe"
+    if best.memory_requests is not None:
+        held += f"; memory holds {best.memory_requests:,}"
     asked = f"{load_words(result)}{length}{cost}"
     if best.safe_requests >= result.requests:
         what = "serve" if result.gpus > 1 else "serves"
