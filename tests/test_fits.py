@@ -109,7 +109,7 @@ def test_a_larger_card_holds_what_a_smaller_one_holds() -> None:
 def test_models_that_take_no_request_that_long_are_none() -> None:
     result = kvplan.fits("80GiB", models="falcon", tokens=8192)
     assert "falcon-7b" not in [row.model for row in result.rows]
-    assert dict(result.unfit)["take no request that long"] >= 1
+    assert dict(result.unfit)["with too short a context"] >= 1
 
 
 def test_wrong_questions() -> None:

@@ -67,7 +67,7 @@ def memory_lines(result: SizeResult, budget: Budget) -> Screen:
     rows.append(["total", "", gib(whole), "100.0 %"])
     for entry in budget.beside:
         add(f"({entry.name})", entry.bytes, entry.low_bytes, entry.high_bytes, "dim")
-    return [line(Span(title, "bold"), indent=1), *table(rows, "llrrr", gap="  ")]
+    return [line(Span(title, "bold"), indent=1), *table(rows, "llrrr", gap="  ", spare=(1,))]
 
 
 def _plain(amount: int) -> str:
@@ -103,7 +103,7 @@ def short_memory(result: SizeResult, budget: Budget) -> Screen:
             text = f"not used ({word} {result.settings[name]})"
             rows.append(_short_row(text, whole, budget.unused_bytes, 0, 0))
     title = f"memory of {'each' if several else 'one'} {budget.gpu}: {gib(whole)}"
-    return [line(Span(title, "bold"), indent=1), *table(rows, "llrrr", gap="  ")]
+    return [line(Span(title, "bold"), indent=1), *table(rows, "llrrr", gap="  ", spare=(1,))]
 
 
 def largest_uses(budget: Budget) -> list[tuple[str, int, int, int]]:

@@ -89,7 +89,7 @@ def _stacked(budget: Budget) -> Markup:
     if low != high:
         drawn.append(whisker(at(before + low), at(before + high), 2 + _BAR_HIGH / 2, "whisker most"))
     said = ", ".join(f"{name} {gib(amount)}" for name, amount, _ in uses)
-    between = f" The line with ends: {_between(low, high)} of cache." if low != high else ""
+    between = f" The red mark is the interval of the cache: {_between(low, high)}." if low != high else ""
     whole = f"Of {gib(budget.total_bytes)}"
     rows = [
         (kind, markup(f"{name} ", el("b", gib(amount)), f" {share(amount, budget.total_bytes)}"))

@@ -18,6 +18,7 @@ from kvplan.report.layout import (
     columns,
     line,
     shorten,
+    span,
     table,
     table_width,
     wrapped,
@@ -64,7 +65,9 @@ def _comparison(names: list[str], keys: list[list[str]], figures: list[list[Piec
     cells: list[list[Piece]] = [[*(Span(title, "dim") for title in shown), *figures[0]]]
     for key, numbers in zip(keys, figures[1:]):
         cells.append([*key[1:], *numbers] if grouped else [shorten(key[0], width), *key[1:], *numbers])
-    body = table(cells, "".join(_ALIGN[title] for title in shown) + "r" * len(figures[0]))
+    heads = [span(piece).text for piece in cells[0]]
+    spare = [heads.index(name) for name in ("bytes", "B/token") if name in heads]
+    body = table(cells, "".join(_ALIGN[title] for title in shown) + "r" * len(figures[0]), spare=spare)
     return _under_headings([key[0] for key in keys], body) if grouped else body
 
 

@@ -144,7 +144,10 @@ def fit_grid_screen(rows: Sequence[Row], *, rules_file: str | None = None) -> Sc
     if len(lengths) == 1 and (length := next(iter(lengths))) is not None:
         screen += [BLANK, *wrapped(f"started with {length_flag(lengths[length], length)}", indent=1)]
     elif len(lengths) > 1:
-        screen += [BLANK, *wrapped("each length has a server started for it: none starts for all", indent=1)]
+        screen += [
+            BLANK,
+            *wrapped("each length is sized with a server of its own: none starts for all", indent=1),
+        ]
     screen += [BLANK, *grid_basis(first.result, rules_file)]
     warnings = tuple(dict.fromkeys(text for result in results for text in result.warnings))
     return screen + short_warnings(warnings, 3)

@@ -72,7 +72,7 @@ def _simulated_sentence(result: PlanResult, found: Simulated, name: str) -> Scre
     asked = f"{share_words(found.goodput_at_least)} of {rate_words(found.rate)} within {limit_words(found)}"
     if result.pool == SAFE:
         return wrapped(f"{name}: {kind} safely {keep} {asked}{cost}.", style="good")
-    safe = "no number that was tried does" if found.safe_gpus is None else f"{found.safe_gpus:,}"
+    safe = "none of those tried" if found.safe_gpus is None else f"{found.safe_gpus:,}"
     return wrapped(f"{name}: {kind} likely {keep} {asked}{cost}; safely {safe}.", style="good")
 
 
@@ -134,25 +134,28 @@ def pool_lines(result: PlanResult) -> Screen:
     pools = result.pools
     if pools is None:
         return []
-    slow = f"{pools.slow_prefill_replicas:,}" if pools.slow_prefill_replicas else "no number"
-    prompts = f"{slow} with the slow times; prompts at once in each: {pools.prompts_at_once:,},"
-    prompts += f" {pools.prompts_that_fit:,} fit"
+    slow = f"{pools.slow_prefill_replicas:,}" if pools.slow_prefill_replicas else "no number is enough"
+    each = f"{count(pools.prompts_at_once, 'prompt')} at once in each, {pools.prompts_that_fit:,} fit"
+    prompts = f"{slow} at slow times; {each}"
     answers = f"{pools.decode_requests:,} requests in flight"
     rows: list[list[Piece]] = [
-        [Span("engines for prompts", "bold"), f"{pools.prefill_replicas:,}", prompts],
-        [Span("engines for answers", "bold"), f"{pools.decode_replicas:,}", answers],
+        [Span("prefill engines", "bold"), f"{pools.prefill_replicas:,}", prompts],
+        [Span("decode engines", "bold"), f"{pools.decode_replicas:,}", answers],
     ]
     each, rate = size_words(pools.transfer_bytes), size_words(pools.transfer_bytes_per_second)
     first = f"{pools.ttft_seconds:.2g} … {pools.ttft_high_seconds:.2g} s"
-    said = f"between them {each} a request, {rate} a second, over {pools.link}"
+    said = f"each request moves {each} of cache, {rate}/s in all, over {pools.link}"
     proof = "an estimate without bursts"
     if result.best is not None and result.best.require.goodput is not None:
         share = share_words(float(result.best.require.goodput))
-        proof = f"as many of both as keep {share} of requests within their times, simulated with the arrivals"
+        proof = f"the fewest that keep {share} of requests within their times, simulated with the arrivals"
     return [
         *table(rows, "lrl"),
-        *wrapped(f"{pools.gpus_per_replica} GPUs each (the rows above: for answers); {said}", indent=1),
-        *wrapped(f"the longest prompt's first token in {first} on average", indent=1),
+        *wrapped(
+            f"{count(pools.gpus_per_replica, 'GPU')} an engine (the table has the decode engines); {said}",
+            indent=1,
+        ),
+        *wrapped(f"mean TTFT of the longest prompt: {first}", indent=1),
         *wrapped(proof, indent=1, style="dim"),
     ]
 
@@ -203,16 +206,14 @@ def lever_lines(result: PlanResult) -> Screen:
     """Those that would do something here, a line each, and the others by name."""
     if not result.levers:
         return []
-    screen: Screen = [line(Span("Memory levers, of one engine", "bold"), indent=1)]
+    screen: Screen = [line(Span("Memory optimizations, for one engine", "bold"), indent=1)]
     for lever in result.levers:
         if lever.applies:
             flag = f" (--{lever.setting.replace('_', '-')})" if lever.setting else ""
             screen += wrapped(f"{lever.name}: {lever.summary}{flag}", indent=2, hang=2)
     idle = [lever.name for lever in result.levers if not lever.applies]
     if idle:
-        screen += wrapped(
-            f"nothing here by {', '.join(idle)}: --json says why", indent=2, hang=2, style="dim"
-        )
+        screen += wrapped(f"no effect here: {', '.join(idle)} (why: --json)", indent=2, hang=2, style="dim")
     return screen
 
 
@@ -220,7 +221,7 @@ def front(result: PlanResult) -> Screen:
     """The answer to --pareto."""
     if not result.pareto:
         return []
-    title = "What no other beats in " + ", ".join(_MEASURES[name] for name in result.pareto_by)
+    title = "Pareto front: " + ", ".join(_MEASURES[name] for name in result.pareto_by)
     screen = [line(Span(title, "bold"), indent=1)]
     screen += options_table(result.pareto[:_SHOWN_FRONT], result.currency, lengths=True)
     screen += checkpoints(result.pareto[:_SHOWN_FRONT])

@@ -175,7 +175,7 @@ def _figures(result: SimulationResult) -> Screen:
     rows.append((
         "answer tokens/s", f"{speed.value:,.0f}", f"{speed.low:,.0f} … {speed.high:,.0f}", ""
     ))  # fmt: skip
-    screen = table(rows, "lrrl")
+    screen = table(rows, "lrrl", spare=(3,))
     used, blocks, peak = result.kv_in_use(), result.likely.blocks, result.likely.peak
     mean = sum(used) / len(used) if used else 0.0
     bars = "".join(_BARS[min(7, int(value * 8))] for value in used)
@@ -251,12 +251,12 @@ def _many(replicas: int | None) -> str:
 def _helps(result: SimulationResult) -> Screen:
     rows: list[Sequence[Piece]] = [
         (
-            Span("each simulated", "dim"),
+            Span("change, simulated", "dim"),
             *(Span(name, "dim") for name in ("hit rate", "in target", "TTFT p99")),
         )
     ]
     before = result.likely
-    rows.append(("as asked", *_three(before.hit_rate, before.goodput, result.ttft(0.99).value)))
+    rows.append(("none", *_three(before.hit_rate, before.goodput, result.ttft(0.99).value)))
     rows += [(one.what, *_three(one.hit_rate, one.goodput, one.ttft_p99_seconds)) for one in result.helps]
     return table(rows, "lrrr")
 
@@ -290,7 +290,8 @@ def sweep_screen(rows: Sequence[tuple[dict[str, str], dict[str, object]]], *, ta
     screen: Screen = []
     for names in (keys, [shorten(key, _KEY) for key in keys]):
         head = [Span(name, "dim") for name in (*names, *figures)]
-        screen = table([head, *body], "l" * len(keys) + "r" * len(figures), gap="  ")
+        spare = [len(keys) + place for place, name in enumerate(figures) if name == "hit rate"]
+        screen = table([head, *body], "l" * len(keys) + "r" * len(figures), gap="  ", spare=spare)
         if len(screen) == 1 + len(body):
             break
     return screen + _failed(rows)

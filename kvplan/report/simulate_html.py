@@ -127,14 +127,14 @@ def _percent(value: float) -> str:
 
 def _helps(result: SimulationResult) -> Section:
     before = result.likely
-    rows = [("as asked", before.hit_rate, before.goodput, percentile(before.ttft, 0.99) / SECOND)]
+    rows = [("no change", before.hit_rate, before.goodput, percentile(before.ttft, 0.99) / SECOND)]
     rows += [(one.what, one.hit_rate, one.goodput, one.ttft_p99_seconds) for one in result.helps]
     cells: list[tuple[Entry, ...]] = [
         (what, Cell(_percent(hits), hits), Cell(_percent(good), good), Cell(human_seconds(ttft), ttft))
         for what, hits, good, ttft in rows
     ]
     heads = ("", "hit rate", "in target", "TTFT p99")
-    caption = "Each simulated, with the likely pool and speed."
+    caption = "Each change was simulated, with the likely pool and speed."
     return Section("What would help", tables=(Table(heads, "lrrr", tuple(cells), caption=caption),))
 
 

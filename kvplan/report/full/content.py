@@ -134,7 +134,7 @@ def findings_section(one: PlanReport) -> Section | None:
     """Faults and common mistakes, with suggestions."""
     issues = issues_of(one.checked)
     if not issues:
-        return Section("Findings", said=("Nothing was found.",))
+        return Section("Findings", said=("None.",))
     told = tuple(
         f"{issue.severity.value}[{issue.code}]"
         f" {':'.join(str(at) for at in (issue.place.path, issue.place.line) if at is not None)}\n{issue.text}"
@@ -206,7 +206,7 @@ def receipts_section(one: PlanReport) -> Section | None:
         return None
     if not one.receipts:
         return Section(
-            "Receipts", said=("Nothing of this plan was measured: kvplan validate writes a receipt.",)
+            "Receipts", said=("This plan was not measured yet: kvplan validate writes a receipt.",)
         )
     broken = tuple(f"{path}: {read.message}" for path, read in one.receipts if isinstance(read, KvplanError))
     good = [(path, read) for path, read in one.receipts if isinstance(read, ReadReceipt)]

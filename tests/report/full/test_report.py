@@ -83,7 +83,7 @@ def test_every_figure_has_its_source(chat: tuple[PlanReport, ...]) -> None:
     tree = read(report_page(chat))
     for title in ("Figures", "Memory"):
         assert all(words(row[-1]) for row in rows(section(tree, title)))
-    assert all(words(row[-1]) for row in rows(section(tree, "Levers")))
+    assert all(words(row[-1]) for row in rows(section(tree, "Memory optimizations")))
 
 
 def test_every_picture_has_its_numbers_beside_it(chat: tuple[PlanReport, ...]) -> None:
@@ -124,7 +124,7 @@ def test_a_simulation_is_in_it_where_it_is_asked_for(
     for title, pictures in (("Simulated load over time", 3), ("Simulated latency", 2)):
         assert len(list(section(tree, title).iter("svg"))) == pictures
     check_pictures(tree)
-    assert "preemption" in words(section(tree, "Levers"))
+    assert "preemption" in words(section(tree, "Memory optimizations"))
 
 
 @pytest.mark.parametrize(
