@@ -41,7 +41,9 @@ def with_suggestions(found: Answer) -> Answer:
     """The answer with those suggestions of its refusals that help: with each the answer is yes or likely, and
     with those of the safe pool's, where the likely one starts, it is yes. Where max_num_seqs is the limit:
     with how many requests memory holds."""
-    found = headroom.with_headroom(_in_safe_pool(found))
+    found = _in_safe_pool(found)
+    if found.result.capacity is not None and found.result.capacity.capped:
+        found = headroom.with_headroom(found)
     refusal = found.result.refusal
     if refusal is None or not refusal.help:
         return found

@@ -239,7 +239,7 @@ class PlanResult(Shown):
     unserved: tuple[Unserved, ...]
     """classes without a row"""
     pareto: tuple[Option, ...]
-    """those that no other beats in all of ``pareto_by`` at once, where asked for"""
+    """the Pareto front of ``pareto_by``, where asked for"""
     reasons: tuple[Reason, ...]
     """of the best's engine"""
     ways_out: tuple[SuggestedFix, ...]
@@ -280,7 +280,7 @@ class PlanResult(Shown):
 
     @property
     def gpus(self) -> int:
-        """Of the best option, with its engines for prompts; 0 where nothing serves the load."""
+        """Of the best option, with its prefill engines; 0 where nothing serves the load."""
         if self.pools is not None:
             return self.pools.gpus
         return self.options[0].gpus if self.options else 0

@@ -75,8 +75,11 @@ def answer_screen(result: FitResult, top: int) -> Screen:
     timed = any(row.speed is not None for row in result.rows[:top])
     words = f"arena: points on {leaderboard().source} ({ABOUT}: by type and size); weights: GiB on a GPU;"
     if timed:
-        half, slow = f"{result.tokens // 2:,} tokens in its cache", f"fewer than {USABLE} at 0.7 of it"
-        words += f" tokens/s: an estimate for one request, {half} (rows with {slow} come last);"
+        half, slow = (
+            f"{result.tokens // 2:,} tokens in its cache",
+            f"those below {USABLE} at 0.7 of it come last",
+        )
+        words += f" tokens/s: an estimate for one request, {half} ({slow});"
     words += "" if _brief(result) else " requests: likely (safe);"
     screen += wrapped(f"{words} longest: what safely starts", indent=1, first="key:   ", style="dim")
     return screen
@@ -110,5 +113,7 @@ def _table(rows: tuple[FitRow, ...], *, brief: bool) -> Screen:
             "longest": "no limit" if row.max_model_len is None else f"{row.max_model_len:,}",
         }
         cells.append([said[word] for word in heads])
-    spare = [heads.index(word) for word in ("numbers", "arena", "host", "longest", "weights") if word in heads]
+    spare = [
+        heads.index(word) for word in ("numbers", "arena", "host", "longest", "weights") if word in heads
+    ]
     return table(cells, "".join("l" if word in ("model", "format") else "r" for word in heads), spare=spare)

@@ -41,9 +41,9 @@ def plan_sentence(result: PlanResult) -> Screen:
     named = result.options[0].model_id if result.options else result.model.id
     name = named.rpartition("/")[2]
     if not result.options:
-        text = f"No: nothing that was tried serves {load_words(result)} of {name}."
+        text = f"No: none of the plans tried serves {load_words(result)} of {name}."
         if result.rate is not None:
-            text = f"No: nothing that was tried keeps the times of {rate_words(result.rate)} of {name}."
+            text = f"No: none of the plans tried keeps the times of {rate_words(result.rate)} of {name}."
         return wrapped(text, style="bad")
     best = result.options[0]
     if result.simulated is not None:
