@@ -144,7 +144,7 @@ def test_a_gpu_that_the_engine_does_not_run_on_is_an_error_as_it_is_for_size(eng
 
 def test_an_unknown_rule_is_no_unknown_weight() -> None:
     result = kvplan.fits("2xrtx-3090", engine="sglang", models="deepseek-v4.1-flash")
-    assert result.unfit == (("the engine's rule is not known", 1),)
+    assert result.unfit == (("with an unknown rule of the engine", 1),)
 
 
 @pytest.mark.parametrize("engine", [name for name in ENGINES if not divides(name, Settings())])

@@ -41,7 +41,7 @@ def test_figures_are_those_of_the_other_commands(
     shown = {one.get("data-name"): one.get("value") for one in section(tree, "Figures").iter("data")}
     assert shown == {fact["name"]: str(fact["value"]) for fact in checked["facts"]}
     budget = printed(capsys, "size", CHAT)["budget"]
-    memory = [values(row) for row in rows(section(tree, "Memory"))]
+    memory = [values(row) for row in rows(section(tree, "Memory of"))]
     wanted = [*(line["bytes"] for line in budget["lines"]), budget["kv_pool_bytes"], budget["unused_bytes"]]
     assert memory == [[str(amount)] for amount in (*wanted, budget["total_bytes"])]
     held = {row[0]: row[1:] for row in map(values, rows(section(tree, "Requests over length")))}
@@ -81,7 +81,7 @@ def test_the_figure_that_fails_is_the_headline(capsys: pytest.CaptureFixture[str
 
 def test_every_figure_has_its_source(chat: tuple[PlanReport, ...]) -> None:
     tree = read(report_page(chat))
-    for title in ("Figures", "Memory"):
+    for title in ("Figures", "Memory of"):
         assert all(words(row[-1]) for row in rows(section(tree, title)))
     assert all(words(row[-1]) for row in rows(section(tree, "Memory optimizations")))
 
@@ -140,7 +140,7 @@ def test_every_engine(name: str) -> None:
     reports = report_of([PLANS / f"{name}.yaml"], gpus=())
     tree = read(report_page(reports))
     assert reports[0].left_out == ()
-    assert rows(section(tree, "Memory"))
+    assert rows(section(tree, "Memory of"))
     assert rows(section(tree, "Requests over length"))
 
 
