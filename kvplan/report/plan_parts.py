@@ -122,9 +122,7 @@ def flag_lines(result: PlanResult) -> Screen:
             for place, line in enumerate(result.start)
         ]
         return [row for one in lines for row in one]
-    pools = result.pools
-    engines = best.replicas if pools is None else pools.prefill_replicas + pools.decode_replicas
-    first = "serve:  " if engines == 1 else f"serve {engines:,} ×:  "
+    first = "serve:  " if best.replicas == 1 else f"serve {best.replicas:,} ×:  "
     words = started(best.engine, best.model_id, best.serve)
     return wrapped(words, indent=1, first=first, hang=8)
 
@@ -134,29 +132,24 @@ def pool_lines(result: PlanResult) -> Screen:
     pools = result.pools
     if pools is None:
         return []
-    slow = f"{pools.slow_prefill_replicas:,}" if pools.slow_prefill_replicas else "no number is enough"
-    each = f"{count(pools.prompts_at_once, 'prompt')} at once in each, {pools.prompts_that_fit:,} fit"
-    prompts = f"{slow} at slow times; {each}"
-    answers = f"{pools.decode_requests:,} requests in flight"
+    best = result.options[0]
+    prompts = f"{count(pools.prompts_at_once, 'prompt')} at once in each, {pools.prompts_that_fit:,} fit"
+    if result.simulated is None:
+        slow = f"{pools.slow_prefill_replicas:,}" if pools.slow_prefill_replicas else "no number is enough"
+        prompts = f"{slow} at slow times; {prompts}"
     rows: list[list[Piece]] = [
         [Span("prefill engines", "bold"), f"{pools.prefill_replicas:,}", prompts],
-        [Span("decode engines", "bold"), f"{pools.decode_replicas:,}", answers],
-    ]
+        [Span("decode engines", "bold"), f"{pools.decode_replicas:,}",
+         f"{best.requests:,} requests at once in all"],
+    ]  # fmt: skip
     each, rate = size_words(pools.transfer_bytes), size_words(pools.transfer_bytes_per_second)
+    said = f"{count(pools.gpus_per_replica, 'GPU')} each; a request moves {each} of cache, {rate}/s in all"
     first = f"{pools.ttft_seconds:.2g} … {pools.ttft_high_seconds:.2g} s"
-    said = f"each request moves {each} of cache, {rate}/s in all, over {pools.link}"
-    proof = "an estimate without bursts"
-    if result.best is not None and result.best.require.goodput is not None:
-        share = share_words(float(result.best.require.goodput))
-        proof = f"the fewest that keep {share} of requests within their times, simulated with the arrivals"
+    estimated = f"an estimate without bursts: mean TTFT of the longest prompt {first}"
     return [
         *table(rows, "lrl"),
-        *wrapped(
-            f"{count(pools.gpus_per_replica, 'GPU')} an engine (the table has the decode engines); {said}",
-            indent=1,
-        ),
-        *wrapped(f"mean TTFT of the longest prompt: {first}", indent=1),
-        *wrapped(proof, indent=1, style="dim"),
+        *wrapped(f"{said}, over {pools.link}", indent=1),
+        *(wrapped(estimated, indent=1, style="dim") if result.simulated is None else ()),
     ]
 
 
