@@ -47,7 +47,7 @@ def capacity_screen(
         if one.why is None
     )
     if len(cells) > 1:
-        screen += [BLANK, *table(cells, "l" + "r" * (len(heads) - 1), spare=(heads.index("weights a GPU"),))]
+        screen += [BLANK, *table(cells, "l" + "r" * (len(heads) - 1), spare=("weights a GPU",))]
     for note in _notes(lines):
         screen += wrapped(note, indent=1, hang=2)
     said = tuple(dict.fromkeys(text for one in lines for text in one.warnings))

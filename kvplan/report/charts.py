@@ -126,10 +126,15 @@ def _curves(lengths: Sequence[Rung], asked: int | None, required: int | None = N
     most = max((held.likely for held in shown), default=0)
     if len(shown) < 2 or not most:
         return None
-    first, last = shown[0].tokens, shown[-1].tokens
-    within = asked is not None and first <= asked <= last
+    within = None if asked is None or not shown[0].tokens <= asked <= shown[-1].tokens else asked
     needed = required if within and required and required < MAX_REQUESTS else 0
-    most = max(most, needed)
+    return _drawn(shown, within, needed, max(most, needed))
+
+
+def _drawn(shown: Sequence[Rung], asked: int | None, needed: int, most: int) -> Markup:
+    """The curves in their frame. asked: a length among those shown; needed: requests of it, 0: none; most:
+    requests at the top."""
+    first, last = shown[0].tokens, shown[-1].tokens
 
     def height(requests: int) -> float:
         return 0.0 if requests < 1 else 0.1 + 0.8 * (log_place(requests, 1, most) if most > 1 else 1.0)
@@ -148,15 +153,14 @@ def _curves(lengths: Sequence[Rung], asked: int | None, required: int | None = N
     drawn += [rect(at - 3.5, level - 3.5, 7, 7, "box") for at, level in safe]
     drawn += [rect(at - 3, level - 3, 6, 6, "dot") for at, level in likely]
     rows: list[tuple[str, Part]] = [("mark", "likely"), ("other", "safe")]
-    if asked is not None and within:
-        drawn += _asked(frame, share(asked), f"asked for: {asked:,}")
-        if needed:
-            drawn += _needed(frame.x(share(asked)), frame.y(height(needed)), f"required: {needed:,}")
-            rows.append(("need", "required"))
     ends = f"{shown[0].likely:,} of {first:,} tokens, {shown[-1].likely:,} of {last:,}"
     safely = f"{shown[0].safe:,} and {shown[-1].safe:,}"
     what = f"Requests at once over their length in tokens: likely {ends}; safely {safely}."
-    if needed:
+    if asked is not None:
+        drawn += _asked(frame, share(asked), f"asked for: {asked:,}")
+    if asked is not None and needed:
+        drawn += _needed(frame.x(share(asked)), frame.y(height(needed)), f"required: {needed:,}")
+        rows.append(("need", "required"))
         what += f" Required: {needed:,} of {asked:,}."
     return frame.drawn(*drawn, what=what, marks=legend(*rows))
 

@@ -18,7 +18,6 @@ from kvplan.report.layout import (
     columns,
     line,
     shorten,
-    span,
     table,
     table_width,
     wrapped,
@@ -65,9 +64,8 @@ def _comparison(names: list[str], keys: list[list[str]], figures: list[list[Piec
     cells: list[list[Piece]] = [[*(Span(title, "dim") for title in shown), *figures[0]]]
     for key, numbers in zip(keys, figures[1:]):
         cells.append([*key[1:], *numbers] if grouped else [shorten(key[0], width), *key[1:], *numbers])
-    heads = [span(piece).text for piece in cells[0]]
-    spare = [heads.index(name) for name in ("bytes", "B/token") if name in heads]
-    body = table(cells, "".join(_ALIGN[title] for title in shown) + "r" * len(figures[0]), spare=spare)
+    align = "".join(_ALIGN[title] for title in shown) + "r" * len(figures[0])
+    body = table(cells, align, spare=("bytes", "B/token"))
     return _under_headings([key[0] for key in keys], body) if grouped else body
 
 

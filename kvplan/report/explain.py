@@ -120,12 +120,12 @@ def _rows(result: SizeResult, data: int) -> Screen:
     if left > 0:
         rows.append([f"{left:,}", "kinds more"])
     rows.append(["", Span("sum", "bold"), "", Span(f"{data:,}", "bold")])
-    left = table_width(table([row[:4] for row in rows], "rlrr", gap="  ", spare=(2,)))
+    left = table_width(table([row[:4] for row in rows], "rlrr", gap="  ", spare=("bytes of one",)))
     room = columns() - left - 2
     for row in rows[1:]:
         if len(row) == len(heads):
             row[-1] = Span(shorten(span(row[-1]).text, room), "dim")
-    return table(rows, "rlrrl", gap="  ", spare=(4, 2))
+    return table(rows, "rlrrl", gap="  ", spare=("keeps", "bytes of one"))
 
 
 def _sum(result: SizeResult, data: int) -> Screen:
@@ -195,7 +195,7 @@ def _blocks(result: SizeResult, pool: Pool) -> Screen:
     own = result.per_gpu.kv_bytes_per_request
     blocks = own // pool.bytes_per_block
     product = f"{blocks:,} blocks × {pool.bytes_per_block:,} B = {own:,} B"
-    screen = [BLANK, *table(rows, "lrrrr", spare=(3,))]
+    screen = [BLANK, *table(rows, "lrrrr", spare=("bytes/page",))]
     if blocks * pool.bytes_per_block == own:
         whole = f"one request of {count(result.request.tokens, 'token')}: {product}"
         screen += wrapped(whole, indent=1, hang=2)

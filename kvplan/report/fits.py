@@ -113,7 +113,5 @@ def _table(rows: tuple[FitRow, ...], *, brief: bool) -> Screen:
             "longest": "no limit" if row.max_model_len is None else f"{row.max_model_len:,}",
         }
         cells.append([said[word] for word in heads])
-    spare = [
-        heads.index(word) for word in ("numbers", "arena", "host", "longest", "weights") if word in heads
-    ]
+    spare = ("numbers", "arena", "host", "longest", "weights")
     return table(cells, "".join("l" if word in ("model", "format") else "r" for word in heads), spare=spare)

@@ -69,9 +69,8 @@ def options_table(options: Sequence[Option], currency: str, *, lengths: bool = F
         safe = Span(f"{option.safe_requests:,}", style if option.safe_requests else "bad")
         last = _end_cells(option, currency)
         rows.append([*(Span(word, style) for word in words), safe, *(last[head] for head in ends)])
-    spare = [place for place, head in enumerate((*heads, *ends)) if head == "TPOT"]
-    spare += [heads.index(head) for head in ("cache", "weights")]
-    return table(rows, "rllll" + "l" * engines + "rr" + "r" * len(ends), gap="  ", spare=spare)
+    align = "rllll" + "l" * engines + "rr" + "r" * len(ends)
+    return table(rows, align, gap="  ", spare=("TPOT", "cache", "weights"))
 
 
 def _short_kinds(slugs: set[str], width: int) -> dict[str, str]:

@@ -59,7 +59,7 @@ def _answer(result: SimulationResult, where: str) -> Screen:
 
 
 def rate_words(result: SimulationResult) -> list[str]:
-    """What one replica sustains and what arrives; nothing where nobody looked."""
+    """The rate that one replica sustains and the one that arrives; nothing where nobody looked."""
     rates = result.sustainable
     if rates is None:
         return []
@@ -234,7 +234,7 @@ def _hours(hours: Sequence[HourNeeds]) -> Screen:
 
 
 def hours_words(hours: Sequence[HourNeeds]) -> list[str]:
-    """What replicas by the hour come to beside as many all the time, and how an hour was served."""
+    """Replica-hours by the hour, and with as many all the time; how an hour was served."""
     said = []
     known = [one.likely for one in hours if one.likely is not None]
     if len(known) == len(hours):
@@ -290,8 +290,8 @@ def sweep_screen(rows: Sequence[tuple[dict[str, str], dict[str, object]]], *, ta
     screen: Screen = []
     for names in (keys, [shorten(key, _KEY) for key in keys]):
         head = [Span(name, "dim") for name in (*names, *figures)]
-        spare = [len(keys) + place for place, name in enumerate(figures) if name == "hit rate"]
-        screen = table([head, *body], "l" * len(keys) + "r" * len(figures), gap="  ", spare=spare)
+        align = "l" * len(keys) + "r" * len(figures)
+        screen = table([head, *body], align, gap="  ", spare=("hit rate",))
         if len(screen) == 1 + len(body):
             break
     return screen + _failed(rows)

@@ -35,7 +35,7 @@ def simulation_page(result: SimulationResult, *, where: str) -> str:
 
 
 def headline_of(result: SimulationResult) -> str:
-    """What fails, else what is kept."""
+    """The figure that fails, else the target that is kept."""
     return f"No: {result.missed[0]}." if result.missed else verdict_words(result)
 
 

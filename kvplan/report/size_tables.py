@@ -75,7 +75,7 @@ def figures(result: SizeResult) -> Screen:
                 f"{gpu.fixed_bytes_per_request:,}",
             ]
         )
-    return table(rows, "lrrr", spare=(2,))
+    return table(rows, "lrrr", spare=("bytes",))
 
 
 def layers(result: SizeResult) -> Screen:
@@ -195,7 +195,7 @@ def pool_lines(result: SizeResult, pool: Pool) -> Screen:
             ]
             for group in pool.groups
         ]
-        screen += [BLANK, *table(rows, "lrrrr", spare=(3,))]
+        screen += [BLANK, *table(rows, "lrrrr", spare=("bytes/page",))]
     if traits_of(result.engine.name).log_lines:
         screen += [BLANK, *_log_lines(result, pool)]
     return screen

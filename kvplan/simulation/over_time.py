@@ -1,4 +1,4 @@
-"""What a run holds over its time: series of blocks, and requests that come, wait and are answered."""
+"""Blocks in use over a run's time, and requests that arrive, wait and are answered."""
 
 from __future__ import annotations
 
