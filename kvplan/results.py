@@ -344,6 +344,11 @@ class Capacity:
     """in the safe pool, over all replicas"""
     requests_per_pool: Count
     safe_requests_per_pool: Count
+    capped: bool = False
+    """whether max_num_seqs is what limits the likely pool"""
+    memory_requests: Count | None = None
+    """requests that the likely pool would hold with a larger max_num_seqs, over all replicas; null: memory is
+    the limit, or nobody looked"""
 
 
 @record()

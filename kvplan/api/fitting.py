@@ -206,9 +206,9 @@ def _cards(name: str | None) -> list[CardSummary]:
     return found
 
 
-TOO_LARGE, TOO_SHORT = "too large", "take no request that long"
-REFUSED, UNKNOWN = "the engine does not serve", "weights not known"
-_SAID = {"unknown-rule": "the engine's rule is not known"}
+TOO_LARGE, TOO_SHORT = "too large", "with too short a context"
+REFUSED, UNKNOWN = "not served by the engine", "with unknown weights"
+_SAID = {"unknown-rule": "with an unknown rule of the engine"}
 
 
 class _Kept:

@@ -100,6 +100,7 @@ def _counted(found: Answer) -> str:
         holds = f"holds no request of {length}"
     if pools > 1 and most:
         holds += f", {likely.each:,} {_pool_words(found)}"
+    holds += limit_words(result)
     sure, started = _safely(likely, safe, pools), _started(deployment)
     ends = f"{sure}{_elsewhere(result)}{started}" if safe.each else f"{started}{_elsewhere(result)}{sure}"
     text = f"{deployment_words(found)} {holds}{ends}."
@@ -108,6 +109,20 @@ def _counted(found: Answer) -> str:
     elif verdict is Verdict.NO and most and deployment.requests > 1:
         text += f" {deployment.requests:,} were asked for."
     return text
+
+
+def limit_words(result: SizeResult) -> str:
+    """`` (by max_num_seqs; memory holds 41)``, where that is the limit."""
+    capacity = result.capacity
+    if capacity is None or not capacity.capped:
+        return ""
+    room = "" if capacity.memory_requests is None else f"; memory holds {capacity.memory_requests:,}"
+    return f" (by {limit_flag(result)}{room})"
+
+
+def limit_flag(result: SizeResult) -> str:
+    """``max_num_seqs``, by the engine's own name."""
+    return flag_for(f"{result.engine.name}@{result.engine.version}", "max_num_seqs") or "max_num_seqs"
 
 
 def deployment_words(found: Answer) -> str:

@@ -75,7 +75,7 @@ def figures(result: SizeResult) -> Screen:
                 f"{gpu.fixed_bytes_per_request:,}",
             ]
         )
-    return table(rows, "lrrr")
+    return table(rows, "lrrr", spare=("bytes",))
 
 
 def layers(result: SizeResult) -> Screen:
@@ -183,10 +183,7 @@ def pool_lines(result: SizeResult, pool: Pool) -> Screen:
     screen = table(rows, "lrl")
     if len(pool.groups) > 1 or (pool.groups and pool.groups[0].layers != sum(e.count for e in result.layers)):
         rows = [
-            [
-                Span(word, "dim")
-                for word in ("group", "layers", "tokens/block", "bytes/page", "blocks at full length")
-            ]
+            [Span(word, "dim") for word in ("group", "layers", "tokens/block", "bytes/page", "blocks each")]
         ]
         rows += [
             [
@@ -198,7 +195,7 @@ def pool_lines(result: SizeResult, pool: Pool) -> Screen:
             ]
             for group in pool.groups
         ]
-        screen += [BLANK, *table(rows, "lrrrr")]
+        screen += [BLANK, *table(rows, "lrrrr", spare=("bytes/page",))]
     if traits_of(result.engine.name).log_lines:
         screen += [BLANK, *_log_lines(result, pool)]
     return screen
