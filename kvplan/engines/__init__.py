@@ -51,6 +51,7 @@ ENGINES: Mapping[str, Engine] = _Engines(
         "trtllm": "trtllm.engine:TrtLlm",
         "llamacpp": "llamacpp.engine:LlamaCpp",
         "tgi": "tgi.engine:Tgi",
+        "mlx": "mlx.engine:Mlx",
     }
 )
 

@@ -1,0 +1,46 @@
+"""Scores of attention that no kernel of MLX fuses: a number for each head, token of the step and token before.
+
+ml-explore/mlx 0.32.4 mlx/backend/metal/scaled_dot_product_attention.cpp (has_fused_kernel, use_fallback): of
+steps of more than 8 tokens heads of 64, 72, 80, 96 and 128 are fused; those of 192 and 256 could be, and are
+slower so but on an M5. A quantised cache and latents have their scores whole
+(mlx_lm/models/base.py, deepseek_v3.py).
+"""
+
+from __future__ import annotations
+
+from kvplan.engines.mlx.caches import Kept
+from kvplan.engines.mlx.models import EXPANDED, quantises, rotates, type_of
+from kvplan.engines.mlx.rows import Course
+from kvplan.families import Kind, MultiHeadLatentAttention, Part
+from kvplan.model import Model
+
+FUSED = frozenset({64, 72, 80, 96, 128})
+_COPIES = 2
+"""Arrays of scores at once: on a CPU 1.2 of them were alive at the peak; a GPU's queue may hold the masked ones
+beside the softmax."""
+_READS = (Kind.FULL, Kind.SLIDING, Kind.CHUNKED, Kind.MLA)
+
+
+def scores_bytes(model: Model, course: Course, kept: Kept) -> int:
+    """Bytes of the scores of a prompt's last whole step, of the layer with the most."""
+    read = max(course.prompt - 1, 0)
+    step, most = min(course.step, read), 0
+    for run in model.runs:
+        for part in run.layer.parts:
+            if part.kind in _READS and not is_fused(model, part, kept):
+                bound = part.window if part.kind is not Kind.SLIDING or rotates(model) else None
+                seen = min(read, course.step + bound) if bound else read
+                most = max(most, seen)
+    return _COPIES * model.num_attention_heads * step * most * kept.element.bytes
+
+
+def is_fused(model: Model, part: Part, kept: Kept) -> bool:
+    """Whether Metal has a kernel for a prompt's attention over this part's cache."""
+    if kept.bits is not None and quantises(model):
+        return False
+    width, value = part.key_width, part.value_width
+    if isinstance(part, MultiHeadLatentAttention):
+        if type_of(model) not in EXPANDED:
+            return False
+        width, value = part.qk_nope_head_dim + part.qk_rope_head_dim, part.v_head_dim
+    return width == value and width in FUSED
