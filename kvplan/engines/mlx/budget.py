@@ -2,18 +2,18 @@
 
 ml-explore/mlx-lm 0.32.2 mlx_lm/utils.py (maybe_set_recommended_wired_limit): mlx wires up to the device's
 max_recommended_working_set_size, Metal's recommendedMaxWorkingSetSize. Freed arrays stay in mlx's pool only
-while there is room (mlx 0.32.4 mlx/backend/metal/allocator.cpp). No log of a Mac stands behind the lines beside
-the weights: they come from the widths of a layer.
+while there is room (mlx 0.32.4 mlx/backend/metal/allocator.cpp). No log of a Mac stands behind the lines
+beside the weights: they come from the widths of a layer.
 """
 
 from __future__ import annotations
 
-from kvplan.architectures.config.activation_shape import shape_of
 from kvplan.engines.base import Choice
 from kvplan.engines.budget import Fit, Shortens
 from kvplan.engines.budget.parts import Start, no_pool, once_a_start
 from kvplan.engines.mlx.caches import Grows
 from kvplan.engines.mlx.engine import Plan, plan_of
+from kvplan.engines.mlx.prefill import activation_bytes
 from kvplan.engines.mlx.weights import weights_of
 from kvplan.errors import KvplanError
 from kvplan.model import Model
@@ -47,9 +47,7 @@ def fit(model: Model, choice: Choice, settings: Serving, start: Start) -> Fit:
     return Fit(budget, weights, warnings, shortens=STARTS)
 
 
-def _weights(
-    model: Model, settings: Serving, plan: Plan
-) -> tuple[ModelWeights, BudgetLine, tuple[str, ...]]:
+def _weights(model: Model, settings: Serving, plan: Plan) -> tuple[ModelWeights, BudgetLine, tuple[str, ...]]:
     if settings.weights is not None:
         stated = settings.weights
         found = ModelWeights(stated, stated, "--weights")
@@ -59,28 +57,17 @@ def _weights(
     if encoders:
         source += f"; at most {encoders:,} B of encoders, which are loaded for a few models alone"
     named = settings.quantization is not None or model.quantization == "mlx"
-    said = () if named else (f"as {word}: no build was named, -q names one",)
+    said = () if named else (f"weights as published, in {word}: -q 4bit counts mlx-community's build",)
     line = BudgetLine("weights", decoder, decoder, decoder + encoders, source)
     return ModelWeights(decoder, decoder, f"MLX {word}"), line, said
 
 
 def _activations(model: Model, plan: Plan) -> BudgetLine:
-    """Of one step of a prompt: hidden states, q, k and v, and the widest products of one layer; the logits are
-    those of the last token alone. Between half of that and the prompts of a whole batch, with several layers in
-    Metal's queue."""
-    shape = shape_of(model, plan.kept.element.bytes)
-    experts = shape.experts_per_token * (shape.hidden_size + 3 * shape.expert_width)
-    widest = max(3 * shape.mlp_width, experts, 3 * model.num_attention_heads * _head(model))
-    step = plan.step * (4 * shape.hidden_size + widest) * plan.kept.element.bytes
-    logits = shape.vocab_size * 4
-    high = plan.prompts * (2 * step + logits) + GIB // 4
-    how = f"a prompt's step of {plan.step:,} tokens, by a layer's widths; up to {plan.prompts} prompts at once"
-    return BudgetLine("activations", step + logits, step // 2, high, how)
-
-
-def _head(model: Model) -> int:
-    widths = (part.key_width for run in model.runs for part in run.layer.parts if part.key_width)
-    return max(widths, default=0)
+    """Of one prompt's step, and the logits of its last token. Half of it where arrays are freed at once,
+    twice as much where two layers' lie in Metal's queue. Further prompts count with their requests."""
+    step, logits = activation_bytes(model, plan.step, plan.kept), 4 * model.vocab_size
+    how = f"a prompt's step of {plan.step:,} tokens, by a layer's widths"
+    return BudgetLine("activations", step + logits, step // 2, 2 * (step + logits) + GIB // 4, how)
 
 
 def _copies(plan: Plan, left: int) -> BudgetLine:

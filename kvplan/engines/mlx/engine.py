@@ -1,8 +1,8 @@
 """MLX (mlx_lm.server, mlx_lm.generate): caches that grow by 256 tokens, on one Mac.
 
-Mirrors ml-explore/mlx-lm 0.32.2 mlx_lm/models/cache.py, generate.py (BatchGenerator) and server.py. Nothing is
-allocated before a request comes: a request fits while its cache, and what reading its prompt takes, lie
-in the memory that macOS lets the GPU use. max_num_seqs is decode_concurrency, max_num_batched_tokens
+Mirrors ml-explore/mlx-lm 0.32.2 mlx_lm/models/cache.py, generate.py (BatchGenerator) and server.py. Nothing
+is allocated before a request comes: a request fits while its cache, and what reading its prompt takes, lie in
+the memory that macOS lets the GPU use. max_num_seqs is decode_concurrency, max_num_batched_tokens
 prefill_step_size.
 """
 
@@ -22,10 +22,10 @@ from kvplan.engines.base import (
     layers_with,
     request_tokens,
 )
-from kvplan.engines.mlx.attention import scores_bytes
 from kvplan.engines.mlx.caches import Cache, Grows, Kept, caches_of, terms_of
 from kvplan.engines.mlx.models import LIMITED, batches, not_quantised, quantises, type_of, unserved
 from kvplan.engines.mlx.options import ANSWERS, OPTIONS, STEP, MlxOptions
+from kvplan.engines.mlx.prefill import activation_bytes, scores_bytes
 from kvplan.engines.mlx.rows import STEP as ROWS
 from kvplan.engines.mlx.rows import Course
 from kvplan.engines.options import EngineOption
@@ -47,7 +47,7 @@ from kvplan.results import (
     Total,
 )
 from kvplan.settings import Serving, Settings
-from kvplan.units import human_bytes, round_up
+from kvplan.units import ceil_div, human_bytes, round_up
 
 _ONE_MAC = ("tensor_parallel_size", "pipeline_parallel_size", "decode_context_parallel_size")
 _NO_LIMIT = 1 << 24
@@ -87,20 +87,28 @@ class Plan:
             most = max(most, sum(cache.bytes(crossing) for cache in self.plain))
         return most + scores_bytes(self.model, course, self.kept)
 
+    def beside(self, course: Course) -> int:
+        """Bytes of activations while a prompt is read, of which the budget has one prompt's."""
+        return activation_bytes(self.model, min(self.step, max(course.prompt - 1, 0)), self.kept)
+
     def needs(self, course: Course, requests: int) -> int:
         """Bytes of so many requests at once, ``prompts`` of which are read together."""
-        held = self.held(course)
-        return requests * held + min(requests, self.prompts) * max(0, self.at_prompt(course) - held)
+        held, beside = self.held(course), self.beside(course)
+        more = max(0, self.at_prompt(course) + beside - held)
+        return requests * held + max(0, min(requests, self.prompts) * more - beside)
 
     def fit(self, course: Course, pool: int) -> int:
         """The most requests whose `needs` the pool holds."""
-        held = self.held(course)
-        peak = max(held, self.at_prompt(course))
+        held, beside = self.held(course), self.beside(course)
+        more = max(0, self.at_prompt(course) + beside - held)
+        room, peak = pool + beside, held + more
         if not peak:
             return self.at_once
-        if pool < self.prompts * peak:
-            return pool // peak
-        return (pool - self.prompts * (peak - held)) // held if held else self.at_once
+        if room < self.prompts * peak:
+            found = room // peak
+        else:
+            found = (room - self.prompts * more) // held if held else self.at_once
+        return min(found, pool // held) if held else found
 
 
 class Mlx:
@@ -229,7 +237,9 @@ def _unkept(model: Model, options: MlxOptions, tokens: int) -> Refusal | None:
     if why is None:
         return None
     later = f"--quantized-kv-start {tokens + 1}"
-    return Refusal("unsupported-setting", f"mlx-lm cannot quantise this cache: {why}", help=("leave kv_bits out", later))
+    return Refusal(
+        "unsupported-setting", f"mlx-lm cannot quantise this cache: {why}", help=("leave kv_bits out", later)
+    )
 
 
 def _uneven(model: Model, group: int) -> str | None:
@@ -245,9 +255,7 @@ def _uneven(model: Model, group: int) -> str | None:
 def _growth(caches: tuple[Cache, ...], course: Course) -> Fraction:
     """Bytes of one more token, without the steps: a window that is full adds none."""
     growing = (
-        cache
-        for cache in caches
-        if cache.grows is Grows.WHOLE or (cache.size and course.tokens < cache.size)
+        cache for cache in caches if cache.grows is Grows.WHOLE or (cache.size and course.tokens < cache.size)
     )
     return Fraction(sum(cache.term.entry_bytes * cache.layers for cache in growing))
 
@@ -275,7 +283,7 @@ def _pool(plan: Plan, settings: Settings, request: Request) -> tuple[Pool | None
         bytes=memory,
         bytes_per_block=block,
         num_blocks=blocks,
-        groups=tuple(_group(cache, course) for cache in plan.caches),
+        groups=_groups(plan, course),
         kv_tokens=blocks * ROWS,
         max_concurrency=memory / held if held else 0.0,
         max_requests=min(fits, plan.at_once),
@@ -285,12 +293,17 @@ def _pool(plan: Plan, settings: Settings, request: Request) -> tuple[Pool | None
     ), refusal
 
 
-def _group(cache: Cache, course: Course) -> PoolGroup:
-    state = cache.grows is Grows.STATE
-    size = 1 if state else ROWS
-    return PoolGroup(
-        cache.grows.value, cache.layers, size, cache.term.entry_bytes * size, -(-cache.rows(course) // size)
-    )
+def _groups(plan: Plan, course: Course) -> tuple[PoolGroup, ...]:
+    """The caches with as many rows, a row of a state being all of it."""
+    pages: dict[tuple[str, int, int], list[Cache]] = {}
+    for cache in plan.caches:
+        pages.setdefault((cache.grows.value, cache.rows(course), cache.layers), []).append(cache)
+    found = []
+    for (kind, rows, layers), caches in pages.items():
+        size = 1 if kind == Grows.STATE.value else ROWS
+        page = size * sum(cache.term.entry_bytes for cache in caches)
+        found.append(PoolGroup(kind, layers, size, page, ceil_div(rows, size)))
+    return tuple(found)
 
 
 def longest_in(plan: Plan, memory: int, most: int, answer: int | None) -> int:

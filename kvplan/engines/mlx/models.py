@@ -29,10 +29,10 @@ _PLAIN = """apertus cohere deepseek_v2 deepseek_v3 ernie4_5 ernie4_5_moe exaone 
 glm4_moe_lite gpt2 gpt_neox gptj granite granitemoe helium hunyuan_v1_dense internlm3 kimi_k2 kimi_k25
 minimax_m2 mistral4 mixtral nanochat olmo2 olmoe phi phi3 phimoe qwen2 qwen2_5_vl qwen2_moe qwen2_vl
 qwen3 qwen3_moe qwen3_vl qwen3_vl_moe seed_oss smollm3 stablelm starcoder2"""
-_OWN_CACHE = """deepseek_v32 falcon_h1 falcon_mamba glm_moe_dsa granitemoehybrid iquestcoder jamba kimi_linear lfm2
-lfm2_moe llama4 longcat_flash mamba mamba2 nemotron_h olmo_hybrid qwen3_5 qwen3_5_moe qwen3_next"""
-_ROTATING = """afmoe cohere2 exaone4 exaone_moe gemma3 gemma3_text gemma4 gemma4_text gemma4_unified gpt_oss mellum
-mimo_v2_flash muse_glimmer olmo3 step3p5"""
+_OWN_CACHE = """deepseek_v32 falcon_h1 falcon_mamba glm_moe_dsa granitemoehybrid iquestcoder jamba kimi_linear
+lfm2 lfm2_moe llama4 longcat_flash mamba mamba2 nemotron_h olmo_hybrid qwen3_5 qwen3_5_moe qwen3_next"""
+_ROTATING = """afmoe cohere2 exaone4 exaone_moe gemma3 gemma3_text gemma3n gemma4 gemma4_text gemma4_unified
+gpt_oss laguna mellum mimo_v2_flash muse_glimmer olmo3 step3p5"""
 _BY_TYPES = "llama ministral3 mistral mistral3"
 TYPES: Mapping[str, Windows] = {
     **dict.fromkeys((*_PLAIN.split(), *_OWN_CACHE.split()), Windows.OFF),
@@ -51,7 +51,7 @@ _LISTS = frozenset({"deepseek_v32", "falcon_h1", "glm_moe_dsa", "longcat_flash"}
 
 
 def type_of(model: Model) -> str:
-    """The model type by which mlx-lm chooses its class: the config's own, of a text part read by itself its."""
+    """The model type by which mlx-lm chooses its class: of a text part the whole model's."""
     name = model.model_type
     return name if name in TYPES else name.removesuffix("_text")
 

@@ -20,7 +20,9 @@ KEPT_PROMPTS = 10
 class MlxOptions(EngineOptions):
     """The options that MLX alone has."""
 
-    kv_bits: str | None = option("word", "Bits of a quantised cache; then one request at a time.", choices=BITS)
+    kv_bits: str | None = option(
+        "word", "Bits of a quantised cache; then one request at a time.", choices=BITS
+    )
     kv_group_size: str = option("word", "Numbers that share a scale and a bias.", "64", choices=GROUPS)
     quantized_kv_start: int = option("count", "Tokens from which the cache is quantised.", 5000, lowest=0)
     prompt_concurrency: int = option("count", "Prompts that are read at once.", PROMPTS)

@@ -1,4 +1,4 @@
-"""Weights as mlx_lm.convert stores them: the matrices in so many bits, with a scale and a bias for each group.
+"""Weights as mlx_lm.convert stores them: matrices in so many bits, with a scale and a bias for each group.
 
 ml-explore/mlx-lm 0.32.2 mlx_lm/utils.py (quantize_model, defaults_for_mode) and mlx 0.32.4
 (mlx.core.quantize): linear layers, embeddings and experts whose width is a whole number of groups.
@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from kvplan.architectures.config.view import split_quant, unquantised
 from kvplan.architectures.inventory import NO_INVENTORY, inventory_of
 from kvplan.dtypes import Packing
+from kvplan.engines.mlx.models import type_of
 from kvplan.engines.traits import usual_build
 from kvplan.errors import KvplanError, RefusedError
 from kvplan.model import Model
@@ -56,12 +57,20 @@ BUILDS: Mapping[str, Build] = {
     "nvfp4": Build(4, 16, 1),
     "mxfp4": _MXFP4,
 }
-"""Word after ``-q`` and in the names of mlx-community → the build; groups of 64 and 32 are mlx_lm.convert's own."""
+"""Word after ``-q`` and in the names of mlx-community → the build, in mlx_lm.convert's own groups."""
 _EXPERTS_ONLY = Build(0, experts=_MXFP4)
 """A checkpoint whose experts were published in MXFP4: mlx-lm leaves the rest as trained (load_model)."""
 _BY_NAME = re.compile(r"(mxfp4-q[48]|mxfp[48]|nvfp4|(?<![\d.])[234568]-?bit|bf16|fp16)", re.IGNORECASE)
-LOADED = ("", "mlx", "mxfp4", "fp8")
-"""Methods of a model's own checkpoint from which builds are made; what others hold in MLX is not read here."""
+_LOADED = ("", "mlx", "mxfp4")
+"""Methods of a model's own checkpoint of which it is known what MLX holds."""
+_MADE_WHOLE = frozenset({"deepseek_v3", "deepseek_v32", "glm_moe_dsa", "kimi_k2"})
+"""Types whose FP8 checkpoints are taken apart to bfloat16 as they load (deepseek_v3.py, sanitize)."""
+_EIGHT_BITS: Mapping[str, tuple[str, ...]] = {
+    "granite": ("self_attn.o_proj", "mlp.down_proj", "lm_head"),
+    "granitemoe": ("self_attn.o_proj", "mlp.down_proj", "lm_head"),
+}
+"""Type → the ends of the paths of matrices that keep 8 bits in builds of fewer (granite.py,
+quant_predicate). Routers do too, in several classes: they are counted as trained."""
 
 
 def build_word(model: Model, quantization: str | None) -> str:
@@ -84,28 +93,71 @@ def build_word(model: Model, quantization: str | None) -> str:
             )
         word = named[1].lower().replace("-bit", "bit")
         return "bf16" if word == "fp16" else word
-    return str(usual_build("mlx", model))
+    own = model.quantization or ""
+    if own not in _LOADED and not (own == "fp8" and type_of(model) in _MADE_WHOLE):
+        raise RefusedError(
+            "no-weights",
+            f"how MLX holds a checkpoint in {own} is not known here",
+            help=("-q 4bit: as mlx-community's build of it", "--weights 15GiB"),
+        )
+    return usual_build("mlx", model) or "bf16"
 
 
 def weights_of(model: Model, quantization: str | None, element: Packing) -> tuple[int, int, str]:
     """(bytes of the decoder, of encoders beside it, the build's word). Raises KvplanError(bad-setting),
     RefusedError(no-weights)."""
+    own = None if quantization is not None else _stated(model)
+    if own is not None:
+        return _summed(model, own, element)
     word = build_word(model, quantization)
-    if (model.quantization or "") not in LOADED:
-        raise RefusedError(
-            "no-weights",
-            f"how MLX holds a checkpoint in {model.quantization} is not known here",
-            help=("name the model that it was made of, with -q 4bit", "--weights 15GiB"),
-        )
+    eight = _EIGHT_BITS.get(type_of(model), ()) if BUILDS[word].bits < 8 else ()
     build = _EXPERTS_ONLY if word == "mxfp4" and model.quantization == "mxfp4" else BUILDS[word]
+    return _summed(model, Stated(word, build, dict.fromkeys(eight, BUILDS["8bit"])), element)
+
+
+def _summed(model: Model, how: Stated, element: Packing) -> tuple[int, int, str]:
+    """As `weights_of`."""
     decoder = encoders = 0
     for path, tensor in _inventory(model).tensors():
-        amount = _bytes(tensor, build, element)
         if TOWER_NAME.search(path):
             encoders += tensor.elements * element.bytes
         else:
-            decoder += amount
-    return decoder, encoders, word
+            decoder += _bytes(tensor, how.of(path), element)
+    return decoder, encoders, how.words
+
+
+@record()
+class Stated:
+    """How each matrix is stored: as ``build``, or as ``others`` has it by the end of its path."""
+
+    words: str
+    build: Build
+    others: Mapping[str, Build]
+
+    def of(self, path: str) -> Build:
+        """The build of the matrix at a path."""
+        return next((one for end, one in self.others.items() if path.endswith(end)), self.build)
+
+
+def _stated(model: Model) -> Stated | None:
+    """The ``quantization`` of a config that mlx_lm.convert wrote: of all, and of modules by their paths."""
+    found = (model.config or {}).get("quantization")
+    if model.quantization != "mlx" or not isinstance(found, Mapping):
+        return None
+    build = _of_entry(found)
+    if build is None:
+        return None
+    named = {path: _of_entry(entry) for path, entry in found.items() if isinstance(entry, Mapping)}
+    whole = {path: Build(0) for path, entry in found.items() if entry is False}
+    others = {path: one for path, one in named.items() if one is not None}
+    return Stated(f"{build.bits} bits, groups of {build.group}", build, {**others, **whole})
+
+
+def _of_entry(entry: Mapping[str, object]) -> Build | None:
+    bits, group, mode = entry.get("bits"), entry.get("group_size"), entry.get("mode", "affine")
+    if not isinstance(bits, int) or not isinstance(group, int) or not 0 < bits <= 8 or group < 1:
+        return None
+    return Build(bits, group, 0 if mode == "affine" else 1)
 
 
 def _inventory(model: Model) -> Inventory:

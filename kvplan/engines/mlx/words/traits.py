@@ -25,8 +25,8 @@ TRAITS = Traits(
     },
     axes=Axes(tensor=False, experts=False),
     usual_block=256,
-    builds={"bf16": 16, "8bit": 8, "6bit": 6, "5bit": 5, "4bit": 4, "3bit": 3},
-    usual_builds={"": "4bit", "mxfp4": "mxfp4"},  # of gpt-oss the experts stay as they are published
+    builds={"bf16": 16, "8bit": 8, "4bit": 4},
+    usual_builds={"mxfp4": "mxfp4"},  # of gpt-oss the experts stay as they are published
     pinned={"max_num_batched_tokens": "prefill_step_size"},
     never_preempts="a request's cache grows as long as there is memory (generate.py, BatchGenerator)",
     at_once="as many as --decode-concurrency says, whatever their caches take (generate.py, BatchGenerator)",

@@ -1,4 +1,4 @@
-"""Scores of attention that no kernel of MLX fuses: a number for each head, token of the step and token before.
+"""A prompt's step beside the caches: activations, and scores of attention that no kernel of MLX fuses.
 
 ml-explore/mlx 0.32.4 mlx/backend/metal/scaled_dot_product_attention.cpp (has_fused_kernel, use_fallback): of
 steps of more than 8 tokens heads of 64, 72, 80, 96 and 128 are fused; those of 192 and 256 could be, and are
@@ -8,6 +8,7 @@ slower so but on an M5. A quantised cache and latents have their scores whole
 
 from __future__ import annotations
 
+from kvplan.architectures.config.activation_shape import shape_of
 from kvplan.engines.mlx.caches import Kept
 from kvplan.engines.mlx.models import EXPANDED, quantises, rotates, type_of
 from kvplan.engines.mlx.rows import Course
@@ -16,9 +17,18 @@ from kvplan.model import Model
 
 FUSED = frozenset({64, 72, 80, 96, 128})
 _COPIES = 2
-"""Arrays of scores at once: on a CPU 1.2 of them were alive at the peak; a GPU's queue may hold the masked ones
-beside the softmax."""
+"""Arrays of scores at once: on a CPU 1.2 of them were alive at the peak; a GPU's queue may hold the masked
+ones beside the softmax."""
 _READS = (Kind.FULL, Kind.SLIDING, Kind.CHUNKED, Kind.MLA)
+
+
+def activation_bytes(model: Model, tokens: int, kept: Kept) -> int:
+    """Bytes of so many tokens in the widest layer: hidden states, q, k and v, and its widest products."""
+    shape = shape_of(model, kept.element.bytes)
+    experts = shape.experts_per_token * (shape.hidden_size + 3 * shape.expert_width)
+    widths = (part.key_width for run in model.runs for part in run.layer.parts)
+    widest = max(3 * shape.mlp_width, experts, 3 * model.num_attention_heads * max(widths, default=0))
+    return tokens * (4 * shape.hidden_size + widest) * kept.element.bytes
 
 
 def scores_bytes(model: Model, course: Course, kept: Kept) -> int:
