@@ -248,7 +248,9 @@ def mlx(*paths: Path) -> list[Row]:
         words = tuple(re.findall(r"^\s*\"(--?[a-z-]+)\"", added, re.MULTILINE))
         name = words[0][2:].replace("-", "_")
         values = "0" if "store_true" in added else "+" if 'nargs="+"' in added else "1"
-        rows.setdefault(words[0], Row("mlx", words, values, NONE if name in calm else ""))
+        known = rows[words[0]].flags if words[0] in rows else ()
+        words = tuple(dict.fromkeys((*known, *words)))
+        rows[words[0]] = Row("mlx", words, values, NONE if name in calm else "")
     return list(rows.values())
 
 

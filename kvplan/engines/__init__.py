@@ -96,7 +96,7 @@ def default_engine(
         return GGUF_ENGINE
     usual = {None if gpu is None else usual_on(gpu) for gpu in gpus}
     found = (usual.pop() if len(usual) == 1 else None) or DEFAULT_ENGINE
-    builds = found == GGUF_ENGINE and models and all(model.quantization == "mlx" for model in models)
+    builds = found == GGUF_ENGINE and models and all(model.quantization == MLX_ENGINE for model in models)
     return MLX_ENGINE if builds else found
 
 

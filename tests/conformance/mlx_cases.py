@@ -7,7 +7,7 @@ mlx_lm/models/, ModelArgs).
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -31,6 +31,20 @@ class Asked:
     max_size: int | None = None
     batch: int = 0
     """requests of a BatchGenerator; 0: one as mlx_lm.generate runs it"""
+
+
+def told(row: Mapping[str, Any]) -> dict[str, Any]:
+    """What was asked, as kvplan's settings; row: as the record has it, without what is not set."""
+    found = {
+        "tokens": row["prompt"] + row["answer"],
+        "answer_tokens": row["answer"],
+        "max_num_batched_tokens": row["step"],
+        "dtype": row["dtype"],
+    }
+    if row.get("bits"):
+        quantised = {"kv_bits": str(row["bits"]), "kv_group_size": str(row["group"])}
+        found |= {**quantised, "quantized_kv_start": row.get("start", 0)}
+    return found | ({"max_kv_size": row["max_size"]} if row.get("max_size") else {})
 
 
 _WIDE = ("qwen3-wide", "qwen2-wide")

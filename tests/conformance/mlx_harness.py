@@ -34,8 +34,7 @@ def build(config: dict[str, Any], dtype: str) -> Any:
 
 
 def measure(one: Asked, model: Any = None) -> tuple[int, int]:
-    """(nbytes of all caches once the prompt is read but for its last token, once the answer is written); of a
-    batch the most that it held twice."""
+    """nbytes of all caches once the prompt is read but for its last token, and once the answer is written."""
     model = build(CONFIGS[one.config], one.dtype) if model is None else model
     return _batch(one, model) if one.batch else _alone(one, model)
 
@@ -61,12 +60,15 @@ def _alone(one: Asked, model: Any) -> tuple[int, int]:
 
 
 def _batch(one: Asked, model: Any) -> tuple[int, int]:
+    """As the server reads prompts together and answers them."""
     generator = BatchGenerator(model, prefill_step_size=one.step, stop_tokens=[])
     generator.insert([[1] * one.prompt for _ in range(one.batch)], max_tokens=[one.answer] * one.batch)
-    most, left = 0, one.batch
+    read = held = 0
+    left = one.batch
     while left:
         _, answers = generator.next()
-        most = max(most, generator.prompt_cache_nbytes)
+        now = generator.prompt_cache_nbytes
+        read, held = (read, now or held) if answers else (now, held)
         left -= sum(answer.finish_reason is not None for answer in answers)
     generator.close()
-    return most, most
+    return read, held

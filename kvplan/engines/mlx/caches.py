@@ -19,6 +19,7 @@ from kvplan.families import (
     FullAttention,
     GatedDeltaNet,
     KimiDeltaAttention,
+    Kind,
     Mamba1,
     Mamba2,
     MultiHeadLatentAttention,
@@ -31,7 +32,7 @@ from kvplan.families import (
     Storage,
     unwindowed,
 )
-from kvplan.model import Model
+from kvplan.model import Layer, Model
 from kvplan.record import record, replace
 from kvplan.terms import Factor, Term
 
@@ -87,20 +88,26 @@ class Kept:
 
 def caches_of(model: Model, kept: Kept) -> tuple[Cache, ...]:
     """The caches of every layer. Raises RefusedError(unsupported-model) for a family without a rule."""
+    layers = model.distinct().items()
+    return tuple(cache for layer, count in layers for cache in of_layer(model, layer, kept, count))
+
+
+def of_layer(model: Model, layer: Layer, kept: Kept, count: int = 1) -> list[Cache]:
+    """The caches of so many layers of one kind. Raises as `caches_of`."""
     found = []
-    for layer, count in model.distinct().items():
-        for part in layer.parts:
-            kept_whole, grows, size = _rule(model, part, kept)
-            found += [Cache(term, grows, count, size) for term in terms_of(model, kept_whole, kept)]
-    return tuple(found)
+    for part in layer.parts:
+        kept_part, grows, size = _rule(model, part, kept)
+        found += [Cache(term, grows, count, size) for term in terms_of(model, kept_part, kept)]
+    return found
 
 
 def _rule(model: Model, part: Part, kept: Kept) -> tuple[Part, Grows, int]:
     """The part with the tokens that mlx-lm keeps of it, how its rows grow, and the rows that bound it."""
-    if isinstance(part, SlidingWindow) and rotates(model):
-        return part, Grows.ROTATING, part.sliding_window
-    if isinstance(part, ChunkedAttention):
-        return part, Grows.CHUNKED, part.attention_chunk_size
+    bound = part.window
+    if bound is not None and part.kind is Kind.SLIDING and rotates(model):
+        return part, Grows.ROTATING, bound
+    if bound is not None and part.kind is Kind.CHUNKED:
+        return part, Grows.CHUNKED, bound
     part = unwindowed(part)
     if type(part) not in TERMS_OF:
         raise RefusedError(
@@ -108,7 +115,7 @@ def _rule(model: Model, part: Part, kept: Kept) -> tuple[Part, Grows, int]:
             f"how mlx-lm keeps {part.family} is not known here",
             help=("--engine llamacpp", "--engine generic"),
         )
-    if isinstance(part, _STATES):
+    if part.kind is Kind.STATE:
         return part, Grows.STATE, 0
     if kept.max_size is not None:
         return part, Grows.ROTATING, kept.max_size
@@ -153,9 +160,9 @@ def _shared(part: SharedKv, store: Storage, name: str) -> tuple[Term, ...]:
     return FullAttention(heads, part.library_head_dim).terms(store) if heads else ()
 
 
-_STATES = (GatedDeltaNet, KimiDeltaAttention, Mamba1, Mamba2, ShortConvolution)
 TERMS_OF: dict[type[Part], Callable[..., tuple[Term, ...]]] = {
-    **dict.fromkeys((FullAttention, SlidingWindow, ChunkedAttention, NoCache, *_STATES), _as_they_are),
+    **dict.fromkeys((FullAttention, SlidingWindow, ChunkedAttention, NoCache), _as_they_are),
+    **dict.fromkeys((GatedDeltaNet, KimiDeltaAttention, Mamba1, Mamba2, ShortConvolution), _as_they_are),
     MultiHeadLatentAttention: _latent,
     SparseIndexer: _index_key,
     SharedKv: _shared,

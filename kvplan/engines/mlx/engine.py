@@ -209,12 +209,6 @@ def _check(settings: Settings, options: MlxOptions) -> None:
             f"engine mlx with kv_cache_dtype {word!r}: its cache has the model's type, or whole bits",
             help=("--kv-bits 8", "leave kv_cache_dtype at auto"),
         )
-    if settings.speculative_method or settings.num_speculative_tokens:
-        raise KvplanError(
-            "unsupported-setting",
-            "engine mlx with a speculative method: what its draft model takes is not known here",
-            help="size the draft model by itself",
-        )
     if options.kv_bits is not None and options.max_kv_size is not None:
         raise KvplanError(
             "unsupported-setting",

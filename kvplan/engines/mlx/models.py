@@ -16,7 +16,7 @@ from kvplan.results import Refusal
 
 
 class Windows(str, Enum):
-    """What becomes of layers with a window. OFF: they keep every token, in a KVCache. ROTATING: a
+    """The fate of layers with a window. OFF: they keep every token, in a KVCache. ROTATING: a
     RotatingKVCache as long as the window. BY_TYPES: that where the config lists ``layer_types``, which alone
     mlx-lm reads; else every token."""
 
@@ -39,7 +39,7 @@ TYPES: Mapping[str, Windows] = {
     **dict.fromkeys(_ROTATING.split(), Windows.ROTATING),
     **dict.fromkeys(_BY_TYPES.split(), Windows.BY_TYPES),
 }
-"""Model type → what becomes of its windows."""
+"""Model type → the fate of its windows."""
 LIMITED = frozenset(_PLAIN.split())
 """Types without a ``make_cache``, whose layers ``max_kv_size`` bounds (make_prompt_cache)."""
 EXPANDED = frozenset({"deepseek_v2"})

@@ -9,7 +9,7 @@ from kvplan.engines.options import EngineOptions, option, options_of
 from kvplan.record import record
 
 BITS, GROUPS = ("2", "3", "4", "5", "6", "8"), ("32", "64", "128")
-"""What mlx.core.quantize takes (ml-explore/mlx 0.32.4 mlx/ops.cpp)."""
+"""The sizes that mlx.core.quantize takes (ml-explore/mlx 0.32.4 mlx/ops.cpp)."""
 PROMPTS, ANSWERS, STEP = 8, 32, 2048
 """--prompt-concurrency, --decode-concurrency and --prefill-step-size, where nobody says otherwise."""
 KEPT_PROMPTS = 10

@@ -9,11 +9,12 @@ slower so but on an M5. A quantised cache and latents have their scores whole
 from __future__ import annotations
 
 from kvplan.architectures.config.activation_shape import shape_of
-from kvplan.engines.mlx.caches import Kept
+from kvplan.engines.mlx.caches import Kept, terms_of
 from kvplan.engines.mlx.models import EXPANDED, quantises, rotates, type_of
 from kvplan.engines.mlx.rows import Course
-from kvplan.families import Kind, MultiHeadLatentAttention, Part
+from kvplan.families import Kind, Part
 from kvplan.model import Model
+from kvplan.record import replace
 
 FUSED = frozenset({64, 72, 80, 96, 128})
 _COPIES = 2
@@ -48,9 +49,7 @@ def is_fused(model: Model, part: Part, kept: Kept) -> bool:
     """Whether Metal has a kernel for a prompt's attention over this part's cache."""
     if kept.bits is not None and quantises(model):
         return False
-    width, value = part.key_width, part.value_width
-    if isinstance(part, MultiHeadLatentAttention):
-        if type_of(model) not in EXPANDED:
-            return False
-        width, value = part.qk_nope_head_dim + part.qk_rope_head_dim, part.v_head_dim
-    return width == value and width in FUSED
+    if part.kind is Kind.MLA and type_of(model) not in EXPANDED:
+        return False
+    key, value = (term.factors[-1].value for term in terms_of(model, part, replace(kept, bits=None)))
+    return key == value and key in FUSED
