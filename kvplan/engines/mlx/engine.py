@@ -193,7 +193,7 @@ def _check(settings: Settings, options: MlxOptions) -> None:
     """Raises KvplanError(unsupported-setting | engine-gpu)."""
     gpu = settings.gpu
     if gpu is not None and gpu.vendor != APPLE:
-        raise not_on(gpu, f"MLX is read here for Apple's GPUs alone: {gpu.name} is none", "--engine vllm")
+        raise not_on(gpu, f"MLX is known here on Macs alone: {gpu.name} is none", "--engine vllm")
     for name in _ONE_MAC:
         if getattr(settings, name) > 1:
             raise KvplanError(
