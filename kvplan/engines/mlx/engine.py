@@ -24,7 +24,7 @@ from kvplan.engines.base import (
 )
 from kvplan.engines.mlx.caches import Cache, Grows, Kept, caches_of, terms_of
 from kvplan.engines.mlx.models import LIMITED, batches, not_quantised, quantises, type_of, unserved
-from kvplan.engines.mlx.options import ANSWERS, OPTIONS, STEP, MlxOptions
+from kvplan.engines.mlx.options import ANSWERS, OPTIONS, PROMPTS, STEP, MlxOptions
 from kvplan.engines.mlx.prefill import activation_bytes, scores_bytes
 from kvplan.engines.mlx.rows import STEP as ROWS
 from kvplan.engines.mlx.rows import Course
@@ -156,6 +156,13 @@ class Mlx:
             refusal,
             (*model.warnings, *((warning,) if warning else ()), *_words(plan, options, held, tokens)),
         )  # fmt: skip
+
+    def served(self, settings: Settings, slots: int, length: int) -> Settings:
+        """The settings as mlx_lm.server takes them: so many requests at once, and no longest one."""
+        del length
+        prompts = min(slots, MlxOptions.of(settings).prompt_concurrency)
+        own = settings.own if prompts == PROMPTS else settings.own | {"prompt_concurrency": prompts}
+        return replace(settings, max_model_len=None, max_num_seqs=slots, own=own)
 
 
 def plan_of(model: Model, settings: Serving) -> Plan:

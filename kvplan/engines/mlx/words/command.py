@@ -10,10 +10,16 @@ def _model(checkpoint: Checkpoint, path: str) -> list[str]:
     return ["--model", path]
 
 
+_AS_PUBLISHED = ("bf16", "mxfp4")
+
+
 def _build(checkpoint: Checkpoint, build: str) -> Checkpoint:
-    """``mlx-community/Qwen3-8B-4bit``: how those who publish builds of a model call them."""
-    name = checkpoint.name.rpartition("/")[2]
-    return Checkpoint(f"mlx-community/{name}-{build}", False)
+    """``mlx-community/Qwen3-8B-4bit``: how those who publish builds of a model call them; a checkpoint as it
+    was published loads by itself."""
+    if build in _AS_PUBLISHED:
+        return checkpoint
+    name, word = checkpoint.name.rpartition("/")[2], build.upper() if "mxfp4" in build else build
+    return Checkpoint(f"mlx-community/{name}-{word}", False)
 
 
 TABLE = EngineTable(

@@ -7,6 +7,7 @@ from kvplan.engines.traits import CACHE_CLASS, NO_STEPS, VLLM_ONLY, Axes, Traits
 _NONE = "MLX has no such option"
 TRAITS = Traits(
     markets=(),
+    named_gpu="m4-max",
     timed=False,
     foreign={
         **NO_STEPS,
