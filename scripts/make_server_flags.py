@@ -23,7 +23,7 @@ import argparse
 import inspect
 import re
 import sys
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import NamedTuple
 
@@ -243,7 +243,8 @@ _ADDED = re.compile(r"parser\.add_argument\((.*?)\n    \)", re.DOTALL)
 
 def mlx(*paths: Path) -> list[Row]:
     """The arguments of the server's parser, then those that mlx_lm.generate has besides."""
-    calm, rows = set(MEMORYLESS["mlx"].split()), {}
+    calm = set(MEMORYLESS["mlx"].split())
+    rows: dict[str, Row] = {}
     for added in (found for path in paths for found in _ADDED.findall(path.read_text(encoding="utf-8"))):
         words = tuple(re.findall(r"^\s*\"(--?[a-z-]+)\"", added, re.MULTILINE))
         name = words[0][2:].replace("-", "_")
@@ -302,7 +303,12 @@ def text_of(rows: Iterable[Row]) -> str:
 def main(arguments: list[str]) -> None:
     engine, *files = arguments
     asked = {"vllm": vllm, "sglang": sglang, "transformers": transformers}
-    read = {"trtllm": trtllm, "llamacpp": llamacpp, "tgi": tgi, "mlx": mlx}
+    read: dict[str, Callable[..., list[Row]]] = {
+        "trtllm": trtllm,
+        "llamacpp": llamacpp,
+        "tgi": tgi,
+        "mlx": mlx,
+    }
     rows = asked[engine]() if engine in asked else read[engine](*map(Path, files))
     kept, known = [], {word for row in rows for word in row.flags}
     if FLAGS.exists():

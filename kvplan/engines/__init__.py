@@ -90,7 +90,9 @@ def default_engine(
     models: Iterable[Model], quantization: str | None = None, gpus: Iterable[Gpu | None] = ()
 ) -> str:
     """The engine whose rules count where none is named: llama.cpp where a model is a GGUF file, or the name
-    of one, and where weights are asked for as a build of such files; on Macs what people run there, and of a build that MLX alone loads MLX itself."""
+    of one, and where weights are asked for as a build of such files; on Macs what people run there, and MLX
+    for builds that it alone loads."""
+    models = tuple(models)
     named = any(model.is_gguf or model.gguf_mixture for model in models)
     if named or (quantization is not None and is_gguf_build(quantization)):
         return GGUF_ENGINE

@@ -40,6 +40,10 @@ ROWS = [{"batch": 0, **row} for row in RECORD["rows"]]
 MAC = "m4-max-64gb"
 
 
+def sized(model: str | kvplan.Model, **options: Any) -> kvplan.SizeResult:
+    return kvplan.size(model, engine="mlx", **options)
+
+
 @cache
 def model_of(name: str) -> kvplan.Model:
     return kvplan.load_model(CONFIGS[name])
@@ -49,7 +53,7 @@ def wrong_rows(rows: list[dict[str, Any]]) -> list[tuple[dict[str, Any], int]]:
     """Rows that the answer differs from, with its bytes."""
     found = []
     for row in rows:
-        answer = kvplan.size(model_of(row["config"]), engine="mlx", requests=row["batch"] or 1, **told(row))
+        answer = sized(model_of(row["config"]), requests=row["batch"] or 1, **told(row))
         assert answer.refusal is None, (row, answer.refusal)
         each = answer.per_gpu.kv_bytes_per_request
         if each * (row["batch"] or 1) != row["held_bytes"]:
@@ -129,7 +133,7 @@ def test_as_many_requests_fit_as_their_needs_say(name: str, tokens: int, answer:
 @pytest.mark.parametrize("gpu", ["h100", "rx-7900-xtx", "strix-halo", "rtx-4090"])
 def test_only_apples_gpus_are_taken(gpu: str) -> None:
     with pytest.raises(KvplanError) as caught:
-        kvplan.size("qwen3-8b", engine="mlx", gpu=gpu)
+        sized("qwen3-8b", gpu=gpu)
     assert caught.value.code == "engine-gpu"
     assert caught.value.help
 
@@ -146,7 +150,7 @@ def test_only_apples_gpus_are_taken(gpu: str) -> None:
 )
 def test_what_mlx_cannot_keep_is_refused(model: str, options: dict[str, Any], word: str) -> None:
     """Each was seen to stop, or to ignore the option (tests/conformance/test_mlx.py)."""
-    refusal = kvplan.size(model, engine="mlx", tokens=2048, quantized_kv_start=0, **options).refusal
+    refusal = sized(model, tokens=2048, quantized_kv_start=0, **options).refusal
     assert refusal is not None
     assert word in refusal.message
     assert refusal.help
@@ -155,15 +159,14 @@ def test_what_mlx_cannot_keep_is_refused(model: str, options: dict[str, Any], wo
 @pytest.mark.parametrize("options", [{"tp": 2}, {"pp": 2}, {"kv_cache_dtype": "fp8"}, {"kv_bits": 7}])
 def test_settings_that_it_does_not_have_are_errors(options: dict[str, Any]) -> None:
     with pytest.raises(KvplanError) as caught:
-        kvplan.size("qwen3-8b", engine="mlx", tokens=100, **options)
+        sized("qwen3-8b", tokens=100, **options)
     assert caught.value.code in ("unsupported-setting", "bad-setting")
     assert caught.value.help
 
 
 def test_the_cache_is_quantised_from_a_token_on() -> None:
     short, long = (
-        kvplan.size("qwen3-8b", engine="mlx", tokens=tokens, kv_bits=8).per_gpu.kv_bytes_per_request
-        for tokens in (4999, 5000)
+        sized("qwen3-8b", tokens=tokens, kv_bits=8).per_gpu.kv_bytes_per_request for tokens in (4999, 5000)
     )
     # 36 layers, K and V of 8 heads of 128: 64 numbers of 8 bits, a scale and a bias.
     assert long == 5120 * 36 * 2 * 8 * 128 // 64 * (64 + 4)
@@ -171,9 +174,7 @@ def test_the_cache_is_quantised_from_a_token_on() -> None:
 
 
 def test_a_quantised_cache_runs_one_request_at_a_time() -> None:
-    answers = [
-        kvplan.size("qwen3-8b", engine="mlx", gpu=MAC, tokens=8192, **more) for more in ({}, {"kv_bits": 8})
-    ]
+    answers = [sized("qwen3-8b", gpu=MAC, tokens=8192, **more) for more in ({}, {"kv_bits": 8})]
     assert [answer.pool and answer.pool.max_num_seqs for answer in answers] == [32, 1]
     # Its attention has every score of the step at once: the prompt takes more than the cache saves.
     plain, quantised = (answer.per_gpu.at_prompt - answer.per_gpu.kv_bytes_per_request for answer in answers)
@@ -196,7 +197,7 @@ def test_scores_are_whole_where_no_kernel_fuses_them() -> None:
 
 
 def test_the_pool_is_what_macos_wires_less_the_lines() -> None:
-    answer = kvplan.size("qwen3-8b", engine="mlx", gpu=MAC, quantization="4bit")
+    answer = sized("qwen3-8b", gpu=MAC, quantization="4bit")
     budget = answer.budget
     assert budget is not None
     assert budget.total_bytes == wired_by_macos(load_gpu(MAC))[0]
@@ -207,15 +208,12 @@ def test_the_pool_is_what_macos_wires_less_the_lines() -> None:
 @pytest.mark.parametrize("gpu", ["m1-16gb", "m2-24gb", "m4-pro-64gb"])
 def test_without_a_length_the_memory_says_the_longest(gpu: str) -> None:
     """That length starts, and a longer one does not."""
-    answer = kvplan.size("llama-3.1-8b", engine="mlx", gpu=gpu, quantization="4bit")
-    refusal = kvplan.size("llama-3.1-8b", engine="mlx", gpu=gpu, quantization="4bit", tokens=131_072).refusal
+    answer = sized("llama-3.1-8b", gpu=gpu, quantization="4bit")
+    refusal = sized("llama-3.1-8b", gpu=gpu, quantization="4bit", tokens=131_072).refusal
     longest = answer.request.tokens
     assert answer.refusal is None
     assert (longest == 131_072) == (refusal is None)
-    assert (
-        kvplan.size("llama-3.1-8b", engine="mlx", gpu=gpu, quantization="4bit", tokens=longest).refusal
-        is None
-    )
+    assert sized("llama-3.1-8b", gpu=gpu, quantization="4bit", tokens=longest).refusal is None
 
 
 def test_weights_are_the_groups_of_every_matrix() -> None:
@@ -254,11 +252,11 @@ def test_builds_are_read_from_names_and_configs() -> None:
 
 
 def test_what_a_checkpoint_of_another_method_takes_is_not_guessed() -> None:
-    answer = kvplan.size("qwen3-8b-awq", engine="mlx", gpu=MAC, tokens=1000)
+    answer = sized("qwen3-8b-awq", gpu=MAC, tokens=1000)
     assert answer.budget is None
     assert any("-q 4bit" in warning for warning in answer.warnings)
     with pytest.raises(KvplanError, match="q4_k_m"):
-        kvplan.size("qwen3-8b", engine="mlx", gpu=MAC, tokens=1000, quantization="q4_k_m")
+        sized("qwen3-8b", gpu=MAC, tokens=1000, quantization="q4_k_m")
 
 
 def test_builds_that_mlx_alone_loads_are_its_on_a_mac() -> None:
