@@ -107,7 +107,14 @@ def _table(rows: tuple[FitRow, ...], *, brief: bool) -> Screen:
             "host": f"{row.host_bytes / GIB:.1f}" if row.host_bytes else "",
             "tokens/s": "" if row.speed is None else f"{row.speed.tokens_per_second:.0f}",
             "requests": f"{row.requests} ({row.safe_requests})",
-            "longest": "no limit" if row.max_model_len is None else f"{row.max_model_len:,}",
+            "longest": _longest(row),
         }
         cells.append([said[word] for word in heads])
     return table(cells, "".join("l" if word in ("model", "format") else "r" for word in heads))
+
+
+def _longest(row: FitRow) -> str:
+    """The longest request that safely starts."""
+    if row.max_model_len is None:
+        return "no limit"
+    return f"{row.max_model_len:,}" if row.max_model_len else "none"
