@@ -75,17 +75,11 @@ def answer_screen(result: FitResult, top: int) -> Screen:
     timed = any(row.speed is not None for row in result.rows[:top])
     words = f"arena: points on {leaderboard().source} ({ABOUT}: by type and size); weights: GiB on a GPU;"
     if timed:
-        half, slow = (
-            f"{result.tokens // 2:,} tokens in its cache",
-            f"those below {USABLE} at 0.7 of it come last",
-        )
-        words += f" tokens/s: an estimate for one request, {half} ({slow});"
+        words += f" tokens/s: an estimate for one request, {result.tokens // 2:,} tokens in its cache"
+        words += f" (those below {USABLE} at 0.7 of it come last);"
     words += "" if _brief(result) else " requests: likely (safe);"
-    none = (
-        " (none: only the likely pool holds one)"
-        if any(r.max_model_len == 0 for r in result.rows[:top])
-        else ""
-    )
+    unsafe = any(row.max_model_len == 0 for row in result.rows[:top])
+    none = " (none: only the likely pool holds one)" if unsafe else ""
     screen += wrapped(f"{words} longest: what safely starts{none}", indent=1, first="key:   ", style="dim")
     return screen
 
