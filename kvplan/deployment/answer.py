@@ -5,8 +5,6 @@ Every command and every function of the library shows this value; none asks an e
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
 from kvplan.deployment.counts import as_started, ask, max_requests, memory_of, uncounted
 from kvplan.deployment.held import least_memory, with_bytes, with_bytes_held
 from kvplan.deployment.question import Question
@@ -16,6 +14,7 @@ from kvplan.engines.base import LIKELY, SAFE
 from kvplan.engines.budget import TOO_LITTLE, in_safe_pool
 from kvplan.engines.budget.sharing import usable_bytes
 from kvplan.errors import KvplanError
+from kvplan.named import NamedTuple
 from kvplan.record import changed, record, replace
 from kvplan.results import (
     Capacity,

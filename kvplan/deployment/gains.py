@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any, NamedTuple
+from typing import Any
 
 from kvplan.deployment.answer import Answer, answered
 from kvplan.deployment.counts import MAX_REQUESTS
@@ -11,6 +11,7 @@ from kvplan.deployment.gpus import redealt
 from kvplan.deployment.resolve import Deployment
 from kvplan.engines.traits import traits_of
 from kvplan.errors import KvplanError
+from kvplan.named import NamedTuple
 from kvplan.record import replace
 from kvplan.settings import media_tokens
 

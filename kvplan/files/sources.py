@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from kvplan.errors import KvplanError
+from kvplan.later import regex
 from kvplan.model import SENTENCES, Model
 from kvplan.record import record, replace
 
@@ -16,9 +17,9 @@ if TYPE_CHECKING:
     from kvplan.weights.facts import WeightSources
 
 _CONFIG, _QUANT, _MODULES = "config.json", "hf_quant_config.json", "modules.json"
-_HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*/[\w.-]*[A-Za-z0-9]", re.ASCII)
-_HUB_URL = re.compile(r"https?://(?:www\.)?(?:huggingface\.co|hf\.co)/([\w.-]+/[\w.-]+)(?:/.*)?", re.ASCII)
-_CACHED = re.compile(r"models--(.+?)--(.+)")
+_HUB_ID = regex(r"[A-Za-z0-9][\w.-]*/[\w.-]*[A-Za-z0-9]", re.ASCII)
+_HUB_URL = regex(r"https?://(?:www\.)?(?:huggingface\.co|hf\.co)/([\w.-]+/[\w.-]+)(?:/.*)?", re.ASCII)
+_CACHED = regex(r"models--(.+?)--(.+)")
 _WEIGHTS = (".safetensors", ".bin", ".pt", ".pth", ".h5", ".onnx", ".msgpack")
 
 

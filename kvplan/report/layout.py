@@ -6,14 +6,15 @@ form drops the styles and nothing else, so a pipe shows what a terminal shows.
 
 from __future__ import annotations
 
-import re
 import textwrap
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
-from typing import NamedTuple, Union
+from typing import Union
 
 from kvplan.errors import CONTROL, shortened
+from kvplan.later import regex
+from kvplan.named import NamedTuple
 
 WIDTH = 80
 """Columns of a screen where nobody says how many there are."""
@@ -43,8 +44,8 @@ _ASCII = {
     "▁": "_", "▂": ".", "▃": ":", "▄": "-", "▅": "=", "▆": "+", "▇": "*", "µ": "u",
     "▏": " ", "▎": " ", "▍": " ", "▌": "=", "▋": "=", "▊": "=", "▉": "=",
 }  # fmt: skip
-_CLAUSE = re.compile(r"[:;.] | \(")
-_OWNER = re.compile(r"[\w.-]+/(?=[\w.-]{8,})")
+_CLAUSE = regex(r"[:;.] | \(")
+_OWNER = regex(r"[\w.-]+/(?=[\w.-]{8,})")
 _ASCII_TABLE = str.maketrans(_ASCII)
 
 

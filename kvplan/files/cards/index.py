@@ -7,7 +7,6 @@ underscores as hyphens. A name points at ``slug`` or, for a variant, at ``slug#p
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Iterable, Mapping
 from functools import cache
 from pathlib import Path
@@ -19,7 +18,7 @@ from kvplan.files.cards.file import card_from_located
 from kvplan.files.cards.installed import Installed, installed
 from kvplan.files.datafiles import data_dir
 from kvplan.files.yaml.strict import load_yaml_file
-from kvplan.later import later
+from kvplan.later import later, regex
 from kvplan.record import Json, JsonDict, record
 
 if TYPE_CHECKING:
@@ -29,8 +28,8 @@ else:
 
 FOLDER = "model_cards"
 INDEX = "index.json"
-_BLANKS = re.compile(r"[\s_]+")
-_SQUEEZED = re.compile(r"[\s_.:-]+")
+_BLANKS = regex(r"[\s_]+")
+_SQUEEZED = regex(r"[\s_.:-]+")
 
 
 @record()

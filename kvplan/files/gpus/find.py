@@ -18,7 +18,7 @@ from kvplan.files.gpus.listed import (
     load_listed,
 )
 from kvplan.gpu import Gpu
-from kvplan.later import later
+from kvplan.later import later, regex
 from kvplan.units import parse_bytes
 
 if TYPE_CHECKING:
@@ -31,10 +31,10 @@ else:
 MAX_GPUS = 100_000
 _SHOWN = 12
 UNLISTED = "unlisted"
-_SIZE = re.compile(r"\d+(\.\d+)?\s*([kmgt]|([kmgt]i?)?b)", re.IGNORECASE | re.ASCII)
-_NUMBER = re.compile(r"\d+(\.\d+)?", re.ASCII)
-_NAME_FIRST = re.compile(r"(.+?)[\s_-]*[x×*]\s*(\d{1,9})", re.IGNORECASE)
-_COUNT_FIRST = re.compile(r"(\d{1,9})\s*[x×*]\s*(.+)", re.IGNORECASE)
+_SIZE = regex(r"\d+(\.\d+)?\s*([kmgt]|([kmgt]i?)?b)", re.IGNORECASE | re.ASCII)
+_NUMBER = regex(r"\d+(\.\d+)?", re.ASCII)
+_NAME_FIRST = regex(r"(.+?)[\s_-]*[x×*]\s*(\d{1,9})", re.IGNORECASE)
+_COUNT_FIRST = regex(r"(\d{1,9})\s*[x×*]\s*(.+)", re.IGNORECASE)
 
 
 def load_gpu(query: str) -> Gpu:

@@ -18,16 +18,17 @@ from kvplan.files.datafiles import data_dir
 from kvplan.files.gpus.file import gpu_from_located, gpu_of
 from kvplan.files.yaml.strict import load_yaml_file
 from kvplan.gpu import Gpu
+from kvplan.later import regex
 from kvplan.record import replace
 
 INDEX = "index.json"
-_BLANKS = re.compile(r"[\s_]+")
-_BESIDE = re.compile(r"[^a-z0-9+.]+", re.ASCII)
-_MAKERS = re.compile(r"(?:nvidia|geforce|amd|radeon|intel|apple|google|huawei)+", re.ASCII)
-_COUNTED = re.compile(r"[×*]")
-_WORDS = re.compile(r"[a-z0-9+]+", re.ASCII)
-_AMOUNT = re.compile(r"(\d+)[\s_-]*g(?:i?b)?(?![a-z0-9])", re.ASCII)
-_SERIES = re.compile(r"(?<!\d)(\d{4})(?=[a-z])", re.ASCII)
+_BLANKS = regex(r"[\s_]+")
+_BESIDE = regex(r"[^a-z0-9+.]+", re.ASCII)
+_MAKERS = regex(r"(?:nvidia|geforce|amd|radeon|intel|apple|google|huawei)+", re.ASCII)
+_COUNTED = regex(r"[×*]")
+_WORDS = regex(r"[a-z0-9+]+", re.ASCII)
+_AMOUNT = regex(r"(\d+)[\s_-]*g(?:i?b)?(?![a-z0-9])", re.ASCII)
+_SERIES = regex(r"(?<!\d)(\d{4})(?=[a-z])", re.ASCII)
 _OTHERWISE = {"mobile": "laptop", "m": "laptop", "sxm5": "sxm", "sxm4": "sxm", "sxm2": "sxm"}
 _UNSAID = frozenset(
     "nvidia geforce amd radeon intel apple google huawei edition generation gpu graphics".split()

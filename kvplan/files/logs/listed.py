@@ -14,23 +14,22 @@ from fractions import Fraction
 from kvplan.engines.doors import door_of
 from kvplan.engines.observed import Count, Note, Observation, Rank, Row, Setting
 from kvplan.engines.observed.printed import parse_count
+from kvplan.later import regex
 from kvplan.units import GIB, MIB
 
 PROGRAM = "program"
 """The setting of an observation that was made of such a list: the program's name."""
 _ESTIMATE = "estimate of lms load"
-_ESCAPES = re.compile(r"\x1b\[[0-9;]{0,20}m")
-_OLLAMA = re.compile(r"^NAME\s+ID\s+SIZE\s+PROCESSOR(?P<context>\s+CONTEXT)?\s+UNTIL\s*$", re.MULTILINE)
-_ROW = re.compile(
+_ESCAPES = regex(r"\x1b\[[0-9;]{0,20}m")
+_OLLAMA = regex(r"^NAME\s+ID\s+SIZE\s+PROCESSOR(?P<context>\s+CONTEXT)?\s+UNTIL\s*$", re.MULTILINE)
+_ROW = regex(
     r"^(?P<name>\S{1,200})\s+[0-9a-f]{6,64}\s+(?P<size>\d{1,6}(?:\.\d)?) (?P<unit>[KMGT]B)\s+"
     r"(?:100% (?P<one>[CG]PU)|\d{1,3}%/(?P<gpu>\d{1,3})% CPU/GPU)(?:\s+(?P<context>\d{1,9}))?(?:\s|$)",
     re.ASCII,
 )
 _UNITS = {"KB": 10**3, "MB": 10**6, "GB": 10**9, "TB": 10**12}
-_LMS = re.compile(
-    r"^\s*(Model|Context Length|Estimated GPU Memory|Estimated Total Memory):\s*(\S.{0,200}?)\s*$"
-)
-_AMOUNT = re.compile(r"(?P<size>\d{1,3}(?:,\d{3})*(?:\.\d{1,3})?) ?(?P<unit>GiB|MiB)", re.ASCII)
+_LMS = regex(r"^\s*(Model|Context Length|Estimated GPU Memory|Estimated Total Memory):\s*(\S.{0,200}?)\s*$")
+_AMOUNT = regex(r"(?P<size>\d{1,3}(?:,\d{3})*(?:\.\d{1,3})?) ?(?P<unit>GiB|MiB)", re.ASCII)
 
 
 def listed_in(text: str) -> Observation | None:

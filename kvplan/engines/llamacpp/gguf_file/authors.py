@@ -15,6 +15,7 @@ from pathlib import Path
 
 from kvplan.engines.llamacpp.gguf_file.ggml_types import ALIASES, MIXTURES, known_mixture
 from kvplan.errors import KvplanError
+from kvplan.later import regex
 from kvplan.record import record
 
 TABLE = Path(__file__).parents[1] / "data" / "dynamic_builds.tsv"
@@ -23,8 +24,8 @@ _ENDS = {
     "q2_k_l": "q2_k", "q3_k_xl": "q3_k_l", "q4_k_l": "q4_k_m", "q5_k_l": "q5_k_m", "q6_k_l": "q6_k",
 }  # fmt: skip
 """Builds with embedding and output in q8_0 → the mixture of all else."""
-_DYNAMIC = re.compile(r"ud_.+|i?q\d_\w+_xl", re.ASCII)
-_KIND = re.compile(r"(?:ud_)?(i?q\d|tq\d|mxfp4)", re.ASCII)
+_DYNAMIC = regex(r"ud_.+|i?q\d_\w+_xl", re.ASCII)
+_KIND = regex(r"(?:ud_)?(i?q\d|tq\d|mxfp4)", re.ASCII)
 
 
 @record()
