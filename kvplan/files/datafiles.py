@@ -10,7 +10,7 @@ from collections.abc import Container
 from functools import cache
 from pathlib import Path
 
-from kvplan.errors import CannotRunHere
+from kvplan.errors import CannotRunHere, KvplanError
 
 _PACKAGE = Path(__file__).resolve().parents[1]
 
@@ -30,6 +30,18 @@ def data_dir(name: str) -> Path:
         f"this installation of kvplan has no folder {name}",
         help="install kvplan again: pip install --force-reinstall kvplan",
     )
+
+
+def read_packaged(name: str, slug: str) -> str:
+    """The text of one file of such a folder. Raises KvplanError(unreadable-file)."""
+    path = data_dir(name) / f"{slug}.yaml"
+    try:
+        return path.read_text(encoding="utf-8")
+    except (OSError, ValueError) as error:
+        reason = getattr(error, "strerror", None) or type(error).__name__
+        raise KvplanError(
+            "unreadable-file", f"cannot read {name}/{path.name}: {reason}", help="check the path"
+        ) from None
 
 
 def behind(name: str, slugs: Container[str], command: str) -> list[str]:

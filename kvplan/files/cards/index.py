@@ -17,13 +17,14 @@ from kvplan.files.cards.card import Card
 from kvplan.files.cards.file import card_from_located
 from kvplan.files.cards.installed import Installed, installed
 from kvplan.files.datafiles import data_dir
-from kvplan.files.yaml.strict import load_yaml_file
 from kvplan.later import later, regex
 from kvplan.record import Json, JsonDict, record
 
 if TYPE_CHECKING:
     from kvplan.files.cards import formats as endings
+    from kvplan.files.yaml import strict
 else:
+    strict = later("kvplan.files.yaml", "strict")
     endings = later("kvplan.files.cards", "formats")
 
 FOLDER = "model_cards"
@@ -121,7 +122,7 @@ def summary_of(card: Card) -> JsonDict:
 
 def read_cards(folder: Path) -> list[Card]:
     """All cards of a folder, by slug. Raises what `card_from_located` raises."""
-    return [card_from_located(load_yaml_file(path)) for path in sorted(folder.glob("*.yaml"))]
+    return [card_from_located(strict.load_yaml_file(path)) for path in sorted(folder.glob("*.yaml"))]
 
 
 def build_index(folder: Path | None = None) -> JsonDict:

@@ -14,14 +14,14 @@ from functools import cache
 from pathlib import Path
 
 from kvplan.errors import KvplanError
-from kvplan.files.datafiles import data_dir
+from kvplan.files.datafiles import data_dir, read_packaged
 from kvplan.files.gpus.file import gpu_from_located, gpu_of
-from kvplan.files.yaml.strict import load_yaml_file
+from kvplan.files.yaml import packaged
 from kvplan.gpu import Gpu
 from kvplan.later import regex
 from kvplan.record import replace
 
-INDEX = "index.json"
+FOLDER, INDEX = "gpu_specs", "index.json"
 _BLANKS = regex(r"[\s_]+")
 _BESIDE = regex(r"[^a-z0-9+.]+", re.ASCII)
 _MAKERS = regex(r"(?:nvidia|geforce|amd|radeon|intel|apple|google|huawei)+", re.ASCII)
@@ -50,6 +50,8 @@ def with_memory(gpu: Gpu, gigabytes: int) -> Gpu:
 
 def load_gpu_file(path: Path | str) -> Gpu:
     """The GPU of one spec file, which need not be a packaged one."""
+    from kvplan.files.yaml.strict import load_yaml_file
+
     return gpu_from_located(load_yaml_file(path))
 
 
@@ -164,7 +166,7 @@ def index_text(index: dict[str, str | list[str]]) -> str:
 
 @cache
 def _index() -> dict[str, tuple[str, ...]]:
-    index = json.loads((data_dir("gpu_specs") / INDEX).read_text(encoding="utf-8"))
+    index = json.loads((data_dir(FOLDER) / INDEX).read_text(encoding="utf-8"))
     return {key: (slugs,) if isinstance(slugs, str) else tuple(slugs) for key, slugs in index.items()}
 
 
@@ -181,8 +183,7 @@ def _word_index() -> tuple[tuple[frozenset[str], tuple[str, ...]], ...]:
 @cache
 def load_listed(slug: str) -> Gpu:
     """The packaged GPU of that slug."""
-    path = data_dir("gpu_specs") / f"{slug}.yaml"
-    return gpu_of(load_yaml_file(path, name=f"gpu_specs/{slug}.yaml").data)
+    return gpu_of(packaged.located(read_packaged(FOLDER, slug), f"{FOLDER}/{slug}.yaml").data)
 
 
 def is_listed(text: str) -> bool:

@@ -51,6 +51,8 @@ def read_plain(word: str) -> Scalar | Trap:
         return _WORDS[word]
     if word[0].isalpha():
         return _letter_trap(word) if word.lower() in _LETTER_TRAPS else word
+    if word.isdigit() and word.isascii() and word[0] != "0" and len(word) <= _MAX_DIGITS:
+        return int(word)
     if _INT.fullmatch(word):
         return _too_long(word) if len(word) > _MAX_DIGITS else int(word)
     if _FLOAT.fullmatch(word):
