@@ -6,35 +6,43 @@ What transformers' configuration classes default to, from the generated table in
 from __future__ import annotations
 
 import json
-from functools import lru_cache
+from functools import cache, lru_cache
 from pathlib import Path
 from typing import Any
 
 from kvplan.record import Json
 
 _TABLE = Path(__file__).parents[1] / "data" / "transformers_defaults.json"
+_MODELS = ',\n"models":{\n'
 
 
 @lru_cache(maxsize=1)
-def _table() -> dict[str, Any]:
-    table: dict[str, Any] = json.loads(_TABLE.read_text(encoding="utf-8"))
-    return table
+def _table() -> tuple[dict[str, Any], dict[str, str]]:
+    """The table's head; and its models as they are written, one on a line: an answer reads one or two."""
+    head, models = _TABLE.read_text(encoding="utf-8").split(_MODELS)
+    found: dict[str, str] = {}
+    for row in models[: models.rindex("\n}\n}")].split(",\n"):
+        name, _, entry = row.partition(":")
+        found[name[1:-1]] = entry
+    return json.loads(f"{head}}}")["head"], found
 
 
+@cache
 def class_facts(model_type: str) -> dict[str, Any] | None:
     """The table's entry of a model type (defaults, aliases, sub_configs, text, builds …), or None."""
-    entry: dict[str, Any] | None = _table()["models"].get(model_type)
+    row = _table()[1].get(model_type)
+    entry: dict[str, Any] | None = None if row is None else json.loads(row)
     return entry
 
 
 def known_model_types() -> list[str]:
     """Every model type of the table."""
-    return list(_table()["models"])
+    return list(_table()[1])
 
 
 def release() -> str:
     """The transformers release whose classes the table records."""
-    text: str = _table()["head"]["packages"]["transformers"]
+    text: str = _table()[0]["packages"]["transformers"]
     return text
 
 
@@ -132,7 +140,7 @@ def first_architecture(raw: Json) -> str | None:
 
 def model_type_of(architecture: str) -> str | None:
     """The model type that a class name belongs to, where it belongs to one only."""
-    return OTHER_CLASSES.get(architecture) or _class_table().get(architecture)
+    return OTHER_CLASSES.get(architecture) or _owner(architecture)
 
 
 def class_names(model_type: str, *kinds: str) -> frozenset[str]:
@@ -165,23 +173,19 @@ def text_parts() -> frozenset[str]:
     return frozenset(found)
 
 
-@lru_cache(maxsize=1)
-def _class_table() -> dict[str, str]:
-    """Class name → model type, for class names that one type has to itself.
+@lru_cache(maxsize=1024)
+def _owner(name: str) -> str | None:
+    """The model type that has a class name to itself.
 
     Of several the one counts whose config class has the name (LlamaConfig, LlamaForCausalLM).
     """
-    owners: dict[str, dict[str, bool]] = {}
-    for model_type in known_model_types():
+    written = json.dumps(name)
+    types: dict[str, bool] = {}
+    for model_type in [one for one, row in _table()[1].items() if written in row]:
         facts = class_facts(model_type) or {}
         stem = str(facts.get("class", "")).removesuffix("Config")
-        for entry in facts.get("builds", {}).values():
-            for name in [entry] if isinstance(entry, str) else entry:
-                owners.setdefault(name, {})[model_type] = bool(stem) and name.startswith(stem)
-    table: dict[str, str] = {}
-    for name, types in owners.items():
-        namesakes = [model_type for model_type, same in types.items() if same]
-        only = namesakes if len(types) > 1 else list(types)
-        if len(only) == 1:
-            table[name] = only[0]
-    return table
+        builds = facts.get("builds", {}).values()
+        if any(name == entry if isinstance(entry, str) else name in entry for entry in builds):
+            types[model_type] = bool(stem) and name.startswith(stem)
+    only = [model_type for model_type, same in types.items() if same] if len(types) > 1 else list(types)
+    return only[0] if len(only) == 1 else None

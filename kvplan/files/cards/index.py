@@ -163,8 +163,13 @@ def index_text(index: Json) -> str:
 @cache
 def shipped_index() -> JsonDict:
     """The index as it lies beside the cards that came with kvplan."""
-    index: JsonDict = json.loads((data_dir(FOLDER) / INDEX).read_text(encoding="utf-8"))
+    index: JsonDict = json.loads(_shipped_text())
     return index
+
+
+@cache
+def _shipped_text() -> str:
+    return (data_dir(FOLDER) / INDEX).read_text(encoding="utf-8")
 
 
 def packaged_index() -> JsonDict:
@@ -203,8 +208,17 @@ def forget() -> None:
 def is_name(query: str) -> bool:
     """Whether a card has the name in full, but for its separators."""
     key = key_of(query)
-    names: dict[str, str] = packaged_index()["names"]
-    return key in names or squeezed(key) in _squeezed_names()
+    return _named(key) is not None or squeezed(key) in _squeezed_names()
+
+
+def _named(key: str) -> str | None:
+    """What a name in full points at: looked up in the text of the index, which takes a fiftieth of the time
+    of reading it."""
+    if newer_cards() is not None:
+        target: str | None = packaged_index()["names"].get(key)
+        return target
+    _, found, rest = _shipped_text().partition(f'\n{json.dumps(key)}: "')
+    return rest.partition('"')[0] if found else None
 
 
 @cache
@@ -220,12 +234,13 @@ def find_targets(query: str) -> list[Target]:
     another weight format (``-fp8``).
     """
     key = key_of(query)
-    names: dict[str, str] = packaged_index()["names"]
-    if key in names:
-        return [Target.parse(names[key])]
+    target = _named(key)
+    if target is not None:
+        return [Target.parse(target)]
     bare = squeezed(key)
     if not bare:
         return []
+    names: dict[str, str] = packaged_index()["names"]
     loosely = {text for known, text in names.items() if squeezed(known) == bare}
     if len(loosely) == 1:
         return [Target.parse(loosely.pop())]

@@ -73,9 +73,10 @@ def list_keys() -> list[str]:
 def find_slugs(query: str) -> list[str]:
     """The slugs that `query` may mean: one for a full name, several for a prefix that is not unique and for
     a card that is sold with several memories."""
-    key, index, short = key_of(query), _index(), squeezed(query)
+    key, index = key_of(query), _index()
     if key in index:
         return list(index[key])
+    short = squeezed(query)
     if short in _short_index() and not _COUNTED.search(query):
         return list(_short_index()[short])
     if not key:
