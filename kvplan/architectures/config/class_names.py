@@ -13,36 +13,55 @@ from typing import Any
 from kvplan.record import Json
 
 _TABLE = Path(__file__).parents[1] / "data" / "transformers_defaults.json"
-_MODELS = ',\n"models":{\n'
 
 
 @lru_cache(maxsize=1)
-def _table() -> tuple[dict[str, Any], dict[str, str]]:
-    """The table's head; and its models as they are written, one on a line: an answer reads one or two."""
-    head, models = _TABLE.read_text(encoding="utf-8").split(_MODELS)
-    found: dict[str, str] = {}
-    for row in models[: models.rindex("\n}\n}")].split(",\n"):
-        name, _, entry = row.partition(":")
-        found[name[1:-1]] = entry
-    return json.loads(f"{head}}}")["head"], found
+def _table() -> bytes:
+    """The table as it is written, a type on each line: an answer reads one or two of its 800."""
+    return _TABLE.read_bytes()
+
+
+@lru_cache(maxsize=1)
+def _models() -> int:
+    """Where the types begin in the table; before them stand its head and the classes of parts."""
+    return _table().index(b'\n"models":{\n')
 
 
 @cache
 def class_facts(model_type: str) -> dict[str, Any] | None:
     """The table's entry of a model type (defaults, aliases, sub_configs, text, builds …), or None."""
-    row = _table()[1].get(model_type)
-    entry: dict[str, Any] | None = None if row is None else json.loads(row)
+    name = b"\n%s:" % json.dumps(model_type).encode()
+    at = _table().find(name, _models() + 1)
+    if at < 0:
+        return None
+    row = _table()[at + len(name) : _table().index(b"\n", at + len(name))]
+    entry: dict[str, Any] = json.loads(row.removesuffix(b","))
     return entry
 
 
-def known_model_types() -> list[str]:
+@lru_cache(maxsize=1)
+def known_model_types() -> tuple[str, ...]:
     """Every model type of the table."""
-    return list(_table()[1])
+    rows = _table()[_models() :].splitlines()[2:-2]
+    return tuple(row.partition(b":")[0][1:-1].decode() for row in rows)
+
+
+def _types_with(text: bytes) -> list[str]:
+    """The model types in whose entry a text stands."""
+    table, found = _table(), []
+    at = table.find(text, _models())
+    while at >= 0:
+        begin, end = table.rindex(b"\n", 0, at) + 1, table.index(b"\n", at)
+        if table[begin : begin + 1] == b'"':
+            found.append(table[begin + 1 : table.index(b'"', begin + 1)].decode())
+        at = table.find(text, end)
+    return found
 
 
 def release() -> str:
     """The transformers release whose classes the table records."""
-    text: str = _table()[0]["packages"]["transformers"]
+    head = _table()[: _models()].rpartition(b'\n"head":')[2]
+    text: str = json.loads(head.removesuffix(b","))["packages"]["transformers"]
     return text
 
 
@@ -179,9 +198,8 @@ def _owner(name: str) -> str | None:
 
     Of several the one counts whose config class has the name (LlamaConfig, LlamaForCausalLM).
     """
-    written = json.dumps(name)
     types: dict[str, bool] = {}
-    for model_type in [one for one, row in _table()[1].items() if written in row]:
+    for model_type in _types_with(json.dumps(name).encode()):
         facts = class_facts(model_type) or {}
         stem = str(facts.get("class", "")).removesuffix("Config")
         builds = facts.get("builds", {}).values()

@@ -168,8 +168,8 @@ def shipped_index() -> JsonDict:
 
 
 @cache
-def _shipped_text() -> str:
-    return (data_dir(FOLDER) / INDEX).read_text(encoding="utf-8")
+def _shipped_text() -> bytes:
+    return (data_dir(FOLDER) / INDEX).read_bytes()
 
 
 def packaged_index() -> JsonDict:
@@ -217,8 +217,9 @@ def _named(key: str) -> str | None:
     if newer_cards() is not None:
         target: str | None = packaged_index()["names"].get(key)
         return target
-    _, found, rest = _shipped_text().partition(f'\n{json.dumps(key)}: "')
-    return rest.partition('"')[0] if found else None
+    text, entry = _shipped_text(), b'\n%s: "' % json.dumps(key).encode()
+    at = text.find(entry) + len(entry)
+    return text[at : text.index(b'"', at)].decode() if at >= len(entry) else None
 
 
 @cache
