@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from kvplan.deployment.answer import Answer, answered
+from kvplan.deployment.answer import Answer, likely_alone
 from kvplan.deployment.counts import MAX_REQUESTS
 from kvplan.deployment.gpus import redealt
 from kvplan.deployment.resolve import Deployment
@@ -89,9 +89,7 @@ def _held(deployment: Deployment, gpus: int | None = None, **changes: Any) -> in
             other = replace(deployment, settings=replace(deployment.settings, **changes))
         else:
             other = redealt(deployment, gpus, **changes)
-        found = answered(other)
+        likely = likely_alone(other)
     except KvplanError:
         return 0
-    if found.likely is None or found.result.refusal is not None or found.likely.each >= MAX_REQUESTS:
-        return 0
-    return found.likely.each * other.pools
+    return 0 if likely is None or likely.each >= MAX_REQUESTS else likely.each * other.pools
