@@ -22,7 +22,11 @@ def main(arguments: Optional[Sequence[str]] = None) -> int:  # noqa: UP045 - rea
 
 def _as_process(asked: list[str]) -> int:
     """As the process's own work: Ctrl-C interrupts a command, which then leaves nothing half done. While
-    modules load and while the interpreter ends nothing can be left, and it ends the process in silence."""
+    modules load and while the interpreter ends nothing can be left, and it ends the process in silence.
+
+    What modules and a command make, the process keeps: looking for cycles in it only takes time, while they load
+    and, by a tenth of an answer's time, as the interpreter ends."""
+    gc.disable()
     import signal
 
     if signal.getsignal(signal.SIGINT) is not signal.default_int_handler:  # `nohup`, a debugger's own
@@ -40,7 +44,7 @@ def _as_process(asked: list[str]) -> int:
         return EXIT_INTERRUPTED
     finally:
         signal.signal(signal.SIGINT, signal.SIG_DFL)
-        gc.freeze()  # the interpreter looks for cycles as it ends, which takes a tenth of an answer's time
+        gc.freeze()
 
 
 def _asks_version(asked: list[str]) -> bool:
@@ -50,7 +54,6 @@ def _asks_version(asked: list[str]) -> bool:
 def _main(asked: list[str]) -> int:
     if _asks_version(asked):
         return _version()
-    # Nothing that a command makes outlives it: looking for cycles while modules load only takes time.
     collecting = gc.isenabled()
     gc.disable()
     try:
