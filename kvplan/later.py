@@ -16,6 +16,8 @@ from importlib import import_module
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
+__all__ = ["later", "regex"]
+
 
 class _Later:
     """Stands for a module. Names are looked up in it each time, as they are in a module."""

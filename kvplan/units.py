@@ -88,7 +88,7 @@ def _bad_size(
 
 def ungrouped(text: str) -> str:
     """The text without the commas between thousands (``32,768``) and underscores; other commas stay."""
-    match = _GROUPED.match(text)
+    match = _GROUPED.match(text) if "," in text else None
     if match is not None:
         text = match[0].replace(",", "") + text[match.end() :]
     return text.replace("_", "")

@@ -24,8 +24,8 @@ def _as_process(asked: list[str]) -> int:
     """As the process's own work: Ctrl-C interrupts a command, which then leaves nothing half done. While
     modules load and while the interpreter ends nothing can be left, and it ends the process in silence.
 
-    What modules and a command make, the process keeps: looking for cycles in it only takes time, while they load
-    and, by a tenth of an answer's time, as the interpreter ends."""
+    What modules and a command make, the process keeps: looking for cycles in it only takes time, while they
+    load and, a tenth of an answer's time, as the interpreter ends."""
     gc.disable()
     import signal
 

@@ -93,7 +93,7 @@ def check_counted(found: Answer) -> None:
 def answered(deployment: Deployment) -> Answer:
     """The answer for a deployment. The engine is asked once for each figure of the pool that decides:
     likely and safe, and the high end only where the likely pool does not hold the load."""
-    model, choice, settings = deployment.model, deployment.choice, deployment.settings
+    choice, settings = deployment.choice, deployment.settings
     found, likely = _in_likely(deployment)
     if likely is None:
         verdict = None if found.refusal is None else Verdict.NO
@@ -114,8 +114,8 @@ def answered(deployment: Deployment) -> Answer:
 
 
 def likely_alone(deployment: Deployment) -> Counted | None:
-    """The likely figure of `answered` without what else it works out; None where nothing is counted, and where
-    the pool that has to hold the load is refused."""
+    """The likely figure of `answered` without what else it works out; None where nothing is counted, and
+    where the pool that has to hold the load is refused."""
     if deployment.choice.pool == SAFE:
         whole = answered(deployment)
         return whole.likely if whole.result.refusal is None else None

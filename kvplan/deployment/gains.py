@@ -8,7 +8,6 @@ from typing import Any
 from kvplan.deployment.answer import Answer, likely_alone
 from kvplan.deployment.counts import MAX_REQUESTS
 from kvplan.deployment.gpus import redealt
-from kvplan.deployment.resolve import Deployment
 from kvplan.engines.traits import traits_of
 from kvplan.errors import KvplanError
 from kvplan.named import NamedTuple
@@ -40,56 +39,60 @@ def gains(found: Answer) -> tuple[Gain, ...]:
     now = likely.each * deployment.pools
     pool = result.pool
     capped = pool is not None and likely.each == pool.max_num_seqs
-    tried = _more_sequences(deployment) if capped else _changes(deployment)
+    tried = _more_sequences(found) if capped else _changes(found)
     return tuple(gain for gain in tried if gain.requests > now)
 
 
-def _more_sequences(deployment: Deployment) -> Iterator[Gain]:
+def _more_sequences(found: Answer) -> Iterator[Gain]:
     """As many sequences as memory holds, where the engine was told to run fewer."""
-    if deployment.settings.max_num_seqs is None:
+    if found.deployment.settings.max_num_seqs is None:
         return
-    free = _held(deployment, max_num_seqs=None)
+    free = _held(found, max_num_seqs=None)
     if free:
-        each = free // deployment.pools
-        yield Gain(f"--max-num-seqs {each}", _held(deployment, max_num_seqs=each))
+        each = free // found.deployment.pools
+        yield Gain(f"--max-num-seqs {each}", _held(found, max_num_seqs=each))
 
 
-def _changes(deployment: Deployment) -> Iterator[Gain]:
+def _changes(found: Answer) -> Iterator[Gain]:
+    deployment = found.deployment
     settings = deployment.settings
     for narrow in NARROW:
-        if held := _held(deployment, kv_cache_dtype=narrow):
+        if held := _held(found, kv_cache_dtype=narrow):
             yield Gain(f"--kv-cache-dtype {narrow}", held)
             break
-    yield from _twice(deployment)
+    yield from _twice(found)
     tokens, beside = settings.tokens, media_tokens(settings.media)
     if tokens is not None and not beside and tokens >= 2 * SHORTEST:
         half = tokens // 2
         started = {"max_model_len": half} if deployment.follows_requests else {}
-        yield Gain(f"-t {half}", _held(deployment, tokens=half, **started))
+        yield Gain(f"-t {half}", _held(found, tokens=half, **started))
 
 
-def _twice(deployment: Deployment) -> Iterator[Gain]:
+def _twice(found: Answer) -> Iterator[Gain]:
     """Twice the GPUs: wider servers or twice as many, whichever hold more."""
+    deployment = found.deployment
     gpu, width = deployment.settings.gpu, deployment.settings.tensor_parallel_size
     if gpu is None or traits_of(deployment.choice.engine.name).spread:
         return
     name = gpu.memory_marketing if gpu.slug.startswith("unlisted-") else gpu.slug
     more = deployment.gpus * 2
     wider, further = (
-        Gain(f"--gpu {more}x{name} --tp {each}", _held(deployment, more, tensor_parallel_size=each))
+        Gain(f"--gpu {more}x{name} --tp {each}", _held(found, more, tensor_parallel_size=each))
         for each in (2 * width, width)
     )
     yield wider if wider.requests > further.requests else further
 
 
-def _held(deployment: Deployment, gpus: int | None = None, **changes: Any) -> int:
+def _held(found: Answer, gpus: int | None = None, **changes: Any) -> int:
     """Requests that run at once with the change, over all replicas; 0 where the engine does not start."""
+    deployment, likely = found.deployment, found.likely
     try:
         if gpus is None:
             other = replace(deployment, settings=replace(deployment.settings, **changes))
         else:
             other = redealt(deployment, gpus, **changes)
-        likely = likely_alone(other)
+        if other.settings != deployment.settings:
+            likely = likely_alone(other)
     except KvplanError:
         return 0
     return 0 if likely is None or likely.each >= MAX_REQUESTS else likely.each * other.pools

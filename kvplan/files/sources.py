@@ -187,7 +187,7 @@ def _check_native(raw: dict[str, object], name: str) -> None:
 def _from_cards(name: str) -> Model:
     from kvplan.files.cards.find import load_card
 
-    url = _HUB_URL.fullmatch(name)
+    url = _HUB_URL.fullmatch(name) if name.startswith("http") else None
     if url:
         raise KvplanError("unknown-model", f"{name} is an address", help=f"write hf:{url[1]}")
     try:

@@ -81,7 +81,7 @@ def printable(text: str) -> str:
     """The text with what moves a cursor, changes a colour or turns the direction of writing as ``�``: control
     characters but tab and newline, half surrogates, marks of direction. Neither a terminal nor XML gets any.
     """
-    if text.isascii() and text.isprintable():
+    if text.isprintable():
         return text
     return CONTROL.sub("�", text.replace("\r\n", "\n").replace("\r", "\n"))
 

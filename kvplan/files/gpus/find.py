@@ -112,7 +112,7 @@ def _names_a_gpu(name: str, text: str) -> bool:
 def gpu_of_size(text: str) -> Gpu | None:
     """A card that is not listed, from its memory as the runtime reports it: ``80GiB``. None for a name, and
     for a number without a unit: ``4090`` is a name. Raises KvplanError(bad-size)."""
-    if not _SIZE.fullmatch(text.strip()) or is_listed(text):
+    if not text.strip()[:1].isdigit() or not _SIZE.fullmatch(text.strip()) or is_listed(text):
         return None
     total = parse_bytes(text)
     if total <= 0:

@@ -1,9 +1,9 @@
 """The YAML of the cards and GPU specs that come with kvplan, read without PyYAML, which takes longer to load
 than an answer to compute.
 
-They keep a narrow form: mappings and lists by indentation or in brackets, texts plain, in quotes on one line or
-after ``|``. Whatever is written in another way is left to the strict reader (`read` returns None); a test holds
-both against each other for every file.
+They keep a narrow form: mappings and lists by indentation or in brackets, texts plain, in quotes on one line
+or after ``|``. What is written in another way is left to the strict reader (`read` returns None); tests hold
+both against each other for every file, and for files with random changes.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ _FOREIGN = ("&", "*", "!", "%", "@", "`", ">", "?", "|", "#", "- ", "{", "}", "[
 """What a plain text does not begin with."""
 
 
-class _Other(Exception):
+class _OtherError(Exception):
     """Something that is left to the strict reader."""
 
 
@@ -29,7 +29,7 @@ def read(text: str) -> Any:
         data = lines.block(0)
         if lines.at < len(lines.rows):
             return None
-    except (_Other, IndexError, ValueError):
+    except (_OtherError, IndexError, ValueError):
         return None
     return data
 
@@ -51,7 +51,7 @@ class _Lines:
         self.rows = text.split("\n")
         self.at = 0
         if not all(map(str.isprintable, self.rows)):
-            raise _Other
+            raise _OtherError
         self._pass()
 
     def _pass(self) -> None:
@@ -90,13 +90,13 @@ class _Lines:
             row = self.rows[self.at][indent:]
             end = _colon(row)
             if end < 0 or row.startswith(("---", "...")):
-                raise _Other
+                raise _OtherError
             key = _scalar(row[:end])
             if key in found or isinstance(key, bool) or not isinstance(key, str | int):
-                raise _Other
+                raise _OtherError
             found[key] = self.value(row[end + 1 :].strip(" "), indent)
         if self.indent() > indent:
-            raise _Other
+            raise _OtherError
         return found
 
     def value(self, text: str, indent: int) -> Any:
@@ -119,7 +119,7 @@ class _Lines:
             while self.indent() > indent and self.rows[self.at].strip(" "):
                 text += " " + self.continued(indent)
                 if "#" in text:
-                    raise _Other
+                    raise _OtherError
         self._pass()
         return _scalar(text)
 
@@ -127,7 +127,7 @@ class _Lines:
         """The row that continues a value of that indentation."""
         row = self.rows[self.at].strip(" ")
         if not row or self.indent() <= indent:
-            raise _Other
+            raise _OtherError
         self.at += 1
         return row
 
@@ -136,7 +136,7 @@ class _Lines:
         depth = self.indent()
         found: list[str] = []
         if depth <= indent or not self.rows[self.at].strip(" "):
-            raise _Other
+            raise _OtherError
         while self.at < len(self.rows):
             row = self.rows[self.at]
             if row.strip(" ") and not row.startswith(" " * depth):
@@ -164,18 +164,18 @@ def _scalar(text: str) -> Any:
     """A text in quotes or a plain one, which may have a comment behind it."""
     if text[0] == '"':
         if text.find('"', 1) != len(text) - 1:
-            raise _Other
+            raise _OtherError
         return json.loads(text)
     if text[0] == "'":
         if text.find("'", 1) != len(text) - 1:
-            raise _Other
+            raise _OtherError
         return text[1:-1]
     plain = text.partition(" #")[0].rstrip(" ")
     if plain.startswith(_FOREIGN) or ": " in plain or plain.endswith(":"):
-        raise _Other
+        raise _OtherError
     value = read_plain(plain)
     if isinstance(value, Trap):
-        raise _Other
+        raise _OtherError
     return value
 
 
@@ -187,7 +187,7 @@ def _closed(text: str) -> bool:
             return False
         text = "".join(parts[::2])
         if "'" in text:
-            raise _Other
+            raise _OtherError
     return text.count("{") == text.count("}") and text.count("[") == text.count("]")
 
 
@@ -201,7 +201,7 @@ class _Flow:
         value = self.value()
         rest = self.text[self.at :].strip(" ")
         if rest and not rest.startswith("#"):
-            raise _Other
+            raise _OtherError
         return value
 
     def value(self) -> Any:
@@ -232,9 +232,9 @@ class _Flow:
             self._blanks()
             key = self._word(":")
             if key in found or isinstance(key, bool) or not isinstance(key, str | int):
-                raise _Other
+                raise _OtherError
             if not self.text.startswith(": ", self.at):
-                raise _Other
+                raise _OtherError
             self.at += 2
             found[key] = self.value()
             self._comma("}")
@@ -252,7 +252,7 @@ class _Flow:
         if self.text[self.at] == ",":
             self.at += 1
         elif self.text[self.at] != sign:
-            raise _Other
+            raise _OtherError
 
     def _word(self, ends: str) -> Any:
         """A text in quotes, or a plain one up to one of those signs."""
@@ -262,6 +262,6 @@ class _Flow:
             return _scalar(text[begin : self.at])
         while (sign := text[self.at]) not in ends:
             if sign in "{}[]#,":
-                raise _Other
+                raise _OtherError
             self.at += 1
         return _scalar(text[begin : self.at].rstrip(" "))

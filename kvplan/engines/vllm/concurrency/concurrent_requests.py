@@ -9,10 +9,10 @@ its place.
 
 from __future__ import annotations
 
+from _thread import allocate_lock
 from collections import Counter
 from fractions import Fraction
 from functools import lru_cache
-from threading import Lock
 from typing import TYPE_CHECKING
 
 from kvplan.bisection import least_below
@@ -61,7 +61,7 @@ def _table(
     return rule, block, group.window, group.charge.blocks(longest), 0, False
 
 
-_ONE_AT_A_TIME = Lock()
+_ONE_AT_A_TIME = allocate_lock()
 """A run goes on as far as it is asked to: two threads must not extend it at once."""
 
 
