@@ -135,11 +135,11 @@ def _packaged(slug: str) -> Card:
     if newer is not None and slug in newer.cards:
         card = card_of(strict.load_yaml(newer.cards[slug], name=f"{slug}.yaml"), slug)
         return replace(card, model=replace(card.model, source=f"{card.model.source}@{newer.made}"))
-    text, name = read_packaged(card_index.FOLDER, slug), f"{card_index.FOLDER}/{slug}.yaml"
+    content, name = read_packaged(card_index.FOLDER, slug), f"{card_index.FOLDER}/{slug}.yaml"
     try:
-        return card_of(packaged.located(text, name), slug)
+        return card_of(packaged.located(content, name), slug)
     except KvplanError:  # a card that was edited: shown with its line
-        return card_of(strict.load_yaml(text, name=name), slug)
+        return card_of(strict.load_yaml(content, name=name), slug)
 
 
 def _meant(name: str) -> str:

@@ -16,7 +16,7 @@ from kvplan.errors import KvplanError
 from kvplan.files.cards.card import Card
 from kvplan.files.cards.file import card_from_located
 from kvplan.files.cards.installed import Installed, installed
-from kvplan.files.datafiles import data_dir
+from kvplan.files.datafiles import data_dir, packaged_slugs, read_packaged
 from kvplan.later import later, regex
 from kvplan.record import Json, JsonDict, record
 
@@ -120,8 +120,14 @@ def summary_of(card: Card) -> JsonDict:
     }
 
 
-def read_cards(folder: Path) -> list[Card]:
-    """All cards of a folder, by slug. Raises what `card_from_located` raises."""
+def read_cards(folder: Path | None = None) -> list[Card]:
+    """All cards of a folder (default: the packaged ones), by slug. Raises what `card_from_located` raises."""
+    if folder is None:
+        read = (
+            strict.load_yaml(read_packaged(FOLDER, slug), name=f"{FOLDER}/{slug}.yaml")
+            for slug in packaged_slugs(FOLDER)
+        )
+        return [card_from_located(one) for one in read]
     return [card_from_located(strict.load_yaml_file(path)) for path in sorted(folder.glob("*.yaml"))]
 
 
@@ -131,7 +137,7 @@ def build_index(folder: Path | None = None) -> JsonDict:
     Raises:
         KvplanError: ``duplicate-model-name`` where two cards claim one name; any error of a card.
     """
-    return index_of(read_cards(folder or data_dir(FOLDER)))
+    return index_of(read_cards(folder))
 
 
 def index_of(cards: Iterable[Card]) -> JsonDict:

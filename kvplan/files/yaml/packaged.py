@@ -34,13 +34,14 @@ def read(text: str) -> Any:
     return data
 
 
-def located(text: str, name: str) -> Located:
+def located(content: bytes, name: str) -> Located:
     """The data of a packaged file, as the strict reader gives it but without places."""
+    text = content.decode(errors="replace")
     data = read(text)
-    if data is None:
+    if data is None or "\ufffd" in text:
         from kvplan.files.yaml.strict import load_yaml
 
-        return load_yaml(text, name=name)
+        return load_yaml(content, name=name)
     return Located(data, Node(Span(0, 0, 0, 0)), Source(name, text))
 
 
