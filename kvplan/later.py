@@ -1,4 +1,4 @@
-"""What is made when it is first used: modules, and regular expressions.
+"""Modules and regular expressions that are made when they are first used.
 
 Modules are read as ``lazy import`` of newer Pythons does it. The imports stand once more under
 ``TYPE_CHECKING``, where type checkers and the import contracts see them:

@@ -148,7 +148,7 @@ def _first_init(self: Any, *values: Any, **named: Any) -> None:
     kind.__init__(self, *values, **named)
 
 
-def _put_plainly(self: Any, kind: Any, values: tuple[Any, ...], named: dict[str, Any]) -> bool:
+def _put_plainly(self: object, kind: Any, values: tuple[object, ...], named: dict[str, object]) -> bool:
     """Sets the fields one by one; False where the arguments are wrong, which the compiled one says as Python
     does."""
     if len(values) > len(kind.__match_args__):
@@ -171,7 +171,7 @@ def _put_plainly(self: Any, kind: Any, values: tuple[Any, ...], named: dict[str,
     if given:
         return False
     if hasattr(kind, "__post_init__"):
-        self.__post_init__()
+        kind.__post_init__(self)
     return True
 
 

@@ -218,7 +218,7 @@ def is_name(query: str) -> bool:
 
 
 def _named(key: str) -> str | None:
-    """What a name in full points at: looked up in the text of the index, which takes a fiftieth of the time
+    """The target of a name in full, looked up in the text of the index, which takes a fiftieth of the time
     of reading it."""
     if newer_cards() is not None:
         target: str | None = packaged_index()["names"].get(key)

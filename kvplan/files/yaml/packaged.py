@@ -9,20 +9,19 @@ both against each other for every file, and for files with random changes.
 from __future__ import annotations
 
 import json
-from typing import Any
 
 from kvplan.files.yaml.marks import Located, Node, Source, Span
 from kvplan.files.yaml.scalars import Trap, read_plain
 
 _FOREIGN = ("&", "*", "!", "%", "@", "`", ">", "?", "|", "#", "- ", "{", "}", "[", "]", ",", ":")
-"""What a plain text does not begin with."""
+"""No plain text begins so."""
 
 
 class _OtherError(Exception):
     """Something that is left to the strict reader."""
 
 
-def read(text: str) -> Any:
+def read(text: str) -> object:
     """The data of a packaged file; None where it is not written in the narrow form."""
     try:
         lines = _Lines(text)
@@ -67,14 +66,14 @@ class _Lines:
         row = self.rows[self.at]
         return len(row) - len(row.lstrip(" "))
 
-    def block(self, indent: int) -> Any:
+    def block(self, indent: int) -> object:
         """The mapping or list that stands at that indentation."""
         if self.rows[self.at].startswith("- ", indent):
             return self.sequence(indent)
         return self.mapping(indent)
 
-    def sequence(self, indent: int) -> list[Any]:
-        found: list[Any] = []
+    def sequence(self, indent: int) -> list[object]:
+        found: list[object] = []
         while self.indent() == indent and self.rows[self.at].startswith("- ", indent):
             row = self.rows[self.at]
             if _colon(row[indent + 2 :]) >= 0:
@@ -85,12 +84,12 @@ class _Lines:
                 found.append(self.value(row[indent + 2 :].strip(" "), indent))
         return found
 
-    def mapping(self, indent: int) -> dict[Any, Any]:
-        found: dict[Any, Any] = {}
+    def mapping(self, indent: int) -> dict[object, object]:
+        found: dict[object, object] = {}
         while self.indent() == indent:
             row = self.rows[self.at][indent:]
             end = _colon(row)
-            if end < 0 or row.startswith(("---", "...")):
+            if end < 0 or " #" in row[:end] or row.startswith(("---", "...")):
                 raise _OtherError
             key = _scalar(row[:end])
             if key in found or isinstance(key, bool) or not isinstance(key, str | int):
@@ -100,8 +99,8 @@ class _Lines:
             raise _OtherError
         return found
 
-    def value(self, text: str, indent: int) -> Any:
-        """What stands after a key or hyphen of that indentation, and on the rows below."""
+    def value(self, text: str, indent: int) -> object:
+        """The value after a key or hyphen of that indentation, and on the rows below."""
         self.at += 1
         if text in ("|", "|-"):
             return self.literal(indent, "\n" if text == "|" else "")
@@ -161,12 +160,15 @@ def _colon(row: str) -> int:
     return len(row) - 1 if end < 0 and row.endswith(":") else end
 
 
-def _scalar(text: str) -> Any:
+def _scalar(text: str) -> object:
     """A text in quotes or a plain one, which may have a comment behind it."""
     if text[0] == '"':
         if text.find('"', 1) != len(text) - 1:
             raise _OtherError
-        return json.loads(text)
+        value: str = json.loads(text)
+        if not value.isprintable():
+            raise _OtherError
+        return value
     if text[0] == "'":
         if text.find("'", 1) != len(text) - 1:
             raise _OtherError
@@ -198,14 +200,14 @@ class _Flow:
     def __init__(self, text: str) -> None:
         self.text, self.at = text, 0
 
-    def whole(self) -> Any:
+    def whole(self) -> object:
         value = self.value()
         rest = self.text[self.at :].strip(" ")
         if rest and not rest.startswith("#"):
             raise _OtherError
         return value
 
-    def value(self) -> Any:
+    def value(self) -> object:
         self._blanks()
         sign = self.text[self.at]
         if sign == "{":
@@ -218,16 +220,16 @@ class _Flow:
         while self.text[self.at] == " ":
             self.at += 1
 
-    def _list(self) -> list[Any]:
-        found: list[Any] = []
+    def _list(self) -> list[object]:
+        found: list[object] = []
         self.at += 1
         while not self._ends("]"):
             found.append(self.value())
             self._comma("]")
         return found
 
-    def _mapping(self) -> dict[Any, Any]:
-        found: dict[Any, Any] = {}
+    def _mapping(self) -> dict[object, object]:
+        found: dict[object, object] = {}
         self.at += 1
         while not self._ends("}"):
             self._blanks()
@@ -255,7 +257,7 @@ class _Flow:
         elif self.text[self.at] != sign:
             raise _OtherError
 
-    def _word(self, ends: str) -> Any:
+    def _word(self, ends: str) -> object:
         """A text in quotes, or a plain one up to one of those signs."""
         text, begin = self.text, self.at
         if text[begin] in "\"'":
