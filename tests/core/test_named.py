@@ -68,7 +68,8 @@ def test_values_are_those_of_typing(turns: int) -> None:
     for number in range(turns):
         for values, named in (((number,), {}), ((number, "y"), {"c": 2.5}), ((), {"b": "z", "a": number})):
             mine, theirs = Mine(*values, **named), Theirs(*values, **named)
-            assert mine == theirs
+            assert tuple(mine) == theirs
+            assert mine == (*theirs,)
             assert hash(mine) == hash(theirs)
             assert repr(mine) == repr(theirs).replace("Theirs", "Mine")
             assert (mine.a, mine.b, mine.c, mine.twice) == (*theirs, 2 * number)
@@ -105,7 +106,7 @@ def test_its_tools() -> None:
     assert value._replace(a=3) == Mine(3, c=2.0)
     assert Mine._make([1, "x", 2.0]) == value
     with pytest.raises(ValueError, match="z"):
-        value._replace(z=1)
+        value._replace(z=1)  # type: ignore[call-arg]
     with pytest.raises(TypeError, match="3 arguments"):
         Mine._make([1])
     for again in (copy.copy(value), copy.deepcopy(value), pickle.loads(pickle.dumps(value))):

@@ -165,16 +165,16 @@ def _scalar(text: str) -> object:
     if text[0] == '"':
         if text.find('"', 1) != len(text) - 1:
             raise _OtherError
-        value: str = json.loads(text)
-        if not value.isprintable():
+        quoted: str = json.loads(text)
+        if not quoted.isprintable():
             raise _OtherError
-        return value
+        return quoted
     if text[0] == "'":
         if text.find("'", 1) != len(text) - 1:
             raise _OtherError
         return text[1:-1]
     plain = text.partition(" #")[0].rstrip(" ")
-    if plain.startswith(_FOREIGN) or ": " in plain or plain.endswith(":"):
+    if plain == "-" or plain.startswith(_FOREIGN) or ": " in plain or plain.endswith(":"):
         raise _OtherError
     value = read_plain(plain)
     if isinstance(value, Trap):
