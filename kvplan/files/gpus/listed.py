@@ -73,10 +73,10 @@ def list_keys() -> list[str]:
 def find_slugs(query: str) -> list[str]:
     """The slugs that `query` may mean: one for a full name, several for a prefix that is not unique and for
     a card that is sold with several memories."""
-    key, index = key_of(query), _index()
-    if key in index:
-        return list(index[key])
-    short = squeezed(query)
+    key = key_of(query)
+    if named := _named(key):
+        return named
+    index, short = _index(), squeezed(query)
     if short in _short_index() and not _COUNTED.search(query):
         return list(_short_index()[short])
     if not key:
@@ -166,8 +166,23 @@ def index_text(index: dict[str, str | list[str]]) -> str:
 
 
 @cache
+def _text() -> str:
+    return (data_dir(FOLDER) / INDEX).read_text(encoding="utf-8")
+
+
+def _named(key: str) -> list[str]:
+    """The slugs of a name in full, looked up in the text of the index; most questions ask for no other."""
+    entry = f"\n{json.dumps(key)}: "
+    at = _text().find(entry) + len(entry)
+    if at < len(entry):
+        return []
+    slugs = json.JSONDecoder().raw_decode(_text(), at)[0]
+    return [slugs] if isinstance(slugs, str) else slugs
+
+
+@cache
 def _index() -> dict[str, tuple[str, ...]]:
-    index = json.loads((data_dir(FOLDER) / INDEX).read_text(encoding="utf-8"))
+    index = json.loads(_text())
     return {key: (slugs,) if isinstance(slugs, str) else tuple(slugs) for key, slugs in index.items()}
 
 
@@ -189,4 +204,4 @@ def load_listed(slug: str) -> Gpu:
 
 def is_listed(text: str) -> bool:
     """Whether it is a GPU's name in full."""
-    return key_of(text) in _index() or (squeezed(text) in _short_index() and not _COUNTED.search(text))
+    return bool(_named(key_of(text))) or (squeezed(text) in _short_index() and not _COUNTED.search(text))
