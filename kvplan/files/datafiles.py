@@ -71,16 +71,14 @@ def read_packaged(name: str, slug: str) -> bytes:
         with (data_dir(name) / PACKED).open("rb") as stream:
             stream.seek(begin + at)
             return stream.read(length)
-    except FileNotFoundError:
-        raise _unreadable(name, file, KeyError(file)) from None
     except (OSError, KeyError) as error:
         raise _unreadable(name, file, error) from None
 
 
 def _unreadable(name: str, file: str, error: Exception) -> KvplanError:
-    reason = getattr(error, "strerror", None)
-    if reason is None:
+    if isinstance(error, FileNotFoundError | KeyError):
         return KvplanError("unreadable-file", f"there is no file {name}/{file}", help="check the path")
+    reason = getattr(error, "strerror", None) or type(error).__name__
     return KvplanError("unreadable-file", f"cannot read {name}/{file}: {reason}", help="check the path")
 
 

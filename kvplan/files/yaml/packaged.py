@@ -28,7 +28,7 @@ def read(text: str) -> object:
         data = lines.block(0)
         if lines.at < len(lines.rows):
             return None
-    except (_OtherError, IndexError, ValueError):
+    except (_OtherError, IndexError, ValueError, RecursionError):
         return None
     return data
 
@@ -48,7 +48,7 @@ class _Lines:
     """The rows of a text, read from the top; blank rows and comments are passed over between values."""
 
     def __init__(self, text: str) -> None:
-        self.rows = text.split("\n")
+        self.rows = text.replace("\r\n", "\n").split("\n")
         self.at = 0
         if not all(map(str.isprintable, self.rows)):
             raise _OtherError
