@@ -182,11 +182,12 @@ def _next(result: PlanResult, typed: Sequence[str], written: str | None, *, whol
     elif result.options:
         screen += next_line(command("kvplan", "plan", *typed, "--write", "plan.yaml"))
     pool = ["--pool likely"] if result.pool == SAFE else []
+    front = [] if result.pools else ["--pareto"]
     if whole:
         return screen + more_line(
-            ", ".join(["--json", "--markdown", "--levers", "--pareto", *pool, "--quality aggressive"])
+            ", ".join(["--json", "--markdown", "--levers", *front, *pool, "--quality aggressive"])
         )
-    return screen + more_line("-v: what moves it, what was rejected; --json, --levers, --pareto")
+    return screen + more_line(", ".join(["-v: what moves it, what was rejected; --json", "--levers", *front]))
 
 
 def _basis(result: PlanResult) -> Screen:

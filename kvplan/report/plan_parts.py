@@ -120,9 +120,7 @@ def flag_lines(result: PlanResult) -> Screen:
             for place, line in enumerate(result.start)
         ]
         return [row for one in lines for row in one]
-    pools = result.pools
-    engines = best.replicas if pools is None else pools.prefill_replicas + pools.decode_replicas
-    first = "serve:  " if engines == 1 else f"serve {engines:,} ×:  "
+    first = "serve:  " if best.replicas == 1 else f"serve {best.replicas:,} ×:  "
     words = started(best.engine, best.model_id, best.serve)
     return wrapped(words, indent=1, first=first, hang=8)
 
@@ -132,26 +130,24 @@ def pool_lines(result: PlanResult) -> Screen:
     pools = result.pools
     if pools is None:
         return []
-    slow = f"{pools.slow_prefill_replicas:,}" if pools.slow_prefill_replicas else "no number"
-    prompts = f"{slow} with the slow times; prompts at once in each: {pools.prompts_at_once:,},"
-    prompts += f" {pools.prompts_that_fit:,} fit"
-    answers = f"{pools.decode_requests:,} requests in flight"
+    best = result.options[0]
+    prompts = f"{pools.prompts_at_once:,} prompts at once in each, {pools.prompts_that_fit:,} fit"
+    if result.simulated is None:
+        slow = f"{pools.slow_prefill_replicas:,}" if pools.slow_prefill_replicas else "no number"
+        prompts = f"{slow} with the slow times; {prompts}"
     rows: list[list[Piece]] = [
         [Span("engines for prompts", "bold"), f"{pools.prefill_replicas:,}", prompts],
-        [Span("engines for answers", "bold"), f"{pools.decode_replicas:,}", answers],
-    ]
+        [Span("engines for answers", "bold"), f"{pools.decode_replicas:,}",
+         f"{best.requests:,} requests at once in all"],
+    ]  # fmt: skip
     each, rate = size_words(pools.transfer_bytes), size_words(pools.transfer_bytes_per_second)
+    said = f"{count(pools.gpus_per_replica, 'GPU')} each; between them {each} a request, {rate} a second"
     first = f"{pools.ttft_seconds:.2g} … {pools.ttft_high_seconds:.2g} s"
-    said = f"between them {each} a request, {rate} a second, over {pools.link}"
-    proof = "an estimate without bursts"
-    if result.best is not None and result.best.require.goodput is not None:
-        share = share_words(float(result.best.require.goodput))
-        proof = f"as many of both as keep {share} of requests within their times, simulated with the arrivals"
+    estimated = f"an estimate without bursts: the longest prompt's first token in {first} on average"
     return [
         *table(rows, "lrl"),
-        *wrapped(f"{pools.gpus_per_replica} GPUs each (the rows above: for answers); {said}", indent=1),
-        *wrapped(f"the longest prompt's first token in {first} on average", indent=1),
-        *wrapped(proof, indent=1, style="dim"),
+        *wrapped(f"{said}, over {pools.link}", indent=1),
+        *(wrapped(estimated, indent=1, style="dim") if result.simulated is None else ()),
     ]
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from fractions import Fraction
+from functools import cache
 from typing import Any
 
 import pytest
@@ -21,6 +22,7 @@ LOAD = Workload((Shape(4096, 300),))
 TARGETS: dict[str, Any] = {"ttft": "2", "tpot": "0.05"}
 
 
+@cache
 def ask(arrival: int = 10, **options: Any) -> Any:
     given = {"gpu": "h100", "workload": LOAD, "arrival": arrival, "disaggregated": True, **TARGETS, **options}
     return kvplan.plan("llama-3.1-8b", **given)
@@ -51,7 +53,7 @@ def test_both_kinds_of_engines() -> None:
     result = ask()
     pools = result.pools
     assert pools.decode_requests >= 150
-    assert 1 <= pools.decode_replicas <= result.options[0].replicas
+    assert pools.decode_replicas >= 1
     assert 1 <= pools.prefill_replicas <= (pools.slow_prefill_replicas or pools.prefill_replicas)
     assert pools.gpus == (pools.prefill_replicas + pools.decode_replicas) * pools.gpus_per_replica
     assert pools.ttft_seconds <= 2
@@ -73,15 +75,17 @@ def test_what_travels_is_what_the_prompt_holds() -> None:
 
 def test_a_deadline_that_no_number_of_engines_meets() -> None:
     result = ask(ttft="0.001")
-    assert result.best is None
+    assert (result.ok, result.gpus, result.options) == (False, 0, ())
     assert any("no number of engines" in text for text in result.warnings)
+    assert "No: nothing that was tried keeps the times" in " ".join(plain(plan_sentence(result)).split())
 
 
 def test_more_gpus_than_there_are() -> None:
     """One engine for prompts and one for answers are two GPUs at least."""
-    assert ask(max_gpus=2).best.gpus == 2
-    result = ask(max_gpus=1)
-    assert result.best is None
+    assert ask(2, max_gpus=2).best.gpus == 2
+    result = ask(2, max_gpus=1)
+    assert (result.ok, result.gpus) == (False, 0)
+    assert any("take 2 GPUs, and 1 may be used" in text for text in result.warnings)
 
 
 @pytest.mark.parametrize("options", [{"requests": 5}, {"ttft": None}, {"tpot": None}, {"arrival": None}])
@@ -101,6 +105,7 @@ def test_engines_for_prompts_hold_no_request_to_its_end(tmp_path: Any) -> None:
     path.write_text(plan_text(result.best), encoding="utf-8")
     (checked,) = kvplan.check(path).plans
     assert checked.passed
+    assert checked.fact("max_requests") == result.rows[0].requests
     one = kvplan.size(kvplan.load_plans(path)[0], tokens=4396)
     assert checked.fact("max_requests") % result.pools.decode_replicas == 0
     assert one.pool is not None
@@ -116,8 +121,10 @@ def test_ranks_of_an_engine_read_prompts_side_by_side() -> None:
 def test_one_number_of_gpus_stands_everywhere(tmp_path: Any) -> None:
     result = ask()
     text = " ".join(plain(plan_sentence(result)).split())
-    total = result.pools.gpus
+    total, engines = result.pools.gpus, result.pools.prefill_replicas + result.pools.decode_replicas
     assert f": {total} × h100" in text
+    assert [(row.gpus, row.replicas) for row in result.rows] == [(total, engines)]
+    assert result.to_rows()[0]["gpus"] == result.model_dump()["best"]["gpus"] == total
     assert f"-{total}x-" in result.best.name
     assert result.best.gpus == total
     path = tmp_path / "plan.yaml"
@@ -125,3 +132,17 @@ def test_one_number_of_gpus_stands_everywhere(tmp_path: Any) -> None:
     assert f"gpus: {total}\n" in path.read_text(encoding="utf-8")
     (checked,) = kvplan.check(path).plans
     assert checked.passed
+
+
+def test_it_is_the_simulated_figures_that_are_said() -> None:
+    """Of both ends, with the safe number of GPUs; rows for other kinds, which have no engines for prompts,
+    are none."""
+    result = ask()
+    found = result.simulated
+    assert found.goodput[1] >= found.goodput_at_least
+    assert found.ttft[1] <= 2
+    assert found.tpot[1] <= 0.05
+    assert found.safe_gpus is None or found.safe_gpus >= result.gpus
+    assert result.rows == result.options[:1]
+    with pytest.raises(KvplanError, match="--pareto"):
+        ask(pareto=True)

@@ -370,7 +370,7 @@ def _answer(
     result = replace(result, start=_started(best.choice, given.named or model.id, result))
     if given.disaggregated:
         result = with_pools(best, result, load, question.goodput, given.trace)
-    return _with_levers(best, result, load) if given.levers else result
+    return _with_levers(best, result, load) if given.levers and result.options else result
 
 
 _NOT_SIMULATED = "not simulated, estimated for a steady load: {}"

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from fractions import Fraction
+from math import ceil
 from pathlib import Path
 
 from kvplan.api.planning.again import Given
@@ -17,7 +18,7 @@ from kvplan.gpu import Gpu
 from kvplan.model import Model
 from kvplan.planning.ask import Ask
 from kvplan.planning.levers import Lever, Link, PrefillTime, Seconds, Situation, levers
-from kvplan.planning.pools import decode_requests, pools_of
+from kvplan.planning.pools import Pools, decode_requests, pools_of
 from kvplan.planning.quality import kv_quality
 from kvplan.planning.results import Option, PlanResult
 from kvplan.planning.speed import link_bandwidth, prefill_seconds, speed_profile
@@ -29,6 +30,7 @@ from kvplan.plans.plan import FleetPlan
 from kvplan.plans.workload import Workload
 from kvplan.record import replace
 from kvplan.settings import pools_per_replica
+from kvplan.units import ceil_div
 
 _C2C = "nvlink-c2c"
 _GRACE = ("gh200", "gb200", "gb300")
@@ -138,6 +140,12 @@ def answers_of(load: Workload, given: Given) -> int:
             "engines for prompts are sized by how fast requests arrive and how soon their tokens must come",
             help="--arrival 3/s --ttft 2s --tpot 50ms, without --requests",
         )
+    if given.pareto:
+        raise KvplanError(
+            "bad-usage",
+            "the rows of --pareto are engines of one kind",
+            help="one of --pareto and --disaggregated",
+        )
     return decode_requests(rate, Fraction(load.mean(name="output_tokens")), tpot)
 
 
@@ -147,6 +155,7 @@ def with_pools(
     """The result whose best plan has engines of both kinds, as many of each as a simulation of the arrivals
     says where it serves such engines; where their number is not known, none is best."""
     best = result.options[0]
+    result = replace(result, rate=float(load.requests_per_second or 0))
     model, offer = chosen(ask, best)
     seen = Situation(model, ask.choice, best.settings, load, best.requests_per_engine)
     each = best.gpus // best.replicas
@@ -157,30 +166,56 @@ def with_pools(
             decode=best.replicas, gpus=each, ranks=pools_per_replica(best.settings),
         )  # fmt: skip
     except KvplanError as error:
-        return replace(result, best=None, warnings=(*result.warnings, f"no pools: {error.message}"))
+        return _none(result, error.message)
     plan = result.best
     if plan is not None:
         from kvplan.api.planning.rate import with_split
         from kvplan.simulation.sides import Sides
 
         first = Sides(pools.prefill_replicas, pools.decode_replicas)
-        plan, notes = with_split(plan, model, first, goodput, trace)
-        result = replace(result, warnings=(*result.warnings, *notes))
+        plan, simulated, said = with_split(plan, model, first, goodput, trace)
         if plan is None:
-            return replace(result, best=None)
+            return _none(result, *said)
+        result = replace(result, simulated=simulated, warnings=(*result.warnings, *said))
+        if simulated is not None:  # the estimate is of engines that do both
+            best = replace(best, speed=None)
         if plan.fleet.prefill_replicas:
             pools = replace(
                 pools, prefill_replicas=plan.fleet.prefill_replicas, gpus=plan.gpus,
                 decode_replicas=plan.fleet.decode_replicas,
             )  # fmt: skip
     if ask.max_gpus is not None and pools.gpus > ask.max_gpus:
-        said = f"engines of both kinds take {pools.gpus:,} GPUs, and {ask.max_gpus:,} may be used"
-        return replace(result, best=None, pools=pools, warnings=(*result.warnings, said))
+        few = f"engines of both kinds take {pools.gpus:,} GPUs, and {ask.max_gpus:,} may be used"
+        return _none(result, few)
     if plan is not None:
         fleet = FleetPlan(prefill_replicas=pools.prefill_replicas, decode_replicas=pools.decode_replicas)
         name = plan.name.replace(f"-{best.gpus}x-", f"-{pools.gpus}x-")
         plan = replace(plan, name=name, gpus=pools.gpus, fleet=fleet)
-    return replace(result, best=plan, pools=pools)
+    return replace(result, best=plan, options=(_with_both(best, pools),), own=None, more=0, pools=pools)
+
+
+def _none(result: PlanResult, *said: str) -> PlanResult:
+    """The result where engines of both kinds do not serve the load."""
+    return replace(result, best=None, options=(), own=None, more=0, warnings=(*result.warnings, *said))
+
+
+def _with_both(best: Option, pools: Pools) -> Option:
+    """The option with engines of both kinds: all GPUs, and what the engines for answers hold."""
+    share, answers = Fraction(pools.gpus, best.gpus), pools.decode_replicas
+    each = ceil_div(best.requests_per_engine * best.replicas, answers)
+    cost, million = best.cost_per_hour, best.cost_per_million_tokens
+    low, likely, high = (float(one * share) for one in million or (0, 0, 0))
+    return replace(
+        best,
+        gpus=pools.gpus,
+        replicas=pools.prefill_replicas + answers,
+        nodes=ceil(best.nodes * share),
+        requests=best.requests // best.replicas * answers,
+        safe_requests=best.safe_requests // best.replicas * answers,
+        requests_per_engine=min(each, best.max_num_seqs),
+        cost_per_hour=None if cost is None else cost * share,
+        cost_per_million_tokens=None if million is None else (low, likely, high),
+    )
 
 
 def chosen(ask: Ask, best: Option) -> tuple[Model, Offer]:

@@ -188,25 +188,9 @@ class Sizer:
         fast, likely, slow = (
             runs[of].whole(one.replicas) for of in ((case[0], FAST), (case[0], LIKELY), (SAFE, SLOW))
         )
-        share, notes = target.goodput, on_replicas(served, self.load, one.replicas, ROUTER).load.notes
-
-        def times(of: Callable[[Outcome], Sequence[int]]) -> tuple[float, float, float]:
-            found = [percentile(of(each), share) / SECOND for each in (fast, likely, slow)]
-            return found[0], found[1], found[2]
-
-        found = Simulated(
-            rate=float(self.load.rate),
-            arrivals=self.load.drawn.words if self.load.drawn is not None else self.load.name,
-            requests=likely.requests,
-            ttft_at_most=_seconds(self.workload.ttft_seconds),
-            tpot_at_most=_seconds(self.workload.tpot_seconds),
-            goodput_at_least=share,
-            goodput=(slow.goodput, likely.goodput, fast.goodput),
-            ttft=times(lambda each: each.ttft),
-            tpot=times(lambda each: each.tpot),
-            safe_gpus=None if safe is None else safe * one.one.layout.gpus,
-            notes=notes,
-        )
+        notes = on_replicas(served, self.load, one.replicas, ROUTER).load.notes
+        gpus = None if safe is None else safe * one.one.layout.gpus
+        found = _shown(self.load, self.workload, target, (fast, likely, slow), gpus, notes)
         return found, tuple(self._looser(made, one, likely))
 
     def _looser(self, made: _Deployed, one: Found, run: Outcome) -> Iterator[SuggestedFix]:
@@ -268,6 +252,32 @@ def _on(ask: Ask, one: Found, replicas: int) -> Found:
     return found._replace(key=key_again(ask.objective, found))
 
 
+def _shown(
+    load: Load, workload: Workload, target: Target, runs: tuple[Outcome, Outcome, Outcome],
+    safe_gpus: int | None, notes: tuple[str, ...],
+) -> Simulated:  # fmt: skip
+    """The figures of a deployment's runs with fast, likely and slow steps."""
+    fast, likely, slow = runs
+
+    def times(of: Callable[[Outcome], Sequence[int]]) -> tuple[float, float, float]:
+        found = [percentile(of(each), target.goodput) / SECOND for each in runs]
+        return found[0], found[1], found[2]
+
+    return Simulated(
+        rate=float(load.rate),
+        arrivals=load.drawn.words if load.drawn is not None else load.name,
+        requests=likely.requests,
+        ttft_at_most=_seconds(workload.ttft_seconds),
+        tpot_at_most=_seconds(workload.tpot_seconds),
+        goodput_at_least=target.goodput,
+        goodput=(slow.goodput, likely.goodput, fast.goodput),
+        ttft=times(lambda each: each.ttft),
+        tpot=times(lambda each: each.tpot),
+        safe_gpus=safe_gpus,
+        notes=notes,
+    )
+
+
 def _seconds(value: Fraction | None) -> float | None:
     return None if value is None else float(value)
 
@@ -277,11 +287,19 @@ def _time(seconds: Fraction) -> str:
     return f"{seconds}s" if seconds.denominator == 1 else f"{ceil(seconds * 1000)}ms"
 
 
+class Divided(NamedTuple):
+    """plan: with as few replicas of both kinds as keep the times; simulated: their figures; said: why they
+    are not simulated (the plan is then as it was), or that no number keeps the times (there is none)."""
+
+    plan: Plan | None
+    simulated: Simulated | None = None
+    said: tuple[str, ...] = ()
+
+
 def with_split(
     plan: Plan, model: Model, first: Sides, goodput: Fraction, trace: str | Path | None
-) -> tuple[Plan | None, tuple[str, ...]]:
-    """(The plan with as few replicas of both kinds as keep the times, looked for from ``first`` on, what is
-    to be said). The plan as it is where such engines are not simulated; None where no number does."""
+) -> Divided:
+    """As few replicas for prompts and for answers as keep the times, looked for from ``first`` on."""
     assert plan.workload is not None
     load = plan.workload
     asked = replace(
@@ -293,15 +311,36 @@ def with_split(
     try:
         arrivals = arrivals_of(load, trace)
         case = deciding(split)
-        served = served_plan(split, model, pool=case[0])
+        served = served_plan(split, model, pool=None if case[0] != SAFE else SAFE)
         check_served(arrivals, served.engine(case[0]))
         most = MOST_GPUS // plan.gpus_per_replica
         found = least_sides(served, arrivals, first, target_of(split), case, most)
     except KvplanError as error:
         if error.code not in NOT_SIMULATED:
             raise
-        return plan, (f"not simulated, estimated for a steady load: {error.message}",)
+        return Divided(plan, said=(f"not simulated, estimated for a steady load: {error.message}",))
     if found is None:
-        return None, ("no number of engines for prompts and for answers that was tried keeps the times",)
+        none = "no number of engines for prompts and for answers that was tried keeps the times"
+        return Divided(None, said=(none,))
+    gpus = sum(found) * plan.gpus_per_replica
     fleet = replace(fleet, prefill_replicas=found.prefill, decode_replicas=found.decode)
-    return replace(split, fleet=fleet, gpus=sum(found) * plan.gpus_per_replica), ()
+    split = replace(split, fleet=fleet, gpus=gpus)
+    return Divided(split, _both_kinds(split, served, arrivals, found, most))
+
+
+def _both_kinds(plan: Plan, served: Served, arrivals: Load, found: Sides, most: int) -> Simulated:
+    """Figures of replicas for prompts and for answers."""
+    assert plan.workload is not None
+    assert served.split is not None
+    target, case = target_of(plan), deciding(plan)
+    served = replace(served, split=replace(served.split, prefill=found.prefill, decode=found.decode))
+    fast, likely, slow = (
+        Runs(served, arrivals, ROUTER, target, of).whole(sum(found))
+        for of in ((case[0], FAST), (case[0], LIKELY), (SAFE, SLOW))
+    )
+    safe: Sides | None = found
+    if not slow.keeps(target):
+        safe = least_sides(served, arrivals, found, target, (SAFE, SLOW), most)
+    gpus = None if safe is None else sum(safe) * plan.gpus_per_replica
+    notes = on_replicas(served, arrivals, sum(found), ROUTER).load.notes
+    return _shown(arrivals, plan.workload, target, (fast, likely, slow), gpus, notes)

@@ -344,12 +344,19 @@ def dealt_tensors(model: Model, settings: Serving, options: LlamacppOptions) -> 
     return _dealt(tensors, layers_in_file(model), devices, options, split)
 
 
+@lru_cache(maxsize=1 << 14)
+def _layer_of(name: str) -> int | None:
+    """The number in a tensor's name; `--fit` deals the same names some hundred times."""
+    found = _LAYER.match(name)
+    return None if found is None else int(found[1])
+
+
 def _dealt(
     tensors: Mapping[str, int], layers: int, devices: int, options: LlamacppOptions, split: tuple[int, ...]
 ) -> list[Placed]:
     """Each tensor and its place; a tied embedding lies with the output once more."""
     n_gpu_layers = options.n_gpu_layers
-    numbered = {name: int(found[1]) for name in tensors if (found := _LAYER.match(name))}
+    numbered = {name: layer for name in tensors if (layer := _layer_of(name)) is not None}
     layers = max(layers, max(numbered.values(), default=-1) + 1)
     places = place(layers, devices, n_gpu_layers, split)
     hosted = layers if options.cpu_moe else options.n_cpu_moe or 0
