@@ -13,6 +13,7 @@ from kvplan.api.load import MODEL, gpus_of, load_draft
 from kvplan.engines import OPTIONS_OF, OWN_OPTIONS
 from kvplan.errors import KvplanError
 from kvplan.gpu import Gpu
+from kvplan.later import regex
 from kvplan.own_options import OwnOptions
 from kvplan.record import field_names, replace
 from kvplan.settings import LONGEST, MEDIA, Settings, known_method
@@ -31,7 +32,7 @@ SHORT = {
 LENGTHS = ("tokens", "encoder_tokens", "answer_tokens", "max_num_batched_tokens")
 SIZES = ("kv_cache_memory", "weights")
 NUMBERS = ("gpu_memory_utilization", "cpu_offload_gb")
-_NUMBER = re.compile(r"\d{1,9}(\.\d{1,9})?|\.\d{1,9}", re.ASCII)
+_NUMBER = regex(r"\d{1,9}(\.\d{1,9})?|\.\d{1,9}", re.ASCII)
 
 
 def parse_length(value: int | str) -> int:

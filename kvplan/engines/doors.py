@@ -10,10 +10,10 @@ from collections.abc import Callable, Mapping
 from fractions import Fraction
 from functools import cache
 from importlib import import_module
-from typing import NamedTuple
 
 from kvplan.engines.base import Choice
 from kvplan.model import Model
+from kvplan.named import NamedTuple
 from kvplan.record import record
 from kvplan.results import SizeResult
 from kvplan.settings import Settings

@@ -9,12 +9,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from functools import cache
-from typing import NamedTuple
 
 from kvplan.engines.folders import FOLDERS, part_of
 from kvplan.errors import KvplanError
 from kvplan.gpu import APPLE, Gpu
 from kvplan.model import Model
+from kvplan.named import NamedTuple
 from kvplan.record import field, record
 
 Capability = tuple[int, int]

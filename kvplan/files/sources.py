@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from kvplan.errors import KvplanError
+from kvplan.later import regex
 from kvplan.model import SENTENCES, Model
 from kvplan.record import record, replace
 
@@ -16,9 +17,9 @@ if TYPE_CHECKING:
     from kvplan.weights.facts import WeightSources
 
 _CONFIG, _QUANT, _MODULES = "config.json", "hf_quant_config.json", "modules.json"
-_HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*/[\w.-]*[A-Za-z0-9]", re.ASCII)
-_HUB_URL = re.compile(r"https?://(?:www\.)?(?:huggingface\.co|hf\.co)/([\w.-]+/[\w.-]+)(?:/.*)?", re.ASCII)
-_CACHED = re.compile(r"models--(.+?)--(.+)")
+_HUB_ID = regex(r"[A-Za-z0-9][\w.-]*/[\w.-]*[A-Za-z0-9]", re.ASCII)
+_HUB_URL = regex(r"https?://(?:www\.)?(?:huggingface\.co|hf\.co)/([\w.-]+/[\w.-]+)(?:/.*)?", re.ASCII)
+_CACHED = regex(r"models--(.+?)--(.+)")
 _WEIGHTS = (".safetensors", ".bin", ".pt", ".pth", ".h5", ".onnx", ".msgpack")
 
 
@@ -201,7 +202,7 @@ def _check_native(raw: dict[str, object], name: str) -> None:
 def _from_cards(name: str) -> Model:
     from kvplan.files.cards.find import load_card
 
-    url = _HUB_URL.fullmatch(name)
+    url = _HUB_URL.fullmatch(name) if name.startswith("http") else None
     if url:
         raise KvplanError("unknown-model", f"{name} is an address", help=f"write hf:{url[1]}")
     try:

@@ -7,10 +7,8 @@ The compute buffer is that of the graph which it reserves (`kvplan.engines.llama
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from functools import lru_cache
-from typing import NamedTuple
 
 from kvplan.architectures.config.activation_shape import shape_of
 from kvplan.architectures.weights import sources_of
@@ -37,13 +35,15 @@ from kvplan.engines.llamacpp.start.overrides import place_of
 from kvplan.engines.traits import usual_build
 from kvplan.errors import KvplanError, RefusedError
 from kvplan.gpu import Gpu
+from kvplan.later import regex
 from kvplan.model import Model
+from kvplan.named import NamedTuple
 from kvplan.results import BudgetLine, ModelWeights, SizeResult, exact, left_over
 from kvplan.settings import Serving
 from kvplan.units import MIB, gib
 
-_LAYER = re.compile(r"blk\.(\d{1,6})\.")
-_EXPERTS = re.compile(r"\.ffn_(up|down|gate|gate_up)_(ch|)exps")
+_LAYER = regex(r"blk\.(\d{1,6})\.")
+_EXPERTS = regex(r"\.ffn_(up|down|gate|gate_up)_(ch|)exps")
 """Tensors that --n-cpu-moe and --cpu-moe leave in host memory (common/common.h)."""
 _EMBEDDING, _OUTPUT = "token_embd.weight", "output"
 _WITH_OUTPUT = (_OUTPUT, "fc.", "d2t", "enc.output_norm")

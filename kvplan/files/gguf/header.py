@@ -11,13 +11,14 @@ from kvplan.architectures.gguf.read import read_keys
 from kvplan.errors import KvplanError, RefusedError
 from kvplan.files.folders import is_file
 from kvplan.files.gguf.file import read_header
+from kvplan.later import regex
 from kvplan.model import Model
 from kvplan.record import record, replace
 from kvplan.weights.facts import WeightSources, no_source
 
-_SHARD = re.compile(r"(.*)-(\d{5})-of-(\d{5})\.gguf", re.IGNORECASE)
+_SHARD = regex(r"(.*)-(\d{5})-of-(\d{5})\.gguf", re.IGNORECASE)
 
-_PART = re.compile(r"(.*)-(\d{5})-of-(\d{5})")
+_PART = regex(r"(.*)-(\d{5})-of-(\d{5})")
 
 
 @record()

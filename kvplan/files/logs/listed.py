@@ -16,25 +16,26 @@ from kvplan.engines.doors import door_of
 from kvplan.engines.observed import Count, Note, Observation, Rank, Row, Setting
 from kvplan.engines.observed.printed import parse_count
 from kvplan.files.logs.shown import NOTHING, STUDIO, Read, in_json, show
+from kvplan.later import regex
 from kvplan.units import GB, GIB, KB, MB, MIB, TB
 
 PROGRAM = "program"
 """The setting of an observation that was made of such a list: the program's name."""
 _ESTIMATE = "estimate of lms load"
-_ESCAPES = re.compile(r"\x1b\[[0-9;]{0,20}m")
-_OLLAMA = re.compile(r"^NAME\s+ID\s+SIZE\s+PROCESSOR(?P<context>\s+CONTEXT)?\s+UNTIL\s*$", re.MULTILINE)
-_ROW = re.compile(
+_ESCAPES = regex(r"\x1b\[[0-9;]{0,20}m")
+_OLLAMA = regex(r"^NAME\s+ID\s+SIZE\s+PROCESSOR(?P<context>\s+CONTEXT)?\s+UNTIL\s*$", re.MULTILINE)
+_ROW = regex(
     r"^(?P<name>\S{1,200})\s+[0-9a-f]{6,64}\s+(?P<size>\d{1,6}(?:\.\d)?) (?P<unit>[KMGT]B)\s+"
     r"(?:100% (?P<one>[CG]PU)|\d{1,3}%/(?P<gpu>\d{1,3})% CPU/GPU)(?:\s+(?P<context>\d{1,9}))?(?:\s|$)",
     re.ASCII,
 )
 _UNITS = {"B": 1, "KB": KB, "MB": MB, "GB": GB, "TB": TB}
-_LMS = re.compile(
+_LMS = regex(
     r"^\s*(Model|Context Length|Estimated GPU Memory|Estimated Total Memory):\s*(\S.{0,200}?)\s*$"
 )
-_PS_HEAD = re.compile(r"^\s*IDENTIFIER {2,}MODEL {2,}STATUS {2,}SIZE {2,}CONTEXT")
-_SIZE = re.compile(r"(\d{1,6}(?:\.\d{1,2})?) ([KMGT]?B)", re.ASCII)
-_AMOUNT = re.compile(r"(?P<size>\d{1,3}(?:,\d{3})*(?:\.\d{1,3})?) ?(?P<unit>GiB|MiB)", re.ASCII)
+_PS_HEAD = regex(r"^\s*IDENTIFIER {2,}MODEL {2,}STATUS {2,}SIZE {2,}CONTEXT")
+_SIZE = regex(r"(\d{1,6}(?:\.\d{1,2})?) ([KMGT]?B)", re.ASCII)
+_AMOUNT = regex(r"(?P<size>\d{1,3}(?:,\d{3})*(?:\.\d{1,3})?) ?(?P<unit>GiB|MiB)", re.ASCII)
 
 
 def listed_in(text: str) -> Observation | None:

@@ -15,6 +15,7 @@ from pathlib import Path
 from kvplan.engines.llamacpp.gguf_file.ggml_types import ALIASES, MIXTURES, known_mixture
 from kvplan.engines.llamacpp.gguf_file.quantise import Told
 from kvplan.errors import KvplanError
+from kvplan.later import regex
 from kvplan.model import Model
 from kvplan.record import record, replace
 
@@ -28,8 +29,8 @@ _ENDS_TYPE = "q8_0"
 _UNSLOTH = "unsloth"
 _UP = {"q2_k": "q3_k", "q3_k": "q4_k", "q4_k": "q5_k", "q5_k": "q6_k", "q6_k": "q8_0", "q8_0": "q8_0"}
 """A type → the next one; of q4_k, q5_k and q6_k files are known."""
-_DYNAMIC = re.compile(r"ud_.+|i?q\d_\w+_xl", re.ASCII)
-_KIND = re.compile(r"(?:ud_)?(i?q\d|tq\d|mxfp4)", re.ASCII)
+_DYNAMIC = regex(r"ud_.+|i?q\d_\w+_xl", re.ASCII)
+_KIND = regex(r"(?:ud_)?(i?q\d|tq\d|mxfp4)", re.ASCII)
 
 
 @record()

@@ -7,7 +7,6 @@ scripts/make_gguf_names.py).
 
 from __future__ import annotations
 
-import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cache, lru_cache
@@ -20,6 +19,7 @@ from kvplan.engines.llamacpp.gguf_file.ggml_types import row_bytes
 from kvplan.engines.llamacpp.gguf_file.quantise import GgufTensor, Hyper, Told, types_of
 from kvplan.errors import RefusedError
 from kvplan.families import Kind
+from kvplan.later import regex
 from kvplan.model import Model
 from kvplan.record import Json, record, replace
 from kvplan.weights.inventory import Inventory, Role, Tensor
@@ -27,7 +27,7 @@ from kvplan.weights.parts import TOWER_NAME
 
 NAMES = Path(__file__).parents[1] / "data" / "gguf_names.tsv"
 HEADER = "module\ttensor\tarchitectures"
-_EXPERTS = re.compile(r"\.experts\.(gate_proj|up_proj|down_proj|gate_up_proj|w1|w2|w3)$")
+_EXPERTS = regex(r"\.experts\.(gate_proj|up_proj|down_proj|gate_up_proj|w1|w2|w3)$")
 _EXPERT_NAMES = {
     "gate_proj": "ffn_gate_exps", "w1": "ffn_gate_exps", "up_proj": "ffn_up_exps", "w3": "ffn_up_exps",
     "down_proj": "ffn_down_exps", "w2": "ffn_down_exps", "gate_up_proj": "ffn_gate_up_exps",
@@ -55,7 +55,7 @@ _PREDICTION = {
 
 _HALF = "input_projection_weight"
 """The end of a matrix's path that its checkpoint has without ``.weight`` (conversion/gemma.py)."""
-_LAYER = re.compile(r"\.(\d{1,5})\.")
+_LAYER = regex(r"\.(\d{1,5})\.")
 _LATENT = "kv_b_proj"
 _VALUE = "self_attn.v_proj"
 _SIXTEEN = ("per_layer_model_proj", "laurel_", "altup_router")

@@ -8,15 +8,15 @@ an importance matrix, but for the mixtures that need one; with one, ``q4_0``, ``
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 from functools import lru_cache
 
 from kvplan.engines.llamacpp.gguf_file.ggml_types import BLOCKS, MIXTURES
+from kvplan.later import regex
 from kvplan.record import record
 
 EXPERTS_OF_MIXTRAL = 8
-_NOT_QUANTISED = re.compile(
+_NOT_QUANTISED = regex(
     r"_norm\.weight|ffn_gate_inp\.weight|altup|laurel|per_layer_model_proj|^position_embd\.weight"
     r"|^token_types\.weight|ssm_conv1d|shortconv\.conv\.weight|time_mix_(first|[wvag][0-2]|decay_w[12]|lerp_fused)\.weight"
     r"|attn_rel_b\.weight|ffn_gate_tid2eid\.weight|indexer\.[kq]_proj\.weight"

@@ -12,12 +12,13 @@ from kvplan.engines.launch import Serve, Server, ServerFlag
 from kvplan.engines.llamacpp.options import BATCH, KEPT_FREE, LEAST_CONTEXT, MICRO_BATCH, SERVER_SLOTS
 from kvplan.engines.llamacpp.start.drafts import HEAD, METHOD, MOST, NAMED
 from kvplan.engines.llamacpp.start.overrides import MOST_LAYERS, PART_NAMES, Override, part_has
+from kvplan.later import regex
 from kvplan.record import Json
 from kvplan.units import MIB
 
 _LONGEST = 2000
-_PLAIN = re.compile(r"[\w.\\|()\[\]*+?^$,:-]+")
-_NESTED = re.compile(r"\)[*+?{]")
+_PLAIN = regex(r"[\w.\\|()\[\]*+?^$,:-]+")
+_NESTED = regex(r"\)[*+?{]")
 """A group that is repeated: what such patterns cost is not bounded."""
 _EXPERTS = ("ffn_gate_exps", "ffn_up_exps", "ffn_down_exps")
 _OTHERS = (
@@ -293,7 +294,7 @@ def overrides_in(given: str) -> tuple[str, ...] | None:
     return tuple(one.word for one in found) or None
 
 
-_BUFFER = re.compile(r"CPU|(?:CUDA|ROCm|HIP|Vulkan|SYCL|MUSA)(\d{1,2})", re.ASCII)
+_BUFFER = regex(r"CPU|(?:CUDA|ROCm|HIP|Vulkan|SYCL|MUSA)(\d{1,2})", re.ASCII)
 _TENSORS = (*_EXPERTS, *_OTHERS)
 _PARTS = {frozenset(name for name in _TENSORS if part_has(part, name)): part for part in PART_NAMES}
 """Tensors of a layer that a pattern matches → the part that has just these."""
