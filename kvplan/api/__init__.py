@@ -88,9 +88,9 @@ def size(model: ModelLike | Plan, *, engine: str | None = None, **options: Any) 
     """
     question, said = _question(model, engine, options)
     found = with_ways(with_suggestions(answer(question)))
-    result = replace(found.result, warnings=(*said, *found.result.warnings)) if said else found.result
+    result = found.result
     result.asked = found
-    return result
+    return result.with_warnings(said) if said else result
 
 
 @overload

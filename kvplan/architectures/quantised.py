@@ -59,7 +59,8 @@ def quantisation_of(part: TextPart, hf_quant_config: Config | None) -> Quantisat
         raise KvplanError(
             FOREIGN_WEIGHTS,
             f"its weights are in {FOREIGN[foreign]}",
-            help="name the model that it was made from, with -q for a format",
+            help=("-e mlx",) * (foreign == "mlx")
+            + ("name the model that it was made from, with -q for a format",),
         )
     config = _stated(part)
     if config is None:

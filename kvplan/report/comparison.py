@@ -109,7 +109,7 @@ def _table(found: Comparison) -> Screen:
                 Span(_mark(row), style),
             ]
         )
-    return table(rows, "lrrrl")
+    return table(rows, "lrrrl", spare=("difference",))
 
 
 def row_line(row: ComparedRow) -> Screen:

@@ -8,7 +8,8 @@ from typing import Annotated
 from kvplan.record import field, record
 from kvplan.results import SCHEMA_VERSION
 from kvplan.simulation.fleet.disaggregated import Split
-from kvplan.simulation.outcome import Outcome, Target, means, percentile
+from kvplan.simulation.outcome import Outcome, Target, percentile
+from kvplan.simulation.over_time import means
 from kvplan.units import SECOND
 
 BINS = 24
