@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import Any
 
 from kvplan.api.suggestions import with_suggestions
 from kvplan.deployment.answer import answered
@@ -11,6 +11,7 @@ from kvplan.deployment.question import Question
 from kvplan.deployment.resolve import resolve
 from kvplan.dtypes import Packing
 from kvplan.model import Model
+from kvplan.named import NamedTuple
 from kvplan.record import Json, changed, field_names, fields, record, replace
 from kvplan.results import LayerTerms, Pool, SizeResult
 from kvplan.terms import Grows, Part, Shards, Term
