@@ -67,7 +67,7 @@ _MADE_WHOLE = frozenset({"deepseek_v3", "deepseek_v32", "glm_moe_dsa", "kimi_k2"
 """Types whose FP8 checkpoints are taken apart to bfloat16 as they load (deepseek_v3.py, sanitize)."""
 _EIGHT_BITS: Mapping[str, tuple[str, ...]] = {
     "granite": ("self_attn.o_proj", "mlp.down_proj", "lm_head"),
-    "granitemoe": ("self_attn.o_proj", "mlp.down_proj", "lm_head"),
+    "granitemoe": ("self_attn.o_proj", "experts.down_proj", "lm_head"),
 }
 """Type → the ends of the paths of matrices that keep 8 bits in builds of fewer (granite.py,
 quant_predicate). Routers do too, in several classes: they are counted as trained."""
@@ -110,7 +110,7 @@ def weights_of(model: Model, quantization: str | None, element: Packing) -> tupl
     if own is not None:
         return _summed(model, own, element)
     word = build_word(model, quantization)
-    eight = _EIGHT_BITS.get(type_of(model), ()) if BUILDS[word].bits < 8 else ()
+    eight = _EIGHT_BITS.get(type_of(model), ()) if 0 < BUILDS[word].bits < 8 else ()
     build = _EXPERTS_ONLY if word == "mxfp4" and model.quantization == "mxfp4" else BUILDS[word]
     return _summed(model, Stated(word, build, dict.fromkeys(eight, BUILDS["8bit"])), element)
 
