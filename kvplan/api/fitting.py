@@ -57,8 +57,8 @@ class FitRow:
     safe_requests: int
     """The same in the safe pool."""
     max_model_len: int | None
-    """The longest with which the engine starts, in the safe pool, 0 where it starts with none; None where the
-    model has no longest."""
+    """The longest with which the engine starts, in the safe pool; 0 where none does; None where the model
+    has no longest."""
     verified: bool = True
     """Whether the card's facts were held against the published config."""
     checkpoint: str = ""
@@ -206,9 +206,9 @@ def _cards(name: str | None) -> list[CardSummary]:
     return found
 
 
-TOO_LARGE, TOO_SHORT = "too large", "take no request that long"
-REFUSED, UNKNOWN = "the engine does not serve", "weights not known"
-_SAID = {"unknown-rule": "the engine's rule is not known"}
+TOO_LARGE, TOO_SHORT = "too large", "with too short a context"
+REFUSED, UNKNOWN = "not served by the engine", "with unknown weights"
+_SAID = {"unknown-rule": "with an unknown rule of the engine"}
 
 
 class _Kept:

@@ -73,7 +73,7 @@ def _one(asked: Typed, given: Given) -> Answer:
         from kvplan.plans.serve import left_out
 
         said = () if asked.plan is None else left_out(asked.plan)
-        result = found.result if not said else replace(found.result, warnings=(*said, *found.result.warnings))
+        result = found.result if not said else found.result.with_warnings(said)
         return Answer(data=result.model_dump(), code=code)
     from kvplan.report.size import Shown, size_screen, whole_screen
 

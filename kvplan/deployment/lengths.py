@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from typing import NamedTuple
 
 from kvplan.deployment.answer import Answer, answer, answered, check_counted
 from kvplan.deployment.counts import (
@@ -17,6 +16,7 @@ from kvplan.deployment.question import Question
 from kvplan.engines.base import NO_LENGTH
 from kvplan.engines.budget import TOO_LITTLE
 from kvplan.errors import KvplanError
+from kvplan.named import NamedTuple
 from kvplan.record import replace
 from kvplan.results import SizeResult
 from kvplan.settings import LONGEST, Settings, stated_length
@@ -39,9 +39,9 @@ class Rung(NamedTuple):
 
 def rung_of(found: Answer) -> Rung:
     """The requests of the answer's own length."""
-    capacity, pool = found.result.capacity, found.result.pool
+    capacity = found.result.capacity
     likely, safe = (0, 0) if capacity is None else (capacity.requests, capacity.safe_requests)
-    capped = pool is not None and found.likely is not None and found.likely.each == pool.max_num_seqs
+    capped = capacity is not None and capacity.capped
     return Rung(found.result.request.tokens, likely, safe, found.result.per_gpu.kv_bytes_per_request, capped)
 
 

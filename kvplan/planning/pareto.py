@@ -1,12 +1,12 @@
-"""The Pareto front: what no other beats in GPUs (cost under that objective), requests, length and TPOT."""
+"""The Pareto front: plans that none beats in GPUs (cost under that objective), requests, length and TPOT."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from fractions import Fraction
-from typing import NamedTuple
 
 from kvplan.engines.budget.law import Rejection
+from kvplan.named import NamedTuple
 from kvplan.planning.ask import COST, REQUESTS, TENSOR_WAYS, Ask
 from kvplan.planning.confirm import settings_of
 from kvplan.planning.found import Found

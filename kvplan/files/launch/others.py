@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 
 from kvplan.files.launch.trees import Tree
+from kvplan.later import regex
 
 _STARTS: tuple[tuple[str, str], ...] = (
     (r"lmdeploy\s+serve", "LMDeploy"), (r"lmdeploy\s+chat", "LMDeploy"), (r"openmmlab/lmdeploy", "LMDeploy"),
@@ -22,7 +23,7 @@ _STARTS: tuple[tuple[str, str], ...] = (
     (r"ramalama\s+serve", "RamaLama"), (r"shimmy\s+serve", "Shimmy"),
 )  # fmt: skip
 """How they are started, by themselves or as an image, and what they are called."""
-_ANY = re.compile("|".join(f"(?<![\\w.-])(?:{form})(?![\\w-])" for form, _ in _STARTS), re.IGNORECASE)
+_ANY = regex("|".join(f"(?<![\\w.-])(?:{form})(?![\\w-])" for form, _ in _STARTS), re.IGNORECASE)
 
 
 def engine_named(text: str) -> str | None:
