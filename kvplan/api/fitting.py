@@ -57,8 +57,8 @@ class FitRow:
     safe_requests: int
     """The same in the safe pool."""
     max_model_len: int | None
-    """The longest with which the engine starts, in the safe pool; 0 where none does; None where the model has no
-    longest."""
+    """The longest with which the engine starts, in the safe pool; 0 where none does; None where the model has
+    no longest."""
     verified: bool = True
     """Whether the card's facts were held against the published config."""
     checkpoint: str = ""
