@@ -1,19 +1,17 @@
 """``python -m bench``: every figure is a ratio to a baseline that ran beside it, turn by turn.
 
-Cold starts are medians of processor time over alternating fresh processes, so that a busy machine slows both
-sides.
+Cold starts are the least processor time of alternating fresh processes, which a busy machine only adds to.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
-import sys
 from collections.abc import Callable
 from time import perf_counter
 
-from bench import simulate
-from bench.cold import BARE, IMPORTS, QUESTION, cold_figure, module_figures
+from bench import peers, simulate
+from bench.cold import answers, library, module_figures
 from bench.figures import Figure
 from bench.fill import fill_rates
 
@@ -185,35 +183,17 @@ def check_rate() -> Figure:
 def main() -> None:
     """Print the table (or JSON with --json)."""
     parser = argparse.ArgumentParser(prog="python -m bench", description=__doc__)
-    parser.add_argument("--turns", type=int, default=11, help="fresh processes a side")
+    parser.add_argument("--turns", type=int, default=15, help="fresh processes a side")
     parser.add_argument("--json", action="store_true")
     arguments = parser.parse_args()
+    beside, skipped = peers.cold_beside_peers(arguments.turns)
+    sizes, unbuilt = peers.room()
     figures = [
-        cold_figure(
-            f"kvplan {' '.join(QUESTION)}, cold",
-            [sys.executable, "-m", "kvplan", *QUESTION],
-            IMPORTS,
-            "import typer, rich, pydantic, yaml",
-            "≤ 1",
-            arguments.turns,
-        ),
+        *answers(arguments.turns),
+        *beside,
         *module_figures(),
-        cold_figure(
-            "import kvplan, cold",
-            [sys.executable, "-c", "import kvplan"],
-            BARE,
-            "python -c pass",
-            "≤ 3",
-            arguments.turns,
-        ),
-        cold_figure(
-            "kvplan plan CARD, cold",
-            [sys.executable, "-m", "kvplan", "plan", CARD, "-n", "32", "-t", "8k"],
-            IMPORTS,
-            "import typer, rich, pydantic, yaml",
-            "< 0.6 s",
-            arguments.turns,
-        ),
+        library(arguments.turns),
+        *sizes,
         size_rate("generic"),
         size_rate("vllm"),
         budget_rate(),
@@ -232,8 +212,11 @@ def main() -> None:
     if arguments.json:
         print(json.dumps([figure.__dict__ for figure in figures], indent=1))
         return
+    skipped += unbuilt
     if peer is None:
-        print(f"skipped: plan beside aiconfigurator (not on PATH, nor named by {PEER})")
+        skipped.append(f"plan beside aiconfigurator (not on PATH, nor named by {PEER})")
+    for one in skipped:
+        print(f"skipped: {one}")
     for figure in figures:
         print(f"{figure.ratio:8.3f} ×  {figure.what}  (baseline: {figure.baseline}; aim {figure.aim})")
         print(f"{'':12}{figure.detail}")

@@ -13,10 +13,10 @@ Exit codes: 2 could not answer (the default), 3 could not run on this machine. S
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Sequence
 from typing import Any
 
+from kvplan.later import regex
 from kvplan.record import record
 
 EXIT_OK = 0
@@ -30,7 +30,7 @@ _INDENT = "  "
 _HELP = "help: "
 
 
-CONTROL = re.compile(
+CONTROL = regex(
     "[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff\ufffe\uffff]"
 )
 """Characters that move a cursor, change a colour, turn the direction of writing or are none."""
@@ -43,7 +43,7 @@ def escaped(text: str) -> str:
     return CONTROL.sub(lambda found: ascii(found[0])[1:-1], text.replace("\r\n", "\n"))
 
 
-_LONG_WORD = re.compile(r"\S{257,}")
+_LONG_WORD = regex(r"\S{257,}")
 _KEPT_BEFORE, _KEPT_BEHIND = 200, 40
 
 

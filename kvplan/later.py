@@ -1,6 +1,7 @@
-"""Modules that are read when something of them is first used, as ``lazy import`` of newer Pythons does it.
+"""Modules and regular expressions that are made when they are first used.
 
-The imports stand once more under ``TYPE_CHECKING``, where type checkers and the import contracts see them:
+Modules are read as ``lazy import`` of newer Pythons does it. The imports stand once more under
+``TYPE_CHECKING``, where type checkers and the import contracts see them:
 
     if TYPE_CHECKING:
         from kvplan.engines.vllm import latent, rocm
@@ -10,9 +11,12 @@ The imports stand once more under ``TYPE_CHECKING``, where type checkers and the
 
 from __future__ import annotations
 
+import re
 from importlib import import_module
 from types import ModuleType
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+__all__ = ["later", "regex"]
 
 
 class _Later:
@@ -32,3 +36,27 @@ def later(package: str, names: str) -> Any:
     """Stand-ins for modules of a package, named with blanks between them; a single one is returned alone."""
     found = tuple(_Later(f"{package}.{name}") for name in names.split())
     return found if len(found) > 1 else found[0]
+
+
+if TYPE_CHECKING:
+    from re import compile as regex
+else:
+
+    class _Regex:
+        """Stands for a compiled expression: to compile one takes as long as to read a module, and most are
+        never asked. Its methods are the expression's own from the first use on."""
+
+        def __init__(self, *given) -> None:
+            self._given = given
+
+        def __getattr__(self, name):
+            if name.startswith("_"):
+                raise AttributeError(name)
+            found = re.compile(*self._given)
+            for method in ("match", "fullmatch", "search", "sub", "findall", "finditer", "split", "pattern"):
+                setattr(self, method, getattr(found, method))
+            return getattr(found, name)
+
+    def regex(pattern, flags=0):
+        """``re.compile`` on first use."""
+        return _Regex(pattern, flags)

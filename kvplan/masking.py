@@ -12,41 +12,42 @@ import re
 from functools import lru_cache
 from html import escape
 
+from kvplan.later import regex
 from kvplan.shown import SECRETS
 
 MASK = "*"
-_SECRET = re.compile(
+_SECRET = regex(
     r"(?:^|_)keys?$|(?:api|access|private|auth|account|license|signing)_?keys?(?:_|$)|token$|(?:^|_)(?:pat|auth)$"
     r"|(?:hf|hub|api|access|auth|refresh|bearer)_?tokens?(?:_|$)|secret|passw(?:or)?d|passphrase|credential",
     re.IGNORECASE,
 )
-_CAMEL = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
-_NAME = re.compile(r"(?<![\w.-])-{0,2}([A-Za-z_][\w.-]{0,80})")
-_BEHIND = re.compile(
+_CAMEL = regex(r"(?<=[a-z0-9])(?=[A-Z])")
+_NAME = regex(r"(?<![\w.-])-{0,2}([A-Za-z_][\w.-]{0,80})")
+_BEHIND = regex(
     r"""["']?(?:\s*[=:]\s*|\s*,\s*|\s+)(?:["']?value["']?\s*[:=]\s*(?:,\s*)?)?(?:Bearer\s+)?(?:"(?P<double>(?:[^"\\]|\\.)*)"?|'(?P<single>[^']*)'?"""
     r"""|(?P<plain>[^\s"',\[\]{}&]+))"""
 )
 """A value behind a name: ``--api-key x``, ``"--api-key", "x"``, ``TOKEN=x``, ``hf_token: 'x'``."""
-_BARE = re.compile(
+_BARE = regex(
     r"(?<![\w-])(?:sk-[\w-]{8,}|hf_(?=\w*[0-9A-Z])\w{8,}|gh[oprsu]_\w{8,}|github_pat_\w{8,}|glpat-[\w-]{8,}|xox[a-z]-[\w-]{8,}"
     r"|nvapi-[\w-]{8,}|AKIA[0-9A-Z]{12,}|ya29\.[\w-]{8,}|eyJ[\w-]{8,}\.[\w.-]*)"
 )
 """Tokens that say what they are by how they begin."""
-_USER = re.compile(r"(?<=://)[^\s/@]+(?=@)")
+_USER = regex(r"(?<=://)[^\s/@]+(?=@)")
 """A user and a password in an address."""
-_VALUE = re.compile(r"""\s*(?:-\s+)?(?:["']?value["']?\s*:\s*)?["']?(?P<plain>[^"'\s#][^"']*)""")
+_VALUE = regex(r"""\s*(?:-\s+)?(?:["']?value["']?\s*:\s*)?["']?(?P<plain>[^"'\s#][^"']*)""")
 """A line that is one value, without the blanks, the comma and the quote at its end."""
-_LAST = re.compile(r"[A-Za-z][\w.-]{0,80}\Z")
+_LAST = regex(r"[A-Za-z][\w.-]{0,80}\Z")
 """The last word of a line, behind which a value may stand in the next one."""
 _ENDS = " \t\r\f\v\"',\\"
 _LONGEST_NAME = 81
-_HINT = re.compile(
+_HINT = regex(
     r"key|token|secret|passw|passphrase|credential|auth|(?<![a-z])pat(?![a-z])|://|sk-|hf_|gh[oprsu]_|github_|glpat"
     r"|xox|nvapi|akia|ya29|eyj",
     re.IGNORECASE,
 )
 _LEAST = 8
-_TELLING = re.compile(r"(?=[^\s]*[0-9])(?=[^\s]*[A-Za-z])|[A-Za-z]{20,}\Z")
+_TELLING = regex(r"(?=[^\s]*[0-9])(?=[^\s]*[A-Za-z])|[A-Za-z]{20,}\Z")
 _AROUND = ":,;{}[]()\\\"'"
 _WORD = r"[A-Za-z0-9_]"
 

@@ -8,6 +8,7 @@ from enum import Enum
 from typing import TYPE_CHECKING, Protocol
 
 from kvplan.families import Kind, Part
+from kvplan.later import regex
 from kvplan.record import Json, KeptHash, field, record
 from kvplan.shown import Shown
 
@@ -56,12 +57,14 @@ def runs_of(layers: Iterable[Layer]) -> tuple[LayerRun, ...]:
 
 
 GGUF_HEADER = "gguf header"
+EAGLE3 = "eagle3"
+"""The architecture of a GGUF file of an EAGLE-3 head."""
 """`Provenance.how` of a model that a GGUF file describes."""
 FOREIGN_CLASS = "class_of_other_type"
 """The fact of a class whose own type reads other layers from the file, or none."""
 GGUF_MIXTURE = "gguf_mixture"
 """The fact of a model that is known to be a GGUF file of that mixture, by its name alone."""
-_GGUF_BUILD = re.compile(r"(?:ud[-_])?(?:i?q|tq)[1-8]\w*|mxfp4_moe|b?f16|f32", re.ASCII | re.IGNORECASE)
+_GGUF_BUILD = regex(r"(?:ud[-_])?(?:i?q|tq)[1-8]\w*|mxfp4_moe|b?f16|f32", re.ASCII | re.IGNORECASE)
 SENTENCES = "sentence_transformers"
 """The fact of a checkpoint with a modules.json that pools: a model of sentence-transformers."""
 BY_NAME = "by its name"

@@ -77,6 +77,8 @@ __all__ = [
 ]
 
 T = TypeVar("T")
+_FEW = 16
+"""Values of a record that are made before its ``__init__`` is compiled."""
 
 
 class KeptHash:
@@ -106,6 +108,7 @@ def record(*, eq: bool = True, kw_only: bool = False, guarded: bool = False) -> 
         space["__dataclass_fields__"] = entries
         space["__match_args__"] = tuple(name for name, one in entries.items() if one.init and not one.kw_only)
         space["_values"] = _values_of(list(entries))
+        space["_until_compiled"] = _FEW
         space["_hashed_values"] = _values_of([name for name, one in entries.items() if one.hash is not False])
         kept = _KEPT if issubclass(cls, KeptHash) else _VALUE
         methods = {**(kept if eq else _IDENTITY), **(_GUARD if guarded else {}), "__init__": _first_init}
@@ -135,10 +138,41 @@ def _own_fields(space: dict[str, Any], kinds: Mapping[str, Any], kw_only: bool) 
 
 
 def _first_init(self: Any, *values: Any, **named: Any) -> None:
-    """The ``__init__`` of a record of which there is no value yet: makes the one that stays."""
+    """The ``__init__`` of a record of which there are few values: to compile one takes as long as to make
+    twenty without it, and most records of an answer have fewer."""
     kind: Any = next(one for one in type(self).__mro__ if one.__dict__.get("__init__") is _first_init)
+    kind._until_compiled -= 1
+    if kind._until_compiled and _put_plainly(self, kind, values, named):
+        return
     kind.__init__ = _init_of(kind)
     kind.__init__(self, *values, **named)
+
+
+def _put_plainly(self: object, kind: Any, values: tuple[object, ...], named: dict[str, object]) -> bool:
+    """Sets the fields one by one; False where the arguments are wrong, which the compiled one says as Python
+    does."""
+    if len(values) > len(kind.__match_args__):
+        return False
+    given = dict(zip(kind.__match_args__, values))
+    if named:
+        if not given.keys().isdisjoint(named):
+            return False
+        given.update(named)
+    put = object.__setattr__
+    for name, entry in kind.__dataclass_fields__.items():
+        if entry.init and name in given:
+            put(self, name, given.pop(name))
+        elif entry.default_factory is not MISSING:
+            put(self, name, entry.default_factory())
+        elif entry.default is not MISSING:
+            put(self, name, entry.default)
+        elif entry.init:
+            return False
+    if given:
+        return False
+    if hasattr(kind, "__post_init__"):
+        kind.__post_init__(self)
+    return True
 
 
 def _init_of(kind: type[Any]) -> Any:

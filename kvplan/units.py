@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from typing import Annotated
 
 from kvplan.errors import KvplanError
+from kvplan.later import regex
 
 Bytes = Annotated[int, ("minimum", 0), ("description", "bytes")]
 Count = Annotated[int, ("minimum", 0)]
@@ -26,9 +27,9 @@ _BYTE_UNITS = {
     "kib": KIB, "mib": MIB, "gib": GIB, "tib": TIB,
     "kb": KB, "mb": MB, "gb": GB, "tb": TB,
 }  # fmt: skip
-_AMOUNT = re.compile(r"\s*(\d{1,30})(?:\.(\d{1,12}))?\s*([A-Za-z]*)\s*", re.ASCII)
-_TOKENS = re.compile(r"\s*(\d{1,15})\s*([kKmM]?)\s*", re.ASCII)
-_GROUPED = re.compile(r"\d{1,3}(?:,\d{3})+(?![\d,])", re.ASCII)
+_AMOUNT = regex(r"\s*(\d{1,30})(?:\.(\d{1,12}))?\s*([A-Za-z]*)\s*", re.ASCII)
+_TOKENS = regex(r"\s*(\d{1,15})\s*([kKmM]?)\s*", re.ASCII)
+_GROUPED = regex(r"\d{1,3}(?:,\d{3})+(?![\d,])", re.ASCII)
 _TOKEN_UNITS = {"": 1, "k": KIB, "m": MIB}
 MAX_TOKENS = 10**12
 
@@ -87,7 +88,7 @@ def _bad_size(
 
 def ungrouped(text: str) -> str:
     """The text without the commas between thousands (``32,768``) and underscores; other commas stay."""
-    match = _GROUPED.match(text)
+    match = _GROUPED.match(text) if "," in text else None
     if match is not None:
         text = match[0].replace(",", "") + text[match.end() :]
     return text.replace("_", "")

@@ -178,8 +178,41 @@ def test_an_answer_reads_few_modules(question: tuple[str, ...], most: int) -> No
     loaded = modules_of(question)
     own = [name for name in loaded if name.partition(".")[0] == "kvplan"]
     assert len(own) <= most, "\n".join(own)
-    heavy = {"typer", "rich", "pydantic", "dataclasses", "inspect", "numpy", "torch"}
+    heavy = {"typer", "rich", "pydantic", "dataclasses", "inspect", "numpy", "torch", "yaml", "tree_sitter"}
+    heavy |= {"asyncio", "datetime", "email", "hashlib", "http", "importlib.metadata", "logging", "random"}
+    heavy |= {"socket", "ssl", "subprocess", "tempfile", "threading", "tokenize", "urllib.request", "weakref"}
     assert heavy.isdisjoint(loaded)
+
+
+def test_nothing_is_compiled_while_modules_are_read() -> None:
+    """`later.regex` compiles an expression when it is first used, `named.NamedTuple` a constructor when there
+    are many values; a subprocess's worker, which runs where kvplan may not be, has neither."""
+    found = []
+    for file, tree in _trees().items():
+        if "workers" in Path(file).parts or Path(file).name == "named.py":
+            continue
+        inside = {
+            id(node)
+            for function in ast.walk(tree)
+            if isinstance(function, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda)
+            for node in ast.walk(function)
+        }
+        found += [
+            f"{file}:{node.lineno}"
+            for node in ast.walk(tree)
+            if (
+                isinstance(node, ast.Call)
+                and ast.unparse(node.func) == "re.compile"
+                and id(node) not in inside
+            )
+            or (isinstance(node, ast.ImportFrom) and node.module == "typing" and "NamedTuple" in _names(node))
+            or (isinstance(node, ast.ImportFrom) and node.module == "re" and Path(file).name != "later.py")
+        ]
+    assert found == []
+
+
+def _names(node: ast.ImportFrom) -> set[str]:
+    return {one.name for one in node.names}
 
 
 def test_what_is_read_later_is_what_type_checkers_read() -> None:
@@ -224,8 +257,8 @@ def test_everything_public_is_there() -> None:
         _ = kvplan.no_such_name
 
 
-NAMES = frozenset(ENGINES) - {"generic", "transformers"}
-"""The names of engines that are no word of another meaning (a library's, an adjective)."""
+NAMES = frozenset(ENGINES) - {"generic", "transformers", "mlx"}
+"""The names of engines that are no word of another meaning (a library's, an adjective, a format's)."""
 
 
 def _constants(file: Path, kind: type[ast.AST]) -> list[str]:

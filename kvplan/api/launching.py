@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal
 
 from kvplan.api.arguments import check_type
 from kvplan.api.load import load_model
@@ -34,6 +34,7 @@ from kvplan.files.plans.merge import Files, documents_of
 from kvplan.files.plans.merge import placed as place_in
 from kvplan.files.yaml.marks import Located
 from kvplan.masking import masked
+from kvplan.named import NamedTuple
 from kvplan.plans.plan import Plan
 from kvplan.plans.serve import flags_of, remarks, written
 from kvplan.record import dumped, field, record, replace

@@ -9,10 +9,11 @@ from functools import partial
 from typing import Any
 
 from kvplan.api.arguments import check_type
-from kvplan.api.load import MODEL, gpus_of, load_model
+from kvplan.api.load import MODEL, gpus_of, load_draft
 from kvplan.engines import OPTIONS_OF, OWN_OPTIONS
 from kvplan.errors import KvplanError
 from kvplan.gpu import Gpu
+from kvplan.later import regex
 from kvplan.own_options import OwnOptions
 from kvplan.record import field_names, replace
 from kvplan.settings import LONGEST, MEDIA, Settings, known_method
@@ -31,7 +32,7 @@ SHORT = {
 LENGTHS = ("tokens", "encoder_tokens", "answer_tokens", "max_num_batched_tokens")
 SIZES = ("kv_cache_memory", "weights")
 NUMBERS = ("gpu_memory_utilization", "cpu_offload_gb")
-_NUMBER = re.compile(r"\d{1,9}(\.\d{1,9})?|\.\d{1,9}", re.ASCII)
+_NUMBER = regex(r"\d{1,9}(\.\d{1,9})?|\.\d{1,9}", re.ASCII)
 
 
 def parse_length(value: int | str) -> int:
@@ -54,7 +55,7 @@ def parse_number(name: str, value: Any) -> Fraction:
 
 
 Parser = Callable[[Any], Any]
-_READERS: dict[str, Parser] = {"speculative_model": load_model, "speculative_method": known_method}
+_READERS: dict[str, Parser] = {"speculative_model": load_draft, "speculative_method": known_method}
 _PARSERS: dict[str, Parser] = {
     **dict.fromkeys(LENGTHS, parse_tokens),
     **dict.fromkeys(SIZES, parse_bytes),

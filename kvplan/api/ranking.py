@@ -11,16 +11,17 @@ from __future__ import annotations
 
 import re
 from math import log2
-from typing import NamedTuple
 
 from kvplan.files.arena import leaderboard
+from kvplan.later import regex
+from kvplan.named import NamedTuple
 from kvplan.results import DecodeSpeed
 
 USABLE = 10
 """Tokens a second at the slow end of the estimate: about twice as fast as people read (238 words a minute,
 Brysbaert 2019, doi:10.1016/j.jml.2019.104047)."""
-_NO_CHAT = re.compile(r"embed|rerank|ocr|-base(-|$)|whisper", re.ASCII)
-_FEW_BITS = re.compile(r"(ud_)?i?q[1-3]_|tq", re.ASCII)
+_NO_CHAT = regex(r"embed|rerank|ocr|-base(-|$)|whisper", re.ASCII)
+_FEW_BITS = regex(r"(ud_)?i?q[1-3]_|tq", re.ASCII)
 
 _MOST = 3
 """Doublings of the size over which a score is carried."""

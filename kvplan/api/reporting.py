@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from datetime import date
 from pathlib import Path
-from typing import NamedTuple, TypeVar
+from typing import TypeVar
 
 from kvplan.api.checking.load import Loader, checked
 from kvplan.api.checking.paths import readings_of
@@ -17,6 +17,7 @@ from kvplan.deployment.lengths import Rung
 from kvplan.errors import KvplanError
 from kvplan.gpu import Gpu
 from kvplan.model import Model
+from kvplan.named import NamedTuple
 from kvplan.planning import from_plan
 from kvplan.planning.context import request_of
 from kvplan.planning.levers import Lever, Situation

@@ -3,8 +3,6 @@ has kernels for."""
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
 from kvplan.architectures.config.read import read_config
 from kvplan.engines.base import Choice
 from kvplan.engines.budget import BUDGETS, choose
@@ -13,6 +11,7 @@ from kvplan.engines.traits import traits_of, without_kernel
 from kvplan.errors import KvplanError
 from kvplan.gpu import Gpu
 from kvplan.model import Model
+from kvplan.named import NamedTuple
 from kvplan.results import SizeResult
 from kvplan.settings import Settings
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from fractions import Fraction
-from typing import NamedTuple
 
 from kvplan.comparison.memory import DRAFTED, SAME_WEIGHTS, budget_with
 from kvplan.comparison.recognise import Recognised, recognise
@@ -33,6 +32,7 @@ from kvplan.files.servers.sightings import (
 )
 from kvplan.gpu import Gpu
 from kvplan.model import Model
+from kvplan.named import NamedTuple
 from kvplan.record import replace
 from kvplan.units import gib
 from kvplan.weights.facts import weights_by_kernel

@@ -14,6 +14,7 @@ from kvplan.api.load import engine_for
 from kvplan.engines import check_options
 from kvplan.engines.budget import choose
 from kvplan.errors import KvplanError
+from kvplan.later import regex
 from kvplan.plans.arrival import Arrival
 from kvplan.plans.plan import USUAL_GOODPUT, Plan
 from kvplan.record import replace
@@ -36,7 +37,7 @@ from kvplan.simulation.time.clock import StepTime
 from kvplan.units import parse_bytes
 
 TraceLike = str | Path | Load | Sequence[Arrival]
-_TERM = re.compile(r"(\d{1,12}(?:\.\d{1,9})?)\s*(ns|us|µs|ms|s)(?:\s*\*\s*(tokens?|context))?", re.ASCII)
+_TERM = regex(r"(\d{1,12}(?:\.\d{1,9})?)\s*(ns|us|µs|ms|s)(?:\s*\*\s*(tokens?|context))?", re.ASCII)
 _UNITS = {"ns": 1, "us": 10**3, "µs": 10**3, "ms": 10**6, "s": 10**9}
 _SECOND = 10**9
 

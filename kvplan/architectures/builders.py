@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from kvplan.architectures.builds import FORMS
 from kvplan.architectures.inventory import NO_INVENTORY, inventory_of
 from kvplan.errors import KvplanError
+from kvplan.later import regex
 from kvplan.model import Model
 from kvplan.record import record, replace
 from kvplan.weights.inventory import Role
@@ -65,7 +66,7 @@ HABITS: tuple[Habit, ...] = (
 )
 """The first row that fits decides. A format without a row means itself, with no scheme for the cache."""
 
-_GROUP = re.compile(r"(?:^|[-_.])g(?:s|roup(?:-?size)?)?-?(32|64)(?:$|[-_.])", re.ASCII)
+_GROUP = regex(r"(?:^|[-_.])g(?:s|roup(?:-?size)?)?-?(32|64)(?:$|[-_.])", re.ASCII)
 """The size of the groups, where a name says another than the usual 128."""
 
 

@@ -15,6 +15,7 @@ from kvplan.architectures.config.view import split_quant, unquantised
 from kvplan.architectures.inventory import NO_INVENTORY, inventory_of
 from kvplan.errors import KvplanError
 from kvplan.families import FullAttention, Kind, MultiHeadLatentAttention
+from kvplan.later import regex
 from kvplan.model import GGUF_MIXTURE, Layer, Model, runs_of
 from kvplan.record import Json, record, replace
 from kvplan.units import ceil_div
@@ -23,9 +24,9 @@ from kvplan.weights.parts import TOWER_NAME, Part, part_of
 
 Config = dict[str, Any]
 
-_SMALL = re.compile(r"(?:^|\.)(?:shared_expert_gate|gate|router|in_proj_(?:a|b|ba))$")
+_SMALL = regex(r"(?:^|\.)(?:shared_expert_gate|gate|router|in_proj_(?:a|b|ba))$")
 """Linear modules that builders leave alone: one output a head or an expert."""
-_JOINT = re.compile(r"(?:^|\.)(?:fc|eh_proj|input_proj)$")
+_JOINT = regex(r"(?:^|\.)(?:fc|eh_proj|input_proj)$")
 """Modules that join the hidden states and the next token before a multi-token-prediction layer."""
 
 

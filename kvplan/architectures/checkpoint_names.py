@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import re
+from kvplan.later import regex
 
-_STORED = re.compile(
+_STORED = regex(
     r"(nv|mx)?fp\d+|int\d+|bf16|f?bgemm|awq|gptq|dynamic|block|quantized(\.\w+)?|w\d+a\d+|meta|nvidia|hf"
 )
 """Words that say how weights are stored, or who published them."""

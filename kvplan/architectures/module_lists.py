@@ -11,12 +11,13 @@ from collections.abc import Iterable
 from typing import Any
 
 from kvplan.errors import KvplanError
+from kvplan.later import regex
 from kvplan.weights.quantisation import Modules
 
 MAX_ENTRIES, MAX_LENGTH = 200_000, 300
 
 # A repeated group that is itself repeated can take exponential time; no real list has one.
-_RISKY = re.compile(r"[+*}]\)[+*{]|\)[+*{].*\)[+*{]")
+_RISKY = regex(r"[+*}]\)[+*{]|\)[+*{].*\)[+*{]")
 
 
 def plain_path(text: str) -> str:
@@ -43,7 +44,7 @@ def _experts_too(texts: list[str]) -> frozenset[str]:
     return frozenset(paths | {_EXPERT.sub(_whole_expert, path) for path in paths})
 
 
-_EXPERT = re.compile(r"\.experts\.\d+\.(w[123](?=$|\.))?")
+_EXPERT = regex(r"\.experts\.\d+\.(w[123](?=$|\.))?")
 _MATRICES = {"w1": "gate_proj", "w2": "down_proj", "w3": "up_proj"}
 """Mixtral's names for an expert's matrices, which MiniMax and others kept."""
 

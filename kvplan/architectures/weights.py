@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import re
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
 from kvplan.architectures.config.view import split_quant, unquantised
 from kvplan.architectures.inventory import NO_INVENTORY, inventory_of
 from kvplan.errors import KvplanError, RefusedError
-from kvplan.later import later
+from kvplan.later import later, regex
 from kvplan.model import Model, is_gguf_build
 from kvplan.record import Json, replace
 from kvplan.weights.facts import Index, WeightSources, no_source
@@ -154,7 +153,7 @@ def _only_llamacpp(model: Model) -> KvplanError:
     )
 
 
-_OF_A_MODEL = re.compile(r"^(?:auto|cpu|gpt_oss|deepseek_v4)_(?=awq|gptq|mxfp4|fp8)")
+_OF_A_MODEL = regex(r"^(?:auto|cpu|gpt_oss|deepseek_v4)_(?=awq|gptq|mxfp4|fp8)")
 
 
 _EIGHT_BITS = frozenset({"fp8", "fbgemm_fp8", "quark", "compressed-tensors", "modelopt"})

@@ -5,10 +5,10 @@ from __future__ import annotations
 from fractions import Fraction
 from functools import cached_property
 from math import lcm
-from typing import NamedTuple
 
 from kvplan.checking.start import MOST, Started
 from kvplan.engines.budget.sharing import Sharing, block_of, dropped_of
+from kvplan.named import NamedTuple
 from kvplan.units import ceil_div
 
 _SCALE_BITS = 512

@@ -12,6 +12,7 @@ from kvplan.engines.open_flags import reasons
 from kvplan.engines.traits import traits_of
 from kvplan.errors import KvplanError
 from kvplan.families import Kind, Part
+from kvplan.later import regex
 from kvplan.plans.findings import Finding, Severity
 from kvplan.plans.serve import NO_VERSION, flag_for
 from kvplan.record import replace
@@ -19,7 +20,7 @@ from kvplan.results import SizeResult
 from kvplan.units import ceil_div, gib, human_bytes, parse_bytes
 
 Found = Iterator[Finding]
-_DECIMAL_SIZE = re.compile(r"^[\"']?(\d{1,30}(?:\.\d{1,12})?\s*([KMGT]B))\b", re.IGNORECASE | re.ASCII)
+_DECIMAL_SIZE = regex(r"^[\"']?(\d{1,30}(?:\.\d{1,12})?\s*([KMGT]B))\b", re.IGNORECASE | re.ASCII)
 _SMALL_BATCH = 2048
 _STATE_FREE = 16
 """Requests that a state-space plan is not warned about."""

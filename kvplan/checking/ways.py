@@ -6,12 +6,11 @@ start at all, a way that starts it counts too, with what would be left to mend.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Iterator
 from fractions import Fraction
 from functools import partial
 from itertools import islice
-from typing import Any, NamedTuple
+from typing import Any
 
 from kvplan.checking.case import Case
 from kvplan.checking.rules import STARTED_CODES, errors_of
@@ -20,6 +19,8 @@ from kvplan.deployment.fixes import LARGEST_SHARE, least_trials
 from kvplan.deployment.gpus import fewest_gpus
 from kvplan.deployment.resolve import resolve
 from kvplan.errors import KvplanError
+from kvplan.later import regex
+from kvplan.named import NamedTuple
 from kvplan.plans.findings import Finding
 from kvplan.plans.plan import QUALITIES, SAFE, Plan
 from kvplan.plans.question import HOST_MEMORY, question_of
@@ -263,7 +264,7 @@ def _raised_too(propose: Proposal) -> Proposal:
     return ways
 
 
-_OPTION = re.compile(r"--([a-z][a-z-]+) ([\w.]+)(?::.*)?$")
+_OPTION = regex(r"--([a-z][a-z-]+) ([\w.]+)(?::.*)?$")
 
 
 def _suggested(case: Case, finding: Finding) -> Iterator[Way]:

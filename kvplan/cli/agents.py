@@ -9,13 +9,14 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from typing import Any, NamedTuple
+from typing import Any
 
 from kvplan.cli.commands import COMMANDS
 from kvplan.cli.everyday import EVERYDAY
 from kvplan.cli.options import OUTPUT, Option
 from kvplan.cli.terminal import Answer
 from kvplan.errors import KvplanError, did_you_mean
+from kvplan.named import NamedTuple
 from kvplan.record import Json
 
 MORE = "options"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from itertools import product
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from kvplan.api import OF_A_QUESTION, load_model, make_settings, planned
 from kvplan.api.load import usual_engine
@@ -21,6 +21,7 @@ from kvplan.engines.doors import head_of
 from kvplan.errors import KvplanError
 from kvplan.files.cards.ollama_names import named_in
 from kvplan.model import Model
+from kvplan.named import NamedTuple
 from kvplan.record import replace
 from kvplan.settings import MEDIA, Settings
 

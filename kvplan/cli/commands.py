@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from functools import cache
 from importlib import import_module
-from typing import Any, NamedTuple
+from typing import Any
 
 from kvplan.cli.options import COMMON, Option
 from kvplan.cli.terminal import Answer
+from kvplan.named import NamedTuple
 
 Given = Mapping[str, "str | bool | None"]
 Runner = Callable[[list[str], Given], Answer]

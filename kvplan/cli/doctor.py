@@ -99,11 +99,12 @@ def _data() -> dict[str, object]:
 def _fingerprint(folder: str) -> str:
     import hashlib
 
-    from kvplan.files.datafiles import data_dir
+    from kvplan.files.datafiles import packaged_slugs, read_packaged
 
     digest = hashlib.sha256()
-    for path in sorted(data_dir(folder).glob("*.yaml")):
-        digest.update(path.name.encode() + b"\0" + path.read_bytes().replace(b"\r\n", b"\n"))
+    for slug in packaged_slugs(folder):
+        content = read_packaged(folder, slug).replace(b"\r\n", b"\n")
+        digest.update(f"{slug}.yaml".encode() + b"\0" + content)
     return digest.hexdigest()[:12]
 
 

@@ -6,7 +6,7 @@ examples.
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from kvplan.named import NamedTuple
 
 
 class Everyday(NamedTuple):

@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import re
 from itertools import pairwise
-from typing import NamedTuple
 
 from kvplan.errors import KvplanError
+from kvplan.later import regex
+from kvplan.named import NamedTuple
 
-_GROUPED = re.compile(r"\d{1,3}(,\d{3})+", re.ASCII)
-_DIGITS = re.compile(r"\d+", re.ASCII)
+_GROUPED = regex(r"\d{1,3}(,\d{3})+", re.ASCII)
+_DIGITS = regex(r"\d+", re.ASCII)
 _THOUSANDS = 3
 
 

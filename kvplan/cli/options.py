@@ -8,13 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from fractions import Fraction
-from typing import Any, NamedTuple
+from typing import Any
 
 from kvplan.cli.lists import pieces_of
 from kvplan.engines import OWN_OPTIONS, owners_of
 from kvplan.engines.options import EngineOption
 from kvplan.engines.shared_options import speculative
 from kvplan.errors import KvplanError
+from kvplan.named import NamedTuple
 from kvplan.settings import LONGEST, MEDIA
 from kvplan.units import parse_bytes, parse_tokens, ungrouped
 

@@ -24,6 +24,7 @@ from kvplan.engines.base import generated
 from kvplan.errors import EXIT_NO, EXIT_OK, KvplanError
 from kvplan.files.folders import is_file
 from kvplan.files.writing import write_new, write_whole
+from kvplan.later import regex
 from kvplan.planning.results import PlanResult
 from kvplan.plans.fleet import Prices
 from kvplan.plans.plan import trace_file
@@ -34,14 +35,14 @@ from kvplan.record import replace
 from kvplan.report.layout import Screen
 from kvplan.results import SizeResult
 
-_TIME = re.compile(r"(\d{1,9}(?:\.\d{1,6})?)\s*(ms|s)", re.ASCII)
-_RATE = re.compile(r"(\d{1,9}(?:\.\d{1,6})?)\s*/\s*(s|min)", re.ASCII)
+_TIME = regex(r"(\d{1,9}(?:\.\d{1,6})?)\s*(ms|s)", re.ASCII)
+_RATE = regex(r"(\d{1,9}(?:\.\d{1,6})?)\s*/\s*(s|min)", re.ASCII)
 MINUTE = 60
 _OUTPUTS = ("write", "overwrite", "markdown", "verbose", "remember")
 """Options that say where the plan goes, not what is planned."""
 _FEED = ("shared_prefix", "samples", "host_memory")
 """Options that levers are about: given one, they are shown."""
-_SHARE = re.compile(r"(\d{1,3}(?:\.\d{1,6})?)\s*(%?)", re.ASCII)
+_SHARE = regex(r"(\d{1,3}(?:\.\d{1,6})?)\s*(%?)", re.ASCII)
 _SHORT = {
     "tensor_parallel_size": "tp",
     "pipeline_parallel_size": "pp",

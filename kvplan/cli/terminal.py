@@ -5,9 +5,10 @@ from __future__ import annotations
 import contextlib
 import os
 from collections.abc import Iterator, Mapping
-from typing import Any, NamedTuple, TextIO
+from typing import Any, TextIO
 
 from kvplan.errors import EXIT_OK, KvplanError, shortened
+from kvplan.named import NamedTuple
 from kvplan.report.layout import WIDTH, Screen, plain, printable, to_ascii
 from kvplan.shown import SECRETS
 

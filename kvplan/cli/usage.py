@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import re
 from typing import Any
 
 from kvplan.cli.commands import COMMANDS
 from kvplan.cli.everyday import EVERYDAY
 from kvplan.cli.options import SET
 from kvplan.errors import KvplanError, did_you_mean
+from kvplan.later import regex
 from kvplan.record import Json
 
 _MEANT = {
@@ -24,7 +24,7 @@ RENAMED = {
     "receipts": "list receipts",
 }
 """Commands of earlier releases → those that replace them."""
-_WITHOUT_VALUE = re.compile(r"[Oo]ption '(-[^']+)' requires an argument")
+_WITHOUT_VALUE = regex(r"[Oo]ption '(-[^']+)' requires an argument")
 
 
 def usage_error(error: Any) -> KvplanError:

@@ -8,8 +8,9 @@ from functools import cache
 from kvplan.cli.commands import COMMANDS, Command, command_of, text_of
 from kvplan.cli.quick import parse
 from kvplan.errors import KvplanError
+from kvplan.later import regex
 
-_OPTION = re.compile(r"(--?[A-Za-z][\w-]*)[^:]*", re.ASCII)
+_OPTION = regex(r"(--?[A-Za-z][\w-]*)[^:]*", re.ASCII)
 _IMPORT = "import"
 _MOST_SIGNS = 40
 """Of a path that is repeated in a suggestion."""

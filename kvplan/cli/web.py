@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 import os
-import re
 import shlex
 import tempfile
 from collections.abc import Mapping
@@ -29,6 +28,7 @@ from kvplan.deployment.lengths import rungs, usual_lengths
 from kvplan.deployment.resolve import resolve
 from kvplan.engines import ENGINES
 from kvplan.errors import KvplanError, did_you_mean
+from kvplan.later import regex
 from kvplan.plans.plan import Plan, Requirements
 from kvplan.record import JsonDict, replace
 from kvplan.report.charts import budget_section, held_section
@@ -62,7 +62,7 @@ SCREENS: Mapping[str, tuple[str, ...]] = {
 """Commands whose screen is shown as it is, and the fields that they take."""
 LONGEST, LONGEST_LOG = 20_000, 2_000_000
 """Characters of what is pasted or typed, and of a log."""
-_SEVERAL = re.compile(r"([1-9]\d{0,3})x([^,+]+)")
+_SEVERAL = regex(r"([1-9]\d{0,3})x([^,+]+)")
 _WIDE = 10_000
 Fields = Mapping[str, str]
 

@@ -5,8 +5,6 @@ Every command and every function of the library shows this value; none asks an e
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
 from kvplan.deployment.counts import as_started, ask, max_requests, memory_of, uncounted
 from kvplan.deployment.held import least_memory, with_bytes, with_bytes_held
 from kvplan.deployment.question import Question
@@ -16,6 +14,7 @@ from kvplan.engines.base import LIKELY, SAFE
 from kvplan.engines.budget import TOO_LITTLE, in_safe_pool
 from kvplan.engines.budget.sharing import usable_bytes
 from kvplan.errors import KvplanError
+from kvplan.named import NamedTuple
 from kvplan.record import changed, record, replace
 from kvplan.results import (
     Capacity,
@@ -94,17 +93,11 @@ def check_counted(found: Answer) -> None:
 def answered(deployment: Deployment) -> Answer:
     """The answer for a deployment. The engine is asked once for each figure of the pool that decides:
     likely and safe, and the high end only where the likely pool does not hold the load."""
-    model, choice, settings = deployment.model, deployment.choice, deployment.settings
-    divided = choice.pool is not None
-    found = ask(model, replace(choice, pool=LIKELY) if divided else choice, settings)
-    found = with_bytes_held(model, choice, settings, found)
-    memory = memory_of(settings, found)
-    if memory is None and found.pool is not None:
-        memory = found.pool.bytes
-    if memory is None or uncounted(found):
+    choice, settings = deployment.choice, deployment.settings
+    found, likely = _in_likely(deployment)
+    if likely is None:
         verdict = None if found.refusal is None else Verdict.NO
         return Answer(deployment, _with(deployment, found, None, None, verdict))
-    likely = _counted(deployment, settings, found, memory)
     found = _agreeing(settings, found, likely)
     result, safe = found, likely
     budget = found.budget if settings.kv_cache_memory is None else None
@@ -118,6 +111,29 @@ def answered(deployment: Deployment) -> Answer:
         result = in_safe if choice.pool == SAFE else found
     verdict = _verdict(deployment, found, likely, safe)
     return Answer(deployment, _with(deployment, result, likely, safe, verdict), likely, safe)
+
+
+def likely_alone(deployment: Deployment) -> Counted | None:
+    """The likely figure of `answered` without what else it works out; None where nothing is counted, and
+    where the pool that has to hold the load is refused."""
+    if deployment.choice.pool == SAFE:
+        whole = answered(deployment)
+        return whole.likely if whole.result.refusal is None else None
+    found, likely = _in_likely(deployment)
+    return likely if found.refusal is None else None
+
+
+def _in_likely(deployment: Deployment) -> tuple[SizeResult, Counted | None]:
+    model, choice, settings = deployment.model, deployment.choice, deployment.settings
+    divided = choice.pool is not None
+    found = ask(model, replace(choice, pool=LIKELY) if divided else choice, settings)
+    found = with_bytes_held(model, choice, settings, found)
+    memory = memory_of(settings, found)
+    if memory is None and found.pool is not None:
+        memory = found.pool.bytes
+    if memory is None or uncounted(found):
+        return found, None
+    return found, _counted(deployment, settings, found, memory)
 
 
 def _agreeing(settings: Settings, found: SizeResult, likely: Counted) -> SizeResult:

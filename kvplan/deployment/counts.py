@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from math import lcm
+from typing import TYPE_CHECKING
 
-from kvplan.bisection import most_up_to
 from kvplan.dtypes import KV_DTYPES
 from kvplan.engines import own_settings
 from kvplan.engines.base import Choice, has_kind, request_tokens
@@ -16,11 +16,17 @@ from kvplan.engines.budget import answered
 from kvplan.engines.shared_options import idle_settings
 from kvplan.errors import KvplanError
 from kvplan.families import Kind
+from kvplan.later import later
 from kvplan.model import Model
 from kvplan.record import replace
 from kvplan.results import Budget, SizeResult
 from kvplan.settings import LONGEST, Settings, started_in, stated_length
 from kvplan.terms import Grows
+
+if TYPE_CHECKING:
+    from kvplan import bisection
+else:
+    bisection = later("kvplan", "bisection")
 
 MAX_REQUESTS = 10**9
 SHORTEST_RUNG = 1024
@@ -112,7 +118,7 @@ def max_requests(model: Model, choice: Choice, settings: Settings, result: SizeR
     one = _peak(model, choice, settings, 1)
     if one == 0:
         return MAX_REQUESTS
-    return most_up_to(
+    return bisection.most_up_to(
         MAX_REQUESTS, lambda count: _peak(model, choice, settings, count) <= memory, memory // one
     )
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from fractions import Fraction
-from typing import Any, NamedTuple
+from typing import Any
 
 from kvplan.deployment.answer import Answer
 from kvplan.deployment.counts import fits_pool, largest_tokens, max_requests
@@ -15,6 +15,7 @@ from kvplan.engines import own_settings
 from kvplan.engines.base import Choice
 from kvplan.engines.traits import traits_of
 from kvplan.model import Model
+from kvplan.named import NamedTuple
 from kvplan.record import replace
 from kvplan.results import SizeResult
 from kvplan.settings import Settings, media_tokens, with_setting

@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any, NamedTuple
+from typing import Any
 
 from kvplan.bisection import most_up_to
-from kvplan.deployment.answer import Answer, answered
+from kvplan.deployment.answer import Answer, likely_alone
 from kvplan.deployment.counts import MAX_REQUESTS
 from kvplan.deployment.gpus import redealt
-from kvplan.deployment.resolve import Deployment
 from kvplan.engines.traits import traits_of
 from kvplan.errors import KvplanError
+from kvplan.named import NamedTuple
 from kvplan.record import changed, replace
-from kvplan.results import SizeResult
 from kvplan.settings import media_tokens
 
 NARROW = ("fp8", "q8_0")
@@ -44,7 +43,7 @@ def gains(found: Answer) -> tuple[Gain, ...]:
     if capacity is not None and capacity.capped:
         free = capacity.memory_requests
         return () if free is None else (Gain(f"--max-num-seqs {free // deployment.pools}", free),)
-    return tuple(gain for gain in _changes(deployment) if gain.requests > now)
+    return tuple(gain for gain in _changes(found) if gain.requests > now)
 
 
 def with_headroom(found: Answer) -> Answer:
@@ -53,7 +52,7 @@ def with_headroom(found: Answer) -> Answer:
     capacity = found.result.capacity
     if capacity is None or not capacity.capped:
         return found
-    free = _free(found.deployment, found.result, capacity.requests_per_pool)
+    free = _free(found, capacity.requests_per_pool)
     if not free:
         return found
     more = free > capacity.requests  # else memory holds no more either
@@ -61,12 +60,12 @@ def with_headroom(found: Answer) -> Answer:
     return replace(found, result=changed(found.result, capacity=capacity))
 
 
-def _free(deployment: Deployment, result: SizeResult, each: int) -> int:
+def _free(found: Answer, each: int) -> int:
     """Requests that memory holds, over all pools; 0 where no limit is found that lies above it."""
-    pools, most = deployment.pools, result.settings.get("max_num_batched_tokens")
+    pools, most = found.deployment.pools, found.result.settings.get("max_num_batched_tokens")
 
     def held(sequences: int) -> int:
-        return _held(deployment, max_num_seqs=sequences) // pools
+        return _held(found, max_num_seqs=sequences) // pools
 
     for _ in range(_WIDER):
         before, each = each, each * 8
@@ -79,44 +78,46 @@ def _free(deployment: Deployment, result: SizeResult, each: int) -> int:
     return 0
 
 
-def _changes(deployment: Deployment) -> Iterator[Gain]:
+def _changes(found: Answer) -> Iterator[Gain]:
+    deployment = found.deployment
     settings = deployment.settings
     for narrow in NARROW:
-        if held := _held(deployment, kv_cache_dtype=narrow):
+        if held := _held(found, kv_cache_dtype=narrow):
             yield Gain(f"--kv-cache-dtype {narrow}", held)
             break
-    yield from _twice(deployment)
+    yield from _twice(found)
     tokens, beside = settings.tokens, media_tokens(settings.media)
     if tokens is not None and not beside and tokens >= 2 * SHORTEST:
         half = tokens // 2
         started = {"max_model_len": half} if deployment.follows_requests else {}
-        yield Gain(f"-t {half}", _held(deployment, tokens=half, **started))
+        yield Gain(f"-t {half}", _held(found, tokens=half, **started))
 
 
-def _twice(deployment: Deployment) -> Iterator[Gain]:
+def _twice(found: Answer) -> Iterator[Gain]:
     """Twice the GPUs: wider servers or twice as many, whichever hold more."""
+    deployment = found.deployment
     gpu, width = deployment.settings.gpu, deployment.settings.tensor_parallel_size
     if gpu is None or traits_of(deployment.choice.engine.name).spread:
         return
     name = gpu.memory_marketing if gpu.slug.startswith("unlisted-") else gpu.slug
     more = deployment.gpus * 2
     wider, further = (
-        Gain(f"--gpu {more}x{name} --tp {each}", _held(deployment, more, tensor_parallel_size=each))
+        Gain(f"--gpu {more}x{name} --tp {each}", _held(found, more, tensor_parallel_size=each))
         for each in (2 * width, width)
     )
     yield wider if wider.requests > further.requests else further
 
 
-def _held(deployment: Deployment, gpus: int | None = None, **changes: Any) -> int:
+def _held(found: Answer, gpus: int | None = None, **changes: Any) -> int:
     """Requests that run at once with the change, over all replicas; 0 where the engine does not start."""
+    deployment, likely = found.deployment, found.likely
     try:
         if gpus is None:
             other = replace(deployment, settings=replace(deployment.settings, **changes))
         else:
             other = redealt(deployment, gpus, **changes)
-        found = answered(other)
+        if other.settings != deployment.settings:
+            likely = likely_alone(other)
     except KvplanError:
         return 0
-    if found.likely is None or found.result.refusal is not None or found.likely.each >= MAX_REQUESTS:
-        return 0
-    return found.likely.each * other.pools
+    return 0 if likely is None or likely.each >= MAX_REQUESTS else likely.each * other.pools

@@ -10,18 +10,24 @@ prints as its concurrency, is another figure: ``PerGpu.reserved``.
 from __future__ import annotations
 
 from fractions import Fraction
+from typing import TYPE_CHECKING
 
-from kvplan.bisection import least_below, least_from
 from kvplan.deployment.counts import PLENTY, ask, max_requests
 from kvplan.engines import own_settings
 from kvplan.engines.base import Choice
 from kvplan.engines.traits import traits_of
 from kvplan.errors import KvplanError
+from kvplan.later import later
 from kvplan.model import Model
 from kvplan.record import changed, replace
 from kvplan.results import Pool, SizeResult, Total
 from kvplan.settings import Settings
 from kvplan.units import MIB
+
+if TYPE_CHECKING:
+    from kvplan import bisection
+else:
+    bisection = later("kvplan", "bisection")
 
 _DOUBLED = 40
 
@@ -74,12 +80,12 @@ def bytes_held(model: Model, choice: Choice, settings: Settings, result: SizeRes
         return enough
     null = traits_of(engine.name).null_blocks * plenty.bytes_per_block
     if runs(enough):
-        return least_below(runs, enough)
+        return bisection.least_below(runs, enough)
     likely = enough
     for _ in range(_DOUBLED):
         likely *= 2
         if runs(likely):
-            return least_from(runs, enough + 1, likely) or enough
+            return bisection.least_from(runs, enough + 1, likely) or enough
     return enough
 
 
@@ -109,11 +115,11 @@ def least_memory(model: Model, choice: Choice, settings: Settings) -> int | None
     )
     likely = max(1, held // MIB)
     if does(likely):
-        return least_below(does, likely) * MIB
+        return bisection.least_below(does, likely) * MIB
     for _ in range(_DOUBLED):
         low, likely = likely + 1, likely * 2
         if does(likely):
-            found = least_from(does, low, likely)
+            found = bisection.least_from(does, low, likely)
             return None if found is None else found * MIB
     return None
 

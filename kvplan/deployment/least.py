@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from fractions import Fraction
-from typing import NamedTuple
 
 from kvplan.deployment.counts import ask, max_requests
 from kvplan.deployment.gpus import fewest_gpus
@@ -15,6 +14,7 @@ from kvplan.engines.budget import room_for_cache
 from kvplan.engines.traits import traits_of
 from kvplan.errors import KvplanError
 from kvplan.model import Model
+from kvplan.named import NamedTuple
 from kvplan.record import replace
 from kvplan.settings import Settings, started_in, with_setting
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from typing import NamedTuple
 
 from kvplan.deployment.answer import Answer, answer, answered, check_counted
 from kvplan.deployment.counts import (
@@ -17,6 +16,7 @@ from kvplan.deployment.question import Question
 from kvplan.engines.base import NO_LENGTH
 from kvplan.engines.budget import TOO_LITTLE
 from kvplan.errors import KvplanError
+from kvplan.named import NamedTuple
 from kvplan.record import replace
 from kvplan.results import SizeResult
 from kvplan.settings import LONGEST, Settings, stated_length

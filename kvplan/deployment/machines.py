@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NamedTuple
 
 from kvplan.deployment.answer import Answer
 from kvplan.deployment.lengths import Rung, by_length, rung_of
@@ -12,6 +11,7 @@ from kvplan.deployment.resolve import resolve
 from kvplan.engines.traits import traits_of
 from kvplan.errors import KvplanError
 from kvplan.gpu import Gpu
+from kvplan.named import NamedTuple
 from kvplan.results import NO_POOL
 from kvplan.settings import stated_length
 

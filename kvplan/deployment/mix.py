@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from fractions import Fraction
-from typing import NamedTuple
 
 from kvplan.bisection import most_up_to
 from kvplan.deployment.answer import Answer, Counted, answer, check_counted
@@ -17,6 +16,7 @@ from kvplan.deployment.counts import MAX_REQUESTS, ask
 from kvplan.deployment.question import Question
 from kvplan.deployment.resolve import Deployment
 from kvplan.engines.budget.sharing import Taken, taken_of
+from kvplan.named import NamedTuple
 from kvplan.record import replace
 from kvplan.results import SizeResult
 from kvplan.settings import started_in

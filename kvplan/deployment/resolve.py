@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from kvplan.deployment.question import Question
 from kvplan.engines import own_settings
@@ -12,6 +12,7 @@ from kvplan.engines.traits import traits_of
 from kvplan.errors import KvplanError
 from kvplan.later import later
 from kvplan.model import Model
+from kvplan.named import NamedTuple
 from kvplan.record import record, replace
 from kvplan.settings import Settings, gpus_per_replica, pools_per_replica
 from kvplan.units import ceil_div

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import NamedTuple
 
 from kvplan.deployment.answer import Answer, answer
 from kvplan.deployment.lengths import starts_for_all
 from kvplan.deployment.question import Question
 from kvplan.errors import KvplanError
+from kvplan.named import NamedTuple
 from kvplan.record import replace
 from kvplan.results import SizeResult
 

@@ -74,6 +74,9 @@ class Choice:
 @lru_cache(maxsize=1024)
 def parse_version(text: str) -> Version:
     """``0.32.1`` → (0, 32, 1). Raises KvplanError(bad-version)."""
+    parts = text.split(".")
+    if len(parts) <= 4 and all(part.isascii() and part.isdigit() and len(part) <= 6 for part in parts):
+        return tuple(map(int, parts))
     if not re.fullmatch(r"v?\d{1,6}(\.\d{1,6}){0,3}([a-z+.-][\w.+-]*)?", text):
         raise KvplanError("bad-version", f"{text!r} is not a version", help="write, for example, vllm@0.32")
     return tuple(int(part) for part in re.findall(r"\d+", re.split(r"[a-z+-]", text.removeprefix("v"))[0]))

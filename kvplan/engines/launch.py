@@ -6,9 +6,10 @@ import json
 from collections.abc import Callable, Iterable, Mapping
 from functools import cache
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from kvplan.engines.folders import having, part_of
+from kvplan.named import NamedTuple
 from kvplan.record import Json, record
 
 FLAGS = Path(__file__).parent / "data" / "server_flags.tsv"

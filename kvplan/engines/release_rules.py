@@ -13,9 +13,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from functools import lru_cache
-from typing import Any, ClassVar, NamedTuple, TypeVar, cast
+from typing import Any, ClassVar, TypeVar, cast
 
 from kvplan.engines.base import Version, parse_version
+from kvplan.named import NamedTuple
 
 T = TypeVar("T")
 R = TypeVar("R", bound="ReleaseRules")

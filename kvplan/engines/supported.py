@@ -12,10 +12,10 @@ from collections.abc import Iterable, Mapping
 from functools import cache
 from pathlib import Path
 from types import MappingProxyType
-from typing import NamedTuple
 
 from kvplan.errors import KvplanError
 from kvplan.model import FOREIGN_CLASS, Model
+from kvplan.named import NamedTuple
 from kvplan.results import Refusal
 
 CLASSES = Path(__file__).parent / "data" / "classes.tsv"

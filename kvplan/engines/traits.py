@@ -9,12 +9,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from functools import cache
-from typing import NamedTuple
 
 from kvplan.engines.folders import FOLDERS, part_of
 from kvplan.errors import KvplanError
 from kvplan.gpu import APPLE, Gpu
 from kvplan.model import Model
+from kvplan.named import NamedTuple
 from kvplan.record import field, record
 
 Capability = tuple[int, int]
@@ -101,6 +101,8 @@ class Traits:
     """People run it for themselves: an answer says how long and how fast one request is served."""
     on_macs: bool = False
     """It is what people run on Apple's GPUs."""
+    named_gpu: str = "h100"
+    """A GPU that it runs on, for a command that names one."""
     divides_with: str | None = None
     """The option without which it divides no GPU's memory."""
     memory_share: MemoryShare | None = None
@@ -198,7 +200,7 @@ def not_on(gpu: Gpu, why: str, *ways: str) -> KvplanError:
     """The error of an engine that does not run on a GPU."""
     usual = usual_on(gpu)
     known = (f"--engine {usual}",) if usual is not None else ways
-    listed = f"`kvplan gpus {gpu.slug}` lists what each engine does there"
+    listed = f"`kvplan list gpus {gpu.slug}` lists what each engine does there"
     return KvplanError("engine-gpu", why, help=(*known, listed))
 
 

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from kvplan.errors import KvplanError
 from kvplan.files.json_input import check_text, parse_json, read_limited
+from kvplan.later import regex
 from kvplan.record import record
 from kvplan.units import MIB
 
@@ -17,9 +18,7 @@ _VALUES = 10_000_000
 """Results may hold the times of every token (--save-detailed)."""
 _UNITS = {"ms": 1e-3, "s": 1.0, "sec": 1.0, "us": 1e-6, "ns": 1e-9}
 _TPOT = ("request_time_per_output_token", "inter_token_latency", "time_per_output_token")
-_SAMPLE = re.compile(
-    r"^(vllm:\w+?)(?:\{[^}]*\})?\s+([0-9]+(?:\.[0-9]*)?(?:[eE][+-]?[0-9]+)?)\s*$", re.MULTILINE
-)
+_SAMPLE = regex(r"^(vllm:\w+?)(?:\{[^}]*\})?\s+([0-9]+(?:\.[0-9]*)?(?:[eE][+-]?[0-9]+)?)\s*$", re.MULTILINE)
 
 
 @record()

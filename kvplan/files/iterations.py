@@ -12,20 +12,20 @@ Steps of other data-parallel ranks stand beside each other; dummy steps and step
 
 from __future__ import annotations
 
-import re
 from pathlib import Path
 
 from kvplan.files.json_input import read_limited
+from kvplan.later import regex
 from kvplan.record import record
 from kvplan.units import MIB
 
 _LIMIT = 256 * MIB
-_LINE = re.compile(
+_LINE = regex(
     rb"Iteration\(\d{1,18}\): (\d{1,9}) context requests, (\d{1,12}) context tokens, "
     rb"(\d{1,9}) generation requests, (\d{1,12}) generation tokens, "
     rb"iteration elapsed time: (\d{1,9}(?:\.\d{1,9})?) ms([^\n]{0,200})"
 )
-_USED = re.compile(rb"KV cache usage: (\d{1,3}(?:\.\d{1,9})?)%")
+_USED = regex(rb"KV cache usage: (\d{1,3}(?:\.\d{1,9})?)%")
 
 
 @record()

@@ -7,9 +7,9 @@ import math
 import stat
 import sys
 from collections.abc import Iterable
+from functools import lru_cache
 from pathlib import Path
-from typing import Any, BinaryIO
-from weakref import WeakKeyDictionary
+from typing import Any, BinaryIO, TextIO
 
 from kvplan.errors import KvplanError, Mark
 from kvplan.units import MIB
@@ -80,17 +80,20 @@ def read_stream(stream: BinaryIO, *, name: str, limit: int = MAX_BYTES) -> bytes
 
 STDIN, SHOWN_STDIN = "-", "<stdin>"
 """Standard input as it is typed, and as messages call it."""
-_read: WeakKeyDictionary[Any, bytes] = WeakKeyDictionary()
 
 
 def read_standard_input() -> bytes:
     """All of standard input, read once: a plan is looked for in it before a model is. Raises as
     `read_stream` and `check_text`."""
-    stream = standard_input()
-    if sys.stdin not in _read:
-        _read[sys.stdin] = read_stream(stream, name=SHOWN_STDIN)
-        check_text(_read[sys.stdin], SHOWN_STDIN)
-    return _read[sys.stdin]
+    standard_input()
+    return _content(sys.stdin)
+
+
+@lru_cache(maxsize=1)
+def _content(stdin: TextIO) -> bytes:
+    content = read_stream(stdin.buffer, name=SHOWN_STDIN)
+    check_text(content, SHOWN_STDIN)
+    return content
 
 
 def standard_input() -> BinaryIO:

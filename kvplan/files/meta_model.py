@@ -17,20 +17,21 @@ from typing import Any
 
 from kvplan.architectures.config.view import split_quant
 from kvplan.errors import CannotRunHere, KvplanError
+from kvplan.later import regex
 from kvplan.model import Model
 from kvplan.record import Json, replace
 from kvplan.weights.facts import COUNT
 from kvplan.weights.stored import Checkpoint, Stored
 
-_CHOOSES_CODE = re.compile(
+_CHOOSES_CODE = regex(
     r"^_|implementation|kernel_config|use_kernels|auto_map|backbone|timm|remote|name_or_path|(^|_)path$|repo|"
     r"revision|url|plugin|quantization|compression_config|custom_|pretrained|code_"
 )
 """Keys that choose an implementation, a kernel, a backbone of another library, a repository or a path."""
-_BESIDE = re.compile(r"backbone|timm")
-_TEXT = re.compile(r"[\w.,+*|() -]{0,4096}", re.ASCII)
+_BESIDE = regex(r"backbone|timm")
+_TEXT = regex(r"[\w.,+*|() -]{0,4096}", re.ASCII)
 """A text that can name no repository and no file."""
-_COUNTS = re.compile(r"layers?$|depths?$|blocks?$|experts$|num_stages|codebooks$")
+_COUNTS = regex(r"layers?$|depths?$|blocks?$|experts$|num_stages|codebooks$")
 MOST_MODULES, MOST_ENTRIES, DEEPEST = 4096, 4096, 6
 """How many modules of one kind, entries of one list and levels of nesting a class is given."""
 

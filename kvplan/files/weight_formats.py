@@ -7,7 +7,6 @@ Which checkpoints a model has, and in which formats, is written down for the mod
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Iterable, Mapping, Sequence
 from functools import cache, lru_cache
 
@@ -18,11 +17,12 @@ from kvplan.files.cards.find import load_card
 from kvplan.files.cards.index import FOLDER, newer_cards
 from kvplan.files.datafiles import data_dir
 from kvplan.files.folders import is_file
+from kvplan.later import regex
 from kvplan.model import Model
 from kvplan.record import record
 from kvplan.weights.inventory import Role, Tensor
 
-_WORD = re.compile(r"(nvfp4|mxfp4|mxfp8|fp8|int8|int4|bitsandbytes)")
+_WORD = regex(r"(nvfp4|mxfp4|mxfp8|fp8|int8|int4|bitsandbytes)")
 
 
 FILE = "checkpoints.json"

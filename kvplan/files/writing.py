@@ -7,16 +7,16 @@ A name is resolved first: a link stays a link, and what it leads to is written. 
 from __future__ import annotations
 
 import os
-import re
 import secrets
 import stat
 from pathlib import Path
 
 from kvplan.errors import KvplanError
+from kvplan.later import regex
 from kvplan.masking import hidden
 
 _STREAMS = {"/dev/stdout": 1, "/dev/stderr": 2}
-_STREAM = re.compile(r"/(?:dev|proc/self)/fd/([0-9]{1,6})")
+_STREAM = regex(r"/(?:dev|proc/self)/fd/([0-9]{1,6})")
 _MODE = 0o644
 
 

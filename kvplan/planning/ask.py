@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from fractions import Fraction
-from typing import NamedTuple
 
 from kvplan.engines.base import Choice
 from kvplan.engines.budget.law import Capacity, CapacityModels, Rejection
@@ -12,6 +11,7 @@ from kvplan.engines.budget.sharing import Sharing
 from kvplan.errors import KvplanError
 from kvplan.gpu import Gpu
 from kvplan.model import Model
+from kvplan.named import NamedTuple
 from kvplan.planning.quality import Quality
 from kvplan.plans.fleet import Offer
 from kvplan.plans.plan import QUALITIES

@@ -8,9 +8,9 @@ plainness of the layout, and the order in which GPUs and classes were given.
 from __future__ import annotations
 
 from fractions import Fraction
-from typing import NamedTuple
 
 from kvplan.engines.budget.law import Capacity, Rejection
+from kvplan.named import NamedTuple
 from kvplan.planning.ask import CONTEXT, COST, FEWEST, REQUESTS, Ask, node_of
 from kvplan.planning.space import Class
 from kvplan.plans.fleet import Kind, Offer

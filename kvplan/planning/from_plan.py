@@ -8,10 +8,11 @@ searched: how many GPUs, how they are divided, and max_num_seqs, which follows f
 from __future__ import annotations
 
 from fractions import Fraction
-from typing import Any, NamedTuple
+from typing import Any
 
 from kvplan.engines import own_settings
 from kvplan.engines.base import Choice
+from kvplan.named import NamedTuple
 from kvplan.planning.ask import Demand
 from kvplan.planning.context import request_of
 from kvplan.plans.plan import LIKELY, QUALITIES, SAFE, SIMULATED, USUAL_GOODPUT, Plan

@@ -8,11 +8,11 @@ the format is the one of which the least lies there.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import NamedTuple
 
 from kvplan.deployment.counts import ask as ask_engine
 from kvplan.engines.spill import HOST_MEMORY, PLACES, spill, spills
 from kvplan.errors import KvplanError
+from kvplan.named import NamedTuple
 from kvplan.planning.ask import DEALT_WAYS, Ask
 from kvplan.planning.space import Class, classes
 from kvplan.plans.fleet import Offer

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from fractions import Fraction
-from typing import NamedTuple
 
 from kvplan.engines.budget.law import Rejection
+from kvplan.named import NamedTuple
 from kvplan.planning.ask import COST, REQUESTS, TENSOR_WAYS, Ask
 from kvplan.planning.confirm import settings_of
 from kvplan.planning.found import Found

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from fractions import Fraction
-from typing import NamedTuple
 
 from kvplan.engines.traits import traits_of
+from kvplan.named import NamedTuple
 from kvplan.planning.ask import FEWEST, REQUESTS, SEQS, Ask
 from kvplan.planning.confirm import holds
 from kvplan.planning.found import Found, Rejected, Searched

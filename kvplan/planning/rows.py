@@ -10,9 +10,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from math import inf
-from typing import NamedTuple
 
 from kvplan.engines.budget.law import Rejection
+from kvplan.named import NamedTuple
 from kvplan.planning.ask import COST, FEWEST, Ask, Speed
 from kvplan.planning.found import BEFORE_POWER, Found, Key, Rejected, Searched
 from kvplan.planning.money import estimate_of

@@ -6,13 +6,13 @@ What is rejected here is rejected for every GPU, before any memory is looked at.
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterator
-from typing import NamedTuple
 
 from kvplan.engines.base import has_kind
 from kvplan.engines.budget.law import Rejection
 from kvplan.engines.traits import Axes, traits_of
 from kvplan.families import Kind
 from kvplan.model import Model
+from kvplan.named import NamedTuple
 from kvplan.planning.ask import DATA_WAYS, DEALT_WAYS, PIPELINE_WAYS, TENSOR_WAYS, Ask, Variant
 from kvplan.planning.quality import Quality, kv_quality
 from kvplan.record import replace

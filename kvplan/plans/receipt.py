@@ -9,10 +9,11 @@ from __future__ import annotations
 import hashlib
 import json
 from fractions import Fraction
-from typing import Any, NamedTuple
+from typing import Any
 
 from kvplan.gpu import Gpu
 from kvplan.model import Model
+from kvplan.named import NamedTuple
 from kvplan.plans.plan import SIMULATED, Plan
 from kvplan.record import Json, dumped, exact, field, field_names, record
 from kvplan.settings import Settings

@@ -75,19 +75,24 @@ def answer_screen(result: FitResult, top: int) -> Screen:
     timed = any(row.speed is not None for row in result.rows[:top])
     words = f"arena: points on {leaderboard().source} ({ABOUT}: by type and size); weights: GiB on a GPU;"
     if timed:
-        half, slow = (
-            f"{result.tokens // 2:,} tokens in its cache",
-            f"those below {USABLE} at 0.7 of it come last",
-        )
-        words += f" tokens/s: an estimate for one request, {half} ({slow});"
+        words += f" tokens/s: an estimate for one request, {result.tokens // 2:,} tokens in its cache"
+        words += f" (those below {USABLE} at 0.7 of it come last);"
     words += "" if _brief(result) else " requests: likely (safe);"
-    screen += wrapped(f"{words} longest: what safely starts", indent=1, first="key:   ", style="dim")
+    unsafe = any(row.max_model_len == 0 for row in result.rows[:top])
+    none = " (none: only the likely pool holds one)" if unsafe else ""
+    screen += wrapped(f"{words} longest: what safely starts{none}", indent=1, first="key:   ", style="dim")
     return screen
 
 
 def _brief(result: FitResult) -> bool:
     """Whether one user asked: speeds stand in the place of requests at once."""
     return result.asked_requests == 1 and any(row.speed is not None for row in result.rows)
+
+
+def _longest(length: int | None) -> str:
+    if length is None:
+        return "no limit"
+    return f"{length:,}" if length else "none"
 
 
 def _table(rows: tuple[FitRow, ...], *, brief: bool) -> Screen:
@@ -110,7 +115,7 @@ def _table(rows: tuple[FitRow, ...], *, brief: bool) -> Screen:
             "host": f"{row.host_bytes / GIB:.1f}" if row.host_bytes else "",
             "tokens/s": "" if row.speed is None else f"{row.speed.tokens_per_second:.0f}",
             "requests": f"{row.requests} ({row.safe_requests})",
-            "longest": "no limit" if row.max_model_len is None else f"{row.max_model_len:,}",
+            "longest": _longest(row.max_model_len),
         }
         cells.append([said[word] for word in heads])
     spare = ("numbers", "arena", "host", "longest", "weights")

@@ -6,14 +6,15 @@ form drops the styles and nothing else, so a pipe shows what a terminal shows.
 
 from __future__ import annotations
 
-import re
 import textwrap
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
-from typing import NamedTuple, Union
+from typing import Union
 
 from kvplan.errors import CONTROL, shortened
+from kvplan.later import regex
+from kvplan.named import NamedTuple
 
 WIDTH = 80
 """Columns of a screen where nobody says how many there are."""
@@ -43,8 +44,8 @@ _ASCII = {
     "▁": "_", "▂": ".", "▃": ":", "▄": "-", "▅": "=", "▆": "+", "▇": "*", "µ": "u",
     "▏": " ", "▎": " ", "▍": " ", "▌": "=", "▋": "=", "▊": "=", "▉": "=",
 }  # fmt: skip
-_CLAUSE = re.compile(r"[:;.] | \(")
-_OWNER = re.compile(r"[\w.-]+/(?=[\w.-]{8,})")
+_CLAUSE = regex(r"[:;.] | \(")
+_OWNER = regex(r"[\w.-]+/(?=[\w.-]{8,})")
 _ASCII_TABLE = str.maketrans(_ASCII)
 
 
@@ -80,7 +81,7 @@ def printable(text: str) -> str:
     """The text with what moves a cursor, changes a colour or turns the direction of writing as ``�``: control
     characters but tab and newline, half surrogates, marks of direction. Neither a terminal nor XML gets any.
     """
-    if text.isascii() and text.isprintable():
+    if text.isprintable():
         return text
     return CONTROL.sub("�", text.replace("\r\n", "\n").replace("\r", "\n"))
 

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Collection
 
+from kvplan.later import regex
 from kvplan.report.layout import Line, Screen, Section, Span, one_line, wrapped
 from kvplan.report.words import count, engine_title, settings_words
 from kvplan.results import SizeResult
@@ -75,7 +75,7 @@ def rules_words(result: SizeResult) -> str:
     return engine_title(result.engine) + where + (f", {' and '.join(forms)} cache" if forms else "")
 
 
-_UNVERIFIED = re.compile(r"the card of .+ is (unverified \(.+\))")
+_UNVERIFIED = regex(r"the card of .+ is (unverified \(.+\))")
 
 
 def unverified_words(warnings: tuple[str, ...]) -> str:

@@ -14,6 +14,7 @@ from pathlib import Path
 from kvplan.errors import KvplanError
 from kvplan.files.plans.values import decimal_text, share_text
 from kvplan.files.yaml.scalars import read_plain
+from kvplan.later import regex
 from kvplan.plans.joint import combined, exactly
 from kvplan.plans.plan import (
     DEFAULT_MAX_AGE_DAYS,
@@ -30,7 +31,7 @@ from kvplan.plans.workload import Shape, Workload
 from kvplan.record import dumped
 
 SCHEMA_LINE = "# yaml-language-server: $schema={}"
-_PLAIN = re.compile(r"[A-Za-z][A-Za-z0-9_./@+-]*", re.ASCII)
+_PLAIN = regex(r"[A-Za-z][A-Za-z0-9_./@+-]*", re.ASCII)
 _COMMENT_WIDTH = 78
 
 

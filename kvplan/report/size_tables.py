@@ -119,12 +119,12 @@ _PLACES = {MEMORY: "memory", SHM: "/dev/shm"}
 
 
 def host_line(result: SizeResult) -> Line:
-    """The same in a line: ``host  40.00 … 80.00 GiB memory, 100.00 … 101.12 GiB /dev/shm``."""
+    """The same in a line: ``host  40.00 … 80.00 GiB in memory, 100.00 … 101.12 GiB in /dev/shm``."""
     parts = []
     for where, place in _PLACES.items():
         own = [one for one in result.host if one.where == where]
         low, high = sum(one.low_bytes for one in own), sum(one.high_bytes for one in own)
-        parts += [f"{_from_to(low, high)} {place}"] if high else []
+        parts += [f"{_from_to(low, high)} in {place}"] if high else []
     return one_line(", ".join(parts), first="host  ")
 
 

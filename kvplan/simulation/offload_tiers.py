@@ -15,6 +15,7 @@ from math import ceil
 
 from kvplan.errors import KvplanError, did_you_mean
 from kvplan.files.speed import speed_assumptions
+from kvplan.later import regex
 from kvplan.planning.speed import link_bandwidth, prefill_seconds
 from kvplan.planning.speed.links import PCIE
 from kvplan.record import record
@@ -34,7 +35,7 @@ lmcache/integration/vllm/vllm_v1_adapter.py; vllm-project/vllm 0.33
 distributed/kv_transfer/kv_connector/v1/lmcache_connector.py)."""
 GRACE = ("gh200", "gb200", "gb300")
 _C2C = "nvlink-c2c"
-_PART = re.compile(r"([a-z]+):([^@]+)(?:@(.+))?", re.ASCII)
+_PART = regex(r"([a-z]+):([^@]+)(?:@(.+))?", re.ASCII)
 _CHOICES = {"policy": POLICIES, "backend": (NATIVE, LMCACHE), "load": ("always", "cheaper")}
 _HELP = "--offload cpu:64GiB,nvme:2TiB"
 _PROMPT = 2048

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
+from kvplan.named import NamedTuple
 from kvplan.record import replace
 from kvplan.simulation.fleet.disaggregated import Disaggregated, Late
 from kvplan.simulation.fleet.run import ROUND_ROBIN

@@ -10,6 +10,7 @@ import re
 
 from kvplan.dtypes import Packing
 from kvplan.errors import RefusedError
+from kvplan.later import regex
 from kvplan.record import record
 from kvplan.units import ceil_div, round_up
 from kvplan.weights.inventory import Role
@@ -35,11 +36,11 @@ DIVIDED = frozenset(
     "linear_x linear_y linear_out conv_1d recurrent_param".split()
 )
 KV_DIVIDED = frozenset({"k_proj", "v_proj", "key", "value", "k", "v", "wk", "wv"})
-WHOLE = re.compile(
+WHOLE = regex(
     r"norm|layernorm|(^|\.)ln(_\w+)?$|gate$|router|q_a_proj|kv_a_proj|wq_a|wkv$|f_a_proj|g_a_proj|indexer|"
     r"e_score_correction|position|patch|conv1$|conv2$|altup|laurel|multi_modal_projector$|relative_attention_bias|scale$|embeddings?$|tid2eid|hc_"
 )
-_SUFFIX = re.compile(
+_SUFFIX = regex(
     r"\.(?:weight|bias|qweight|qzeros|scales|g_idx|weight_scale(?:_inv|_2)?|input_scale|weight_packed|"
     r"weight_shape|weight_global_scale|input_global_scale|weight_zero_point|weight\.\w+)$"
 )

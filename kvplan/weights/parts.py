@@ -6,12 +6,12 @@ transformers' modules, as vllm-project/vllm and sgl-project/sglang load them.
 
 from __future__ import annotations
 
-import re
 from enum import Enum
 
+from kvplan.later import regex
 from kvplan.weights.inventory import Role, Tensor
 
-TOWER_NAME = re.compile(
+TOWER_NAME = regex(
     r"^(?:model\.)?encoder\.|(?:^|\.)(?:visual|vision\w*|audio\w*|mm_projector|multi_modal_projector|embed_(?:vision|audio))\."
 )
 NGRAM_TABLE = "ple.ple_embedding.ngram_embedding"
@@ -22,8 +22,8 @@ PACKED = {
     **dict.fromkeys(("gate_proj", "up_proj"), "gate_up_proj"),
 }
 """Checkpoint's module → the engines' module that holds it together with others."""
-_SHARED = re.compile(r"shared?_experts?(?:\.|_|$)|shared_mlp")
-_FORWARD = re.compile(
+_SHARED = regex(r"shared?_experts?(?:\.|_|$)|shared_mlp")
+_FORWARD = regex(
     r"(?:^|\.)(?:mlps?|mlp_block|feed_forward|ffn|block_sparse_moe|moe|experts|DenseReluDense|fc1|fc2)(?:\.|$)"
     r"|(?:^|\.)mixer\.(?:gate|gate_proj|up_proj|down_proj|experts)(?:\.|$)"
 )

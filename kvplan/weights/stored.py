@@ -6,12 +6,12 @@ where there is one (kvplan.weights.ranks), else from the names of the tensors.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable
 from functools import lru_cache
 from math import prod
 
 from kvplan.dtypes import Packing
+from kvplan.later import regex
 from kvplan.record import record
 from kvplan.units import ceil_div
 from kvplan.weights.inventory import Inventory, Place, Placed, Role, Tensor
@@ -44,11 +44,11 @@ DTYPE_BITS = {
     "F4": 4,
 }
 """Bits of one number by safetensors' names (huggingface/safetensors safetensors/src/tensor.rs)."""
-LAYER_NAME = re.compile(r"(?:^|\.)(?:layers|h|blocks|block)\.(\d{1,5})\.")
-DRAFT_NAME = re.compile(r"(?:^|\.)(?:mtp|nextn|eagle)(?:_[a-z_]+)?[.\d]")
-EXPERT_NAME = re.compile(r"\.experts(?:\.|_)")
-DROPPED_NAME = re.compile(r"(?:rotary_emb\.inv_freq|\.masked_bias|\.attn\.bias|position_ids)$")
-_SCALE = re.compile(r"scale|zero_point|qzeros|\.scales$|g_idx|absmax|quant_map|quant_state|amax")
+LAYER_NAME = regex(r"(?:^|\.)(?:layers|h|blocks|block)\.(\d{1,5})\.")
+DRAFT_NAME = regex(r"(?:^|\.)(?:mtp|nextn|eagle)(?:_[a-z_]+)?[.\d]")
+EXPERT_NAME = regex(r"\.experts(?:\.|_)")
+DROPPED_NAME = regex(r"(?:rotary_emb\.inv_freq|\.masked_bias|\.attn\.bias|position_ids)$")
+_SCALE = regex(r"scale|zero_point|qzeros|\.scales$|g_idx|absmax|quant_map|quant_state|amax")
 
 
 @record()
@@ -128,8 +128,8 @@ def parts_of(
     return sums, drafts
 
 
-_HEAD = re.compile(r"(?:^|\.)(?:lm_head|embed_out|output_layer|output|head)\.(?:weight|bias|q\w+|scales)")
-_EMBED = re.compile(
+_HEAD = regex(r"(?:^|\.)(?:lm_head|embed_out|output_layer|output|head)\.(?:weight|bias|q\w+|scales)")
+_EMBED = regex(
     r"(?:^|\.)(?:embed_tokens|word_embeddings|wte|embed_in|tok_embeddings|embeddings?|embed|shared)\.(?:weight|q\w+)$"
 )
 

@@ -11,6 +11,8 @@ from typing import Any
 
 import pytest
 
+from kvplan.architectures.config import class_names
+
 ROOT = Path(__file__).resolve().parents[2]
 DATA = ROOT / "kvplan" / "architectures" / "data" / "transformers_defaults.json"
 SCRIPT = ROOT / "scripts" / "make_transformers_defaults.py"
@@ -149,3 +151,24 @@ def test_the_installed_transformers_gives_the_same_file() -> None:
     if installed != "5.24.0":
         pytest.skip(f"transformers {installed} is installed; the file is made with 5.24.0")
     assert script().generate() == DATA.read_text(encoding="utf-8")
+
+
+def test_a_type_is_found_in_the_text_of_the_table(document: dict[str, Any]) -> None:
+    """As in the parsed one: every type, its class names, nothing that only stands elsewhere in the file."""
+    assert class_names.known_model_types() == tuple(document["models"])
+    assert class_names.release() == document["head"]["packages"]["transformers"]
+    owners: dict[str, dict[str, bool]] = {}
+    for model_type, entry in document["models"].items():
+        assert class_names.class_facts(model_type) == entry
+        stem = entry.get("class", "").removesuffix("Config")
+        for built in entry.get("builds", {}).values():
+            for name in [built] if isinstance(built, str) else built:
+                owners.setdefault(name, {})[model_type] = bool(stem) and name.startswith(stem)
+    for other in {*document["classes"], *document["head"], *document} - document["models"].keys():
+        assert class_names.class_facts(other) is None
+    for name, types in owners.items():
+        if name not in class_names.OTHER_CLASSES:
+            own = [one for one, same in types.items() if same or len(types) == 1]
+            assert class_names.model_type_of(name) == (own[0] if len(own) == 1 else None), name
+    for other in ("", "causal_lm", "builds", 'a"b', "nobody\n"):
+        assert class_names.model_type_of(other) is None

@@ -108,3 +108,33 @@ def test_pattern_matching() -> None:
     match Point(1, 2):
         case Point(x, y):
             assert (x, y) == (1, 2)
+
+
+@record(guarded=True)
+class Started:
+    first: int
+    second: list[int] = field(default_factory=list)
+    third: int = 3
+    kept: int = field(init=False, default=0)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "kept", self.first + self.third)
+
+
+def test_many_values_are_made_as_the_first() -> None:
+    """The constructor is compiled on the way: the same values, the same refusals."""
+    seen = set()
+    for _ in range(40):
+        one, two = Started(1), Started(1, third=4, second=[2])
+        assert (one.second, one.kept, two.second, two.kept) == ([], 4, [2], 5)
+        assert one.second is not Started(1).second
+        said = []
+        for values, named in (((), {}), ((1, [], 3, 4), {}), ((1,), {"first": 2}), ((1,), {"kept": 2})):
+            with pytest.raises(TypeError) as caught:
+                Started(*values, **named)  # type: ignore[arg-type]
+            said.append(str(caught.value))
+        seen.add(tuple(said))
+        with pytest.raises(dataclasses.FrozenInstanceError):
+            one.first = 2  # type: ignore[misc]
+    assert len(seen) == 1
+    assert next(iter(seen))[0].startswith("Started.__init__() missing 1 required positional argument")

@@ -9,7 +9,10 @@ import pytest
 
 import kvplan
 from kvplan.cli import main
+from kvplan.deployment.answer import answered, likely_alone
 from kvplan.deployment.gains import gains
+from kvplan.engines.base import LIKELY, SAFE
+from kvplan.record import replace
 from kvplan.results import SizeResult
 
 ALIASES = {"-t": "--tokens"}
@@ -132,3 +135,17 @@ def test_plan_says_the_same_of_its_rows(
     ).capacity  # fmt: skip
     assert own is not None
     assert (own.requests, own.memory_requests) == (found.requests, found.memory_requests)
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: f"{case.model}-{case.engine}")
+def test_the_likely_count_alone_is_that_of_the_whole_answer(case: Asked) -> None:
+    """Every answer on the way, those with the safe pool asked for too."""
+    deployment = _asked(case).asked.deployment
+    for pool in (LIKELY, SAFE):
+        for settings in (
+            deployment.settings,
+            replace(deployment.settings, tokens=300_000, max_model_len=None),
+        ):
+            one = replace(deployment, settings=settings, choice=replace(deployment.choice, pool=pool))
+            whole, alone = answered(one), likely_alone(one)
+            assert alone == (whole.likely if whole.result.refusal is None else None)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import time
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -23,8 +22,7 @@ from kvplan.files.cards.find import (
 )
 from kvplan.files.cards.index import key_of, names_of, squeezed
 from kvplan.files.cards.new import card_from_config
-from kvplan.files.datafiles import data_dir
-from kvplan.files.yaml.strict import load_yaml_file
+from kvplan.files.datafiles import data_dir, read_packaged
 
 
 @pytest.fixture
@@ -156,18 +154,27 @@ def test_loading_twice_gives_the_same_object() -> None:
 def test_one_card_costs_one_file(monkeypatch: pytest.MonkeyPatch) -> None:
     read: list[str] = []
 
-    def counted(path: Path, **options: Any) -> Any:
-        read.append(Path(path).name)
-        return load_yaml_file(path, **options)
+    def counted(folder: str, slug: str) -> bytes:
+        read.append(slug)
+        return read_packaged(folder, slug)
 
-    monkeypatch.setattr(cards, "load_yaml_file", counted)
+    monkeypatch.setattr(cards, "read_packaged", counted)
     load_card("meta-llama/Llama-3.1-8B-Instruct")
-    assert read == ["llama-3.1-8b.yaml"]
+    assert read == ["llama-3.1-8b"]
+
+
+def test_a_name_is_found_in_the_text_of_the_index() -> None:
+    """As in the parsed one: every name, and none that only a card's line has."""
+    index = card_index.shipped_index()
+    for key, target in index["names"].items():
+        assert card_index._named(key) == target
+    for other in (*index["cards"], *index, "", '"', "id", 'qwen3-32b": ', "\n", "é"):
+        assert card_index._named(other) == index["names"].get(other)
 
 
 @pytest.mark.usefixtures("fresh")
 def test_a_list_reads_no_card(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(cards, "load_yaml_file", None)
+    monkeypatch.setattr(cards, "read_packaged", None)
     entries = {entry.slug: entry for entry in list_cards()}
     llama = entries["llama-3.1-8b"]
     assert (llama.id, llama.num_layers, llama.max_model_len) == ("meta-llama/Llama-3.1-8B", 32, 131072)

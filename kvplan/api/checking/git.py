@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import re
 import subprocess
 from collections.abc import Iterable, Sequence
 from functools import cached_property
@@ -12,12 +11,13 @@ from pathlib import Path
 from kvplan.errors import CannotRunHere, KvplanError
 from kvplan.files.folders import exists, is_folder
 from kvplan.files.writing import cannot_write
+from kvplan.later import regex
 from kvplan.units import MIB
 
 MAX_FILE = 64 * MIB
 _LINK = "120000"
 _SECONDS = 120
-_BLOB = re.compile(rb"[0-9a-f]+ blob ([0-9]{1,15})\n")
+_BLOB = regex(rb"[0-9a-f]+ blob ([0-9]{1,15})\n")
 
 
 class Revision:

@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterable, Sequence
 from datetime import date
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from kvplan.checking import check_plan, placed
 from kvplan.checking.shared import crowded
@@ -22,7 +22,9 @@ from kvplan.files.plans.receipts import read_receipt
 from kvplan.files.plans.require import OPTION as REQUIRED
 from kvplan.files.sources import open_model
 from kvplan.files.yaml.marks import Located
+from kvplan.later import regex
 from kvplan.model import Model
+from kvplan.named import NamedTuple
 from kvplan.plans.findings import CheckedPlan
 from kvplan.plans.plan import Plan
 from kvplan.plans.receipt import ReadReceipt
@@ -33,7 +35,7 @@ if TYPE_CHECKING:
     from kvplan.planning.ask import SpeedOf
 
 SUFFIXES = (".yaml", ".yml")
-_HEAD = re.compile(rb"^kvplan:[ \t]*[\"']?plan/", re.MULTILINE)
+_HEAD = regex(rb"^kvplan:[ \t]*[\"']?plan/", re.MULTILINE)
 _HEAD_BYTES = 64 * 1024
 
 

@@ -10,7 +10,7 @@ from kvplan.checking import check_plan
 from kvplan.checking.case import Case
 from kvplan.errors import KvplanError
 from kvplan.files.cards.index import FOLDER, newer_cards
-from kvplan.files.datafiles import data_dir
+from kvplan.files.datafiles import packaged_slugs, read_packaged
 from kvplan.model import Model
 from kvplan.plans.findings import CheckedPlan, Difference, Fact, Moved
 from kvplan.plans.lock import ENGINE, Lock, Locked, moved_by
@@ -75,9 +75,8 @@ def card_digest(model: Model) -> str:
         newer = newer_cards()
         if newer is not None and slug in newer.cards:
             return _sha(newer.cards[slug].encode(), model.id)
-        path = data_dir(FOLDER) / f"{slug}.yaml"
-        if path.is_file():
-            return _sha(path.read_bytes(), model.id)
+        if slug in packaged_slugs(FOLDER):
+            return _sha(read_packaged(FOLDER, slug), model.id)
     return digest_of({"id": model.id, "config": repr(None if model.config is None else dict(model.config))})
 
 

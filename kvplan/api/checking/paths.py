@@ -7,7 +7,6 @@ from collections.abc import Mapping, Sequence
 from datetime import date
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import NamedTuple
 
 from kvplan.api.checking.git import Revision
 from kvplan.api.checking.hours import loads_of
@@ -33,6 +32,7 @@ from kvplan.files.plans.lock import read_lock
 from kvplan.files.plans.lock import write_lock as write_lock_file
 from kvplan.files.plans.require import requirements, said_of
 from kvplan.files.yaml.marks import Located
+from kvplan.named import NamedTuple
 from kvplan.plans.findings import CheckedPlan, CheckReport
 from kvplan.plans.fleet import Fleet
 from kvplan.plans.serve import flags_of

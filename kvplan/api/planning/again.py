@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from fractions import Fraction
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from kvplan.api import changed_settings
 from kvplan.api.planning.inputs import GpuLike, Sizes, choices_of
 from kvplan.engines.base import Choice
 from kvplan.errors import KvplanError
+from kvplan.named import NamedTuple
 from kvplan.planning import from_plan
 from kvplan.planning.ask import CONTEXT, FEWEST, REQUESTS, Demand, SpeedOf
 from kvplan.plans.fleet import Fleet, Offer, Prices

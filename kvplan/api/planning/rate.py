@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Sequence
 from fractions import Fraction
 from math import ceil
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from kvplan.api.planning.drafted import with_drafts
 from kvplan.engines.budget.law import Rejection
@@ -19,6 +19,7 @@ from kvplan.engines.folders import part_of
 from kvplan.errors import KvplanError
 from kvplan.files.folders import is_file
 from kvplan.model import Model
+from kvplan.named import NamedTuple
 from kvplan.planning.ask import CONTEXT, COST, MOST_GPUS, REQUESTS, TENSOR_WAYS, Ask
 from kvplan.planning.confirm import has_slots
 from kvplan.planning.found import Found, key_again

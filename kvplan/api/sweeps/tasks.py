@@ -9,13 +9,14 @@ from fractions import Fraction
 from itertools import product
 from math import prod
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from kvplan.api import ModelLike, changed_settings
 from kvplan.api.simulating import TraceLike, load_of, simulate, with_replicas
 from kvplan.errors import KvplanError, Mark
 from kvplan.files.folders import exists
 from kvplan.files.writing import write_whole
+from kvplan.named import NamedTuple
 from kvplan.plans.plan import Plan
 from kvplan.record import replace
 from kvplan.simulation.load.load import Load

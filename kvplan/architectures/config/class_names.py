@@ -6,7 +6,7 @@ What transformers' configuration classes default to, from the generated table in
 from __future__ import annotations
 
 import json
-from functools import lru_cache
+from functools import cache, lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -16,25 +16,52 @@ _TABLE = Path(__file__).parents[1] / "data" / "transformers_defaults.json"
 
 
 @lru_cache(maxsize=1)
-def _table() -> dict[str, Any]:
-    table: dict[str, Any] = json.loads(_TABLE.read_text(encoding="utf-8"))
-    return table
+def _table() -> bytes:
+    """The table as it is written, a type on each line: an answer reads one or two of its 800."""
+    return _TABLE.read_bytes()
 
 
+@lru_cache(maxsize=1)
+def _models() -> int:
+    """Where the types begin in the table; before them stand its head and the classes of parts."""
+    return _table().index(b'\n"models":{\n')
+
+
+@cache
 def class_facts(model_type: str) -> dict[str, Any] | None:
     """The table's entry of a model type (defaults, aliases, sub_configs, text, builds …), or None."""
-    entry: dict[str, Any] | None = _table()["models"].get(model_type)
+    name = b"\n%s:" % json.dumps(model_type).encode()
+    at = _table().find(name, _models() + 1)
+    if at < 0:
+        return None
+    row = _table()[at + len(name) : _table().index(b"\n", at + len(name))]
+    entry: dict[str, Any] = json.loads(row.removesuffix(b","))
     return entry
 
 
-def known_model_types() -> list[str]:
+@lru_cache(maxsize=1)
+def known_model_types() -> tuple[str, ...]:
     """Every model type of the table."""
-    return list(_table()["models"])
+    rows = _table()[_models() :].splitlines()[2:-2]
+    return tuple(row.partition(b":")[0][1:-1].decode() for row in rows)
+
+
+def _types_with(text: bytes) -> list[str]:
+    """The model types in whose entry a text stands."""
+    table, found = _table(), []
+    at = table.find(text, _models())
+    while at >= 0:
+        begin, end = table.rindex(b"\n", 0, at) + 1, table.index(b"\n", at)
+        if table[begin : begin + 1] == b'"':
+            found.append(table[begin + 1 : table.index(b'"', begin + 1)].decode())
+        at = table.find(text, end)
+    return found
 
 
 def release() -> str:
     """The transformers release whose classes the table records."""
-    text: str = _table()["head"]["packages"]["transformers"]
+    head = _table()[: _models()].rpartition(b'\n"head":')[2]
+    text: str = json.loads(head.removesuffix(b","))["packages"]["transformers"]
     return text
 
 
@@ -132,7 +159,7 @@ def first_architecture(raw: Json) -> str | None:
 
 def model_type_of(architecture: str) -> str | None:
     """The model type that a class name belongs to, where it belongs to one only."""
-    return OTHER_CLASSES.get(architecture) or _class_table().get(architecture)
+    return OTHER_CLASSES.get(architecture) or _owner(architecture)
 
 
 def class_names(model_type: str, *kinds: str) -> frozenset[str]:
@@ -165,23 +192,18 @@ def text_parts() -> frozenset[str]:
     return frozenset(found)
 
 
-@lru_cache(maxsize=1)
-def _class_table() -> dict[str, str]:
-    """Class name → model type, for class names that one type has to itself.
+@lru_cache(maxsize=1024)
+def _owner(name: str) -> str | None:
+    """The model type that has a class name to itself.
 
     Of several the one counts whose config class has the name (LlamaConfig, LlamaForCausalLM).
     """
-    owners: dict[str, dict[str, bool]] = {}
-    for model_type in known_model_types():
+    types: dict[str, bool] = {}
+    for model_type in _types_with(json.dumps(name).encode()):
         facts = class_facts(model_type) or {}
         stem = str(facts.get("class", "")).removesuffix("Config")
-        for entry in facts.get("builds", {}).values():
-            for name in [entry] if isinstance(entry, str) else entry:
-                owners.setdefault(name, {})[model_type] = bool(stem) and name.startswith(stem)
-    table: dict[str, str] = {}
-    for name, types in owners.items():
-        namesakes = [model_type for model_type, same in types.items() if same]
-        only = namesakes if len(types) > 1 else list(types)
-        if len(only) == 1:
-            table[name] = only[0]
-    return table
+        builds = facts.get("builds", {}).values()
+        if any(name == entry if isinstance(entry, str) else name in entry for entry in builds):
+            types[model_type] = bool(stem) and name.startswith(stem)
+    only = [model_type for model_type, same in types.items() if same] if len(types) > 1 else list(types)
+    return only[0] if len(only) == 1 else None

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Collection
 from typing import Any
 
+from kvplan.later import regex
 from kvplan.record import Json
 
 LAYERS = ("num_hidden_layers", "n_layer", "n_layers", "num_layers")
@@ -14,7 +14,7 @@ KV_HEADS = ("num_key_value_heads", "num_kv_heads", "n_head_kv", "n_kv_heads", "m
 WIDTHS = ("hidden_size", "n_embd", "d_model", "dim")
 
 # Words in keys that go with windows, states, latents, sharing, compression or patterns of layers.
-_TELLTALE = re.compile(
+_TELLTALE = regex(
     r"sliding|window|layer_types|layers_block_type|pattern|lora_rank|latent|(^|_)mla(_|$)|ssm|mamba|conv|rwkv|rnn"
     r"|recurren|state_size|d_state|linear_attn|linear_att|lightning|delta|retention|decay|block_config|block_types"
     r"|(^|_)cla(_|$)|cross_layer|kv_share|shared_kv|share_factor|yoco|index_head|index_topk|index_n|indexer"
@@ -23,7 +23,7 @@ _TELLTALE = re.compile(
     r"|kv_channels|v_head_dim|(^|_)hash"
 )
 # Keys that contain such a word and mean something else.
-_HARMLESS = re.compile(
+_HARMLESS = regex(
     r"expert|moe|mlp|router|embed|vision|image|audio|video|token|^quantization_config$|^compression_config$"
     r"|^enc_index$|^max_window_layers$|^chunk_size_feed_forward$|^cross_attention_hidden_size$|^add_cross_attention$|^conv_bias$|drop|init"
 )

@@ -7,29 +7,29 @@ computed.
 
 from __future__ import annotations
 
-import re
 from functools import lru_cache
 from typing import Any
 
 from kvplan.architectures.config.view import LARGEST, check_integer
 from kvplan.errors import KvplanError
+from kvplan.later import regex
 from kvplan.record import Json
 
 MAX_VALUES = 200_000
-_SIZE = re.compile(
+_SIZE = regex(
     r"(?:^|_)(?:num|n|nb|sizes?|dims?|d|rank|layers|heads?|experts?|groups?|depths?|width|height|channels"
     r"|window|length|positions|embeddings|k|topk|kernel|stride|embd|inner|hidden|intermediate|vocab|replace|interval)"
     r"(?:_|$)"
 )
 """A word of a name that counts or measures something."""
-_OTHER = re.compile(
+_OTHER = regex(
     r"scal|factor|ratio|multiplier|penalty|eps|prob|drop|pdrop|init|bias|coef|loss|lambda|temperature|threshold"
     r"|momentum|std|clip|limit|theta|feature_layer|select|index(?:es)?$|indices|rms|norm|_id$|_ids$|cap|rate|alpha|beta|gamma"
     r"|types?$|dtype|version"
 )
 """A word that makes it a factor, a share, a place or a choice."""
-_LENGTH = re.compile(r"max_position|seq_len|max_length")
-_UNLIMITED = re.compile(r"window|chunk")
+_LENGTH = regex(r"max_position|seq_len|max_length")
+_UNLIMITED = regex(r"window|chunk")
 """Where -1 means that there is none."""
 _QUANTISED = ("quantization_config", "compression_config", "hf_quant_config")
 """Read with their own rules: a group size of -1 is a whole row."""

@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-import re
 from typing import Any
 
 from kvplan.architectures.config.view import MAX_LAYERS, ConfigView, Sourced, check_integer
 from kvplan.errors import KvplanError
+from kvplan.later import regex
 from kvplan.record import Json
 
 HEADS, KV_HEADS = "attention.head_count", "attention.head_count_kv"
 WINDOW = "attention.sliding_window"
 
 # Keys that go with windows, states, latents, sharing, compression or patterns of layers.
-_TELLTALE = re.compile(
+_TELLTALE = regex(
     r"^(ssm|wkv|shortconv|kda|hyper_connection|ple|altup)\.|sliding_window|_swa$|_mla$|kv_lora_rank|\.indexer\."
     r"|compress|recurrent_layers|full_attention_interval|shared_kv|decoder_block_count|num_loops|attn_type"
     r"|layer_types|linear|recurrent"

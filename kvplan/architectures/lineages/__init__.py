@@ -44,7 +44,8 @@ def custom_types() -> list[str]:
 
 @cache
 def _files() -> tuple[str, ...]:
-    return tuple(sorted(file.stem for file in Path(*__path__).glob("[!_]*.py")))
+    names = (file.name for file in Path(*__path__).iterdir())
+    return tuple(sorted(name[:-3] for name in names if name.endswith(".py") and not name.startswith("_")))
 
 
 @cache

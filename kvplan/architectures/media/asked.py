@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from fractions import Fraction
-from typing import Any, NamedTuple
+from typing import Any
 
 from kvplan.architectures.media.rule import Key, Pixels, Rule
 from kvplan.architectures.media.sizes import Size
 from kvplan.errors import KvplanError
 from kvplan.model import Model
+from kvplan.named import NamedTuple
 from kvplan.record import Json, record
 
 _MOST = 10**6

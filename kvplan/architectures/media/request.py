@@ -15,6 +15,7 @@ from kvplan.architectures.lineages import lineage_of
 from kvplan.architectures.media.asked import Asked, Media, MediaTokens, unknown
 from kvplan.architectures.media.counting import COUNTS, CROSS
 from kvplan.errors import KvplanError
+from kvplan.later import regex
 from kvplan.model import Model
 from kvplan.record import Json, replace
 from kvplan.settings import Settings
@@ -28,7 +29,7 @@ _OTHER_KEYS = (
 
 
 _LONGEST = 10**6
-_PIXELS = re.compile(r"(\d{1,6})\s*[xX×]\s*(\d{1,6})", re.ASCII)
+_PIXELS = regex(r"(\d{1,6})\s*[xX×]\s*(\d{1,6})", re.ASCII)
 
 
 def parse_pixels(value: Any) -> tuple[int, int]:

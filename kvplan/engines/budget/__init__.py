@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from fractions import Fraction
-from typing import Any, NamedTuple, Protocol
+from typing import Any, Protocol
 
 from kvplan.engines import choose_engine
 from kvplan.engines.base import LIKELY, SAFE, Choice
@@ -16,6 +16,7 @@ from kvplan.engines.folders import FOLDERS, part_of
 from kvplan.engines.traits import traits_of
 from kvplan.errors import KvplanError
 from kvplan.model import Model
+from kvplan.named import NamedTuple
 from kvplan.record import changed, replace
 from kvplan.results import HOST, Budget, Device, ModelWeights, Refusal, SizeResult
 from kvplan.settings import LONGEST, Settings, started_in

@@ -8,7 +8,7 @@ was worked out, else the engine asked.
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable
-from typing import NamedTuple, Protocol
+from typing import Protocol
 
 from kvplan.engines.base import Choice
 from kvplan.engines.budget import BUDGETS, divides
@@ -18,6 +18,7 @@ from kvplan.engines.traits import traits_of
 from kvplan.errors import KvplanError
 from kvplan.gpu import Gpu
 from kvplan.model import Model
+from kvplan.named import NamedTuple
 from kvplan.settings import Settings
 from kvplan.units import gib
 

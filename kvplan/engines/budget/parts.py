@@ -6,7 +6,7 @@ import re
 from collections.abc import Callable, Mapping
 from fractions import Fraction
 from functools import lru_cache, wraps
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from kvplan.architectures.weights import served_sources
 from kvplan.dtypes import Packing
@@ -17,6 +17,7 @@ from kvplan.engines.traits import traits_of
 from kvplan.errors import KvplanError, RefusedError
 from kvplan.gpu import APPLE, Gpu
 from kvplan.model import Model
+from kvplan.named import NamedTuple
 from kvplan.results import NO_POOL, BudgetLine, SizeResult, about
 from kvplan.settings import Serving, Settings, asked_of
 from kvplan.units import GIB, MIB, ceil_div

@@ -11,9 +11,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from fractions import Fraction
-from typing import NamedTuple
 
 from kvplan.engines.traits import traits_of
+from kvplan.named import NamedTuple
 from kvplan.results import PoolGroup, SizeResult
 from kvplan.settings import EAGLE_LIKE
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from fractions import Fraction
-from typing import NamedTuple
 
 from kvplan.architectures.config.activation_shape import shape_of
 from kvplan.engines.budget.parts import context_line
@@ -26,6 +25,7 @@ from kvplan.engines.llamacpp.start.drafts import drafts, layers_in_file, named_d
 from kvplan.engines.llamacpp.start.fitting import Amount, Shares, Start, fitted, moved
 from kvplan.engines.llamacpp.start.overrides import words_of
 from kvplan.model import Model
+from kvplan.named import NamedTuple
 from kvplan.record import replace
 from kvplan.results import BudgetLine
 from kvplan.settings import Settings

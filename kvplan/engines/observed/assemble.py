@@ -24,6 +24,7 @@ from kvplan.engines.observed import (
 from kvplan.engines.observed.rules import Dialect, Values
 from kvplan.engines.observed.settings import from_figure, settings_from
 from kvplan.engines.observed.stream import Hit
+from kvplan.later import regex
 from kvplan.record import JsonDict
 
 MAX_ROWS = 4096
@@ -35,7 +36,7 @@ _POOL_FIELDS = frozenset(item.name for item in dataclasses.fields(Pool))
 _REFUSAL_FIELDS = frozenset(item.name for item in dataclasses.fields(Refusal)) - {"kind", "text", "line"}
 _BUFFERS = ("kv_bytes", "state_bytes")
 _ROW_FIELDS = frozenset(ROW_FIGURES)
-_PLACE = re.compile(r"\[(?:[\w.-]{1,60}/){0,12}([\w-]{1,60}\.py):(\d{1,6})\][^\[\]]{0,60}\Z", re.ASCII)
+_PLACE = regex(r"\[(?:[\w.-]{1,60}/){0,12}([\w-]{1,60}\.py):(\d{1,6})\][^\[\]]{0,60}\Z", re.ASCII)
 """``[gpu_worker.py:508] `` before what a line says."""
 
 

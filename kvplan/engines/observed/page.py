@@ -15,12 +15,13 @@ from typing import Any
 
 from kvplan.engines.folders import having
 from kvplan.engines.observed import Observation
+from kvplan.later import regex
 from kvplan.record import record
 
 MAX_LABELS = 300
-_LINE = re.compile(r"\s*([A-Za-z_:][\w:]{0,199})\s*(\{)?", re.ASCII)
-_LABEL = re.compile(r'\s*([A-Za-z_]\w{0,199})\s*=\s*"((?:[^"\\]|\\.)*)"\s*(,|\})?', re.ASCII)
-_NOTHING_MORE = re.compile(r"\s*\}")
+_LINE = regex(r"\s*([A-Za-z_:][\w:]{0,199})\s*(\{)?", re.ASCII)
+_LABEL = regex(r'\s*([A-Za-z_]\w{0,199})\s*=\s*"((?:[^"\\]|\\.)*)"\s*(,|\})?', re.ASCII)
+_NOTHING_MORE = regex(r"\s*\}")
 _ESCAPES = {"\\n": "\n", '\\"': '"', "\\\\": "\\"}
 
 MAX_ENGINES = 4096

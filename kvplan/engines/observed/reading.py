@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from itertools import pairwise
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, ClassVar
 
 from kvplan.engines.base import Choice
 from kvplan.engines.folders import part_of
 from kvplan.engines.observed import Count, Observation, Rank
+from kvplan.named import NamedTuple
 from kvplan.record import Json, record
 from kvplan.results import Pool
 from kvplan.settings import Settings

@@ -16,10 +16,11 @@ from collections.abc import Callable, Mapping, Sequence
 
 from kvplan.engines.observed import Count, Figure, Observation, Pool, Rank, Ratio, Row, total
 from kvplan.engines.observed.printed import BYTE_UNITS, parse_count, parse_decimal, parse_ratio
+from kvplan.later import regex
 from kvplan.record import record
 from kvplan.units import MIB
 
-_COORDINATE = re.compile(r"(?<![A-Z])(DP|PP|TP|EP|DCP)(\d{1,5})")
+_COORDINATE = regex(r"(?<![A-Z])(DP|PP|TP|EP|DCP)(\d{1,5})")
 
 _LISTED = {
     "gpu_listed": ("GPU 0:", "GPU 0,1"),
@@ -48,7 +49,7 @@ _UNITS = {
     "any": r".{0,160}?",
     "far": r".{0,6000}?",
 }
-_PLACE = re.compile(r"\{(\w*):(\w+)\}|\[\[|\]\]")
+_PLACE = regex(r"\{(\w*):(\w+)\}|\[\[|\]\]")
 LOOK_BACK = 130
 """Characters before the anchor that a pattern may begin in."""
 REACH = 8000

@@ -11,20 +11,18 @@ from __future__ import annotations
 
 import codecs
 import json
-import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 
 from kvplan.engines.observed.rules import Rule
+from kvplan.later import regex
 from kvplan.record import record
 from kvplan.units import KIB
 
 CHUNK = 512 * KIB
 LINE_LIMIT = 32 * KIB
 HITS_PER_LINE = 4
-_COLOUR = re.compile(
-    rb"\x1b\[[0-9;:?]{0,32}[A-Za-z]|\x1b[()][A-Z0-9]|\x1b\][^\x07\x1b\n]{0,200}(?:\x07|\x1b\\)"
-)
-_COLOURS = re.compile(_COLOUR.pattern.decode())
+_COLOUR = regex(rb"\x1b\[[0-9;:?]{0,32}[A-Za-z]|\x1b[()][A-Z0-9]|\x1b\][^\x07\x1b\n]{0,200}(?:\x07|\x1b\\)")
+_COLOURS = regex(_COLOUR.pattern.decode())
 
 
 @record()

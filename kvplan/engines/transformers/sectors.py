@@ -10,9 +10,9 @@ are never handed out. 5.20.0 has the same rules.
 from __future__ import annotations
 
 from math import lcm
-from typing import NamedTuple
 
 from kvplan.bisection import most_up_to
+from kvplan.named import NamedTuple
 from kvplan.record import record
 from kvplan.units import ceil_div
 

@@ -12,9 +12,10 @@ from functools import lru_cache
 
 from kvplan.files.cards.find import load_card
 from kvplan.files.cards.index import Target, find_targets, key_of, packaged_index, target_id
+from kvplan.later import regex
 from kvplan.model import Model
 
-_FORMAT = re.compile(
+_FORMAT = regex(
     r"(?:i?q\d(?:-(?:\d|k|xs|xxs|nl)(?:-[sml]|-xl)?)?|w\d{1,2}a\d{1,2}\w{0,4}|(?:u?int|nv|mx|b|n)?fp?\d{1,2}|u?int\d{1,2}"
     r"|\d-?bits?|e\dm\d\w{0,4}|awq|gptq|gguf|bnb|hqq|aqlm|exl\d|mlx|quark|torchao|modelopt|marlin|autoround|auto-round"
     r"|compressed-tensors|quantized|unquantized|quantised|quant|qat|ptq|per-(?:channel|tensor|token|group|block)|dynamic|static|block|channel|symmetric"
@@ -22,9 +23,9 @@ _FORMAT = re.compile(
     re.ASCII,
 )
 _TUNED = frozenset("instruct it chat base pt hf sft dpo rl meta nvidia latest main model".split())
-_ACTIVE = re.compile(r"a\d+(?:\.\d+)?b", re.ASCII)
-_SIZE = re.compile(r"[ae]?\d+(?:\.\d+)?[bm]|\d+x\d+b", re.ASCII)
-_OF_NO_WEIGHT = re.compile(
+_ACTIVE = regex(r"a\d+(?:\.\d+)?b", re.ASCII)
+_SIZE = regex(r"[ae]?\d+(?:\.\d+)?[bm]|\d+x\d+b", re.ASCII)
+_OF_NO_WEIGHT = regex(
     r"v?\d+(?:\.\d+)*|\d{4,8}|ckpt\d*|checkpoint\d*|step\d*|epoch\d*|r\d+|lora\d*", re.ASCII
 )
 OWN_LAYERS = ("TransformersFor", "TransformersMoEFor", "TransformersMultiModal")

@@ -27,6 +27,7 @@ from kvplan.files.cards.formats import FOREIGN, UNSAID, is_format, own_form, rea
 from kvplan.files.cards.gguf_names import gguf_name, has_latents
 from kvplan.files.cards.index import Target, key_of, packaged_index
 from kvplan.files.cards.listed import Listed, listed, listed_as
+from kvplan.later import regex
 from kvplan.model import BY_NAME, Model
 from kvplan.record import record, replace
 from kvplan.units import gib
@@ -203,7 +204,7 @@ def _target(base: str, maker: str) -> Target | None:
     return None if found is None else Target.parse(names[found])
 
 
-_ENDS = re.compile(r"(?:-(?:a\d{1,3}b|instruct|it|chat))+", re.ASCII)
+_ENDS = regex(r"(?:-(?:a\d{1,3}b|instruct|it|chat))+", re.ASCII)
 
 
 def _of_the_catalogue(base: str, maker: str) -> Target | None:

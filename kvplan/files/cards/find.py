@@ -18,8 +18,8 @@ from kvplan.files.cards.card import Card, Weights
 from kvplan.files.cards.file import card_from_located, card_of
 from kvplan.files.cards.index import CardSummary, Target, build_index
 from kvplan.files.cards.ollama_names import HEADS, OLLAMA, near_library_name
-from kvplan.files.datafiles import behind, data_dir
-from kvplan.files.yaml.strict import load_yaml, load_yaml_file
+from kvplan.files.datafiles import behind, read_packaged
+from kvplan.files.yaml import packaged
 from kvplan.later import later
 from kvplan.model import Model
 from kvplan.record import replace
@@ -28,8 +28,10 @@ if TYPE_CHECKING:
     from kvplan.files.cards import near as guesses
     from kvplan.files.cards.builds import NamedBuild
     from kvplan.files.cards.lint import Finding, SizeOf
+    from kvplan.files.yaml import strict
 else:
     guesses = later("kvplan.files.cards", "near")
+    strict = later("kvplan.files.yaml", "strict")
 
 __all__ = [
     "Card",
@@ -74,7 +76,7 @@ def load_weights(name: str) -> Weights:
 
 def read_card(path: Path | str) -> Card:
     """The card in a file, which need not be a packaged one."""
-    return card_from_located(load_yaml_file(path))
+    return card_from_located(strict.load_yaml_file(path))
 
 
 def read_card_file(path: Path | str) -> Model:
@@ -131,10 +133,13 @@ def card_json_schema() -> dict[str, Any]:
 def _packaged(slug: str) -> Card:
     newer = card_index.newer_cards()
     if newer is not None and slug in newer.cards:
-        card = card_of(load_yaml(newer.cards[slug], name=f"{slug}.yaml"), slug)
+        card = card_of(strict.load_yaml(newer.cards[slug], name=f"{slug}.yaml"), slug)
         return replace(card, model=replace(card.model, source=f"{card.model.source}@{newer.made}"))
-    path = data_dir(card_index.FOLDER) / f"{slug}.yaml"
-    return card_of(load_yaml_file(path, name=f"{card_index.FOLDER}/{slug}.yaml"), slug)
+    content, name = read_packaged(card_index.FOLDER, slug), f"{card_index.FOLDER}/{slug}.yaml"
+    try:
+        return card_of(packaged.located(content, name), slug)
+    except KvplanError:  # a card that was edited: shown with its line
+        return card_of(strict.load_yaml(content, name=name), slug)
 
 
 def _meant(name: str) -> str:

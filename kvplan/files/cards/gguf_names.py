@@ -11,13 +11,14 @@ from __future__ import annotations
 import re
 
 from kvplan.files.cards.ollama_names import is_library_name, library_name
+from kvplan.later import regex
 
 DEFAULT = "q4_k_m"
-_TAGGED = re.compile(r"(?P<base>.+?)(?:-i1|-imatrix|-qat)?-gguf(?:[:@](?P<tag>[\w-]+))?", re.ASCII)
-_LM_STUDIO = re.compile(r"(?P<base>[^:@]+)@(?P<tag>(?:ud-)?(?:i?q\d|mxfp4|b?f16|f32)[\w-]*)", re.ASCII)
+_TAGGED = regex(r"(?P<base>.+?)(?:-i1|-imatrix|-qat)?-gguf(?:[:@](?P<tag>[\w-]+))?", re.ASCII)
+_LM_STUDIO = regex(r"(?P<base>[^:@]+)@(?P<tag>(?:ud-)?(?:i?q\d|mxfp4|b?f16|f32)[\w-]*)", re.ASCII)
 """A model of LM Studio's catalogue with its build: ``qwen/qwen3-14b@q4_k_m`` (``lms get``)."""
-_UNSLOTH_MXFP4 = re.compile(r"unsloth/(?!gpt-oss-)", re.ASCII)
-_ONE_FILE = re.compile(r"(ggml-org|lmstudio-community)/gpt-oss-", re.ASCII)
+_UNSLOTH_MXFP4 = regex(r"unsloth/(?!gpt-oss-)", re.ASCII)
+_ONE_FILE = regex(r"(ggml-org|lmstudio-community)/gpt-oss-", re.ASCII)
 """Repositories of gpt-oss that have one file, its experts as OpenAI published them, the rest Q8_0."""
 
 _OLDER = frozenset(
@@ -78,7 +79,7 @@ def gguf_name(key: str) -> tuple[str, str] | None:
     return found["base"], f"ud_{tag}" if own else tag
 
 
-_FILE = re.compile(
+_FILE = regex(
     r"(?P<base>.+?)[-.](?P<tag>(?:UD-)?(?:I?Q\d\w*|F16|BF16|F32|MXFP4\w*))(?:-\d{5}-of-\d{5})?\.gguf",
     re.ASCII | re.IGNORECASE,
 )

@@ -20,10 +20,10 @@ from kvplan.files.cards.index import (
     packaged_index,
 )
 from kvplan.files.cards.schema import schema_errors
-from kvplan.files.datafiles import data_dir
+from kvplan.files.datafiles import data_dir, packaged_slugs, read_packaged
 from kvplan.files.folders import is_file
 from kvplan.files.yaml.marks import Located
-from kvplan.files.yaml.strict import load_yaml_file
+from kvplan.files.yaml.strict import load_yaml, load_yaml_file
 from kvplan.record import record
 
 SizeOf = Callable[..., Any]
@@ -46,14 +46,17 @@ def lint(paths: Iterable[Path | str] | None = None, *, size: SizeOf | None = Non
     """All findings, file by file, then those about several files. See `find.lint_cards`."""
     folder = data_dir(FOLDER)
     whole = paths is None
-    files = sorted(folder.glob("*.yaml")) if paths is None else [Path(path) for path in paths]
+    if paths is None:
+        files = [folder / f"{slug}.yaml" for slug in packaged_slugs(FOLDER)]
+    else:
+        files = [Path(path) for path in paths]
     findings: list[Finding] = []
     cards: list[tuple[Path, Card]] = []
     for path in files:
-        card = _read(path, findings)
+        card = _read(path, whole, findings)
         if card is not None:
             cards.append((path, card))
-            located = load_yaml_file(path)
+            located = _located(path, whole)
             findings += _one(path, located, card)
             findings += _parameters(path, located, card)
             if size is not None:
@@ -64,9 +67,13 @@ def lint(paths: Iterable[Path | str] | None = None, *, size: SizeOf | None = Non
     return findings
 
 
-def _read(path: Path, findings: list[Finding]) -> Card | None:
+def _located(path: Path, whole: bool) -> Located:
+    return load_yaml(read_packaged(FOLDER, path.stem), name=str(path)) if whole else load_yaml_file(path)
+
+
+def _read(path: Path, whole: bool, findings: list[Finding]) -> Card | None:
     try:
-        located = load_yaml_file(path)
+        located = _located(path, whole)
         errors = schema_errors(located)
         if not errors:
             return card_of(located, path.stem)
@@ -177,6 +184,6 @@ def _names(cards: list[tuple[Path, Card]], others: Mapping[str, str] | None) -> 
 def _index(folder: Path) -> Iterator[Finding]:
     path = folder / INDEX
     stored = path.read_text(encoding="utf-8") if is_file(path) else ""
-    if stored != index_text(build_index(folder)):
+    if stored != index_text(build_index()):
         how = "python -m scripts.make_cards --index (make data: everything that is generated)"
         yield Finding(str(path), "stale-index", f"the index does not fit the cards: {how}")

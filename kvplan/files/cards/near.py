@@ -6,12 +6,13 @@ import re
 from collections.abc import Iterable
 
 from kvplan.errors import did_you_mean
+from kvplan.later import regex
 
 _TUNED = frozenset("instruct it chat base pt hf".split())
 """Words that say how a model was tuned: its layers are those of the others."""
-_SIZE = re.compile(r"[a-z]?\d+(\.\d+)?[bm]", re.ASCII)
+_SIZE = regex(r"[a-z]?\d+(\.\d+)?[bm]", re.ASCII)
 """8b, 1.5b, a3b, 270m."""
-_DRAFT = re.compile(r"eagle\d?|dflash|draft|medusa|speculator|mtp")
+_DRAFT = regex(r"eagle\d?|dflash|draft|medusa|speculator|mtp")
 """In the names of drafts, which are called after the models that they draft for."""
 
 

@@ -12,10 +12,11 @@ from kvplan.files.cards.lint import SizeOf
 from kvplan.files.cards.writer import card_text
 from kvplan.files.folders import is_folder
 from kvplan.files.sources import open_model
+from kvplan.later import regex
 from kvplan.model import Model
 from kvplan.record import replace
 
-_NOT_IN_AN_ID = re.compile(r"[^\w./-]+", re.ASCII)
+_NOT_IN_AN_ID = regex(r"[^\w./-]+", re.ASCII)
 EXPECTED = (1000, "generic", "total.kv_bytes_per_request")
 """The golden number that a new card gets: tokens, engine and field."""
 

@@ -12,9 +12,10 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from types import MappingProxyType
-from typing import NamedTuple
 
 from kvplan.errors import KvplanError, did_you_mean
+from kvplan.later import regex
+from kvplan.named import NamedTuple
 
 USUAL = "q4_k_m"
 
@@ -186,7 +187,7 @@ OLLAMA: dict[str, Family] = {
 """The library's families of which a card has the model."""
 HEADS = ("ollama:", "ollama.com/library/", "registry.ollama.ai/library/", "ollama.com/", "library/")
 """Prefixes of the library's names."""
-_TAG = re.compile(
+_TAG = regex(
     r"(?:-?(?:instruct|it|chat|text|distill))*-?(?P<mixture>(?:i?q\d|fp16|f16|bf16|mxfp4)[\w-]*)?", re.ASCII
 )
 

@@ -8,14 +8,14 @@ A count without one is 1. ``expand`` gives runs of names, ``shorten`` writes a s
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 
 from kvplan.errors import KvplanError
+from kvplan.later import regex
 
 MAX_LAYERS = 4096
 MAX_DEPTH = 8
-_TOKEN = re.compile(r"\s*(?:(\d{1,9})|([A-Za-z_][\w.+-]*)|([(),]))")
+_TOKEN = regex(r"\s*(?:(\d{1,9})|([A-Za-z_][\w.+-]*)|([(),]))")
 _LONGEST_PERIOD = 24
 
 Runs = list[tuple[str, int]]

@@ -17,6 +17,7 @@ from pathlib import Path
 
 from kvplan.errors import CannotRunHere, KvplanError
 from kvplan.files.json_input import parse_json, read_limited
+from kvplan.later import regex
 from kvplan.record import record
 from kvplan.units import MIB
 from kvplan.version import __version__
@@ -27,9 +28,9 @@ KEYS: Mapping[str, str] = {}
 is signed puts its key here."""
 MOST_BYTES, MOST_UNPACKED, MOST_CARDS = 16 * MIB, 16 * MIB, 5000
 _HEADER = 4096
-_SLUG = re.compile(r"[a-z0-9][a-z0-9.-]{0,99}", re.ASCII)
-_DATE = re.compile(r"\d{4}-\d{2}-\d{2}", re.ASCII)
-_HEX = re.compile(r"[0-9a-f]{64}", re.ASCII)
+_SLUG = regex(r"[a-z0-9][a-z0-9.-]{0,99}", re.ASCII)
+_DATE = regex(r"\d{4}-\d{2}-\d{2}", re.ASCII)
+_HEX = regex(r"[0-9a-f]{64}", re.ASCII)
 
 
 @record()

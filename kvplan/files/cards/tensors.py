@@ -9,11 +9,12 @@ import re
 from collections.abc import Iterable, Iterator, Mapping
 
 from kvplan.errors import KvplanError
+from kvplan.later import regex
 from kvplan.weights.facts import COUNT
 from kvplan.weights.stored import DTYPE_BITS, LAYER_NAME, Checkpoint, Stored
 
-_RANGES = re.compile(r"\[(\d{1,5}(?:-\d{1,5})?(?:,\d{1,5}(?:-\d{1,5})?)*)\]", re.ASCII)
-_SHAPE = re.compile(r"([A-Z0-9_]{2,12})((?: \d{1,12}){0,8})", re.ASCII)
+_RANGES = regex(r"\[(\d{1,5}(?:-\d{1,5})?(?:,\d{1,5}(?:-\d{1,5})?)*)\]", re.ASCII)
+_SHAPE = regex(r"([A-Z0-9_]{2,12})((?: \d{1,12}){0,8})", re.ASCII)
 MOST_TENSORS, MOST_LAYERS = 500_000, 4096
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
@@ -11,11 +10,12 @@ from kvplan.families import Part
 from kvplan.files.cards.card import FORMAT, Expectation, Source, Variant, Weights, changed_keys, config_lines
 from kvplan.files.cards.pattern import shorten
 from kvplan.files.yaml.scalars import Trap, read_plain
+from kvplan.later import regex
 from kvplan.model import Layer, Model
 from kvplan.record import MISSING, JsonDict, fields
 
 SCHEMA_LINE = "# yaml-language-server: $schema=card.schema.json"
-_PLAIN = re.compile(r"[A-Za-z0-9][A-Za-z0-9 ()/._+@-]*")
+_PLAIN = regex(r"[A-Za-z0-9][A-Za-z0-9 ()/._+@-]*")
 _FLOW_WIDTH = 100
 _NULL = object()
 """A null that is written out: a variant that lacks what its card has."""

@@ -11,13 +11,14 @@ from kvplan.architectures.gguf.read import read_keys
 from kvplan.errors import KvplanError, RefusedError
 from kvplan.files.folders import is_file
 from kvplan.files.gguf.file import read_header
+from kvplan.later import regex
 from kvplan.model import Model
 from kvplan.record import record, replace
 from kvplan.weights.facts import WeightSources, no_source
 
-_SHARD = re.compile(r"(.*)-(\d{5})-of-(\d{5})\.gguf", re.IGNORECASE)
+_SHARD = regex(r"(.*)-(\d{5})-of-(\d{5})\.gguf", re.IGNORECASE)
 
-_PART = re.compile(r"(.*)-(\d{5})-of-(\d{5})")
+_PART = regex(r"(.*)-(\d{5})-of-(\d{5})")
 
 
 @record()
@@ -30,8 +31,9 @@ class InGguf:
         return WeightSources(problem=no_source(model.id), named=lambda: tensor_bytes(self.path))
 
 
-def read_gguf(path: Path) -> Model:
-    """The model in a GGUF file. A file that is cut off inside its token list is enough.
+def read_gguf(path: Path, *, as_draft: bool = False) -> Model:
+    """The model in a GGUF file. A file that is cut off inside its token list is enough. as_draft: it is to
+    draft for another.
 
     Raises:
         KvplanError: no-such-file, bad-gguf (not GGUF, cut off, values that cannot be), not-first-part,
@@ -45,7 +47,9 @@ def read_gguf(path: Path) -> Model:
     stem = path.name[: -len(path.suffix)] if path.suffix.lower() == ".gguf" else path.name
     part = _PART.fullmatch(stem)
     name = part[1] if part else stem
-    model = read_keys(values, called=name, source=str(path), listed=header.vocab, cut_in=header.cut_in)
+    model = read_keys(
+        values, called=name, source=str(path), listed=header.vocab, cut_in=header.cut_in, as_draft=as_draft
+    )
     return replace(model, weights=InGguf(path))
 
 

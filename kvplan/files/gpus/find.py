@@ -18,7 +18,7 @@ from kvplan.files.gpus.listed import (
     load_listed,
 )
 from kvplan.gpu import Gpu
-from kvplan.later import later
+from kvplan.later import later, regex
 from kvplan.units import parse_bytes
 
 if TYPE_CHECKING:
@@ -31,10 +31,11 @@ else:
 MAX_GPUS = 100_000
 _SHOWN = 12
 UNLISTED = "unlisted"
-_SIZE = re.compile(r"\d+(\.\d+)?\s*([kmgt]|([kmgt]i?)?b)", re.IGNORECASE | re.ASCII)
-_NUMBER = re.compile(r"\d+(\.\d+)?", re.ASCII)
-_NAME_FIRST = re.compile(r"(.+?)[\s_-]*[x×*]\s*(\d{1,9})", re.IGNORECASE)
-_COUNT_FIRST = re.compile(r"(\d{1,9})\s*[x×*]\s*(.+)", re.IGNORECASE)
+_SIZE = regex(r"\d+(\.\d+)?\s*([kmgt]|([kmgt]i?)?b)", re.IGNORECASE | re.ASCII)
+_NUMBER = regex(r"\d+(\.\d+)?", re.ASCII)
+_AMOUNT_ALONE = regex(r".*[a-z0-9]\s+\d{1,3}\s*", re.IGNORECASE | re.ASCII)
+_NAME_FIRST = regex(r"(.+?)[\s_-]*[x×*]\s*(\d{1,9})", re.IGNORECASE)
+_COUNT_FIRST = regex(r"(\d{1,9})\s*[x×*]\s*(.+)", re.IGNORECASE)
 
 
 def load_gpu(query: str) -> Gpu:
@@ -60,6 +61,11 @@ def load_gpu(query: str) -> Gpu:
             detail=_columns(slugs),
             help=f"write more of the name, for example {slugs[0]}",
         )
+    if _AMOUNT_ALONE.fullmatch(query):  # M4 Max 64, 3060 12: a name with its memory, and no unit
+        try:
+            return load_gpu(f"{query}GB")
+        except KvplanError:
+            pass
     raise _unknown(query)
 
 
@@ -112,7 +118,7 @@ def _names_a_gpu(name: str, text: str) -> bool:
 def gpu_of_size(text: str) -> Gpu | None:
     """A card that is not listed, from its memory as the runtime reports it: ``80GiB``. None for a name, and
     for a number without a unit: ``4090`` is a name. Raises KvplanError(bad-size)."""
-    if not _SIZE.fullmatch(text.strip()) or is_listed(text):
+    if not text.strip()[:1].isdigit() or not _SIZE.fullmatch(text.strip()) or is_listed(text):
         return None
     total = parse_bytes(text)
     if total <= 0:

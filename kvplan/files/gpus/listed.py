@@ -14,20 +14,21 @@ from functools import cache
 from pathlib import Path
 
 from kvplan.errors import KvplanError
-from kvplan.files.datafiles import data_dir
+from kvplan.files.datafiles import data_dir, read_packaged
 from kvplan.files.gpus.file import gpu_from_located, gpu_of
-from kvplan.files.yaml.strict import load_yaml_file
+from kvplan.files.yaml import packaged
 from kvplan.gpu import Gpu
+from kvplan.later import regex
 from kvplan.record import replace
 
-INDEX = "index.json"
-_BLANKS = re.compile(r"[\s_]+")
-_BESIDE = re.compile(r"[^a-z0-9+.]+", re.ASCII)
-_MAKERS = re.compile(r"(?:nvidia|geforce|amd|radeon|intel|apple|google|huawei)+", re.ASCII)
-_COUNTED = re.compile(r"[×*]")
-_WORDS = re.compile(r"[a-z0-9+]+", re.ASCII)
-_AMOUNT = re.compile(r"(\d+)[\s_-]*g(?:i?b)?(?![a-z0-9])", re.ASCII)
-_SERIES = re.compile(r"(?<!\d)(\d{4})(?=[a-z])", re.ASCII)
+FOLDER, INDEX = "gpu_specs", "index.json"
+_BLANKS = regex(r"[\s_]+")
+_BESIDE = regex(r"[^a-z0-9+.]+", re.ASCII)
+_MAKERS = regex(r"(?:nvidia|geforce|amd|radeon|intel|apple|google|huawei)+", re.ASCII)
+_COUNTED = regex(r"[×*]")
+_WORDS = regex(r"[a-z0-9+]+", re.ASCII)
+_AMOUNT = regex(r"(\d+)[\s_-]*g(?:i?b)?(?![a-z0-9])", re.ASCII)
+_SERIES = regex(r"(?<!\d)(\d{4})(?=[a-z])", re.ASCII)
 _OTHERWISE = {"mobile": "laptop", "m": "laptop", "sxm5": "sxm", "sxm4": "sxm", "sxm2": "sxm"}
 _UNSAID = frozenset(
     "nvidia geforce amd radeon intel apple google huawei edition generation gpu graphics".split()
@@ -49,6 +50,8 @@ def with_memory(gpu: Gpu, gigabytes: int) -> Gpu:
 
 def load_gpu_file(path: Path | str) -> Gpu:
     """The GPU of one spec file, which need not be a packaged one."""
+    from kvplan.files.yaml.strict import load_yaml_file
+
     return gpu_from_located(load_yaml_file(path))
 
 
@@ -70,9 +73,10 @@ def list_keys() -> list[str]:
 def find_slugs(query: str) -> list[str]:
     """The slugs that `query` may mean: one for a full name, several for a prefix that is not unique and for
     a card that is sold with several memories."""
-    key, index, short = key_of(query), _index(), squeezed(query)
-    if key in index:
-        return list(index[key])
+    key = key_of(query)
+    if named := _named(key):
+        return named
+    index, short = _index(), squeezed(query)
     if short in _short_index() and not _COUNTED.search(query):
         return list(_short_index()[short])
     if not key:
@@ -162,8 +166,23 @@ def index_text(index: dict[str, str | list[str]]) -> str:
 
 
 @cache
+def _text() -> str:
+    return (data_dir(FOLDER) / INDEX).read_text(encoding="utf-8")
+
+
+def _named(key: str) -> list[str]:
+    """The slugs of a name in full, looked up in the text of the index; most questions ask for no other."""
+    entry = f"\n{json.dumps(key)}: "
+    at = _text().find(entry) + len(entry)
+    if at < len(entry):
+        return []
+    slugs = json.JSONDecoder().raw_decode(_text(), at)[0]
+    return [slugs] if isinstance(slugs, str) else slugs
+
+
+@cache
 def _index() -> dict[str, tuple[str, ...]]:
-    index = json.loads((data_dir("gpu_specs") / INDEX).read_text(encoding="utf-8"))
+    index = json.loads(_text())
     return {key: (slugs,) if isinstance(slugs, str) else tuple(slugs) for key, slugs in index.items()}
 
 
@@ -180,10 +199,9 @@ def _word_index() -> tuple[tuple[frozenset[str], tuple[str, ...]], ...]:
 @cache
 def load_listed(slug: str) -> Gpu:
     """The packaged GPU of that slug."""
-    path = data_dir("gpu_specs") / f"{slug}.yaml"
-    return gpu_of(load_yaml_file(path, name=f"gpu_specs/{slug}.yaml").data)
+    return gpu_of(packaged.located(read_packaged(FOLDER, slug), f"{FOLDER}/{slug}.yaml").data)
 
 
 def is_listed(text: str) -> bool:
     """Whether it is a GPU's name in full."""
-    return key_of(text) in _index() or (squeezed(text) in _short_index() and not _COUNTED.search(text))
+    return bool(_named(key_of(text))) or (squeezed(text) in _short_index() and not _COUNTED.search(text))

@@ -7,21 +7,22 @@ import re
 
 from kvplan.files.gpus.listed import find_slugs, load_listed, squeezed, with_memory
 from kvplan.gpu import Gpu, under_wsl
+from kvplan.later import regex
 from kvplan.record import replace
 from kvplan.units import GIB
 
-_BESIDE = re.compile(r"[^a-z0-9+.]+", re.ASCII)
-_COMPUTER = re.compile(
+_BESIDE = regex(r"[^a-z0-9+.]+", re.ASCII)
+_COMPUTER = regex(
     r"(?:apple\s+)?(?:macbook\s*(?:pro|air)?|mac\s*(?:studio|mini|pro)|imac)[\s-]+", re.IGNORECASE
 )
-_MAC = re.compile(r"(?:apple)?(m\d(?:pro|max|ultra)?)(\d{1,4})gb", re.ASCII)
-_VGPU = re.compile(
+_MAC = regex(r"(?:apple)?(m\d(?:pro|max|ultra)?)(\d{1,4})gb", re.ASCII)
+_VGPU = regex(
     r"(?:nvidia[- ])?(?:grid[- ])?([a-z]{1,4}\d{1,4}[a-z]{0,3})-(\d{1,3})[qc]", re.IGNORECASE | re.ASCII
 )
 """Profiles of NVIDIA vGPU software: the board, GiB of frame buffer, and the series (L4-24Q, GRID A40-48C)."""
-_CHANGED = re.compile(r"(.*?\S)[\s_-]*?(\d{1,3})\s*g(?:i?b)?", re.IGNORECASE | re.ASCII)
-_UNDER_WSL = re.compile(r"(.*?\S)[\s_@-]*\(?wsl2?\)?", re.IGNORECASE | re.ASCII)
-_LIMITED = re.compile(r"(.*?\S)[\s_@-]*(\d{1,3})\s*gib", re.IGNORECASE | re.ASCII)
+_CHANGED = regex(r"(.*?\S)[\s_-]*?(\d{1,3})\s*g(?:i?b)?", re.IGNORECASE | re.ASCII)
+_UNDER_WSL = regex(r"(.*?\S)[\s_@-]*\(?wsl2?\)?", re.IGNORECASE | re.ASCII)
+_LIMITED = regex(r"(.*?\S)[\s_@-]*(\d{1,3})\s*gib", re.IGNORECASE | re.ASCII)
 """GiB, as a limit is set; a machine sold with 96 GB is another one."""
 _MOST = 4
 """Times its listed memory that a changed card may have."""

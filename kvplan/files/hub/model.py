@@ -9,7 +9,6 @@ ever become a path.
 from __future__ import annotations
 
 import os
-import re
 from pathlib import Path
 
 from kvplan.architectures.config.read import read_config
@@ -29,12 +28,13 @@ from kvplan.files.hub.place import (
 from kvplan.files.hub.ranged import Deadline, ask
 from kvplan.files.json_input import MAX_BYTES, parse_json, read_limited
 from kvplan.files.writing import write_whole
+from kvplan.later import regex
 from kvplan.model import Model
 from kvplan.record import record, replace
 from kvplan.units import MIB
 from kvplan.weights.facts import WeightSources
 
-_COMMIT = re.compile(r"[0-9a-f]{40}")
+_COMMIT = regex(r"[0-9a-f]{40}")
 _MAX_REF = 200
 
 CONFIG, QUANT = "config.json", "hf_quant_config.json"

@@ -18,13 +18,14 @@ from kvplan.errors import CannotRunHere, KvplanError, did_you_mean
 from kvplan.files.cards.index import packaged_index
 from kvplan.files.folders import is_file
 from kvplan.files.hub.ranged import Reply
+from kvplan.later import regex
 from kvplan.record import field, record
 
 DEFAULT_ENDPOINT = "https://huggingface.co"
 _TRUE = frozenset({"1", "ON", "YES", "TRUE"})
 _MAX_TOKEN = 10_000
-_ID = re.compile(r"(?:[A-Za-z0-9][\w.-]*/)?[A-Za-z0-9][\w.-]*", re.ASCII)
-_REVISION = re.compile(r"\w[\w.-]*(?:/\w[\w.-]*)*", re.ASCII)
+_ID = regex(r"(?:[A-Za-z0-9][\w.-]*/)?[A-Za-z0-9][\w.-]*", re.ASCII)
+_REVISION = regex(r"\w[\w.-]*(?:/\w[\w.-]*)*", re.ASCII)
 _LONGEST_REVISION = 200
 TOTAL_SECONDS = 60
 

@@ -12,8 +12,9 @@ from kvplan.files.launch.launch import Launch
 from kvplan.files.launch.python_files import python
 from kvplan.files.launch.scripts import file_reader
 from kvplan.files.launch.trees import Tree, mapping
+from kvplan.later import regex
 
-_SERVICE = re.compile(r"([\w./-]+?)(?:\.py)?(?::[A-Za-z_]\w*)?", re.ASCII)
+_SERVICE = regex(r"([\w./-]+?)(?:\.py)?(?::[A-Za-z_]\w*)?", re.ASCII)
 _BESIDE = "include python labels docker envs models description exclude conda args".split()
 
 

@@ -17,8 +17,9 @@ from kvplan.files.launch.machines import fractions_in, given_by, gpu_of, gpu_of_
 from kvplan.files.launch.pods import Text, environment_of, starts_in_container
 from kvplan.files.launch.starts import Start
 from kvplan.files.launch.trees import OwnTree, Tree, container_of, count_of, mapping, unknown_keys
+from kvplan.later import regex
 
-_VALUE = re.compile(r"\{\{-?\s*\.Values((?:\.\w+)+)\s*(?:\|\s*quote\s*)?-?\}\}", re.ASCII)
+_VALUE = regex(r"\{\{-?\s*\.Values((?:\.\w+)+)\s*(?:\|\s*quote\s*)?-?\}\}", re.ASCII)
 _DEPTH = 4
 _QUIET = """create enabled replicas parallelism containers initContainers volumes extraConfig autoscaling
 annotations labels podAnnotations podLabels monitoring nodeSelector affinity tolerations acceleratorTypes

@@ -33,6 +33,7 @@ from kvplan.files.launch.programs import launch_of_program
 from kvplan.files.launch.starts import Start, version_of
 from kvplan.files.launch.unknown import is_open, is_placeholder, is_whole, shown, unknowns
 from kvplan.files.launch.words import Option, take_apart
+from kvplan.later import regex
 from kvplan.masking import is_secret
 from kvplan.plans.serve import EngineFlags, Flag, flags_of
 from kvplan.record import replace
@@ -129,7 +130,7 @@ def _dropped(start: Start, spec: str) -> tuple[str, str] | None:
     )
 
 
-_MEMORY = re.compile(
+_MEMORY = regex(
     r"NVSHMEM_SYMMETRIC_SIZE|NCCL_BUFFSIZE|NCCL_(?:MIN|MAX)_(?:NCHANNELS|CTAS)|NCCL_CUMEM\w*|NCCL_NVLS\w*"
     r"|LMCACHE_(?:\w*SIZE|\w*LOCAL_CPU|\w*BUFFER\w*)|MOONCAKE_\w*SIZE|MC_\w*SIZE|DEEPEP_\w+|NIXL_\w*SIZE"
     r"|SGLANG_\w*BUFFER\w*|UCCL_\w*SIZE"
@@ -147,7 +148,7 @@ def _memory_variables(start: Start) -> list[str]:
     ]
 
 
-_HOST = re.compile(
+_HOST = regex(
     r"LMCACHE_(?:LOCAL_CPU|MAX_LOCAL_CPU_SIZE|LOCAL_DISK|MAX_LOCAL_DISK_SIZE)"
     r"|MOONCAKE_(?:GLOBAL_SEGMENT|LOCAL_BUFFER)_SIZE|MC_STORE_\w*SIZE"
 )
@@ -476,7 +477,7 @@ class _Reader:
         self.unread += self.server.translate(self.serve, self.options)
 
 
-_NAME = re.compile(r"\$[{(]?([A-Za-z_]\w*)|environ(?:\.get)?[\[(]['\"](\w+)|getenv\(['\"](\w+)", re.ASCII)
+_NAME = regex(r"\$[{(]?([A-Za-z_]\w*)|environ(?:\.get)?[\[(]['\"](\w+)|getenv\(['\"](\w+)", re.ASCII)
 
 
 def _ways_on(value: object) -> list[str]:

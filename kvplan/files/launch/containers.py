@@ -4,18 +4,19 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from typing import NamedTuple
 
 from kvplan.files.launch.unknown import is_whole
+from kvplan.later import regex
+from kvplan.named import NamedTuple
 
 _ALONE = frozenset(
     """--rm --init --privileged --read-only --publish-all --no-healthcheck --oom-kill-disable --detach
     --interactive --tty --quiet --sig-proxy --disable-content-trust --replace --tls-verify""".split()
 )
 """Options without a value (docker/cli cli/command/container/run.go); short ones stand in one word."""
-_SHORT = re.compile(r"-[ditPq]+")
-_ASSIGNMENT = re.compile(r"([A-Za-z_]\w*)=(.*)", re.DOTALL | re.ASCII)
-_DEVICE = re.compile(r"nvidia\.com/gpu=(\w+)")
+_SHORT = regex(r"-[ditPq]+")
+_ASSIGNMENT = regex(r"([A-Za-z_]\w*)=(.*)", re.DOTALL | re.ASCII)
+_DEVICE = regex(r"nvidia\.com/gpu=(\w+)")
 
 
 class Said(NamedTuple):

@@ -18,9 +18,10 @@ from kvplan.files.launch.loose import load_loose
 from kvplan.files.launch.scripts import Extra, file_reader, of_starts
 from kvplan.files.launch.starts import Start
 from kvplan.files.launch.trees import OwnTree, Tree, count_of, mapping, words_of_keys
+from kvplan.later import regex
 
 _SERVICE, _TAKES, _COMMON, _ENGINE_FILE = "ServiceArgs", "common-configs", "Common", "engine_args"
-_NO_ENGINE = re.compile(r"frontend|processor|router|planner|loadbalancer|encode|metrics", re.IGNORECASE)
+_NO_ENGINE = regex(r"frontend|processor|router|planner|loadbalancer|encode|metrics", re.IGNORECASE)
 """In the names of components that start no engine."""
 _OWN = frozenset(
     """remote-prefill conditional-disagg max-local-prefill-length max-prefill-queue-size router min-workers

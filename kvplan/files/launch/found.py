@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import NamedTuple
 
 from kvplan.errors import KvplanError
+from kvplan.named import NamedTuple
 
 
 class Broken(NamedTuple):

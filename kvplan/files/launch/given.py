@@ -12,9 +12,10 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 
 from kvplan.errors import KvplanError, did_you_mean
+from kvplan.later import regex
 
 OPTION = "--set"
-_NAME = re.compile(r"[A-Za-z_]\w*", re.ASCII)
+_NAME = regex(r"[A-Za-z_]\w*", re.ASCII)
 _MOST = 12
 """Open names that an error lists."""
 

@@ -8,7 +8,6 @@ become), config_merge.go (what ``kvCacheOffloading`` becomes), workload_multi_no
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Iterator
 
 from kvplan.engines.launch import server_in_charts
@@ -31,6 +30,7 @@ from kvplan.files.launch.trees import (
     name_of,
     unknown_keys,
 )
+from kvplan.later import regex
 from kvplan.record import replace
 from kvplan.units import parse_bytes
 
@@ -39,7 +39,7 @@ _MOUNT = "/mnt/models"
 _LORA = {"maxRank": "--max-lora-rank", "maxAdapters": "--max-loras", "maxCpuAdapters": "--max-cpu-loras"}
 _KSERVES_OWN = ("--model_id", "--model_name", "--model_dir", "--backend", "--task")
 """Options of KServe's huggingfaceserver itself; the others are vLLM's."""
-_SIMULATOR = re.compile(r"-sim(?![a-z])|simulator")
+_SIMULATOR = regex(r"-sim(?![a-z])|simulator")
 _QUIET = """model replicas parallelism template prefill worker router scaling baseRefs kvCacheOffloading
 workload labels annotations storageInitializer tracing"""
 _OF_MODEL = """modelFormat storageUri storage args env envFrom resources runtime protocolVersion name command

@@ -10,6 +10,7 @@ from kvplan.engines.doors import Wish
 from kvplan.engines.launch import Serve
 from kvplan.errors import KvplanError
 from kvplan.files.launch.machines import with_slice
+from kvplan.later import regex
 from kvplan.plans.plan import PLAN_FORMAT
 from kvplan.record import record
 
@@ -73,7 +74,7 @@ MOST_GPUS = 64
 """Of one machine."""
 _VISIBLE = ("CUDA_VISIBLE_DEVICES", "NVIDIA_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES")
 _DEVICE = r"(?:\d+(?::\d+)?|GPU-[\w-]+|MIG-[\w/-]+)"
-_DEVICES = re.compile(rf"{_DEVICE}(?:,{_DEVICE})*", re.ASCII)
+_DEVICES = regex(rf"{_DEVICE}(?:,{_DEVICE})*", re.ASCII)
 """Numbers, ``0:1`` (a MIG slice), and the driver's names of GPUs and slices."""
 
 

@@ -10,25 +10,26 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator, Sequence
-from typing import NamedTuple
 
 from kvplan.engines.launch import flags_of_server
 from kvplan.errors import KvplanError
 from kvplan.files.launch.found import Broken
 from kvplan.files.launch.launch import Launch
 from kvplan.files.launch.words_of_lines import COUNTED, NOTHING, PARTLY, REFUSED, UNREAD, by_words
+from kvplan.later import regex
+from kvplan.named import NamedTuple
 from kvplan.plans.serve import flags_of
 
 MOST_LINES = 600
 """Of a file that is read once a line."""
 _NO_TEXT = ("bad-yaml", "bad-python", "bad-json", "bad-command", "yaml-too-large")
 _NO_SHELL = "is no shell that kvplan reads"
-_OPTION = re.compile(r"(?<![\w-])--?[A-Za-z][\w.-]*", re.ASCII)
-_NUMBER = re.compile(r"(?<![\w.-])\d{1,6}(?![\w.])", re.ASCII)
-_HEREDOC = re.compile(r"<<-?[ \t]*['\"]?([A-Za-z_]\w*)")
+_OPTION = regex(r"(?<![\w-])--?[A-Za-z][\w.-]*", re.ASCII)
+_NUMBER = regex(r"(?<![\w.-])\d{1,6}(?![\w.])", re.ASCII)
+_HEREDOC = regex(r"<<-?[ \t]*['\"]?([A-Za-z_]\w*)")
 _MADE_UP = "--no-option-of-any-server"
-_ITEM = re.compile(r"([ \t]*)-[ \t]+\S")
-_HOLDER = re.compile(r"[ \t]*(?:-[ \t]+)?['\"]?[A-Za-z][\w./-]*['\"]?:[ \t]*(?:[|>][-+\d]*)?[ \t]*(?:#.*)?$")
+_ITEM = regex(r"([ \t]*)-[ \t]+\S")
+_HOLDER = regex(r"[ \t]*(?:-[ \t]+)?['\"]?[A-Za-z][\w./-]*['\"]?:[ \t]*(?:[|>][-+\d]*)?[ \t]*(?:#.*)?$")
 """A key below which its value stands."""
 Read = Callable[[str], "tuple[Sequence[Launch], Sequence[Broken]]"]
 

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
-from typing import NamedTuple
 
 from kvplan.files.gpus.listed import find_slugs, list_slugs
 from kvplan.files.launch.trees import Tree, count_of, entries_of, mapping, mappings_in
+from kvplan.later import regex
+from kvplan.named import NamedTuple
 
 # Sources: NVIDIA/k8s-device-plugin gpu-feature-discovery (``nvidia.com/gpu.product``: NVML's name with
 # hyphens); cloud.google.com/kubernetes-engine/docs/how-to/gpus (``cloud.google.com/gke-accelerator``);
@@ -108,9 +109,9 @@ _RESOURCES = (
     "aws.amazon.com/neurondevice", "volcano.sh/vgpu-number", "gpu", "nvidia.com/gpus",
 )  # fmt: skip
 """Resources that are whole GPUs."""
-_ASCEND = re.compile(r"huawei\.com/ascend[\w.-]*", re.IGNORECASE)
+_ASCEND = regex(r"huawei\.com/ascend[\w.-]*", re.IGNORECASE)
 _NEURON_CORES = "aws.amazon.com/neuroncore"
-_MIG = re.compile(r"nvidia\.com/mig-(\d+g\.\d+gb)(?:\.me)?(?:\.shared)?", re.ASCII)
+_MIG = regex(r"nvidia\.com/mig-(\d+g\.\d+gb)(?:\.me)?(?:\.shared)?", re.ASCII)
 _PARTS = (
     "nvidia.com/gpumem", "nvidia.com/gpumem-percentage", "nvidia.com/gpucores", "nvidia.com/gpu.shared",
     "volcano.sh/vgpu-memory", "volcano.sh/vgpu-cores", "volcano.sh/gpu-memory", "aliyun.com/gpu-mem",
@@ -126,10 +127,10 @@ _FRACTIONS = (
     "nos.nebuly.com/gpu",
 )
 """Annotations and labels of run:ai and the KAI scheduler that give a part of a GPU."""
-_OF_GPU = re.compile(
+_OF_GPU = regex(
     r"gpu|accelerator|nvidia_name|instance[-.]?type|instance_type|machine[-_]?type|node-?flavor|hardware|device"
 )
-_NO_KIND = re.compile(
+_NO_KIND = regex(
     r"(count|memory|mem|present|replicas|strategy|family|driver|compute|cores|enabled|installed|deploy\S*"
     r"|partition-size|vendor|manufacturer|topology|sharing\S*|mode|config|state|role|pool)$"
 )
@@ -247,7 +248,7 @@ def gpu_of_pod(spec: Tree) -> tuple[str | None, str | None]:
     return named, part if isinstance(part, str) else None
 
 
-_PRODUCT = re.compile(r"(?:product(?:Name)?|type)['\"\]]*[.\w()]*\s*==\s*['\"]([^'\"]+)", re.IGNORECASE)
+_PRODUCT = regex(r"(?:product(?:Name)?|type)['\"\]]*[.\w()]*\s*==\s*['\"]([^'\"]+)", re.IGNORECASE)
 
 
 def claimed(spec: Tree, objects: Mapping[tuple[str, str], Tree]) -> Iterator[tuple[int, str | None]]:

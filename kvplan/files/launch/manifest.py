@@ -7,7 +7,6 @@ container's keys.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 
@@ -28,6 +27,7 @@ from kvplan.files.launch.scalers import scalers_in
 from kvplan.files.launch.starts import Start
 from kvplan.files.launch.trees import OwnTree, Tree, entries_of, name_of, words_of_keys
 from kvplan.files.launch.values import servers_in_values
+from kvplan.later import regex
 from kvplan.record import replace
 
 Reader = Callable[[Tree, Text], Iterator[Served | Broken]]
@@ -57,7 +57,7 @@ _OF_VALUES: tuple[tuple[Callable[[Tree], bool], Reader], ...] = (
 )
 
 
-_ON_CPU = re.compile(r"[-_]cpu(?![a-z0-9])")
+_ON_CPU = regex(r"[-_]cpu(?![a-z0-9])")
 """In the name of an image whose engine uses no GPU."""
 
 

@@ -10,23 +10,24 @@ from kvplan.errors import KvplanError
 from kvplan.files.cards.find import is_whole_name
 from kvplan.files.cards.gguf_names import gguf_file
 from kvplan.files.folders import exists
+from kvplan.later import regex
 
 _SCHEMES = (
     "hf://", "huggingface://", "https://huggingface.co/", "huggingface.co/", "https://hf.co/", "hf.co/",
     "modelscope://", "ms://",
 )  # fmt: skip
-_HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*/[\w.-]*[A-Za-z0-9]", re.ASCII)
-_PATH = re.compile(r"[/~.\\]|[A-Za-z]:[\\/]", re.ASCII)
-_ADDRESS = re.compile(r"[a-z][a-z0-9+.-]*://", re.ASCII)
-_CACHED = re.compile(r"models--([\w.-]+?)--([\w.-]+)", re.ASCII)
-_PLACEHOLDER = re.compile(
+_HUB_ID = regex(r"[A-Za-z0-9][\w.-]*/[\w.-]*[A-Za-z0-9]", re.ASCII)
+_PATH = regex(r"[/~.\\]|[A-Za-z]:[\\/]", re.ASCII)
+_ADDRESS = regex(r"[a-z][a-z0-9+.-]*://", re.ASCII)
+_CACHED = regex(r"models--([\w.-]+?)--([\w.-]+)", re.ASCII)
+_PLACEHOLDER = regex(
     r"<.*>|\{\{|\}\}|\[.*\]|%.*%|@\w+@|\.\.\.|…|x{3,}|todo|tbd"
     r"|(?:.*[/_ -])?(?:your|my)(?:[/_ -].*)?|.*path[/_]to[/_].*|.*/x{3,}"
     r"|(?:hf[_-])?model(?:s?[_-](?:name|id|path|uri))?|.*(?:change|replace)[_-]?(?:me|with).*|.*placeholder.*"
     r"|(?:org|owner|repo|namespace)/(?:name|model|repo)",
     re.IGNORECASE,
 )
-_DOWNLOAD = re.compile(
+_DOWNLOAD = regex(
     r"(?:hf|huggingface-cli|modelscope)\s+download\s+(?:--\S+\s+)*?['\"]?([\w.-]+/[\w.-]+)"
     r"|snapshot_download\(\s*(?:repo_id\s*=\s*)?['\"]([\w.-]+/[\w.-]+)"
     r"|--model[-_]uri[= ]['\"]?((?:[a-z0-9]+://)?[\w./-]+)"

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from math import prod
-from typing import NamedTuple
 
 from kvplan.files.launch.entries import Served
 from kvplan.files.launch.found import Broken
 from kvplan.files.launch.pods import Text, servers_of_pod
 from kvplan.files.launch.rows import ALL, LEADER, ROWS, WORKER, Pods, Row
 from kvplan.files.launch.trees import NOTHING, Tree, count_of, entries_of, mapping, mappings_in, name_of
+from kvplan.named import NamedTuple
 from kvplan.record import replace
 
 

@@ -5,13 +5,14 @@ from __future__ import annotations
 import re
 
 from kvplan.files.launch.trees import Tree
+from kvplan.later import regex
 
 _STARTS: tuple[tuple[str, str], ...] = (
     (r"lmdeploy\s+serve", "LMDeploy"), (r"lmdeploy\s+chat", "LMDeploy"), (r"openmmlab/lmdeploy", "LMDeploy"),
     (r"koboldcpp(?:\.py|\.exe|-\S+)?", "KoboldCpp"), (r"tabby[-_]?api", "TabbyAPI"),
     (r"aphrodite\s+run|aphrodite\.endpoints\S*|alpindale/aphrodite\S*", "Aphrodite"),
     (r"mlc_llm\s+(?:serve|chat)", "MLC LLM"), (r"mistralrs(?:-server)?", "mistral.rs"),
-    (r"mlx_lm[.\s]server|mlx-lm", "MLX LM"), (r"ktransformers\S*", "KTransformers"),
+    (r"ktransformers\S*", "KTransformers"),
     (r"lightllm\.server\S*", "LightLLM"), (r"fastchat\.serve\.\S+", "FastChat"),
     (r"infinity_emb", "Infinity"), (r"text-embeddings-(?:router|inference)", "Text Embeddings Inference"),
     (r"tritonserver", "Triton"), (r"xinference(?:-local)?", "Xinference"), (r"openllm\s+\w+", "OpenLLM"),
@@ -22,7 +23,7 @@ _STARTS: tuple[tuple[str, str], ...] = (
     (r"ramalama\s+serve", "RamaLama"), (r"shimmy\s+serve", "Shimmy"),
 )  # fmt: skip
 """How they are started, by themselves or as an image, and what they are called."""
-_ANY = re.compile("|".join(f"(?<![\\w.-])(?:{form})(?![\\w-])" for form, _ in _STARTS), re.IGNORECASE)
+_ANY = regex("|".join(f"(?<![\\w.-])(?:{form})(?![\\w-])" for form, _ in _STARTS), re.IGNORECASE)
 
 
 def engine_named(text: str) -> str | None:

@@ -11,6 +11,7 @@ from kvplan.files.launch.found import Beside, Broken
 from kvplan.files.launch.launch import Launch
 from kvplan.files.launch.scripts import NOTHING_MORE, Extra, of_shell
 from kvplan.files.launch.trees import Tree, entries_of, mapping, text_of
+from kvplan.later import regex
 
 _TEXTS = ("run", "script", "bash", "command", "commands", "before_script", "after_script")
 
@@ -51,7 +52,7 @@ def _with_variables(text: str, known: Mapping[str, str]) -> str:
     return _EXPRESSION.sub(lambda match: known.get(match[1].removeprefix("env."), match[0]), text)
 
 
-_EXPRESSION = re.compile(r"\$\{\{\s*((?:matrix|env)\.[\w.-]+)\s*\}\}")
+_EXPRESSION = regex(r"\$\{\{\s*((?:matrix|env)\.[\w.-]+)\s*\}\}")
 _MOST_OF_A_MATRIX = 256
 """Jobs of one matrix (docs.github.com: usage limits)."""
 

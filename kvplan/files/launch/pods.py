@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Mapping
 from pathlib import PurePosixPath
-from typing import NamedTuple
 
 from kvplan.errors import KvplanError
 from kvplan.files.launch.entries import Served, words_of
@@ -14,10 +12,12 @@ from kvplan.files.launch.machines import claimed, fractions_in, given_by, gpu_of
 from kvplan.files.launch.models import downloads_in
 from kvplan.files.launch.starts import SHELLS, Start, starts_in, starts_of, with_fields, with_image
 from kvplan.files.launch.trees import OwnTree, Tree, entries_of, image_of, mapping, pairs, text_of
+from kvplan.later import regex
+from kvplan.named import NamedTuple
 
-_RAY = re.compile(r"\bray\s+start\b|multi-node-serving|RAY_START_CMD")
+_RAY = regex(r"\bray\s+start\b|multi-node-serving|RAY_START_CMD")
 """How a pod joins a Ray cluster over which one engine runs."""
-_COMMAND = re.compile(r"-\w*c")
+_COMMAND = regex(r"-\w*c")
 
 
 class Text(NamedTuple):

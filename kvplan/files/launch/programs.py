@@ -14,10 +14,11 @@ from kvplan.files.launch.launch import Launch, devices_seen
 from kvplan.files.launch.models import model_of
 from kvplan.files.launch.starts import Start
 from kvplan.files.launch.words import Option, take_apart
+from kvplan.later import regex
 from kvplan.record import replace
 
 MODELFILE = "Modelfile"
-_OF_THE_SERVER = re.compile(r"OLLAMA_\w+|LLAMA_ARG_\w+", re.ASCII)
+_OF_THE_SERVER = regex(r"OLLAMA_\w+|LLAMA_ARG_\w+", re.ASCII)
 _NO_MEMORY = frozenset(
     """DEBUG DEBUG_LOG_REQUESTS GO_TEMPLATE HOST KEEP_ALIVE LLM_LIBRARY LOAD_TIMEOUT MAX_TRANSFER_STREAMS
     MAX_QUEUE MODELS NO_CLOUD NOHISTORY NOPRUNE ORIGINS EDITOR REMOTES AUTH VULKAN IGPU_ENABLE

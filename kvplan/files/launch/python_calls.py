@@ -6,7 +6,6 @@ import ast
 import json
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import NamedTuple
 
 from kvplan.engines.launch import Server, servers
 from kvplan.errors import KvplanError
@@ -14,6 +13,7 @@ from kvplan.files.launch.given import value_of
 from kvplan.files.launch.machines import gpu_of_label
 from kvplan.files.launch.trees import count_of, words_of_keys
 from kvplan.files.launch.unknown import unknown
+from kvplan.named import NamedTuple
 
 _RUNS = frozenset(
     """Popen run call check_call check_output system popen getoutput create_subprocess_exec execvp execv

@@ -24,6 +24,7 @@ from kvplan.files.launch.programs import MODELFILE, launch_of_modelfile
 from kvplan.files.launch.scripts import manifests_in, of_shell, script
 from kvplan.files.launch.starts import starts_in
 from kvplan.files.sources import open_model
+from kvplan.later import regex
 from kvplan.masking import remember
 from kvplan.plans.serve import flag_for
 from kvplan.record import replace
@@ -35,7 +36,7 @@ COMMAND = "command"
 VARIED = (".conf", ".env")
 """Ends of files that are read only where their text starts a server."""
 _NO_MANIFEST = ("no-server", "bad-yaml", "yaml-too-large")
-_PLAN = re.compile(rb"^kvplan:", re.MULTILINE)
+_PLAN = regex(rb"^kvplan:", re.MULTILINE)
 
 
 def is_command(word: str) -> bool:
@@ -210,7 +211,7 @@ def with_known_draft(launch: Launch) -> Launch:
 
 def _is_readable(draft: str) -> bool:
     try:
-        open_model(draft)
+        open_model(draft, as_draft=True)
     except KvplanError:
         return False
     return True

@@ -9,13 +9,14 @@ from typing import Any
 
 from kvplan.errors import KvplanError, Mark
 from kvplan.files.folders import exists
+from kvplan.later import regex
 
-_MARKER = re.compile(
+_MARKER = regex(
     r"\{\{-?[^{}\n]*?(?:\.(?:Values|Release|Chart|Capabilities|Files|Template)\b"
     r"|\b(?:include|define|template)\s+\"|\btoYaml\s+[.$])[^{}\n]*(?:\}\})?"
 )
 """Placeholders that only Helm fills in: ``{{ .Values.model }}``, ``{{- include "name" . }}``."""
-_OBJECT = re.compile(r"^(?:apiVersion|kind):", re.MULTILINE)
+_OBJECT = regex(r"^(?:apiVersion|kind):", re.MULTILINE)
 _TEMPLATE = ("a Helm template", "helm template CHART")
 _KUSTOMIZATION = ("a kustomization", "kustomize build {folder}")
 PATCH = ("a patch of kustomize", "kustomize build FOLDER")

@@ -7,9 +7,9 @@ through a mapping, whose entries are called by their keys.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import NamedTuple
 
 from kvplan.files.launch.trees import OwnTree, Tree, entries_of, mapping, merged, text_of
+from kvplan.named import NamedTuple
 from kvplan.record import record, replace
 
 ALL, LEADER, WORKER = "all", "leader", "worker"

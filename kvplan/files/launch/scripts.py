@@ -8,7 +8,6 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import pairwise
 from math import prod
 from pathlib import Path, PurePosixPath
-from typing import NamedTuple
 
 from kvplan.engines.launch import server_of_variables
 from kvplan.errors import KvplanError
@@ -22,12 +21,14 @@ from kvplan.files.launch.programs import gathered
 from kvplan.files.launch.starts import Start, engines_of, split_words, starts_in, starts_of, with_image
 from kvplan.files.launch.trees import count_of, pairs
 from kvplan.files.launch.unknown import is_open, shown
+from kvplan.later import regex
 from kvplan.masking import remember
+from kvplan.named import NamedTuple
 from kvplan.record import replace
 
 Found = list[Launch | Broken]
-_SHEBANG = re.compile(r"#!.*\b(?:ba|z|da|a|k)?sh\b")
-_DIRECTIVE = re.compile(r"^#(?:SBATCH|FLUX:)[ \t]+(.*?)(?:[ \t]#.*)?$", re.MULTILINE)
+_SHEBANG = regex(r"#!.*\b(?:ba|z|da|a|k)?sh\b")
+_DIRECTIVE = regex(r"^#(?:SBATCH|FLUX:)[ \t]+(.*?)(?:[ \t]#.*)?$", re.MULTILINE)
 _JOB_SIZES = {
     "--nodes": "nodes", "-N": "nodes", "--gres": "gres", "--gpus-per-node": "gres", "--gpus": "gpus",
     "-G": "gpus", "--gpus-per-task": "per_task", "--ntasks-per-node": "tasks", "--constraint": "kind",
@@ -184,7 +185,7 @@ def manifests_in(text: str, beside: Beside) -> list[str]:
     return [shown(one) for one in (*kept, *graphs)]
 
 
-_GRAPH = re.compile(r"dynamo\s+serve\s")
+_GRAPH = regex(r"dynamo\s+serve\s")
 
 
 def _graph(words: Sequence[str], beside: Beside, files: Mapping[str, str]) -> str | None:
@@ -256,8 +257,8 @@ def script(text: str, beside: Beside) -> Found:
     return of_shell(text, beside, together=True)
 
 
-_SERVICE = re.compile(r"^\[Service\][ \t]*$", re.MULTILINE)
-_VARIABLE_ROWS = re.compile(r"(?:[ \t]*(?:#.*|(?:export[ \t]+)?[A-Za-z_]\w*=.*)?(?:\r?\n|\Z))+", re.ASCII)
+_SERVICE = regex(r"^\[Service\][ \t]*$", re.MULTILINE)
+_VARIABLE_ROWS = regex(r"(?:[ \t]*(?:#.*|(?:export[ \t]+)?[A-Za-z_]\w*=.*)?(?:\r?\n|\Z))+", re.ASCII)
 
 
 def is_unit(name: str, text: str) -> bool:

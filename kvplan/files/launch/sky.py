@@ -14,8 +14,9 @@ from kvplan.files.launch.pods import Text
 from kvplan.files.launch.scalers import least_of
 from kvplan.files.launch.starts import Start, starts_in, with_image
 from kvplan.files.launch.trees import OwnTree, Tree, count_of, entries_of, mapping, pairs, unknown_keys
+from kvplan.later import regex
 
-_PIN = re.compile(r"\b([a-z]+)(?:\[[\w,-]*\])?==(\d+(?:\.\d+)+)", re.ASCII)
+_PIN = regex(r"\b([a-z]+)(?:\[[\w,-]*\])?==(\d+(?:\.\d+)+)", re.ASCII)
 _MEMORIES = {"A100": "a100-sxm-40gb", "V100": "v100-sxm-16gb"}
 """Cards of two memories as its catalogue calls the smaller one (sky/catalog)."""
 _QUIET = """name resources num_nodes envs secrets setup run service workdir file_mounts volumes storage_mounts

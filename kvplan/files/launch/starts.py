@@ -16,6 +16,7 @@ from kvplan.files.launch.given import value_of
 from kvplan.files.launch.models import downloads_in
 from kvplan.files.launch.others import engine_named
 from kvplan.files.launch.unknown import as_written, is_whole, shown, with_placeholders
+from kvplan.later import regex
 from kvplan.record import record, replace
 
 if TYPE_CHECKING:
@@ -23,27 +24,27 @@ if TYPE_CHECKING:
     from kvplan.files.launch.shell.run import Call
 
 SHELLS = ("sh", "bash", "zsh", "dash", "ash")
-_ASSIGNMENT = re.compile(r"([A-Za-z_]\w*)=(.*)", re.DOTALL | re.ASCII)
-_OF_A_FIELD = re.compile(r"\$\(([A-Za-z_]\w*)\)", re.ASCII)
+_ASSIGNMENT = regex(r"([A-Za-z_]\w*)=(.*)", re.DOTALL | re.ASCII)
+_OF_A_FIELD = regex(r"\$\(([A-Za-z_]\w*)\)", re.ASCII)
 """A variable as Kubernetes writes it in ``args``."""
-_TEXT = re.compile(r"-[a-zA-Z]*c[a-zA-Z]*")
-_IMAGE_WORD = re.compile(r"(?:docker://|--image=)(.+)")
+_TEXT = regex(r"-[a-zA-Z]*c[a-zA-Z]*")
+_IMAGE_WORD = regex(r"(?:docker://|--image=)(.+)")
 """How Apptainer and ``kubectl run`` name an image."""
-_TAG = re.compile(
+_TAG = regex(
     r"(?:^v?(\d+\.\d+(?:\.\d+)?)|[-_](?:v(\d+\.\d+(?:\.\d+)?)|(\d+\.\d+\.\d+)))(?=$|[-_.a-z+])", re.ASCII
 )
 """A release in an image's tag; behind other words one with a ``v`` or of three parts, as ``2.5`` there may be
 a model's."""
 _REPACKED = ("lmcache/",)
 """Who puts an engine into images with tags of their own."""
-_BESIDE = re.compile(
+_BESIDE = regex(
     r"rout(er|ing)|sidecar|schedul|picker|gateway|proxy|controller|operator|exporter|autoscal|bench|syncer"
     r"|-sim(?![a-z])|-cache-manager|dashboard|-epp"
 )
 """In the names of images that stand beside a server and start none."""
-_PYTHON = re.compile(r"python(\d(\.\d+)?)?|pypy3?|torchrun|accelerate|deepspeed", re.ASCII)
+_PYTHON = regex(r"python(\d(\.\d+)?)?|pypy3?|torchrun|accelerate|deepspeed", re.ASCII)
 """Programs that start a module with ``-m``."""
-_PROGRAM = re.compile(rf"{_PYTHON.pattern}|{'|'.join(SHELLS)}|sleep|tail|node|ray", re.ASCII)
+_PROGRAM = regex(rf"{_PYTHON.pattern}|{'|'.join(SHELLS)}|sleep|tail|node|ray", re.ASCII)
 """Programs that are no argument of an image's own server."""
 _NO_START = frozenset(
     """echo printf pkill pgrep killall kill which type hash command ls grep rm cp mv ln chmod chown test [ [[
@@ -65,7 +66,7 @@ _TEXTS = frozenset("ssh tmux screen su sudo watch timeout eval sbatch script run
 _CONTAINERS = ("docker", "podman", "nerdctl")
 _InArms = tuple["Start", tuple[tuple[int, str], ...]]
 """A server and the branches that it stands in, as `Call.arms`."""
-_DETACHES = re.compile(r"--detach|-[a-zA-Z]*d[a-zA-Z]*")
+_DETACHES = regex(r"--detach|-[a-zA-Z]*d[a-zA-Z]*")
 MOST_BEFORE = 8
 """Words of a command before the program that it starts."""
 _DEPTH = 8

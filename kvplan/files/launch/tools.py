@@ -9,17 +9,17 @@ that does is not built. Plugins, functions in containers and other programs have
 from __future__ import annotations
 
 import os
-import re
 import shutil
 import subprocess
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import NamedTuple
 
 from kvplan.errors import CannotRunHere, KvplanError
 from kvplan.files.folders import exists, is_folder
 from kvplan.files.launch.loose import load_loose_file
 from kvplan.files.launch.trees import mapping
+from kvplan.later import regex
+from kvplan.named import NamedTuple
 
 HELM, KUSTOMIZE = "helm", "kustomize"
 _CHART = "Chart.yaml"
@@ -29,7 +29,7 @@ _MOST_LINES = 6
 _MOST_FOLDERS = 256
 _BASES = ("resources", "bases", "components", "crds", "generators", "transformers", "validators")
 """Keys of a kustomization that name files, folders and addresses."""
-_ADDRESS = re.compile(
+_ADDRESS = regex(
     r"[a-z][a-z0-9+.-]*://|[\w.-]+@[\w.-]+:|(?:github\.com|gitlab\.com|bitbucket\.org)/|.*\?ref="
 )
 """How a base is named that lies elsewhere (kubernetes-sigs/kustomize api/internal/git/repospec.go)."""

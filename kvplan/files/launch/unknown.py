@@ -8,13 +8,15 @@ from __future__ import annotations
 
 import re
 
+from kvplan.later import regex
+
 _BEGIN, _END = "\ue000", "\ue001"
-_UNKNOWN = re.compile(f"{_BEGIN}([^{_BEGIN}{_END}]*){_END}")
-_PARTS = re.compile(f"{_BEGIN}[^{_END}]*{_END}|\\s+|[^\\s{_BEGIN}]+")
-_OTHER_FORMS = re.compile(r"\$[{(]*\w|\$[@*#]", re.ASCII)
+_UNKNOWN = regex(f"{_BEGIN}([^{_BEGIN}{_END}]*){_END}")
+_PARTS = regex(f"{_BEGIN}[^{_END}]*{_END}|\\s+|[^\\s{_BEGIN}]+")
+_OTHER_FORMS = regex(r"\$[{(]*\w|\$[@*#]", re.ASCII)
 
 
-_PLACEHOLDER = re.compile(
+_PLACEHOLDER = regex(
     r"(?:(?<=[\s=:/\"'])|^)(?:<[A-Za-z][\w ./:-]*>(?![>&(])|\$?\{\{[^{}\n]*\}\})", re.MULTILINE
 )
 """``<your model here>``, ``{{ .Values.model }}``: of a text that somebody has still to fill in."""

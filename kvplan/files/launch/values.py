@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import NamedTuple
 
 from kvplan.engines.launch import servers
 from kvplan.errors import KvplanError
@@ -12,6 +11,7 @@ from kvplan.files.launch.found import Broken
 from kvplan.files.launch.machines import given_by, gpu_below, gpu_of, gpu_of_pod
 from kvplan.files.launch.pods import Text, starts_in_container
 from kvplan.files.launch.trees import Tree, count_of, image_of, mapping, text_of
+from kvplan.named import NamedTuple
 
 _REPLICAS = ("replicas", "replicaCount", "minReplicas", "replica_count")
 _CONTAINER = ("command", "args", "arg", "env", "envs", "environment", "extraEnv", "extraArgs")

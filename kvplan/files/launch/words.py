@@ -8,11 +8,12 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from kvplan.engines.launch import Server, ServerFlag, table_of
+from kvplan.later import regex
 from kvplan.record import record
 
-_NUMBER = re.compile(r"-\d+(\.\d*)?(e-?\d+)?", re.ASCII)
-_OPTION = re.compile(r"--?[A-Za-z]", re.ASCII)
-_ATTACHED = re.compile(r"(-[A-Za-z])(\d+)", re.ASCII)
+_NUMBER = regex(r"-\d+(\.\d*)?(e-?\d+)?", re.ASCII)
+_OPTION = regex(r"--?[A-Za-z]", re.ASCII)
+_ATTACHED = regex(r"(-[A-Za-z])(\d+)", re.ASCII)
 """A short option and its number in one word."""
 
 

@@ -9,14 +9,15 @@ from kvplan.engines.launch import flags_of_server, servers
 from kvplan.files.launch.found import Broken
 from kvplan.files.launch.launch import Launch
 from kvplan.files.launch.machines import given_by, gpu_of
+from kvplan.later import regex
 from kvplan.plans.serve import flags_of
 
 COUNTED, NOTHING, UNREAD, REFUSED = "counted", "changes nothing", "not read", "refused"
 PARTLY = "counted in part"
 """A line in which something else was not read."""
-_OPTION = re.compile(r"(?<![\w-])--?[A-Za-z][\w.-]*", re.ASCII)
-_KEY = re.compile(r"['\"]?([A-Za-z][\w./-]*)['\"]?\s*:\s+([^,{}\[\]]*)", re.ASCII)
-_WORD = re.compile(r"[\w./:@$+-]+")
+_OPTION = regex(r"(?<![\w-])--?[A-Za-z][\w.-]*", re.ASCII)
+_KEY = regex(r"['\"]?([A-Za-z][\w./-]*)['\"]?\s*:\s+([^,{}\[\]]*)", re.ASCII)
+_WORD = regex(r"[\w./:@$+-]+")
 _NUMBERS = frozenset(
     """image replicas replicaCount minReplicas maxReplicas minReplicaCount min_replicas num_replicas size
     parallelism nodeCount podGroupSize workerReplicas accelerators num_nodes instanceType resourceProfile

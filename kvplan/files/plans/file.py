@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from pydantic import ValidationError
 
@@ -17,6 +17,7 @@ from kvplan.files.plans.schema import PlanFile
 from kvplan.files.yaml.manifests import is_manifest_shape, nothing_starts
 from kvplan.files.yaml.marks import Located, Node
 from kvplan.files.yaml.validation import explain_validation
+from kvplan.named import NamedTuple
 from kvplan.plans.plan import PLAN_FORMAT, Plan
 from kvplan.plans.serve import EngineFlags
 from kvplan.record import replace

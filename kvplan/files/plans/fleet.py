@@ -20,10 +20,11 @@ from kvplan.files.yaml.marks import Located
 from kvplan.files.yaml.strict import MAX_BYTES, load_yaml
 from kvplan.files.yaml.validation import explain_validation
 from kvplan.gpu import Gpu
+from kvplan.later import regex
 from kvplan.plans.fleet import FLEET_FORMAT, Fleet, Offer
 from kvplan.units import parse_bytes
 
-_RATE = re.compile(r"([\d.]{1,30}\s*[A-Za-z]{1,3})\s*/\s*s", re.ASCII)
+_RATE = regex(r"([\d.]{1,30}\s*[A-Za-z]{1,3})\s*/\s*s", re.ASCII)
 
 
 def rate(value: Any) -> int:

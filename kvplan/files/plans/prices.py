@@ -25,13 +25,14 @@ from kvplan.files.yaml.marks import Located
 from kvplan.files.yaml.strict import MAX_BYTES, load_yaml
 from kvplan.files.yaml.validation import explain_validation
 from kvplan.gpu import Gpu
+from kvplan.later import regex
 from kvplan.plans.fleet import PRICES_FORMAT, Price, Prices
 
 _NAMES = ("prices.yaml", "prices.csv")
 """Of the file in the user's config folder."""
 _NEEDED = ("gpu", "price_per_gpu_hour")
 _COLUMNS = (*_NEEDED, "where", "currency", "date", "source")
-_NUMBER = re.compile(r"\d{1,9}(?:\.\d{1,9})?", re.ASCII)
+_NUMBER = regex(r"\d{1,9}(?:\.\d{1,9})?", re.ASCII)
 _MOST_ROWS = 10_000
 
 

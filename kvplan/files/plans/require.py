@@ -13,9 +13,10 @@ from pathlib import Path
 from kvplan.errors import KvplanError
 from kvplan.files.plans.merge import documents_of, merge, without_nulls
 from kvplan.files.yaml.marks import Located, Node
+from kvplan.later import regex
 
 OPTION, KEY = "--require", "require"
-_PLAIN = re.compile(r"[\w.%+/-]+", re.ASCII)
+_PLAIN = regex(r"[\w.%+/-]+", re.ASCII)
 
 
 def requirements(given: str | Mapping[str, object]) -> Located:

@@ -14,6 +14,7 @@ from pydantic import BeforeValidator, WithJsonSchema
 from pydantic_core import PydanticCustomError
 
 from kvplan.errors import KvplanError
+from kvplan.later import regex
 from kvplan.plans.workload import LEAST_CV, MOST_CV
 from kvplan.units import parse_bytes, parse_tokens
 
@@ -24,10 +25,10 @@ MOST_BYTES = 10**18
 MOST_DAYS = 36_500
 MOST_SEED = 2**53
 """Every whole number up to here is the same in JSON."""
-_PERCENT = re.compile(r"(\d{1,9})(?:\.(\d{1,9}))?\s*%", re.ASCII)
-_DURATION = re.compile(r"(\d{1,9})(?:\.(\d{1,9}))?\s*(ms|s|min|h)", re.ASCII)
+_PERCENT = regex(r"(\d{1,9})(?:\.(\d{1,9}))?\s*%", re.ASCII)
+_DURATION = regex(r"(\d{1,9})(?:\.(\d{1,9}))?\s*(ms|s|min|h)", re.ASCII)
 _SECONDS = {"ms": Fraction(1, 1000), "s": Fraction(1), "min": Fraction(60), "h": Fraction(3600)}
-_AGE = re.compile(r"(\d{1,6})\s*d", re.ASCII)
+_AGE = regex(r"(\d{1,6})\s*d", re.ASCII)
 
 
 def by(parse: Callable[[Any], Any]) -> BeforeValidator:

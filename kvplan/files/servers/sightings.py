@@ -14,6 +14,7 @@ from kvplan.files.cards.index import find_targets
 from kvplan.files.gpus.find import load_gpu
 from kvplan.files.gpus.listed import find_slugs, key_of, list_gpus, list_keys
 from kvplan.gpu import Gpu
+from kvplan.later import regex
 from kvplan.model import Model
 from kvplan.record import record
 from kvplan.units import GIB
@@ -23,7 +24,7 @@ MEMORY_SPREAD = GIB // 50
 _VENDORS = {"cuda": "nvidia", "rocm": "amd"}
 _HOPPER = 9
 """FlashAttention 3 is for this major compute capability alone, and 2 is taken elsewhere."""
-_ARCH = re.compile(r"(\d{1,2})(\d)[af]?", re.ASCII)
+_ARCH = regex(r"(\d{1,2})(\d)[af]?", re.ASCII)
 NAMED_BY = ("model", "model_name", "served_model_name")
 
 

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import NamedTuple
 
 from kvplan.errors import KvplanError
 from kvplan.files.traces.entries import bad
 from kvplan.files.traces.formats import Form
 from kvplan.files.traces.rows import MOST_NS, Row, read_rows
+from kvplan.named import NamedTuple
 from kvplan.plans.arrival import Arrival
 from kvplan.units import SECOND, ceil_div
 

@@ -13,11 +13,11 @@ import zlib
 from collections.abc import Iterator
 from itertools import chain
 from pathlib import Path
-from typing import NamedTuple
 
 from kvplan.errors import CannotRunHere, KvplanError, Mark
 from kvplan.files.folders import is_folder
 from kvplan.files.json_input import check_text, regular_size
+from kvplan.named import NamedTuple
 from kvplan.record import Json
 from kvplan.units import GIB, MIB
 

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from typing import Any, NamedTuple
+from typing import Any
 
 from kvplan.errors import KvplanError
+from kvplan.named import NamedTuple
 from kvplan.record import Json
 
 _SHOWN = 40

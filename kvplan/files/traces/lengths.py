@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections import Counter
 from pathlib import Path
-from typing import NamedTuple
 
 from kvplan.errors import KvplanError
 from kvplan.files.traces.rows import read_rows
+from kvplan.named import NamedTuple
 from kvplan.plans.joint import joined
 from kvplan.plans.workload import Shape
 

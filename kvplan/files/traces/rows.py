@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime, timezone
 from math import isfinite
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from kvplan.errors import KvplanError, did_you_mean
 from kvplan.files.traces.entries import bad, opened
@@ -21,6 +21,7 @@ from kvplan.files.traces.formats import (
     named,
     recognised,
 )
+from kvplan.named import NamedTuple
 from kvplan.record import Json
 
 MOST_TOKENS = 10**9

@@ -7,7 +7,6 @@ Weibull. A dataset: first second of a window to histograms ``{tokens: share}`` o
 from __future__ import annotations
 
 import json
-import re
 import tarfile
 from bisect import bisect_right
 from collections.abc import Iterator
@@ -18,11 +17,12 @@ from pathlib import Path
 from kvplan.errors import KvplanError, Mark
 from kvplan.files.folders import is_file, is_folder
 from kvplan.files.json_input import read_limited
+from kvplan.later import regex
 from kvplan.record import record
 from kvplan.units import MIB
 
-_NAME = re.compile(r"chunk-(\d{1,6})-(trace\.csv|dataset\.json)")
-_PAIR = re.compile(r"(\d{1,9})(?:\.0)?\s*:\s*([0-9.eE+-]{1,30})")
+_NAME = regex(r"chunk-(\d{1,6})-(trace\.csv|dataset\.json)")
+_PAIR = regex(r"(\d{1,9})(?:\.0)?\s*:\s*([0-9.eE+-]{1,30})")
 _LIMIT, _MOST_CLIENTS = 64 * MIB, 10_000
 _KINDS = {"Gamma": "gamma", "Weibull": "weibull", "": "poisson"}
 

@@ -8,24 +8,26 @@ from __future__ import annotations
 
 import math
 import re
-from typing import NamedTuple
+
+from kvplan.later import regex
+from kvplan.named import NamedTuple
 
 Scalar = str | int | float | bool | None
 
-_INT = re.compile(r"[-+]?(?:0|[1-9][0-9]*)")
-_FLOAT = re.compile(r"[-+]?(?:0|[1-9][0-9]*)\.[0-9]+(?:[eE][-+]?[0-9]+)?")
+_INT = regex(r"[-+]?(?:0|[1-9][0-9]*)")
+_FLOAT = regex(r"[-+]?(?:0|[1-9][0-9]*)\.[0-9]+(?:[eE][-+]?[0-9]+)?")
 _WORDS: dict[str, Scalar] = {"": None, "~": None, "null": None, "true": True, "false": False}
 
 # Most values are words that begin with a letter and are not one of these; they are text at once.
 _LETTER_TRAPS = frozenset({"true", "false", "yes", "no", "on", "off", "null"})
-_LEADING_ZERO = re.compile(r"[-+]?0[0-9_]+(?:\.[0-9_]*)?")
-_OCTAL_HEX_BINARY = re.compile(r"[-+]?0[oO][0-7_]+|[-+]?0[xX][0-9a-fA-F_]+|[-+]?0[bB][01_]+")
-_SEXAGESIMAL = re.compile(r"[-+]?[0-9][0-9_]*(?::[0-5]?[0-9])+(?:\.[0-9_]*)?")
-_UNDERSCORE = re.compile(r"[-+]?[0-9][0-9_]*_[0-9_]*(?:\.[0-9_]*)?(?:[eE][-+]?[0-9]+)?")
-_BARE_EXPONENT = re.compile(r"[-+]?[0-9]+[eE][-+]?[0-9]+")
-_BARE_DOT = re.compile(r"[-+]?(?:\.[0-9]+|[0-9]+\.)(?:[eE][-+]?[0-9]+)?")
-_NOT_FINITE = re.compile(r"[-+]?\.(?:inf|Inf|INF)|\.(?:nan|NaN|NAN)")
-_DATE = re.compile(r"[0-9]{4}-[0-9]{1,2}-[0-9]{1,2}(?:[Tt \t].*)?")
+_LEADING_ZERO = regex(r"[-+]?0[0-9_]+(?:\.[0-9_]*)?")
+_OCTAL_HEX_BINARY = regex(r"[-+]?0[oO][0-7_]+|[-+]?0[xX][0-9a-fA-F_]+|[-+]?0[bB][01_]+")
+_SEXAGESIMAL = regex(r"[-+]?[0-9][0-9_]*(?::[0-5]?[0-9])+(?:\.[0-9_]*)?")
+_UNDERSCORE = regex(r"[-+]?[0-9][0-9_]*_[0-9_]*(?:\.[0-9_]*)?(?:[eE][-+]?[0-9]+)?")
+_BARE_EXPONENT = regex(r"[-+]?[0-9]+[eE][-+]?[0-9]+")
+_BARE_DOT = regex(r"[-+]?(?:\.[0-9]+|[0-9]+\.)(?:[eE][-+]?[0-9]+)?")
+_NOT_FINITE = regex(r"[-+]?\.(?:inf|Inf|INF)|\.(?:nan|NaN|NAN)")
+_DATE = regex(r"[0-9]{4}-[0-9]{1,2}-[0-9]{1,2}(?:[Tt \t].*)?")
 
 # More digits than any count of bytes can have; also keeps int() far from its own limit.
 _MAX_DIGITS = 40
@@ -49,6 +51,8 @@ def read_plain(word: str) -> Scalar | Trap:
         return _WORDS[word]
     if word[0].isalpha():
         return _letter_trap(word) if word.lower() in _LETTER_TRAPS else word
+    if word.isdigit() and word.isascii() and word[0] != "0" and len(word) <= _MAX_DIGITS:
+        return int(word)
     if _INT.fullmatch(word):
         return _too_long(word) if len(word) > _MAX_DIGITS else int(word)
     if _FLOAT.fullmatch(word):

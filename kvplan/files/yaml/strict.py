@@ -8,7 +8,6 @@ not UTF-8. This module does not import pydantic.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NoReturn
@@ -19,6 +18,7 @@ from kvplan.errors import KvplanError, Mark
 from kvplan.files.json_input import check_text, regular_size
 from kvplan.files.yaml.marks import Key, Located, Node, Source, Span
 from kvplan.files.yaml.scalars import Trap, read_plain
+from kvplan.later import regex
 from kvplan.units import MIB
 
 _FOREIGN_BREAKS = "\x85\u2028\u2029"
@@ -29,8 +29,8 @@ MAX_KEYS = 10_000
 """Of one mapping."""
 MAX_DOCUMENTS = 1000
 
-_SURROGATE = re.compile("[\ud800-\udfff]")
-_CONTROL = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x84\x86-\x9f\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069]")
+_SURROGATE = regex("[\ud800-\udfff]")
+_CONTROL = regex("[\x00-\x08\x0b-\x1f\x7f-\x84\x86-\x9f\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069]")
 """Characters that move a terminal's cursor or turn the direction of writing."""
 _LIBYAML_TOO_DEEP = "exceeded maximum nesting depth"
 """The scanner's own limit of 1,000 levels, met before any event is given (PyYAML's wheels since 6.0.4)."""

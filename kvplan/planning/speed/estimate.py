@@ -7,9 +7,9 @@ docs/speed.md.
 from __future__ import annotations
 
 from math import ceil, inf
-from typing import NamedTuple
 
 from kvplan.errors import KvplanError
+from kvplan.named import NamedTuple
 from kvplan.planning.speed.figures import Figure, Spread
 from kvplan.planning.speed.profile import SpeedProfile
 from kvplan.planning.speed.steps import Contexts, mixed_seconds, prefill_seconds, step_seconds

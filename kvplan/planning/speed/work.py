@@ -7,7 +7,6 @@ Which of a model's tensors a step reads, and as what.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Sequence
 from functools import lru_cache
 from typing import TypeVar
@@ -15,6 +14,7 @@ from typing import TypeVar
 from kvplan.dtypes import Packing, kv_dtype
 from kvplan.engines.base import named_or_float32
 from kvplan.families import Part, Storage
+from kvplan.later import regex
 from kvplan.model import Layer, Model
 from kvplan.planning.speed.attention import CacheRead, cache_reads, readers_of
 from kvplan.record import record, replace
@@ -171,9 +171,7 @@ def _piles(tensors: list[tuple[Tensor, int]], parallel: Parallel, dtype: Packing
     return tuple(Pile(*key, size, flops) for key, (size, flops) in sums.items())
 
 
-_MLP = re.compile(
-    r"mlp|experts|feed_forward|ffn|moe|block_sparse|(^|\.)(fc1|fc2|gate_up_proj|down_proj|w2)\b"
-)
+_MLP = regex(r"mlp|experts|feed_forward|ffn|moe|block_sparse|(^|\.)(fc1|fc2|gate_up_proj|down_proj|w2)\b")
 
 
 def logit_tensors(inventory: Inventory) -> tuple[Tensor, ...]:

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import json
 import os
-import re
 import subprocess
 from collections.abc import Mapping
 from functools import cache
 from importlib import metadata
 from pathlib import Path
 
+from kvplan.later import regex
 from kvplan.masking import is_secret, masked
 
 _NAMES = (
@@ -19,8 +19,8 @@ _NAMES = (
 )  # fmt: skip
 """Beginnings of variables that change what an engine, torch or the driver does."""
 _PACKAGE = Path(__file__).resolve().parents[2]
-_PLAIN = re.compile(r"[A-Za-z0-9_.,:;=+|-]{0,80}")
-_UUID = re.compile(r"(GPU|MIG)-")
+_PLAIN = regex(r"[A-Za-z0-9_.,:;=+|-]{0,80}")
+_UUID = regex(r"(GPU|MIG)-")
 SET = "(set)"
 """In the place of a value that is a secret, a path, an address or the number of a device."""
 _SECONDS = 5.0

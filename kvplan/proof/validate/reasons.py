@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import re
+from kvplan.later import regex
 
 LONGEST = 100
-_PATH = re.compile(r"""(?<![\w.])(?:[A-Za-z]:[\\/]|~?/|\.{1,2}/)[^\s'",;:()\[\]]+(?::\d+)?""")
-_ADDRESS = re.compile(r"(?:\bat )?\b0x[0-9a-fA-F]+\b")
+_PATH = regex(r"""(?<![\w.])(?:[A-Za-z]:[\\/]|~?/|\.{1,2}/)[^\s'",;:()\[\]]+(?::\d+)?""")
+_ADDRESS = regex(r"(?:\bat )?\b0x[0-9a-fA-F]+\b")
 
 
 def reason_of(error: BaseException) -> str:

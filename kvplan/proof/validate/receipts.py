@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
-import re
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from kvplan.errors import KvplanError
 from kvplan.files.folders import exists
 from kvplan.files.writing import write_whole
+from kvplan.later import regex
+from kvplan.named import NamedTuple
 from kvplan.plans.findings import Severity
 from kvplan.plans.receipt import (
     CONFIRMED,
@@ -28,7 +29,7 @@ if TYPE_CHECKING:
     from kvplan.proof.validate.session import Outcome
 
 FOLDER = "evidence"
-_UNSAFE = re.compile(r"[^A-Za-z0-9._-]+")
+_UNSAFE = regex(r"[^A-Za-z0-9._-]+")
 
 
 def receipt_of(outcome: Outcome, *, created: str, run: dict[str, object] | None = None) -> Receipt:

@@ -7,10 +7,10 @@ and counted."""
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 from html import escape
 
+from kvplan.later import regex
 from kvplan.plans.findings import CheckedPlan, CheckReport, Severity
 from kvplan.report.check.shown import (
     Issue,
@@ -34,7 +34,7 @@ LIMIT = 65_536
 _COLUMNS = (("max_requests", "requests"), ("kv_pool_bytes", "bytes"), ("gpus", "gpus"),
             ("cost_per_hour", "millionths"))  # fmt: skip
 _MARKS = {"passes": "✅ passes", "fails": "❌ fails", "could not be judged": "⚠️ could not be judged"}
-_TICKS = re.compile("`+")
+_TICKS = regex("`+")
 _ROOM_FOR_NOTE = 300
 _LONGEST_NAME = 100
 _LONGEST_SUMMARY = 240

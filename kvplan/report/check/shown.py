@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import posixpath
-import re
 
 from kvplan.engines.folders import title_of as engine_title
 from kvplan.errors import Mark
+from kvplan.later import regex
 from kvplan.plans.findings import CheckedPlan, CheckReport, Difference, Fact, Finding, Proof, Severity
 from kvplan.record import record
 from kvplan.report.check.fleet import as_plan, fleet_phrase
@@ -31,7 +31,7 @@ TITLES = {
 }
 _NOUNS = {"pool_bytes": "pool", "kv_bytes": "KV cache"}
 """Figures that a receipt measured in bytes, in a sentence; other figures are counts of their unit."""
-_DRIVE = re.compile(r"[A-Za-z]:/")
+_DRIVE = regex(r"[A-Za-z]:/")
 
 
 @record()

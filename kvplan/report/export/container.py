@@ -7,6 +7,7 @@ import re
 
 from kvplan.engines.command import Checkpoint, EngineTable, Image, loaded
 from kvplan.errors import KvplanError
+from kvplan.later import regex
 from kvplan.model import Model
 from kvplan.plans.plan import Plan
 from kvplan.record import record
@@ -22,7 +23,7 @@ MODELS = "/models"
 HUB_CACHE = "/root/.cache/huggingface"
 
 
-_VERSION = re.compile(r"\d+(\.\d+){0,2}(\.?(post|rc)\d+)?", re.ASCII)
+_VERSION = regex(r"\d+(\.\d+){0,2}(\.?(post|rc)\d+)?", re.ASCII)
 
 
 @record()

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Sequence
 
 from kvplan.api.reporting import PlanReport
+from kvplan.later import regex
 from kvplan.report.check.markdown import code, fenced
 from kvplan.report.check.shown import label, one_line, verdict
 from kvplan.report.full.content import about, answer_of, headline_of, sections_of
 from kvplan.report.sections import Cell, Entry, Section, Table
 
-_MARKS = re.compile(r"([\\`*_{}\[\]<>&#|~@])")
-_CALLED = re.compile(r"((?<![^\W_])[^\s\w]*@\w\S*)")
+_MARKS = regex(r"([\\`*_{}\[\]<>&#|~@])")
+_CALLED = regex(r"((?<![^\W_])[^\s\w]*@\w\S*)")
 """A word that begins like the name of an account; the release of an engine (vllm@0.33) does not."""
 _NAMES = {"<": "&lt;", ">": "&gt;", "&": "&amp;", "@": "&#64;", "|": "&#124;"}
 

@@ -6,9 +6,10 @@ import re
 from html import escape
 from typing import Union
 
+from kvplan.later import regex
 from kvplan.report.layout import printable
 
-_NAME = re.compile(r"[a-z][a-z0-9-]*(:[a-z]+)?", re.ASCII | re.IGNORECASE)
+_NAME = regex(r"[a-z][a-z0-9-]*(:[a-z]+)?", re.ASCII | re.IGNORECASE)
 _VOID = frozenset(("meta", "br", "hr"))
 LONGEST = 4_000
 """Characters of one text: a name of a megabyte is no name."""

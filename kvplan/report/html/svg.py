@@ -5,8 +5,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import NamedTuple
 
+from kvplan.named import NamedTuple
 from kvplan.report.html.markup import Markup, Part, el
 from kvplan.units import human_seconds
 

@@ -11,8 +11,8 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections.abc import Sequence
 from itertools import pairwise
-from typing import NamedTuple
 
+from kvplan.named import NamedTuple
 from kvplan.planning.speed.attention import CacheRead
 from kvplan.planning.speed.profile import SpeedProfile, Stage
 from kvplan.planning.speed.steps import expert_seconds, matrix_seconds, roof, step_seconds

@@ -11,7 +11,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from fractions import Fraction
 from itertools import accumulate
-from typing import NamedTuple
 
 from kvplan.dtypes import FLOAT32
 from kvplan.engines.base import part_terms
@@ -24,6 +23,7 @@ from kvplan.families import (
     Storage,
 )
 from kvplan.model import Layer, Model
+from kvplan.named import NamedTuple
 from kvplan.record import record
 from kvplan.terms import Grows
 from kvplan.units import ceil_div, round_up

@@ -6,7 +6,6 @@ from collections import Counter
 from collections.abc import Callable
 from functools import lru_cache
 from math import lcm
-from typing import NamedTuple
 
 from kvplan.engines.budget.parts import memory_of
 from kvplan.engines.llamacpp.cache_layout.caches import PAD, Cache, Context, caches_of, layout_of, place
@@ -27,6 +26,7 @@ from kvplan.engines.retention import retention_of
 from kvplan.errors import KvplanError
 from kvplan.families import Storage
 from kvplan.model import Layer, Model
+from kvplan.named import NamedTuple
 from kvplan.record import record, replace
 from kvplan.results import HOST, Device, Pool, PoolGroup, Refusal
 from kvplan.settings import Serving, Settings

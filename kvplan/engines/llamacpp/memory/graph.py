@@ -9,7 +9,7 @@ CPU for every published config (tests/data/llamacpp.json.gz) and for GPUs (llama
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any
 
 from kvplan.architectures.config.activation_shape import Shape
 from kvplan.engines.base import has_kind
@@ -26,6 +26,7 @@ from kvplan.families import (
     SlidingWindow,
 )
 from kvplan.model import Model
+from kvplan.named import NamedTuple
 
 F32, F16 = 4, 2
 

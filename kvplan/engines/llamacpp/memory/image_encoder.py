@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from functools import lru_cache
-from typing import NamedTuple
 
 from kvplan.architectures.config.activation_shape import Shape, shape_of
 from kvplan.architectures.weights import sources_of
@@ -17,6 +16,7 @@ from kvplan.engines.llamacpp.gguf_file.converted import tensors_of
 from kvplan.engines.llamacpp.options import LlamacppOptions
 from kvplan.errors import KvplanError
 from kvplan.model import Model
+from kvplan.named import NamedTuple
 from kvplan.record import Json
 from kvplan.results import BudgetLine
 from kvplan.units import gib

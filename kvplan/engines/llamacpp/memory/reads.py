@@ -8,7 +8,6 @@ window those that it keeps, a state is read and written.
 from __future__ import annotations
 
 from fractions import Fraction
-from typing import NamedTuple
 
 from kvplan.architectures.config.activation_shape import num_experts, shape_of
 from kvplan.engines.llamacpp.budget import dealt_tensors
@@ -18,6 +17,7 @@ from kvplan.engines.llamacpp.model_options import options_of
 from kvplan.engines.llamacpp.start.cache_types import store_for
 from kvplan.errors import RefusedError
 from kvplan.model import Model
+from kvplan.named import NamedTuple
 from kvplan.settings import Serving
 from kvplan.units import round_up
 

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
 from kvplan.engines.doors import Loaded
 from kvplan.engines.llamacpp.memory.image_encoder import encoder_bytes
 from kvplan.model import Model
+from kvplan.named import NamedTuple
 from kvplan.results import SizeResult
 from kvplan.units import GIB
 

@@ -10,8 +10,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from enum import IntEnum
-from typing import NamedTuple
 
+from kvplan.named import NamedTuple
 from kvplan.record import record
 
 PAD = 256

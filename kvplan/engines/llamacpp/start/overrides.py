@@ -10,14 +10,15 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 from functools import lru_cache
-from typing import NamedTuple
 
 from kvplan.engines.llamacpp.start.fitting import Moved, Rest
 from kvplan.errors import KvplanError
+from kvplan.later import regex
+from kvplan.named import NamedTuple
 
 MOST_LAYERS = 512
 """LLAMA_MAX_LAYERS, src/llama-hparams.h."""
-_WORD = re.compile(r"(\d{1,3})(?:-(\d{1,3}))?\.(exps|ffn|gate-down|down)(?:\.gpu(\d{1,2}))?", re.ASCII)
+_WORD = regex(r"(\d{1,3})(?:-(\d{1,3}))?\.(exps|ffn|gate-down|down)(?:\.gpu(\d{1,2}))?", re.ASCII)
 _PARTS = {
     "exps": (Rest.EXPERTS, "ffn_(up|down|gate_up|gate)_(ch|)exps"),
     "ffn": (Rest.DOWN_GATE_UP, "ffn_(gate|up|gate_up|down).*"),

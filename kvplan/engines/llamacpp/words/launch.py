@@ -10,14 +10,15 @@ import re
 
 from kvplan.engines.launch import Serve, Server, ServerFlag
 from kvplan.engines.llamacpp.options import BATCH, KEPT_FREE, LEAST_CONTEXT, MICRO_BATCH, SERVER_SLOTS
-from kvplan.engines.llamacpp.start.drafts import METHOD, MOST, NAMED
+from kvplan.engines.llamacpp.start.drafts import HEAD, METHOD, MOST, NAMED
 from kvplan.engines.llamacpp.start.overrides import MOST_LAYERS, PART_NAMES, Override, part_has
+from kvplan.later import regex
 from kvplan.record import Json
 from kvplan.units import MIB
 
 _LONGEST = 2000
-_PLAIN = re.compile(r"[\w.\\|()\[\]*+?^$,:-]+")
-_NESTED = re.compile(r"\)[*+?{]")
+_PLAIN = regex(r"[\w.\\|()\[\]*+?^$,:-]+")
+_NESTED = regex(r"\)[*+?{]")
 """A group that is repeated: what such patterns cost is not bounded."""
 _EXPERTS = ("ffn_gate_exps", "ffn_up_exps", "ffn_down_exps")
 _OTHERS = (
@@ -61,7 +62,8 @@ def translate(serve: Serve, options: Json) -> tuple[str, ...]:
 
 
 def _draft(serve: Serve, options: Json) -> list[str]:
-    """``draft-mtp``: prediction layers of the model; ``-md FILE``: a model; ``ngram-…`` takes no memory."""
+    """``draft-mtp``: prediction layers of the model; ``-md FILE``: a model, or with ``draft-eagle3`` a head;
+    ``ngram-…`` takes no memory."""
     kinds = [one for one in str(options.get("--spec-type", "")).split(",") if one and one != "none"]
     model = options.get("--spec-draft-model", options.get("--spec-draft-hf"))
     most = options.get("--spec-draft-n-max", options.get("--draft"))
@@ -69,8 +71,9 @@ def _draft(serve: Serve, options: Json) -> list[str]:
     if kinds == ["draft-mtp"] and model is None:
         serve["speculative_config"] = {"method": METHOD, "num_speculative_tokens": count}
         return []
-    if model is not None and kinds in ([], ["draft-simple"]):
-        entry = {"method": NAMED, "num_speculative_tokens": count, "model": str(model)}
+    if model is not None and kinds in ([], ["draft-simple"], ["draft-eagle3"]):
+        method = HEAD if kinds == ["draft-eagle3"] else NAMED
+        entry = {"method": method, "num_speculative_tokens": count, "model": str(model)}
         serve["speculative_config"] = entry
         return []
     other = next((one for one in kinds if one.startswith("draft-")), None)
@@ -291,7 +294,7 @@ def overrides_in(given: str) -> tuple[str, ...] | None:
     return tuple(one.word for one in found) or None
 
 
-_BUFFER = re.compile(r"CPU|(?:CUDA|ROCm|HIP|Vulkan|SYCL|MUSA)(\d{1,2})", re.ASCII)
+_BUFFER = regex(r"CPU|(?:CUDA|ROCm|HIP|Vulkan|SYCL|MUSA)(\d{1,2})", re.ASCII)
 _TENSORS = (*_EXPERTS, *_OTHERS)
 _PARTS = {frozenset(name for name in _TENSORS if part_has(part, name)): part for part in PART_NAMES}
 """Tensors of a layer that a pattern matches → the part that has just these."""

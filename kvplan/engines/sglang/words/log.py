@@ -8,7 +8,6 @@ model_executor/model_runner_components/cuda_graph_setup.py) and field reports fo
 from __future__ import annotations
 
 import dataclasses
-import re
 
 from kvplan.engines.observed import Count, Observation, Pool, Rank, Row, total
 from kvplan.engines.observed.rules import (
@@ -20,6 +19,7 @@ from kvplan.engines.observed.rules import (
     summed,
     with_rows,
 )
+from kvplan.later import regex
 
 SETTINGS = {
     "model_path": "model",
@@ -44,7 +44,7 @@ SETTINGS = {
 }
 """Setting as printed → its name here, where that is another."""
 
-_PREFIX = re.compile(r"\[\d{4}-\d\d-\d\d \d\d:\d\d:\d\d(?:\.\d{1,6})?((?: [A-Z_]{2,10}\d{1,5}){0,8})\]")
+_PREFIX = regex(r"\[\d{4}-\d\d-\d\d \d\d:\d\d:\d\d(?:\.\d{1,6})?((?: [A-Z_]{2,10}\d{1,5}){0,8})\]")
 
 
 def rank_of(head: str) -> Rank:

@@ -10,10 +10,10 @@ last allocation counts.
 from __future__ import annotations
 
 import dataclasses
-import re
 
 from kvplan.engines.observed import Count, Observation, Pool, Rank, Row
 from kvplan.engines.observed.rules import Dialect, Rule, rule, with_rows
+from kvplan.later import regex
 
 SETTINGS = {
     "tp_size": "tensor_parallel_size",
@@ -29,7 +29,7 @@ SETTINGS = {
 }
 """Setting as printed → its name here, where that is another."""
 
-_RANK = re.compile(r"\[RANK (\d{1,6})\]|\[1,(\d{1,6})\]<std(?:out|err)>")
+_RANK = regex(r"\[RANK (\d{1,6})\]|\[1,(\d{1,6})\]<std(?:out|err)>")
 
 
 def rank_of(head: str) -> Rank:

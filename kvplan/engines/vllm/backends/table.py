@@ -15,9 +15,9 @@ from collections.abc import Iterable, Mapping
 from functools import cache
 from pathlib import Path
 from types import MappingProxyType
-from typing import NamedTuple
 
 from kvplan.engines.release_rules import through
+from kvplan.named import NamedTuple
 from kvplan.record import KeptHash, record
 
 DEFAULT_BLOCK_SIZE = 16

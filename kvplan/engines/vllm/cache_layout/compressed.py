@@ -10,7 +10,6 @@ compressor's states, in the order in which the classes register them.
 from __future__ import annotations
 
 from math import gcd, lcm
-from typing import NamedTuple
 
 from kvplan.dtypes import FLOAT32
 from kvplan.engines.vllm.backends.selection import NoBackendError
@@ -20,6 +19,7 @@ from kvplan.engines.vllm.start.defaults import Device
 from kvplan.errors import KvplanError
 from kvplan.families import CompressedAttention, Storage
 from kvplan.families.latent import RECORD_NOPE
+from kvplan.named import NamedTuple
 from kvplan.record import replace
 
 COMPRESSED_BACKENDS = ("CompressorBackend", "DEEPSEEK_SPARSE_SWA", "DEEPSEEK_V4_INDEXER")

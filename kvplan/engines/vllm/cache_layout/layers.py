@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from functools import partial
 from math import lcm
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from kvplan.engines.base import rank_terms
 from kvplan.engines.vllm.backends.selection import common_block_size, layer_flash
@@ -39,6 +39,7 @@ from kvplan.families import (
 )
 from kvplan.later import later
 from kvplan.model import Layer
+from kvplan.named import NamedTuple
 from kvplan.record import KeptHash, record, replace
 from kvplan.units import ceil_div
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from math import lcm
-from typing import Any, NamedTuple
+from typing import Any
 
 from kvplan.engines.base import rank_terms
 from kvplan.engines.vllm.cache_layout.built_model import Served, unknown_to_vllm
@@ -23,6 +23,7 @@ from kvplan.families import (
     Part,
     ShortConvolution,
 )
+from kvplan.named import NamedTuple
 from kvplan.record import replace
 from kvplan.terms import Term
 

@@ -9,13 +9,12 @@ its place.
 
 from __future__ import annotations
 
+from _thread import allocate_lock
 from collections import Counter
 from fractions import Fraction
 from functools import lru_cache
-from threading import Lock
 from typing import TYPE_CHECKING
 
-from kvplan.bisection import least_below
 from kvplan.engines.budget.sharing import Taken
 from kvplan.engines.vllm.cache_layout.specs import SpecKind, Steps
 from kvplan.engines.vllm.concurrency.blocks_over_time import (
@@ -29,11 +28,15 @@ from kvplan.engines.vllm.concurrency.blocks_over_time import (
     Table,
 )
 from kvplan.engines.vllm.concurrency.peak_demand import MOST_SEARCHED, Run, most_running
+from kvplan.later import later
 from kvplan.record import replace
 from kvplan.units import ceil_div
 
 if TYPE_CHECKING:
+    from kvplan import bisection
     from kvplan.engines.vllm.cache_layout.plan import Plan, PlanGroup
+else:
+    bisection = later("kvplan", "bisection")
 
 
 def tables_of(plan: Plan, encoder_tokens: int) -> tuple[Table, ...]:
@@ -61,7 +64,7 @@ def _table(
     return rule, block, group.window, group.charge.blocks(longest), 0, False
 
 
-_ONE_AT_A_TIME = Lock()
+_ONE_AT_A_TIME = allocate_lock()
 """A run goes on as far as it is asked to: two threads must not extend it at once."""
 
 
@@ -179,7 +182,7 @@ def burst_blocks(plan: Plan, requests: int, prompt: int, answer: int, encoder_to
     if not runs(enough):
         return enough
     if run.only_grows or requests * run.changes <= MOST_SEARCHED // _TRIES:
-        return least_below(runs, enough)
+        return bisection.least_below(runs, enough)
     low, high = enough * 3 // 4, enough
     for _ in range(_FEW_TRIES):
         middle = (low + high) // 2

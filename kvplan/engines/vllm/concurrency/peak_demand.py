@@ -12,11 +12,11 @@ from __future__ import annotations
 from bisect import bisect_left, bisect_right
 from collections import Counter, defaultdict
 from itertools import accumulate
-from typing import NamedTuple
 
 from kvplan.engines.vllm.cache_layout.specs import Steps
 from kvplan.engines.vllm.concurrency.blocks_over_time import CHUNK, FIXED, Table
 from kvplan.engines.vllm.concurrency.burst import MOST_WORK, Burst
+from kvplan.named import NamedTuple
 
 
 class Run(Burst):

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from math import isqrt
-from typing import NamedTuple
 
 from kvplan.architectures.media.rule import Pixels, Rule
 from kvplan.engines.vllm.versions import Rules, rules_of
+from kvplan.named import NamedTuple
 from kvplan.record import Json
 
 Release = tuple[int, ...]

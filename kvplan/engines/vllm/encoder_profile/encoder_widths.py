@@ -12,13 +12,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from types import MappingProxyType
-from typing import Any, NamedTuple
+from typing import Any
 
 from kvplan.architectures.config.class_names import class_facts
 from kvplan.engines.vllm.classes import class_of
 from kvplan.engines.vllm.encoder_profile.dummy_items import whole
 from kvplan.engines.vllm.encoder_profile.patch_bytes import Widths
 from kvplan.model import Model
+from kvplan.named import NamedTuple
 from kvplan.record import Json
 
 _MELS = 128

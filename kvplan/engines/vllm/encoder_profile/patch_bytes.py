@@ -13,10 +13,10 @@ from functools import cache
 from math import ceil
 from pathlib import Path
 from types import MappingProxyType
-from typing import NamedTuple
 
 from kvplan.engines.vllm.classes import encoder_of
 from kvplan.engines.vllm.versions import rules_of
+from kvplan.named import NamedTuple
 
 FILE = Path(__file__).parents[1] / "data" / "towers.json"
 

@@ -10,9 +10,10 @@ extrapolate the full ones (vllm/v1/worker/gpu/cudagraph_utils.py).
 from __future__ import annotations
 
 from functools import lru_cache
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from kvplan.engines.vllm.options import CUDAGRAPH_MODES
+from kvplan.named import NamedTuple
 from kvplan.results import BudgetLine
 from kvplan.units import ceil_div, gib
 

@@ -14,7 +14,7 @@ from functools import cache, lru_cache
 from math import ceil
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any, NamedTuple
+from typing import Any
 
 from kvplan.architectures.weights import sources_of
 from kvplan.engines.base import Version
@@ -23,6 +23,7 @@ from kvplan.engines.vllm.classes import class_of
 from kvplan.engines.vllm.versions import VERSIONS, rules_of
 from kvplan.errors import KvplanError
 from kvplan.model import Model
+from kvplan.named import NamedTuple
 from kvplan.record import Json
 from kvplan.units import ceil_div
 from kvplan.weights.inventory import Dim, Inventory, Role

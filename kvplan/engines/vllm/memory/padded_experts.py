@@ -11,11 +11,11 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping
 from math import prod
-from typing import NamedTuple
 
 from kvplan.engines.budget.parts import AMD
 from kvplan.engines.vllm.options import EXPANDABLE, VllmOptions
 from kvplan.engines.vllm.versions import rules_of
+from kvplan.named import NamedTuple
 from kvplan.results import BudgetLine
 from kvplan.settings import Serving
 from kvplan.weights.inventory import Inventory, Role, Tensor

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from fractions import Fraction
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from kvplan.engines.vllm.memory.attention_buffers import FlashInfer
 from kvplan.engines.vllm.memory.cuda_graphs import FULL_AND_PIECEWISE
 from kvplan.engines.vllm.memory.expert_workspaces import ExpertRun
+from kvplan.named import NamedTuple
 from kvplan.record import record
 
 if TYPE_CHECKING:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Hashable
-from typing import NamedTuple
 
 from kvplan.dtypes import Packing
 from kvplan.engines.budget.law import Rejection
@@ -11,6 +10,7 @@ from kvplan.engines.vllm.cache_layout.plan import Plan
 from kvplan.engines.vllm.compiled import Compiled
 from kvplan.gpu import Gpu
 from kvplan.model import Model
+from kvplan.named import NamedTuple
 from kvplan.units import gib
 from kvplan.weights.facts import WeightFacts
 

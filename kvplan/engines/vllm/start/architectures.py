@@ -5,7 +5,6 @@ What a model's class decides: whether it pools, which states prefix caching keep
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Iterable
 from functools import lru_cache
 
@@ -22,6 +21,7 @@ from kvplan.families import (
     Part,
     WindowedConvolution,
 )
+from kvplan.later import regex
 from kvplan.model import SENTENCES, EncoderInput, Layer, Model
 from kvplan.record import replace
 from kvplan.settings import Layout
@@ -111,7 +111,7 @@ POOLING_ENDINGS = (
 )  # fmt: skip
 
 
-_EMBEDS = re.compile(r"(?<![a-z0-9])embed(?:ding|dings|der)?(?![a-z0-9])")
+_EMBEDS = regex(r"(?<![a-z0-9])embed(?:ding|dings|der)?(?![a-z0-9])")
 """Names of checkpoints that bring a modules.json: Qwen3-Embedding-0.6B, jina-code-embeddings-1.5b."""
 
 

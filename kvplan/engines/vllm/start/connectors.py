@@ -13,13 +13,14 @@ import json
 from collections.abc import Iterable, Iterator, Mapping
 from functools import cache
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from kvplan.engines.release_rules import reached, within
 from kvplan.engines.vllm.options import VllmOptions
 from kvplan.engines.vllm.versions import Rules
 from kvplan.errors import KvplanError
 from kvplan.families import Kind
+from kvplan.named import NamedTuple
 from kvplan.results import Refusal
 from kvplan.settings import Layout
 from kvplan.units import gib

@@ -14,6 +14,7 @@ from kvplan.engines.vllm.options import THROUGHPUT, VllmOptions
 from kvplan.engines.vllm.versions import Rules
 from kvplan.errors import KvplanError
 from kvplan.gpu import Gpu
+from kvplan.later import regex
 from kvplan.model import Model
 from kvplan.record import record
 from kvplan.settings import Layout
@@ -47,7 +48,7 @@ ASSUMED = Device("h100-sxm-80gb", 79 * GIB, (9, 0), assumed=True)
 _CUDA_LIKE = ("nvidia", "amd")
 OLDEST = (7, 0)
 """vllm-project/vllm CMakeLists.txt, CUDA_SUPPORTED_ARCHS (7.5 in wheels for CUDA 13)."""
-_GFX = re.compile(r"gfx(\d{1,2})([0-9a-f])[0-9a-f]", re.ASCII)
+_GFX = regex(r"gfx(\d{1,2})([0-9a-f])[0-9a-f]", re.ASCII)
 
 
 def rocm_capability(target: str) -> tuple[int, int] | None:

@@ -9,10 +9,11 @@ from collections.abc import Iterator, Mapping
 from kvplan.engines.dynamo import WRAPPED
 from kvplan.engines.launch import Serve, Server, as_object, config_override
 from kvplan.engines.vllm.options import EXPANDABLE, OPTIONS
+from kvplan.later import regex
 from kvplan.record import Json
 from kvplan.units import GB, GIB, KB, KIB, MB, MIB, TB, TIB
 
-_HUMAN = re.compile(r"(\d+(?:\.\d+)?)([kKmMgGtT])", re.ASCII)
+_HUMAN = regex(r"(\d+(?:\.\d+)?)([kKmMgGtT])", re.ASCII)
 _UNITS = {"k": KB, "m": MB, "g": GB, "t": TB, "K": KIB, "M": MIB, "G": GIB, "T": TIB}
 
 

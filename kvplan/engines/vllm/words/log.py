@@ -21,6 +21,7 @@ from kvplan.engines.observed.rules import (
     rule,
     with_rows,
 )
+from kvplan.later import regex
 
 _SAME = """
 model dtype quantization revision load_format max_model_len max_num_seqs max_num_batched_tokens block_size
@@ -46,7 +47,7 @@ SETTINGS = {
 }
 """Setting as printed → its name here, where that is another."""
 
-_PROCESS = re.compile(
+_PROCESS = regex(
     r"\(([A-Za-z][\w-]{0,80})(?: rank=(\d{1,6}))?(?: pid=(\d{1,10}))(?:, ip=([\w.:]{1,45}))?\)", re.ASCII
 )
 _NAMED_BY_PID = ("VllmWorkerProcess", "RayWorkerWrapper", "RayWorker")

@@ -22,6 +22,7 @@ from kvplan.engines.observed.reading import MOST, Build, Guessing, Hypothesis, R
 from kvplan.engines.vllm.start.connectors import MULTI, OFFLOADING, P2P
 from kvplan.engines.vllm.versions import rules_of
 from kvplan.errors import KvplanError
+from kvplan.later import regex
 from kvplan.record import Json
 from kvplan.results import Pool
 from kvplan.settings import Settings
@@ -29,7 +30,7 @@ from kvplan.settings import Settings
 TOKENS_CHANGED = "0.20"
 """Release since which the tokens line is concurrency × length (v1/core/kv_cache_utils.py), its first patch
 aside."""
-_AS_BEFORE = re.compile(r"v?0\.20\.0(?!\d)", re.ASCII)
+_AS_BEFORE = regex(r"v?0\.20\.0(?!\d)", re.ASCII)
 """The patch of 0.20 that still prints one group's share."""
 _DRAFTS_UNSEEN = ("draft_model", "dflash", "dspark")
 """Methods whose draft has a cache that nothing but its own config tells."""
@@ -47,7 +48,7 @@ _SHOWN = ("kv_cache_utils.py", _WORKER)
 _FOURTH = Fraction(1, 10**9)
 _TOO_OPEN = 6
 """A memory that is open by more than a sixth of itself tells no GPU."""
-_DEVELOPED = re.compile(r"v?0\.(\d{1,4})\.\d{1,4}\S{0,12}\.dev\d", re.ASCII)
+_DEVELOPED = regex(r"v?0\.(\d{1,4})\.\d{1,4}\S{0,12}\.dev\d", re.ASCII)
 
 
 def _length(observation: Observation) -> Count | None:

@@ -5,11 +5,12 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Sequence
 from fnmatch import fnmatchcase
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from kvplan.files.launch.shell.expand import Expander
 from kvplan.files.launch.shell.grammar import named, text_of
 from kvplan.files.launch.unknown import unknowns, without
+from kvplan.named import NamedTuple
 
 if TYPE_CHECKING:
     from tree_sitter import Node

@@ -13,14 +13,15 @@ from kvplan.files.launch.shell import sums
 from kvplan.files.launch.shell.grammar import parse, plain, text_of
 from kvplan.files.launch.shell.state import State, Variable, Words
 from kvplan.files.launch.unknown import is_open, parts, shown, unknown
+from kvplan.later import regex
 
 if TYPE_CHECKING:
     from tree_sitter import Node
 
-_ESCAPED = re.compile(r"\\(\n|.)", re.DOTALL)
-_IN_QUOTES = re.compile(r"\\([$`\"\\\n])")
+_ESCAPED = regex(r"\\(\n|.)", re.DOTALL)
+_IN_QUOTES = regex(r"\\([$`\"\\\n])")
 _ANSI = {"n": "\n", "t": "\t", "r": "\r", "\\": "\\", "'": "'", '"': '"', "e": "\x1b", "0": "\0"}
-_RANGE = re.compile(r"\{(-?\d{1,6})\.\.(-?\d{1,6})\}", re.ASCII)
+_RANGE = regex(r"\{(-?\d{1,6})\.\.(-?\d{1,6})\}", re.ASCII)
 _MOST = 256
 """Words of one range."""
 _OPERATORS = (":-", ":=", ":+", ":?", "-", "=", "+", "?", "##", "#", "%%", "%", "//", "/", "^^", ",,", ":")

@@ -8,12 +8,13 @@ from functools import cache
 from typing import TYPE_CHECKING
 
 from kvplan.files.launch.unknown import as_written, with_placeholders
+from kvplan.later import regex
 
 if TYPE_CHECKING:
     from tree_sitter import Node, Parser
 
 _WORD = r"[A-Za-z_]\w*\+?=(?:\"[^\"\n]*\"|'[^'\n]*'|[^\s;&|\"'()#<>\\]*)"
-_ASSIGNMENTS = re.compile(rf"^([ \t]*{_WORD}(?:[ \t]+{_WORD})+)[ \t]*(?=$|#)", re.MULTILINE | re.ASCII)
+_ASSIGNMENTS = regex(rf"^([ \t]*{_WORD}(?:[ \t]+{_WORD})+)[ \t]*(?=$|#)", re.MULTILINE | re.ASCII)
 """The grammar takes the line below such a line for its command."""
 
 
@@ -33,7 +34,7 @@ def parse(text: str) -> Node:
     return _parser().parse(text.encode("utf-8", "replace")).root_node
 
 
-_PLAIN = re.compile(r"(?:[\w./:@%+=,^ \t-]|'[^'\n]*'|\"[^\"\\$`!\n]*\")+", re.ASCII)
+_PLAIN = regex(r"(?:[\w./:@%+=,^ \t-]|'[^'\n]*'|\"[^\"\\$`!\n]*\")+", re.ASCII)
 _KEYWORDS = frozenset(
     ("if", "then", "else", "elif", "fi", "for", "while", "until", "do", "done", "case", "esac", "in",
      "select", "function", "time", "coproc", "declare", "typeset", "export", "readonly", "local", "unset")

@@ -11,7 +11,7 @@ import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from fnmatch import fnmatchcase
 from pathlib import PurePosixPath
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from kvplan.errors import KvplanError
 from kvplan.files.launch.given import value_of
@@ -20,20 +20,22 @@ from kvplan.files.launch.shell.expand import Expander, printed
 from kvplan.files.launch.shell.grammar import broken_lines, named, parse, plain_words, text_of
 from kvplan.files.launch.shell.state import State, Variable, Words
 from kvplan.files.launch.unknown import is_open, shown, unknown, unknowns, without
+from kvplan.later import regex
+from kvplan.named import NamedTuple
 
 if TYPE_CHECKING:
     from tree_sitter import Node
 
 SHELLS = ("sh", "bash", "zsh", "dash", "ash")
-_TOLD = re.compile(r"-[a-z]*c[a-z]*")
+_TOLD = regex(r"-[a-z]*c[a-z]*")
 _MOST_COMMANDS = 20_000
 _MOST_TEXT = 100_000
 """Signs of one variable."""
 _DEPTH = 12
-_PYTHON = re.compile(r"python(\d(\.\d+)?)?", re.ASCII)
+_PYTHON = regex(r"python(\d(\.\d+)?)?", re.ASCII)
 _MOST_BEFORE = 8
 """Words of a wrapper before the program that it starts."""
-_ENTRY = re.compile(r"\[(.*?)\]=(.*)", re.DOTALL)
+_ENTRY = regex(r"\[(.*?)\]=(.*)", re.DOTALL)
 """One of an array with keys."""
 _NONE = Variable(())
 _DECLARE = ("export", "declare", "local", "readonly", "typeset")

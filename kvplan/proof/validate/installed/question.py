@@ -7,12 +7,13 @@ import os
 from collections.abc import Mapping
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any, NamedTuple
+from typing import Any
 
 from kvplan.architectures.config.read import read_config
 from kvplan.architectures.config.view import split_quant
 from kvplan.errors import CannotRunHere, KvplanError
 from kvplan.model import Model
+from kvplan.named import NamedTuple
 from kvplan.plans.plan import Plan
 from kvplan.proof.validate.installed.asked_keys import completed
 from kvplan.proof.validate.target import Target

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Sequence
-from typing import NamedTuple
 
+from kvplan.named import NamedTuple
 from kvplan.simulation.time.names import Segment
 from kvplan.simulation.vllm.offload.policies import Met
 from kvplan.simulation.vllm.offload.settings import Offload
