@@ -57,6 +57,8 @@ def runs_of(layers: Iterable[Layer]) -> tuple[LayerRun, ...]:
 
 
 GGUF_HEADER = "gguf header"
+EAGLE3 = "eagle3"
+"""The architecture of a GGUF file of an EAGLE-3 head."""
 """`Provenance.how` of a model that a GGUF file describes."""
 FOREIGN_CLASS = "class_of_other_type"
 """The fact of a class whose own type reads other layers from the file, or none."""

@@ -5,7 +5,7 @@ A line under a field says what it is; `kvplan.report.schema` copies it into the 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from enum import Enum
 from fractions import Fraction
 from itertools import pairwise
@@ -13,7 +13,7 @@ from typing import Any, Final, Literal
 
 from kvplan.errors import KvplanError
 from kvplan.model import Layer
-from kvplan.record import Json, dumped, field, record
+from kvplan.record import Json, changed, dumped, field, record
 from kvplan.shown import Shown
 from kvplan.terms import Term
 from kvplan.units import Bytes, Count, Positive
@@ -344,6 +344,11 @@ class Capacity:
     """in the safe pool, over all replicas"""
     requests_per_pool: Count
     safe_requests_per_pool: Count
+    capped: bool = False
+    """whether max_num_seqs is what limits the likely pool"""
+    memory_requests: Count | None = None
+    """requests that the likely pool would hold with a larger max_num_seqs, over all replicas; null: memory is
+    the limit, or nobody looked"""
 
 
 @record()
@@ -366,11 +371,12 @@ class DeploymentRef:
 
 
 class Answered(Shown):
-    """A base of answers that keep what they were asked with beside their value: it counts neither for
-    equality nor for the JSON."""
+    """A base of answers that keep what they were asked with, and how the ways of a lone user are found,
+    beside their value: neither counts for equality."""
 
-    __slots__ = ("asked",)
+    __slots__ = ("asked", "find_ways")
     asked: Any
+    find_ways: Callable[[], tuple[Way, ...]]
 
 
 def row_of(result: SizeResult) -> dict[str, Any]:
@@ -428,8 +434,6 @@ class SizeResult(Answered):
     """where layers are dealt over several GPUs, or left in host memory"""
     host: tuple[HostLine, ...] = ()
     """what one engine takes of the host's memory, where that is known"""
-    ways: tuple[Way, ...] = ()
-    """where one request at a time was asked about, of an engine that people run at a desk"""
     deployment: DeploymentRef | None = None
     """the servers that the answer is about"""
     capacity: Capacity | None = None
@@ -447,6 +451,12 @@ class SizeResult(Answered):
     JSON_OPTIONAL = ("devices", "host", "ways")
 
     @property
+    def ways(self) -> tuple[Way, ...]:
+        """where one request at a time was asked about, of an engine that people run at a desk"""
+        find = getattr(self, "find_ways", None)
+        return () if find is None else find()
+
+    @property
     def json_per_gpu(self) -> PerGpu | None:
         """null, as total, where the engine refused before anything was sized"""
         return self.per_gpu if self.sized else None
@@ -454,6 +464,14 @@ class SizeResult(Answered):
     @property
     def json_total(self) -> Total | None:
         return self.total if self.sized else None
+
+    def with_warnings(self, said: Sequence[str]) -> SizeResult:
+        """The same answer with warnings before its own, and what it keeps beside its value."""
+        made = changed(self, warnings=(*said, *self.warnings))
+        for name in Answered.__slots__:
+            if hasattr(self, name):
+                setattr(made, name, getattr(self, name))
+        return made
 
     @property
     def ok(self) -> bool:

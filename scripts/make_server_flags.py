@@ -6,6 +6,7 @@
     python -m scripts.make_server_flags trtllm FILE      (NVIDIA/TensorRT-LLM tensorrt_llm/commands/serve.py)
     python -m scripts.make_server_flags tgi FILE         (huggingface/text-generation-inference 3.3
                                                           launcher/src/main.rs)
+    python -m scripts.make_server_flags mlx FILE FILE    (ml-explore/mlx-lm mlx_lm/server.py, generate.py)
     python -m scripts.make_server_flags llamacpp FILE    (ggml-org/llama.cpp tools/server/README.md, whose
                                                           table is generated from common/arg.cpp)
 
@@ -22,7 +23,7 @@ import argparse
 import inspect
 import re
 import sys
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import NamedTuple
 
@@ -147,6 +148,11 @@ MEMORYLESS: dict[str, str] = {
         otlp_service_name cors_allow_origin api_key watermark_gamma watermark_delta ngrok ngrok_authtoken
         ngrok_edge tokenizer_config_path disable_grammar_support env max_client_batch_size usage_stats
         payload_limit graceful_termination_timeout max_input_tokens max_input_length""",
+    "mlx": """
+        host port allowed_origins trust_remote_code log_level chat_template use_default_chat_template temp
+        top_p top_k min_p max_tokens chat_template_args extra_eos_token system_prompt prompt prefill_response
+        xtc_probability xtc_threshold min_tokens_to_keep seed ignore_chat_template chat_template_config
+        verbose""",
 }
 """Engine → options that change no byte of the GPU's memory, beside those of `VLLM_GROUPS`."""
 
@@ -232,6 +238,23 @@ def tgi(path: Path) -> list[Row]:
     return rows
 
 
+_ADDED = re.compile(r"parser\.add_argument\((.*?)\n    \)", re.DOTALL)
+
+
+def mlx(*paths: Path) -> list[Row]:
+    """The arguments of the server's parser, then those that mlx_lm.generate has besides."""
+    calm = set(MEMORYLESS["mlx"].split())
+    rows: dict[str, Row] = {}
+    for added in (found for path in paths for found in _ADDED.findall(path.read_text(encoding="utf-8"))):
+        words = tuple(re.findall(r"^\s*\"(--?[a-z-]+)\"", added, re.MULTILINE))
+        name = words[0][2:].replace("-", "_")
+        values = "0" if "store_true" in added else "+" if 'nargs="+"' in added else "1"
+        known = rows[words[0]].flags if words[0] in rows else ()
+        words = tuple(dict.fromkeys((*known, *words)))
+        rows[words[0]] = Row("mlx", words, values, NONE if name in calm else "")
+    return list(rows.values())
+
+
 def llamacpp(path: Path) -> list[Row]:
     """The arguments of the server's table: ``-c, --ctx-size N`` takes one word."""
     calm = set(MEMORYLESS["llamacpp"].split())
@@ -280,8 +303,13 @@ def text_of(rows: Iterable[Row]) -> str:
 def main(arguments: list[str]) -> None:
     engine, *files = arguments
     asked = {"vllm": vllm, "sglang": sglang, "transformers": transformers}
-    read = {"trtllm": trtllm, "llamacpp": llamacpp, "tgi": tgi}
-    rows = asked[engine]() if engine in asked else read[engine](Path(files[0]))
+    read: dict[str, Callable[..., list[Row]]] = {
+        "trtllm": trtllm,
+        "llamacpp": llamacpp,
+        "tgi": tgi,
+        "mlx": mlx,
+    }
+    rows = asked[engine]() if engine in asked else read[engine](*map(Path, files))
     kept, known = [], {word for row in rows for word in row.flags}
     if FLAGS.exists():
         for line in FLAGS.read_text(encoding="utf-8").splitlines()[1:]:

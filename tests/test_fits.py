@@ -109,7 +109,7 @@ def test_a_larger_card_holds_what_a_smaller_one_holds() -> None:
 def test_models_that_take_no_request_that_long_are_none() -> None:
     result = kvplan.fits("80GiB", models="falcon", tokens=8192)
     assert "falcon-7b" not in [row.model for row in result.rows]
-    assert dict(result.unfit)["take no request that long"] >= 1
+    assert dict(result.unfit)["with too short a context"] >= 1
 
 
 def test_wrong_questions() -> None:
@@ -144,7 +144,7 @@ def test_a_gpu_that_the_engine_does_not_run_on_is_an_error_as_it_is_for_size(eng
 
 def test_an_unknown_rule_is_no_unknown_weight() -> None:
     result = kvplan.fits("2xrtx-3090", engine="sglang", models="deepseek-v4.1-flash")
-    assert result.unfit == (("the engine's rule is not known", 1),)
+    assert result.unfit == (("with an unknown rule of the engine", 1),)
 
 
 @pytest.mark.parametrize("engine", [name for name in ENGINES if not divides(name, Settings())])

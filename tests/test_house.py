@@ -257,8 +257,8 @@ def test_everything_public_is_there() -> None:
         _ = kvplan.no_such_name
 
 
-NAMES = frozenset(ENGINES) - {"generic", "transformers"}
-"""The names of engines that are no word of another meaning (a library's, an adjective)."""
+NAMES = frozenset(ENGINES) - {"generic", "transformers", "mlx"}
+"""The names of engines that are no word of another meaning (a library's, an adjective, a format's)."""
 
 
 def _constants(file: Path, kind: type[ast.AST]) -> list[str]:

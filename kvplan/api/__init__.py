@@ -130,10 +130,7 @@ def _size_plan(plan: Plan, engine: str | None, options: dict[str, object]) -> Si
     if plan.unread:
         from kvplan.plans.serve import left_out
 
-        said = left_out(plan)
-        asked = result.asked
-        result = replace(result, warnings=(*said, *result.warnings))
-        result.asked = asked
+        result = result.with_warnings(left_out(plan))
     return result
 
 

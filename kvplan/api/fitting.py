@@ -57,7 +57,8 @@ class FitRow:
     safe_requests: int
     """The same in the safe pool."""
     max_model_len: int | None
-    """The longest with which the engine starts, in the safe pool; None where the model has no longest."""
+    """The longest with which the engine starts, in the safe pool; 0 where none does; None where the model
+    has no longest."""
     verified: bool = True
     """Whether the card's facts were held against the published config."""
     checkpoint: str = ""
@@ -205,9 +206,9 @@ def _cards(name: str | None) -> list[CardSummary]:
     return found
 
 
-TOO_LARGE, TOO_SHORT = "too large", "take no request that long"
-REFUSED, UNKNOWN = "the engine does not serve", "weights not known"
-_SAID = {"unknown-rule": "the engine's rule is not known"}
+TOO_LARGE, TOO_SHORT = "too large", "with too short a context"
+REFUSED, UNKNOWN = "not served by the engine", "with unknown weights"
+_SAID = {"unknown-rule": "with an unknown rule of the engine"}
 
 
 class _Kept:
@@ -369,7 +370,7 @@ def _fit(
     in_host = sum(one.low_bytes for one in result.host) if hosted else 0
     return FitRow(
         model.id, None, build, result.weights.bytes_per_gpu, capacity.requests, capacity.safe_requests,
-        None if own is None else longest_safely(found), not is_unverified(model),
+        None if own is None else longest_safely(found) or 0, not is_unverified(model),
         max_num_seqs=settings.max_num_seqs, host_bytes=in_host, speed=_speed(found),
     )  # fmt: skip
 

@@ -36,7 +36,12 @@ def load_model(model: ModelLike, *, revision: str | None = None, weights_from: s
     return counted(found, weights_from)
 
 
-def _loaded(model: ModelLike, revision: str | None) -> Model:
+def load_draft(model: ModelLike) -> Model:
+    """`load_model` of what is to draft for another: a head's GGUF file too."""
+    return _loaded(model, None, as_draft=True)
+
+
+def _loaded(model: ModelLike, revision: str | None, *, as_draft: bool = False) -> Model:
     if isinstance(model, Model):
         return model
     if isinstance(model, Mapping):
@@ -47,7 +52,7 @@ def _loaded(model: ModelLike, revision: str | None) -> Model:
         )
     from kvplan.files.sources import open_model
 
-    return open_model(str(model), revision=revision)
+    return open_model(str(model), revision=revision, as_draft=as_draft)
 
 
 @takes(gpu=(Gpu, str))

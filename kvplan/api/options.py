@@ -9,7 +9,7 @@ from functools import partial
 from typing import Any
 
 from kvplan.api.arguments import check_type
-from kvplan.api.load import MODEL, gpus_of, load_model
+from kvplan.api.load import MODEL, gpus_of, load_draft
 from kvplan.engines import OPTIONS_OF, OWN_OPTIONS
 from kvplan.errors import KvplanError
 from kvplan.gpu import Gpu
@@ -55,7 +55,7 @@ def parse_number(name: str, value: Any) -> Fraction:
 
 
 Parser = Callable[[Any], Any]
-_READERS: dict[str, Parser] = {"speculative_model": load_model, "speculative_method": known_method}
+_READERS: dict[str, Parser] = {"speculative_model": load_draft, "speculative_method": known_method}
 _PARSERS: dict[str, Parser] = {
     **dict.fromkeys(LENGTHS, parse_tokens),
     **dict.fromkeys(SIZES, parse_bytes),

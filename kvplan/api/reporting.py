@@ -16,6 +16,7 @@ from kvplan.deployment.counts import SHORTEST_RUNG, powers_of_two
 from kvplan.deployment.lengths import Rung
 from kvplan.errors import KvplanError
 from kvplan.gpu import Gpu
+from kvplan.model import Model
 from kvplan.named import NamedTuple
 from kvplan.planning import from_plan
 from kvplan.planning.context import request_of
@@ -52,6 +53,7 @@ class PlanReport(NamedTuple):
     levers: tuple[Lever, ...] = ()
     receipts: tuple[tuple[str, ReadReceipt | KvplanError], ...] = ()
     simulation: SimulationResult | None = None
+    model: Model | None = None
     left_out: tuple[str, ...] = ()
 
 
@@ -91,7 +93,8 @@ def _report(
             wrong.append(f"{what}: {error.message}")
             return instead
 
-    found = PlanReport(one, plan, case.likely, receipts=tuple(loader.receipts(plan).items()))
+    receipts = tuple(loader.receipts(plan).items())
+    found = PlanReport(one, plan, case.likely, receipts=receipts, model=case.model)
     if case.likely is not None and case.likely.pool is not None and case.refusal is None:
         found = found._replace(
             lengths=_lengths(case),

@@ -20,10 +20,12 @@ from kvplan.settings import media_tokens
 
 if TYPE_CHECKING:
     from kvplan.deployment import alone
+    from kvplan.deployment import gains as headroom
     from kvplan.deployment import gpus as dealing
 else:
     alone = later("kvplan.deployment", "alone")
     dealing = later("kvplan.deployment", "gpus")
+    headroom = later("kvplan.deployment", "gains")
 
 _NAMES = {
     **SHORT,
@@ -37,8 +39,11 @@ Options = dict[str, "str | None"]
 
 def with_suggestions(found: Answer) -> Answer:
     """The answer with those suggestions of its refusals that help: with each the answer is yes or likely, and
-    with those of the safe pool's, where the likely one starts, it is yes."""
+    with those of the safe pool's, where the likely one starts, it is yes. Where max_num_seqs is the limit:
+    with how many requests memory holds."""
     found = _in_safe_pool(found)
+    if found.result.capacity is not None and found.result.capacity.capped:
+        found = headroom.with_headroom(found)
     refusal = found.result.refusal
     if refusal is None or not refusal.help:
         return found

@@ -161,7 +161,7 @@ def mix(case: Case) -> Found:
         f"{wanted:,} requests in flight at full length do not fit: {case.most_of_mix:,} do",
         "workload.requests_in_flight",
         f"{each:,} of them on an engine take {percent} of its pool of {gib(case.memory or 0)}",
-        *([f"{_percent(case.reserved)} % are kept free"] if case.reserved else []),
+        *([f"{_percent(case.reserved)} % is kept free"] if case.reserved else []),
     )
 
 
@@ -180,7 +180,7 @@ def _arithmetic(case: Case, tokens: int) -> list[str]:
         pools = "one pool" if case.pools == 1 else f"each of {case.pools} pools"
         lines.append(f"one takes {_percent(share)} % of {pools} of {gib(case.memory or 0)}")
     if case.reserved:
-        lines.append(f"{_percent(case.reserved)} % of each pool are kept free")
+        lines.append(f"{_percent(case.reserved)} % of each pool is kept free")
     seqs = case.max_num_seqs
     if seqs is not None and share and int((1 - case.reserved) / share) > seqs:
         lines.append(f"an engine runs at most {seqs:,} requests at once (max_num_seqs)")

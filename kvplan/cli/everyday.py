@@ -35,7 +35,7 @@ _DRAFTS = ("speculative", "speculation: mtp:1, draft_model:5")
 _LORA = ("enable_lora", "room for adapters")
 _VERBOSE = ("verbose", "everything: settings, layers, sources")
 _JSON = ("json", "only JSON on stdout")
-_ENV = ("environment", "of a plan file: an environment's overlay")
+_ENV = ("environment", "overlay of a plan file's environment")
 _DEPLOYMENT = (_GPU, _TP, _PP, _ENGINE, _CACHE, _QUANTIZATION, _LENGTH, _SEQS, _BATCH, _SHARE)
 
 EVERYDAY: dict[str, Everyday] = {

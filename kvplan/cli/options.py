@@ -261,7 +261,14 @@ SET = Option(
 )  # fmt: skip
 
 PLAN_CHOICE = (
-    Option("environment", ("--env",), "NAME", word, "Of a plan file: an environment's overlay.", QUESTION),
+    Option(
+        "environment",
+        ("--env",),
+        "NAME",
+        word,
+        "Apply the overlay of this environment of a plan file.",
+        QUESTION,
+    ),
     Option("plan_name", ("--plan",), "NAME", word, "Which plan, where a file has several.", QUESTION),
 )
 SHOW_LENGTHS, SHOW_LEAST, SHOW_FORMATS = "lengths", "least", "formats"

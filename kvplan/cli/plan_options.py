@@ -69,7 +69,7 @@ PLANNED: tuple[Option, ...] = (
     Option("host_memory", ("--host-memory",), "SIZE", parse_bytes,
            "A cache tier in host memory, over all GPUs: 256GiB.", QUESTION),
     Option("pareto", ("--pareto",), "", switch,
-           "Also all plans that no other beats in GPUs, requests and context.", QUESTION),
+           "Also the Pareto front of GPUs, requests and context.", QUESTION),
     Option("top", ("--top",), "NUMBER", whole_number, "How many plans to show. Default: 5.", QUESTION),
     Option("tensor_parallel_size", ("--tp", "--tensor-parallel-size"), "NUMBERS", whole_number,
            "Tensor parallel sizes.", _SEARCH, many=True),

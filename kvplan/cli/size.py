@@ -23,6 +23,7 @@ from kvplan.cli.typed import typed_words, words_to_plan
 from kvplan.deployment.answer import Answer as Found
 from kvplan.deployment.answer import answer
 from kvplan.engines.budget import divides
+from kvplan.engines.traits import traits_of
 from kvplan.errors import EXIT_CANNOT_ANSWER, EXIT_NO, EXIT_OK, KvplanError
 from kvplan.later import later
 from kvplan.record import replace
@@ -72,7 +73,7 @@ def _one(asked: Typed, given: Given) -> Answer:
         from kvplan.plans.serve import left_out
 
         said = () if asked.plan is None else left_out(asked.plan)
-        result = found.result if not said else replace(found.result, warnings=(*said, *found.result.warnings))
+        result = found.result if not said else found.result.with_warnings(said)
         return Answer(data=result.model_dump(), code=code)
     from kvplan.report.size import Shown, size_screen, whole_screen
 
@@ -108,7 +109,7 @@ def _step(asked: Typed, given: Given, found: Found) -> str:
         return ""
     if settings.gpu is None:
         words = typed_words(given, OPTIONS)
-        return shlex.join(["kvplan", "size", asked.names[0], *words, "--gpu", "h100"])
+        return shlex.join(["kvplan", "size", asked.names[0], *words, "--gpu", traits_of(engine).named_gpu])
     if result.budget is None or settings.gpu.slug.startswith("unlisted-"):
         return ""
     carried = words_to_plan(given, but=("gpu",))

@@ -50,7 +50,7 @@ def device_number(text: str) -> int:
     except KvplanError as error:
         raise KvplanError(
             error.code,
-            f"{text!r} is no number: --gpu counts the GPUs of this machine here, and they say what they are",
+            f"{text!r} is not a number: validate measures GPUs of this machine, and --gpu says which",
             help=(
                 "--gpu 0: the first",
                 "a plan names its GPU: kvplan plan MODEL --gpu h100 --write plan.yaml",

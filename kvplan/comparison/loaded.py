@@ -1,14 +1,15 @@
-"""Prediction against a program's list of the models that it loaded: ``ollama ps``."""
+"""Prediction against a program's list of the models that it loaded (``ollama ps``), and against what it says
+of a model's file (``ollama show``, ``lms ps``)."""
 
 from __future__ import annotations
 
 from fractions import Fraction
 
-from kvplan.comparison.results import ComparedRow, Comparison, Verdict, row_of
-from kvplan.engines.doors import Ends, Loaded
-from kvplan.engines.observed import Observation, Row
+from kvplan.comparison.results import ComparedRow, Comparison, Unit, Verdict, row_of
+from kvplan.engines.doors import Ends, Loaded, Stored
+from kvplan.engines.observed import Figure, Observation, Row
 from kvplan.record import replace
-from kvplan.results import SizeResult
+from kvplan.results import EngineRef, ModelRef, SizeResult
 from kvplan.units import gib
 
 
@@ -24,7 +25,10 @@ def compare_loaded(
     """The bytes of a loaded model and the share of them on the GPU. found: the answer for it, as the program
     starts it; taken: what the program would list, None where that is not known."""
     rows = _rows(row, taken, tolerance)
-    verdict, reason = _verdict(rows, found, taken, tolerance)
+    nothing = "the memory of such a start is not known GPU by GPU" if taken is None else "it lists no size"
+    if found.refusal is not None:
+        nothing = found.refusal.message
+    verdict, reason = _verdict(rows, nothing, tolerance)
     return Comparison(
         model=found.model,
         engine=found.engine,
@@ -68,15 +72,60 @@ def _share(taken: Loaded) -> Ends:
     return min(ends), share(taken.gpu[1], taken.host[1]), max(ends)
 
 
-def _verdict(
-    rows: list[ComparedRow], found: SizeResult, taken: Loaded | None, tolerance: Fraction
-) -> tuple[Verdict, str]:
+def compare_stored(
+    model: ModelRef,
+    engine: EngineRef,
+    stored: Stored,
+    observation: Observation,
+    row: Row,
+    *,
+    tolerance: Fraction,
+    recognised: dict[str, str],
+    notes: tuple[str, ...] = (),
+) -> Comparison:
+    """A model's file: bytes, parameters, widths. stored: what kvplan says of it."""
+    ends: tuple[tuple[str, Unit, Ends | None], ...] = (
+        ("file_bytes", "bytes", stored.bytes),
+        ("weights_bytes", "bytes", stored.weights),
+        ("parameters", "numbers", stored.parameters),
+        ("own_context", "tokens", _exactly(stored.context)),
+        ("embedding_length", "numbers", _exactly(stored.width)),
+    )
+    rows = [
+        _of_file(name, unit, figure, taken, tolerance)
+        for name, unit, taken in ends
+        if (figure := row.get(name)) is not None
+    ]
+    verdict, reason = _verdict(rows, "it lists nothing that a file has", tolerance)
+    return Comparison(
+        model=model,
+        engine=engine,
+        settings={},
+        recognised=recognised,
+        rows=tuple(rows),
+        verdict=verdict,
+        reason=reason,
+        notes=tuple(dict.fromkeys((*(note.text for note in observation.notes), *notes))),
+    )
+
+
+def _exactly(value: int | None) -> Ends | None:
+    return (value, value, value) if value else None
+
+
+def _of_file(name: str, unit: Unit, figure: Figure, taken: Ends | None, tolerance: Fraction) -> ComparedRow:
+    low, likely, high = (None, None, None) if taken is None else taken
+    one = row_of(name, unit, figure, likely, low, high)
+    if low != high and low is not None:
+        one = replace(one, agrees=one.agrees or one.off_by() <= tolerance)
+    return replace(one, inside=one.inside_by() > tolerance)
+
+
+def _verdict(rows: list[ComparedRow], nothing: str, tolerance: Fraction) -> tuple[Verdict, str]:
+    """nothing: why there is nothing to compare, where there is not."""
     compared = [row for row in rows if row.predicted is not None]
     if not compared:
-        if found.refusal is not None:
-            return Verdict.CANNOT_COMPARE, found.refusal.message
-        why = "the memory of such a start is not known GPU by GPU" if taken is None else "it lists no size"
-        return Verdict.CANNOT_COMPARE, why
+        return Verdict.CANNOT_COMPARE, nothing
     off = [row for row in compared if not row.agrees]
     percent = f"{float(tolerance * 100):g} %"
     if off:

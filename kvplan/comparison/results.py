@@ -14,7 +14,7 @@ from kvplan.shown import Shown
 
 Number = int | Fraction
 JsonNumber = bool | int | float
-Unit = Literal["bytes", "tokens", "blocks", "layers", "slots", "requests", "cells", "×", "%", ""]
+Unit = Literal["bytes", "tokens", "blocks", "layers", "slots", "requests", "cells", "numbers", "×", "%", ""]
 
 
 LABELS = {
@@ -44,6 +44,10 @@ LABELS = {
     "starts": "starts",
     "loaded_bytes": "loaded",
     "loaded_gpu_percent": "on the GPU",
+    "file_bytes": "file",
+    "parameters": "parameters",
+    "own_context": "context of the model",
+    "embedding_length": "embedding length",
 }
 """Display names of the figures."""
 

@@ -8,11 +8,11 @@ have no ways.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import cache
 from types import ModuleType
 
 from kvplan.deployment.answer import Answer, answered
 from kvplan.deployment.fixes import Trials, least_of
-from kvplan.deployment.lengths import longest_of
 from kvplan.deployment.resolve import Deployment
 from kvplan.engines.base import SAFE
 from kvplan.engines.folders import part_of
@@ -21,6 +21,8 @@ from kvplan.errors import KvplanError
 from kvplan.record import changed, replace
 from kvplan.results import Way
 
+_STEP = 256
+"""Tokens by which llama.cpp's contexts grow."""
 LENGTHS = ("ctx_size", "parallel", SHORTENED)
 """Options that say how long a context is, or how many there are."""
 
@@ -37,8 +39,10 @@ def with_ways(found: Answer) -> Answer:
         return found
     if settings.gpu.market == "datacenter":
         return found
-    ways = tuple(_ways(found, speed))
-    return replace(found, result=changed(found.result, ways=ways)) if ways else found
+    # Each way is an answer of its own: they are found when a screen or a reader first asks for them.
+    result = changed(found.result)
+    result.find_ways = cache(lambda: tuple(_ways(found, speed)))
+    return replace(found, result=result)
 
 
 def _ways(found: Answer, speed: ModuleType) -> Iterator[Way]:
@@ -76,12 +80,29 @@ def _whole(deployment: Deployment, speed: ModuleType, option: str) -> Way | None
     if result.refusal is not None or not served or speed.reads_host(model, started):
         return None
     if option and deployment.gpus > 1:
-        # Layers dealt for a context may leave room for a little more than the usual deal does.
-        even = longest_of(answered(replace(deployment, settings=on_gpus(model, choice, asked))))
-        served = min(served, served if even is None else even.safe or 0)
+        # What layers dealt for a cut context leave room for is not always dealt where it is asked for.
+        served = _asked_for(deployment, speed, served)
     most = min(max(served, likely), model.max_model_len or likely)
     placed = replace(deployment, settings=started)
     return next(_way(placed, speed, option, lengths=(served, max(served, most))), None)
+
+
+def _asked_for(deployment: Deployment, speed: ModuleType, served: int) -> int:
+    """The longest context, up to that one, that starts whole where it is asked for by its length."""
+    lengths = sorted(
+        {served, *(served * part // 32 // _STEP * _STEP for part in range(16, 32))}, reverse=True
+    )
+    return next((one for one in lengths if one and _is_whole(deployment, speed, one)), 0)
+
+
+def _is_whole(deployment: Deployment, speed: ModuleType, tokens: int) -> bool:
+    model, asked = deployment.model, replace(deployment.settings, tokens=tokens)
+    try:
+        started, _ = spill(model, deployment.choice, asked)
+        found = answered(replace(deployment, settings=started)).result
+    except KvplanError:
+        return False
+    return found.refusal is None and not speed.reads_host(model, started)
 
 
 def _way(

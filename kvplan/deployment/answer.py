@@ -219,7 +219,8 @@ def _with(
     pools = deployment.pools
     capacity = None
     if likely is not None and safe is not None:
-        capacity = Capacity(likely.each * pools, safe.each * pools, likely.each, safe.each)
+        capped = result.pool is not None and 0 < likely.each == result.pool.max_num_seqs
+        capacity = Capacity(likely.each * pools, safe.each * pools, likely.each, safe.each, capped)
     ref = DeploymentRef(
         deployment.gpus,
         deployment.gpus_per_replica,

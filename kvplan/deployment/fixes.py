@@ -108,12 +108,15 @@ def _more_gpus(deployment: Deployment, result: SizeResult) -> Iterator[Fix]:
     if not found:
         return
     dealt = min(found, key=lambda one: one.gpus)
+    if (dealt.gpus, dealt.replicas) == (deployment.gpus, deployment.replicas):
+        return  # a larger max_num_seqs alone: `_more_sequences`
     name = gpu.memory_marketing if gpu.slug.startswith("unlisted-") else gpu.slug
     words = f"--gpu {dealt.gpus}x{name} --tp {dealt.settings.tensor_parallel_size}"
     if dealt.settings.max_num_seqs != deployment.settings.max_num_seqs:
         words += f" --max-num-seqs {dealt.settings.max_num_seqs}"
-    parts = f"{dealt.replicas} replicas" if dealt.replicas > 1 else "one replica"
-    yield Fix(words, f"{dealt.gpus} GPUs, {parts}: then {_fit(deployment)}")
+    gpus = f"{dealt.gpus:,} GPU{'s' * (dealt.gpus > 1)}"
+    parts = f"{gpus}, {dealt.replicas} replicas" if dealt.replicas > 1 else f"{gpus}, one replica"
+    yield Fix(words, f"{parts}: then {_fit(deployment)}")
 
 
 def _narrower_cache(deployment: Deployment) -> Iterator[Fix]:

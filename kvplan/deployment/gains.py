@@ -5,17 +5,20 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
+from kvplan.bisection import most_up_to
 from kvplan.deployment.answer import Answer, likely_alone
 from kvplan.deployment.counts import MAX_REQUESTS
 from kvplan.deployment.gpus import redealt
 from kvplan.engines.traits import traits_of
 from kvplan.errors import KvplanError
 from kvplan.named import NamedTuple
-from kvplan.record import replace
+from kvplan.record import changed, replace
 from kvplan.settings import media_tokens
 
 NARROW = ("fp8", "q8_0")
 """Formats of about a byte an element: the first that the engine takes."""
+_WIDER = 4
+"""Times that a limit of sequences is raised in search of one that memory does not reach."""
 SHORTEST = 1024
 """Tokens below which nobody asks for a shorter length."""
 
@@ -36,21 +39,43 @@ def gains(found: Answer) -> tuple[Gain, ...]:
         return ()
     if deployment.settings.kv_cache_memory is not None:
         return ()
-    now = likely.each * deployment.pools
-    pool = result.pool
-    capped = pool is not None and likely.each == pool.max_num_seqs
-    tried = _more_sequences(found) if capped else _changes(found)
-    return tuple(gain for gain in tried if gain.requests > now)
+    now, capacity = likely.each * deployment.pools, result.capacity
+    if capacity is not None and capacity.capped:
+        free = capacity.memory_requests
+        return () if free is None else (Gain(f"--max-num-seqs {free // deployment.pools}", free),)
+    return tuple(gain for gain in _changes(found) if gain.requests > now)
 
 
-def _more_sequences(found: Answer) -> Iterator[Gain]:
-    """As many sequences as memory holds, where the engine was told to run fewer."""
-    if found.deployment.settings.max_num_seqs is None:
-        return
-    free = _held(found, max_num_seqs=None)
-    if free:
-        each = free // found.deployment.pools
-        yield Gain(f"--max-num-seqs {each}", _held(found, max_num_seqs=each))
+def with_headroom(found: Answer) -> Answer:
+    """The answer with how many requests memory holds, where max_num_seqs is what limits them: as many as run
+    where max_num_seqs is that number, for each sequence takes memory beside the cache as well."""
+    capacity = found.result.capacity
+    if capacity is None or not capacity.capped:
+        return found
+    free = _free(found, capacity.requests_per_pool)
+    if not free:
+        return found
+    more = free > capacity.requests  # else memory holds no more either
+    capacity = changed(capacity, capped=more, memory_requests=free if more else None)
+    return replace(found, result=changed(found.result, capacity=capacity))
+
+
+def _free(found: Answer, each: int) -> int:
+    """Requests that memory holds, over all pools; 0 where no limit is found that lies above it."""
+    pools, most = found.deployment.pools, found.result.settings.get("max_num_batched_tokens")
+
+    def held(sequences: int) -> int:
+        return _held(found, max_num_seqs=sequences) // pools
+
+    for _ in range(_WIDER):
+        before, each = each, each * 8
+        if isinstance(most, int):  # no step has room for more sequences
+            each = min(each, most)
+        if 0 < (likely := held(each)) < each:
+            return most_up_to(each, lambda sequences: held(sequences) >= sequences, likely) * pools
+        if each <= before:
+            return 0
+    return 0
 
 
 def _changes(found: Answer) -> Iterator[Gain]:

@@ -39,9 +39,9 @@ class Rung(NamedTuple):
 
 def rung_of(found: Answer) -> Rung:
     """The requests of the answer's own length."""
-    capacity, pool = found.result.capacity, found.result.pool
+    capacity = found.result.capacity
     likely, safe = (0, 0) if capacity is None else (capacity.requests, capacity.safe_requests)
-    capped = pool is not None and found.likely is not None and found.likely.each == pool.max_num_seqs
+    capped = capacity is not None and capacity.capped
     return Rung(found.result.request.tokens, likely, safe, found.result.per_gpu.kv_bytes_per_request, capped)
 
 

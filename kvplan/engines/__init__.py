@@ -51,11 +51,12 @@ ENGINES: Mapping[str, Engine] = _Engines(
         "trtllm": "trtllm.engine:TrtLlm",
         "llamacpp": "llamacpp.engine:LlamaCpp",
         "tgi": "tgi.engine:Tgi",
+        "mlx": "mlx.engine:Mlx",
     }
 )
 
 
-DEFAULT_ENGINE, GGUF_ENGINE = "vllm", "llamacpp"
+DEFAULT_ENGINE, GGUF_ENGINE, MLX_ENGINE = "vllm", "llamacpp", "mlx"
 OPTIONS_OF: dict[str, tuple[EngineOption, ...]] = {
     "generic": (RETENTION,),
     **{name: part.OPTIONS for name, part in having("options").items()},
@@ -89,12 +90,16 @@ def default_engine(
     models: Iterable[Model], quantization: str | None = None, gpus: Iterable[Gpu | None] = ()
 ) -> str:
     """The engine whose rules count where none is named: llama.cpp where a model is a GGUF file, or the name
-    of one, and where weights are asked for as a build of such files; on Macs what people run there."""
+    of one, and where weights are asked for as a build of such files; on Macs what people run there, and MLX
+    for builds that it alone loads."""
+    models = tuple(models)
     named = any(model.is_gguf or model.gguf_mixture for model in models)
     if named or (quantization is not None and is_gguf_build(quantization)):
         return GGUF_ENGINE
     usual = {None if gpu is None else usual_on(gpu) for gpu in gpus}
-    return (usual.pop() if len(usual) == 1 else None) or DEFAULT_ENGINE
+    found = (usual.pop() if len(usual) == 1 else None) or DEFAULT_ENGINE
+    builds = found == GGUF_ENGINE and models and all(model.quantization == MLX_ENGINE for model in models)
+    return MLX_ENGINE if builds else found
 
 
 @cache

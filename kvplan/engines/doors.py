@@ -67,6 +67,17 @@ class Loaded(NamedTuple):
     host: Ends = (0, 0, 0)
 
 
+class Stored(NamedTuple):
+    """A model's file: its bytes and those of its tensors, parameters (None: not known), the model's
+    own context and width."""
+
+    bytes: Ends | None
+    weights: Ends | None
+    parameters: Ends | None
+    context: int | None
+    width: int
+
+
 @record()
 class Door:
     """A program and the engine behind it."""
@@ -93,6 +104,10 @@ class Door:
     """the lines that start it with an engine's flags, by the name that it has of a model"""
     loaded: Callable[[Model, SizeResult], Loaded | None] | None = None
     """what its list of loaded models says of one; None where it is not known"""
+    stored: Callable[[Model], Stored] | None = None
+    """what it says of a model's file"""
+    in_build: Callable[[Model, str], Model] | None = None
+    """the model in a build as it names one"""
 
 
 @cache

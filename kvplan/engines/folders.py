@@ -9,7 +9,7 @@ from typing import Any
 from kvplan.record import field_names, record
 from kvplan.settings import NO_FLAG, Settings
 
-FOLDERS = ("vllm", "sglang", "trtllm", "llamacpp", "transformers", "tgi")
+FOLDERS = ("vllm", "sglang", "trtllm", "llamacpp", "transformers", "tgi", "mlx")
 """Engines with a folder of their own: budget, flags, command, log, tensors … Each divides a GPU's memory."""
 ROOMS = {"scheduling": "concurrency", "host": "memory", "speed": "memory", "kernels": "backends"}
 """The room of an engine's folder in which a part lies; `words` for every other part."""
@@ -20,6 +20,7 @@ TITLES = {
     "trtllm": "TensorRT-LLM",
     "llamacpp": "llama.cpp",
     "tgi": "TGI",
+    "mlx": "MLX",
     "generic": "textbook (generic)",
 }
 

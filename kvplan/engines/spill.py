@@ -123,13 +123,13 @@ def _words(model: Model, own: Mapping[str, object], likely: Mapping[str, object]
     found = []
     here, there = own["n_gpu_layers"], likely.get("n_gpu_layers", layers)
     if here != layers:
-        found.append(f"it does not fit whole: --fit takes some -ngl {here} of {layers}, likely {there}")
+        found.append(f"not every layer fits: --fit chooses about -ngl {here} of {layers}, likely {there}")
     if "override_tensor" in own:
         moved = ",".join(map(str, cast("tuple[str, ...]", own["override_tensor"])))
-        found.append(f"it does not fit whole: --fit leaves tensors elsewhere, -ot {moved}")
+        found.append(f"not every tensor fits: --fit leaves some in host memory, -ot {moved}")
     if not found:
         shares = ",".join(map(str, cast("tuple[Fraction, ...]", own["tensor_split"])))
-        found.append(f"--fit deals the layers by what is free: -ts {shares}")
+        found.append(f"--fit splits the layers by free memory: -ts {shares}")
     return tuple(found)
 
 

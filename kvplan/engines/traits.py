@@ -101,6 +101,8 @@ class Traits:
     """People run it for themselves: an answer says how long and how fast one request is served."""
     on_macs: bool = False
     """It is what people run on Apple's GPUs."""
+    named_gpu: str = "h100"
+    """A GPU that it runs on, for a command that names one."""
     divides_with: str | None = None
     """The option without which it divides no GPU's memory."""
     memory_share: MemoryShare | None = None

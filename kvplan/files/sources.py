@@ -36,8 +36,8 @@ class Beside:
         return sources_of_model(model, read_checkpoint(self.directory))
 
 
-def open_model(name: str, *, revision: str | None = None) -> Model:
-    """The model behind a name as a user types it.
+def open_model(name: str, *, revision: str | None = None, as_draft: bool = False) -> Model:
+    """The model behind a name as a user types it. as_draft: it is to draft for another.
 
     ``-`` reads a config from standard input; ``hf:org/name`` asks the hub; a path that exists is a
     config.json, a directory that has one, a model card (.yaml) or a GGUF file; anything else is looked up
@@ -67,7 +67,7 @@ def open_model(name: str, *, revision: str | None = None) -> Model:
         return _from_directory(path, name)
     suffix = path.suffix.lower()
     if kind or suffix in (".json", ".yaml", ".yml", ".gguf", *_WEIGHTS) or _looks_like_path(name):
-        return _from_file(path, suffix)
+        return _from_file(path, suffix, as_draft)
     return _from_cards(name)
 
 
@@ -89,6 +89,8 @@ def _from_stdin() -> Model:
     from kvplan.files.json_input import SHOWN_STDIN, parse_json, read_standard_input
 
     raw = parse_json(read_standard_input(), name=SHOWN_STDIN)
+    if _is_show(raw):
+        return _from_show(raw, "-")
     _check_native(raw, SHOWN_STDIN)
     return read_config(raw, id="stdin", source="-")
 
@@ -104,7 +106,7 @@ def _from_directory(path: Path, name: str) -> Model:
     return read_directory(path)
 
 
-def _from_file(path: Path, suffix: str) -> Model:
+def _from_file(path: Path, suffix: str, as_draft: bool) -> Model:
     if suffix in (".yaml", ".yml"):
         from kvplan.files.cards.find import read_card_file
 
@@ -118,7 +120,7 @@ def _from_file(path: Path, suffix: str) -> Model:
     if suffix == ".gguf" or _starts_as_gguf(path):
         from kvplan.files.gguf.header import read_gguf
 
-        return read_gguf(path)
+        return read_gguf(path, as_draft=as_draft)
     return _from_config(path)
 
 
@@ -137,6 +139,8 @@ def _from_config(file: Path) -> Model:
     from kvplan.files.json_input import parse_json, read_limited
 
     raw = parse_json(read_limited(file), name=str(file))
+    if _is_show(raw):
+        return _from_show(raw, str(file))
     _check_native(raw, str(file))
     beside = file.parent / _QUANT
     quant = None
@@ -148,6 +152,17 @@ def _from_config(file: Path) -> Model:
     if _pools(file.parent / _MODULES):
         model = replace(model, facts={**model.facts, SENTENCES: True})
     return replace(model, weights=Beside(file.parent))
+
+
+def _is_show(raw: dict[str, object]) -> bool:
+    """Whether it is Ollama's answer to /api/show, which has the keys of a GGUF file."""
+    return isinstance(raw.get("model_info"), dict) and "model_type" not in raw
+
+
+def _from_show(raw: dict[str, object], source: str) -> Model:
+    from kvplan.files.gguf.shown import read_show
+
+    return read_show(raw, source=source)
 
 
 def _pools(modules: Path) -> bool:

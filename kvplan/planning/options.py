@@ -5,15 +5,16 @@ from __future__ import annotations
 from fractions import Fraction
 from typing import Any
 
+from kvplan.bisection import most_up_to
 from kvplan.engines.base import has_kind
-from kvplan.engines.budget.law import Rejection
+from kvplan.engines.budget.law import Capacity, Rejection
 from kvplan.engines.traits import traits_of
 from kvplan.families import Kind
 from kvplan.model import Model
 from kvplan.own_options import OwnOptions
 from kvplan.planning.ask import FEWEST, REQUESTS, Ask, node_of
 from kvplan.planning.confirm import answer_of, has_slots, most_confirmed, settings_of
-from kvplan.planning.found import Found, fitting, most_dealt
+from kvplan.planning.found import Found, dealt_fits, fitting, most_dealt
 from kvplan.planning.money import cost_per_million, estimate_of
 from kvplan.planning.results import Option
 from kvplan.planning.search import search
@@ -25,6 +26,10 @@ from kvplan.settings import Settings
 from kvplan.units import ceil_div
 
 _DEFAULTS = Settings()
+
+
+_WIDER = (8, 64, 512)
+"""Times max_num_seqs, in search of a limit that memory does not reach."""
 
 
 def held_by(ask: Ask, found: Found) -> tuple[int, int]:
@@ -50,6 +55,35 @@ def held_by(ask: Ask, found: Found) -> tuple[int, int]:
             most = min(most, held) if paced else held
         amounts.append(0 if isinstance(room, Rejection) else most_dealt(ask, room, most) * found.engines)
     return amounts[0], amounts[1]
+
+
+def memory_held(ask: Ask, found: Found, likely: int) -> int | None:
+    """Requests that all pools of the candidate would hold by the likely figure with a larger max_num_seqs;
+    None where that is not what limits them, or nobody knows.
+
+    likely: those that they hold as they are."""
+    each = found.max_num_seqs // ask.samples
+    if has_slots(ask) or ask.timed or likely != each * found.engines:
+        return None
+    gpu, one = found.offer.gpu, found.one
+    kind = ask.laws.kind(gpu, ask.choice, replace(ask.base, gpu=gpu))
+    law = ask.laws.law(one.variant.model, ask.choice, one.settings(ask.base), gpu, kind)
+
+    def room(requests: int) -> Capacity | Rejection:
+        sequences = requests * ask.samples * one.limit_ways
+        return law.room(gpu, sequences, found.max_model_len, safe=False)
+
+    def holds(requests: int) -> bool:
+        there = room(requests)
+        return not isinstance(there, Rejection) and dealt_fits(ask, there, requests)
+
+    for wider in _WIDER:
+        there = room(each * wider)
+        most = 0 if isinstance(there, Rejection) else fitting(ask, there)
+        if 0 < most < each * wider:
+            held = most_up_to(each * wider, holds, most)
+            return held * found.engines if held > each else None
+    return None
 
 
 def option_of(ask: Ask, found: Found) -> Option:
@@ -88,6 +122,7 @@ def option_of(ask: Ask, found: Found) -> Option:
         serve=OwnOptions((*serve_of(settings, engine), *tier[0])),
         requests=likely,
         safe_requests=safe,
+        memory_requests=memory_held(ask, found, likely),
         requests_per_engine=found.per_engine,
         max_num_seqs=found.max_num_seqs,
         max_model_len=found.max_model_len,

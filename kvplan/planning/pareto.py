@@ -1,4 +1,4 @@
-"""The Pareto front: what no other beats in GPUs (cost under that objective), requests, length and TPOT."""
+"""The Pareto front: plans that none beats in GPUs (cost under that objective), requests, length and TPOT."""
 
 from __future__ import annotations
 

@@ -86,8 +86,11 @@ BUILDS: dict[str, Quality] = {
     "q5_k_m": Quality(AGGRESSIVE, "perplexity +0.0569", _GGUF),
     "q4_k_m": Quality(AGGRESSIVE, "perplexity +0.1754", _GGUF),
     "q3_k_m": Quality(NAMED, "perplexity +0.6569", _GGUF),
+    "bf16": WEIGHTS[16],
+    "8bit": WEIGHTS[8],
+    "4bit": WEIGHTS[4],
 }
-"""By name of a GGUF mixture; ``mxfp4_moe`` holds what was published in MXFP4."""
+"""By name of a GGUF mixture, or of MLX's bits; ``mxfp4_moe`` holds what was published in MXFP4."""
 OTHER_WEIGHTS = Quality(NAMED, _NO_FIGURE)
 _FORMAT_OF = {"auto": NATIVE, "bfloat16": NATIVE, "float16": NATIVE, "f16": NATIVE, "fp8": "fp8_e4m3"}
 

@@ -58,6 +58,8 @@ class Option:
     """the tier"""
     citations: tuple[str, ...] = ()
     """the published figures behind the tier"""
+    memory_requests: int | None = None
+    """that the likely pool would hold with a larger max_num_seqs; null: not the limit, or not looked at"""
     cost_per_hour: Fraction | None = None
     """of all GPUs"""
     speed: Speed | None = None
@@ -86,9 +88,9 @@ class Option:
 
     JSON = (
         "engine", "model", "other_checkpoint", "weights", "kv_cache_dtype", "kv_format", "gpu", "where",
-        "gpus", "replicas", "nodes", "serve", "requests", "safe_requests", "requests_per_engine",
-        "pool_bytes", "pool_low_bytes", "quality", "citations", "cost_per_hour", "speed",
-        "cost_per_million_tokens", "notes", "warnings",
+        "gpus", "replicas", "nodes", "serve", "requests", "safe_requests", "memory_requests",
+        "requests_per_engine", "pool_bytes", "pool_low_bytes", "quality", "citations", "cost_per_hour",
+        "speed", "cost_per_million_tokens", "notes", "warnings",
     )  # fmt: skip
 
     @property
@@ -237,7 +239,7 @@ class PlanResult(Shown):
     unserved: tuple[Unserved, ...]
     """classes without a row"""
     pareto: tuple[Option, ...]
-    """those that no other beats in all of ``pareto_by`` at once, where asked for"""
+    """the Pareto front of ``pareto_by``, where asked for"""
     reasons: tuple[Reason, ...]
     """of the best's engine"""
     ways_out: tuple[SuggestedFix, ...]
@@ -278,7 +280,7 @@ class PlanResult(Shown):
 
     @property
     def gpus(self) -> int:
-        """Of the best option, with its engines for prompts; 0 where nothing serves the load."""
+        """Of the best option, with its prefill engines; 0 where nothing serves the load."""
         if self.pools is not None:
             return self.pools.gpus
         return self.options[0].gpus if self.options else 0

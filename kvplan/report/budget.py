@@ -67,23 +67,29 @@ def memory_lines(result: SizeResult, budget: Budget) -> Screen:
     rows.append(["total", "", gib(whole), "100.0 %"])
     for entry in budget.beside:
         add(f"({entry.name})", entry.bytes, entry.low_bytes, entry.high_bytes, "dim")
-    return [line(Span(title, "bold"), indent=1), *table(rows, "llrrr", gap="  ")]
+    return [line(Span(title, "bold"), indent=1), *table(rows, "llrrr", gap="  ", spare=(1,))]
 
 
 def _plain(amount: int) -> str:
     return gib(amount).removesuffix(" GiB")
 
 
-def rung_table(rungs: Sequence[Rung], asked: int, most: int) -> Screen:
-    """Requests at once, likely and safe, at the asked length and at most so many in all: the longest next."""
+def rung_table(rungs: Sequence[Rung], asked: int, most: int, limit: str) -> Screen:
+    """Requests at once, likely and safe, at the asked length and at most so many in all: the longest next.
+    limit: the name of what limits those that memory does not."""
     first = [rung for rung in rungs if rung.tokens == asked]
     others = [rung for rung in reversed(rungs) if rung.tokens != asked]
     shown = sorted([*first, *others[: most - len(first)]])
     rows: list[list[Piece]] = [[Span("requests at once", "bold"), Span("likely", "dim"), Span("safe", "dim")]]
     for rung in shown:
         numbers = [Span(f"{number:,}", "" if number else "bad") for number in (rung.likely, rung.safe)]
-        rows.append([f"of {count(rung.tokens, 'token')}", *numbers])
-    return table(rows, "lrr")
+        rows.append([f"of {count(rung.tokens, 'token')}", *numbers, *capped_cell(rung, limit)])
+    return table(rows, "lrrl")
+
+
+def capped_cell(rung: Rung, limit: str) -> list[Piece]:
+    """A last cell that says what limits the row, where memory does not."""
+    return [Span(f"by {limit}", "dim")] if rung.capped else []
 
 
 def short_memory(result: SizeResult, budget: Budget) -> Screen:
@@ -97,7 +103,7 @@ def short_memory(result: SizeResult, budget: Budget) -> Screen:
             text = f"not used ({word} {result.settings[name]})"
             rows.append(_short_row(text, whole, budget.unused_bytes, 0, 0))
     title = f"memory of {'each' if several else 'one'} {budget.gpu}: {gib(whole)}"
-    return [line(Span(title, "bold"), indent=1), *table(rows, "llrrr", gap="  ")]
+    return [line(Span(title, "bold"), indent=1), *table(rows, "llrrr", gap="  ", spare=(1,))]
 
 
 def largest_uses(budget: Budget) -> list[tuple[str, int, int, int]]:

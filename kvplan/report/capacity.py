@@ -47,7 +47,7 @@ def capacity_screen(
         if one.why is None
     )
     if len(cells) > 1:
-        screen += [BLANK, *table(cells, "l" + "r" * (len(heads) - 1))]
+        screen += [BLANK, *table(cells, "l" + "r" * (len(heads) - 1), spare=("weights a GPU",))]
     for note in _notes(lines):
         screen += wrapped(note, indent=1, hang=2)
     said = tuple(dict.fromkeys(text for one in lines for text in one.warnings))
@@ -60,7 +60,9 @@ def _notes(lines: Sequence[Machine]) -> list[str]:
     """Machines without an answer, lengths that servers start with, GPUs that idle."""
     notes = [f"{_name(one)}, TP {one.tensor_parallel_size}: {one.why}" for one in lines if one.why]
     if any(one.alone for one in lines):
-        notes.append("*: none starts for the longest length; each length has a server started for it")
+        notes.append(
+            "*: does not start for the longest length; each length is sized with a server of its own"
+        )
     lengths_chosen = {one.chosen_length: one for one in lines if one.chosen_length}
     notes += [
         f"started with {length_flag(one.answers[0].deployment, told)}" for told, one in lengths_chosen.items()

@@ -129,7 +129,7 @@ def gpus_screen(gpus: Sequence[Gpu], total: int, hidden: int) -> Screen:
     return [
         *wrapped(f"{shown}{also}."),
         BLANK,
-        *table(rows, "lrrrrr", gap="  "),
+        *table(rows, "lrrrrr", gap="  ", spare=("sold as", "W", "capability")),
         BLANK,
         line(Span("one in full: kvplan list gpus NAME", "dim"), indent=1),
     ]

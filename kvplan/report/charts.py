@@ -11,19 +11,19 @@ from kvplan.report.html.markup import Markup, Part, el, markup
 from kvplan.report.html.page import FROM
 from kvplan.report.html.svg import (
     WIDE,
+    Frame,
     Mark,
-    along,
     curve,
-    frame,
     label,
+    legend,
     log_place,
     picture,
     rect,
     round_steps,
     stroke,
-    up,
     whisker,
-)  # fmt: skip
+    width_of,
+)
 from kvplan.report.sections import Cell, Section, Table
 from kvplan.results import Budget
 from kvplan.units import KIB, gib
@@ -89,21 +89,23 @@ def _stacked(budget: Budget) -> Markup:
     if low != high:
         drawn.append(whisker(at(before + low), at(before + high), 2 + _BAR_HIGH / 2, "whisker most"))
     said = ", ".join(f"{name} {gib(amount)}" for name, amount, _ in uses)
-    between = f" The line with ends: {_between(low, high)} of cache." if low != high else ""
+    between = f" The red mark is the interval of the cache: {_between(low, high)}." if low != high else ""
     whole = f"Of {gib(budget.total_bytes)}"
     rows = [
-        el("li", el("i", Markup("&#8203;"), class_=kind), f"{name} ", el("b", gib(amount)),
-           f" {share(amount, budget.total_bytes)}")
+        (kind, markup(f"{name} ", el("b", gib(amount)), f" {share(amount, budget.total_bytes)}"))
         for name, amount, kind in uses
-    ]  # fmt: skip
-    drawing = picture(
-        *drawn, what=f"{whole}: {said}.{between}", high=_BAR_HIGH + 4, caption=f"{whole}.{between}"
-    )
-    return markup(drawing, el("ul", *rows, class_="legend"))
+    ]
+    return picture(
+        *drawn, what=f"{whole}: {said}.{between}", high=_BAR_HIGH + 4, caption=f"{whole}.{between}",
+        marks=legend(*rows),
+    )  # fmt: skip
 
 
-def held_section(lengths: Sequence[Rung], asked: int | None, where: str) -> Section:
-    """A curve and a table of requests at once. where: in what they are held."""
+def held_section(
+    lengths: Sequence[Rung], asked: int | None, where: str, *, required: int | None = None
+) -> Section:
+    """A curve and a table of requests at once. where: in what they are held; required: how many of the asked
+    length a plan must hold."""
     rows = tuple(
         (Cell(f"{held.tokens:,}", held.tokens), _many(held.likely), _many(held.safe)) for held in lengths
     )
@@ -111,67 +113,72 @@ def held_section(lengths: Sequence[Rung], asked: int | None, where: str) -> Sect
     caption = f"Requests at once {where}, all of one length"
     caption += "; the row in bold is the length that was asked for" if own is not None else ""
     table = Table(("tokens", "likely", "safe"), "rrr", rows, caption=caption, own=own)
-    return Section("Requests over length", picture=_curves(lengths, asked), tables=(table,))
+    return Section("Requests over length", picture=_curves(lengths, asked, required), tables=(table,))
 
 
 def _many(requests: int) -> Cell:
     return Cell("any number" if requests >= MAX_REQUESTS else f"{requests:,}", requests)
 
 
-def _curves(lengths: Sequence[Rung], asked: int | None) -> Markup | None:
+def _curves(lengths: Sequence[Rung], asked: int | None, required: int | None = None) -> Markup | None:
     """Both counts over the length, on scales where twice is the same step everywhere."""
     shown = [held for held in lengths if held.tokens and held.likely < MAX_REQUESTS]
     most = max((held.likely for held in shown), default=0)
     if len(shown) < 2 or not most:
         return None
+    within = None if asked is None or not shown[0].tokens <= asked <= shown[-1].tokens else asked
+    needed = required if within and required and required < MAX_REQUESTS else 0
+    return _drawn(shown, within, needed, max(most, needed))
+
+
+def _drawn(shown: Sequence[Rung], asked: int | None, needed: int, most: int) -> Markup:
+    """The curves in their frame. asked: a length among those shown; needed: requests of it, 0: none; most:
+    requests at the top."""
     first, last = shown[0].tokens, shown[-1].tokens
 
-    def x(tokens: int) -> float:
-        return along(0.04 + 0.9 * log_place(tokens, first, last))
-
     def height(requests: int) -> float:
-        return 0.0 if requests < 1 else 0.1 + 0.75 * (log_place(requests, 1, most) if most > 1 else 1.0)
+        return 0.0 if requests < 1 else 0.1 + 0.8 * (log_place(requests, 1, most) if most > 1 else 1.0)
 
-    likely = [(x(held.tokens), up(height(held.likely))) for held in shown]
-    safe = [(x(held.tokens), up(height(held.safe))) for held in shown]
+    def share(tokens: int) -> float:
+        return 0.04 + 0.9 * log_place(tokens, first, last)
+
+    none = [0] if any(held.safe < 1 for held in shown) else []
+    frame = Frame(
+        [Mark(height(step), f"{step:,}") for step in (*none, *round_steps(1, most))],
+        [Mark(share(held.tokens), _length(held.tokens)) for held in _spaced(shown)],
+    )
+    likely = [(frame.x(share(held.tokens)), frame.y(height(held.likely))) for held in shown]
+    safe = [(x, frame.y(height(held.safe))) for (x, _), held in zip(likely, shown)]
     drawn: list[Part] = [curve(safe, "other"), curve(likely, "mark")]
     drawn += [rect(at - 3.5, level - 3.5, 7, 7, "box") for at, level in safe]
     drawn += [rect(at - 3, level - 3, 6, 6, "dot") for at, level in likely]
-    if asked is not None and first <= asked <= last:
-        drawn += [
-            stroke(x(asked), up(0), x(asked), up(1), "asked"),
-            _asked(x(asked), f"asked for: {asked:,}"),
-        ]
-    drawn.append(_legend())
-    none = [0] if any(held.safe < 1 for held in shown) else []
-    words = [Mark(height(step), f"{step:,}") for step in (*none, *round_steps(1, most))]
-    places = [Mark(0.04 + 0.9 * log_place(held.tokens, first, last), _length(held.tokens))
-              for held in _spaced(shown)]  # fmt: skip
+    rows: list[tuple[str, Part]] = [("mark", "likely"), ("other", "safe")]
     ends = f"{shown[0].likely:,} of {first:,} tokens, {shown[-1].likely:,} of {last:,}"
     safely = f"{shown[0].safe:,} and {shown[-1].safe:,}"
     what = f"Requests at once over their length in tokens: likely {ends}; safely {safely}."
-    return frame(*drawn, heights=words, places=places, what=what)
+    if asked is not None:
+        drawn += _asked(frame, share(asked), f"asked for: {asked:,}")
+    if asked is not None and needed:
+        drawn += _needed(frame.x(share(asked)), frame.y(height(needed)), f"required: {needed:,}")
+        rows.append(("need", "required"))
+        what += f" Required: {needed:,} of {asked:,}."
+    return frame.drawn(*drawn, what=what, marks=legend(*rows))
 
 
-def _asked(x: float, words: str) -> Markup:
-    """At the foot of its line, on the side that has room."""
-    left = x > WIDE * 0.7
-    return label(x - 4 if left else x + 4, up(0.03), words, anchor="end" if left else "start")
+def _asked(frame: Frame, at: float, words: str) -> list[Markup]:
+    """A line at the length that was asked for; its words at the foot, on the side that has room."""
+    x = frame.x(at)
+    return [stroke(x, frame.y(0), x, frame.y(1), "asked"), _next_to(x, frame.y(0.03), words)]
 
 
-def _legend() -> Markup:
-    """Above the curves."""
-    left, top = WIDE - 190, 14
-    return Markup(
-        "".join(
-            (
-                stroke(left, top, left + 28, top, "mark"), rect(left + 11, top - 3, 6, 6, "dot"),
-                label(left + 36, top + 4, "likely"),
-                stroke(left + 90, top, left + 118, top, "other"), rect(left + 100.5, top - 3.5, 7, 7, "box"),
-                label(left + 126, top + 4, "safe"),
-            )
-        )
-    )  # fmt: skip
+def _needed(x: float, y: float, words: str) -> list[Markup]:
+    return [stroke(x - 5, y - 5, x + 5, y + 5, "need"), stroke(x - 5, y + 5, x + 5, y - 5, "need"),
+            _next_to(x, y + 4, words, 10)]  # fmt: skip
+
+
+def _next_to(x: float, y: float, words: str, gap: float = 4) -> Markup:
+    left = x + gap + width_of(words) > WIDE
+    return label(x - gap if left else x + gap, y, words, anchor="end" if left else "start")
 
 
 def _spaced(lengths: Sequence[Rung]) -> list[Rung]:

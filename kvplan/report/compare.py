@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from kvplan.deployment.counts import MAX_REQUESTS
 from kvplan.deployment.lengths import Ladder
 from kvplan.deployment.rows import Row
+from kvplan.report.budget import capped_cell
 from kvplan.report.grids import grid_basis, shared_warnings
 from kvplan.report.layout import (
     BLANK,
@@ -22,7 +23,7 @@ from kvplan.report.layout import (
     wrapped,
 )
 from kvplan.report.notes import help_lines, too_few, warning_lines
-from kvplan.report.size_sentence import deployment_words
+from kvplan.report.size_sentence import deployment_words, limit_flag
 from kvplan.report.words import (
     Unit,
     count,
@@ -63,7 +64,8 @@ def _comparison(names: list[str], keys: list[list[str]], figures: list[list[Piec
     cells: list[list[Piece]] = [[*(Span(title, "dim") for title in shown), *figures[0]]]
     for key, numbers in zip(keys, figures[1:]):
         cells.append([*key[1:], *numbers] if grouped else [shorten(key[0], width), *key[1:], *numbers])
-    body = table(cells, "".join(_ALIGN[title] for title in shown) + "r" * len(figures[0]))
+    align = "".join(_ALIGN[title] for title in shown) + "r" * len(figures[0])
+    body = table(cells, align, spare=("bytes", "B/token"))
     return _under_headings([key[0] for key in keys], body) if grouped else body
 
 
@@ -217,9 +219,9 @@ def ladder_screen(found: Ladder, *, rules_file: str | None = None) -> Screen:
     heads = ("tokens", f"{unit.name} each", "likely", "safe")
     rows: list[list[Piece]] = [[Span(word, "dim") for word in heads]]
     for rung in found.rungs:
-        note = "  max_num_seqs" if rung.capped else ""
         counts = [Span(_number(number), "good" if number else "bad") for number in (rung.likely, rung.safe)]
-        rows.append([f"{rung.tokens:,}", unit.show(rung.kv_bytes_per_request), *counts, Span(note, "dim")])
+        each, limit = unit.show(rung.kv_bytes_per_request), limit_flag(result)
+        rows.append([f"{rung.tokens:,}", each, *counts, *capped_cell(rung, limit)])
     screen += [BLANK, *table(rows, "rrrrl")]
     if found.longest:
         pairs: list[list[Piece]] = [[Span("requests", "dim"), Span("tokens each, at most", "dim")]]

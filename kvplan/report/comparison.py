@@ -107,7 +107,7 @@ def _table(found: Comparison) -> Screen:
                 Span(_mark(row), style),
             ]
         )
-    return table(rows, "lrrrl")
+    return table(rows, "lrrrl", spare=("difference",))
 
 
 def _mark(row: ComparedRow) -> str:

@@ -75,7 +75,7 @@ def _head(model: Model, result: SizeResult, data: int) -> Screen:
     lengths = count(tokens, "token") + (f" (and {encoder:,} encoder tokens)" if encoder else "")
     return wrapped(
         f"{model.id} has {count(model.num_layers, 'layer')} of {count(len(result.layers), 'kind')};"
-        f" one request of {lengths} leaves {of_bytes(data)} ({size_words(data)}) of data in its cache."
+        f" one request of {lengths} stores {of_bytes(data)} ({size_words(data)}) in the cache."
     )
 
 
@@ -120,12 +120,12 @@ def _rows(result: SizeResult, data: int) -> Screen:
     if left > 0:
         rows.append([f"{left:,}", "kinds more"])
     rows.append(["", Span("sum", "bold"), "", Span(f"{data:,}", "bold")])
-    left = table_width(table([row[:4] for row in rows], "rlrr", gap="  "))
+    left = table_width(table([row[:4] for row in rows], "rlrr", gap="  ", spare=("bytes of one",)))
     room = columns() - left - 2
     for row in rows[1:]:
         if len(row) == len(heads):
             row[-1] = Span(shorten(span(row[-1]).text, room), "dim")
-    return table(rows, "rlrrl", gap="  ")
+    return table(rows, "rlrrl", gap="  ", spare=("keeps", "bytes of one"))
 
 
 def _sum(result: SizeResult, data: int) -> Screen:
@@ -186,7 +186,7 @@ _CHARGES = {
 
 def _blocks(result: SizeResult, pool: Pool) -> Screen:
     """The groups that share the pool's blocks, and what a request takes of them."""
-    heads = ("group", "layers", "tokens/block", "bytes/page", "blocks at full length")
+    heads = ("group", "layers", "tokens/block", "bytes/page", "blocks each")
     rows: list[list[Piece]] = [[Span(word, "dim") for word in heads]]
     rows += [
         [g.kind, f"{g.layers:,}", f"{g.block_size:,}", f"{g.page_bytes:,}", f"{g.blocks_per_request:,}"]
@@ -195,7 +195,7 @@ def _blocks(result: SizeResult, pool: Pool) -> Screen:
     own = result.per_gpu.kv_bytes_per_request
     blocks = own // pool.bytes_per_block
     product = f"{blocks:,} blocks × {pool.bytes_per_block:,} B = {own:,} B"
-    screen = [BLANK, *table(rows, "lrrrr")]
+    screen = [BLANK, *table(rows, "lrrrr", spare=("bytes/page",))]
     if blocks * pool.bytes_per_block == own:
         whole = f"one request of {count(result.request.tokens, 'token')}: {product}"
         screen += wrapped(whole, indent=1, hang=2)

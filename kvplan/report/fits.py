@@ -58,16 +58,16 @@ def answer_screen(result: FitResult, top: int) -> Screen:
     if result.rows:
         screen += [BLANK, *_table(result.rows[:top], brief=_brief(result))]
         if not all(row.verified for row in result.rows[:top]):
-            words = "a card that nobody held against the published config"
+            words = "its card was not compared with the published config"
             screen += wrapped(words, indent=1, first=f"{UNVERIFIED} ", style="warn")
     if number > top:
-        more = f"and {number - top} more: --top {number}, or a part of the name: kvplan fits qwen"
+        more = f"{number - top} more: --top {number}, or part of a name: kvplan fits qwen"
         screen += wrapped(more, indent=1)
     if result.unfit:
         reasons = ", ".join(f"{times} {why}" for why, times in result.unfit)
-        screen += [BLANK, *wrapped(reasons, indent=1, first="not: ")]
+        screen += [BLANK, *wrapped(reasons, indent=1, first="left out: ")]
         if TOO_LARGE in dict(result.unfit) and traits_of(engine).spills and not result.host_memory_bytes:
-            words = f"{title_of(engine)} starts larger ones too, part of them in host memory:"
+            words = f"with part of them in host memory {title_of(engine)} starts larger ones too:"
             screen += wrapped(f"{words} --host-memory 64GiB", indent=1, style="dim")
     if any(row.checkpoint != row.model for row in result.rows[:top]):
         others = f"{OTHER} another published checkpoint of the model (checkpoint in --json)"
@@ -75,16 +75,24 @@ def answer_screen(result: FitResult, top: int) -> Screen:
     timed = any(row.speed is not None for row in result.rows[:top])
     words = f"arena: points on {leaderboard().source} ({ABOUT}: by type and size); weights: GiB on a GPU;"
     if timed:
-        half, slow = f"{result.tokens // 2:,}", f"fewer than {USABLE} at the slow end, 0.7 of it"
-        words += f" tokens/s: an estimate for one request, {half} tokens in its cache ({slow}: listed later);"
+        words += f" tokens/s: an estimate for one request, {result.tokens // 2:,} tokens in its cache"
+        words += f" (those below {USABLE} at 0.7 of it come last);"
     words += "" if _brief(result) else " requests: likely (safe);"
-    screen += wrapped(f"{words} longest: what safely starts", indent=1, first="meant: ", style="dim")
+    unsafe = any(row.max_model_len == 0 for row in result.rows[:top])
+    none = " (none: only the likely pool holds one)" if unsafe else ""
+    screen += wrapped(f"{words} longest: what safely starts{none}", indent=1, first="key:   ", style="dim")
     return screen
 
 
 def _brief(result: FitResult) -> bool:
     """Whether one user asked: speeds stand in the place of requests at once."""
     return result.asked_requests == 1 and any(row.speed is not None for row in result.rows)
+
+
+def _longest(length: int | None) -> str:
+    if length is None:
+        return "no limit"
+    return f"{length:,}" if length else "none"
 
 
 def _table(rows: tuple[FitRow, ...], *, brief: bool) -> Screen:
@@ -107,7 +115,8 @@ def _table(rows: tuple[FitRow, ...], *, brief: bool) -> Screen:
             "host": f"{row.host_bytes / GIB:.1f}" if row.host_bytes else "",
             "tokens/s": "" if row.speed is None else f"{row.speed.tokens_per_second:.0f}",
             "requests": f"{row.requests} ({row.safe_requests})",
-            "longest": "no limit" if row.max_model_len is None else f"{row.max_model_len:,}",
+            "longest": _longest(row.max_model_len),
         }
         cells.append([said[word] for word in heads])
-    return table(cells, "".join("l" if word in ("model", "format") else "r" for word in heads))
+    spare = ("numbers", "arena", "host", "longest", "weights")
+    return table(cells, "".join("l" if word in ("model", "format") else "r" for word in heads), spare=spare)

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from kvplan.deployment.lengths import rung_of
 from kvplan.deployment.rows import Row
-from kvplan.report.budget import short_memory
+from kvplan.report.budget import capped_cell, short_memory
 from kvplan.report.layout import (
     BLANK,
     Piece,
@@ -27,7 +27,7 @@ from kvplan.report.notes import (
     too_few,
     warning_lines,
 )
-from kvplan.report.size_sentence import deployment_words, length_flag
+from kvplan.report.size_sentence import deployment_words, length_flag, limit_flag
 from kvplan.report.words import (
     Unit,
     count,
@@ -134,8 +134,9 @@ def fit_grid_screen(rows: Sequence[Row], *, rules_file: str | None = None) -> Sc
             Span(too_few(f"{number:,}", number, wanted), "good" if number >= wanted else "bad")
             for number in (one.likely, one.safe)
         ]
-        cells.append([f"{one.tokens:,}", unit.show(one.kv_bytes_per_request), *numbers])
-    screen = [*wrapped(f"Requests at once: {deployment_words(first)}."), BLANK, *table(cells, "rrrr"), BLANK]
+        each, limit = unit.show(one.kv_bytes_per_request), limit_flag(first.result)
+        cells.append([f"{one.tokens:,}", each, *numbers, *capped_cell(one, limit)])
+    screen = [*wrapped(f"Requests at once: {deployment_words(first)}."), BLANK, *table(cells, "rrrrl"), BLANK]
     if refused := _refused(results):
         screen += [*refused, BLANK]
     screen += short_memory(first.result, first.result.budget)
@@ -143,7 +144,10 @@ def fit_grid_screen(rows: Sequence[Row], *, rules_file: str | None = None) -> Sc
     if len(lengths) == 1 and (length := next(iter(lengths))) is not None:
         screen += [BLANK, *wrapped(f"started with {length_flag(lengths[length], length)}", indent=1)]
     elif len(lengths) > 1:
-        screen += [BLANK, *wrapped("each length has a server started for it: none starts for all", indent=1)]
+        screen += [
+            BLANK,
+            *wrapped("each length is sized with a server of its own: none starts for all", indent=1),
+        ]
     screen += [BLANK, *grid_basis(first.result, rules_file)]
     warnings = tuple(dict.fromkeys(text for result in results for text in result.warnings))
     return screen + short_warnings(warnings, 3)

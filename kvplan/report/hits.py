@@ -20,17 +20,17 @@ def hits_screen(rates: Sequence[HitRate], *, trace: str, wide: int, requests: in
     last = rates[-1]
     return [
         *wrapped(
-            f"A prefix cache {'without limit' if last.blocks is None else f'of {last.blocks:,} blocks'} has"
+            f"A prefix cache {'without limit' if last.blocks is None else f'of {last.blocks:,} blocks'} hits"
             f" {last.tokens * 100:.2f} % of the prompt tokens of {shorten(trace, NAME)}."
         ),
         BLANK,
         *table(rows, "rrr"),
         BLANK,
         *wrapped(
-            f"{requests:,} requests one after another, blocks of {wide} tokens. Identities: a list in order"
-            " of last use, partial blocks counted, as published rates are. Tokens: vLLM's block manager,"
-            " answers included, whole blocks only.",
-            indent=1, style="dim", first="meant:  ",
+            f"{requests:,} requests one after another, blocks of {wide} tokens. Identities: a plain LRU list"
+            " that counts partial blocks, as published rates do. Tokens: vLLM's block manager, with answers,"
+            " whole blocks only.",
+            indent=1, style="dim", first="key:    ",
         ),
     ]  # fmt: skip
 
@@ -51,18 +51,18 @@ def flat_screen(rates: Sequence[FlatRate], *, trace: str, wide: int, requests: i
         " end of a stored prefix can be evicted."
     )
     if "belady" in policies:
-        meant += " belady knows what comes."
+        meant += " belady knows the future."
     if "radix" in policies:
-        meant += " radix: SGLang's tree, whole runs of it by lru."
+        meant += " radix: SGLang's tree, whole branches by lru."
     return [
         *wrapped(
-            f"A flat cache of {last.blocks:,} blocks has of the identities of {shorten(trace, NAME)}: {said}."
+            f"A flat cache of {last.blocks:,} blocks hits identities of {shorten(trace, NAME)}: {said}."
         ),
         BLANK,
         *table(rows, "r" * (1 + len(policies)), gap="  " if len(policies) < MANY else " "),
         BLANK,
-        *wrapped(meant, indent=1, style="dim", first="meant:  "),
+        *wrapped(meant, indent=1, style="dim", first="key:    "),
         *wrapped(
-            "vLLM's own is lru; it has no other.", indent=1, style="dim", first="note:   "
+            "vLLM itself has lru alone.", indent=1, style="dim", first="note:   "
         ),
     ]  # fmt: skip

@@ -112,20 +112,46 @@ def wrapped(text: str, *, style: str = "", indent: int = 0, hang: int = 0, first
     return [(Span(row, style),) for row in rows]
 
 
-def table(rows: Sequence[Sequence[Piece]], align: str, *, indent: int = 1, gap: str = GAP) -> Screen:
+def table(
+    rows: Sequence[Sequence[Piece]],
+    align: str,
+    *,
+    indent: int = 1,
+    gap: str = GAP,
+    spare: Sequence[int | str] = (),
+) -> Screen:
     """Rows in columns as wide as their widest cell; align holds "l" or "r" for each column.
 
-    Rows may be shorter than ``align``. What is wider than the screen stands closer together; then words
-    of the last column are wrapped; then tables stand below each other that all begin with the first column.
+    Rows may be shorter than ``align``. What is wider than the screen stands closer together; then columns of
+    ``spare``, by place or head, are left out, the first of them first; then words of the last column are
+    wrapped; then tables stand below each other that all begin with the first column: where every column was
+    asked for.
     """
     cells = [[span(piece) for piece in row] for row in rows]
     screen = _in_rows(cells, align, indent, gap)
     if table_width(screen) > columns() and len(gap) > len(INDENT):
         gap = INDENT
         screen = _in_rows(cells, align, indent, gap)
+    kept = list(range(len(align)))
+    for column in _places(cells, spare):
+        if table_width(screen) <= columns():
+            break
+        kept.remove(column)
+        part = [[row[at] for at in kept if at < len(row)] for row in cells]
+        screen = _in_rows(part, "".join(align[at] for at in kept), indent, gap)
     if table_width(screen) <= columns():
         return screen
+    cells = [[row[at] for at in kept if at < len(row)] for row in cells]
+    align = "".join(align[at] for at in kept)
     return _last_wrapped(cells, align, indent, gap) or _in_blocks(cells, align, indent, gap)
+
+
+def _places(cells: Sequence[Sequence[Span]], spare: Sequence[int | str]) -> Iterator[int]:
+    """The columns by their places, those that the table has."""
+    for one in spare:
+        yield from (
+            (one,) if isinstance(one, int) else (at for at, head in enumerate(cells[0]) if head.text == one)
+        )
 
 
 def _in_rows(cells: Sequence[Sequence[Span]], align: str, indent: int, gap: str) -> Screen:

@@ -20,7 +20,7 @@ def least_screen(found: Least, deployment: Deployment) -> Screen:
     if found.pools > 1:
         where += f", dealt to {found.pools} pools"
     requests = f"{count(found.requests, 'request')} of {found.tokens:,} tokens"
-    screen = wrapped(f"The least with which {title} holds {requests} to {model.id}{where}; each by itself.")
+    screen = wrapped(f"The least that lets {title} hold {requests} to {model.id}{where}, each changed alone.")
     rows: list[list[Piece]] = [["", Span("likely", "dim"), Span("safe", "dim")]]
     if found.memory is not None:
         rows.append([f"--kv-cache-memory {found.memory // MIB}MiB", *[size_words(found.memory)] * 2])
@@ -34,7 +34,7 @@ def least_screen(found: Least, deployment: Deployment) -> Screen:
     if found.why is not None:
         screen += [BLANK, *wrapped(found.why, indent=1, style="warn", first="warning: ")]
     if found.memory is not None and found.room is not None and found.memory > found.room:
-        text = f"beside the rest a GPU has {size_words(found.room)} for the cache: less than that memory"
+        text = f"a GPU has only {size_words(found.room)} left for the cache: less than that memory"
         screen += [BLANK, *wrapped(text, indent=1)]
     return screen
 

@@ -15,7 +15,7 @@ def plan_markdown(result: PlanResult) -> str:
     name = result.model.id.rpartition("/")[2]
     lines = [f"### Plan for {name}: {load_words(result)}", ""]
     if not result.options:
-        lines += ["Nothing that was tried serves it.", ""]
+        lines += ["None of the plans tried serves it.", ""]
     else:
         lines += [
             "| GPUs | kind | weights | cache | layout | engines | likely | safe | pool | an hour | per 1M |",

@@ -41,9 +41,9 @@ def plan_sentence(result: PlanResult) -> Screen:
     named = result.options[0].model_id if result.options else result.model.id
     name = named.rpartition("/")[2]
     if not result.options:
-        text = f"No: nothing that was tried serves {load_words(result)} of {name}."
+        text = f"No: none of the plans tried serves {load_words(result)} of {name}."
         if result.rate is not None:
-            text = f"No: nothing that was tried keeps the times of {rate_words(result.rate)} of {name}."
+            text = f"No: none of the plans tried keeps the times of {rate_words(result.rate)} of {name}."
         return wrapped(text, style="bad")
     best = result.options[0]
     if result.simulated is not None:
@@ -52,6 +52,8 @@ def plan_sentence(result: PlanResult) -> Screen:
     cost = "" if best.cost_per_hour is None else f", {money(best.cost_per_hour, result.currency)} an hour"
     length = f", max_model_len {best.max_model_len:,}" if result.objective == CONTEXT else ""
     held = f"{best.requests:,} likely, {best.safe_requests:,} safe"
+    if best.memory_requests is not None:
+        held += f"; memory holds {best.memory_requests:,}"
     asked = f"{load_words(result)}{length}{cost}"
     if best.safe_requests >= result.requests:
         what = "serve" if result.gpus > 1 else "serves"
@@ -70,7 +72,7 @@ def _simulated_sentence(result: PlanResult, found: Simulated, name: str) -> Scre
     asked = f"{share_words(found.goodput_at_least)} of {rate_words(found.rate)} within {limit_words(found)}"
     if result.pool == SAFE:
         return wrapped(f"{name}: {kind} safely {keep} {asked}{cost}.", style="good")
-    safe = "no number that was tried does" if found.safe_gpus is None else f"{found.safe_gpus:,}"
+    safe = "none of those tried" if found.safe_gpus is None else f"{found.safe_gpus:,}"
     return wrapped(f"{name}: {kind} likely {keep} {asked}{cost}; safely {safe}.", style="good")
 
 
@@ -131,19 +133,19 @@ def pool_lines(result: PlanResult) -> Screen:
     if pools is None:
         return []
     best = result.options[0]
-    prompts = f"{pools.prompts_at_once:,} prompts at once in each, {pools.prompts_that_fit:,} fit"
+    prompts = f"{count(pools.prompts_at_once, 'prompt')} at once in each, {pools.prompts_that_fit:,} fit"
     if result.simulated is None:
-        slow = f"{pools.slow_prefill_replicas:,}" if pools.slow_prefill_replicas else "no number"
-        prompts = f"{slow} with the slow times; {prompts}"
+        slow = f"{pools.slow_prefill_replicas:,}" if pools.slow_prefill_replicas else "no number is enough"
+        prompts = f"{slow} at slow times; {prompts}"
     rows: list[list[Piece]] = [
-        [Span("engines for prompts", "bold"), f"{pools.prefill_replicas:,}", prompts],
-        [Span("engines for answers", "bold"), f"{pools.decode_replicas:,}",
+        [Span("prefill engines", "bold"), f"{pools.prefill_replicas:,}", prompts],
+        [Span("decode engines", "bold"), f"{pools.decode_replicas:,}",
          f"{best.requests:,} requests at once in all"],
     ]  # fmt: skip
     each, rate = size_words(pools.transfer_bytes), size_words(pools.transfer_bytes_per_second)
-    said = f"{count(pools.gpus_per_replica, 'GPU')} each; between them {each} a request, {rate} a second"
+    said = f"{count(pools.gpus_per_replica, 'GPU')} each; a request moves {each} of cache, {rate}/s in all"
     first = f"{pools.ttft_seconds:.2g} … {pools.ttft_high_seconds:.2g} s"
-    estimated = f"an estimate without bursts: the longest prompt's first token in {first} on average"
+    estimated = f"an estimate without bursts: mean TTFT of the longest prompt {first}"
     return [
         *table(rows, "lrl"),
         *wrapped(f"{said}, over {pools.link}", indent=1),
@@ -197,16 +199,14 @@ def lever_lines(result: PlanResult) -> Screen:
     """Those that would do something here, a line each, and the others by name."""
     if not result.levers:
         return []
-    screen: Screen = [line(Span("Memory levers, of one engine", "bold"), indent=1)]
+    screen: Screen = [line(Span("Memory optimizations, for one engine", "bold"), indent=1)]
     for lever in result.levers:
         if lever.applies:
             flag = f" (--{lever.setting.replace('_', '-')})" if lever.setting else ""
             screen += wrapped(f"{lever.name}: {lever.summary}{flag}", indent=2, hang=2)
     idle = [lever.name for lever in result.levers if not lever.applies]
     if idle:
-        screen += wrapped(
-            f"nothing here by {', '.join(idle)}: --json says why", indent=2, hang=2, style="dim"
-        )
+        screen += wrapped(f"no effect here: {', '.join(idle)} (why: --json)", indent=2, hang=2, style="dim")
     return screen
 
 
@@ -214,7 +214,7 @@ def front(result: PlanResult) -> Screen:
     """The answer to --pareto."""
     if not result.pareto:
         return []
-    title = "What no other beats in " + ", ".join(_MEASURES[name] for name in result.pareto_by)
+    title = "Pareto front: " + ", ".join(_MEASURES[name] for name in result.pareto_by)
     screen = [line(Span(title, "bold"), indent=1)]
     screen += options_table(result.pareto[:_SHOWN_FRONT], result.currency, lengths=True)
     screen += checkpoints(result.pareto[:_SHOWN_FRONT])

@@ -7,7 +7,7 @@ from fractions import Fraction
 
 from kvplan.engines.base import SLOWER
 from kvplan.planning.results import Option, PlanResult
-from kvplan.report.layout import Piece, Screen, Span, shorten, table, wrapped
+from kvplan.report.layout import WIDTH, Piece, Screen, Span, columns, shorten, table, wrapped
 from kvplan.report.words import about, count
 
 WHY = {
@@ -57,7 +57,9 @@ def options_table(options: Sequence[Option], currency: str, *, lengths: bool = F
     named = [f"{currency or 'price'}/1M" if head == _MILLION else head for head in ends]
     rows: list[list[Piece]] = [[*(Span(head, "dim") for head in (*heads, *named))]]
     money_too = len([head for head in ends if head != "tokens"]) > 1
-    width = max(_GPU_WIDTH - 8 * (lengths + engines + money_too) - 4 * (_MILLION in ends), _LEAST_WIDTH)
+    narrow = max(WIDTH - columns(), 0) // 2
+    width = _GPU_WIDTH - 8 * (lengths + engines + money_too) - 4 * (_MILLION in ends) - narrow
+    width = max(width, _LEAST_WIDTH)
     kinds = _short_kinds({option.gpu for option in options}, width)
     for place, option in enumerate(options):
         style = "bold" if place == 0 and not lengths else ""
@@ -67,7 +69,8 @@ def options_table(options: Sequence[Option], currency: str, *, lengths: bool = F
         safe = Span(f"{option.safe_requests:,}", style if option.safe_requests else "bad")
         last = _end_cells(option, currency)
         rows.append([*(Span(word, style) for word in words), safe, *(last[head] for head in ends)])
-    return table(rows, "rllll" + "l" * engines + "rr" + "r" * len(ends), gap="  ")
+    align = "rllll" + "l" * engines + "rr" + "r" * len(ends)
+    return table(rows, align, gap="  ", spare=("TPOT", "cache", "weights"))
 
 
 def _short_kinds(slugs: set[str], width: int) -> dict[str, str]:

@@ -21,9 +21,9 @@ def quality_screen(result: QualityResult, *, verbose: bool = False) -> Screen:
     of = "attention's output" if drawn else "that of attention"
     scales = "taken from the numbers" if result.calibrated else "1 (--calibrated: taken from the numbers)"
     screen += wrapped(
-        f"errors are root mean squares, relative; {output}: {of}; KV: of a request of {length} tokens; one"
-        f" scale for a whole tensor is {scales}",
-        indent=1, first="meant: ", style="dim",
+        f"errors are relative root mean squares; {output}: {of}; KV: of a request of {length} tokens; the one"
+        f" scale of a whole tensor is {scales}",
+        indent=1, first="key:  ", style="dim",
     )  # fmt: skip
     for note in result.notes:
         screen += wrapped(note, indent=1, first="note: ", style="dim")

@@ -48,7 +48,7 @@ def receipts_screen(
                 Span(receipt.created[:10]),
             ]
         )
-    screen += table(rows, "lllll", gap="  ")
+    screen += table(rows, "lllll", gap="  ", spare=("kind", "written"))
     for receipts in _by_plan(read):
         if len(receipts) > 1:
             screen += [BLANK, *_compared(receipts)]

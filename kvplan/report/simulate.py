@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
+from kvplan.record import replace
 from kvplan.report.layout import BLANK, Piece, Screen, Span, shorten, table, wrapped
 from kvplan.report.words import NOTHING_SAID, count
 from kvplan.simulation.outcome import Outcome, Target
@@ -40,37 +41,12 @@ def answer_screen(result: SimulationResult) -> Screen:
 
 
 def _answer(result: SimulationResult, where: str) -> Screen:
-    target, needed = result.target, result.needed
     head = f"{shorten(result.model, NAME)}{f' on {where} a replica' if where else ''}: "
-    if needed is not None:
-        said = _needed(result)
-        good = needed.likely is not None
-    else:
-        good = result.keeps
-        many = count(result.replicas, "replica")
-        if result.split is not None:
-            many = f"{result.split.prefill} prefill and {result.split.decode} decode replicas"
-        verb = "keeps" if result.replicas == 1 else "keep"
-        if good:
-            said = f"{many} {verb} {target_words(target)}; " + (
-                "safely too." if result.safely else "not safely."
-            )
-        else:
-            said = f"No: {many} would not {verb.removesuffix('s')} {target_words(target)}."
-    lines = wrapped(head + said, style="" if good else "bad")
+    lines = wrapped(head + verdict_words(result), style="" if serves(result) else "bad")
     for text in result.missed:
         lines += wrapped(f"No: {text}.", style="bad")
-    rates = result.sustainable
-    if rates is not None and rates.at_least and not rates.value:
-        lines += wrapped(f"{TOO_SHORT}.")
-    elif rates is not None:
-        who = "One replica sustains" if result.split is None else "They sustain"
-        least = "at least " if rates.at_least else ""
-        dealt = dealt_words(result)
-        lines += wrapped(
-            f"{'Alone, one replica sustains' if dealt else who} {least}{_rate(rates.value)} requests/s"
-            f" ({_rate(rates.low)} … {_rate(rates.high)}); {_rate(result.rate)} arrive{dealt}."
-        )
+    for words in rate_words(result):
+        lines += wrapped(words)
     if result.likely.refused:
         lines += wrapped(
             f"{result.likely.refused:,} of {count(result.likely.requests, 'request')} are refused (see the"
@@ -78,27 +54,71 @@ def _answer(result: SimulationResult, where: str) -> Screen:
             style="warn",
         )
     if result.saturated_runs:
-        lines += wrapped(
-            f"Saturated in {result.saturated_runs} of {count(len(result.runs), 'run')}: the queue only grows,"
-            " so times grow with the trace.",
-            style="warn",
-        )
+        lines += wrapped(saturated_words(result), style="warn")
     return lines
 
 
+def rate_words(result: SimulationResult) -> list[str]:
+    """The rate that one replica sustains and the one that arrives; nothing where nobody looked."""
+    rates = result.sustainable
+    if rates is None:
+        return []
+    arrive = f"{_rate(result.rate)} arrive"
+    if rates.at_least and not rates.value:
+        return [f"{TOO_SHORT}; {arrive}."]
+    dealt = dealt_words(result)
+    who = "Alone, one replica sustains" if dealt else "One replica sustains"
+    who = "They sustain" if result.split is not None else who
+    least = "at least " if rates.at_least else ""
+    between = f"({_rate(rates.low)} … {_rate(rates.high)})"
+    return [f"{who} {least}{_rate(rates.value)} requests/s {between}; {dealt or arrive}."]
+
+
+def saturated_words(result: SimulationResult) -> str:
+    """In how many runs the queue only grew."""
+    many = f"{result.saturated_runs} of {count(len(result.runs), 'run')}"
+    return f"Saturated in {many}: the queue only grows, so times grow with the trace."
+
+
 def dealt_words(result: SimulationResult) -> str:
-    """``: 0.556 for each of 9, dealt in turn, come more evenly …``, where each of several replicas keeps up
-    with more than one alone under the same arrivals; else nothing."""
+    """``each of 9 gets 0.556 of the 5.00 that arrive, in turn and so more evenly``, where each of several
+    replicas keeps up with more than one alone under the same arrivals; else nothing."""
     rates, needed = result.sustainable, result.needed
     many = result.replicas if needed is None else needed.likely or 0
-    keeps = result.keeps if needed is None else needed.likely is not None
-    if rates is None or result.split is not None or many < 2 or not keeps:
+    if rates is None or result.split is not None or many < 2 or not serves(result):
         return ""
     each = result.rate / many
     if each <= rates.value:
         return ""
-    how = "dealt in turn" if result.router == "round-robin" else f"dealt by {result.router}"
-    return f": {_rate(each)} for each of {many:,}, {how}, come more evenly than to one alone"
+    how = "in turn" if result.router == "round-robin" else f"by {result.router}"
+    some = f"{_rate(each)} of the {_rate(result.rate)} that arrive"
+    return f"each of {many:,} gets {some}, {how} and so more evenly"
+
+
+def serves(result: SimulationResult) -> bool:
+    """Whether so many replicas as were asked for, or any that were tried, keep the target."""
+    return result.keeps if result.needed is None else result.needed.likely is not None
+
+
+def verdict_words(result: SimulationResult) -> str:
+    """``2 replicas keep 99 % of requests within TTFT 1 s; safely too.``, ``No: 1 replica keeps 7.8 % …``."""
+    target, many = result.target, replicas_words(result)
+    if result.needed is not None:
+        return _needed(result)
+    verb = "keeps" if result.replicas == 1 else "keep"
+    if result.keeps:
+        return f"{many} {verb} {target_words(target)}; {'safely too' if result.safely else 'not safely'}."
+    if not target.asked:
+        return f"No: {many} would not {verb.removesuffix('s')} up with the trace: the queue only grows."
+    kept = target_words(replace(target, goodput=result.likely.goodput))
+    return f"No: {many} {verb} {kept}; the target is {_share(target.goodput)}."
+
+
+def replicas_words(result: SimulationResult) -> str:
+    """``1 replica``, ``2 prefill and 3 decode replicas``."""
+    if result.split is not None:
+        return f"{result.split.prefill} prefill and {result.split.decode} decode replicas"
+    return count(result.replicas, "replica")
 
 
 def _none(tried: int) -> str:
@@ -133,7 +153,7 @@ def _share(value: float) -> str:
 
 
 def _rate(value: float) -> str:
-    return f"{value:.2f}" if value < 10 else f"{value:,.0f}"
+    return f"{value:.2g}" if value < 0.1 else f"{value:.2f}" if value < 10 else f"{value:,.0f}"
 
 
 def _figures(result: SimulationResult) -> Screen:
@@ -155,7 +175,7 @@ def _figures(result: SimulationResult) -> Screen:
     rows.append((
         "answer tokens/s", f"{speed.value:,.0f}", f"{speed.low:,.0f} … {speed.high:,.0f}", ""
     ))  # fmt: skip
-    screen = table(rows, "lrrl")
+    screen = table(rows, "lrrl", spare=(3,))
     used, blocks, peak = result.kv_in_use(), result.likely.blocks, result.likely.peak
     mean = sum(used) / len(used) if used else 0.0
     bars = "".join(_BARS[min(7, int(value * 8))] for value in used)
@@ -208,13 +228,20 @@ def _hours(hours: Sequence[HourNeeds]) -> Screen:
         *([f"{one.hour}", f"{one.requests:,}", *map(_many, (one.likely, one.safe))] for one in hours),
     ]
     screen = table(rows, "rrrr", gap="  ")
+    for words in hours_words(hours):
+        screen += wrapped(words, indent=1)
+    return screen
+
+
+def hours_words(hours: Sequence[HourNeeds]) -> list[str]:
+    """Replica-hours by the hour, and with as many all the time; how an hour was served."""
+    said = []
     known = [one.likely for one in hours if one.likely is not None]
     if len(known) == len(hours):
         most, whole = max(known), sum(known)
-        said = f"{min(known):,} to {most:,} replicas by the hour: {whole:,} replica-hours, and"
-        screen += wrapped(f"{said} {most * len(known):,} with {most:,} all the time.", indent=1)
-    screen += wrapped("Each hour begins with an empty cache and queue.", indent=1, style="dim")
-    return screen
+        fewer = f"{min(known):,} to {most:,} replicas by the hour: {whole:,} replica-hours, and"
+        said.append(f"{fewer} {most * len(known):,} with {most:,} all the time.")
+    return [*said, "Each hour begins with an empty cache and queue."]
 
 
 def _many(replicas: int | None) -> str:
@@ -224,12 +251,12 @@ def _many(replicas: int | None) -> str:
 def _helps(result: SimulationResult) -> Screen:
     rows: list[Sequence[Piece]] = [
         (
-            Span("each simulated", "dim"),
+            Span("change, simulated", "dim"),
             *(Span(name, "dim") for name in ("hit rate", "in target", "TTFT p99")),
         )
     ]
     before = result.likely
-    rows.append(("as asked", *_three(before.hit_rate, before.goodput, result.ttft(0.99).value)))
+    rows.append(("none", *_three(before.hit_rate, before.goodput, result.ttft(0.99).value)))
     rows += [(one.what, *_three(one.hit_rate, one.goodput, one.ttft_p99_seconds)) for one in result.helps]
     return table(rows, "lrrr")
 
@@ -263,7 +290,8 @@ def sweep_screen(rows: Sequence[tuple[dict[str, str], dict[str, object]]], *, ta
     screen: Screen = []
     for names in (keys, [shorten(key, _KEY) for key in keys]):
         head = [Span(name, "dim") for name in (*names, *figures)]
-        screen = table([head, *body], "l" * len(keys) + "r" * len(figures), gap="  ")
+        align = "l" * len(keys) + "r" * len(figures)
+        screen = table([head, *body], align, gap="  ", spare=("hit rate",))
         if len(screen) == 1 + len(body):
             break
     return screen + _failed(rows)

@@ -1,4 +1,4 @@
-"""A simulation as sections of a report: its figures, three pictures drawn here, what would help."""
+"""A simulation as a page, and as sections of a report: pictures, figures, what would help, sources."""
 
 from __future__ import annotations
 
@@ -6,27 +6,37 @@ from collections.abc import Callable, Iterator, Sequence
 
 from kvplan.engines.folders import title_of
 from kvplan.engines.traits import traits_of
-from kvplan.report.html.markup import Markup, el
-from kvplan.report.html.page import FROM, page, section
-from kvplan.report.html.svg import Mark, along, area, curve, frame, up
+from kvplan.report.html.markup import el, markup
+from kvplan.report.html.page import FROM, head, page, section
+from kvplan.report.html.svg import side_by_side
 from kvplan.report.sections import Cell, Entry, Section, Table
-from kvplan.report.simulate import NOT_IN_IT, TOO_SHORT, dealt_words, target_words
-from kvplan.simulation.outcome import Outcome, means, percentile
-from kvplan.simulation.results import Interval, SimulationResult
+from kvplan.report.simulate import (
+    NOT_IN_IT,
+    hours_words,
+    rate_words,
+    saturated_words,
+    serves,
+    verdict_words,
+)
+from kvplan.report.simulate_charts import cache_chart, hours_chart, latency_chart, load_chart, queue_chart
+from kvplan.simulation.outcome import Outcome, percentile
+from kvplan.simulation.results import HourNeeds, Interval, SimulationResult
 from kvplan.units import SECOND, human_seconds
-
-BINS = 160
-SHARES = tuple(number / 100 for number in (1, *range(5, 100, 5), 97, 99))
 
 
 def simulation_page(result: SimulationResult, *, where: str) -> str:
-    """The whole answer as one page. where: the GPUs of one replica."""
-    verdict = "keeps" if result.keeps else "does not keep"
-    safely = "" if not result.keeps else (", safely too" if result.safely else ", not safely")
-    many = f"{result.replicas} replica(s), {verdict} {target_words(result.target)}{safely}"
-    head = f"{result.model} on {where}: {many}"
+    """The whole answer as one page, the figure that fails as its headline. where: the GPUs of one replica."""
+    said = headline_of(result)
+    about = f"{result.model} · {title_of(result.engine)} {result.version} · {where} a replica"
+    more = (el("p", f"No: {words}.", class_="state") for words in result.missed[1:])
+    top = head(about, said, *more, good=serves(result) and not result.missed)
     parts = [section(one) for one in simulation_sections(result)]
-    return page(result.model, el("header", el("h1", head)), el("main", *parts))
+    return page(f"{result.model}: {said}", top, el("main", *parts))
+
+
+def headline_of(result: SimulationResult) -> str:
+    """The figure that fails, else the target that is kept."""
+    return f"No: {result.missed[0]}." if result.missed else verdict_words(result)
 
 
 def rules_of(result: SimulationResult) -> str:
@@ -36,62 +46,75 @@ def rules_of(result: SimulationResult) -> str:
     return f"{title_of(result.engine)} {result.release}'s scheduler, {known} (kvplan/simulation/)"
 
 
-def simulation_sections(result: SimulationResult) -> Iterator[Section]:
-    """A simulation's results, in the order in which they are read."""
-    used = result.likely
+def simulation_sections(result: SimulationResult, said: tuple[str, ...] = ()) -> Iterator[Section]:
+    """A simulation's results, in the order in which they are read. said: before all of them."""
+    pair = side_by_side(queue_chart(result), cache_chart(result))
+    said += (*rate_words(result), *((saturated_words(result),) if result.saturated_runs else ()))
+    yield Section("Simulated load over time", said=said, picture=markup(load_chart(result), pair))
+    if result.hours:
+        yield _by_hour(result.hours)
     yield _figures(result)
-    yield Section(
-        "KV cache in use",
-        picture=_over_time(used, f"Blocks that requests hold, of {used.blocks:,}; the likely run."),
+    latency = (
+        latency_chart(result, "ttft", "Time to first token"),
+        latency_chart(result, "tpot", "Time per further token"),
     )
-    yield Section("Time to first token", picture=_shares(result, lambda run: run.ttft))
-    yield Section("Time per further token", picture=_shares(result, lambda run: run.tpot))
+    yield Section("Simulated latency", picture=side_by_side(*latency))
     if result.helps:
         yield _helps(result)
     yield _sources(result)
 
 
-def _sustained(result: SimulationResult) -> str:
-    rates = result.sustainable
-    said = f"{result.rate:.3g} requests/s arrive."
-    if rates is not None and rates.at_least and not rates.value:
-        said = f"{TOO_SHORT}; {said}"
-    elif rates is not None:
-        who = "Alone, one replica sustains" if dealt_words(result) else "One replica sustains"
-        said = (
-            f"{who} {rates.value:.3g} ({rates.low:.3g} … {rates.high:.3g}) requests/s;"
-            f" {said.removesuffix('.')}{dealt_words(result)}."
-        )
-    if result.saturated_runs:
-        said += f" Saturated in {result.saturated_runs} of {len(result.runs)} runs: the queue only grows."
-    return said
+def _by_hour(hours: Sequence[HourNeeds]) -> Section:
+    def cell(many: int | None) -> Cell:
+        return Cell("none" if many is None else f"{many:,}", many)
+
+    rows = tuple(
+        (Cell(f"{one.hour}", one.hour), cell(one.requests), cell(one.likely), cell(one.safe)) for one in hours
+    )
+    table = Table(("hour", "requests", "replicas", "safely"), "rrrr", rows)
+    return Section("Replicas by the hour", tuple(hours_words(hours)), hours_chart(hours), (table,))
 
 
 def _figures(result: SimulationResult) -> Section:
-    rows: list[tuple[str, Interval, Callable[[float], str], str]] = []
-    if result.target.asked:
-        rows.append(("within the target", result.goodput, _percent, "runs below"))
+    rows: list[tuple[str, Interval, Callable[[float], str], str, str]] = []
+    target, asked = result.target, result.target.asked
+    if asked:
+        aim = _aim(_percent(target.goodput), missed=result.goodput.value < target.goodput)
+        rows.append(("within the target", result.goodput, _percent, aim, "runs below"))
     if result.wide > 1:
         whose = f"{title_of(result.engine)}'s own cache on the trace"
-        rows.append(("hit rate", result.hit_rate, _percent, whose))
+        rows.append(("hit rate", result.hit_rate, _percent, "", whose))
         for place, tier in enumerate(result.likely.tiers):
-            rows.append((f"of these {tier.name}", result.figure(_tier(place)), _percent, "its connector"))
-    rows += [
-        (f"{name} p{share}", of(share / 100), human_seconds, "step times below")
-        for name, of in (("TTFT", result.ttft), ("TPOT", result.tpot))
-        for share in (50, 90, 99)
-    ]
-    rows.append(("preempted", result.preempted, _percent, "scheduler and step times"))
+            rows.append((f"of these {tier.name}", result.figure(_tier(place)), _percent, "", "its connector"))
+    for name, of, most_ns in (("TTFT", result.ttft, target.ttft_ns), ("TPOT", result.tpot, target.tpot_ns)):
+        for share in sorted({0.5, 0.9, 0.99, target.goodput} if asked else {0.5, 0.9, 0.99}):
+            figure, aim = of(share), ""
+            if most_ns is not None and share == target.goodput:
+                most = most_ns / SECOND
+                aim = _aim(human_seconds(most), missed=figure.value > most)
+            rows.append((f"{name} p{share * 100:g}", figure, human_seconds, aim, "step times below"))
+    rows.append(("preempted", result.preempted, _percent, "", "scheduler and step times"))
     rows.append(
-        ("answer tokens/s", result.tokens_per_second, lambda value: f"{value:,.0f}", "step times below")
+        ("answer tokens/s", result.tokens_per_second, lambda value: f"{value:,.0f}", "", "step times below")
     )
     cells: list[tuple[Entry, ...]] = [
-        (name, Cell(say(one.value), one.value), f"{say(one.low)} … {say(one.high)}", source)
-        for name, one, say, source in rows
+        (
+            name,
+            Cell(say(one.value), one.value),
+            *([aim] if asked else []),
+            f"{say(one.low)} … {say(one.high)}",
+            source,
+        )
+        for name, one, say, aim, source in rows
     ]
-    caption = "Interval: the least and the most of all runs."
-    table = Table(("", "likely", "interval", FROM), "lrrl", tuple(cells), caption=caption)
-    return Section("Simulated on the trace", said=(_sustained(result), *result.missed), tables=(table,))
+    heads = ("", "likely", *(["target"] if asked else []), "interval", FROM)
+    table = Table(heads, "lrrrl" if asked else "lrrl", tuple(cells),
+                  caption="Interval: the least and the most of all runs.")  # fmt: skip
+    return Section("Simulated figures", said=result.missed, tables=(table,))
+
+
+def _aim(words: str, *, missed: bool) -> str:
+    return f"{words}, missed" if missed else words
 
 
 def _tier(place: int) -> Callable[[Outcome], float]:
@@ -102,49 +125,16 @@ def _percent(value: float) -> str:
     return f"{value * 100:.1f} %"
 
 
-def _over_time(run: Outcome, what: str) -> Markup:
-    shares = [count / run.blocks for count in means(run.used, BINS)]
-    if not shares:
-        return el("p", "Nothing was served.")
-    through = [(along(place / len(shares)), up(share)) for place, share in enumerate(shares)]
-    around = [(along(0), up(0)), *through, (along(1), up(shares[-1])), (along(1), up(0))]
-    end = run.end_ns / SECOND
-    return frame(
-        area(around, "area"),
-        heights=[Mark(0, "0 %"), Mark(0.5, "50 %"), Mark(1, "100 %")],
-        places=[Mark(0.02, "0 s"), Mark(0.5, human_seconds(end / 2)), Mark(0.96, human_seconds(end))],
-        what=what,
-    )
-
-
-def _shares(result: SimulationResult, of: Callable[[Outcome], Sequence[int]]) -> Markup:
-    """How large a share of requests is within a time: the likely run's line, all runs' band."""
-    curves = [[percentile(of(run), share) / SECOND for share in SHARES] for _, run in result.runs]
-    most = max(map(max, curves))
-    if not most:
-        return el("p", "Nothing was made.")
-    there = [(along(share), up(max(values) / most)) for share, values in zip(SHARES, zip(*curves))]
-    back = [(along(share), up(min(values) / most)) for share, values in zip(SHARES, zip(*curves))]
-    line = [(along(share), up(value / most)) for share, value in zip(SHARES, curves[0])]
-    return frame(
-        area([*there, *reversed(back)], "band"),
-        curve(line, "mark"),
-        heights=[Mark(0, "0"), Mark(0.5, human_seconds(most / 2)), Mark(1, human_seconds(most))],
-        places=[Mark(share, f"p{round(share * 100)}") for share in (0.1, 0.5, 0.9, 0.99)],
-        what="The share of requests within a time: the likely run, and the least and most of all runs.",
-    )
-
-
 def _helps(result: SimulationResult) -> Section:
     before = result.likely
-    rows = [("as asked", before.hit_rate, before.goodput, percentile(before.ttft, 0.99) / SECOND)]
+    rows = [("no change", before.hit_rate, before.goodput, percentile(before.ttft, 0.99) / SECOND)]
     rows += [(one.what, one.hit_rate, one.goodput, one.ttft_p99_seconds) for one in result.helps]
     cells: list[tuple[Entry, ...]] = [
         (what, Cell(_percent(hits), hits), Cell(_percent(good), good), Cell(human_seconds(ttft), ttft))
         for what, hits, good, ttft in rows
     ]
     heads = ("", "hit rate", "in target", "TTFT p99")
-    caption = "Each simulated, with the likely pool and speed."
+    caption = "Each change was simulated, with the likely pool and speed."
     return Section("What would help", tables=(Table(heads, "lrrr", tuple(cells), caption=caption),))
 
 

@@ -27,7 +27,7 @@ from kvplan.report.notes import (
     warning_lines,
     warning_section,
 )
-from kvplan.report.size_sentence import gain_lines, own_length_line, size_sentence
+from kvplan.report.size_sentence import gain_lines, limit_flag, own_length_line, size_sentence
 from kvplan.report.size_tables import (
     devices,
     figures,
@@ -95,7 +95,9 @@ def answer_sections(shown: Shown, *, plan: Plan | None = None) -> list[Section]:
     if result.ways:
         sections.append(Section(ways_table(result), 2, (ways_table(result, short=True),)))
     elif shown.rungs:
-        sections.append(Section(rung_table(shown.rungs, result.request.tokens, _MOST_RUNGS)))
+        sections.append(
+            Section(rung_table(shown.rungs, result.request.tokens, _MOST_RUNGS, limit_flag(result)))
+        )
     elif result.sized and not counted:
         sections.append(Section(figures(result), 3, (wrapped(one_request(result), indent=1),)))
         several = 1 < len(result.layers) <= _MOST_KINDS  # one kind says nothing more
@@ -149,7 +151,7 @@ def whole_screen(
     if result.budget is not None:
         sections.append(Section(memory_lines(result, result.budget)))
     lengths = shown.rungs or (() if result.budget is None else _rungs(found))
-    sections.append(Section(rung_table(lengths, result.request.tokens, len(lengths)) if lengths else []))
+    sections.append(Section(_table(lengths, result) if lengths else []))
     sections += [Section(ways_table(result))] if result.ways else _beside(shown)
     if result.pool is not None:
         sections.append(Section(pool_lines(result, result.pool)))
@@ -162,6 +164,10 @@ def whole_screen(
         for note in remarks(plan):
             last += wrapped(note, indent=1, first="note:   ")
     return joined([*sections, Section([*last, *_next(typed, plan, step, whole=True)])])
+
+
+def _table(lengths: Sequence[Rung], result: SizeResult) -> Screen:
+    return rung_table(lengths, result.request.tokens, len(lengths), limit_flag(result))
 
 
 def _rungs(found: Answer) -> Sequence[Rung]:

@@ -50,10 +50,12 @@ def size_sentence(found: Answer, fixes: Sequence[Fix] = ()) -> Screen:
             text += f" In the safe pool {engine_title(result.engine)} refuses: {never.message}."
             helps = (*never.help[:1], *helps)
     word, style = _WORDS[verdict or Verdict.NO]
+    hang = 0
     if verdict in (Verdict.YES, Verdict.LIKELY) and refusal is None and _elsewhere(result):
         # Every token waits for host memory: it starts, and is not what a yes promises.
-        word, style = f"{word.removesuffix(':')}, slow:", "warn"
-    head = wrapped(text, first=f"{word} ")
+        slow = "maybe slow" if _likely_whole(result) else "slow"
+        word, style, hang = f"{word.removesuffix(':')}, {slow}:", "warn", len(word) + 1
+    head = wrapped(text, first=f"{word} ", hang=hang)
     return [styled(head[0], word, style), *head[1:], *help_lines(helps)]
 
 
@@ -98,6 +100,7 @@ def _counted(found: Answer) -> str:
         holds = f"holds no request of {length}"
     if pools > 1 and most:
         holds += f", {likely.each:,} {_pool_words(found)}"
+    holds += limit_words(result)
     sure, started = _safely(likely, safe, pools), _started(deployment)
     ends = f"{sure}{_elsewhere(result)}{started}" if safe.each else f"{started}{_elsewhere(result)}{sure}"
     text = f"{deployment_words(found)} {holds}{ends}."
@@ -106,6 +109,20 @@ def _counted(found: Answer) -> str:
     elif verdict is Verdict.NO and most and deployment.requests > 1:
         text += f" {deployment.requests:,} were asked for."
     return text
+
+
+def limit_words(result: SizeResult) -> str:
+    """`` (by max_num_seqs; memory holds 41)``, where that is the limit."""
+    capacity = result.capacity
+    if capacity is None or not capacity.capped:
+        return ""
+    room = "" if capacity.memory_requests is None else f"; memory holds {capacity.memory_requests:,}"
+    return f" (by {limit_flag(result)}{room})"
+
+
+def limit_flag(result: SizeResult) -> str:
+    """``max_num_seqs``, by the engine's own name."""
+    return flag_for(f"{result.engine.name}@{result.engine.version}", "max_num_seqs") or "max_num_seqs"
 
 
 def deployment_words(found: Answer) -> str:
@@ -149,8 +166,17 @@ def _elsewhere(result: SizeResult) -> str:
     hosted, on_gpu = (int(result.settings.get(f"layers_on_{place}") or 0) for place in ("host", "gpu"))
     experts = int(result.settings.get("expert_layers_on_host") or 0)
     found = [f"{hosted} of {hosted + on_gpu} layers"] if hosted else []
-    found += [f"the experts of {experts} layers"] if experts else []
-    return f"; {' and '.join(found)} in host memory" if found else ""
+    found += [f"the experts of {count(experts, 'layer')}"] if experts else []
+    likely = ", likely none" if found and _likely_whole(result) else ""
+    return f"; {' and '.join(found)} in host memory{likely}" if found else ""
+
+
+def _likely_whole(result: SizeResult) -> bool:
+    """Whether what lies in host memory, so as to start safely, is likely to fit on the GPUs."""
+    whole = next((way for way in result.ways if not way.hosted), None)
+    if whole is None or result.request.count > 1:
+        return False
+    return whole.cache == result.settings.get("cache_type_k") and (whole.likely or 0) >= result.request.tokens
 
 
 def _started(deployment: Deployment) -> str:

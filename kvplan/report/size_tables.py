@@ -75,7 +75,7 @@ def figures(result: SizeResult) -> Screen:
                 f"{gpu.fixed_bytes_per_request:,}",
             ]
         )
-    return table(rows, "lrrr")
+    return table(rows, "lrrr", spare=("bytes",))
 
 
 def layers(result: SizeResult) -> Screen:
@@ -119,12 +119,12 @@ _PLACES = {MEMORY: "memory", SHM: "/dev/shm"}
 
 
 def host_line(result: SizeResult) -> Line:
-    """The same in a line: ``host  40.00 … 80.00 GiB memory, 100.00 … 101.12 GiB /dev/shm``."""
+    """The same in a line: ``host  40.00 … 80.00 GiB in memory, 100.00 … 101.12 GiB in /dev/shm``."""
     parts = []
     for where, place in _PLACES.items():
         own = [one for one in result.host if one.where == where]
         low, high = sum(one.low_bytes for one in own), sum(one.high_bytes for one in own)
-        parts += [f"{_from_to(low, high)} {place}"] if high else []
+        parts += [f"{_from_to(low, high)} in {place}"] if high else []
     return one_line(", ".join(parts), first="host  ")
 
 
@@ -183,10 +183,7 @@ def pool_lines(result: SizeResult, pool: Pool) -> Screen:
     screen = table(rows, "lrl")
     if len(pool.groups) > 1 or (pool.groups and pool.groups[0].layers != sum(e.count for e in result.layers)):
         rows = [
-            [
-                Span(word, "dim")
-                for word in ("group", "layers", "tokens/block", "bytes/page", "blocks at full length")
-            ]
+            [Span(word, "dim") for word in ("group", "layers", "tokens/block", "bytes/page", "blocks each")]
         ]
         rows += [
             [
@@ -198,7 +195,7 @@ def pool_lines(result: SizeResult, pool: Pool) -> Screen:
             ]
             for group in pool.groups
         ]
-        screen += [BLANK, *table(rows, "lrrrr")]
+        screen += [BLANK, *table(rows, "lrrrr", spare=("bytes/page",))]
     if traits_of(result.engine.name).log_lines:
         screen += [BLANK, *_log_lines(result, pool)]
     return screen

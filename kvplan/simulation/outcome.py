@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 from kvplan.plans.arrival import Arrival
 from kvplan.record import record
+from kvplan.simulation.over_time import LoadOverTime, Point, load_over_time, together
 from kvplan.simulation.time.results import Answer
 from kvplan.simulation.time.timeline import AnyEngine, Timeline
 from kvplan.simulation.vllm.offload.settings import Offload
@@ -23,8 +24,6 @@ if TYPE_CHECKING:
 TENTHS = 10
 SATURATED_SHARE = 50
 """A queue whose median wait in the last tenth is more than this part of the trace, and more than before."""
-Point = tuple[int, int]
-"""(ns, blocks in use)."""
 
 
 @record()
@@ -83,6 +82,8 @@ class Outcome:
     used: tuple[Point, ...]
     """of the pools' blocks, over time"""
     waits: Sequence[int]
+    load: LoadOverTime
+    """of the requests that the engine takes"""
     tiers: tuple[TierUse, ...] = ()
     """of those outside the GPU, load_ns: how long their loads took together, loads: how many"""
     loads: int = 0
@@ -215,7 +216,7 @@ def counted(
     pools: int, target: Target, frontend_ns: int, used: Sequence[Sequence[Point]],
 ) -> Outcome:  # fmt: skip
     """Totals of a run. answers: of each pool, with the places in the trace of its requests."""
-    ttft, tpot, latency = (array("q") for _ in range(3))
+    ttft, tpot, latency, admitted, finished = (array("q") for _ in range(5))
     came = array("q", [-1]) * len(arrivals)
     refused = hits = served = made = good = preempted = preemptions = 0
     for answer, places in answers:
@@ -237,6 +238,8 @@ def counted(
             ttft.append(first)
             latency.append(ends[number] - row.at_ns + frontend_ns)
             came[place] = columns["admitted_ns"][number] - row.at_ns
+            admitted.append(columns["admitted_ns"][number])
+            finished.append(ends[number])
             if tokens > 1:
                 tpot.append(round(each))
             good += target.kept_by(first, each)
@@ -244,15 +247,18 @@ def counted(
     tiers = () if engine.offload is None else _tiers(engine.offload, counts)
     hits += sum(tier.hits for tier in tiers)
     waits, span = _in_order(arrivals, came)
+    end_ns = max((answer.end_ns for answer, _ in answers), default=0)
+    taken = sorted(row.at_ns for row, wait in zip(arrivals, came) if wait >= 0)
     return Outcome(
         requests=len(arrivals), refused=refused, prompt_tokens=sum(row.prompt for row in arrivals),
         served_prompt_tokens=served, hits=hits, answer_tokens=made, ttft=_sorted(ttft),
         tpot=_sorted(tpot), latency=_sorted(latency), good=good, preempted=preempted,
         preemptions=preemptions, saturated=saturated(waits, span),
         busy_ns=max((answer.busy_ns for answer, _ in answers), default=0),
-        end_ns=max((answer.end_ns for answer, _ in answers), default=0),
+        end_ns=end_ns,
         steps=sum(answer.steps for answer, _ in answers), blocks=engine.blocks * pools, used=together(used),
-        waits=_sorted(waits), tiers=tiers,
+        waits=_sorted(waits), load=load_over_time(taken, sorted(admitted), sorted(finished), end_ns),
+        tiers=tiers,
         loads=sum(one.loads for one in counts), load_ns=sum(one.load_ns for one in counts),
     )  # fmt: skip
 
@@ -303,39 +309,3 @@ def saturated(waits: Sequence[int], span: int) -> bool:
         return False
     medians = [sorted(waits[part * size : (part + 1) * size])[size // 2] for part in range(TENTHS)]
     return medians[-1] * SATURATED_SHARE > span and medians[-1] > max(medians[: TENTHS // 2])
-
-
-def together(series: Sequence[Sequence[Point]]) -> tuple[Point, ...]:
-    """The sum of several series, each constant between its points."""
-    if len(series) == 1:
-        return tuple(series[0])
-    changes: dict[int, int] = {}
-    for one in series:
-        last = 0
-        for at, count in one:
-            changes[at] = changes.get(at, 0) + count - last
-            last = count
-    total, found = 0, []
-    for at in sorted(changes):
-        total += changes[at]
-        found.append((at, total))
-    return tuple(found)
-
-
-def means(series: Sequence[Point], bins: int) -> list[float]:
-    """The mean of a series in so many equal stretches of time."""
-    if not series or series[-1][0] <= series[0][0]:
-        return []
-    start, end = series[0][0], series[-1][0]
-    times = [at for at, _ in series]
-    found = []
-    for number in range(bins):
-        low, high = (start + (end - start) * (number + part) // bins for part in (0, 1))
-        place, total, at = max(0, bisect_right(times, low) - 1), 0, low
-        while at < high:
-            following = times[place + 1] if place + 1 < len(times) else high
-            stop = min(high, following)
-            total += (stop - at) * series[place][1]
-            at, place = stop, place + 1
-        found.append(total / (high - low) if high > low else float(series[place][1]))
-    return found

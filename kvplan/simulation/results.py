@@ -9,7 +9,8 @@ from kvplan.record import dumped, field, record
 from kvplan.results import SCHEMA_VERSION
 from kvplan.shown import Shown
 from kvplan.simulation.fleet.disaggregated import Split
-from kvplan.simulation.outcome import Outcome, Target, means, percentile
+from kvplan.simulation.outcome import Outcome, Target, percentile
+from kvplan.simulation.over_time import means
 from kvplan.units import SECOND
 
 BINS = 24

@@ -9,6 +9,7 @@ from kvplan.record import record
 from kvplan.results import SCHEMA_VERSION
 from kvplan.simulation.outcome import Outcome, percentile
 from kvplan.simulation.results import (
+    BINS,
     Help,
     HourNeeds,
     Interval,
@@ -105,6 +106,18 @@ class InUse:
 
 
 @record()
+class OverTime:
+    """Requests of the likely run, in the stretches of ``kv_in_use``."""
+
+    stretch_seconds: Seconds
+    arrived: tuple[int, ...]
+    answered: tuple[int, ...]
+    waiting: tuple[float, ...]
+    """the mean number not yet admitted"""
+    most_waiting: int
+
+
+@record()
 class ShownTier:
     """A tier outside the GPU, in the likely run."""
 
@@ -186,6 +199,7 @@ class Simulation:
     tpot_seconds: Percentiles
     latency_seconds: Percentiles
     kv_in_use: InUse
+    requests_over_time: OverTime
     offload: Tiers | None
     """tiers outside the GPU, where they were asked for; their hits are part of hit_rate"""
     disaggregated: ShownSplit | None
@@ -240,6 +254,7 @@ def shown(result: SimulationResult) -> Simulation:
         tpot_seconds=_percentiles(result.tpot),
         latency_seconds=_percentiles(result.latency),
         kv_in_use=InUse(likely.peak, likely.blocks, result.kv_in_use()),
+        requests_over_time=_over_time(likely),
         offload=_tiers(likely),
         disaggregated=_split(result),
         concurrency=result.concurrency or None,
@@ -250,6 +265,11 @@ def shown(result: SimulationResult) -> Simulation:
         missed=result.missed,
         notes=result.notes,
     )
+
+
+def _over_time(run: Outcome) -> OverTime:
+    load = run.load.by(BINS)
+    return OverTime(run.end_ns / SECOND / BINS, load.arrived, load.answered, load.waiting, load.most_waiting)
 
 
 def _tiers(run: Outcome) -> Tiers | None:

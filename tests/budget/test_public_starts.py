@@ -73,8 +73,7 @@ l08 the context is not told, of l22 the weights are the file's. What l18 prints 
 cells, are the keys of 12 indexers; states of 112.57 MiB are beside them."""
 OTHERS: dict[tuple[str, str], str] = {
     ("l05", "weights"): "which build it is is not told: 3.4 GiB less than Q4_K_M",
-    ("l08", "weights"): "1.7 % more than Q4_K_M: whose build it is is not told",
-    ("l20", "weights"): "unsloth's token embedding is q4_K where llama-quantize makes it q6_K",
+    ("l08", "weights"): "1.7 % more than Q4_K_M: whose build it is is not told; unsloth's, see below",
 }
 """Figures outside of what is said of them, and why."""
 ROOMY = "a100-sxm-80gb"
@@ -170,9 +169,19 @@ def test_the_buffers_that_were_printed(name: str) -> None:
         assert inside is ((name, part) not in OTHERS), (part, printed, low, high)
 
 
-def test_eight_of_nine_printed_buffers_are_said() -> None:
+def test_a_row_whose_author_is_not_told_is_a_published_file() -> None:
+    """l08, to a MiB: unsloth's Q4_K_M of Qwen3.6-27B."""
+    words = asked("l08")
+    _, answer = answer_of(
+        words[0], "unsloth/Qwen3.6-27B-GGUF:Q4_K_M", *words[4:], "--ctx-size", 65536, "--gpu", ROOMY
+    )
+    found = next(line["bytes"] for line in answer["budget"]["lines"] if line["name"] == "weights")
+    assert abs(found / MIB - PRINTED["l08"]["weights"]) <= 1
+
+
+def test_nine_of_ten_printed_buffers_are_said() -> None:
     figures = sum(map(len, PRINTED.values()))
-    assert len(OTHERS) * 9 <= figures
+    assert len(OTHERS) * 10 <= figures
 
 
 def test_misses_are_rows() -> None:

@@ -132,7 +132,7 @@ def test_requests_at_the_bound() -> None:
         ((1, 4), (4, 5), 0, None, ["not one request of 4,096 tokens fits the pool of 10.00 GiB"]),
         (
             (1, 4), (0, 1), 10, 3,
-            ["one takes 25.0 % of one pool of 10.00 GiB", "10.0 % of each pool are kept free"],
+            ["one takes 25.0 % of one pool of 10.00 GiB", "10.0 % of each pool is kept free"],
         ),
         (
             (1, 4), (0, 1), 0, 3,

@@ -77,7 +77,8 @@ def test_several_engines_stand_in_one_table(capsys: pytest.CaptureFixture[str]) 
     assert main([*words, "--engine", "all"]) == 0
     every = json.loads(capsys.readouterr().out)
     told = [(one["engine"].partition("@")[0], one["gpu"]) for one in every["options"] + every["unserved"]]
-    engines, gpus = ("vllm", "sglang", "trtllm", "llamacpp", "tgi"), ("h100-sxm-80gb", "l40s-48gb")
+    engines = ("vllm", "sglang", "trtllm", "llamacpp", "tgi", "mlx")
+    gpus = ("h100-sxm-80gb", "l40s-48gb")
     assert sorted(told) == sorted((engine, gpu) for engine in engines for gpu in gpus)
     assert main([*words, "--engine", "generic,vllm"]) == 2
 

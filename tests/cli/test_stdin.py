@@ -66,7 +66,7 @@ def test_one_that_cannot_be_read_hides_no_other(run: Run) -> None:
     broken = deployment("broken", args=["--model", "$(MODEL)"])
     text = listed(deployment("chat"), broken).encode()
     ran = run("check", "-", "--gpu", "h100", stdin=text)
-    assert (ran.code, "ok    chat" in ran.out, "????  broken  <stdin>" in ran.out) == (2, True, True), ran.out
+    assert (ran.code, "ok    chat" in ran.out, "ERR   broken  <stdin>" in ran.out) == (2, True, True), ran.out
     assert run("size", "-", "--plan", "chat", "--gpu", "h100", stdin=text).code == 0
     assert "$(MODEL)" in run("size", "-", "--plan", "broken", stdin=text).err
 

@@ -7,13 +7,14 @@ from typing import Any
 import pytest
 
 import kvplan
+from kvplan.deployment import alone
 from kvplan.results import SizeResult, Verdict, Way
 
 CASES = [
     ("qwen3-32b", "q4_k_m", "rtx-4090"), ("qwen3.6-27b", "q4_k_m", "rtx-3090"),
     ("llama-3.3-70b", "q4_k_m", "2xrtx-3090"), ("gpt-oss-120b", None, "rtx-3090"),
     ("qwen3-30b-a3b", "q4_k_m", "rtx-3060"), ("qwen3-14b", None, "m4-max"),
-    ("gemma-3-12b", "q8_0", "rx-7900-xtx"),
+    ("gemma-3-12b", "q8_0", "rx-7900-xtx"), ("llama-3.3-70b", "q4_k_m", "2xrtx-3090+rtx-3060"),
 ]  # fmt: skip
 
 
@@ -47,7 +48,7 @@ def test_each_way_is_what_size_says_with_its_options(model: str, build: str | No
         alone = _size(model, build, gpu, settings=_typed(way), tokens=way.longest)
         assert alone.verdict is Verdict.YES, way
         hosted = alone.settings["layers_on_host"] or alone.settings.get("expert_layers_on_host")
-        assert bool(hosted) <= way.hosted or gpu.startswith("2x"), way
+        assert bool(hosted) <= way.hosted or gpu == "2xrtx-3090", way
         assert way.start is not None
         assert way.halfway is not None
         assert way.halfway.tokens == way.longest // 2
@@ -78,6 +79,22 @@ def test_a_narrower_cache_reaches_further_and_host_memory_is_slower() -> None:
 
 
 @pytest.mark.parametrize(
+    ("model", "gpu"),
+    [
+        ("llama-3.3-70b", "2xrtx-3090+rtx-3060"), ("llama-3.3-70b", "2xrtx-3090"),
+        ("qwen3-32b", "3xrtx-3060"), ("qwen3-32b", "rtx-4090"), ("gemma-3-27b", "rtx-4090"),
+    ],
+)  # fmt: skip
+def test_fewer_bits_never_reach_less_far(model: str, gpu: str) -> None:
+    """Nor likely less than safely."""
+    whole = [way for way in _size(model, "q4_k_m", gpu).ways if not way.hosted]
+    safe, likely = [way.longest or 0 for way in whole], [way.likely or 0 for way in whole]
+    assert safe == sorted(safe)
+    assert likely == sorted(likely)
+    assert all(one <= other for one, other in zip(safe, likely, strict=True))
+
+
+@pytest.mark.parametrize(
     "options",
     [
         {"requests": 2},
@@ -93,3 +110,24 @@ def test_no_ways_where_another_question_was_asked(options: dict[str, Any]) -> No
 def test_no_ways_on_gpus_of_data_centres_nor_of_engines_without_a_speed() -> None:
     assert _size("llama-3.1-8b", "q4_k_m", "h100").ways == ()
     assert kvplan.size("llama-3.1-8b", engine="vllm", gpu="rtx-4090").ways == ()
+
+
+def test_ways_are_found_when_they_are_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Once, and by the JSON, the screen and a reader alike; where nobody asks, none."""
+    found: list[object] = []
+    counted = alone._ways
+
+    def noted(*given: Any) -> Any:
+        found.append(given)
+        return counted(*given)
+
+    monkeypatch.setattr(alone, "_ways", noted)
+    result = _size("qwen3-8b", "q4_k_m", "rtx-3060", tokens=4096)
+    assert not found
+    assert result.verdict is Verdict.YES
+    ways = result.ways
+    assert ways
+    assert result.model_dump()["ways"][0]["longest"] == ways[0].longest
+    assert f"{ways[0].longest:,}" in str(result)
+    assert result.with_warnings(["said"]).ways is ways
+    assert len(found) == 1

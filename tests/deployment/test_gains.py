@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import pytest
 
@@ -82,6 +82,59 @@ def test_where_nothing_is_counted_nothing_is_bought() -> None:
 def test_where_sequences_are_the_limit_no_memory_is_sold() -> None:
     (gain,) = gains(kvplan.size("qwen3-8b", gpu="h200", tokens="8k", max_num_seqs=16).asked)
     assert gain.options == f"--max-num-seqs {gain.requests}"
+
+
+CAPPED = (
+    ("qwen3-8b", {"gpu": "h200", "tokens": 8192, "max_num_seqs": 16}),
+    ("llama-3.1-8b", {"gpu": "2xh100", "tokens": 4096, "max_num_seqs": 8, "engine": "sglang"}),
+    ("gpt-oss-20b", {"gpu": "l40s", "tokens": 16384, "max_num_seqs": 4}),
+    ("llama-3.2-1b", {"gpu": "h100", "tokens": 512}),
+)
+
+
+@pytest.mark.parametrize(("model", "asked"), CAPPED, ids=lambda one: one if isinstance(one, str) else "")
+def test_memory_holds_so_many_and_not_one_more(model: str, asked: dict[str, Any]) -> None:
+    """Told to run as many sequences as memory holds, the engine runs them; told one more, no more."""
+    now = kvplan.size(model, **asked)
+    assert now.capacity is not None
+    assert now.capacity.capped
+    most = now.capacity.memory_requests
+    assert most is not None
+    assert most > now.capacity.requests
+    assert f"; memory holds {most:,})" in " ".join(str(now).split())
+    pools = now.capacity.requests // now.capacity.requests_per_pool
+    for sequences in (most // pools, most // pools + 1):
+        then = kvplan.size(model, **{**asked, "max_num_seqs": sequences}).capacity
+        assert then is not None
+        assert then.requests == most
+
+
+def test_where_memory_is_the_limit_too_nothing_is_said_of_sequences() -> None:
+    found = kvplan.size("qwen3-32b", gpu="h200", tokens="16k", max_num_seqs=16)
+    assert found.capacity is not None
+    assert (found.capacity.requests, found.capacity.capped, found.capacity.memory_requests) == (
+        16,
+        False,
+        None,
+    )
+    assert "max_num_seqs" not in str(found).partition("\n\n")[0]
+
+
+@pytest.mark.parametrize(("model", "gpu", "requests", "tokens", "engine"), [
+    ("qwen3-8b", "h200", 8, 16384, "vllm"),
+    ("llama-3.1-8b", "h100", 8, 8192, "sglang"),
+])  # fmt: skip
+def test_plan_says_the_same_of_its_rows(
+    model: str, gpu: str, requests: int, tokens: int, engine: str
+) -> None:
+    found = kvplan.plan(model, gpu=gpu, requests=requests, tokens=tokens, engine=engine).options[0]
+    assert found.memory_requests is not None
+    own = kvplan.size(
+        found.model_id, gpu=f"{found.gpus}x{found.gpu}", tokens=tokens, engine=found.engine, **found.serve,
+        answer_tokens=tokens // 8,
+    ).capacity  # fmt: skip
+    assert own is not None
+    assert (own.requests, own.memory_requests) == (found.requests, found.memory_requests)
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: f"{case.model}-{case.engine}")

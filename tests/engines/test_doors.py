@@ -51,7 +51,7 @@ def test_the_memory_of_all_gpus_decides_the_context() -> None:
     one, _, _ = _start("ollama", "ollama:llama3.3", "rtx-3090-24gb", Wish())
     two, said, _ = _start("ollama", "ollama:llama3.3", "rtx-3090-24gb", Wish(), gpus=2)
     assert (one["ctx_size"], two["ctx_size"]) == (32768, 131072)
-    assert "does not fit whole" in said
+    assert "fits: --fit" in said
 
 
 @pytest.mark.parametrize(
@@ -145,7 +145,7 @@ def test_a_model_with_vision_has_its_encoder_on_the_gpu() -> None:
 def test_what_does_not_fit_lies_in_host_memory(name: str) -> None:
     """Experts first; one layer more on the GPU would not be safe any more."""
     options, said, _ = _start("ollama", name, CARD, Wish(8192))
-    assert "does not fit whole" in said
+    assert "fits: --fit" in said
     key = "override_tensor" if "override_tensor" in options else "n_gpu_layers"
     asked: dict[str, Any] = {"engine": "llamacpp", "gpu": CARD, "tokens": 8192}
 

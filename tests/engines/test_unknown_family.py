@@ -59,14 +59,14 @@ def _refusal(model: Model, engine: str, gpu: str | None) -> str:
     return answer.refusal.message if answer.refusal.code == "unsupported-model" else ""
 
 
-@pytest.mark.parametrize("engine", sorted({"vllm", "sglang", "llamacpp", "trtllm", "tgi"}))
+@pytest.mark.parametrize("engine", sorted({"vllm", "sglang", "llamacpp", "trtllm", "tgi", "mlx"}))
 @pytest.mark.parametrize("kind", _KINDS, ids=lambda kind: kind.name.lower())
 def test_an_unknown_family_is_refused_by_its_name(engine: str, kind: Kind) -> None:
-    for gpu in (None, "h100"):
+    for gpu in (None, "m3-ultra" if engine == "mlx" else "h100"):
         said = _refusal(_model(kind), engine, gpu)
         assert "strange" in said
 
 
 def test_every_other_engine_adds_up_the_terms_of_a_family() -> None:
-    named = {"vllm", "sglang", "llamacpp", "trtllm", "tgi"}
+    named = {"vllm", "sglang", "llamacpp", "trtllm", "tgi", "mlx"}
     assert set(ENGINES) - named == _ADD_TERMS

@@ -223,6 +223,7 @@ def test_a_vgpu_profile_is_no_size_and_no_other_card(board: str, size: int, seri
     ("Jetson Thor", "jetson-agx-thor-128gb"), ("AGX Orin", "jetson-agx-orin-64gb"),
     ("MacBook Pro M4 Max 128GB", "m4-max-128gb"), ("Mac Studio M3 Ultra 256GB", "m3-ultra-256gb"),
     ("Mac mini M4 16GB", "m4-16gb"), ("MacBook Pro M4 Max", "m4-max-128gb"),
+    ("m4-max 64", "m4-max-64gb"), ("RTX 3060 12", "rtx-3060-12gb"), ("A100 40", "a100-sxm-40gb"),
 ])  # fmt: skip
 def test_names_with_words_left_out_or_moved(name: str, slug: str) -> None:
     assert load_gpu(name).slug == slug

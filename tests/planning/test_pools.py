@@ -76,8 +76,8 @@ def test_what_travels_is_what_the_prompt_holds() -> None:
 def test_a_deadline_that_no_number_of_engines_meets() -> None:
     result = ask(ttft="0.001")
     assert (result.ok, result.gpus, result.options) == (False, 0, ())
-    assert any("no number of engines" in text for text in result.warnings)
-    assert "No: nothing that was tried keeps the times" in " ".join(plain(plan_sentence(result)).split())
+    assert any("prefill and decode engines" in text for text in result.warnings)
+    assert "No: none of the plans tried keeps the times" in " ".join(plain(plan_sentence(result)).split())
 
 
 def test_more_gpus_than_there_are() -> None:
@@ -90,7 +90,7 @@ def test_more_gpus_than_there_are() -> None:
 
 @pytest.mark.parametrize("options", [{"requests": 5}, {"ttft": None}, {"tpot": None}, {"arrival": None}])
 def test_arrivals_and_targets_are_needed(options: dict[str, Any]) -> None:
-    with pytest.raises(KvplanError, match="how fast requests arrive"):
+    with pytest.raises(KvplanError, match="the rate of arrivals"):
         ask(**options)
 
 

@@ -24,7 +24,8 @@ from kvplan.simulation.fleet.run import ROUTERS, Dealt, deal
 from kvplan.simulation.load.chance import gaps
 from kvplan.simulation.load.generate import Asked, asked_of, generated
 from kvplan.simulation.load.load import Load
-from kvplan.simulation.outcome import Target, means, percentile, saturated
+from kvplan.simulation.outcome import Target, percentile, saturated
+from kvplan.simulation.over_time import means
 from kvplan.simulation.results import SimulationResult
 from kvplan.simulation.served import FAST, LIKELY, SLOW
 from kvplan.simulation.time.clock import StepTime

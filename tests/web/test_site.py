@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import shutil
 import subprocess
@@ -14,9 +15,13 @@ from typing import Any
 import pytest
 
 from kvplan.api.reporting import report_of
+from kvplan.api.simulating import simulate
 from kvplan.cli.web import answered
 from kvplan.files.launch.shell.grammar import _parser
+from kvplan.record import replace
 from kvplan.report.full.html import report_page
+from kvplan.report.simulate_html import simulation_page
+from kvplan.simulation.results import HourNeeds
 from tests.web.questions import line_of, questions
 from tests.web.site import AXE, QUIET, ROOT, SITE, built, chromium, served
 
@@ -25,6 +30,8 @@ LONG = 180_000
 """Milliseconds: a machine under load takes long to start Python."""
 ASK = Path(__file__).with_name("ask.mjs")
 CHAT = ROOT / "examples" / "plans" / "chat-llama-3.3-70b-4xh100.yaml"
+FAILS = ROOT / "tests" / "cli" / "golden" / "inputs" / "plans" / "rag.yaml"
+TRACE = ROOT / "examples" / "traces" / "chat-sessions.jsonl.gz"
 
 
 def test_the_same_bytes_as_cpython(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -253,11 +260,53 @@ def test_everybody_can_use_the_page(visit: Any, scheme: str) -> None:
 def test_everybody_can_read_a_report(browser: Any, tmp_path: Path, scheme: str) -> None:
     if not AXE.is_file():
         pytest.skip("axe-core is not there: make site")
-    file = tmp_path / "report.html"
-    file.write_text(report_page(report_of([CHAT], gpus=["h100", "h200"])), encoding="utf-8")
     page = browser.new_page()
-    assert axe(page, file.as_uri(), scheme) == []
+    for name, text in reports().items():
+        file = tmp_path / f"{name}.html"
+        file.write_text(text, encoding="utf-8")
+        assert axe(page, file.as_uri(), scheme) == [], name
     page.close()
+
+
+@functools.cache
+def reports() -> dict[str, str]:
+    """Pages that kvplan writes: a plan that passes, one that fails, both, a simulation with hours."""
+    passes, fails = report_of([CHAT], gpus=["h100", "h200"]), report_of([FAILS], gpus=())
+    simulated = simulate(
+        "llama-3.1-8b", gpu="h100", trace=TRACE, first=60, replicas=2, max_model_len=16384, ttft=0.05,
+        helps=False,
+    )  # fmt: skip
+    hours = tuple(HourNeeds(hour, 9, hour % 3 or None, hour % 4 or None) for hour in range(1, 24))
+    return {
+        "passes": report_page(passes),
+        "fails": report_page(fails),
+        "both": report_page([*passes, *fails]),
+        "simulation": simulation_page(replace(simulated, hours=hours), where="1 × h100"),
+    }
+
+
+@pytest.mark.parametrize("wide", [390, 768, 1280])
+def test_a_report_fits_the_window(browser: Any, tmp_path: Path, wide: int) -> None:
+    """Nothing is wider than the window, no word of a picture is cut or smaller than 12 pixels."""
+    page = browser.new_page(viewport={"width": wide, "height": 800})
+    for name, text in reports().items():
+        file = tmp_path / f"{name}.html"
+        file.write_text(text, encoding="utf-8")
+        page.goto(file.as_uri())
+        assert page.evaluate("document.documentElement.scrollWidth") <= wide, name
+        assert page.evaluate(LABELS) == [], name
+    page.close()
+
+
+LABELS = """() => [...document.querySelectorAll('svg')].flatMap(svg => {
+  const all = svg.getBoundingClientRect();
+  return [...svg.querySelectorAll('text')].filter(text => {
+    const box = text.getBoundingClientRect(), scale = all.width / svg.viewBox.baseVal.width;
+    return box.left < all.left - 1 || box.right > all.right + 1 || box.top < all.top - 1
+      || box.bottom > all.bottom + 1 || parseFloat(getComputedStyle(text).fontSize) * scale < 12;
+  }).map(text => text.textContent);
+})"""
+"""Words of pictures that are cut, or smaller than can be read."""
 
 
 def test_it_works_without_a_network(browser: Any) -> None:

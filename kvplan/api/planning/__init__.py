@@ -148,8 +148,8 @@ def plan(
     arrivals with targets, where it also means slow steps) or ``likely``. tpot, ttft: seconds at most; of
     arrivals for the share ``goodput`` of them (0.99). burstiness: the CV of the gaps between arrivals (1:
     Poisson). acceptance: how many drafted tokens are right (`kvplan.acceptance`). trace: where the
-    workload's trace lies. levers: work out the memory levers of the best; disaggregated: engines for prompts
-    beside those for answers, of arrivals with targets (`kvplan.planning.pools`); host_memory: bytes of a
+    workload's trace lies. levers: work out the memory levers of the best; disaggregated: prefill and
+    decode engines, of arrivals with targets (`kvplan.planning.pools`); host_memory: bytes of a
     cache tier over all GPUs. weights_from: ``transformers`` counts the tensors (`kvplan.load_model`).
     options: settings of `kvplan.size`, the same for all candidates. depth=False: without fixes, steps and
     sensitivity.

@@ -137,7 +137,7 @@ def answers_of(load: Workload, given: Given) -> int:
     if given.requests is not None or rate is None or ttft is None or tpot is None:
         raise KvplanError(
             "bad-usage",
-            "engines for prompts are sized by how fast requests arrive and how soon their tokens must come",
+            "prefill engines are sized by the rate of arrivals and by the latency targets",
             help="--arrival 3/s --ttft 2s --tpot 50ms, without --requests",
         )
     if given.pareto:

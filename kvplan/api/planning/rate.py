@@ -154,7 +154,9 @@ class Sizer:
                 time = percentile(times, target.goodput)
                 if most is not None and time > most:
                     p = f"p{target.goodput * 100:g} of {name.upper()} is {human_seconds(time / SECOND)}"
-                    said = f"even with one request at a time {p}; {human_seconds(most / SECOND)} is asked"
+                    said = (
+                        f"even with one request at a time {p}; the target is {human_seconds(most / SECOND)}"
+                    )
                     return Rejection(name, said, one.one.layout.gpus)
             said = f"even one at a time only {alone.goodput * 100:.1f} % of requests keep their times"
             return Rejection("ttft", said, one.one.layout.gpus)
@@ -320,7 +322,7 @@ def with_split(
             raise
         return Divided(plan, said=(f"not simulated, estimated for a steady load: {error.message}",))
     if found is None:
-        none = "no number of engines for prompts and for answers that was tried keeps the times"
+        none = "none of the numbers of prefill and decode engines that were tried keeps the times"
         return Divided(None, said=(none,))
     gpus = sum(found) * plan.gpus_per_replica
     fleet = replace(fleet, prefill_replicas=found.prefill, decode_replicas=found.decode)

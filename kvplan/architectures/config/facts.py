@@ -147,7 +147,7 @@ def _method(config: Json) -> str | None:
     inner = config.get("quantization")
     if (isinstance(producer, Mapping) and producer.get("name") == "modelopt") or isinstance(inner, Mapping):
         return "modelopt"
-    return None
+    return "mlx" if {"bits", "group_size"} <= config.keys() else None  # mlx_lm/utils.py, quantize_model
 
 
 def _kv_scheme(config: Json) -> tuple[str | None, tuple[str, ...]]:

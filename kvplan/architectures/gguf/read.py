@@ -22,7 +22,7 @@ from kvplan.architectures.gguf.table import (
 from kvplan.architectures.gguf.view import HEADS, GgufView
 from kvplan.errors import KvplanError, did_you_mean
 from kvplan.families import NoCache
-from kvplan.model import GGUF_HEADER, Encoder, EncoderInput, Layer, Model, Provenance, runs_of
+from kvplan.model import EAGLE3, GGUF_HEADER, Encoder, EncoderInput, Layer, Model, Provenance, runs_of
 from kvplan.record import Json
 
 TEXT, ARRAY = 8, 9
@@ -111,11 +111,13 @@ FILE_TYPES = {
 _FLOATS = {"all_f32": "float32", "f16": "float16", "bf16": "bfloat16"}
 
 
-def read_keys(values: Json, *, called: str, source: str, listed: int, cut_in: str | None) -> Model:
+def read_keys(
+    values: Json, *, called: str, source: str, listed: int, cut_in: str | None = None, as_draft: bool = False
+) -> Model:
     """The model that the keys of a file describe. listed: tokens of the vocabulary that were counted; cut_in:
-    the key inside which the file ends. Raises KvplanError: bad-gguf, not-a-model, missing-key, bad-config,
-    unknown-model-type, unknown-layer-type."""
-    name = _architecture_name(values, source)
+    the key inside which the file ends; as_draft: it is to draft for another. Raises KvplanError: bad-gguf,
+    not-a-model, missing-key, bad-config, unknown-model-type, unknown-layer-type."""
+    name = _architecture_name(values, source, as_draft)
     view = GgufView(values, name)
     stack, reason = _stack(view, name)
     trunk, keys = strip_sources(stack.trunk)
@@ -158,7 +160,7 @@ def _plain(value: int | None) -> int | None:
     return None if value is None else int(value)
 
 
-def _architecture_name(values: Json, path: str) -> str:
+def _architecture_name(values: Json, path: str, as_draft: bool) -> str:
     kind = values.get("general.type", "model")
     if kind != "model":
         raise KvplanError(
@@ -169,7 +171,7 @@ def _architecture_name(values: Json, path: str) -> str:
     name = values.get("general.architecture")
     if not isinstance(name, str) or not name:
         raise KvplanError("bad-gguf", f"{path} has no general.architecture")
-    if name in REFUSED:
+    if name in REFUSED and not (as_draft and name == EAGLE3):
         raise KvplanError("not-a-model", f"general.architecture {name!r} {REFUSED[name]}")
     return name
 
@@ -180,7 +182,7 @@ def _stack(view: GgufView, name: str) -> tuple[Stack, str | None]:
         return Stack([Layer((NoCache(),))] * view.block_count, []), NO_CACHE[name]
     if name in SPECIAL:
         return read_stack(view, SPECIAL[name]), None
-    if name not in PLAIN:
+    if name not in PLAIN and name != EAGLE3:
         refuse_unless_plain(view)
         stack = read_stack(view, Architecture())
         near = did_you_mean(name, known_architectures())

@@ -210,7 +210,7 @@ NO_CACHE: dict[str, str] = {
 _DRAFT = "is a draft model, whose cache is that of the model it drafts for: give that one"
 REFUSED: dict[str, str] = {
     "clip": "is a vision or audio projector, not a language model: give the model's own GGUF file",
-    "eagle3": _DRAFT,
+    "eagle3": "is a head that drafts for a model: give that one, and this with --speculative-model",
     "dflash": _DRAFT,
     "gemma4-assistant": _DRAFT,
     "dots3note": "keeps latents of two sizes beside index keys, which no rule here describes",

@@ -17,8 +17,9 @@ from kvplan.engines.budget import Fit, Shortens
 from kvplan.engines.budget.parts import Start, context_line, in_use_line, memory_of, no_pool, once_a_start
 from kvplan.engines.llamacpp.cache_layout.caches import place
 from kvplan.engines.llamacpp.cache_layout.pool import output_device, split_of
-from kvplan.engines.llamacpp.gguf_file.authors import WHOLE, Build, named_build
+from kvplan.engines.llamacpp.gguf_file.authors import WHOLE, Build, build_of, named_build
 from kvplan.engines.llamacpp.gguf_file.converted import converted
+from kvplan.engines.llamacpp.gguf_file.heads import head_bytes
 from kvplan.engines.llamacpp.memory.compute_buffer import (
     compute_line,
     draft_lines,
@@ -28,7 +29,7 @@ from kvplan.engines.llamacpp.memory.compute_buffer import (
 from kvplan.engines.llamacpp.memory.image_encoder import encoder_bytes, encoder_line, encoder_words
 from kvplan.engines.llamacpp.model_options import options_of
 from kvplan.engines.llamacpp.options import LEAST_CONTEXT, LlamacppOptions, keeps_free, not_counted
-from kvplan.engines.llamacpp.start.drafts import drafts, layers_in_file, named_draft
+from kvplan.engines.llamacpp.start.drafts import drafts, has_head, layers_in_file, named_draft
 from kvplan.engines.llamacpp.start.models import uses_flash
 from kvplan.engines.llamacpp.start.overrides import place_of
 from kvplan.engines.traits import usual_build
@@ -45,6 +46,8 @@ _LAYER = regex(r"blk\.(\d{1,6})\.")
 _EXPERTS = regex(r"\.ffn_(up|down|gate|gate_up)_(ch|)exps")
 """Tensors that --n-cpu-moe and --cpu-moe leave in host memory (common/common.h)."""
 _EMBEDDING, _OUTPUT = "token_embd.weight", "output"
+_WITH_OUTPUT = (_OUTPUT, "fc.", "d2t", "enc.output_norm")
+"""Tensors that lie with the output (src/llama-arch.cpp, LLM_TENSOR_LAYER_OUTPUT)."""
 
 
 class Weights(NamedTuple):
@@ -238,13 +241,23 @@ def _weights(model: Model, settings: Serving, options: LlamacppOptions) -> Weigh
         places[devices if last is None else last] += draft
         source, more = f"{source}; prediction layers {draft:,} B", more + draft
     if (named := named_draft(settings)) is not None:
-        own, _ = _tensors_of(named, named.gguf_mixture or usual_build("llamacpp", named))
+        own = _of_draft(model, named, settings)
         plain = LlamacppOptions()
         for one in _dealt(own, layers_in_file(named), devices, plain, split):
             places[devices if one.device is None else one.device] += one.bytes
         source, more = f"{source}; draft {named.id} {sum(own.values()):,} B", more + sum(own.values())
     found = ModelWeights(max(places[:-1]), sum(tensors.values()) + more, "GGUF tensors")
     return Weights(found, f"{source}; {places[-1]:,} B in host memory", tuple(places), hosted)
+
+
+def _of_draft(model: Model, named: Model, settings: Serving) -> Mapping[str, int]:
+    """Name → bytes of the draft's file. A head that has no output of its own borrows the model's."""
+    if has_head(settings) and not named.is_gguf:
+        return head_bytes(named, model)
+    own, _ = _tensors_of(named, named.gguf_mixture or usual_build("llamacpp", named))
+    if has_head(settings) and f"{_OUTPUT}.weight" not in own:
+        return {name: size for name, size in own.items() if name != _EMBEDDING}
+    return own
 
 
 def prediction_bytes(model: Model, settings: Serving) -> int:
@@ -258,8 +271,8 @@ def prediction_bytes(model: Model, settings: Serving) -> int:
             help=("--weights 15GiB: of all that is loaded", "name the model, with -q"),
         )
     mixture = settings.quantization or model.gguf_mixture or usual_build("llamacpp", model)
-    build = named_build(str(mixture))
-    return converted(model, sources.inventory, build.mixture, ends=build.ends).prediction
+    build = build_of(model, str(mixture))
+    return converted(model, sources.inventory, build.mixture, told=build.told).prediction
 
 
 def _build_words(model: Model, settings: Serving) -> tuple[str, ...]:
@@ -301,8 +314,8 @@ def _tensors_of(model: Model, mixture: str | None) -> tuple[Mapping[str, int], s
     if sources.inventory is None:
         problem = sources.problem.message if sources.problem is not None else "its tensors are not known"
         raise RefusedError("no-weights", problem, help=("--weights 15GiB",))
-    build = named_build(str(mixture))
-    found = converted(model, sources.inventory, build.mixture, ends=build.ends)
+    build = build_of(model, str(mixture))
+    found = converted(model, sources.inventory, build.mixture, told=build.told)
     rest = f"; of the file {found.prediction:,} B are prediction layers" if found.prediction else ""
     sizes: Mapping[str, int] = found.bytes_by_name
     if build.likely != WHOLE:
@@ -315,7 +328,7 @@ def _build_of(model: Model, settings: Serving) -> Build | None:
     Raises KvplanError(bad-setting)."""
     if model.is_gguf or settings.weights is not None:
         return None
-    return named_build(str(settings.quantization or model.gguf_mixture or usual_build("llamacpp", model)))
+    return build_of(model, str(settings.quantization or model.gguf_mixture or usual_build("llamacpp", model)))
 
 
 class Placed(NamedTuple):
@@ -372,7 +385,7 @@ def _dealt(
             place_here = places[layer] if moved is None else moved.to
             dealt.append(Placed(name, amount, None if left else place_here, layer))
         else:
-            dealt.append(Placed(name, amount, output if name.startswith(_OUTPUT) else None))
+            dealt.append(Placed(name, amount, output if name.startswith(_WITH_OUTPUT) else None))
     if f"{_OUTPUT}.weight" not in tensors and _EMBEDDING in tensors:
         dealt.append(Placed(f"{_OUTPUT}.weight", tensors[_EMBEDDING], output))
     return dealt

@@ -185,6 +185,12 @@ class Row:
     loaded_bytes: Count | None = None
     loaded_gpu_percent: Count | None = None
     loaded_context: Count | None = None
+    loaded_slots: Count | None = None
+    file_bytes: Count | None = None
+    parameters: Count | None = None
+    own_context: Count | None = None
+    embedding_length: Count | None = None
+    build: str | None = None
     pools: tuple[Pool, ...] = ()
 
     def get(self, name: str) -> Figure | None:
@@ -195,7 +201,9 @@ class Row:
         return figure
 
 
-ROW_FIGURES: tuple[str, ...] = tuple(item.name for item in fields(Row) if item.name not in ("rank", "pools"))
+ROW_FIGURES: tuple[str, ...] = tuple(
+    item.name for item in fields(Row) if item.name not in ("rank", "pools", "build")
+)
 
 _LARGEST = """
     weights_bytes draft_weights_bytes activation_peak_bytes transient_peak_bytes non_torch_bytes

@@ -31,8 +31,9 @@ class InGguf:
         return WeightSources(problem=no_source(model.id), named=lambda: tensor_bytes(self.path))
 
 
-def read_gguf(path: Path) -> Model:
-    """The model in a GGUF file. A file that is cut off inside its token list is enough.
+def read_gguf(path: Path, *, as_draft: bool = False) -> Model:
+    """The model in a GGUF file. A file that is cut off inside its token list is enough. as_draft: it is to
+    draft for another.
 
     Raises:
         KvplanError: no-such-file, bad-gguf (not GGUF, cut off, values that cannot be), not-first-part,
@@ -46,7 +47,9 @@ def read_gguf(path: Path) -> Model:
     stem = path.name[: -len(path.suffix)] if path.suffix.lower() == ".gguf" else path.name
     part = _PART.fullmatch(stem)
     name = part[1] if part else stem
-    model = read_keys(values, called=name, source=str(path), listed=header.vocab, cut_in=header.cut_in)
+    model = read_keys(
+        values, called=name, source=str(path), listed=header.vocab, cut_in=header.cut_in, as_draft=as_draft
+    )
     return replace(model, weights=InGguf(path))
 
 

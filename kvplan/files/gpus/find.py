@@ -33,6 +33,7 @@ _SHOWN = 12
 UNLISTED = "unlisted"
 _SIZE = regex(r"\d+(\.\d+)?\s*([kmgt]|([kmgt]i?)?b)", re.IGNORECASE | re.ASCII)
 _NUMBER = regex(r"\d+(\.\d+)?", re.ASCII)
+_AMOUNT_ALONE = regex(r".*[a-z0-9]\s+\d{1,3}\s*", re.IGNORECASE | re.ASCII)
 _NAME_FIRST = regex(r"(.+?)[\s_-]*[x×*]\s*(\d{1,9})", re.IGNORECASE)
 _COUNT_FIRST = regex(r"(\d{1,9})\s*[x×*]\s*(.+)", re.IGNORECASE)
 
@@ -60,6 +61,11 @@ def load_gpu(query: str) -> Gpu:
             detail=_columns(slugs),
             help=f"write more of the name, for example {slugs[0]}",
         )
+    if _AMOUNT_ALONE.fullmatch(query):  # M4 Max 64, 3060 12: a name with its memory, and no unit
+        try:
+            return load_gpu(f"{query}GB")
+        except KvplanError:
+            pass
     raise _unknown(query)
 
 

@@ -12,7 +12,7 @@ _STARTS: tuple[tuple[str, str], ...] = (
     (r"koboldcpp(?:\.py|\.exe|-\S+)?", "KoboldCpp"), (r"tabby[-_]?api", "TabbyAPI"),
     (r"aphrodite\s+run|aphrodite\.endpoints\S*|alpindale/aphrodite\S*", "Aphrodite"),
     (r"mlc_llm\s+(?:serve|chat)", "MLC LLM"), (r"mistralrs(?:-server)?", "mistral.rs"),
-    (r"mlx_lm[.\s]server|mlx-lm", "MLX LM"), (r"ktransformers\S*", "KTransformers"),
+    (r"ktransformers\S*", "KTransformers"),
     (r"lightllm\.server\S*", "LightLLM"), (r"fastchat\.serve\.\S+", "FastChat"),
     (r"infinity_emb", "Infinity"), (r"text-embeddings-(?:router|inference)", "Text Embeddings Inference"),
     (r"tritonserver", "Triton"), (r"xinference(?:-local)?", "Xinference"), (r"openllm\s+\w+", "OpenLLM"),

@@ -211,7 +211,7 @@ def with_known_draft(launch: Launch) -> Launch:
 
 def _is_readable(draft: str) -> bool:
     try:
-        open_model(draft)
+        open_model(draft, as_draft=True)
     except KvplanError:
         return False
     return True

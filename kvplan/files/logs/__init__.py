@@ -25,6 +25,8 @@ from kvplan.files.logs.listed import listed_in
 
 DIALECTS: tuple[Dialect, ...] = tuple(part.DIALECT for part in having("log").values())
 SPEAKING = tuple(dialect.engine for dialect in DIALECTS)
+_JSON = 4 * CHUNK
+"""Of what begins as JSON: /api/show lists every tensor of a model."""
 SURE_SCORE = 12
 """A dialect this far ahead of the others is the log's; the others are no longer looked for."""
 
@@ -89,7 +91,7 @@ def _noted(pieces: Iterable[bytes], began: list[bytes]) -> Iterator[bytes]:
     """The pieces, of which the first bytes are kept."""
     kept = 0
     for piece in pieces:
-        if kept < CHUNK:
+        if kept < (_JSON if began and began[0].lstrip()[:1] in (b"{", b"[") else CHUNK):
             began.append(piece)
             kept += len(piece)
         yield piece

@@ -1,8 +1,9 @@
-"""Lists that programs in front of an engine print of the models that they loaded, as an Observation.
+"""Lists that programs in front of an engine print of their models, as an Observation.
 
 ``ollama ps`` (ollama/ollama 0.33 cmd/cmd.go, ListRunningHandler; format/bytes.go: GB of 1000³, from 10 on
-without decimals and cut, below with one and rounded) and ``lms load --estimate-only`` (lmstudio-ai/lms
-src/subcommands/load.ts: GiB of 1024³ with two decimals).
+without decimals and cut, below with one and rounded), ``lms load --estimate-only`` (lmstudio-ai/lms
+src/subcommands/load.ts: GiB of 1024³ with two decimals) and ``lms ps`` (list.ts: sizes of files;
+formatBytes.ts: GB of 1000³, two decimals). ``ollama show`` and JSON: `kvplan.files.logs.shown`.
 """
 
 from __future__ import annotations
@@ -14,8 +15,9 @@ from fractions import Fraction
 from kvplan.engines.doors import door_of
 from kvplan.engines.observed import Count, Note, Observation, Rank, Row, Setting
 from kvplan.engines.observed.printed import parse_count
+from kvplan.files.logs.shown import NOTHING, STUDIO, Read, in_json, show
 from kvplan.later import regex
-from kvplan.units import GIB, MIB
+from kvplan.units import GB, GIB, KB, MB, MIB, TB
 
 PROGRAM = "program"
 """The setting of an observation that was made of such a list: the program's name."""
@@ -27,8 +29,12 @@ _ROW = regex(
     r"(?:100% (?P<one>[CG]PU)|\d{1,3}%/(?P<gpu>\d{1,3})% CPU/GPU)(?:\s+(?P<context>\d{1,9}))?(?:\s|$)",
     re.ASCII,
 )
-_UNITS = {"KB": 10**3, "MB": 10**6, "GB": 10**9, "TB": 10**12}
-_LMS = regex(r"^\s*(Model|Context Length|Estimated GPU Memory|Estimated Total Memory):\s*(\S.{0,200}?)\s*$")
+_UNITS = {"B": 1, "KB": KB, "MB": MB, "GB": GB, "TB": TB}
+_LMS = regex(
+    r"^\s*(Model|Context Length|Estimated GPU Memory|Estimated Total Memory):\s*(\S.{0,200}?)\s*$"
+)
+_PS_HEAD = regex(r"^\s*IDENTIFIER {2,}MODEL {2,}STATUS {2,}SIZE {2,}CONTEXT")
+_SIZE = regex(r"(\d{1,6}(?:\.\d{1,2})?) ([KMGT]?B)", re.ASCII)
 _AMOUNT = regex(r"(?P<size>\d{1,3}(?:,\d{3})*(?:\.\d{1,3})?) ?(?P<unit>GiB|MiB)", re.ASCII)
 
 
@@ -46,9 +52,6 @@ def listed_in(text: str) -> Observation | None:
                 door_of(program).engine, source=source, settings=settings, rows=rows, notes=notes, lines=lines
             )
     return None
-
-
-Read = tuple[tuple[Row, ...], str, str]
 
 
 def _ollama(text: str) -> Read:
@@ -94,7 +97,7 @@ def _lms(text: str) -> Read:
             said.setdefault(found[1], (found[2], number))
     total = _amount(said.get("Estimated Total Memory"))
     if "Model" not in said or total is None:
-        return (), "", ""
+        return NOTHING
     context = said.get("Context Length")
     row = Row(
         Rank(said["Model"][0]),
@@ -109,10 +112,43 @@ def _amount(said: tuple[str, int] | None) -> Count | None:
     if said is None or found is None:
         return None
     unit = GIB if found["unit"] == "GiB" else MIB
-    value = Fraction(found["size"].replace(",", ""))
-    step = Fraction(1, 2 * 10 ** len(found["size"].partition(".")[2]))
-    low, high = int((value - step) * unit), int((value + step) * unit)
-    return Count(int(value * unit), low, high, f"{found['size']} {found['unit']}", said[1])
+    return _decimals(found["size"].replace(",", ""), unit, f"{found['size']} {found['unit']}", said[1])
 
 
-_READERS: tuple[Callable[[str], Read], ...] = (_ollama, _lms)
+def _lms_ps(text: str) -> Read:
+    """Columns are told apart by two spaces and named in the head; the last may be empty."""
+    lines = text.splitlines()
+    start = next((at for at, line in enumerate(lines) if _PS_HEAD.match(line)), None)
+    if start is None:
+        return NOTHING
+    names = _cells(lines[start])
+    found = []
+    for number, line in enumerate(lines[start + 1 :], start + 2):
+        cells = dict(zip(names, _cells(line)))
+        size = _SIZE.fullmatch(cells.get("SIZE", ""))
+        if size is not None and cells["MODEL"]:
+            file_bytes = _decimals(size[1], _UNITS[size[2]], size[0], number)
+            context, slots = (cells.get(name, "") for name in ("CONTEXT", "PARALLEL"))
+            found.append(
+                Row(
+                    Rank(cells["MODEL"]),
+                    file_bytes=file_bytes,
+                    loaded_context=parse_count(context, "n", line=number) if context.isdecimal() else None,
+                    loaded_slots=parse_count(slots, "n", line=number) if slots.isdecimal() else None,
+                )
+            )
+    return tuple(found), "lmstudio", STUDIO
+
+
+def _cells(line: str) -> list[str]:
+    return re.split(r" {2,}", line.strip())
+
+
+def _decimals(size: str, unit: int, printed: str, line: int) -> Count:
+    """A figure that was rounded to its last decimal."""
+    value, step = Fraction(size) * unit, Fraction(unit, 2 * 10 ** len(size.partition(".")[2]))
+    step = step if unit > 1 else Fraction(0)
+    return Count(int(value), int(value - step), int(value + step), printed, line)
+
+
+_READERS: tuple[Callable[[str], Read], ...] = (_ollama, _lms, _lms_ps, show, in_json)

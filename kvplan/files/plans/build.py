@@ -160,7 +160,7 @@ class Builder(WorkloadParts):
         found: dict[str, Any] = {"speculative_method": method, "num_speculative_tokens": tokens}
         if model is not None:
             path = self.beside(model, ("serve",))
-            draft = open_model(str(path) if exists(path) else model)
+            draft = open_model(str(path) if exists(path) else model, as_draft=True)
             found |= {"speculative_model": draft, "speculative_method": method or method_of(draft)}
         return found
 

@@ -30,7 +30,7 @@ def fleet_screen(use: FleetUse) -> Screen:
         cells += ["" if one.cost_per_hour is None else money(one.cost_per_hour, "")] * priced
         rows.append(cells)
     screen = [line(Span(f"The fleet of {use.source}", "bold"))]
-    screen += table(rows, "l" + "r" * (len(heads) - 1), indent=2)
+    screen += table(rows, "l" + "r" * (len(heads) - 1), indent=2, spare=("mean", "peak"))
     for text in (*(lack(one) for one in use.kinds if one.missing), *_notes(use)):
         screen += wrapped(text, indent=1, hang=2)
     return screen

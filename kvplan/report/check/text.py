@@ -74,8 +74,9 @@ def _name(one: CheckedPlan) -> str:
 def _head(one: CheckedPlan) -> Screen:
     word, style = ("ok", "good") if one.passed else ("FAIL", "bad")
     if one.error is not None and one.error.exit_code != EXIT_NO:
-        word = "????"
-    about = f"{_name(one)}: {one.summary}" if one.passed and one.summary else f"{_name(one)}  {one.path}"
+        word = "ERR"
+    about = _name(one) if _name(one) == one.path else f"{_name(one)}  {one.path}"
+    about = f"{_name(one)}: {one.summary}" if one.passed and one.summary else about
     first, *rest = wrapped(about, first=" " * 6) or [line(" " * 6)]
     return [line(Span(f"{word:<4}", style), "  ", first[0].text[6:]), *rest]
 

@@ -10,14 +10,17 @@ from pathlib import Path
 
 from kvplan.api.reporting import PlanReport
 from kvplan.errors import KvplanError
+from kvplan.plans.findings import Severity
 from kvplan.plans.plan import Plan
-from kvplan.plans.question import tokens_of
+from kvplan.plans.question import requests_of, tokens_of
 from kvplan.plans.receipt import ReadReceipt
 from kvplan.report.charts import budget_section, held_section
 from kvplan.report.check.shown import facts_in_order, figure, issues_of, title_of
+from kvplan.report.export import COMMAND, export
 from kvplan.report.full.kinds import kinds_section, levers_section
 from kvplan.report.html.page import FROM
 from kvplan.report.sections import Cell, Entry, Section, Table
+from kvplan.report.simulate import verdict_words
 from kvplan.report.simulate_html import simulation_sections
 from kvplan.report.start_words import started
 from kvplan.report.words import count, engine_title
@@ -29,9 +32,8 @@ MANY = 100
 
 def sections_of(one: PlanReport) -> Iterator[Section]:
     """The parts in the order in which they are read; those of which nothing is known are not there."""
+    yield from summary_of(one)
     yield from _present(
-        figures_section(one),
-        findings_section(one),
         memory_section(one),
         lengths_section(one),
         kinds_section(one),
@@ -39,17 +41,37 @@ def sections_of(one: PlanReport) -> Iterator[Section]:
         receipts_section(one),
     )
     if one.simulation is not None:
-        yield from simulation_sections(one.simulation)
-    yield from _present(flags_section(one), sources_section(one))
+        yield from simulation_sections(one.simulation, (verdict_words(one.simulation),))
+    yield from _present(start_section(one), sources_section(one))
 
 
 def summary_of(one: PlanReport) -> Iterator[Section]:
-    """The figures and the findings alone."""
-    yield from _present(figures_section(one), findings_section(one))
+    """The figures and the findings alone: first the findings, where the plan fails by them."""
+    parts = figures_section(one), findings_section(one)
+    yield from _present(*(parts if one.checked.passed else reversed(parts)))
 
 
 def _present(*sections: Section | None) -> Iterator[Section]:
     yield from (one for one in sections if one is not None)
+
+
+def about(one: PlanReport) -> str:
+    """Of what the report speaks: model, engine, GPUs; nothing where the plan was not read."""
+    plan, result = one.plan, one.result
+    if plan is None:
+        return ""
+    model = plan.model if result is None else result.model.id
+    title = plan.engine if result is None else engine_title(result.engine)
+    return f"{model} · {title}, {_layout(plan)}"
+
+
+def headline_of(one: PlanReport) -> str:
+    """The figure that fails, of the plan or else of its simulation; else what is held."""
+    wrong = [issue.message for issue in issues_of(one.checked) if issue.severity is Severity.ERROR]
+    if one.checked.error is not None or not wrong:
+        missed = () if one.simulation is None else one.simulation.missed
+        return f"{missed[0]}." if missed and one.checked.error is None else answer_of(one)
+    return f"{wrong[0]}." + (f" {count(len(wrong) - 1, 'error')} more." if wrong[1:] else "")
 
 
 def answer_of(one: PlanReport) -> str:
@@ -112,7 +134,7 @@ def findings_section(one: PlanReport) -> Section | None:
     """Faults and common mistakes, with suggestions."""
     issues = issues_of(one.checked)
     if not issues:
-        return Section("Findings", said=("Nothing was found.",))
+        return Section("Findings", said=("None.",))
     told = tuple(
         f"{issue.severity.value}[{issue.code}]"
         f" {':'.join(str(at) for at in (issue.place.path, issue.place.line) if at is not None)}\n{issue.text}"
@@ -133,17 +155,22 @@ def lengths_section(one: PlanReport) -> Section | None:
     """How many requests of each length the whole plan holds."""
     if not one.lengths or one.plan is None:
         return None
-    return held_section(one.lengths, tokens_of(one.plan), "over the whole plan")
+    required = requests_of(one.plan)
+    return held_section(one.lengths, tokens_of(one.plan), "over the whole plan", required=required)
 
 
-def flags_section(one: PlanReport) -> Section | None:
-    """The flags of the engines."""
+def start_section(one: PlanReport) -> Section | None:
+    """The command that starts the engines; their flags where kvplan writes none."""
     plan = one.plan
     if plan is None:
         return None
-    flags = started(plan.engine, "", dict(plan.serve))
-    command = f"{plan.model}, {plan.engine}, {_layout(plan)}"
-    return Section("What is started", said=(command,), fenced=(flags,) if flags else ())
+    try:
+        command = export(plan, COMMAND, model=one.model)
+    except KvplanError as error:
+        command = started(plan.engine, plan.model, dict(plan.serve))
+        why = (f"The flags of {plan.engine}, {_layout(plan)}; no command: {error.message}.",)
+        return Section("What is started", said=why, fenced=(command,))
+    return Section("What is started", fenced=(command.rstrip("\n"),))
 
 
 def _layout(plan: Plan) -> str:
@@ -179,7 +206,7 @@ def receipts_section(one: PlanReport) -> Section | None:
         return None
     if not one.receipts:
         return Section(
-            "Receipts", said=("Nothing of this plan was measured: kvplan validate writes a receipt.",)
+            "Receipts", said=("This plan was not measured yet: kvplan validate writes a receipt.",)
         )
     broken = tuple(f"{path}: {read.message}" for path, read in one.receipts if isinstance(read, KvplanError))
     good = [(path, read) for path, read in one.receipts if isinstance(read, ReadReceipt)]

@@ -7,9 +7,9 @@ from collections.abc import Container, Sequence
 from kvplan.api.reporting import PlanReport
 from kvplan.plans.findings import CheckReport
 from kvplan.report.check.shown import label, sentence, verdict
-from kvplan.report.full.content import answer_of, sections_of, summary_of
+from kvplan.report.full.content import about, answer_of, headline_of, sections_of, summary_of
 from kvplan.report.html.markup import Markup, Part, el
-from kvplan.report.html.page import page, section, table
+from kvplan.report.html.page import head, page, section, table
 from kvplan.report.layout import shorten
 from kvplan.report.sections import Cell, Entry, Table
 from kvplan.report.words import count
@@ -29,8 +29,10 @@ def report_page(reports: Sequence[PlanReport]) -> str:
     """The whole page. Plans that do not fit stand in the overview and are named below it."""
     several = len(reports) > 1
     said = sentence(CheckReport(tuple(one.checked for one in reports)))
-    title = said if several else label(reports[0].checked) if reports else said
-    top = el("header", el("h1", title))
+    title = said
+    top: Markup = el("header", el("h1", said))
+    if len(reports) == 1:
+        title, top = f"{label(reports[0].checked)}: {headline_of(reports[0])}", _head(reports[0])
     foot = el(
         "footer",
         el("p", f"Written by kvplan {__version__}: every figure is computed, no GPU was asked unless a"
@@ -39,8 +41,8 @@ def report_page(reports: Sequence[PlanReport]) -> str:
     )  # fmt: skip
     frame = page(title, top, _overview(reports, range(len(reports))), foot)
     articles, left_out = _articles(reports, LIMIT - len(frame.encode()) - _ROOM)
-    head = [_SKIP, top, _overview(reports, articles)] if several else [top]
-    return page(title, *head, el("main", *articles.values(), left_out, id="plans"), foot)
+    first = [_SKIP, top, _overview(reports, articles)] if several else [top]
+    return page(title, *first, el("main", *articles.values(), left_out, id="plans"), foot)
 
 
 def _articles(reports: Sequence[PlanReport], room: int) -> tuple[dict[int, Markup], Markup | None]:
@@ -69,13 +71,31 @@ def _articles(reports: Sequence[PlanReport], room: int) -> tuple[dict[int, Marku
 
 
 def _article(one: PlanReport, place: int, *, several: bool, short: bool = False) -> Markup:
-    state = verdict(one.checked)
-    top: list[Part] = [el("h2", label(one.checked))] if several else []
-    top.append(el("p", answer_of(one), class_="answer"))
-    top.append(el("p", el("strong", f"The plan {state}", class_=_STATES[state]), f" · {one.checked.path}"))
+    top: list[Part] = []
+    if several:
+        top += [el("h2", label(one.checked)), el("p", about(one), class_="about"),
+                el("p", headline_of(one), class_="answer"), *_state(one)]  # fmt: skip
     found = summary_of(one) if short else sections_of(one)
     parts = [section(each, level=3 if several else 2) for each in found]
     return el("article", *top, *parts, id=f"plan-{place + 1}")
+
+
+def _head(one: PlanReport) -> Markup:
+    """The head of the page of one plan."""
+    return head(
+        " · ".join(filter(None, (label(one.checked), about(one)))),
+        headline_of(one),
+        *_state(one),
+        good=one.checked.passed and headline_of(one) == answer_of(one),
+    )
+
+
+def _state(one: PlanReport) -> list[Part]:
+    """Whether the plan passes, where it stands; and what is held, where the headline is what fails."""
+    state = verdict(one.checked)
+    words = el("strong", f"The plan {state}", class_=_STATES[state])
+    held = answer_of(one)
+    return [el("p", held) if held != headline_of(one) else None, el("p", words, f" · {one.checked.path}")]
 
 
 def _overview(reports: Sequence[PlanReport], shown: Container[int]) -> Markup:

@@ -116,5 +116,5 @@ def levers_section(one: PlanReport) -> Section | None:
     idle = tuple(
         f"{lever.name}, no effect here: {lever.summary}" for lever in one.levers if not lever.applies
     )
-    tables = (Table(("lever", "what it does here", "flag", "from"), "llll", rows),) if rows else ()
-    return Section("Levers", said=("Of one engine of the plan.",), tables=tables, listed=idle)
+    tables = (Table(("optimization", "effect here", "flag", "from"), "llll", rows),) if rows else ()
+    return Section("Memory optimizations", said=("For one engine of the plan.",), tables=tables, listed=idle)

@@ -8,7 +8,7 @@ from kvplan.api.reporting import PlanReport
 from kvplan.later import regex
 from kvplan.report.check.markdown import code, fenced
 from kvplan.report.check.shown import label, one_line, verdict
-from kvplan.report.full.content import answer_of, sections_of
+from kvplan.report.full.content import about, answer_of, headline_of, sections_of
 from kvplan.report.sections import Cell, Entry, Section, Table
 
 _MARKS = regex(r"([\\`*_{}\[\]<>&#|~@])")
@@ -23,13 +23,18 @@ def report_markdown(reports: Sequence[PlanReport]) -> str:
 
 
 def _plan(one: PlanReport) -> Iterator[str]:
-    yield from (f"## {said(label(one.checked))}", "", f"**{said(answer_of(one))}**", "")
+    yield from (f"## {said(label(one.checked))}", "", f"**{said(headline_of(one))}**", "")
+    if headline_of(one) != answer_of(one):
+        yield from (said(answer_of(one)), "")
+    yield from (said(about(one)), "") if about(one) else ()
     yield from (f"The plan {verdict(one.checked)}: {said(one.checked.path)}", "")
     for section in sections_of(one):
         yield from _section(section)
 
 
 def _section(section: Section) -> Iterator[str]:
+    if not (section.said or section.tables or section.listed or section.fenced):  # a picture alone
+        return
     yield from (f"### {said(section.title)}", "")
     for words in section.said:
         yield from (said(words), "")

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from fractions import Fraction
 
 from kvplan.report.html.markup import Markup, Part, el, markup
 from kvplan.report.sections import Cell, Entry, Section, Table
 
+_UNIT = re.compile(r"(?<=\d) (?=(?:%|ms\b|s\b|GiB\b|GPUs?\b))")
+"""Between a number and its unit a headline is not broken."""
 _POLICY = "default-src 'none'; style-src 'unsafe-inline'"
 """Nothing is loaded and nothing runs, whatever stands in the page."""
 
@@ -23,6 +26,17 @@ def page(title: str, *body: Part) -> Markup:
         el("style", Markup(STYLE)),
     )
     return Markup(f"<!DOCTYPE html>{el('html', head, el('body', *body), lang='en')}\n")
+
+
+def head(about: str, headline: str, *more: Part, good: bool) -> Markup:
+    """The head of a page: of what it speaks, small; then its answer."""
+    said = _UNIT.sub("\u00a0", headline)
+    return el(
+        "header",
+        el("p", about, class_="about"),
+        el("h1", said, class_=f"answer{'' if good else ' bad'}"),
+        *more,
+    )
 
 
 def section(one: Section, *, level: int = 2) -> Markup:
@@ -100,10 +114,11 @@ body{font:15px/1.5 system-ui,sans-serif;color:var(--ink);background:var(--paper)
 max-width:60rem;margin:0 auto;padding:1.5rem 1rem 4rem}
 a{color:var(--mark)}a:focus-visible,[tabindex]:focus-visible{outline:3px solid var(--mark);outline-offset:2px}
 .skip{position:absolute;left:-99rem}.skip:focus{left:1rem;top:.5rem;background:var(--paper)}
-h1{font-size:1.5rem;line-height:1.25}h2{font-size:1.25rem;margin:2.5rem 0 .5rem;overflow-wrap:anywhere}
+h1{font-size:1.5rem;line-height:1.25;text-wrap:balance;overflow-wrap:anywhere}
+h2{font-size:1.25rem;margin:2.5rem 0 .5rem;overflow-wrap:anywhere}
 h3{font-size:1.05rem;margin:2rem 0 .5rem}p{margin:.4rem 0;overflow-wrap:anywhere}
 article{border-top:3px solid var(--line);margin-top:2.5rem}
-.answer{font-size:1.2rem;font-weight:600}.good{color:var(--good)}.bad{color:var(--bad)}.soft{color:var(--soft)}
+p.answer{font-size:1.2rem;font-weight:600}.good{color:var(--good)}.bad{color:var(--bad)}.soft{color:var(--soft)}
 figure{margin:.75rem 0}figcaption,caption{color:var(--soft);font-size:.85rem;text-align:left}
 caption{padding-bottom:.3rem;min-width:min(22rem,85vw)}
 .wide{overflow-x:auto}table{border-collapse:collapse;font-variant-numeric:tabular-nums}
@@ -123,13 +138,23 @@ svg text.soft{fill:var(--soft)}
 .bar{fill:var(--band);stroke:var(--mark)}.bar.own{fill:var(--mark)}
 .rest{fill:none;stroke:var(--line);stroke-dasharray:3 3}.whisker{stroke:var(--ink);stroke-width:1.5}
 .most{stroke:var(--bad);stroke-width:3}
-.asked{stroke:var(--ink);stroke-dasharray:2 3}
+.asked{stroke:var(--ink);stroke-dasharray:2 3}.need{stroke:var(--bad);stroke-width:3}
+.limit{stroke:var(--bad);stroke-width:2;stroke-dasharray:8 3}
 .s0{fill:var(--s0)}.s1{fill:var(--s1)}.s2{fill:var(--s2)}.cache{fill:var(--mark)}
 .legend{list-style:none;padding:0;display:flex;flex-wrap:wrap;gap:.1rem 1.2rem;margin:.4rem 0}
 .legend i{display:inline-block;width:.9rem;height:.9rem;margin-right:.4rem;vertical-align:-.1rem}
 i.s0{background:var(--s0)}i.s1{background:var(--s1)}i.s2{background:var(--s2)}i.cache{background:var(--mark)}
-i.rest{border:1px dashed var(--soft)}
-@media(min-width:45rem){svg text{font-size:10px}}
+i.rest{border:1px dashed var(--soft)}i.area{border:1px solid var(--mark);background:var(--band)}
+i.band{background:var(--band)}i.mark{background:linear-gradient(var(--mark) 0 0) 0/100% 3px no-repeat}
+i.safe{background:linear-gradient(var(--other) 0 0) 0/100% 3px no-repeat}
+i.other{background:repeating-linear-gradient(90deg,var(--other) 0 4px,#0000 4px 6px) 0/100% 3px no-repeat}
+i.limit{background:repeating-linear-gradient(90deg,var(--bad) 0 6px,#0000 6px 8px) 0/100% 3px no-repeat}
+.safe{stroke:var(--other);stroke-width:3}
+i.need{background:linear-gradient(45deg,#0000 44%,var(--bad) 0 56%,#0000 0),
+linear-gradient(-45deg,#0000 44%,var(--bad) 0 56%,#0000 0)}
+.about{color:var(--soft);margin:0 0 .3rem}header .state{font-size:1.1rem}
+.pair{display:grid;grid-template-columns:repeat(auto-fit,minmax(min(100%,24rem),1fr));gap:0 2rem}
+@media(min-width:45rem){svg text{font-size:10px}.pair svg text{font-size:12.5px}}
 @media(max-width:45rem){td:not([class]):not(:empty){min-width:8rem}}
 @media print{:root{color-scheme:light;--ink:#000;--soft:#333;--paper:#fff;--line:#999;--raised:#f2f2f2;
 --mark:#0b5fa5;--band:#0b5fa52e;--other:#9a4b00;--good:#0f6b35;--bad:#b3211b}

@@ -16,7 +16,8 @@ from kvplan.simulation.fleet.ranks import Ranks
 from kvplan.simulation.fleet.watched import Watched
 from kvplan.simulation.load.closed_loop import Closed
 from kvplan.simulation.load.load import Load
-from kvplan.simulation.outcome import Outcome, Point, Target, counted
+from kvplan.simulation.outcome import Outcome, Target, counted
+from kvplan.simulation.over_time import Point
 from kvplan.simulation.schedulers import viewed
 from kvplan.simulation.time.clock import Clock
 from kvplan.simulation.time.results import Answer

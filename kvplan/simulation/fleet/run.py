@@ -15,7 +15,8 @@ from kvplan.simulation.fleet.scored import SCORED, scored
 from kvplan.simulation.fleet.together import Seen, side_by_side
 from kvplan.simulation.fleet.watched import watched
 from kvplan.simulation.load.load import Load
-from kvplan.simulation.outcome import Misses, Outcome, Point, Target, counted, most_missed
+from kvplan.simulation.outcome import Misses, Outcome, Target, counted, most_missed
+from kvplan.simulation.over_time import Point
 from kvplan.simulation.time.clock import Clock
 from kvplan.simulation.time.results import Answer
 from kvplan.simulation.time.timeline import AnyEngine

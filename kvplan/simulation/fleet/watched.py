@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from kvplan.simulation.outcome import Point
+from kvplan.simulation.over_time import Point
 from kvplan.simulation.schedulers import viewed
 from kvplan.simulation.time.clock import Clock
 from kvplan.simulation.time.results import Answer

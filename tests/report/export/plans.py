@@ -30,7 +30,7 @@ def plan(
 def full(engine: str) -> Plan:
     """A plan in which every setting that the engine has an argument for is set."""
     made = {"vllm": _vllm, "sglang": _sglang, "trtllm": _trtllm, "llamacpp": _llamacpp}
-    return {**made, "transformers": _transformers, "tgi": _tgi}[engine]()
+    return {**made, "transformers": _transformers, "tgi": _tgi, "mlx": _mlx}[engine]()
 
 
 def _vllm() -> Plan:
@@ -168,4 +168,19 @@ def _tgi() -> Plan:
         tensor_parallel_size=2, dtype="bfloat16", kv_cache_dtype="fp8", max_model_len=32768,
         max_num_seqs=64, max_num_batched_tokens=4096, quantization="fp8",
         options={"cuda_memory_fraction": Fraction(95, 100), "max_concurrent_requests": 64, "speculate": 2},
+    )  # fmt: skip
+
+
+def _mlx() -> Plan:
+    return plan(
+        "mlx@0.32",
+        serve=(
+            ("host", "127.0.0.1"), ("port", 9000), ("trust_remote_code", True),
+            ("chat_template", "a b.jinja"),
+        ),
+        max_num_seqs=4, max_num_batched_tokens=512,
+        options={
+            "prompt_concurrency": 2, "prompt_cache_size": 3, "prompt_cache_bytes": 2**33, "kv_bits": "8",
+            "kv_group_size": "32", "quantized_kv_start": 0,
+        },
     )  # fmt: skip

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import re
 from html.parser import HTMLParser
-from itertools import pairwise
+from itertools import combinations, pairwise
 from xml.etree import ElementTree
+
+from kvplan.report.html.svg import TYPE, width_of
 
 VOID = frozenset(("meta", "br", "hr"))
 LOADS = re.compile(r"https?:|//|<script|<link|<img|<iframe|@import|url\(|src=|\bon[a-z]+=")
@@ -60,7 +62,7 @@ def check(tree: ElementTree.Element) -> None:
     for table in tree.iter("table"):
         assert all(head.get("scope") in ("row", "col") for head in table.iter("th"))
     for region in tree.iter("div"):
-        assert region.get("aria-label")
+        assert region.get("class") == "pair" or region.get("aria-label")
     levels = [int(one.tag[1]) for one in tree.iter() if re.fullmatch("h[1-6]", one.tag)]
     assert levels[0] == 1
     assert all(later <= earlier + 1 for earlier, later in pairwise(levels))
@@ -106,3 +108,27 @@ def floats(tree: ElementTree.Element) -> list[tuple[float, float, float, float]]
                 there.append((right, float(one.get("y") or 0) + float(one.get("height") or 0)))
             found += [(x, y, wide, high) for x, y in there]
     return found
+
+
+def check_pictures(tree: ElementTree.Element) -> None:
+    """Everything drawn lies in its picture, no word is cut, and no word lies on another."""
+    assert all(-1 <= x <= wide + 1 and -1 <= y <= high + 1 for x, y, wide, high in floats(tree))
+    for svg in tree.iter("svg"):
+        _, _, wide, high = map(float, (svg.get("viewBox") or "").split())
+        boxes = [_box(one) for one in svg.iter("text")]
+        for left, top, right, foot, word in boxes:
+            assert -1 <= left <= right <= wide + 1, word
+            assert -1 <= top <= foot <= high + 1, word
+        for one, other in combinations(boxes, 2):
+            apart = (
+                one[2] <= other[0] + 1 or other[2] <= one[0] + 1 or one[3] <= other[1] or other[3] <= one[1]
+            )
+            assert apart, (one[4], other[4])
+
+
+def _box(text: ElementTree.Element) -> tuple[float, float, float, float, str]:
+    """(left, top, right, foot) of a word as large as it is drawn on a telephone, and the word."""
+    word, x, y = "".join(text.itertext()), float(text.get("x") or 0), float(text.get("y") or 0)
+    wide = width_of(word)
+    left = x - {"start": 0.0, "middle": wide / 2, "end": wide}[text.get("text-anchor") or "start"]
+    return left, y - TYPE * 0.8, left + wide, y + TYPE * 0.2, word

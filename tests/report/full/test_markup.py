@@ -13,7 +13,7 @@ from kvplan.report.charts import _curves
 from kvplan.report.html.markup import LONGEST, Markup, el, markup, text
 from kvplan.report.html.svg import round_steps
 from kvplan.report.layout import printable
-from tests.report.full.pages import floats
+from tests.report.full.pages import check_pictures
 
 ANY = st.text(st.characters(), max_size=200)
 
@@ -47,16 +47,21 @@ def test_a_name_of_a_megabyte_is_cut() -> None:
 
 
 @given(st.lists(st.tuples(st.integers(0, 2**20), st.integers(0, 10**6), st.integers(0, 10**6)), min_size=2,
-                max_size=20, unique_by=lambda one: one[0]), st.integers(1, 2**20))  # fmt: skip
-def test_curves_lie_in_their_picture(found: list[tuple[int, int, int]], asked: int) -> None:
+                max_size=20, unique_by=lambda one: one[0]), st.integers(1, 2**20),
+       st.none() | st.integers(0, 10**7))  # fmt: skip
+def test_curves_lie_in_their_picture(
+    found: list[tuple[int, int, int]], asked: int, required: int | None
+) -> None:
     lengths = [Rung(tokens, likely, min(likely, safe)) for tokens, likely, safe in sorted(found)]
-    drawn = _curves(lengths, asked)
+    drawn = _curves(lengths, asked, required)
     if drawn is None:
         counted = [held.likely for held in lengths if held.tokens]
         assert len(counted) < 2 or max(counted) == 0
         return
     tree = ElementTree.fromstring(drawn)
-    assert all(0 <= x <= wide and 0 <= y <= high for x, y, wide, high in floats(tree))
+    check_pictures(tree)
+    within = lengths[0].tokens <= asked <= lengths[-1].tokens and bool(required)
+    assert ("required" in drawn) <= within
 
 
 @given(st.integers(1, 10**9))

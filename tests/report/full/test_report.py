@@ -15,7 +15,7 @@ from kvplan.report.full.html import LIMIT, report_page
 from kvplan.report.full.markdown import report_markdown, said
 from kvplan.units import parse_bytes
 from tests.report.check.reports import FAILING, HOSTILE_PLAN, PASSING, UNREAD
-from tests.report.full.pages import floats, read, rows, section, values, words
+from tests.report.full.pages import check_pictures, read, rows, section, values, words
 
 ROOT = Path(__file__).resolve().parents[3]
 PLANS = ROOT / "examples" / "plans"
@@ -41,7 +41,7 @@ def test_figures_are_those_of_the_other_commands(
     shown = {one.get("data-name"): one.get("value") for one in section(tree, "Figures").iter("data")}
     assert shown == {fact["name"]: str(fact["value"]) for fact in checked["facts"]}
     budget = printed(capsys, "size", CHAT)["budget"]
-    memory = [values(row) for row in rows(section(tree, "Memory"))]
+    memory = [values(row) for row in rows(section(tree, "Memory of"))]
     wanted = [*(line["bytes"] for line in budget["lines"]), budget["kv_pool_bytes"], budget["unused_bytes"]]
     assert memory == [[str(amount)] for amount in (*wanted, budget["total_bytes"])]
     held = {row[0]: row[1:] for row in map(values, rows(section(tree, "Requests over length")))}
@@ -56,11 +56,34 @@ def test_figures_are_those_of_the_other_commands(
         assert there[one["gpu"]][:4] == figures
 
 
+def test_the_figure_that_fails_is_the_headline(capsys: pytest.CaptureFixture[str]) -> None:
+    """And with it what speaks: the model, the engine, the GPUs; the start is a command."""
+    path = ROOT / "tests" / "cli" / "golden" / "inputs" / "plans" / "rag.yaml"
+    reports = report_of([path], gpus=())
+    (checked,) = printed(capsys, "check", str(path))["plans"]
+    wrong = next(one for one in checked["findings"] if one["severity"] == "error")
+    tree = read(report_page(reports))
+    (head,) = tree.iter("h1")
+    assert words(head) == wrong["message"] + "."
+    assert "bad" in (head.get("class") or "")
+    about, held, state = (words(one) for one in next(tree.iter("header")).iter("p"))
+    assert about == "rag · Qwen/Qwen3-32B · vLLM 0.32, one engine on 2 × h100-sxm-80gb"
+    assert held.endswith("hold 10 requests of 32,768 tokens; safely 9.")
+    assert state.startswith("The plan fails")
+    titles = [words(one) for one in tree.iter("h2")]
+    assert titles[:2] == ["Findings", "Figures"]
+    assert "vllm serve Qwen/Qwen3-32B" in words(section(tree, "What is started"))
+    assert "required: 40" in words(section(tree, "Requests over length"))
+    assert f"**{said(words(head))}**" in report_markdown(reports)
+    both = read(report_page([*reports, PlanReport(PASSING)]))
+    assert words(head) in [words(one) for one in both.iter("p") if one.get("class") == "answer"]
+
+
 def test_every_figure_has_its_source(chat: tuple[PlanReport, ...]) -> None:
     tree = read(report_page(chat))
-    for title in ("Figures", "Memory"):
+    for title in ("Figures", "Memory of"):
         assert all(words(row[-1]) for row in rows(section(tree, title)))
-    assert all(words(row[-1]) for row in rows(section(tree, "Levers")))
+    assert all(words(row[-1]) for row in rows(section(tree, "Memory optimizations")))
 
 
 def test_every_picture_has_its_numbers_beside_it(chat: tuple[PlanReport, ...]) -> None:
@@ -69,7 +92,7 @@ def test_every_picture_has_its_numbers_beside_it(chat: tuple[PlanReport, ...]) -
     assert len(drawn) == 3
     for one in drawn:
         assert list(one.iter("table"))
-    assert all(-1 <= x <= wide + 1 and -1 <= y <= high + 1 for x, y, wide, high in floats(tree))
+    check_pictures(tree)
 
 
 def test_the_json_has_what_the_page_shows(
@@ -98,9 +121,10 @@ def test_a_simulation_is_in_it_where_it_is_asked_for(
     )
     capsys.readouterr()
     tree = read(page.read_text(encoding="utf-8"))
-    for title in ("KV cache in use", "Time to first token"):
-        assert len(list(section(tree, title).iter("svg"))) == 1
-    assert "preemption" in words(section(tree, "Levers"))
+    for title, pictures in (("Simulated load over time", 3), ("Simulated latency", 2)):
+        assert len(list(section(tree, title).iter("svg"))) == pictures
+    check_pictures(tree)
+    assert "preemption" in words(section(tree, "Memory optimizations"))
 
 
 @pytest.mark.parametrize(
@@ -116,7 +140,7 @@ def test_every_engine(name: str) -> None:
     reports = report_of([PLANS / f"{name}.yaml"], gpus=())
     tree = read(report_page(reports))
     assert reports[0].left_out == ()
-    assert rows(section(tree, "Memory"))
+    assert rows(section(tree, "Memory of"))
     assert rows(section(tree, "Requests over length"))
 
 
@@ -227,7 +251,7 @@ def test_a_page_that_cannot_be_written_leaves_nothing(
 
 def test_markdown_has_the_same_figures(chat: tuple[PlanReport, ...]) -> None:
     text = report_markdown(chat)
-    answer = next(one for one in read(report_page(chat)).iter("p") if one.get("class") == "answer")
+    answer = next(one for one in read(report_page(chat)).iter("h1") if one.get("class") == "answer")
     assert f"**{said(words(answer))}**" in text
     for one in chat[0].lengths:
         assert re.search(rf"\| \**{one.tokens:,}\** \| \**{one.likely:,}\** \| \**{one.safe:,}\** \|", text)

@@ -16,7 +16,7 @@ from pathlib import Path
 from kvplan.dtypes import FLOAT16, FLOAT32
 from kvplan.engines.base import has_kind
 from kvplan.engines.llamacpp.gguf_file.ggml_types import row_bytes
-from kvplan.engines.llamacpp.gguf_file.quantise import GgufTensor, Hyper, types_of
+from kvplan.engines.llamacpp.gguf_file.quantise import GgufTensor, Hyper, Told, types_of
 from kvplan.errors import RefusedError
 from kvplan.families import Kind
 from kvplan.later import regex
@@ -57,6 +57,10 @@ _HALF = "input_projection_weight"
 """The end of a matrix's path that its checkpoint has without ``.weight`` (conversion/gemma.py)."""
 _LAYER = regex(r"\.(\d{1,5})\.")
 _LATENT = "kv_b_proj"
+_VALUE = "self_attn.v_proj"
+_SIXTEEN = ("per_layer_model_proj", "laurel_", "altup_router")
+"""Matrices that the quantiser leaves as the converter wrote them, in 16 bits (conversion/base.py has others
+of that kind in float32)."""
 _LIKE_70B = ("llama", "qwen2", "deci", "nemotron-nas")
 SEVENTY = 80
 """Layers of what llama.cpp calls 70B (src/models: LLM_TYPE_70B)."""
@@ -83,10 +87,10 @@ class Converted:
 
 
 def converted(
-    model: Model, inventory: Inventory, mixture: str, *, ends: str = "", with_mtp: bool = True
+    model: Model, inventory: Inventory, mixture: str, *, told: Told = (), with_mtp: bool = True
 ) -> Converted:
-    """Name → bytes of a build of that mixture. ends: the type of token embedding and output, where it is
-    told. with_mtp False: of a file made with ``--no-mtp``.
+    """Name → bytes of a build of that mixture. told: types of tensors that its author sets.
+    with_mtp False: of a file made with ``--no-mtp``.
 
     Raises RefusedError(no-weights): a matrix that the converter's table does not name, a checkpoint in a
     format that the converter does not read."""
@@ -98,7 +102,7 @@ def converted(
             help=("name the checkpoint that is not quantised", "give the .gguf file", "--weights 15GiB"),
         )
     tensors, encoder = tensors_of(model, inventory, with_mtp=with_mtp)
-    kinds = types_of(tensors, mixture, hyper_of(model, inventory, tensors), ends)
+    kinds = types_of(tensors, mixture, hyper_of(model, inventory, tensors), told)
     sizes: dict[str, int] = {}
     prediction = 0
     for tensor, kind in zip(tensors, kinds):
@@ -152,7 +156,7 @@ def tensors_of(
         encoder += beside
         for one in tensors:
             found[one.name] = _joined(found.get(one.name), one)
-    for one in _factors(model):
+    for one in (*_factors(model), *_unread(model, found)):
         found[one.name] = one
     return tuple(sorted(found.values(), key=lambda one: -1 if one.layer is None else one.layer)), encoder
 
@@ -242,6 +246,8 @@ def _converted(
     rows = prod(dim.value for dim in tensor.rows)
     if not rows * stack or (tensor.columns and not columns):
         return
+    if name.endswith(_VALUE) and _has_no_value(model, name):
+        return
     if not tensor.columns:
         yield "", rows, stack, 1 if stack == 1 else 2, ""
         return
@@ -258,7 +264,43 @@ def _converted(
     kept = _KEPT.get(model.model_type, "") if tensor.form is not None else ""
     for word in words:
         high = rows // len(words)
-        yield f"{word}.weight", columns, stack * high, _dimensions(high, stack), kept
+        own = kept or ("f16" if word.startswith(_SIXTEEN) else "")
+        yield f"{word}.weight", columns, stack * high, _dimensions(high, stack), own
+
+
+def _unread(model: Model, found: Mapping[str, GgufTensor]) -> list[GgufTensor]:
+    """K and V of Gemma's layers that read another's cache: checkpoint and file have them, and they are loaded
+    (src/models/gemma4.cpp, gemma3n.cpp), though no graph reads them."""
+    count = _text(model).get("num_kv_shared_layers")
+    if not model.model_type.startswith(("gemma4", "gemma3n")) or not isinstance(count, int):
+        return []
+    layers, more = model.num_layers, []
+    for layer in range(max(layers - count, 0), layers):
+        query = found.get(f"blk.{layer}.attn_q.weight")
+        like = next(
+            (one for one in range(layer) if query and _same(found.get(f"blk.{one}.attn_q.weight"), query)),
+            None,
+        )
+        for name in ("attn_k", "attn_v"):
+            own = None if like is None else found.get(f"blk.{like}.{name}.weight")
+            if own is not None:
+                more.append(replace(own, name=f"blk.{layer}.{name}.weight", layer=layer))
+    return more
+
+
+def _same(one: GgufTensor | None, other: GgufTensor) -> bool:
+    return one is not None and (one.columns, one.rows) == (other.columns, other.rows)
+
+
+def _has_no_value(model: Model, name: str) -> bool:
+    """Whether the layer's values are its keys, of which the checkpoint has one matrix (Gemma 4's full layers
+    with ``attention_k_eq_v``; src/models/gemma4.cpp: v_proj is optional). An engine that fuses Q, K and V
+    loads it twice."""
+    if not model.model_type.startswith("gemma4") or _text(model).get("attention_k_eq_v", True) is not True:
+        return False
+    number = _LAYER.search(name)
+    layer = model.layers()[int(number[1])] if number is not None else None
+    return layer is not None and any(part.kind is Kind.FULL for part in layer.parts)
 
 
 def _dimensions(rows: int, stack: int) -> int:

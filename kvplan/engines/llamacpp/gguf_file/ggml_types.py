@@ -15,7 +15,7 @@ BLOCKS: dict[str, tuple[int, int]] = {
     "q2_k": (256, 84), "q3_k": (256, 110), "q4_k": (256, 144), "q5_k": (256, 176), "q6_k": (256, 210),
     "iq1_s": (256, 50), "iq1_m": (256, 56), "iq2_xxs": (256, 66), "iq2_xs": (256, 74), "iq2_s": (256, 82),
     "iq3_xxs": (256, 98), "iq3_s": (256, 110), "iq4_xs": (256, 136), "iq4_nl": (32, 18),
-    "tq1_0": (256, 54), "tq2_0": (256, 66), "mxfp4": (32, 17),
+    "tq1_0": (256, 54), "tq2_0": (256, 66), "mxfp4": (32, 17), "i64": (1, 8),
 }  # fmt: skip
 """Type → (numbers in a block, its bytes). A row is whole blocks."""
 MIXTURES: dict[str, str] = {

@@ -59,12 +59,13 @@ class Hyper:
     is_70b: bool = False
 
 
-_ENDS = ("token_embd.weight", "output.weight")
+Told = tuple[tuple[str, str], ...]
+"""Tensors whose types are told (``--token-embedding-type``, ``--output-tensor-type``, ``--tensor-type``): a
+name, or with a dot before it its end in every layer, and the type."""
 
 
-def types_of(tensors: Sequence[GgufTensor], mixture: str, hyper: Hyper, ends: str = "") -> list[str]:
-    """The type of each tensor, which must stand in the order of the file's layers. ends: that of the token
-    embedding and the output, where they are told (``--token-embedding-type``, ``--output-tensor-type``)."""
+def types_of(tensors: Sequence[GgufTensor], mixture: str, hyper: Hyper, told: Told = ()) -> list[str]:
+    """The type of each tensor, which must stand in the order of the file's layers."""
     default = MIXTURES[mixture]
     chooser = _Chooser(tensors, mixture, hyper)
     kinds = []
@@ -75,9 +76,13 @@ def types_of(tensors: Sequence[GgufTensor], mixture: str, hyper: Hyper, ends: st
             kind = default
         else:
             kind = chooser.type_of(one)
-        kind = ends if ends and one.name in _ENDS else kind
-        kinds.append(one.kept or kind)
+        kind = next((own for name, own in told if _is_told(one.name, name)), kind)
+        kinds.append(kind if default == "f32" else one.kept or kind)
     return kinds
+
+
+def _is_told(name: str, told: str) -> bool:
+    return name.endswith(told) if told.startswith(".") else name == told
 
 
 def _quantises(tensor: GgufTensor) -> bool:

@@ -14,10 +14,11 @@ from collections.abc import Sequence
 from kvplan.architectures.config.activation_shape import Shape, shape_of
 from kvplan.engines.llamacpp.cache_layout.caches import PAD, Context
 from kvplan.engines.llamacpp.cache_layout.pool import context_for, machine_of, streams_of
+from kvplan.engines.llamacpp.gguf_file.heads import STATES
 from kvplan.engines.llamacpp.memory.graph import COPIES, F32, Copied, mask_bytes, reserve
 from kvplan.engines.llamacpp.options import MAX_SLOTS, LlamacppOptions
 from kvplan.engines.llamacpp.start.cache_types import store_for
-from kvplan.engines.llamacpp.start.drafts import drafts, layers_in_file, named_draft
+from kvplan.engines.llamacpp.start.drafts import drafts, has_head, layers_in_file, named_draft
 from kvplan.engines.llamacpp.start.models import uses_flash
 from kvplan.model import Model
 from kvplan.results import BudgetLine, SizeResult
@@ -109,7 +110,11 @@ def draft_line(
     once its attention is done; at most what the target takes."""
     if (named := named_draft(settings)) is not None:
         line = graph_interval(named, shape_of(named, 2), contexts, flash_attn=options.flash_attn)
-        return BudgetLine("draft's compute", line.bytes, line.low_bytes, line.high_bytes, line.source)
+        # A head's other graph takes hidden states of the model and gives one of its own width.
+        states = STATES * model.hidden_size + named.hidden_size if has_head(settings) else 0
+        least = min(context.ubatch for context in contexts) * states * F32
+        likely, high = max(line.bytes, least), max(line.high_bytes, least + MARGIN)
+        return BudgetLine("draft's compute", likely, max(line.low_bytes, least), high, line.source)
     flash = uses_flash(model, options.flash_attn)
     sizes, most = [], 0
     for context in contexts:
@@ -139,7 +144,7 @@ def line_of_a_gpu(
         Copied(hosted, cache * _cache_of_a_layer(model, options, settings, context)) for context in contexts
     ]
     store = store_for(model, settings, options)
-    return graph_interval(
+    line = graph_interval(
         model,
         shape,
         contexts,
@@ -149,6 +154,20 @@ def line_of_a_gpu(
         inputs=2 if gpu else 1,
         in_f16=store.kv.name in _F16,
     )
+    return _with_states(line, model, settings, contexts) if has_head(settings) else line
+
+
+def _with_states(
+    line: BudgetLine, model: Model, settings: Serving, contexts: Sequence[Context]
+) -> BudgetLine:
+    """The inputs of the layers that a head reads are outputs of the graph, whose room nothing else takes
+    (src/llama-graph.cpp, set_outputs). Over several GPUs each is on that of its layer."""
+    kept = STATES * model.hidden_size * min(context.ubatch for context in contexts) * F32
+    least = kept if settings.pipeline_parallel_size == 1 else 0
+    return BudgetLine(
+        line.name, line.bytes + kept, line.low_bytes + least, line.high_bytes + kept,
+        f"{line.source}; hidden states for the head",
+    )  # fmt: skip
 
 
 _F16 = ("float16", "float16/float16")

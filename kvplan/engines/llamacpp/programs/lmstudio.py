@@ -9,6 +9,7 @@ from __future__ import annotations
 from kvplan.engines.doors import Begun, Door, Wish
 from kvplan.engines.llamacpp.memory.image_encoder import sees
 from kvplan.engines.llamacpp.programs.loaded import all_of_it
+from kvplan.engines.llamacpp.programs.stored import in_build, of_file
 from kvplan.engines.traits import usual_build
 from kvplan.model import Model
 from kvplan.settings import Settings
@@ -68,4 +69,6 @@ DOOR = Door(
         " not counted",
     ),
     loaded=all_of_it,
+    stored=of_file,
+    in_build=in_build,
 )

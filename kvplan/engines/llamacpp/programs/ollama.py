@@ -13,6 +13,7 @@ from kvplan.engines.budget.parts import memory_of
 from kvplan.engines.doors import Begun, Door, Wish
 from kvplan.engines.llamacpp.memory.image_encoder import sees
 from kvplan.engines.llamacpp.programs.loaded import by_its_buffers
+from kvplan.engines.llamacpp.programs.stored import in_build, of_file
 from kvplan.engines.llamacpp.start.models import name_of
 from kvplan.errors import KvplanError
 from kvplan.families import Kind
@@ -209,4 +210,6 @@ DOOR = Door(
     head="ollama:",
     command=command,
     loaded=by_its_buffers,
+    stored=of_file,
+    in_build=in_build,
 )

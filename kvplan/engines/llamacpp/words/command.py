@@ -6,10 +6,12 @@ from typing import Any
 
 from kvplan.dtypes import kv_dtype
 from kvplan.engines.command import Argument, Asked, Checkpoint, EngineTable, Image, drafting, word_of
+from kvplan.engines.llamacpp.gguf_file.heads import USUAL
 from kvplan.engines.llamacpp.options import BATCH, CACHE_TYPES
-from kvplan.engines.llamacpp.start.drafts import METHOD, NAMED
+from kvplan.engines.llamacpp.start.drafts import HEAD, METHOD, NAMED
 from kvplan.engines.llamacpp.start.overrides import patterns
 from kvplan.engines.retention import parsed
+from kvplan.engines.traits import usual_build
 from kvplan.errors import KvplanError
 from kvplan.units import MIB
 
@@ -32,12 +34,23 @@ def _patterns(value: Any, asked: Asked) -> object:
 
 
 def _draft(value: Any, asked: Asked) -> object:
-    tokens, draft = drafting("llamacpp", value, asked, own=value != NAMED)
+    tokens, draft = drafting("llamacpp", value, asked, own=value not in (NAMED, HEAD))
     if draft is not None:
-        return ("draft-simple", "--spec-draft-n-max", tokens, "--spec-draft-model", draft)
+        kind = "draft-eagle3" if value == HEAD else "draft-simple"
+        return (kind, "--spec-draft-n-max", tokens, "--spec-draft-model", _file_of(draft, asked, value))
     if value == METHOD:
         return ("draft-mtp", "--spec-draft-n-max", tokens)
-    raise KvplanError("no-such-argument", f"llama.cpp has no draft of the kind {value!r}", help="mtp")
+    raise KvplanError("no-such-argument", f"llama.cpp has no draft of the kind {value!r}", help="mtp, eagle3")
+
+
+def _file_of(draft: str, asked: Asked, method: str) -> str:
+    """The draft's file, as those who publish builds call it."""
+    if draft.lower().endswith(".gguf"):
+        return draft
+    named = asked.settings.speculative_model
+    assert named is not None
+    build = named.gguf_mixture or (USUAL if method == HEAD else usual_build("llamacpp", named))
+    return f"{draft.rpartition('/')[2]}-{str(build).upper()}.gguf"
 
 
 def _on_off(value: Any, asked: Asked) -> object:

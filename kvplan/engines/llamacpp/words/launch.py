@@ -10,7 +10,7 @@ import re
 
 from kvplan.engines.launch import Serve, Server, ServerFlag
 from kvplan.engines.llamacpp.options import BATCH, KEPT_FREE, LEAST_CONTEXT, MICRO_BATCH, SERVER_SLOTS
-from kvplan.engines.llamacpp.start.drafts import METHOD, MOST, NAMED
+from kvplan.engines.llamacpp.start.drafts import HEAD, METHOD, MOST, NAMED
 from kvplan.engines.llamacpp.start.overrides import MOST_LAYERS, PART_NAMES, Override, part_has
 from kvplan.later import regex
 from kvplan.record import Json
@@ -62,7 +62,8 @@ def translate(serve: Serve, options: Json) -> tuple[str, ...]:
 
 
 def _draft(serve: Serve, options: Json) -> list[str]:
-    """``draft-mtp``: prediction layers of the model; ``-md FILE``: a model; ``ngram-…`` takes no memory."""
+    """``draft-mtp``: prediction layers of the model; ``-md FILE``: a model, or with ``draft-eagle3`` a head;
+    ``ngram-…`` takes no memory."""
     kinds = [one for one in str(options.get("--spec-type", "")).split(",") if one and one != "none"]
     model = options.get("--spec-draft-model", options.get("--spec-draft-hf"))
     most = options.get("--spec-draft-n-max", options.get("--draft"))
@@ -70,8 +71,9 @@ def _draft(serve: Serve, options: Json) -> list[str]:
     if kinds == ["draft-mtp"] and model is None:
         serve["speculative_config"] = {"method": METHOD, "num_speculative_tokens": count}
         return []
-    if model is not None and kinds in ([], ["draft-simple"]):
-        entry = {"method": NAMED, "num_speculative_tokens": count, "model": str(model)}
+    if model is not None and kinds in ([], ["draft-simple"], ["draft-eagle3"]):
+        method = HEAD if kinds == ["draft-eagle3"] else NAMED
+        entry = {"method": method, "num_speculative_tokens": count, "model": str(model)}
         serve["speculative_config"] = entry
         return []
     other = next((one for one in kinds if one.startswith("draft-")), None)

@@ -1,0 +1,1 @@
+"""The interface of mlx_lm's server: arguments, flags, how it is called."""
