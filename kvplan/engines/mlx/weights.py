@@ -15,6 +15,7 @@ from kvplan.dtypes import Packing
 from kvplan.engines.mlx.models import type_of
 from kvplan.engines.traits import usual_build
 from kvplan.errors import KvplanError, RefusedError
+from kvplan.later import regex
 from kvplan.model import Model
 from kvplan.record import record
 from kvplan.units import ceil_div
@@ -60,7 +61,7 @@ BUILDS: Mapping[str, Build] = {
 """Word after ``-q`` and in the names of mlx-community → the build, in mlx_lm.convert's own groups."""
 _EXPERTS_ONLY = Build(0, experts=_MXFP4)
 """A checkpoint whose experts were published in MXFP4: mlx-lm leaves the rest as trained (load_model)."""
-_BY_NAME = re.compile(r"(mxfp4-q[48]|mxfp[48]|nvfp4|(?<![\d.])[234568]-?bit|bf16|fp16)", re.IGNORECASE)
+_BY_NAME = regex(r"(mxfp4-q[48]|mxfp[48]|nvfp4|(?<![\d.])[234568]-?bit|bf16|fp16)", re.IGNORECASE)
 _LOADED = ("", "mlx", "mxfp4")
 """Methods of a model's own checkpoint of which it is known what MLX holds."""
 _MADE_WHOLE = frozenset({"deepseek_v3", "deepseek_v32", "glm_moe_dsa", "kimi_k2"})

@@ -30,9 +30,7 @@ _ROW = regex(
     re.ASCII,
 )
 _UNITS = {"B": 1, "KB": KB, "MB": MB, "GB": GB, "TB": TB}
-_LMS = regex(
-    r"^\s*(Model|Context Length|Estimated GPU Memory|Estimated Total Memory):\s*(\S.{0,200}?)\s*$"
-)
+_LMS = regex(r"^\s*(Model|Context Length|Estimated GPU Memory|Estimated Total Memory):\s*(\S.{0,200}?)\s*$")
 _PS_HEAD = regex(r"^\s*IDENTIFIER {2,}MODEL {2,}STATUS {2,}SIZE {2,}CONTEXT")
 _SIZE = regex(r"(\d{1,6}(?:\.\d{1,2})?) ([KMGT]?B)", re.ASCII)
 _AMOUNT = regex(r"(?P<size>\d{1,3}(?:,\d{3})*(?:\.\d{1,3})?) ?(?P<unit>GiB|MiB)", re.ASCII)

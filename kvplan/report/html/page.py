@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import re
 from fractions import Fraction
 
+from kvplan.later import regex
 from kvplan.report.html.markup import Markup, Part, el, markup
 from kvplan.report.sections import Cell, Entry, Section, Table
 
-_UNIT = re.compile(r"(?<=\d) (?=(?:%|ms\b|s\b|GiB\b|GPUs?\b))")
+_UNIT = regex(r"(?<=\d) (?=(?:%|ms\b|s\b|GiB\b|GPUs?\b))")
 """Between a number and its unit a headline is not broken."""
 _POLICY = "default-src 'none'; style-src 'unsafe-inline'"
 """Nothing is loaded and nothing runs, whatever stands in the page."""
