@@ -16,13 +16,15 @@ from kvplan.units import parse_bytes
 from kvplan.version import __version__
 
 if TYPE_CHECKING:
-    from kvplan.api import check, compare, load_gpu, load_model, load_plans, observe, size
-    from kvplan.api.fitting import fits
+    from kvplan.api import check, compare, explain, load_gpu, load_model, load_plans, observe, size
+    from kvplan.api.explaining import Explanation
+    from kvplan.api.fitting import FitResult, fits
     from kvplan.api.launching import from_command
     from kvplan.api.planning import plan
     from kvplan.api.quality import quality
     from kvplan.api.simulating import replicas_for, simulate
     from kvplan.api.sweeps import sweep
+    from kvplan.api.tables import SizeTable, sizes
     from kvplan.comparison import Comparison
     from kvplan.gpu import Gpu
     from kvplan.model import Layer, LayerRun, Model
@@ -32,7 +34,7 @@ if TYPE_CHECKING:
     from kvplan.proof.numerics.results import QualityResult
     from kvplan.report import answers as _answers
     from kvplan.results import Pool, Refusal, SizeResult
-    from kvplan.simulation.results import SimulationResult
+    from kvplan.simulation.shown import Simulation
 else:
     _answers = later("kvplan.report", "answers")
 
@@ -43,16 +45,21 @@ _WHERE = {
     "load_model": "kvplan.api",
     "load_gpu": "kvplan.api",
     "size": "kvplan.api",
+    "sizes": "kvplan.api.tables",
+    "SizeTable": "kvplan.api.tables",
+    "explain": "kvplan.api",
+    "Explanation": "kvplan.api.explaining",
     "observe": "kvplan.api",
     "compare": "kvplan.api",
     "plan": "kvplan.api.planning",
     "fits": "kvplan.api.fitting",
+    "FitResult": "kvplan.api.fitting",
     "quality": "kvplan.api.quality",
     "QualityResult": "kvplan.proof.numerics.results",
     "simulate": "kvplan.api.simulating",
     "replicas_for": "kvplan.api.simulating",
     "sweep": "kvplan.api.sweeps",
-    "SimulationResult": "kvplan.simulation.results",
+    "Simulation": "kvplan.simulation.shown",
     "PlanResult": "kvplan.planning.results",
     "check": "kvplan.api",
     "from_command": "kvplan.api.launching",
@@ -75,7 +82,9 @@ __all__ = [
     "CheckReport",
     "CheckedPlan",
     "Comparison",
+    "Explanation",
     "Finding",
+    "FitResult",
     "Gpu",
     "KvplanError",
     "Layer",
@@ -86,11 +95,13 @@ __all__ = [
     "Pool",
     "QualityResult",
     "Refusal",
-    "SimulationResult",
+    "Simulation",
     "SizeResult",
+    "SizeTable",
     "__version__",
     "check",
     "compare",
+    "explain",
     "fits",
     "from_command",
     "load_gpu",
@@ -103,6 +114,7 @@ __all__ = [
     "replicas_for",
     "simulate",
     "size",
+    "sizes",
     "sweep",
 ]
 
@@ -113,7 +125,7 @@ def __getattr__(name: str) -> Any:
     from importlib import import_module
 
     value = getattr(import_module(_WHERE[name]), name)
-    if name in ("compare", "plan", "size"):
+    if name in ("compare", "explain", "plan", "simulate", "size", "sizes"):
         from kvplan.api.signatures import sign
 
         sign(name, value)

@@ -72,7 +72,7 @@ class Mark:
     shown: str | None = None
     """the line itself; None: the text was not at hand"""
 
-    JSON = ("path", "line", "column", "end_column")
+    _JSON = ("path", "line", "column", "end_column")
 
     def show(self, room: int = _WINDOW) -> str:
         """``path:line:column``, the line (about ``room`` columns of it), and a caret under what is meant."""

@@ -112,6 +112,8 @@ def record(*, eq: bool = True, kw_only: bool = False, guarded: bool = False) -> 
         space["_hashed_values"] = _values_of([name for name, one in entries.items() if one.hash is not False])
         kept = _KEPT if issubclass(cls, KeptHash) else _VALUE
         methods = {**(kept if eq else _IDENTITY), **(_GUARD if guarded else {}), "__init__": _first_init}
+        if cls.__repr__ not in (object.__repr__, _shown):
+            del methods["__repr__"]  # its base says how it is shown
         made: type[T] = type(cls)(cls.__name__, cls.__bases__, {**methods, **space})  # type: ignore[misc]
         made.__qualname__ = cls.__qualname__
         return made
@@ -270,9 +272,9 @@ def field_names(kind: type[Any]) -> tuple[str, ...]:
 def dumped(value: Any) -> Any:
     """A value as JSON has it: only dict, list, str, int, float, bool and None.
 
-    A record is an object of the names in its ``JSON`` (of its fields, where it has none); each is the
-    attribute ``json_NAME`` where the record has one, else the attribute of that name. Names in
-    ``JSON_OPTIONAL`` are left out where they are empty. `kvplan.report.schema.schema_of` makes the JSON
+    A record is an object of the names in its ``_JSON`` (of its fields, where it has none); each is the
+    attribute ``_json_NAME`` where the record has one, else the attribute of that name. Names in
+    ``_JSON_OPTIONAL`` are left out where they are empty. `kvplan.report.schema.schema_of` makes the JSON
     Schema out of the same names.
     """
     if isinstance(value, Enum):
@@ -286,20 +288,20 @@ def dumped(value: Any) -> Any:
     if isinstance(value, tuple | list):
         return [dumped(one) for one in value]
     kind = type(value)
-    optional: tuple[str, ...] = getattr(kind, "JSON_OPTIONAL", ())
+    optional: tuple[str, ...] = getattr(kind, "_JSON_OPTIONAL", ())
     pairs = ((name, getattr(value, json_attribute(kind, name))) for name in json_names(kind))
     return {name: dumped(one) for name, one in pairs if one or name not in optional}
 
 
 def json_names(kind: type[Any]) -> tuple[str, ...]:
     """The keys of a record's JSON, in order."""
-    names: tuple[str, ...] | None = getattr(kind, "JSON", None)
+    names: tuple[str, ...] | None = getattr(kind, "_JSON", None)
     return field_names(kind) if names is None else names
 
 
 def json_attribute(kind: type[Any], name: str) -> str:
     """The attribute of a record that its JSON has under that key."""
-    own = f"json_{name}"
+    own = f"_json_{name}"
     return own if hasattr(kind, own) else name
 
 

@@ -51,6 +51,10 @@ class Request:
     """of `tokens`, those that are generated"""
 
 
+_AS_HELD = -1
+"""Of an engine that says none: as much as a request holds."""
+
+
 @record()
 class PerGpu:
     """The fullest GPU."""
@@ -61,34 +65,20 @@ class PerGpu:
     """all requests at once, at the most that they hold together: the least cache in which they all run"""
     peak_bytes: Bytes
     """kv_bytes and what is pinned beside it after prefill"""
-    bytes_per_token: Fraction
-    """growth at this length before block rounding; [numerator, denominator] where not whole"""
+    bytes_per_token: float
+    """growth at this length before block rounding; whole where it is a whole number"""
     fixed_bytes_per_request: Bytes
     """what does not grow with tokens"""
-    prompt_bytes_per_request: Bytes | None = None
+    prompt_bytes_per_request: Bytes = _AS_HELD
     """what one request holds at its peak, while its prompt is read"""
-    reserved_bytes_per_request: Bytes | None = None
+    reserved_bytes_per_request: Bytes = _AS_HELD
     """what the engine counts for one request when it starts: its log's concurrency is made of it"""
 
-    @property
-    def json_prompt_bytes_per_request(self) -> int:
-        return self.at_prompt
-
-    @property
-    def json_reserved_bytes_per_request(self) -> int:
-        return self.reserved
-
-    @property
-    def at_prompt(self) -> int:
-        """`prompt_bytes_per_request`; an engine that says none holds as much all the time."""
-        given = self.prompt_bytes_per_request
-        return self.kv_bytes_per_request if given is None else given
-
-    @property
-    def reserved(self) -> int:
-        """`reserved_bytes_per_request`; an engine that says none counts what a request holds."""
-        given = self.reserved_bytes_per_request
-        return self.kv_bytes_per_request if given is None else given
+    def __post_init__(self) -> None:
+        held = self.kv_bytes_per_request
+        for name in ("prompt_bytes_per_request", "reserved_bytes_per_request"):
+            if getattr(self, name) == _AS_HELD:
+                object.__setattr__(self, name, held)
 
 
 @record()
@@ -107,7 +97,7 @@ class LayerTerms:
     count: Positive
     terms: tuple[Term, ...]
 
-    JSON = ("family", "count", "terms")
+    _JSON = ("family", "count", "terms")
 
     @property
     def family(self) -> str:
@@ -207,7 +197,7 @@ class Budget:
     beside: tuple[BudgetLine, ...] = ()
     """in no sum: what must be free at the start, and what may be taken after the pool"""
 
-    JSON = (
+    _JSON = (
         "gpu", "total_bytes", "lines", "kv_pool_bytes", "kv_pool_low_bytes", "kv_pool_high_bytes",
         "unused_bytes", "beside",
     )  # fmt: skip
@@ -370,7 +360,33 @@ class DeploymentRef:
     """settings that were given; all others are the defaults of the engine's release"""
 
 
-class Answered(Shown):
+class Documented(Shown):
+    """A base of answers: an attribute has the name and the value that the JSON has."""
+
+    __slots__ = ()
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__}: {self._line_()}>"
+
+    def model_dump(self) -> dict[str, Any]:
+        """The JSON of the command: only dict, list, str, int, float, bool and None."""
+        shown: dict[str, Any] = dumped(self)
+        return shown
+
+
+class Entry(Shown):
+    """A base of what stands in a table: as text it is one line."""
+
+    __slots__ = ()
+
+    def __str__(self) -> str:
+        return self._line_()
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__}: {self._line_()}>"
+
+
+class Answered(Documented):
     """A base of answers that keep what they were asked with, and how the ways of a lone user are found,
     beside their value: neither counts for equality."""
 
@@ -396,9 +412,9 @@ def row_of(result: SizeResult) -> dict[str, Any]:
         "requests": 0 if not result.ok else None if capacity is None else capacity.requests,
         "safe_requests": None if capacity is None else capacity.safe_requests,
         "kv_bytes_per_request": result.per_gpu.kv_bytes_per_request if sized else None,
-        "kv_bytes_per_token": _plain_number(per_token) if sized else None,
-        "kv_bytes_per_request_all_gpus": result.total.kv_bytes_per_request if sized else None,
-        "weights_bytes": None if result.weights is None else result.weights.bytes_per_gpu,
+        "bytes_per_token": per_token if sized else None,
+        "total_kv_bytes_per_request": result.total.kv_bytes_per_request if sized else None,
+        "weights_bytes_per_gpu": None if result.weights is None else result.weights.bytes_per_gpu,
         "kv_pool_bytes": None if pool is None else pool.bytes,
         "kv_pool_low_bytes": None if budget is None else budget.kv_pool_low_bytes,
         "max_model_len": result.settings.get("max_model_len"),
@@ -408,8 +424,22 @@ def row_of(result: SizeResult) -> dict[str, Any]:
     }
 
 
-def _plain_number(value: Fraction) -> int | float:
+def plain_number(value: Fraction) -> int | float:
+    """An int where it is whole, else a float.
+
+    >>> plain_number(Fraction(131072)), plain_number(Fraction(17, 2))
+    (131072, 8.5)
+    """
     return value.numerator if value.denominator == 1 else float(value)
+
+
+def exact_number(value: float) -> Fraction:
+    """The Fraction of which a `plain_number` was made: no bytes of a token have a denominator above 2**16.
+
+    >>> exact_number(plain_number(Fraction(4096, 3)))
+    Fraction(4096, 3)
+    """
+    return Fraction(value).limit_denominator(1 << 16)
 
 
 @record()
@@ -443,12 +473,12 @@ class SizeResult(Answered):
     estimate does; no; null where nothing was counted"""
     schema_version: Literal[1] = field(default=SCHEMA_VERSION)
 
-    JSON = (
+    _JSON = (
         "schema_version", "model", "engine", "settings", "request", "per_gpu", "total", "layers", "weights",
         "budget", "pool", "refusal", "warnings", "devices",
         "host", "ways", "deployment", "capacity", "verdict",
     )  # fmt: skip
-    JSON_OPTIONAL = ("devices", "host", "ways")
+    _JSON_OPTIONAL = ("devices", "host", "ways")
 
     @property
     def ways(self) -> tuple[Way, ...]:
@@ -457,12 +487,12 @@ class SizeResult(Answered):
         return () if find is None else find()
 
     @property
-    def json_per_gpu(self) -> PerGpu | None:
+    def _json_per_gpu(self) -> PerGpu | None:
         """null, as total, where the engine refused before anything was sized"""
         return self.per_gpu if self.sized else None
 
     @property
-    def json_total(self) -> Total | None:
+    def _json_total(self) -> Total | None:
         return self.total if self.sized else None
 
     def with_warnings(self, said: Sequence[str]) -> SizeResult:
@@ -487,11 +517,6 @@ class SizeResult(Answered):
     def to_rows(self) -> list[dict[str, Any]]:
         """The answer as one flat row, for a table of many: ``pandas.DataFrame(answer.to_rows())``."""
         return [row_of(self)]
-
-    def model_dump(self) -> dict[str, Any]:
-        """The JSON of ``kvplan size --json``: only dict, list, str, int, float, bool and None."""
-        shown: dict[str, Any] = dumped(self)
-        return shown
 
 
 def exact(name: str, amount: int, source: str) -> BudgetLine:

@@ -16,6 +16,8 @@ class Screens(Protocol):
 
     def as_html(self, answer: object) -> str: ...
 
+    def as_line(self, answer: object) -> str: ...
+
 
 class _Printer(Protocol):
     def text(self, text: str) -> None: ...
@@ -28,6 +30,10 @@ class Shown:
 
     def __str__(self) -> str:
         return _screens.as_text(self)
+
+    def _line_(self) -> str:
+        """The screen's first sentence in one line."""
+        return _screens.as_line(self)
 
     def _repr_pretty_(self, printer: _Printer, cycle: bool) -> None:
         """For a terminal of IPython."""

@@ -69,13 +69,13 @@ class Term:
     """one entry per so many tokens"""
     part: Part = Part.ENTRIES
 
-    JSON = (
+    _JSON = (
         "name", "factors", "packing", "entry_bytes", "grows", "part", "keep_last", "skip_last", "stride",
         "shards",
     )  # fmt: skip
 
     @property
-    def json_factors(self) -> list[tuple[str, int]]:
+    def _json_factors(self) -> list[tuple[str, int]]:
         """names and values, in the order in which they are multiplied"""
         return [(factor.name, factor.value) for factor in self.factors]
 

@@ -21,6 +21,8 @@ KIB, MIB, GIB, TIB = 1024, 1024**2, 1024**3, 1024**4
 KB, MB, GB, TB = 1000, 1000**2, 1000**3, 1000**4
 SECOND = 10**9
 """Nanoseconds."""
+BILLION = 10**9
+"""Of parameters."""
 
 _BYTE_UNITS = {
     "b": 1,

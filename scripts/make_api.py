@@ -18,7 +18,6 @@ from typing import Any
 import kvplan
 from kvplan.api import options as parsed
 from kvplan.cli.options import OPTIONS, TASKS, Option
-from kvplan.cli.plan_options import PLANNED
 from kvplan.engines import OPTIONS_OF
 from kvplan.report.schema import field_docs
 from kvplan.settings import Settings
@@ -60,12 +59,10 @@ _SPOKEN = {
 }
 _TYPED = """gpu tokens requests answer_tokens encoder_tokens images image_size video_frames audio_seconds
     kv_cache_memory tensor_parallel_size pipeline_parallel_size data_parallel_size
-    decode_context_parallel_size enable_expert_parallel dtype kv_cache_dtype mamba_cache_dtype
-    mamba_ssm_cache_dtype quantization weights weights_from max_model_len max_num_seqs
-    max_num_batched_tokens block_size gpu_memory_utilization enforce_eager enable_prefix_caching
-    attention_backend speculative_config tp pp dp dcp settings""".split()
+    decode_context_parallel_size enable_expert_parallel dtype kv_cache_dtype quantization weights
+    weights_from max_model_len max_num_seqs max_num_batched_tokens block_size gpu_memory_utilization
+    enforce_eager enable_prefix_caching attention_backend speculative_config tp pp dp dcp settings""".split()
 """Keywords that the signatures have; every other name is taken in ``settings``."""
-_PLANNED_BY_ITSELF = ("tp", "pp", "dp", "dcp", "kv_dtype", "context", "batch_size")
 
 
 def keywords() -> dict[str, tuple[str, str]]:
@@ -102,19 +99,29 @@ def _said(option: Option) -> str:
     )
 
 
+_PLANNED = ("quantization", "gpu_memory_utilization", "settings")
+_SIMULATED = (
+    *_PLANNED,
+    *"""gpu tensor_parallel_size pipeline_parallel_size data_parallel_size
+    kv_cache_dtype max_model_len max_num_seqs max_num_batched_tokens enable_prefix_caching
+    speculative_config tp pp dp""".split(),
+)
+
+
 def planned() -> dict[str, tuple[str, str]]:
     """The keywords that `kvplan.plan` hands to all candidates."""
-    from kvplan.api.planning import plan
+    return {name: entry for name, entry in typed().items() if name in _PLANNED}
 
-    own = {option.name for option in PLANNED} | set(plan.__wrapped__.__code__.co_varnames)  # type: ignore[attr-defined]
-    own |= set(_PLANNED_BY_ITSELF)
-    return {name: entry for name, entry in typed().items() if name not in own}
+
+def simulated() -> dict[str, tuple[str, str]]:
+    """The keywords of the deployment that `kvplan.simulate` shows."""
+    return {name: entry for name, entry in typed().items() if name in _SIMULATED}
 
 
 def module() -> str:
     """The text of `kvplan/api/keywords.py`."""
     head = '''\
-"""The keywords of `kvplan.size`, `kvplan.compare` and `kvplan.plan`, with their types and meanings.
+"""The keywords of `kvplan.size`, `explain`, `compare`, `plan` and `simulate`, with types and meanings.
 
 Made by ``python -m scripts.make_api`` from the command line's table of options.
 """
@@ -127,14 +134,14 @@ from typing import Any, TypedDict
 
 from kvplan.gpu import Gpu
 '''
-    shared = planned()
-    own = {name: entry for name, entry in typed().items() if name not in shared}
+    shared, deployed, every = planned(), simulated(), typed()
+    middle = {name: entry for name, entry in deployed.items() if name not in shared}
+    own = {name: entry for name, entry in every.items() if name not in deployed}
     return head + "".join(
         [
-            _class(
-                "PlanOptions", "TypedDict", "Settings that `kvplan.plan` hands to all candidates.", shared
-            ),
-            _class("SizeOptions", "PlanOptions", "Keywords of `kvplan.size`, but for model and engine.", own),
+            _class("PlanOptions", "TypedDict", "Settings of all candidates of `kvplan.plan`.", shared),
+            _class("SimulateOptions", "PlanOptions", "Settings of what `kvplan.simulate` runs.", middle),
+            _class("SizeOptions", "SimulateOptions", "Keywords of `kvplan.size`, but model and engine.", own),
         ]
     )
 
@@ -154,9 +161,9 @@ def page() -> str:
     parts = [
         "# Python\n\n<!-- made by python -m scripts.make_api -->\n\n"
         "Every name of the library. What raises raises `KvplanError`, with `code`, `message` and `help`.\n"
-        "`str(answer)` is the first lines of the command's screen, a notebook shows the same;"
-        " `answer.to_rows()` is a list of\nflat dicts, `pandas.DataFrame(answer.to_rows())` a table of them;"
-        " `answer.model_dump()` is the JSON of the command.\n"
+        "An answer's attributes have the names and values of the command's JSON, which `answer.model_dump()`"
+        " is. `str(answer)`\nis the first lines of the screen, which a notebook shows too, and `repr(answer)`"
+        " one line; `answer.to_rows()` is a list\nof flat dicts: `pandas.DataFrame(answer.to_rows())`.\n"
     ]
     functions = [name for name in kvplan.__all__ if inspect.isroutine(getattr(kvplan, name))]
     classes = [name for name in kvplan.__all__ if inspect.isclass(getattr(kvplan, name))]
@@ -169,10 +176,16 @@ def page() -> str:
     return "".join(parts)
 
 
+_HIDDEN = {"size": typed, "explain": typed, "compare": typed, "plan": planned, "sizes": planned,
+           "simulate": simulated}  # fmt: skip
+
+
 def _function(name: str) -> str:
     function = getattr(kvplan, name)
     signature = inspect.signature(function)
-    hidden = {"size": typed, "compare": typed, "plan": planned}.get(name, dict)()
+    hidden = {"size": typed, "explain": typed, "compare": typed, "plan": planned, "simulate": simulated}.get(
+        name, dict
+    )()
     shown = _shown([one for one in signature.parameters.values() if one.name not in hidden], bool(hidden))
     code = f"{name}({shown}) -> {signature.return_annotation}"
     return f"\n### `{name}`\n\n```python\n{code}\n```\n\n{_doc(function)}\n"
@@ -203,7 +216,7 @@ def _value(name: str) -> str:
     members = [
         f"- `{member}{'()' if inspect.isfunction(entry) else ''}`: {_first(entry)}\n"
         for member, entry in sorted(vars(value).items())
-        if not member.startswith(("_", "json_"))
+        if not member.startswith("_")
         and (inspect.isfunction(entry) or isinstance(entry, property))
         and inspect.getdoc(entry)
     ]

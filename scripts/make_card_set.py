@@ -4,6 +4,7 @@
 
 PRIVATE.pem is an Ed25519 private key (``openssl genpkey -algorithm ed25519``), which lies with the release
 workflow's secrets and nowhere else; without it the set has a digest only. The same cards give the same bytes.
+Nothing is written that `kvplan cards update` would not take.
 """
 
 from __future__ import annotations
@@ -15,9 +16,13 @@ import gzip
 import hashlib
 import json
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from kvplan.files.cards.released import FORMAT, signed_bytes
+from kvplan.files.cards.released import FORMAT, KEYS, CardSet, read_set, signed_bytes
 from kvplan.version import __version__
+
+if TYPE_CHECKING:
+    from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 CARDS = Path(__file__).resolve().parents[1] / "model_cards"
 
@@ -33,14 +38,29 @@ def card_set(data: bytes, key: bytes | None = None) -> bytes:
     digest = hashlib.sha256(data).hexdigest()
     header = {"format": FORMAT, "sha256": digest}
     if key is not None:
-        from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
-        from cryptography.hazmat.primitives.serialization import load_pem_private_key
-
-        signer = load_pem_private_key(key, None)
-        if not isinstance(signer, Ed25519PrivateKey):
-            raise SystemExit("the key is no Ed25519 private key")
-        header["signature"] = base64.b64encode(signer.sign(signed_bytes(digest))).decode()
+        header["signature"] = base64.b64encode(_signer(key).sign(signed_bytes(digest))).decode()
     return json.dumps(header).encode() + b"\n" + data
+
+
+def _signer(key: bytes) -> Ed25519PrivateKey:
+    from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+    from cryptography.hazmat.primitives.serialization import load_pem_private_key
+
+    signer = load_pem_private_key(key, None)
+    if not isinstance(signer, Ed25519PrivateKey):
+        raise SystemExit("the key is no Ed25519 private key")
+    return signer
+
+
+def check(whole: bytes, key: bytes | None = None) -> CardSet:
+    """The set as `kvplan cards update` takes it. Raises KvplanError where it would refuse it, and SystemExit
+    where the released kvplan has other keys than this one."""
+    if key is None:
+        return read_set(whole, name="the set", sha256=hashlib.sha256(whole.partition(b"\n")[2]).hexdigest())
+    public = _signer(key).public_key().public_bytes_raw()
+    if KEYS and public.hex() not in KEYS.values():
+        raise SystemExit("the key is none of KEYS in kvplan/files/cards/released.py (SECURITY.md)")
+    return read_set(whole, name="the set", key=public)
 
 
 def main() -> None:
@@ -51,7 +71,10 @@ def main() -> None:
     given = parser.parse_args()
     cards = {path.stem: path.read_text(encoding="utf-8") for path in sorted(CARDS.glob("*.yaml"))}
     data = packed(given.date, cards)
-    given.output.write_bytes(card_set(data, None if given.key is None else given.key.read_bytes()))
+    key = None if given.key is None else given.key.read_bytes()
+    whole = card_set(data, key)
+    check(whole, key)
+    given.output.write_bytes(whole)
     print(f"{given.output}: {len(cards)} cards, sha256 {hashlib.sha256(data).hexdigest()}")
 
 

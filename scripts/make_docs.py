@@ -92,8 +92,7 @@ def guide_answer(claim: dict[str, Any]) -> int:
     """What kvplan says about one claim, in bytes."""
     result = kvplan.size(claim["model"], engine="generic", **claim.get("settings", {}))
     if claim["field"] == "bytes_per_token":
-        assert result.per_gpu.bytes_per_token.denominator == 1
-        return result.per_gpu.bytes_per_token.numerator
+        return int(result.per_gpu.bytes_per_token)
     return int(getattr(result.total, claim["field"]))
 
 

@@ -22,17 +22,18 @@ CELLS = (
     'import kvplan\n\nanswer = kvplan.size("qwen3-32b", gpu="h200", tokens="32k")\nanswer',
     "Bytes are whole numbers; what is estimated has a low and a high end.",
     "answer.per_gpu.kv_bytes_per_request, answer.per_gpu.bytes_per_token, answer.budget.kv_pool_low_bytes",
-    "A table over GPUs and lengths: rows are flat dicts, which `pandas.DataFrame(rows)` takes as they are.",
-    "rows = [\n"
-    '    row\n    for gpu in ("4xh100", "2xh200")\n    for tokens in ("8k", "32k", "128k")\n'
-    '    for row in kvplan.size("llama-3.3-70b", gpu=gpu, tokens=tokens).to_rows()\n]\n'
-    "for row in rows:\n"
-    "    print(f\"{row['gpu']:<15} {row['tokens']:>7,} {row['requests']:>4} likely"
-    " {row['safe_requests']:>4} safe\")",
+    "A table over GPUs and lengths, with lists, or commas as on the command line. Its rows are flat dicts,"
+    " which `pandas.DataFrame(table.to_rows())` takes as they are.",
+    'table = kvplan.sizes("llama-3.3-70b", gpu="4xh100,2xh200", tokens=["8k", "32k", "128k"])\ntable',
+    "table.to_rows()[0]",
     "Where the memory goes:",
     "for use in answer.budget.to_rows():\n    print(f\"{use['name']:<17} {use['bytes'] / 2**30:>6.2f} GiB\")",
     "Which GPUs, and how many:",
     'found = kvplan.plan("qwen3-32b", requests=32, tokens="8k", gpu="h100,h200")\nfound',
+    "An option is one line of that table; every number of an answer is an attribute.",
+    "found.options[0], found.options[0].kv_pool_bytes",
+    "Where one request's bytes come from:",
+    'explained = kvplan.explain("gemma-3-27b", tokens="32k")\nexplained.to_rows()[:2]',
     "Speculative decoding is written as vLLM takes it; what the engine would refuse is an answer too.",
     'drafts = {"method": "mtp", "num_speculative_tokens": 1}\n'
     'kvplan.size("deepseek-v3", tokens="8k", speculative_config=drafts).per_gpu.kv_bytes_per_request',
@@ -70,7 +71,9 @@ def notebook() -> str:
     names: dict[str, Any] = {}
     cells: list[dict[str, Any]] = []
     for place, source in enumerate(CELLS):
-        is_code = source.startswith(("import", "answer.", "rows", "for ", "found", "drafts", "refused"))
+        is_code = source.startswith(
+            ("import", "answer.", "table", "for ", "found", "explained", "drafts", "refused")
+        )
         cell: dict[str, Any] = {"cell_type": "code" if is_code else "markdown", "id": f"cell-{place}"}
         if is_code:
             cell |= {"execution_count": None, "outputs": run(source, names)}

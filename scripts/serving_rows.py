@@ -199,7 +199,7 @@ def _served(row: Row, rows: list[Arrival]) -> SimulationResult:
         raw["model"], trace=Load(tuple(rows), WIDE, "published"), replicas=raw.get("replicas", 1),
         router=raw.get("router"), search=False, helps=False, concurrency=at_once,
         step_time=speeds_of_release(row), **options_of(row),
-    )  # fmt: skip
+    ).outcome  # fmt: skip
 
 
 def options_of(row: Row) -> dict[str, Any]:

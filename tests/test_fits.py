@@ -37,19 +37,19 @@ def test_what_is_listed_is_what_size_says(results: list[FitResult]) -> None:
             stored = row.format == "as stored" or row.checkpoint != row.model
             build: dict[str, Any] = {} if stored else {"quantization": row.format}
             build |= {"tp": result.gpus} if engine == "vllm" and result.gpus > 1 else {}
-            unsure = engine == "llamacpp" and row.safe_requests < result.asked_requests
+            unsure = engine == "llamacpp" and row.safe_requests < result.requests
             build |= {"n_gpu_layers": 999} if unsure else {}
             sized = kvplan.size(
-                row.checkpoint, engine=engine, gpu=gpu, tokens=tokens, requests=result.asked_requests,
+                row.checkpoint, engine=engine, gpu=gpu, tokens=tokens, requests=result.requests,
                 max_num_seqs=row.max_num_seqs, **build,
             )  # fmt: skip
             assert sized.weights is not None
-            assert sized.weights.bytes_per_gpu == row.weights_bytes, row
+            assert sized.weights.bytes_per_gpu == row.weights_bytes_per_gpu, row
             assert sized.capacity is not None
             assert (row.requests, row.safe_requests) == (
                 sized.capacity.requests, sized.capacity.safe_requests,
             )  # fmt: skip
-            assert row.requests >= max(row.safe_requests, result.asked_requests)
+            assert row.requests >= max(row.safe_requests, result.requests)
             assert sized.verdict in (Verdict.YES, Verdict.LIKELY)
 
 

@@ -69,7 +69,6 @@ CIRCLES = {
     ("kvplan.simulation.vllm.pool", "kvplan.simulation.vllm.request"),
     ("kvplan.simulation.vllm.decode_only", "kvplan.simulation.vllm.memory"),
     ("kvplan.simulation.trtllm.span", "kvplan.simulation.trtllm.request"),
-    ("kvplan.simulation.results", "kvplan.simulation.shown"),
 }
 """Imports, put off until they are used or for types alone, without which no two modules need each other."""
 

@@ -56,7 +56,7 @@ def test_a_refusal_by_a_likely_figure_says_so() -> None:
         if fact["verdict"] == "refused: not-enough-memory":
             result = kvplan.size(fact["model"], engine=ENGINE, gpu=fact["gpu"], **settings(fact))
             assert result.budget is not None
-            assert result.per_gpu.reserved > result.budget.kv_pool_high_bytes, fact
+            assert result.per_gpu.reserved_bytes_per_request > result.budget.kv_pool_high_bytes, fact
 
 
 def test_the_screen_says_that_an_estimate_refuses() -> None:

@@ -17,6 +17,7 @@ from kvplan.api.options import (
     make_settings,
     parse_length,
     parse_number,
+    several,
 )
 from kvplan.api.suggestions import with_suggestions, with_ways
 from kvplan.deployment.answer import answer
@@ -35,6 +36,7 @@ if TYPE_CHECKING:
 
     from typing_extensions import Unpack
 
+    from kvplan.api.explaining import Explanation
     from kvplan.api.keywords import SizeOptions
     from kvplan.comparison import Comparison
     from kvplan.engines.observed import Observation
@@ -43,9 +45,9 @@ if TYPE_CHECKING:
     from kvplan.plans.plan import Plan
 
 __all__ = [
-    "OF_A_QUESTION", "ModelLike", "changed_settings", "check", "compare", "gpus_of", "in_our_words",
-    "load_gpu", "load_model", "load_plans", "make_settings", "observe", "parse_length", "parse_number",
-    "planned", "size",
+    "OF_A_QUESTION", "ModelLike", "changed_settings", "check", "compare", "explain", "gpus_of",
+    "in_our_words", "load_gpu", "load_model", "load_plans", "make_settings", "observe", "parse_length",
+    "parse_number", "planned", "size",
 ]  # fmt: skip
 _TEXT, _FLAG, _PLACE = (str,), (bool,), (str, Path)
 _SHARE = (Fraction, int, float, str)
@@ -84,10 +86,48 @@ def size(model: ModelLike | Plan, *, engine: str | None = None, **options: Any) 
     A plan (`load_plans`) is sized as it is deployed; only ``tokens``, ``encoder_tokens`` and ``requests`` are
     taken beside it. ``weights_from="transformers"`` counts the tensors of a model without tensor rules.
     """
+    question, said = _question(model, engine, options)
+    found = with_ways(with_suggestions(answer(question)))
+    result = found.result
+    result.asked = found
+    return result.with_warnings(said) if said else result
+
+
+@overload
+def explain(
+    model: ModelLike, *, engine: str | None = None, **options: Unpack[SizeOptions]
+) -> Explanation: ...
+@overload
+def explain(
+    model: Plan,
+    *,
+    tokens: int | str | None = None,
+    encoder_tokens: int | str | None = None,
+    requests: int | None = None,
+) -> Explanation: ...
+def explain(model: ModelLike | Plan, *, engine: str | None = None, **options: Any) -> Explanation:
+    """The answer of `size` multiplied out: every layer's terms with their factors, the formula, its source,
+    the config's keys, and what one request holds of each.
+
+    Keywords as of `size`. A GPU's budget is left out, so that a model which does not fit is explained too.
+    """
+    from kvplan.api.explaining import explained
+
+    question, said = _question(model, engine, options)
+    return explained(question, *said)
+
+
+def _question(
+    model: ModelLike | Plan, engine: str | None, options: dict[str, Any]
+) -> tuple[Question, tuple[str, ...]]:
+    """The question of a model or a plan with these keywords, and what is said of options that were left
+    out."""
     from kvplan.plans.plan import Plan
 
     if isinstance(model, Plan):
-        return _size_plan(model, engine, options)
+        return _question_to_plan(model, engine, options)
+    if any(isinstance(value, (list, tuple)) or "," in str(value) for value in (engine, *options.values())):
+        _check_one({"engine": engine, **options})
     if engine is not None:
         check_type("engine", engine, _TEXT)
     named = None if engine is None else choose(engine)
@@ -103,21 +143,27 @@ def size(model: ModelLike | Plan, *, engine: str | None = None, **options: Any) 
         from kvplan.architectures.media.request import with_media
 
         settings = with_media(loaded, settings, media)
-    return _sized(Question(loaded, choice, settings))
-
-
-def _sized(question: Question) -> SizeResult:
-    found = with_ways(with_suggestions(answer(question)))
-    result = found.result
-    result.asked = found
-    return result
+    return Question(loaded, choice, settings), ()
 
 
 OF_A_QUESTION = ("tokens", "encoder_tokens", "requests")
 """Keywords that a question to a plan may have; the plan says all else itself."""
 
 
-def _size_plan(plan: Plan, engine: str | None, options: dict[str, object]) -> SizeResult:
+def _check_one(options: Mapping[str, object]) -> None:
+    """Raises KvplanError(bad-usage) where a keyword has several values: one question has one answer."""
+    name = several(options)
+    if name is not None:
+        raise KvplanError(
+            "bad-usage",
+            f"{name} has several values, and one answer has one",
+            help=f"kvplan.sizes(model, {name}={options[name]!r}) is a table of them",
+        )
+
+
+def _question_to_plan(
+    plan: Plan, engine: str | None, options: dict[str, object]
+) -> tuple[Question, tuple[str, ...]]:
     wrong = [name for name in options if SHORT.get(name, name) not in OF_A_QUESTION]
     if wrong or engine is not None:
         raise KvplanError(
@@ -126,12 +172,12 @@ def _size_plan(plan: Plan, engine: str | None, options: dict[str, object]) -> Si
             help="beside a plan: " + ", ".join(OF_A_QUESTION),
         )
     question = planned(plan)
-    result = _sized(replace(question, settings=changed_settings(question.settings, options)))
+    said: tuple[str, ...] = ()
     if plan.unread:
         from kvplan.plans.serve import left_out
 
-        result = result.with_warnings(left_out(plan))
-    return result
+        said = left_out(plan)
+    return replace(question, settings=changed_settings(question.settings, options)), said
 
 
 @takes(url=_TEXT, token=_TEXT, engine=_TEXT)

@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from typing import Any, ClassVar, Literal
 
+from kvplan.api.arguments import check_each, takes
 from kvplan.api.load import gpus_of, load_model
 from kvplan.api.ranking import loses, place, score_of, usable, worth
 from kvplan.api.runs_on import check_runs
@@ -30,9 +31,9 @@ from kvplan.gpu import Gpu
 from kvplan.model import Model
 from kvplan.own_options import OwnOptions
 from kvplan.record import field, field_names, record, replace
-from kvplan.results import SCHEMA_VERSION, TOO_FEW_STATES, DecodeSpeed
+from kvplan.results import SCHEMA_VERSION, TOO_FEW_STATES, DecodeSpeed, Documented, Entry
 from kvplan.settings import Settings, gpus_per_replica
-from kvplan.shown import Shown
+from kvplan.units import parse_bytes, parse_tokens
 
 AS_STORED = "as stored"
 TOKENS = 8192
@@ -40,7 +41,7 @@ TOKENS = 8192
 
 
 @record()
-class FitRow:
+class FitRow(Entry):
     """One model that fits."""
 
     model: str
@@ -50,7 +51,7 @@ class FitRow:
     format: str
     """``as stored``, the build's name (q4_k_m), or what another published checkpoint of the model keeps its
     weights in (fp8, int4, nvfp4)."""
-    weights_bytes: int
+    weights_bytes_per_gpu: int
     """On the fullest GPU."""
     requests: int
     """Of the length that was asked for, in the likely pool."""
@@ -78,7 +79,7 @@ class FitRow:
 
 
 @record()
-class FitResult(Shown):
+class FitResult(Documented):
     """Models that fit a GPU."""
 
     gpu: str
@@ -86,7 +87,8 @@ class FitResult(Shown):
     engine: str
     tokens: int
     """Prompt and answer of a request."""
-    asked_requests: int
+    requests: int
+    """At once, that a model must hold."""
     rows: tuple[FitRow, ...]
     """The best first (`kvplan.api.ranking`)."""
     unfit: tuple[tuple[str, int], ...] = ()
@@ -95,8 +97,8 @@ class FitResult(Shown):
     """Bytes of weights and cache that may lie in host memory."""
     schema_version: Literal[1] = field(default=SCHEMA_VERSION)
 
-    JSON: ClassVar[tuple[str, ...]] = (
-        "schema_version", "gpu", "gpus", "engine", "tokens", "asked_requests", "rows", "unfit",
+    _JSON: ClassVar[tuple[str, ...]] = (
+        "schema_version", "gpu", "gpus", "engine", "tokens", "requests", "rows", "unfit",
         "host_memory_bytes",
     )  # fmt: skip
 
@@ -110,22 +112,28 @@ class FitResult(Shown):
         ]  # fmt: skip
 
 
+@takes(engine=(str,), tokens=(int, str), requests=(int,), models=(str,), host_memory=(int, str))
 def fits(
-    gpu: Gpu | str, *, engine: str | None = None, tokens: int = TOKENS, requests: int = 1,
-    models: str | None = None, formats: Sequence[str] | None = None, host_memory: int | None = None,
+    gpu: Gpu | str, *, engine: str | None = None, tokens: int | str = TOKENS, requests: int = 1,
+    models: str | None = None, formats: str | Sequence[str] | None = None,
+    host_memory: int | str | None = None,
 ) -> FitResult:  # fmt: skip
     """The models with a card that hold so many requests of such a length on a GPU (``2xrtx-3090``), safely in
     the best of their formats that does, else likely.
 
     engine: by default what people run on such a GPU, ``vllm`` in data centres and workstations, ``llamacpp``
-    on desktops, laptops and Macs. models: only those whose name has this.
-    formats: builds to try, the best first; by default the engine's own list (GGUF mixtures), else the
-    checkpoint as it is stored and then the model's other published ones that run on such a GPU, those with
-    more bits first. host_memory: bytes in which an engine that does so by itself (llama.cpp) may leave what
-    the GPUs do not hold, of the last of the builds. Raises KvplanError: unknown-gpu, unknown-engine,
-    no-budget, engine-gpu, bad-setting.
+    on desktops, laptops and Macs. models: only those whose name has this. formats: builds to try, the best
+    first, a list or a text with commas; by default the engine's own (GGUF mixtures), else the checkpoint as
+    it is stored and then the model's other published ones that run there, those with more bits first.
+    host_memory: bytes in which llama.cpp may leave what the GPUs do not hold, of the last of the builds.
+    Raises KvplanError: unknown-gpu, unknown-engine, no-budget, engine-gpu, bad-setting.
     """
     kind, count = gpus_of(gpu)
+    tokens = parse_tokens(tokens)
+    host_memory = None if host_memory is None else parse_bytes(host_memory)
+    if formats is not None:
+        formats = formats.split(",") if isinstance(formats, str) else check_each("formats", formats, (str,))
+        formats = [one.strip() for one in formats]
     choice = replace(choose(engine or _usual(kind, formats)), advice=False)
     traits = traits_of(choice.engine.name)
     spread = traits.spread or "tensor_parallel_size"
@@ -167,7 +175,7 @@ def _usual(gpu: Gpu, formats: Sequence[str] | None) -> str:
 
 def _place(row: FitRow) -> tuple[Any, ...]:
     hosted = bool(row.host_bytes)
-    return (*place(row.score, row.format, row.weights_bytes, hosted, row.speed), row.model)
+    return (*place(row.score, row.format, row.weights_bytes_per_gpu, hosted, row.speed), row.model)
 
 
 _FEW = 8
@@ -183,9 +191,7 @@ def fits_as_build(gpu: Gpu | str, result: FitResult, *, models: str | None = Non
         return None
     for name in makers:
         try:
-            found = fits(
-                gpu, engine=name, tokens=result.tokens, requests=result.asked_requests, models=models
-            )
+            found = fits(gpu, engine=name, tokens=result.tokens, requests=result.requests, models=models)
         except KvplanError:
             continue
         if found.rows:

@@ -1,4 +1,4 @@
-"""The keywords of `kvplan.size`, `kvplan.compare` and `kvplan.plan`, with their types and meanings.
+"""The keywords of `kvplan.size`, `explain`, `compare`, `plan` and `simulate`, with types and meanings.
 
 Made by ``python -m scripts.make_api`` from the command line's table of options.
 """
@@ -13,8 +13,54 @@ from kvplan.gpu import Gpu
 
 
 class PlanOptions(TypedDict, total=False):
-    """Settings that `kvplan.plan` hands to all candidates. None is as if it were not given."""
+    """Settings of all candidates of `kvplan.plan`. None is as if it were not given."""
 
+    quantization: str | None
+    """Quantise the weights while loading: fp8, bitsandbytes."""
+    gpu_memory_utilization: Fraction | float | str | None
+    """Share of the GPU's memory that vLLM may take. Default: the version's."""
+    settings: Mapping[str, Any] | None
+    """Any other setting, or option of the engine, by each name that it has: {'max_loras': 4}."""
+
+
+class SimulateOptions(PlanOptions, total=False):
+    """Settings of what `kvplan.simulate` runs. None is as if it were not given."""
+
+    gpu: Gpu | str | None
+    """GPU (kvplan list gpus), how many, a size such as 80GiB, or auto: its memory budget and pool."""
+    tensor_parallel_size: int | None
+    """Tensor parallel size."""
+    pipeline_parallel_size: int | None
+    """Pipeline parallel size."""
+    data_parallel_size: int | None
+    """Data parallel size (replicas)."""
+    kv_cache_dtype: str | None
+    """The cache's dtype: auto, bfloat16, fp8, fp8_e5m2, nvfp4, fp8_ds_mla, q8_0 and more."""
+    max_model_len: int | str | None
+    """Longest request that the engine is started for; auto: the longest that fits."""
+    max_num_seqs: int | None
+    """Most requests in one step."""
+    max_num_batched_tokens: int | str | None
+    """Most tokens in one step; a window layer keeps this many more."""
+    enable_prefix_caching: bool | None
+    """Keep finished prompts for reuse."""
+    speculative_config: str | Mapping[str, Any] | None
+    """Speculative decoding: vLLM's dict, its JSON, mtp:1."""
+    tp: int | None
+    """Short for tensor_parallel_size."""
+    pp: int | None
+    """Short for pipeline_parallel_size."""
+    dp: int | None
+    """Short for data_parallel_size."""
+
+
+class SizeOptions(SimulateOptions, total=False):
+    """Keywords of `kvplan.size`, but model and engine. None is as if it were not given."""
+
+    tokens: int | str | None
+    """Tokens of one request; 32k is 32,768. Default: all the model takes."""
+    requests: int | None
+    """How many requests run at once."""
     answer_tokens: int | str | None
     """Of a request's tokens, those that are generated. Default: an eighth."""
     encoder_tokens: int | str | None
@@ -29,66 +75,21 @@ class PlanOptions(TypedDict, total=False):
     """Audio in the request."""
     kv_cache_memory: int | str | None
     """Memory for the cache on each GPU, such as 16GiB: how many requests fit?"""
-    dtype: str | None
-    """The model's dtype: auto, bfloat16, float16, float32."""
-    mamba_cache_dtype: str | None
-    """Dtype of convolution states."""
-    mamba_ssm_cache_dtype: str | None
-    """Dtype of recurrent states."""
-    quantization: str | None
-    """Quantise the weights while loading: fp8, bitsandbytes."""
-    weights: int | str | None
-    """Weights on each GPU, such as 15GiB: what its log says that loading took."""
-    max_num_batched_tokens: int | str | None
-    """Most tokens in one step; a window layer keeps this many more."""
-    block_size: int | None
-    """Tokens in a block."""
-    gpu_memory_utilization: Fraction | float | str | None
-    """Share of the GPU's memory that vLLM may take. Default: the version's."""
-    enforce_eager: bool | None
-    """No CUDA graphs."""
-    enable_prefix_caching: bool | None
-    """Keep finished prompts for reuse."""
-    attention_backend: str | None
-    """Attention backend, where it decides the block size."""
-    speculative_config: str | Mapping[str, Any] | None
-    """Speculative decoding: vLLM's dict, its JSON, mtp:1."""
-    settings: Mapping[str, Any] | None
-    """Any other setting, or option of the engine, by each name that it has: {'max_loras': 4}."""
-
-
-class SizeOptions(PlanOptions, total=False):
-    """Keywords of `kvplan.size`, but for model and engine. None is as if it were not given."""
-
-    gpu: Gpu | str | None
-    """GPU (kvplan list gpus), how many, a size such as 80GiB, or auto: its memory budget and pool."""
-    tokens: int | str | None
-    """Tokens of one request; 32k is 32,768. Default: all the model takes."""
-    requests: int | None
-    """How many requests run at once."""
-    tensor_parallel_size: int | None
-    """Tensor parallel size."""
-    pipeline_parallel_size: int | None
-    """Pipeline parallel size."""
-    data_parallel_size: int | None
-    """Data parallel size (replicas)."""
     decode_context_parallel_size: int | None
     """Decode context parallel size."""
     enable_expert_parallel: bool | None
     """Whole experts on each GPU."""
-    kv_cache_dtype: str | None
-    """The cache's dtype: auto, bfloat16, fp8, fp8_e5m2, nvfp4, fp8_ds_mla, q8_0 and more."""
+    dtype: str | None
+    """The model's dtype: auto, bfloat16, float16, float32."""
+    weights: int | str | None
+    """Weights on each GPU, such as 15GiB: what its log says that loading took."""
     weights_from: str | None
     """transformers: count the weights by building the model's class, for models without tensor rules."""
-    max_model_len: int | str | None
-    """Longest request that the engine is started for; auto: the longest that fits."""
-    max_num_seqs: int | None
-    """Most requests in one step."""
-    tp: int | None
-    """Short for tensor_parallel_size."""
-    pp: int | None
-    """Short for pipeline_parallel_size."""
-    dp: int | None
-    """Short for data_parallel_size."""
+    block_size: int | None
+    """Tokens in a block."""
+    enforce_eager: bool | None
+    """No CUDA graphs."""
+    attention_backend: str | None
+    """Attention backend, where it decides the block size."""
     dcp: int | None
     """Short for decode_context_parallel_size."""

@@ -108,10 +108,10 @@ class LeftOut:
     name: str
     error: KvplanError
 
-    JSON = ("name", "error")
+    _JSON = ("name", "error")
 
     @property
-    def json_error(self) -> dict[str, Any]:
+    def _json_error(self) -> dict[str, Any]:
         """why not"""
         return self.error.as_dict()
 
@@ -126,7 +126,7 @@ class Imported:
     left_out: tuple[LeftOut, ...] = ()
     schema_version: Literal[1] = field(default=SCHEMA_VERSION)
 
-    JSON = ("schema_version", "plans", "left_out", "text")
+    _JSON = ("schema_version", "plans", "left_out", "text")
 
     def model_dump(self) -> dict[str, Any]:
         shown: dict[str, Any] = dumped(self)

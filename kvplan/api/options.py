@@ -102,7 +102,7 @@ def make_settings(**options: Any) -> Settings:
             values[name], count = gpus_of(value)
             continue
         if name in _PARSERS:
-            value = _parsed(name, value, _PARSERS[name])
+            value = _PARSERS[name](value)
         values[name] = _READERS[name](value) if name in _READERS else value
         if name == "speculative_model" and options.get("speculative_method") is None:
             from kvplan.architectures.config.drafts import method_of
@@ -143,16 +143,6 @@ def in_our_words(options: Mapping[str, Any], engines: Iterable[str]) -> dict[str
             raise KvplanError("bad-usage", f"{name} says {ours} again")
         found[ours] = value
     return found
-
-
-def _parsed(name: str, value: Any, parser: Parser) -> Any:
-    try:
-        return parser(value)
-    except KvplanError as error:
-        if name not in LENGTHS or not isinstance(value, str) or "," not in value:
-            raise
-        several = f"one answer has one length: [size(model, {name}=one) for one in {value.split(',')}]"
-        raise KvplanError(error.code, error.message, help=several) from None
 
 
 def _with_drafts(options: Mapping[str, Any]) -> dict[str, Any]:
@@ -221,3 +211,30 @@ def _unknown_option(name: str) -> KvplanError:
         f"there is no option {name!r}",
         help=f"did you mean {near}?" if near else "options: " + ", ".join(names),
     )
+
+
+_LISTED_LENGTHS = ("tokens", "max_model_len")
+_ONE = ("gpu", "engine", "tokens", "requests", "kv_cache_dtype", "tp", "tensor_parallel_size",
+        "max_model_len", "max_num_seqs")  # fmt: skip
+
+
+def pieces_of(name: str, text: str) -> list[str]:
+    """The values of a comma list; one where the commas part the thousands of a length (``32,768``)."""
+    if name in _LISTED_LENGTHS and "," in text:
+        try:
+            parse_tokens(text)
+        except KvplanError:
+            pass
+        else:
+            return [text]
+    return [piece.strip() for piece in text.split(",")]
+
+
+def several(options: Mapping[str, object]) -> str | None:
+    """Of keywords that have one value in an answer the one that has several; None where none has."""
+    for name, value in options.items():
+        if isinstance(value, (list, tuple)) and name in _ONE:
+            return name
+        if isinstance(value, str) and "," in value and name in _ONE and len(pieces_of(name, value)) > 1:
+            return name
+    return None

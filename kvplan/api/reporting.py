@@ -151,4 +151,4 @@ def _kinds(plan: Plan) -> list[Gpu | str]:
 def _simulated(plan: Plan) -> SimulationResult:
     from kvplan.api.simulating import simulate
 
-    return simulate(plan, search=False, helps=False)
+    return simulate(plan, search=False, helps=False).outcome

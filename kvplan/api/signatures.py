@@ -5,7 +5,11 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable
 
-SIGNED = {"size": "SizeOptions", "compare": "SizeOptions", "plan": "PlanOptions"}
+SIGNED = {
+    "size": "SizeOptions", "explain": "SizeOptions", "compare": "SizeOptions", "plan": "PlanOptions",
+    "sizes": "PlanOptions",
+    "simulate": "SimulateOptions",
+}  # fmt: skip
 """Functions of the library that take such options, and which."""
 
 

@@ -6,7 +6,7 @@ import re
 from collections.abc import Sequence
 from fractions import Fraction
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from kvplan.api import ModelLike, in_our_words, load_model, make_settings
 from kvplan.api.arguments import check_type
@@ -33,8 +33,14 @@ from kvplan.simulation.offload_tiers import asked_offload
 from kvplan.simulation.outcome import Target
 from kvplan.simulation.results import ReplicasNeeded, SimulationResult
 from kvplan.simulation.served import LIKELY, Served, Speeds, serve
+from kvplan.simulation.shown import Simulation, shown
 from kvplan.simulation.time.clock import StepTime
 from kvplan.units import parse_bytes
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
+
+    from kvplan.api.keywords import SimulateOptions
 
 TraceLike = str | Path | Load | Sequence[Arrival]
 _TERM = regex(r"(\d{1,12}(?:\.\d{1,9})?)\s*(ns|us|µs|ms|s)(?:\s*\*\s*(tokens?|context))?", re.ASCII)
@@ -51,8 +57,8 @@ def simulate(
     search: bool = True, helps: bool = True, engine: str | None = None, offload: str | None = None,
     prefill_replicas: int | None = None, decode_replicas: int | None = None, link: int | str | None = None,
     concurrency: int | None = None, acceptance: float | str | None = None, hours: bool = False,
-    **options: Any,
-) -> SimulationResult:  # fmt: skip
+    **options: Unpack[SimulateOptions],
+) -> Simulation:  # fmt: skip
     """How a deployment serves a trace: the engine's own scheduler in virtual time, under the likely and the
     safe pool and three speeds.
 
@@ -88,7 +94,7 @@ def simulate(
         target=target(plan, ttft, tpot, goodput), rate=None if rate is None else Fraction(rate),
         search=search, helps=helps, concurrency=_concurrency(concurrency), hours=hours,
     )  # fmt: skip
-    return result if plan is None else _held(result, plan)
+    return shown(result if plan is None else _held(result, plan))
 
 
 def _concurrency(asked: int | None) -> int:
@@ -109,7 +115,7 @@ def _held(result: SimulationResult, plan: Plan) -> SimulationResult:
 
 def replicas_for(model: ModelLike | Plan, *, trace: TraceLike | None = None, **asked: Any) -> ReplicasNeeded:
     """The least replicas that keep the target, likely and safely. Keywords as of `simulate`."""
-    needed = simulate(model, trace=trace, replicas="auto", helps=False, **asked).needed
+    needed = simulate(model, trace=trace, replicas="auto", helps=False, **asked).replicas_needed
     assert needed is not None
     return needed
 

@@ -27,7 +27,10 @@ else:
     stored = later("kvplan.weights", "quantisation")
 
 NO_INVENTORY = frozenset(
-    "no-weights unknown-model-type missing-key bad-config unknown-quantization unknown-layer-type".split()
+    (
+        "no-weights unknown-model-type missing-key bad-config unknown-quantization unknown-layer-type"
+        " foreign-weights"
+    ).split()
 )
 """Errors of `inventory_of` that say that nobody knows the tensors."""
 

@@ -36,6 +36,7 @@ from kvplan.weights.formats import (
     grouped,
 )
 from kvplan.weights.quantisation import UNQUANTISED, Modules, Quantisation
+from kvplan.weights.stored import FOREIGN, FOREIGN_WEIGHTS, foreign_method
 
 Config = Json
 
@@ -52,7 +53,15 @@ _ALGORITHMS: dict[str, Format] = {
 
 
 def quantisation_of(part: TextPart, hf_quant_config: Config | None) -> Quantisation:
-    """How the checkpoint's modules are stored. Raises KvplanError(unknown-quantization)."""
+    """How the checkpoint's modules are stored. Raises KvplanError(unknown-quantization | foreign-weights)."""
+    foreign = next(filter(None, (foreign_method(level.raw) for level in part.levels)), None)
+    if foreign is not None:
+        raise KvplanError(
+            FOREIGN_WEIGHTS,
+            f"its weights are in {FOREIGN[foreign]}",
+            help=("-e mlx",) * (foreign == "mlx")
+            + ("name the model that it was made from, with -q for a format",),
+        )
     config = _stated(part)
     if config is None:
         if hf_quant_config is None:

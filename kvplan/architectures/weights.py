@@ -13,7 +13,7 @@ from kvplan.model import Model, is_gguf_build
 from kvplan.record import Json, replace
 from kvplan.weights.facts import Index, WeightSources, no_source
 from kvplan.weights.inventory import Inventory
-from kvplan.weights.stored import Checkpoint
+from kvplan.weights.stored import FOREIGN_WEIGHTS, Checkpoint
 
 if TYPE_CHECKING:
     from kvplan.architectures import builders, builds, while_loading
@@ -71,6 +71,8 @@ def sources_of_config(
         if error.code not in NO_INVENTORY:
             raise
         problem = error
+        if error.code == FOREIGN_WEIGHTS:
+            found = None  # its bytes are known, and no engine loads them
         if isinstance(found, Checkpoint) and error.code == "unknown-quantization":
             # The headers have the bytes; only the division among GPUs comes from the inventory.
             inventory = inventory_of(unquantised(raw))

@@ -52,7 +52,7 @@ def _replica_bytes(case: Case, **changes: Any) -> int | None:
 def _reserved(case: Case, **changes: Any) -> int | None:
     """Bytes of one GPU that an engine counts for one request when it starts, with some settings changed."""
     result = _sized(case, **changes)
-    return None if result is None else result.per_gpu.reserved
+    return None if result is None else result.per_gpu.reserved_bytes_per_request
 
 
 def _sized(case: Case, **changes: Any) -> SizeResult | None:

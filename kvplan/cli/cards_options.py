@@ -12,6 +12,11 @@ NEW = (
 FAMILY = Option(
     "family", ("--family",), "FAMILY", word, "Only models with such layers.", OUTPUT, complete="families"
 )
+LISTED = (
+    FAMILY,
+    Option("search", ("--search",), "WORDS", word,
+           "Ask the Hugging Face hub for models with these words, the most downloaded first.", OUTPUT),
+)  # fmt: skip
 UPDATE = (
     Option("key", ("--key",), "FILE", word,
            "The public key of whoever made it (needs the extra update).", OUTPUT),

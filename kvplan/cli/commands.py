@@ -144,7 +144,7 @@ COMMANDS: dict[str, Command] = {
             "List the models that kvplan knows by name, or show one in full.",
             "kvplan.cli.listing:models",
             Argument("[NAME...]", complete="models"),
-            "cards_options:FAMILY",
+            "cards_options:LISTED",
             "epilogs:MODELS",
         ),
         Command(

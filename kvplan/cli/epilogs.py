@@ -87,6 +87,7 @@ Examples:
   kvplan list models qwen                whose name has `qwen`
   kvplan list models --family mla        that keep latents
   kvplan list models llama-3.1-8b        one: its layers and its source
+  kvplan list models --search 'qwen3 8b' on the Hugging Face hub
 """
 GPUS = """\
 \b

@@ -20,7 +20,8 @@ from kvplan.files.gpus.listed import find_slugs, list_gpus
 from kvplan.files.plans.receipts import counts_against, read_receipt
 from kvplan.gpu import Gpu
 from kvplan.plans.receipt import ReadReceipt, facts_of
-from kvplan.report.catalog import data_of, gpu_screen, gpus_screen, model_screen, models_screen
+from kvplan.record import dumped
+from kvplan.report.catalog import data_of, found_screen, gpu_screen, gpus_screen, model_screen, models_screen
 from kvplan.results import SCHEMA_VERSION
 
 FOLDER = "evidence"
@@ -32,6 +33,9 @@ _SKIPPED = frozenset({"node_modules", "__pycache__"})
 def models(words: list[str], given: Given) -> Answer:
     """All cards, those that match names and a family, or one in full."""
     check_color(given)
+    search = text_of(given, "search")
+    if search is not None:
+        return _searched(" ".join((search, *words)), given)
     cards, family = list_cards(), text_of(given, "family")
     found = [card for card in cards if family is None or _family(family) in card.families]
     json = is_given(given, "json")
@@ -46,6 +50,21 @@ def models(words: list[str], given: Given) -> Answer:
     if json:
         return Answer(data={"schema_version": SCHEMA_VERSION, "models": [data_of(card) for card in found]})
     return Answer(models_screen(found, len(cards)))
+
+
+def _searched(words: str, given: Given) -> Answer:
+    """Models on the hub. Exit 1 where it has none with these words."""
+    if text_of(given, "family") is not None:
+        raise KvplanError(
+            "bad-usage", "a hub does not know families", help="kvplan list models --family mla: of the cards"
+        )
+    from kvplan.files.hub.search import search_hub
+
+    found = search_hub(words)
+    code = EXIT_OK if found.models else EXIT_NO
+    if is_given(given, "json"):
+        return Answer(data={"schema_version": SCHEMA_VERSION, **dumped(found)}, code=code)
+    return Answer(found_screen(found), code=code)
 
 
 def _matches(name: str, cards: Sequence[CardSummary], *, known: bool) -> list[CardSummary]:

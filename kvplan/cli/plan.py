@@ -79,7 +79,7 @@ def run(words: list[str], given: Given) -> Answer:
     values["prices"] = _prices(values.pop("prices", None), bool(values.pop("remember", False)), file is None)
     if file is not None and file.workload is not None and file.workload.trace is not None:
         file = replace(file, workload=_carried(file.workload, file.path, {"write": write}))
-    result = plan(words[0], named=words[0], **values) if file is None else plan(file, **values)
+    result = plan(words[0], **values) if file is None else plan(file, **values)
     result = replace(result, warnings=(*left_out(file), *result.warnings))
     if write is not None:
         _write(result, Path(write), [*words, *_typed(given)], overwrite=overwrite)
@@ -130,16 +130,16 @@ def _screen(
 
 def _sized(result: PlanResult, counting: str | None) -> SizeResult | None:
     """One pool of the best, for the bars of its memory; None where the weights were counted for this run."""
-    if result.best is None or counting is not None:
+    if result.plan is None or counting is not None:
         return None
-    return answer(planned(result.best)).result
+    return answer(planned(result.plan)).result
 
 
 def look_of(result: PlanResult) -> list[str]:
     """The command that gives one engine of the best the same counts."""
-    if result.best is None:
+    if result.plan is None:
         return []
-    plan = result.best
+    plan = result.plan
     longest = max(shape.tokens for shape in result.shapes)
     asked = replace(settings_of(plan), tokens=longest, requests=1)
     if asked.answer_tokens == generated(longest, None):
@@ -281,7 +281,7 @@ def _write(result: PlanResult, path: Path, typed: list[str], *, overwrite: bool)
     from kvplan.report.plan_file import plan_text
     from kvplan.report.words import command, count
 
-    if result.best is None:
+    if result.plan is None:
         ways = tuple(f"{way.flags}: {way.then}" for way in result.ways_out)
         raise KvplanError(
             "nothing-to-write",
@@ -301,7 +301,7 @@ def _write(result: PlanResult, path: Path, typed: list[str], *, overwrite: bool)
     ]
     beside = path.parent / SCHEMA
     schema = SCHEMA if is_file(beside) else None
-    text = plan_text(result.best, comments=comments, directory=path.parent.resolve(), schema=schema)
+    text = plan_text(result.plan, comments=comments, directory=path.parent.resolve(), schema=schema)
     if overwrite:
         write_whole(path, text, folders=True)
     else:

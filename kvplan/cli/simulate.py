@@ -60,7 +60,7 @@ def run(words: list[str], given: Given) -> Answer:
     if wrong := next((name for name in _SWEEP if values.pop(name, None) is not None), None):
         raise KvplanError("bad-usage", f"--{wrong} belongs to --sweep", help="--sweep replicas=2,3,4")
     quick = bool(values.pop("quick", False))
-    result = simulate(model, search=not quick, helps=not quick, **values, **asked)
+    result = simulate(model, search=not quick, helps=not quick, **values, **asked).outcome
     result = replace(result, notes=(*left_out(plan), *result.notes))
     code = EXIT_OK if _good(result, plan) else EXIT_NO
     if page is not None:
@@ -68,7 +68,9 @@ def run(words: list[str], given: Given) -> Answer:
 
         write_whole(Path(str(page)), simulation_page(result, where=_where(model, asked)))
     if is_given(given, "json"):
-        return Answer(data=result.model_dump(), code=code)
+        from kvplan.simulation.shown import shown
+
+        return Answer(data=shown(result).model_dump(), code=code)
     from kvplan.report.simulate import simulation_screen
     from kvplan.report.simulate_html import rules_of
 

@@ -231,7 +231,7 @@ class _Run:
 
     def comparison(self) -> Comparison:
         rows = self._rows()
-        compared = [row for row in rows if row.predicted is not None]
+        compared = [row for row in rows if row.exact_predicted is not None]
         refusal = self.observation.refusal
         if refusal is not None and refusal.kind not in MEMORY_REFUSALS:
             self.notes.append(f"the engine stopped: {refusal.text}")
@@ -317,7 +317,7 @@ class _Run:
         why = reading_of(self.observation.engine).uncounted(self.recognised.settings, self.observation)
         if why is None:
             return rows
-        return [row if row.agrees else _unpredicted(row, why) for row in rows]
+        return [row if row.overlaps else _unpredicted(row, why) for row in rows]
 
     def _allocated(
         self, budget: Budget, rows: list[ComparedRow]
@@ -335,7 +335,7 @@ class _Run:
             return more, [_unpredicted(row, why) if row.name in _OF_A_POOL else row for row in rows]
         estimated = [
             tokens_row(row, budget, lambda pool: predictor.at(BYTES, pool).tokens, tokens, tolerance)
-            if tokens is not None and row.name == "kv_tokens" and row.predicted is None
+            if tokens is not None and row.name == "kv_tokens" and row.exact_predicted is None
             else row
             for row in rows
         ]
@@ -343,7 +343,10 @@ class _Run:
             # What another process takes while this one starts is nobody's rule.
             why = "another process holds a part of the GPU, and what it takes meanwhile is not known"
             more, estimated = (
-                [row if row.agrees or row.predicted is None else _unpredicted(row, why) for row in rows]
+                [
+                    row if row.overlaps or row.exact_predicted is None else _unpredicted(row, why)
+                    for row in rows
+                ]
                 for rows in (more, estimated)
             )
         return more, estimated
@@ -353,7 +356,7 @@ class _Run:
         own = reading_of(self.observation.engine).not_budgeted
         for row in unpredicted(self.observation, tuple(names)):
             if row.name == "weights_bytes" and (most := printed_weights(self.observation)) is not None:
-                row = replace(row, reported=most.value, printed=most.printed, line=most.line)
+                row = replace(row, exact_reported=most.value, printed=most.printed, line=most.line)
             why = self.no_budget
             if why is None and self.budget is not None:
                 why = own.get(row.name, "the budget has no line of its own for it")
@@ -409,7 +412,7 @@ class _Run:
     def _pool(self, axis: Axis) -> tuple[Axis, list[ComparedRow]]:
         """The rows of the pool, and the pool: another one where a hypothesis explains every figure."""
         rows = pool_rows(self.predictor, axis, self.observation)
-        if all(row.agrees or row.predicted is None for row in rows):
+        if all(row.overlaps or row.exact_predicted is None for row in rows):
             return axis, self._reasoned(rows, axis)
         why = reading_of(self.observation.engine).uncounted(self.recognised.settings, self.observation)
         if why is not None:
@@ -429,18 +432,20 @@ class _Run:
             if told is None:
                 return axis, self._reasoned(rows, axis)
             text = told
-        first = next(row for row in rows if row.predicted is not None and not row.agrees)
+        first = next(row for row in rows if row.exact_predicted is not None and not row.overlaps)
         reasoned = self._reasoned(rows, axis)
         return axis, [replace(row, explanation=text) if row is first else row for row in reasoned]
 
     def _reasoned(self, rows: list[ComparedRow], axis: Axis) -> list[ComparedRow]:
         return [
-            replace(row, explanation=why(row, self.predictor, axis, self.observation)) if row.agrees else row
+            replace(row, explanation=why(row, self.predictor, axis, self.observation))
+            if row.overlaps
+            else row
             for row in rows
         ]
 
     def _verdict(self, compared: list[ComparedRow]) -> tuple[Verdict, str]:
-        off = [row for row in compared if not row.agrees]
+        off = [row for row in compared if not row.overlaps]
         # A row of the budget has its tolerance in its interval, and none where the release is uncalibrated.
         strict = {"starts"} | (BUDGET_ROWS if self.budget is not None else frozenset())
         strict |= {BLOCKS_ROW} if self.predicts_blocks else frozenset()
@@ -462,11 +467,12 @@ class _Run:
         """The sentence where figures do not agree. beyond: those of them that are off by too much."""
         starts = next((row for row in beyond if row.name == "starts"), None)
         if starts is not None:
-            return "the engine starts" if starts.reported else "the engine does not start"
+            return "the engine starts" if starts.exact_reported else "the engine does not start"
         worst = max(off, key=ComparedRow.off_by)
         if worst.off_by() <= self.tolerance:
             return f"{beyond[0].label} is outside the interval of the memory budget"
-        shown = worst.off_by() if worst.ratio is None else abs(worst.ratio - 1)  # the table's figure
+        ratio = worst.exact_ratio
+        shown = worst.off_by() if ratio is None else abs(ratio - 1)  # the table's figure
         return f"{worst.label} is off by {_percent(shown)}, more than {_percent(self.tolerance)}"
 
     def _agreement(self, compared: list[ComparedRow]) -> str:
@@ -485,7 +491,7 @@ class _Run:
 
 
 def _unpredicted(row: ComparedRow, why: str) -> ComparedRow:
-    return replace(row, predicted=None, low=None, high=None, agrees=False, explanation=why)
+    return row.without_prediction(why)
 
 
 def _percent(share: Fraction) -> str:

@@ -41,7 +41,7 @@ def _reasons(row: ComparedRow, predictor: Predictor, axis: Axis, observation: Ob
         yield from _slots(row, predictor, axis)
     if row.name in ("num_blocks", "kv_tokens"):
         yield from _padding(row, predictor, axis)
-    if row.predicted != row.reported and not _prints(row, predictor, axis):
+    if row.exact_predicted != row.exact_reported and not _prints(row, predictor, axis):
         rounded = "an estimate" if axis.source == BUDGET else "rounded"
         low, high = (
             PICKS[row.name](predictor.at(axis.kind, axis.low)),
@@ -56,7 +56,7 @@ def _reasons(row: ComparedRow, predictor: Predictor, axis: Axis, observation: Ob
 def _prints(row: ComparedRow, predictor: Predictor, axis: Axis) -> bool:
     """The nominal figure itself is printed like the report (two decimals of a concurrency)."""
     value = PICKS[row.name](predictor.at(axis.kind, axis.value))
-    return row.name == "max_concurrency" and f"{float(value):.2f}" == f"{float(row.reported):.2f}"
+    return row.name == "max_concurrency" and f"{float(value):.2f}" == f"{float(row.exact_reported):.2f}"
 
 
 def _override(row: ComparedRow, predictor: Predictor, axis: Axis) -> Iterator[str]:
@@ -67,7 +67,7 @@ def _override(row: ComparedRow, predictor: Predictor, axis: Axis) -> Iterator[st
         predictor.model, predictor.choice, replace(predictor.settings, num_gpu_blocks_override=None)
     )
     without = plain.at(axis.kind, axis.value)
-    if PICKS[row.name](without) != row.predicted:
+    if PICKS[row.name](without) != row.exact_predicted:
         yield f"num_gpu_blocks_override {override:,} replaces the {without.blocks:,} blocks of the memory"
 
 
@@ -93,7 +93,7 @@ def _slots(row: ComparedRow, predictor: Predictor, axis: Axis) -> Iterator[str]:
     """Fewer requests may run than slots are there: SGLang keeps states of finished ones for reuse."""
     slots = predictor.at(axis.kind, axis.value).slots
     each = predictor.result.settings.get("state_slots_per_request", 1)
-    if each > 1 and row.predicted == slots // each:
+    if each > 1 and row.exact_predicted == slots // each:
         yield f"a running request takes {each} of the {slots:,} state slots"
 
 
@@ -150,8 +150,8 @@ def explained(
             rows = [] if theirs is None else pool_rows(predictor, theirs, observation)
         except KvplanError:
             continue
-        compared = [row for row in rows if row.predicted is not None]
-        if theirs is not None and compared and all(row.agrees for row in compared):
+        compared = [row for row in rows if row.exact_predicted is not None]
+        if theirs is not None and compared and all(row.overlaps for row in compared):
             return guess, predictor, theirs, rows
     return None
 

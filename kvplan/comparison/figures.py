@@ -122,7 +122,7 @@ def _starts_row(refusal: Refusal | None, starts: list[bool], why: str | None) ->
         "starts", "", said, "yes" if said else "no", said if agrees else not said, min(starts), max(starts)
     )
     line = refusal.line if refusal else 0
-    return replace(row, agrees=agrees, line=line, explanation=None if agrees else why)
+    return replace(row, overlaps=agrees, line=line, explanation=None if agrees else why)
 
 
 def _ends(axis: Axis) -> tuple[int, int, int]:

@@ -49,7 +49,7 @@ def _rows(row: Row, taken: Loaded | None, tolerance: Fraction) -> list[ComparedR
         if low is not None and high is not None:
             one = replace(one, explanation=f"estimated: {gib(low)} … {gib(high)}")
             near = one.off_by() <= tolerance
-            one = replace(one, agrees=one.agrees or near)
+            one = replace(one, overlaps=one.overlaps or near)
         found.append(replace(one, inside=one.inside_by() > tolerance))
     if row.loaded_gpu_percent is not None:
         low, likely, high = (None, None, None) if taken is None else _share(taken)
@@ -117,7 +117,7 @@ def _of_file(name: str, unit: Unit, figure: Figure, taken: Ends | None, toleranc
     low, likely, high = (None, None, None) if taken is None else taken
     one = row_of(name, unit, figure, likely, low, high)
     if low != high and low is not None:
-        one = replace(one, agrees=one.agrees or one.off_by() <= tolerance)
+        one = replace(one, overlaps=one.overlaps or one.off_by() <= tolerance)
     return replace(one, inside=one.inside_by() > tolerance)
 
 
@@ -126,7 +126,7 @@ def _verdict(rows: list[ComparedRow], nothing: str, tolerance: Fraction) -> tupl
     compared = [row for row in rows if row.predicted is not None]
     if not compared:
         return Verdict.CANNOT_COMPARE, nothing
-    off = [row for row in compared if not row.agrees]
+    off = [row for row in compared if not row.overlaps]
     percent = f"{float(tolerance * 100):g} %"
     if off:
         ends = f"{off[0].printed} is outside of what the rules leave open"

@@ -311,9 +311,9 @@ def _pool_row(
     elif left is not None:
         ends = (budget.kv_pool_bytes, budget.kv_pool_low_bytes, budget.kv_pool_high_bytes)
         row = _judged(row_of("kv_pool_bytes", "bytes", left, *ends), budget, tolerance)
-        if assumed is not None and row.agrees:
+        if assumed is not None and row.overlaps:
             row = replace(row, explanation=f"with the release's default share of the memory: {assumed}")
-        yield row if assumed is None or row.agrees else _unforeseen(row, assumed)
+        yield row if assumed is None or row.overlaps else _unforeseen(row, assumed)
 
 
 def _summed(lines: Sequence[BudgetLine]) -> tuple[int, int, int]:
@@ -330,7 +330,7 @@ def _told_row(name: str, reported: Count, why: str) -> ComparedRow:
 
 
 def _unforeseen(row: ComparedRow, why: str) -> ComparedRow:
-    return replace(row, predicted=None, low=None, high=None, agrees=False, explanation=why)
+    return row.without_prediction(why)
 
 
 OTHERS = "CUDA's own and whatever other programs hold on the GPU"
@@ -338,8 +338,12 @@ OTHERS = "CUDA's own and whatever other programs hold on the GPU"
 
 def _others(row: ComparedRow) -> bool:
     """Whether more is taken than the engine's own, of what is taken by all programs together."""
-    over = row.reported is not None and row.predicted is not None and row.reported > row.predicted
-    return row.name == "unaccounted_bytes" and not row.agrees and over
+    over = (
+        row.exact_reported is not None
+        and row.exact_predicted is not None
+        and row.exact_reported > row.exact_predicted
+    )
+    return row.name == "unaccounted_bytes" and not row.overlaps and over
 
 
 def _unsure(name: str, budget: Budget) -> str | None:
@@ -392,10 +396,10 @@ def tokens_row(
 
 def _judged(row: ComparedRow, budget: Budget, tolerance: Fraction) -> ComparedRow:
     # Weights have no coefficients, so nothing of theirs is uncalibrated.
-    lenient = budget.calibrated or row.low == row.high
-    agrees = row.agrees or (lenient and row.off_by() <= tolerance)
+    lenient = budget.calibrated or row.exact_low == row.exact_high
+    agrees = row.overlaps or (lenient and row.off_by() <= tolerance)
     text = None
-    if isinstance(row.low, int) and isinstance(row.high, int) and row.low != row.high:
-        text = f"estimated: {gib(row.low)} … {gib(row.high)}"
-    judged = replace(row, agrees=agrees, explanation=text)
+    if isinstance(row.exact_low, int) and isinstance(row.exact_high, int) and row.exact_low != row.exact_high:
+        text = f"estimated: {gib(row.exact_low)} … {gib(row.exact_high)}"
+    judged = replace(row, overlaps=agrees, explanation=text)
     return replace(judged, inside=judged.inside_by() > tolerance)

@@ -84,7 +84,7 @@ class Predictor:
     @property
     def full_request_bytes(self) -> int:
         """One request of max_model_len on the fullest GPU, as the engine counts it when it starts."""
-        return self.result.per_gpu.reserved
+        return self.result.per_gpu.reserved_bytes_per_request
 
     def sized(self, kind: str, amount: int) -> SizeResult:
         """The engine's answer for a pool of so many bytes or blocks."""

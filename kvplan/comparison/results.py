@@ -8,9 +8,8 @@ from fractions import Fraction
 from typing import Any, Literal
 
 from kvplan.engines.observed import Figure
-from kvplan.record import Json, dumped, field, record
-from kvplan.results import SCHEMA_VERSION, EngineRef, ModelRef
-from kvplan.shown import Shown
+from kvplan.record import Json, field, record, replace
+from kvplan.results import SCHEMA_VERSION, Documented, EngineRef, Entry, ModelRef
 
 Number = int | Fraction
 JsonNumber = bool | int | float
@@ -63,93 +62,97 @@ class Verdict(str, Enum):
 
 
 @record()
-class ComparedRow:
+class ComparedRow(Entry):
     """One figure."""
 
     name: str
     unit: Unit
     """empty: a yes or no"""
-    reported: Number
+    exact_reported: Number
     printed: str
     """as the engine wrote it"""
-    predicted: Number | None = None
-    """from the nearest value of what was printed; null: nothing to compare with"""
-    low: Number | None = None
-    high: Number | None = None
-    agrees: bool = False
+    exact_predicted: Number | None = None
+    exact_low: Number | None = None
+    exact_high: Number | None = None
+    overlaps: bool = False
+    """one value is both printed like this and predicted"""
     line: int = 0
     """of the log"""
     explanation: str | None = None
     inside: bool = False
     """off by more than the tolerance, and held by an estimate's interval"""
 
-    JSON = (
+    _JSON = (
         "name", "unit", "predicted", "predicted_low", "predicted_high", "reported", "difference", "ratio",
         "agrees", "inside", "explanation",
     )  # fmt: skip
 
     @property
-    def json_predicted(self) -> JsonNumber | None:
+    def predicted(self) -> JsonNumber | None:
         """from the nearest value of what was printed; null: nothing to compare with"""
-        return _plain(self.predicted)
+        return _plain(self.exact_predicted)
 
     @property
     def predicted_low(self) -> JsonNumber | None:
         """what rounding or an estimate leaves open"""
-        return _plain(self.low)
+        return _plain(self.exact_low)
 
     @property
     def predicted_high(self) -> JsonNumber | None:
-        return _plain(self.high)
+        return _plain(self.exact_high)
 
     @property
-    def json_reported(self) -> JsonNumber:
-        return _number(self.reported)
+    def reported(self) -> JsonNumber:
+        return _number(self.exact_reported)
 
     @property
-    def json_difference(self) -> int | float | None:
+    def difference(self) -> int | float | None:
         """predicted - reported"""
-        return _plain(self.difference)
+        if self.exact_predicted is None or not self.unit:
+            return None
+        return _number(self.exact_predicted - self.exact_reported)
 
     @property
-    def json_ratio(self) -> float | None:
+    def ratio(self) -> float | None:
         """predicted / reported"""
-        return None if self.ratio is None else float(self.ratio)
+        return None if self.exact_ratio is None else float(self.exact_ratio)
 
     @property
-    def json_agrees(self) -> bool | None:
+    def agrees(self) -> bool | None:
         """one pool prints this and every other figure that agrees"""
-        return self.agrees and not self.inside if self.predicted is not None else None
+        return self.overlaps and not self.inside if self.exact_predicted is not None else None
 
     @property
     def label(self) -> str:
         return LABELS.get(self.name, self.name)
 
     @property
-    def difference(self) -> Number | None:
-        """predicted - reported; None for a yes or no."""
-        return None if self.predicted is None or not self.unit else self.predicted - self.reported
-
-    @property
-    def ratio(self) -> Fraction | None:
-        """predicted / reported; None where nothing was predicted or 0 reported."""
-        if self.predicted is None or not self.unit or not self.reported:
+    def exact_ratio(self) -> Fraction | None:
+        if self.exact_predicted is None or not self.unit or not self.exact_reported:
             return None
-        return Fraction(self.predicted) / Fraction(self.reported)
+        return Fraction(self.exact_predicted) / Fraction(self.exact_reported)
+
+    def without_prediction(self, why: str) -> ComparedRow:
+        """The same where nothing can be predicted, and the reason."""
+        return replace(
+            self, exact_predicted=None, exact_low=None, exact_high=None, overlaps=False, explanation=why
+        )
 
     def inside_by(self) -> Fraction:
         """Distance of the report from the likely figure, as a share of what was reported, where it is taken
         because it lies in an estimate's interval."""
-        if not self.agrees or self.predicted is None or self.low == self.high or not self.reported:
+        likely, seen = self.exact_predicted, self.exact_reported
+        if not self.overlaps or likely is None or self.exact_low == self.exact_high or not seen:
             return Fraction(0)
-        return abs(Fraction(self.predicted - self.reported)) / abs(Fraction(self.reported))
+        return abs(Fraction(likely - seen)) / abs(Fraction(seen))
 
     def off_by(self) -> Fraction:
         """Distance of the report from low … high, as a share of what was reported; 0 where they agree."""
-        if self.agrees or self.low is None or self.high is None:
+        low, high, seen = self.exact_low, self.exact_high, self.exact_reported
+        if self.overlaps or low is None or high is None:
             return Fraction(0)
-        gap = max(self.low - self.reported, self.reported - self.high, 0)
-        return Fraction(gap) / abs(Fraction(self.reported)) if self.reported else Fraction(int(gap > 0))
+        gap = max(low - seen, seen - high, 0)
+        return Fraction(gap) / abs(Fraction(seen)) if seen else Fraction(int(gap > 0))
 
 
 def row_of(
@@ -167,7 +170,7 @@ def row_of(
 
 
 @record()
-class Comparison(Shown):
+class Comparison(Documented):
     """The answer of `kvplan compare --json` and of `kvplan.compare(...).model_dump()`."""
 
     model: ModelRef | None
@@ -182,7 +185,7 @@ class Comparison(Shown):
     notes: tuple[str, ...] = ()
     schema_version: Literal[1] = field(default=SCHEMA_VERSION)
 
-    JSON = (
+    _JSON = (
         "schema_version",
         "model",
         "engine",
@@ -208,14 +211,7 @@ class Comparison(Shown):
     def to_rows(self) -> list[dict[str, Any]]:
         """A flat row for each figure: ``pandas.DataFrame(found.to_rows())``."""
         names = ("name", "unit", "predicted", "reported", "difference", "agrees", "explanation")
-        return [
-            {name: getattr(row, f"json_{name}", getattr(row, name)) for name in names} for row in self.rows
-        ]
-
-    def model_dump(self) -> dict[str, Any]:
-        """The JSON of ``kvplan compare --json``."""
-        shown: dict[str, Any] = dumped(self)
-        return shown
+        return [{name: getattr(row, name) for name in names} for row in self.rows]
 
 
 def _number(value: Number) -> int | float:

@@ -53,7 +53,7 @@ def reserved_bytes(model: Model, choice: Choice, settings: Settings) -> int:
     run at once, which takes most of the time of an answer, has no part in it."""
     alone = replace(settings, kv_cache_memory=None, starts=False, requests=1)
     found = choice.engine.size(model, own_settings(choice.engine, alone), choice.version)
-    return found.per_gpu.reserved
+    return found.per_gpu.reserved_bytes_per_request
 
 
 def _beyond(model: Model, settings: Settings, result: SizeResult) -> tuple[str, ...]:

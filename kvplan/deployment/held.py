@@ -4,7 +4,7 @@ requests.
     bytes_held(N) ≤ what requests can have of a pool < bytes_held(N + 1)        N = the requests it runs
 
 So bytes and counts cannot contradict each other. What an engine reserves for a request when it starts, and
-prints as its concurrency, is another figure: ``PerGpu.reserved``.
+prints as its concurrency, is another figure: ``PerGpu.reserved_bytes_per_request``.
 """
 
 from __future__ import annotations

@@ -92,7 +92,9 @@ def longest_of(found: Answer) -> Longest | None:
     if asked is None:
         return None
     likely, safe = asked
-    return Longest(_starts(likely), _starts(safe), likely.request.tokens, likely.per_gpu.reserved)
+    return Longest(
+        _starts(likely), _starts(safe), likely.request.tokens, likely.per_gpu.reserved_bytes_per_request
+    )
 
 
 def longest_safely(found: Answer) -> int | None:

@@ -326,7 +326,7 @@ def _beyond(pool: Pool | None) -> str | None:
     )
 
 
-NOTHING_HELD = (PerGpu(0, 0, 0, Fraction(0), 0), Total(0, 0))
+NOTHING_HELD = (PerGpu(0, 0, 0, 0, 0), Total(0, 0))
 """Of a model that the engine refuses."""
 
 

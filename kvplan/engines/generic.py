@@ -33,7 +33,7 @@ from kvplan.errors import KvplanError
 from kvplan.families import Part, Storage
 from kvplan.model import Layer, Model
 from kvplan.record import record, replace
-from kvplan.results import EngineRef, LayerTerms, ModelRef, PerGpu, Request, SizeResult, Total
+from kvplan.results import EngineRef, LayerTerms, ModelRef, PerGpu, Request, SizeResult, Total, plain_number
 from kvplan.settings import Settings
 from kvplan.terms import Grows, Term
 from kvplan.units import ceil_div
@@ -95,7 +95,11 @@ class Generic:
             },
             request=Request(tokens, encoder_tokens, count, answer_length(settings, tokens)),
             per_gpu=PerGpu(
-                most, most * count, most * count, _growth(plan.stages[fullest], own_tokens), fixed
+                most,
+                most * count,
+                most * count,
+                plain_number(_growth(plan.stages[fullest], own_tokens)),
+                fixed,
             ),
             total=Total(replica, replica * count),
             layers=plan.layers,

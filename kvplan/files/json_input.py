@@ -112,6 +112,26 @@ def parse_json(
     object, NaN, numbers that overflow to infinity, whole numbers of more than 60 digits, half a surrogate
     pair. Raises KvplanError(bad-json | file-too-large); time and memory are bounded.
     """
+    value = _value(data, name, limit, most)
+    if not isinstance(value, dict):
+        raise _not_a(value, name, "an object")
+    return value
+
+
+def parse_json_list(data: bytes, *, name: str, limit: int = MAX_BYTES, most: int = MAX_VALUES) -> list[Any]:
+    """The same for a JSON array."""
+    value = _value(data, name, limit, most)
+    if not isinstance(value, list):
+        raise _not_a(value, name, "an array")
+    return value
+
+
+def _not_a(value: object, name: str, kind: str) -> KvplanError:
+    what = "null" if value is None else type(value).__name__
+    return KvplanError("bad-json", f"{name} is a JSON {what}, not {kind}")
+
+
+def _value(data: bytes, name: str, limit: int, most: int) -> Any:
     if len(data) > limit:
         raise _too_large(name, limit)
     text = _decode(data, name)
@@ -137,9 +157,8 @@ def parse_json(
         raise _too_deep(name) from error
     except ValueError as error:
         raise KvplanError("bad-json", f"{name}: {error}") from error
-    if not isinstance(value, dict):
-        kind = "null" if value is None else type(value).__name__
-        raise KvplanError("bad-json", f"{name} is a JSON {kind}, not an object")
+    if not isinstance(value, dict | list):
+        return value
     _check_depth(value, name)
     if "\\ud" in text.lower():
         _check_surrogates(value, name)
@@ -206,7 +225,7 @@ def _caret(text: str, position: int) -> str:
     return f"{shown}\n{' ' * (column - first)}^" if shown.strip() else ""
 
 
-def _check_depth(value: dict[str, object], name: str) -> None:
+def _check_depth(value: dict[str, Any] | list[Any], name: str) -> None:
     """Walks level by level, so that no recursion limit matters."""
     level: list[object] = [value]
     for _ in range(MAX_DEPTH):
@@ -216,7 +235,7 @@ def _check_depth(value: dict[str, object], name: str) -> None:
     raise _too_deep(name)
 
 
-def _check_surrogates(value: dict[str, object], name: str) -> None:
+def _check_surrogates(value: dict[str, Any] | list[Any], name: str) -> None:
     """Half a surrogate pair is a text that no terminal and no UTF-8 file can hold."""
     try:
         json.dumps(value, ensure_ascii=False).encode()

@@ -61,6 +61,7 @@ class Headers:
 
     def __init__(self) -> None:
         self.tensors: list[Stored] = []
+        self._names: set[str] = set()
         self._bytes = 0
 
     def expect(self, length: int, name: str) -> None:
@@ -71,9 +72,14 @@ class Headers:
 
     def add(self, data: bytes, name: str, *, data_bytes: int | None = None) -> None:
         """The tensors of one more header. Raises KvplanError(bad-safetensors)."""
-        self.tensors += parse_header(data, name, data_bytes=data_bytes)
+        found = parse_header(data, name, data_bytes=data_bytes)
+        self.tensors += found
         if len(self.tensors) > MAX_TENSORS:
             raise _bad(name, f"its files have more than {MAX_TENSORS:,} tensors")
+        twice = next((one.name for one in found if one.name in self._names), None)
+        if twice is not None:
+            raise _bad(name, f"{twice[:80]!r} stands in another of its files too: there are two checkpoints")
+        self._names.update(one.name for one in found)
 
 
 def _read_file(path: Path, headers: Headers) -> None:
@@ -106,12 +112,23 @@ def header_length(prefix: bytes, name: str) -> int:
 
 
 def parse_header(data: bytes, name: str, *, data_bytes: int | None = None) -> list[Stored]:
-    """The tensors of a header; data_bytes: what follows it, where that is known."""
+    """The tensors of a header; data_bytes: what follows it, where that is known.
+
+    They lie one behind the other, without holes and from the first byte on, as the library that loads them
+    demands: huggingface/safetensors safetensors/src/tensor.rs, Metadata.validate @ 000a16f.
+    """
     table = _object(data, name)
-    tensors = [_tensor(key, entry, name, data_bytes) for key, entry in table.items() if key != "__metadata__"]
-    if data_bytes is not None and sum(tensor.bytes for tensor in tensors) > data_bytes:
-        raise _bad(name, "its tensors are larger than the file: it is cut off")
-    return tensors
+    found = [_tensor(key, entry, name, data_bytes) for key, entry in table.items() if key != "__metadata__"]
+    end = 0
+    for tensor, (start, stop) in sorted(found, key=lambda one: one[1]):
+        if start != end:
+            raise _bad(
+                name, f"{tensor.name[:80]!r} begins at byte {start:,}, and what is before ends at {end:,}"
+            )
+        end = stop
+    if data_bytes is not None and end != data_bytes:
+        raise _bad(name, f"its tensors end at byte {end:,} of {data_bytes:,}")
+    return [tensor for tensor, _ in found]
 
 
 def _object(data: bytes, name: str) -> dict[str, object]:
@@ -127,7 +144,7 @@ def _object(data: bytes, name: str) -> dict[str, object]:
     return table
 
 
-def _tensor(key: str, entry: object, name: str, data_bytes: int | None) -> Stored:
+def _tensor(key: str, entry: object, name: str, data_bytes: int | None) -> tuple[Stored, tuple[int, int]]:
     if not isinstance(entry, Mapping):
         raise _bad(name, f"{key[:80]!r} is not a tensor")
     dtype = entry.get("dtype")
@@ -144,7 +161,7 @@ def _tensor(key: str, entry: object, name: str, data_bytes: int | None) -> Store
         raise _bad(name, f"{key[:80]!r} has {span:,} bytes for {tensor.elements:,} × {dtype}")
     if data_bytes is not None and offsets[1] > data_bytes:
         raise _bad(name, f"{key[:80]!r} ends beyond the file: it is cut off")
-    return tensor
+    return tensor, (offsets[0], offsets[1])
 
 
 def _whole_numbers(value: Any) -> tuple[int, ...] | None:

@@ -69,10 +69,10 @@ class Demand:
     requests: int
     shape: Shape
 
-    JSON = ("requests", "tokens")
+    _JSON = ("requests", "tokens")
 
     @property
-    def json_tokens(self) -> int:
+    def tokens(self) -> int:
         return self.shape.tokens
 
 

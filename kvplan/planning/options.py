@@ -108,7 +108,7 @@ def option_of(ask: Ask, found: Found) -> Option:
     speed = estimate_of(ask, found, settings)
     return Option(
         engine=ask.engine,
-        model_id=one.variant.model.id,
+        model=one.variant.model.id,
         other_checkpoint=other_checkpoint(ask.variants[0].model.id, one.variant.model),
         weights=one.variant.label,
         kv_cache_dtype=one.kv,
@@ -126,11 +126,11 @@ def option_of(ask: Ask, found: Found) -> Option:
         requests_per_engine=found.per_engine,
         max_num_seqs=found.max_num_seqs,
         max_model_len=found.max_model_len,
-        pool_bytes=pool.bytes if pool is not None else 0,
-        pool_low_bytes=budget.kv_pool_low_bytes if budget is not None else 0,
+        kv_pool_bytes=pool.bytes if pool is not None else 0,
+        kv_pool_low_bytes=budget.kv_pool_low_bytes if budget is not None else 0,
         quality=one.tier,
         citations=citations,
-        cost_per_hour=found.cost,
+        cost_per_hour=None if found.cost is None else float(found.cost),
         speed=speed,
         cost_per_million_tokens=cost_per_million(ask, found, speed),
         notes=tuple(_notes(ask, found, result)),

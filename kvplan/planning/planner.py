@@ -65,10 +65,10 @@ def make_plan(
         requests=_under_way(ask, found),
         rate=float(ask.rate) if ask.paced and ask.rate is not None else None,
         shapes=ask.shapes,
-        best=None if found is None else plan_of(ask, found, options[0], named, workload),
+        plan=None if found is None else plan_of(ask, found, options[0], named, workload),
         options=options,
         own=own,
-        more=sum(one.beyond for one in table.without),
+        more_options=sum(one.beyond for one in table.without),
         unserved=tuple(_unserved(one) for one in table.without),
         pareto=shown,
         pareto_by=measures(ask) if pareto else (),
@@ -106,7 +106,7 @@ def _own(
 ) -> tuple[Option | None, tuple[str, ...]]:
     """The best row with the checkpoint that was asked for, where no option has it; or why there is none."""
     model = asks[0].variants[0].model
-    if any(one.model_id == model.id for one in options):
+    if any(one.model == model.id for one in options):
         return None, ()
     table = rows_of([replace(ask, variants=ask.variants[:1]) for ask in asks], 1, each=each, sized=sized)
     if table.rows:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from fractions import Fraction
 from typing import Annotated, Any, Literal
 
 from kvplan.own_options import OwnOptions
@@ -11,19 +10,18 @@ from kvplan.planning.levers.results import Lever
 from kvplan.planning.pools import Pools
 from kvplan.plans.plan import Plan
 from kvplan.plans.workload import Shape
-from kvplan.record import dumped, field, record
-from kvplan.results import SCHEMA_VERSION, EngineRef, ModelRef
+from kvplan.record import field, record
+from kvplan.results import SCHEMA_VERSION, Documented, EngineRef, Entry, ModelRef
 from kvplan.settings import Settings, experts_spread
-from kvplan.shown import Shown
 
 
 @record()
-class Option:
+class Option(Entry):
     """One way to serve the load, with every value resolved."""
 
     engine: str
     """``vllm@0.32``"""
-    model_id: str
+    model: str
     """the checkpoint"""
     other_checkpoint: str
     """what makes it another one than was asked for; empty where it is that one"""
@@ -50,9 +48,9 @@ class Option:
     """that one pool must hold"""
     max_num_seqs: int
     max_model_len: int
-    pool_bytes: int
+    kv_pool_bytes: int
     """of one GPU"""
-    pool_low_bytes: int
+    kv_pool_low_bytes: int
     """its safe figure"""
     quality: str
     """the tier"""
@@ -60,7 +58,7 @@ class Option:
     """the published figures behind the tier"""
     memory_requests: int | None = None
     """that the likely pool would hold with a larger max_num_seqs; null: not the limit, or not looked at"""
-    cost_per_hour: Fraction | None = None
+    cost_per_hour: float | None = None
     """of all GPUs"""
     speed: Speed | None = None
     cost_per_million_tokens: tuple[float, float, float] | None = None
@@ -86,32 +84,17 @@ class Option:
         """Price of a million answer tokens, the likely one."""
         return None if self.cost_per_million_tokens is None else self.cost_per_million_tokens[1]
 
-    JSON = (
+    _JSON = (
         "engine", "model", "other_checkpoint", "weights", "kv_cache_dtype", "kv_format", "gpu", "where",
         "gpus", "replicas", "nodes", "serve", "requests", "safe_requests", "memory_requests",
-        "requests_per_engine", "pool_bytes", "pool_low_bytes", "quality", "citations", "cost_per_hour",
+        "requests_per_engine", "kv_pool_bytes", "kv_pool_low_bytes", "quality", "citations", "cost_per_hour",
         "speed", "cost_per_million_tokens", "notes", "warnings",
     )  # fmt: skip
 
     @property
-    def json_model(self) -> str:
-        """the checkpoint"""
-        return self.model_id
-
-    @property
-    def json_other_checkpoint(self) -> str | None:
+    def _json_other_checkpoint(self) -> str | None:
         """what makes it another one than was asked for; null where it is that one"""
         return self.other_checkpoint or None
-
-    @property
-    def json_serve(self) -> dict[str, Any]:
-        """the engine's options"""
-        return dict(self.serve)
-
-    @property
-    def json_cost_per_hour(self) -> float | None:
-        """of all GPUs, a decimal number"""
-        return None if self.cost_per_hour is None else float(self.cost_per_hour)
 
 
 @record()
@@ -216,7 +199,7 @@ class Simulated:
 
 
 @record()
-class PlanResult(Shown):
+class PlanResult(Documented):
     """The plan for a load."""
 
     model: ModelRef
@@ -227,14 +210,14 @@ class PlanResult(Shown):
     """the figure of the pool with which the load is served, ``safe`` or ``likely``"""
     requests: int
     shapes: tuple[Shape, ...]
-    best: Plan | None
-    """as a plan that can be written and checked; None where nothing does"""
+    plan: Plan | None
+    """the best as a plan that can be written and checked; None where nothing serves the load"""
     options: tuple[Option, ...]
     """the best of each GPU class and engine, ``best`` first; of one class alone the best of each pair of
     formats"""
     own: Option | None
     """the best with the checkpoint that was asked for, where none of the options has it"""
-    more: int
+    more_options: int
     """of the unserved, those that come after the rows asked for"""
     unserved: tuple[Unserved, ...]
     """classes without a row"""
@@ -271,7 +254,12 @@ class PlanResult(Shown):
     @property
     def ok(self) -> bool:
         """Whether something serves the load."""
-        return self.best is not None
+        return self.plan is not None
+
+    @property
+    def best(self) -> Option | None:
+        """the first of the options; null where nothing serves the load"""
+        return self.options[0] if self.options else None
 
     @property
     def rows(self) -> tuple[Option, ...]:
@@ -285,23 +273,13 @@ class PlanResult(Shown):
             return self.pools.gpus
         return self.options[0].gpus if self.options else 0
 
-    JSON = (
+    _JSON = (
         "schema_version", "model", "engine", "objective", "quality", "pool", "requests", "shapes", "also",
         "best", "options", "own", "more_options", "unserved", "pareto", "pareto_by", "reasons", "ways_out",
         "steps", "sensitivity", "considered", "judged", "levers", "pools", "simulated", "currency", "prices",
         "warnings",
     )  # fmt: skip
-    JSON_OPTIONAL = ("pools", "prices", "own", "simulated")
-
-    @property
-    def json_best(self) -> Option | None:
-        """the first of the options; null where nothing serves the load"""
-        return self.options[0] if self.options else None
-
-    @property
-    def json_more_options(self) -> int:
-        """of the unserved, those that come after the rows asked for"""
-        return self.more
+    _JSON_OPTIONAL = ("pools", "prices", "own", "simulated")
 
     def to_rows(self) -> list[dict[str, Any]]:
         """A flat row for each option, the best first: ``pandas.DataFrame(found.to_rows())``."""
@@ -310,7 +288,7 @@ class PlanResult(Shown):
                 "gpus": one.gpus,
                 "gpu": one.gpu,
                 "engine": one.engine,
-                "model": one.model_id,
+                "model": one.model,
                 "weights": one.weights,
                 "kv_cache_dtype": one.kv_cache_dtype,
                 "layout": one.layout(),
@@ -318,16 +296,11 @@ class PlanResult(Shown):
                 "requests": one.requests,
                 "safe_requests": one.safe_requests,
                 "max_model_len": one.max_model_len,
-                "kv_pool_bytes": one.pool_bytes,
-                "kv_pool_low_bytes": one.pool_low_bytes,
+                "kv_pool_bytes": one.kv_pool_bytes,
+                "kv_pool_low_bytes": one.kv_pool_low_bytes,
                 "tpot_seconds": None if one.speed is None else float(one.speed.tpot[1]),
-                "cost_per_hour": one.json_cost_per_hour,
+                "cost_per_hour": one.cost_per_hour,
                 "cost_per_million_tokens": one.million(),
             }
             for one in self.rows
         ]
-
-    def model_dump(self) -> dict[str, Any]:
-        """The JSON of ``kvplan plan --json``."""
-        shown: dict[str, Any] = dumped(self)
-        return shown

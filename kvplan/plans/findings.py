@@ -8,8 +8,7 @@ from typing import Any, Literal
 from kvplan.errors import EXIT_CANNOT_ANSWER, EXIT_CANNOT_RUN, EXIT_NO, EXIT_OK, KvplanError, Mark
 from kvplan.plans.using import FleetUse
 from kvplan.record import field, record
-from kvplan.results import SCHEMA_VERSION
-from kvplan.shown import Shown
+from kvplan.results import SCHEMA_VERSION, Documented, Entry
 
 
 class Severity(str, Enum):
@@ -21,7 +20,7 @@ class Severity(str, Enum):
 
 
 @record()
-class Finding:
+class Finding(Entry):
     """One thing that is so. code: kebab-case, stable. field: dotted path in the plan that it is about.
 
     detail: what was computed, a line each. help: suggested fixes, each computed before it is said.
@@ -35,10 +34,10 @@ class Finding:
     help: tuple[str, ...] = ()
     mark: Mark | None = None
 
-    JSON = ("code", "severity", "message", "field", "detail", "help", "place")
+    _JSON = ("code", "severity", "message", "field", "detail", "help", "place")
 
     @property
-    def json_place(self) -> Mark | None:
+    def place(self) -> Mark | None:
         """where it stands in the file"""
         return self.mark
 
@@ -79,7 +78,7 @@ class Proof:
 
 
 @record()
-class CheckedPlan:
+class CheckedPlan(Entry):
     """One plan (in one environment) after the check. error: it could not be read or judged. evidence: its
     receipts with which nothing is wrong."""
 
@@ -95,11 +94,11 @@ class CheckedPlan:
     locked: bool | None = None
     """of a plan of a lock: whether it passed then"""
 
-    JSON = ("name", "path", "environment", "passed", "summary", "findings", "facts", "evidence", "error")
-    JSON_OPTIONAL = ("evidence",)
+    _JSON = ("name", "path", "environment", "passed", "summary", "findings", "facts", "evidence", "error")
+    _JSON_OPTIONAL = ("evidence",)
 
     @property
-    def json_error(self) -> dict[str, Any] | None:
+    def _json_error(self) -> dict[str, Any] | None:
         """why it could not be read or judged"""
         return None if self.error is None else self.error.as_dict()
 
@@ -132,7 +131,7 @@ class ChangedFact:
     moved_by: tuple[str, ...] = ()
     """of a lock: ``plan``, ``card``, ``GPU data``, ``engine``, ``kvplan``; several where it cannot be told"""
 
-    JSON_OPTIONAL = ("moved_by",)
+    _JSON_OPTIONAL = ("moved_by",)
 
 
 @record()
@@ -159,7 +158,7 @@ class Change:
     why: tuple[Difference, ...] = ()
     """of a lock whose engine's release is another: the lines of the budget and the settings that differ"""
 
-    JSON_OPTIONAL = ("why",)
+    _JSON_OPTIONAL = ("why",)
 
 
 @record()
@@ -182,7 +181,7 @@ class Moved:
 
 
 @record()
-class CheckReport(Shown):
+class CheckReport(Documented):
     """All plans of one run, in the order of the paths. baseline: the same plans as they were before."""
 
     plans: tuple[CheckedPlan, ...]
@@ -195,16 +194,11 @@ class CheckReport(Shown):
     """requirements given beside the plans, which count before their own: ``requests=60,tokens=8k``"""
     schema_version: Literal[1] = field(default=SCHEMA_VERSION)
 
-    JSON = ("schema_version", "exit_code", "counts", "require", "plans", "fleet", "changes")
-    JSON_OPTIONAL = ("require", "fleet", "changes")
+    _JSON = ("schema_version", "exit_code", "counts", "require", "plans", "fleet", "changes")
+    _JSON_OPTIONAL = ("require", "fleet", "changes")
 
     @property
-    def json_counts(self) -> dict[str, int]:
-        """how many plans passed, failed and could not be read"""
-        return self.counts()
-
-    @property
-    def json_changes(self) -> tuple[Change, ...]:
+    def changes(self) -> tuple[Change, ...]:
         """only where there is a baseline"""
         return tuple(_change(*pair, self.moved_of(*pair)) for pair in self.pairs()) if self.baseline else ()
 
@@ -244,8 +238,9 @@ class CheckReport(Shown):
         enough = self.fleet is None or self.fleet.passed
         return EXIT_OK if enough and all(one.passed for one in self.plans) else EXIT_NO
 
+    @property
     def counts(self) -> dict[str, int]:
-        """How many plans passed, failed and could not be read."""
+        """how many plans passed, failed and could not be read"""
         unread = sum(one.error is not None for one in self.plans)
         passed = sum(one.passed for one in self.plans)
         return {

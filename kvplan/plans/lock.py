@@ -33,7 +33,7 @@ class Locked:
     gpu: str
     facts: tuple[Fact, ...]
 
-    JSON = ("path", "name", "environment", "passed", "engine", "plan", "card", "gpu", "facts")
+    _JSON = ("path", "name", "environment", "passed", "engine", "plan", "card", "gpu", "facts")
 
     @property
     def key(self) -> tuple[str, str, str | None]:
@@ -52,10 +52,10 @@ class Lock:
     version: str
     plans: tuple[Locked, ...]
 
-    JSON = ("kvplan", "version", "plans")
+    _JSON = ("kvplan", "version", "plans")
 
     @property
-    def json_kvplan(self) -> str:
+    def kvplan(self) -> str:
         return LOCK_FORMAT
 
 

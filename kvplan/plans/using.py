@@ -26,35 +26,16 @@ class KindUse:
     """in the fleet; null: as many as asked for"""
     missing: int
     """of gpus and spare together; engines that fit no node count whole"""
-    cost_per_hour: Fraction | None
+    cost_per_hour: float | None
     """of gpus and spare, the cheapest offers first; null: a price is not known"""
-    peak: int
-    """GPUs of the busiest hour, without spare ones"""
-    mean: Fraction
-    """GPUs of an hour on average, without spare ones"""
-
-    JSON = (
-        "gpu", "plans", "gpus", "spare", "available", "missing", "cost_per_hour", "peak_gpus", "mean_gpus",
-    )  # fmt: skip
+    peak_gpus: int
+    """of the busiest hour of the traces, without spare ones"""
+    mean_gpus: float
+    """of an hour of the traces on average, without spare ones"""
 
     @property
     def needed(self) -> int:
         return self.gpus + self.spare
-
-    @property
-    def json_cost_per_hour(self) -> float | None:
-        """of gpus and spare, a decimal number; null: a price is not known"""
-        return None if self.cost_per_hour is None else float(self.cost_per_hour)
-
-    @property
-    def json_peak_gpus(self) -> int:
-        """of the busiest hour of the traces, without spare ones"""
-        return self.peak
-
-    @property
-    def json_mean_gpus(self) -> float:
-        """of an hour of the traces on average, without spare ones"""
-        return round(float(self.mean), 2)
 
 
 @record()
@@ -74,30 +55,21 @@ class FleetUse:
     uncounted: tuple[str, ...]
     """plans that could not be read, by name"""
 
-    JSON = (
+    _JSON = (
         "source", "passed", "currency", "spare", "kinds", "cost_per_hour", "hours", "counted", "uncounted",
     )  # fmt: skip
 
     @property
     def passed(self) -> bool:
-        """Whether every kind has what is needed."""
+        """whether every kind has what is needed"""
         return not any(one.missing for one in self.kinds)
 
     @property
-    def json_passed(self) -> bool:
-        """whether every kind has what is needed"""
-        return self.passed
-
-    @property
-    def cost_per_hour(self) -> Fraction | None:
-        """Of all kinds; None where one has no price."""
-        costs = [one.cost_per_hour for one in self.kinds]
-        return None if None in costs else sum((one for one in costs if one is not None), Fraction(0))
-
-    @property
-    def json_cost_per_hour(self) -> float | None:
+    def cost_per_hour(self) -> float | None:
         """of all kinds; null: a price is not known"""
-        return None if self.cost_per_hour is None else float(self.cost_per_hour)
+        costs = [one.cost_per_hour for one in self.kinds]
+        known = [Fraction(str(one)) for one in costs if one is not None]  # decimals add up exactly
+        return float(sum(known)) if len(known) == len(costs) else None
 
 
 def fleet_use(
@@ -129,7 +101,10 @@ def fleet_use(
         cost, there = _cost(fleet, slug, taken, gpus + spare), _available(fleet, slug)
         mean = Fraction(sum(hourly), len(hourly))
         lacking = _missing(fleet, slug, taken)
-        found.append(KindUse(slug, len(taken), gpus, spare, there, lacking, cost, max(hourly), mean))
+        a_hour = None if cost is None else float(cost)
+        found.append(
+            KindUse(slug, len(taken), gpus, spare, there, lacking, a_hour, max(hourly), round(float(mean), 2))
+        )
     return FleetUse(
         fleet.source, fleet.currency, fleet.spare, tuple(found), hours,
         sum(map(len, kinds.values())), tuple(uncounted),

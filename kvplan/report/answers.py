@@ -15,11 +15,26 @@ _CSS = {
     "warn": "color:#9a6700",
 }
 _SHOWN_ROWS = 10
+LONGEST = 160
 
 
 def as_text(answer: object) -> str:
     """The screen as text, without a final newline."""
     return plain(_screen(answer)).rstrip("\n")
+
+
+def as_line(answer: object) -> str:
+    """The screen's first sentence in one line, cut where it is longer than a person reads."""
+    said: list[str] = []
+    for row in _screen(answer):
+        text = "".join(piece.text for piece in row).strip()
+        if not text:
+            break
+        said.append(text)
+        if text.endswith("."):
+            break
+    line = printable(" ".join(said))
+    return line if len(line) <= LONGEST else f"{line[: LONGEST - 3]}..."
 
 
 def as_html(answer: object) -> str:
@@ -42,12 +57,20 @@ def _screen(answer: object) -> Screen:
 
 _SCREENS = {
     "SizeResult": "size:answer_screen",
+    "Explanation": "explain:answer_screen",
+    "SizeTable": "size_tables:answers_screen",
     "PlanResult": "plan:answer_screen",
     "CheckReport": "check.text:screen",
     "QualityResult": "quality:quality_screen",
     "FitResult": "fits:answer_screen",
     "Comparison": "comparison:answer_screen",
-    "SimulationResult": "simulate:answer_screen",
+    "Simulation": "simulate:answer_screen",
+    "Run": "simulate:run_line",
+    "Option": "plan_table:option_line",
+    "FitRow": "fits:row_line",
+    "CheckedPlan": "check.text:plan_line",
+    "Finding": "check.text:finding_line",
+    "ComparedRow": "comparison:row_line",
     "Model": "values:model_lines",
     "Gpu": "values:gpu_lines",
     "Plan": "values:plan_lines",

@@ -11,11 +11,12 @@ from kvplan.api.runs_on import RunsOn
 from kvplan.engines.budget.parts import memory_of
 from kvplan.files.cards.card import Weights
 from kvplan.files.cards.index import CardSummary
+from kvplan.files.hub.search import Found
 from kvplan.gpu import UNVERIFIED, Gpu, under_wsl
 from kvplan.model import Model
 from kvplan.report.layout import BLANK, Piece, Screen, Span, columns, line, shorten, table, wrapped
 from kvplan.report.notes import warning_lines
-from kvplan.report.words import count, engine_title, of_bytes, size_words
+from kvplan.report.words import billions, count, engine_title, of_bytes, size_words
 from kvplan.results import EngineRef
 from kvplan.units import GB
 
@@ -57,6 +58,41 @@ def models_screen(cards: Sequence[CardSummary], total: int) -> Screen:
         *([BLANK] if rows else []),
         line(Span("one in full: kvplan list models NAME   its cache: kvplan size NAME", "dim"), indent=1),
     ]
+
+
+def found_screen(found: Found) -> Screen:
+    """Models of the hub, one a line; those that kvplan knows need no network."""
+    if not found.models:
+        return wrapped(f"No: {found.hub} has no model with the words {found.search!r}.", style="bad")
+    rows: list[list[Piece]] = [[Span(word, "dim") for word in ("name", "parameters", "downloads", "for", "")]]
+    for one in found.models:
+        marks = [*["card"] * one.has_card, *["gated"] * one.gated]
+        rows.append(
+            [
+                one.id,
+                "" if one.parameters is None else billions(one.parameters),
+                "" if one.downloads is None else f"{one.downloads:,}",
+                shorten(one.library or "", _LIBRARY_WIDTH),
+                Span(", ".join(marks), "dim"),
+            ]
+        )
+    name = next((one.id for one in found.models if not one.has_card), None)
+    known = next((one.id for one in found.models if one.has_card), None)
+    ways = [f"kvplan size {known}"] if known is not None else []
+    ways += [f"kvplan size hf:{name} (reads the hub)"] if name is not None else []
+    head = (
+        f"{count(len(found.models), 'model')} of {found.hub} for {found.search!r}, the most downloaded first."
+    )
+    return [
+        *wrapped(f"{head}, the most downloaded first."),
+        BLANK,
+        *table(rows, "lrrll", gap="  "),
+        BLANK,
+        *wrapped("; ".join(ways), style="dim", indent=1, first="next: "),
+    ]
+
+
+_LIBRARY_WIDTH = 14
 
 
 def _families(families: Mapping[str, int]) -> str:

@@ -69,7 +69,7 @@ def answer_screen(found: Comparison) -> Screen:
 def _sentence(found: Comparison, where: str) -> Screen:
     name = found.model.id if found.model is not None else "the model"
     engine = engine_title(found.engine) if found.engine.version else found.engine.name
-    compared = [row for row in found.rows if row.predicted is not None]
+    compared = [row for row in found.rows if row.exact_predicted is not None]
     if found.verdict is Verdict.CANNOT_COMPARE:
         mark, text = "Cannot compare", f"Cannot compare {name} under {engine} with {where}: {found.reason}."
     elif found.verdict is Verdict.AGREES:
@@ -97,7 +97,9 @@ def _table(found: Comparison) -> Screen:
         [Span(title, "dim") for title in ("", "predicted", "reported", "difference", "")]
     ]
     for row in found.rows:
-        style = "" if row.predicted is None else "bad" if not row.agrees else "warn" if row.inside else "good"
+        style = (
+            "" if row.predicted is None else "bad" if not row.overlaps else "warn" if row.inside else "good"
+        )
         rows.append(
             [
                 row.label,
@@ -110,12 +112,19 @@ def _table(found: Comparison) -> Screen:
     return table(rows, "lrrrl", spare=("difference",))
 
 
+def row_line(row: ComparedRow) -> Screen:
+    """One figure in a line."""
+    seen = f"reported {_figure(row, row.reported)}"
+    said = seen if row.predicted is None else f"predicted {_figure(row, row.predicted)}, {seen}: {_mark(row)}"
+    return [line(Span(f"{row.label}: {said}"))]
+
+
 def _mark(row: ComparedRow) -> str:
     if row.predicted is None:
         return ""
     if row.inside:
         return "inside"  # the interval of the estimate
-    return "agrees" if row.agrees else "differs"
+    return "agrees" if row.overlaps else "differs"
 
 
 def _figure(row: ComparedRow, value: object) -> str:
@@ -132,16 +141,16 @@ def _difference(row: ComparedRow) -> str:
     """The difference that the rounding of the log does not explain, in per cent of the report."""
     if row.predicted is None or row.unit == "" or row.ratio is None:
         return ""
-    if row.agrees and row.predicted == row.reported:
+    if row.overlaps and row.exact_predicted == row.exact_reported:
         return "0"
-    if row.agrees:
+    if row.overlaps:
         return "rounding" if row.unit != "bytes" else _signed(row)
     return _signed(row)
 
 
 def _signed(row: ComparedRow) -> str:
-    assert row.ratio is not None
-    percent = float((row.ratio - 1) * 100)
+    assert row.exact_ratio is not None
+    percent = float((row.exact_ratio - 1) * 100)
     return f"{percent:+,.2f} %"
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from kvplan.api.explaining import Explanation
 from kvplan.engines.traits import traits_of
 from kvplan.model import Model
 from kvplan.report.explain_layers import layer_bytes, layer_terms, whole_layer
@@ -37,12 +38,11 @@ MOST_LINES = 20
 _MOST_WARNINGS, _MOST_KINDS, _LONGEST_KIND = 3, 9, 28
 
 
-def explain_screen(model: Model, result: SizeResult, pool: Pool | None) -> Screen:
+def answer_screen(found: Explanation) -> Screen:
     """The terms, the sum at this length and what the engine makes of it, in at most 20 lines: each kind of
-    layer in full where there is room, else its terms, else a line.
-
-    pool: the engine's block pool, of any size, where it has one.
-    """
+    layer in full where there is room, else its terms, else a line."""
+    assert found.basis is not None
+    model, result, pool = found.basis
     data, last = _data(result), [*_tail(result, pool)]
     head = (Section(_refused(result)), Section(_head(model, result, data)))
     form = whole_layer if len(result.layers) == 1 else layer_terms
@@ -51,8 +51,10 @@ def explain_screen(model: Model, result: SizeResult, pool: Pool | None) -> Scree
     return screen if len(screen) <= MOST_LINES else joined([*head, Section(_rows(result, data)), *last])
 
 
-def whole_screen(model: Model, result: SizeResult, pool: Pool | None, *, rules_file: str) -> Screen:
+def whole_screen(found: Explanation, *, rules_file: str) -> Screen:
     """Each different layer with its terms, keys and source, the sum, and how the engine allocates."""
+    assert found.basis is not None
+    model, result, pool = found.basis
     data = _data(result)
     sections = [
         _refused(result),

@@ -9,12 +9,11 @@ from kvplan.api.ranking import USABLE
 from kvplan.engines.folders import title_of
 from kvplan.engines.traits import traits_of
 from kvplan.files.arena import leaderboard
-from kvplan.report.layout import BLANK, Piece, Screen, Span, table, wrapped
+from kvplan.report.layout import BLANK, Piece, Screen, Span, line, table, wrapped
 from kvplan.report.notes import help_lines
-from kvplan.report.words import command, count
+from kvplan.report.words import billions, command, count, size_words
 from kvplan.units import GIB
 
-BILLION = 10**9
 UNVERIFIED, OTHER, ABOUT = "*", "+", "~"
 
 
@@ -39,10 +38,17 @@ def fits_screen(
         words += [] if stored else ["-q", row.format]
         words += ["--max-num-seqs", f"{row.max_num_seqs}"] if row.max_num_seqs else []
         # Without it the engine leaves layers in host memory where only the likely pool holds the load.
-        unsure = row.safe_requests < result.asked_requests and traits_of(engine).spills
+        unsure = row.safe_requests < result.requests and traits_of(engine).spills
         words += ["--n-gpu-layers", "999"] if unsure and not row.host_bytes else []
         screen += wrapped(command("kvplan", "size", *words), indent=1, first="look: ", style="dim")
     return screen
+
+
+def row_line(row: FitRow) -> Screen:
+    """One model that fits, in a line."""
+    held = f"{count(row.requests, 'request')}, safely {row.safe_requests:,}"
+    weights = size_words(row.weights_bytes_per_gpu)
+    return [line(Span(f"{row.model}, {row.format}: {held}; {weights} of weights"))]
 
 
 def answer_screen(result: FitResult, top: int) -> Screen:
@@ -50,7 +56,7 @@ def answer_screen(result: FitResult, top: int) -> Screen:
     number = len(result.rows)
     every = number + sum(times for _, times in result.unfit)
     engine, _, version = result.engine.partition("@")
-    what = f"{count(result.asked_requests, 'request')} of {result.tokens:,} tokens"
+    what = f"{count(result.requests, 'request')} of {result.tokens:,} tokens"
     where = result.gpu if "+" in result.gpu else f"{result.gpus} × {result.gpu}"
     none = f"{number} of" if number else "No: none of"
     head = f"{none} {every} models hold {what} on {where} with {title_of(engine)} {version}."
@@ -86,7 +92,7 @@ def answer_screen(result: FitResult, top: int) -> Screen:
 
 def _brief(result: FitResult) -> bool:
     """Whether one user asked: speeds stand in the place of requests at once."""
-    return result.asked_requests == 1 and any(row.speed is not None for row in result.rows)
+    return result.requests == 1 and any(row.speed is not None for row in result.rows)
 
 
 def _longest(length: int | None) -> str:
@@ -105,13 +111,13 @@ def _table(rows: tuple[FitRow, ...], *, brief: bool) -> Screen:
     )  # fmt: skip
     cells: list[list[Piece]] = [[Span(word, "dim") for word in heads]]
     for row in rows:
-        numbers = "" if row.parameters is None else f"{row.parameters / BILLION:.1f} B"
+        numbers = "" if row.parameters is None else billions(row.parameters)
         said = {
             "model": row.model if row.verified else f"{row.model} {UNVERIFIED}",
             "arena": "" if row.score is None else f"{'' if row.rated else ABOUT}{row.score:,}",
             "numbers": numbers,
             "format": (row.stored or row.format) + OTHER * (row.checkpoint != row.model),
-            "weights": f"{row.weights_bytes / GIB:.1f}",
+            "weights": f"{row.weights_bytes_per_gpu / GIB:.1f}",
             "host": f"{row.host_bytes / GIB:.1f}" if row.host_bytes else "",
             "tokens/s": "" if row.speed is None else f"{row.speed.tokens_per_second:.0f}",
             "requests": f"{row.requests} ({row.safe_requests})",

@@ -115,8 +115,10 @@ def _warnings(result: PlanResult) -> tuple[str, ...]:
 def _serve(result: PlanResult) -> Screen:
     best = result.options[0]
     screen = flag_lines(result)
-    pool = f"pool {gib(best.pool_bytes)} a GPU"
-    pool += f", safely {gib(best.pool_low_bytes) if best.pool_low_bytes else 'nothing: it may not start'}"
+    pool = f"pool {gib(best.kv_pool_bytes)} a GPU"
+    pool += (
+        f", safely {gib(best.kv_pool_low_bytes) if best.kv_pool_low_bytes else 'nothing: it may not start'}"
+    )
     screen += wrapped(f"{pool}; quality {best.quality}", indent=1, style="dim")
     for text in (*best.citations, *best.notes):
         screen += wrapped(text, indent=1, first="- ", style="dim")

@@ -26,13 +26,13 @@ def plan_markdown(result: PlanResult) -> str:
             cells = (
                 f"{option.gpus:,}", option.gpu, weights_of(option), option.kv_cache_dtype, option.layout(),
                 f"{option.replicas:,}", f"{option.requests:,}", f"{option.safe_requests:,}",
-                gib(option.pool_bytes),
+                gib(option.kv_pool_bytes),
                 "" if cost is None else money(cost, result.currency),
                 "" if (million := option.million()) is None else f"{million:,.2f}",
             )  # fmt: skip
             lines.append("| " + " | ".join(_escaped(cell) for cell in cells) + " |")
         best = result.options[0]
-        lines += ["", "```", started(best.engine, best.model_id, best.serve), "```", ""]
+        lines += ["", "```", started(best.engine, best.model, best.serve), "```", ""]
         others = dict.fromkeys(option.other_checkpoint for option in result.rows)
         told = (*filter(None, others), *best.citations, *best.notes)
         lines += [f"- {_escaped(text)}" for text in told]

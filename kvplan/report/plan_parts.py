@@ -38,7 +38,7 @@ def load_words(result: PlanResult) -> str:
 
 
 def plan_sentence(result: PlanResult) -> Screen:
-    named = result.options[0].model_id if result.options else result.model.id
+    named = result.options[0].model if result.options else result.model.id
     name = named.rpartition("/")[2]
     if not result.options:
         text = f"No: none of the plans tried serves {load_words(result)} of {name}."
@@ -123,7 +123,7 @@ def flag_lines(result: PlanResult) -> Screen:
         ]
         return [row for one in lines for row in one]
     first = "serve:  " if best.replicas == 1 else f"serve {best.replicas:,} ×:  "
-    words = started(best.engine, best.model_id, best.serve)
+    words = started(best.engine, best.model, best.serve)
     return wrapped(words, indent=1, first=first, hang=8)
 
 

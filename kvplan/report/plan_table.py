@@ -7,7 +7,7 @@ from fractions import Fraction
 
 from kvplan.engines.base import SLOWER
 from kvplan.planning.results import Option, PlanResult
-from kvplan.report.layout import WIDTH, Piece, Screen, Span, columns, shorten, table, wrapped
+from kvplan.report.layout import WIDTH, Piece, Screen, Span, columns, line, shorten, table, wrapped
 from kvplan.report.words import about, count
 
 WHY = {
@@ -27,6 +27,7 @@ WHY = {
     "engine-gpu": "not on this GPU",
     "no-memory": "memory not published",
     "no-weights": "weights not known",
+    "foreign-weights": "a format of another program",
     "cannot-start": "the engine refuses",
     "unsupported-dtype": "the engine refuses",
     "unsupported-model": "the engine has no class for it",
@@ -43,10 +44,21 @@ _SHOWN_WITHOUT = 4
 """Kinds without a row are named where no more than a few were asked for."""
 
 
-def money(amount: Fraction, currency: str) -> str:
-    """Two decimals, rounded half up."""
-    cents = (amount.numerator * 200 + amount.denominator) // (2 * amount.denominator)
+def money(amount: float, currency: str) -> str:
+    """Two decimals, rounded half up, of the amount as it is written."""
+    exact = Fraction(str(amount))
+    cents = (exact.numerator * 200 + exact.denominator) // (2 * exact.denominator)
     return f"{cents // 100:,}.{cents % 100:02d}" + (f" {currency}" if currency else "")
+
+
+def option_line(option: Option) -> Screen:
+    """One way to serve the load in a line: GPUs, formats, layout, what it holds, its price."""
+    many = f" × {option.replicas}" if option.replicas > 1 else ""
+    held = f"{count(option.requests, 'request')}, safely {option.safe_requests:,}"
+    cost = "" if option.cost_per_hour is None else f", {money(option.cost_per_hour, '')} an hour"
+    cache = "" if option.kv_cache_dtype in _PLAIN else f", {option.kv_cache_dtype} cache"
+    how = f"{option.weights} weights{cache}, {option.layout()}{many}"
+    return [line(Span(f"{option.gpus} × {option.gpu}, {option.engine}: {how}: {held}{cost}"))]
 
 
 def options_table(options: Sequence[Option], currency: str, *, lengths: bool = False) -> Screen:
@@ -148,9 +160,9 @@ def beside(result: PlanResult) -> Screen:
     without = [one for one in result.unserved if one.code != "beyond-top"]
     if result.prices:
         screen += wrapped(result.prices, indent=2, hang=2, style="dim")
-    if result.more:
-        rows = len(result.options) + result.more
-        screen += wrapped(f"{count(result.more, 'kind')} more: --top {rows}", indent=2, style="dim")
+    if result.more_options:
+        rows = len(result.options) + result.more_options
+        screen += wrapped(f"{count(result.more_options, 'kind')} more: --top {rows}", indent=2, style="dim")
     for one in without if len(without) <= _SHOWN_WITHOUT else ():
         where = f" ({one.where})" if one.where else ""
         engine = "" if one.engine.startswith(f"{result.engine.name}@") else f" on {one.engine}"

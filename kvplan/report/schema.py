@@ -49,7 +49,7 @@ def schema_of(kind: type[Any], title: str) -> Schema:
 def _object(kind: type[Any], defs: Schema) -> Schema:
     lines = field_docs(kind)
     types = get_type_hints(kind, include_extras=True)
-    optional: tuple[str, ...] = getattr(kind, "JSON_OPTIONAL", ())
+    optional: tuple[str, ...] = getattr(kind, "_JSON_OPTIONAL", ())
     properties: Schema = {}
     for name in json_names(kind):
         attribute = json_attribute(kind, name)
@@ -82,6 +82,8 @@ def _of(kind: Any, defs: Schema) -> Schema:
         return {"enum": [one.value for one in kind], "type": "string"}
     if kind in _WORDS:
         return {"type": _WORDS[kind]}
+    if isinstance(kind, type) and issubclass(kind, Mapping):  # whatever it is as a record, it is dumped so
+        return {"additionalProperties": True, "type": "object"}
     if kind.__name__ not in defs:
         defs[kind.__name__] = {_MADE_OF: kind}  # its place, should it hold one of its own kind
         defs[kind.__name__] |= _object(kind, defs)

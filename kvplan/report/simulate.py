@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from kvplan.record import replace
-from kvplan.report.layout import BLANK, Piece, Screen, Span, shorten, table, wrapped
+from kvplan.report.layout import BLANK, Piece, Screen, Span, line, shorten, table, wrapped
 from kvplan.report.words import NOTHING_SAID, count
 from kvplan.simulation.outcome import Outcome, Target
 from kvplan.simulation.results import HourNeeds, Interval, SimulationResult
+from kvplan.simulation.shown import Run, Simulation
 from kvplan.units import SECOND, human_bytes, human_seconds
 
 _BARS = "▁▂▃▄▅▆▇█"
@@ -35,8 +36,16 @@ def simulation_screen(result: SimulationResult, *, where: str, rules: str) -> Sc
     return screen
 
 
-def answer_screen(result: SimulationResult) -> Screen:
+def run_line(run: Run) -> Screen:
+    """One run in a line."""
+    times = f"TTFT p99 {human_seconds(run.ttft_p99_seconds)}, TPOT p99 {human_seconds(run.tpot_p99_seconds)}"
+    said = f"{_share(run.goodput)} in target, hit rate {_share(run.hit_rate)}, {times}"
+    return [line(Span(f"{run.pool} pool, {run.speed} steps: {said}"))]
+
+
+def answer_screen(answer: Simulation) -> Screen:
     """The answer without where it was asked: sentence and figures."""
+    result = answer.outcome
     return [*_answer(result, ""), BLANK, *_figures(result)]
 
 

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from fractions import Fraction
+from typing import TYPE_CHECKING
 
 from kvplan.deployment.answer import Counted
 from kvplan.deployment.counts import MAX_REQUESTS
 from kvplan.engines.folders import title_of
 from kvplan.engines.traits import traits_of
-from kvplan.report.layout import BLANK, Line, Piece, Screen, Span, line, one_line, shorten, table
+from kvplan.report.layout import BLANK, Line, Piece, Screen, Span, line, one_line, shorten, table, wrapped
 from kvplan.report.words import (
     Unit,
     count,
@@ -20,6 +21,9 @@ from kvplan.report.words import (
 )
 from kvplan.results import MEMORY, SHM, DecodeSpeed, Pool, Request, SizeResult, Way
 from kvplan.units import gib
+
+if TYPE_CHECKING:
+    from kvplan.api.tables import SizeTable
 
 _FAMILY_WIDTH = 36
 _POOL_OF = {False: "pool of one GPU", True: "pool in host memory"}
@@ -55,13 +59,13 @@ def figures(result: SizeResult) -> Screen:
     def add_request(name: str, amount: int) -> None:
         add(name, amount, round(amount * replica))
 
-    if gpu.at_prompt == gpu.kv_bytes_per_request:
+    if gpu.prompt_bytes_per_request == gpu.kv_bytes_per_request:
         add_request("one request", gpu.kv_bytes_per_request)
     else:
         add_request("one request, while it answers", gpu.kv_bytes_per_request)
-        add_request("while its prompt is read", gpu.at_prompt)
-    if gpu.reserved != gpu.kv_bytes_per_request:
-        add_request("reserved for one at start-up", gpu.reserved)
+        add_request("while its prompt is read", gpu.prompt_bytes_per_request)
+    if gpu.reserved_bytes_per_request != gpu.kv_bytes_per_request:
+        add_request("reserved for one at start-up", gpu.reserved_bytes_per_request)
     if result.request.count > 1:
         add(f"{count(result.request.count, 'request')} at once", gpu.kv_bytes, total.kv_bytes)
     if gpu.peak_bytes != gpu.kv_bytes:
@@ -113,6 +117,36 @@ def host_table(result: SizeResult) -> Screen:
         held: list[Piece] = ["" if one.tokens is None else f"{one.tokens:,}"] if tiers else []
         rows.append([one.name, _from_to(one.low_bytes, one.high_bytes), _PLACES[one.where], *held])
     return table(rows, "lrlr" if tiers else "lrl")
+
+
+_TOLD = {"model": "model", "gpu": "GPUs", "engine": "engine", "kv_cache_dtype": "cache"}
+"""Columns of several answers, where they differ, and their heads."""
+
+
+def answers_screen(found: SizeTable) -> Screen:
+    """Answers of several questions, one a row, with what differs between them."""
+    rows = found.to_rows()
+    for row in rows:
+        row["gpu"] = "" if row["gpu"] is None else f"{row['gpus']} × {row['gpu']}"
+    names = [name for name in _TOLD if len({str(row[name]) for row in rows}) > 1]
+    counted = any(row["requests"] is not None for row in rows)
+    heads = [*(_TOLD[name] for name in names), "tokens", "GiB a request", *["likely", "safe"] * counted]
+    body: list[list[Piece]] = [[Span(head, "dim") for head in heads]]
+    for row in rows:
+        took, held, safe = row["total_kv_bytes_per_request"], row["requests"], row["safe_requests"]
+        figures = ["" if took is None else gib(took).removesuffix(" GiB")]
+        figures += [_held(held), _held(safe)] if counted else []
+        body.append(
+            [*(shorten(str(row[name]), _FAMILY_WIDTH) for name in names), f"{row['tokens']:,}", *figures]
+        )
+    what = count(len(rows), "answer") if "model" in names else rows[0]["model"]
+    where = "" if "gpu" in names or not rows[0]["gpu"] else f" on {rows[0]['gpu']}"
+    head = wrapped(f"{what}{where}: requests of so many tokens at once.", style="bold")
+    return [*head, BLANK, *table(body, "l" * len(names) + "rr" + "rr" * counted, gap="  ")]
+
+
+def _held(requests: int | None) -> str:
+    return "" if requests is None else f"{requests:,}"
 
 
 _PLACES = {MEMORY: "memory", SHM: "/dev/shm"}
@@ -255,7 +289,7 @@ def one_request(result: SizeResult) -> str:
     amount = size_words(gpu.kv_bytes_per_request)
     if gpus > 1:
         amount += f" a GPU ({size_words(result.total.kv_bytes_per_request)} over {gpus})"
-    if gpu.at_prompt != gpu.kv_bytes_per_request:
-        amount += f" ({size_words(gpu.at_prompt)} while its prompt is read)"
+    if gpu.prompt_bytes_per_request != gpu.kv_bytes_per_request:
+        amount += f" ({size_words(gpu.prompt_bytes_per_request)} while its prompt is read)"
     fixed = f" + {size_words(gpu.fixed_bytes_per_request)}" if gpu.fixed_bytes_per_request else ""
     return f"one request takes {amount}, {of_bytes(gpu.bytes_per_token)} a token{fixed}"

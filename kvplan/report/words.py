@@ -8,7 +8,7 @@ from fractions import Fraction
 
 from kvplan.engines.folders import title_of
 from kvplan.results import EngineRef, SizeResult
-from kvplan.units import GIB, KIB, MIB, human_bytes
+from kvplan.units import BILLION, GIB, KIB, MIB, human_bytes
 
 _UNITS = (("GiB", GIB), ("MiB", MIB), ("KiB", KIB), ("B", 1))
 
@@ -18,13 +18,19 @@ def count(number: int, one: str, many: str | None = None) -> str:
     return f"{number:,} {one if number == 1 else many or one + 's'}"
 
 
-def of_bytes(amount: int | Fraction) -> str:
+def of_bytes(amount: float | Fraction) -> str:
     """``65,536 B``; a fraction of a byte with two decimals: ``1,365.33 B``."""
     fraction = Fraction(amount)
     if fraction.denominator == 1:
         return f"{fraction.numerator:,} B"
     hundredths = (fraction.numerator * 200 + fraction.denominator) // (2 * fraction.denominator)
     return f"{hundredths // 100:,}.{hundredths % 100:02d} B"
+
+
+def billions(parameters: int) -> str:
+    """``8.2 B``; of fewer than a tenth of one two digits: ``0.067 B``."""
+    amount = parameters / BILLION
+    return f"{amount:.1f} B" if amount >= 0.1 else f"{amount:.2g} B"
 
 
 def two_digits(value: Fraction | float) -> int:

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Annotated, Any
+from typing import Annotated
 
-from kvplan.record import dumped, field, record
+from kvplan.record import field, record
 from kvplan.results import SCHEMA_VERSION
-from kvplan.shown import Shown
 from kvplan.simulation.fleet.disaggregated import Split
 from kvplan.simulation.outcome import Outcome, Target, percentile
 from kvplan.simulation.over_time import means
@@ -74,8 +73,8 @@ class HourNeeds:
 
 
 @record(eq=False)
-class SimulationResult(Shown):
-    """The answer of a simulation."""
+class SimulationResult:
+    """All runs of a simulation; `kvplan.simulation.shown` makes the documented answer of it."""
 
     model: str
     engine: str
@@ -165,33 +164,7 @@ class SimulationResult(Shown):
         """Seconds until the last token."""
         return self.figure(lambda run: percentile(run.latency, share) / SECOND)
 
-    def to_rows(self) -> list[dict[str, Any]]:
-        """A flat row for each run, the likely one first; times in seconds."""
-        return [
-            {
-                "pool": pool,
-                "speed": speed,
-                "goodput": run.goodput,
-                "hit_rate": run.hit_rate,
-                "preempted": run.preempted_share,
-                "tokens_per_second": run.tokens_per_second,
-                **{
-                    f"{name}_p{share}": percentile(values, share / 100) / SECOND
-                    for name, values in (("ttft", run.ttft), ("tpot", run.tpot), ("latency", run.latency))
-                    for share in (50, 99)
-                },
-            }
-            for (pool, speed), run in self.runs
-        ]
-
     def kv_in_use(self, bins: int = BINS) -> list[float]:
         """Shares of the pools' blocks in use, over the likely run's time."""
         run = self.likely
         return [count / run.blocks for count in means(run.used, bins)]
-
-    def model_dump(self) -> dict[str, Any]:
-        """Only dict, list, str, int, float, bool and None. Times in seconds."""
-        from kvplan.simulation.shown import shown
-
-        data: dict[str, Any] = dumped(shown(self))
-        return data

@@ -1,12 +1,12 @@
-"""The JSON of a simulation as types: it is written from them, and `kvplan.report.schema` makes its schema."""
+"""The documented answer of a simulation: JSON, schema and the attributes that Python has are these types."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Literal, cast
+from typing import Any, ClassVar, Literal, cast
 
-from kvplan.record import record
-from kvplan.results import SCHEMA_VERSION
+from kvplan.record import field, field_names, record
+from kvplan.results import SCHEMA_VERSION, Documented, Entry
 from kvplan.simulation.outcome import Outcome, percentile
 from kvplan.simulation.results import (
     BINS,
@@ -149,7 +149,9 @@ class ShownSplit:
 
 
 @record()
-class Run:
+class Run(Entry):
+    """All requests under one pool and one speed."""
+
     pool: Pool
     speed: Speed
     hit_rate: Share
@@ -165,13 +167,16 @@ class Run:
     ttft_p99_seconds: Seconds
     tpot_p50_seconds: Seconds
     tpot_p99_seconds: Seconds
+    latency_p50_seconds: Seconds
+    """until the last token"""
+    latency_p99_seconds: Seconds
+    output_tokens_per_second: float
 
 
-@record()
-class Simulation:
-    """The answer of `kvplan simulate --json` and of `kvplan.simulate(...).model_dump()`. Times in seconds."""
+@record(eq=False)
+class Simulation(Documented):
+    """The answer of `kvplan simulate --json` and of `kvplan.simulate(...)`. Times in seconds."""
 
-    schema_version: Literal[1]
     model: str
     engine: SimulatedEngine
     trace: Trace
@@ -214,13 +219,27 @@ class Simulation:
     missed: tuple[str, ...]
     """what of a plan's require does not hold"""
     notes: tuple[str, ...]
+    outcome: SimulationResult
+    """the runs themselves, request by request; not in the JSON"""
+    schema_version: Literal[1] = field(default=SCHEMA_VERSION)
+
+    _JSON: ClassVar[tuple[str, ...]] = (
+        "schema_version", "model", "engine", "trace", "replicas", "pools", "router", "step_time",
+        "pool_blocks", "target", "keeps", "replicas_needed", "sustainable_requests_per_second", "hit_rate",
+        "goodput", "preempted", "output_tokens_per_second", "ttft_seconds", "tpot_seconds",
+        "latency_seconds", "kv_in_use", "offload", "disaggregated", "concurrency", "saturated_runs", "runs",
+        "helps", "hours", "missed", "notes",
+    )  # fmt: skip
+
+    def to_rows(self) -> list[dict[str, Any]]:
+        """A flat row for each run, the likely one first: ``pandas.DataFrame(found.to_rows())``."""
+        return [{name: getattr(run, name) for name in field_names(Run)} for run in self.runs]
 
 
 def shown(result: SimulationResult) -> Simulation:
     """A result as its JSON has it."""
     likely, hits, rates = result.likely, result.hit_rate, result.sustainable
     return Simulation(
-        schema_version=SCHEMA_VERSION,
         model=result.model,
         engine=SimulatedEngine(result.engine, result.version, result.release),
         trace=Trace(
@@ -264,6 +283,7 @@ def shown(result: SimulationResult) -> Simulation:
         hours=result.hours,
         missed=result.missed,
         notes=result.notes,
+        outcome=result,
     )
 
 
@@ -317,4 +337,7 @@ def _run(pool: str, speed: str, run: Outcome) -> Run:
         ttft_p99_seconds=percentile(run.ttft, 0.99) / SECOND,
         tpot_p50_seconds=percentile(run.tpot, 0.5) / SECOND,
         tpot_p99_seconds=percentile(run.tpot, 0.99) / SECOND,
+        latency_p50_seconds=percentile(run.latency, 0.5) / SECOND,
+        latency_p99_seconds=percentile(run.latency, 0.99) / SECOND,
+        output_tokens_per_second=run.tokens_per_second,
     )

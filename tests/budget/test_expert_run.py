@@ -163,8 +163,8 @@ def test_a_verified_batch_of_32k_tokens_starts() -> None:
         tensor_parallel_size=8,
         kv_cache_dtype="fp8",
         gpu_memory_utilization=0.9,
-        mamba_ssm_cache_dtype="float32",
-        settings={"speculative_method": "mtp", "num_speculative_tokens": 5},
+        speculative_config="mtp:5",
+        settings={"mamba_ssm_cache_dtype": "float32"},
         **asked,
     )
     assert result.refusal is None

@@ -51,7 +51,7 @@ def test_gpus_are_the_sum_of_the_plans(engines: list[tuple[int, int]], there: in
     total = sum(count * tp for count, tp in engines)
     assert (kind.gpus, kind.spare) == (total, spare * max(tp for _, tp in engines))
     assert (kind.missing > 0) == (kind.needed > there)
-    assert kind.peak == kind.mean == total
+    assert kind.peak_gpus == kind.mean_gpus == total
 
 
 def test_an_engine_lies_inside_a_node() -> None:
@@ -85,16 +85,16 @@ def test_the_cheapest_offers_are_taken_first() -> None:
     assert own.cost_per_hour == 50  # the plan's own price where the fleet has none
     unknown = used([a_plan(10)], a_fleet({"available": 12}))
     assert unknown.cost_per_hour is None
-    assert unknown.kinds[0].json_cost_per_hour is None
+    assert unknown.kinds[0].cost_per_hour is None
 
 
 def test_hours_need_engines_in_proportion_to_their_tokens() -> None:
     plans = [a_plan(8, 2), a_plan(3)]
     (kind,) = used(plans, a_fleet({}), p0=[100, 50, 10, 0]).kinds
-    assert kind.peak == 8 + 3
-    assert kind.mean == Fraction(8 + 4 + 2 + 2, 4) + 3  # at least one engine
+    assert kind.peak_gpus == 8 + 3
+    assert kind.mean_gpus == Fraction(8 + 4 + 2 + 2, 4) + 3  # at least one engine
     (both,) = used([a_plan(4), a_plan(4)], a_fleet({}), p0=[1, 4], p1=[4, 1, 4, 1]).kinds
-    assert both.peak == 5  # the shorter trace begins anew: their peaks are apart
+    assert both.peak_gpus == 5  # the shorter trace begins anew: their peaks are apart
     assert used(plans, a_fleet({})).hours == 0
 
 

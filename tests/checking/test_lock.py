@@ -41,7 +41,7 @@ def locked(tmp_path: Path, **then: Any) -> Path:
 
 
 def causes(report: CheckReport) -> dict[str, tuple[str, ...]]:
-    (change,) = report.json_changes
+    (change,) = report.changes
     return {fact.name: fact.moved_by for fact in change.facts if fact.difference}
 
 
@@ -50,7 +50,7 @@ def test_nothing_moves_where_nothing_changed(tmp_path: Path) -> None:
     first = lock.read_bytes()
     report = check_paths([written(tmp_path)], baseline=lock)
     assert causes(report) == {}
-    assert report.json_changes[0].state == "kept"
+    assert report.changes[0].state == "kept"
     assert locked(tmp_path).read_bytes() == first
 
 
@@ -68,7 +68,7 @@ def test_an_engine_moved_it_and_why(tmp_path: Path) -> None:
     found = causes(report)
     assert found["kv_pool_bytes"] == (ENGINE,)
     assert set(found.values()) == {(ENGINE,)}
-    (change,) = report.json_changes
+    (change,) = report.changes
     lines = [one for one in change.why if one.unit == "bytes"]
     taken = sum(int(one.after or 0) - int(one.before or 0) for one in lines)
     assert taken
@@ -151,7 +151,7 @@ def test_a_plan_that_is_new_or_gone(tmp_path: Path) -> None:
     lock = locked(tmp_path)
     other = tmp_path / "other.yaml"
     other.write_text(PLAN_TEXT.format(engine="0.33", seqs=8), encoding="utf-8")
-    states = {one.name: one.state for one in check_paths([other], baseline=lock).json_changes}
+    states = {one.name: one.state for one in check_paths([other], baseline=lock).changes}
     assert states == {"other": "new", "plan": "gone"}
 
 
@@ -161,5 +161,5 @@ def test_a_plan_in_another_folder_is_paired_by_its_name(tmp_path: Path) -> None:
     other = tmp_path / "moved" / "plan.yaml"
     other.write_text(PLAN_TEXT.format(engine="0.33", seqs=512), encoding="utf-8")
     report = check_paths([other], baseline=lock)
-    assert [one.state for one in report.json_changes] == ["kept"]
+    assert [one.state for one in report.changes] == ["kept"]
     assert set(causes(report).values()) == {(PLAN,)}

@@ -80,7 +80,7 @@ def test_one_bad_model_hides_no_other_plan(folder: Path) -> None:
     (folder / "b.yaml").write_text(PLAN)
     report = kvplan.check(folder)
     assert [one.passed for one in report.plans] == [False, True]
-    assert report.counts() == {"plans": 2, "passed": 1, "failed": 0, "unreadable": 1}
+    assert report.counts == {"plans": 2, "passed": 1, "failed": 0, "unreadable": 1}
 
 
 def test_environments(folder: Path) -> None:

@@ -132,9 +132,9 @@ def test_printed_gib_are_rounded() -> None:
     row = found.row("kv_tokens")
     assert row.agrees
     assert row.predicted != row.reported
-    assert row.low is not None
-    assert row.high is not None
-    assert row.low <= row.reported <= row.high
+    assert row.predicted_low is not None
+    assert row.predicted_high is not None
+    assert row.predicted_low <= row.reported <= row.predicted_high
     assert "the printed 58.53 GiB is rounded" in (row.explanation or "")
 
 

@@ -31,10 +31,10 @@ def test_what_ollama_lists_is_inside(name: str, gpu: str) -> None:
     found = kvplan.compare(log=[_table(name).encode()], gpu=gpu)
     assert found.verdict in (Verdict.AGREES, Verdict.INSIDE)
     row = found.row("loaded_bytes")
-    assert isinstance(row.low, int)
-    assert isinstance(row.high, int)
-    assert row.low <= row.reported * 1.07
-    assert row.reported <= row.high
+    assert isinstance(row.predicted_low, int)
+    assert isinstance(row.predicted_high, int)
+    assert row.predicted_low <= row.reported * 1.07
+    assert row.reported <= row.predicted_high
     assert found.row("loaded_gpu_percent").predicted == 100
 
 

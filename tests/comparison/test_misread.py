@@ -182,7 +182,7 @@ def test_a_pool_off_by_more_than_the_tolerance_never_agrees() -> None:
     found = _of(text, gpu="gb10", gpu_memory_utilization="0.9")
     row = found.row("kv_pool_bytes")
     assert row.inside
-    assert row.json_agrees is False
+    assert row.agrees is False
     assert found.verdict is Verdict.INSIDE
     assert not found.agrees
     assert "inside the estimate's interval" in found.reason

@@ -130,7 +130,7 @@ def test_plan_says_the_same_of_its_rows(
     found = kvplan.plan(model, gpu=gpu, requests=requests, tokens=tokens, engine=engine).options[0]
     assert found.memory_requests is not None
     own = kvplan.size(
-        found.model_id, gpu=f"{found.gpus}x{found.gpu}", tokens=tokens, engine=found.engine, **found.serve,
+        found.model, gpu=f"{found.gpus}x{found.gpu}", tokens=tokens, engine=found.engine, **found.serve,
         answer_tokens=tokens // 8,
     ).capacity  # fmt: skip
     assert own is not None

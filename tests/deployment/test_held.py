@@ -48,7 +48,7 @@ def test_full_attention_holds_a_request_to_its_end() -> None:
     """1,000 tokens are 63 blocks, while the prompt is read, while it answers and at start-up alike."""
     held = of(LLAMA, tokens=1000, requests=3).result.per_gpu
     assert held.kv_bytes_per_request == 63 * LLAMA_BLOCK
-    assert held.at_prompt == held.reserved == held.kv_bytes_per_request
+    assert held.prompt_bytes_per_request == held.reserved_bytes_per_request == held.kv_bytes_per_request
     assert held.kv_bytes == 3 * 63 * LLAMA_BLOCK
 
 
@@ -60,9 +60,9 @@ def test_windows_give_back_what_no_token_sees() -> None:
     """
     held = of(WINDOWED, tokens=8000).result.per_gpu
     assert held.kv_bytes_per_request == (500 + 3 * (65 + 1)) * BLOCK
-    assert held.at_prompt == 4 * 438 * BLOCK
-    assert held.kv_bytes == held.at_prompt
-    assert held.reserved == (500 + 3 * 501) * BLOCK
+    assert held.prompt_bytes_per_request == 4 * 438 * BLOCK
+    assert held.kv_bytes == held.prompt_bytes_per_request
+    assert held.reserved_bytes_per_request == (500 + 3 * 501) * BLOCK
 
 
 @pytest.mark.parametrize("requests", [2, 3, 5])
@@ -75,7 +75,7 @@ def test_of_many_with_windows_one_is_being_read(requests: int) -> None:
 def test_a_request_within_the_window_holds_all_of_itself() -> None:
     held = of(WINDOWED, tokens=500, requests=2).result.per_gpu
     assert held.kv_bytes_per_request == 4 * 32 * BLOCK
-    assert held.at_prompt <= held.kv_bytes_per_request
+    assert held.prompt_bytes_per_request <= held.kv_bytes_per_request
     assert held.kv_bytes == 2 * held.kv_bytes_per_request
 
 
@@ -101,7 +101,7 @@ def test_states_do_not_grow_with_the_request(tokens: int, pages: int, states: in
     held = kvplan.size("falcon-h1-34b", engine="vllm@0.32", tokens=tokens).per_gpu
     assert held.kv_bytes_per_request == (pages + states) * 72 * page
     assert held.fixed_bytes_per_request == states * 72 * page
-    assert held.reserved == (pages + 3) * 72 * page
+    assert held.reserved_bytes_per_request == (pages + 3) * 72 * page
 
 
 # --------------------------------------------------------------------------- bytes and counts are one law

@@ -263,8 +263,8 @@ def test_a_plan_for_ollama_is_started_by_ollama(
 
 def test_a_plan_of_a_library_name_is_written_as_ollamas_commands() -> None:
     result = kvplan.plan("qwen3:8b", engine="ollama", gpu="rtx-3090", tokens=8192, requests=2)
-    assert result.best is not None
-    text = export(result.best, "command")
+    assert result.plan is not None
+    text = export(result.plan, "command")
     assert text.splitlines()[1:] == list(result.start)
 
 

@@ -307,9 +307,9 @@ def test_what_plan_writes_check_passes_and_export_starts(
         str(path), gpu=case["gpu"], requests=case["requests"], tokens=case["tokens"], pool=case["pool"],
         kv_cache_dtype=formats, depth=False, quality="aggressive", **own,
     )  # fmt: skip
-    if result.best is None:
+    if result.plan is None:
         return
-    best = result.best
+    best = result.plan
     serve = dict(best.serve)
     length, slots = case["tokens"], result.options[0].requests_per_engine
     assert (serve["ctx_size"], serve["parallel"]) == (length * slots, slots)

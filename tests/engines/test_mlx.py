@@ -177,7 +177,9 @@ def test_a_quantised_cache_runs_one_request_at_a_time() -> None:
     answers = [sized("qwen3-8b", gpu=MAC, tokens=8192, **more) for more in ({}, {"kv_bits": 8})]
     assert [answer.pool and answer.pool.max_num_seqs for answer in answers] == [32, 1]
     # Its attention has every score of the step at once: the prompt takes more than the cache saves.
-    plain, quantised = (answer.per_gpu.at_prompt - answer.per_gpu.kv_bytes_per_request for answer in answers)
+    plain, quantised = (
+        answer.per_gpu.prompt_bytes_per_request - answer.per_gpu.kv_bytes_per_request for answer in answers
+    )
     assert plain == 0
     assert quantised > 2 * 32 * 2048 * 7000 * 2
 

@@ -218,24 +218,24 @@ def test_it_is_refused_just_where_the_host_has_too_little(
 def test_the_planner_leaves_layers_in_host_memory_where_no_gpus_hold_them() -> None:
     """One 4090 is all there is: the plan says where layers lie, and its check passes. Two more would do."""
     found = kvplan.plan(DENSE, engine="llamacpp", gpu="1xrtx-4090", tokens=8192, host_memory="64GiB")
-    assert found.best is not None
-    serve = dict(found.best.serve)
+    assert found.plan is not None
+    serve = dict(found.plan.serve)
     assert serve["quantization"] == "q6_k"  # of what the quality allows the smallest
     layers = serve["n_gpu_layers"]
     assert isinstance(layers, int)
     assert 0 < layers < 81
     assert any("not every" in line for line in found.warnings)
-    assert check_plan(found.best, kvplan.load_model(DENSE)).passed
+    assert check_plan(found.plan, kvplan.load_model(DENSE)).passed
     whole = kvplan.plan(DENSE, engine="llamacpp", gpu="3xrtx-4090", tokens=8192)
-    assert whole.best is not None
-    assert "n_gpu_layers" not in dict(whole.best.serve)
+    assert whole.plan is not None
+    assert "n_gpu_layers" not in dict(whole.plan.serve)
 
 
 def test_the_planner_does_not_promise_a_speed_or_host_memory_that_is_not_there() -> None:
     asked: dict[str, Any] = {"engine": "llamacpp", "gpu": "1xrtx-4090", "tokens": 8192}
-    assert kvplan.plan(DENSE, tpot=1, **asked).best is None
-    assert kvplan.plan(DENSE, host_memory="8GiB", **asked).best is None
-    assert kvplan.plan(DENSE, settings={"n_gpu_layers": 99}, **asked).best is None
+    assert kvplan.plan(DENSE, tpot=1, **asked).plan is None
+    assert kvplan.plan(DENSE, host_memory="8GiB", **asked).plan is None
+    assert kvplan.plan(DENSE, settings={"n_gpu_layers": 99}, **asked).plan is None
 
 
 def test_fits_lists_what_the_host_takes_where_it_is_told_how_much() -> None:

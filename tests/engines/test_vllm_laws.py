@@ -47,7 +47,7 @@ def test_a_window_stops_growing(window: int, more: int) -> None:
     full = window - 1 + 2 * 8192
     at_limit, beyond = size(model, tokens=full), size(model, tokens=full + more)
     assert at_limit.per_gpu.kv_bytes_per_request == beyond.per_gpu.kv_bytes_per_request
-    assert at_limit.per_gpu.reserved == beyond.per_gpu.reserved
+    assert at_limit.per_gpu.reserved_bytes_per_request == beyond.per_gpu.reserved_bytes_per_request
     assert beyond.per_gpu.bytes_per_token == 0
 
 
@@ -64,7 +64,7 @@ def test_rounding_is_less_than_a_block(name: str, tokens: int) -> None:
     result = size(MODELS[name], tokens=tokens, kv_cache_memory=GIB)
     assert result.pool is not None
     exact = result.per_gpu.bytes_per_token * tokens
-    over = result.per_gpu.reserved - exact
+    over = result.per_gpu.reserved_bytes_per_request - exact
     assert 0 <= over < result.pool.bytes_per_block
 
 
@@ -76,7 +76,7 @@ def test_blocks_lie_within_the_memory(name: str, memory: int) -> None:
         return
     pool = result.pool
     assert pool.num_blocks * pool.bytes_per_block <= memory < (pool.num_blocks + 1) * pool.bytes_per_block
-    counted = result.per_gpu.reserved
+    counted = result.per_gpu.reserved_bytes_per_request
     assert pool.requests_that_fit == (pool.num_blocks - 1) * pool.bytes_per_block // counted
     assert pool.max_requests == min(pool.requests_that_fit, pool.max_num_seqs)
 
@@ -116,9 +116,9 @@ def test_a_replica_is_the_sum_of_its_ranks(name: str) -> None:
         assert result.total.kv_bytes == 2 * result.per_gpu.kv_bytes
         # Of three requests one at most is being read; those that answer hold less than they come to.
         assert (
-            result.per_gpu.at_prompt
+            result.per_gpu.prompt_bytes_per_request
             <= result.per_gpu.kv_bytes
-            <= 2 * one + max(one, result.per_gpu.at_prompt)
+            <= 2 * one + max(one, result.per_gpu.prompt_bytes_per_request)
         )
 
 

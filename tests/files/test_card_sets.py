@@ -23,6 +23,7 @@ from kvplan.files.cards.installed import FILE, user_folder
 from kvplan.files.cards.released import FORMAT, MOST_UNPACKED, read_set
 from kvplan.files.cards.updating import update_cards
 from kvplan.files.datafiles import data_dir
+from scripts import make_card_set
 from scripts.make_card_set import card_set, packed
 
 DAY = "2026-11-23"
@@ -199,6 +200,34 @@ def test_from_a_url(folder: Path) -> None:
         assert update_cards(f"{base}/a/set.bin", sha256=sha256).new == ("zephyr-9",)
         assert code_of(f"{base}/none", sha256=sha256) == "unreachable"
         server.shutdown()
+
+
+def test_the_set_that_a_release_writes_is_taken(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As the workflow calls it, with a key of the test's own: every card of this checkout is in it."""
+    pytest.importorskip("cryptography", reason="the extra update")
+    from cryptography.hazmat.primitives import serialization as form
+    from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+
+    made = Ed25519PrivateKey.generate()
+    key, output = folder / "card-set.pem", folder / "kvplan-cards.bin"
+    key.write_bytes(made.private_bytes(form.Encoding.PEM, form.PrivateFormat.PKCS8, form.NoEncryption()))
+    monkeypatch.setattr("sys.argv", ["make_card_set", str(output), "--key", str(key)])
+    make_card_set.main()
+    found = read_set(output.read_bytes(), name="x", key=made.public_key().public_bytes_raw())
+    assert set(found.cards) == set(packaged_index()["cards"])
+    monkeypatch.setattr(make_card_set, "KEYS", {"9.9": "0" * 64})
+    with pytest.raises(SystemExit, match="none of KEYS"):
+        make_card_set.main()
+
+
+def test_a_set_that_would_not_be_taken_is_not_written(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (folder / "cards").mkdir()
+    (folder / "cards" / "Not A Slug.yaml").write_text(NEW, encoding="utf-8")
+    monkeypatch.setattr(make_card_set, "CARDS", folder / "cards")
+    monkeypatch.setattr("sys.argv", ["make_card_set", str(folder / "set.bin")])
+    with pytest.raises(KvplanError, match="is no card's name"):
+        make_card_set.main()
+    assert not (folder / "set.bin").exists()
 
 
 def test_the_same_cards_give_the_same_bytes() -> None:

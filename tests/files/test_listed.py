@@ -7,9 +7,10 @@ import pytest
 import kvplan
 from kvplan.architectures.builds import FORMS
 from kvplan.errors import KvplanError
-from kvplan.files.cards.formats import FOREIGN, inside
+from kvplan.files.cards.formats import inside
 from kvplan.files.cards.index import is_name, key_of, packaged_index
 from kvplan.files.cards.listed import listed, listed_as, listed_ids
+from kvplan.weights.stored import FOREIGN
 from tests.files.test_hub_sizes import SIZE
 
 
@@ -131,6 +132,8 @@ def test_a_format_of_another_program_answers_for_the_cache_and_says_so(name: str
     answer = kvplan.size(name, engine="vllm", gpu="h100-sxm-80gb", tokens=8192)
     assert answer.budget is None
     assert answer.total.kv_bytes_per_request > 0
+    why = next(text for text in answer.warnings if text.startswith("no pool was computed"))
+    assert f"in {words}'s format, which {words} alone loads" in why
 
 
 def test_eight_bits_of_awq_are_no_four() -> None:

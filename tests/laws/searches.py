@@ -80,7 +80,7 @@ def by_plan(asked: Asked, told: SizeResult, folder: Path) -> Figures | None:
         assert told.verdict not in HELD or found.options, "plan finds nothing"
         return None
     option = same[0]
-    figures: Figures = {"likely pool": option.pool_bytes, "safe pool": option.pool_low_bytes}
+    figures: Figures = {"likely pool": option.kv_pool_bytes, "safe pool": option.kv_pool_low_bytes}
     for name, number in (("likely", option.requests), ("safe", option.safe_requests)):
         assert number % option.replicas == 0
         figures[name] = number // option.replicas * ref.replicas
@@ -160,7 +160,7 @@ def by_fits(asked: Asked, told: SizeResult, folder: Path) -> Figures | None:
     assert same.weights is not None
     held = same.capacity.requests, same.capacity.safe_requests
     assert (row.requests, row.safe_requests) == held, f"fits {row.requests}, {row.safe_requests}, size {held}"
-    assert row.weights_bytes == same.weights.bytes_per_gpu
+    assert row.weights_bytes_per_gpu == same.weights.bytes_per_gpu
     return {}
 
 

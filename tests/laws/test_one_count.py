@@ -236,12 +236,12 @@ def test_random_plans(tmp_path: Path) -> None:
 @pytest.mark.parametrize("model", ["llama-3.1-8b", "gemma-3-27b", "gpt-oss-20b", "deepseek-v3"])
 def test_what_plan_chooses_is_counted_alike(engine: str, model: str) -> None:
     found = kvplan.plan(model, engine=engine, requests=24, tokens=6000, gpu=["h100", "h200"], depth=False)
-    if found.best is None:
+    if found.plan is None:
         assert not found.options, "an engine that serves no such model on these GPUs"
         return
-    option, told = found.options[0], by_size(found.best)
-    assert (option.pool_bytes, option.pool_low_bytes) == (told["likely pool"], told["safe pool"])
-    assert_one_count(found.best)
+    option, told = found.options[0], by_size(found.plan)
+    assert (option.kv_pool_bytes, option.kv_pool_low_bytes) == (told["likely pool"], told["safe pool"])
+    assert_one_count(found.plan)
 
 
 @pytest.mark.parametrize("pool", [LIKELY, SAFE])

@@ -45,7 +45,7 @@ def test_what_is_found_passes(path: Path, tmp_path: Path) -> None:
         if plan.require.simulated:
             continue  # below
         result = kvplan.plan(plan, depth=False, top=1)
-        best = result.best
+        best = result.plan
         assert best is not None, result.reasons
         assert (best.model, best.engine) == (plan.model, plan.engine)
         assert best.settings.gpu == plan.settings.gpu
@@ -64,8 +64,8 @@ def test_a_trace_is_simulated_or_a_number_is_given() -> None:
         kvplan.plan(plan)
     assert "kvplan simulate PLAN --replicas auto" in caught.value.help
     result = kvplan.plan(plan, requests=24, depth=False, top=1)
-    assert result.best is not None
-    assert not kept(plan, result.best)
+    assert result.plan is not None
+    assert not kept(plan, result.plan)
     assert any("kvplan check simulates" in warning for warning in result.warnings)
 
 
@@ -76,8 +76,8 @@ def a_plan(**changes: object) -> Plan:
 
 def few(plan: Plan, **asked: object) -> Plan:
     result = kvplan.plan(plan, depth=False, top=1, **asked)  # type: ignore[arg-type]
-    assert result.best is not None
-    return result.best
+    assert result.plan is not None
+    return result.plan
 
 
 def test_the_workload_and_the_requests_that_are_required_both_count() -> None:
@@ -98,7 +98,7 @@ def test_what_is_kept_free_and_what_it_may_cost_count() -> None:
     assert few(free).gpus < few(full).gpus
     priced = replace(full, price_per_gpu_hour=Fraction(2))
     dear = kvplan.plan(replace(priced, require=replace(full.require, max_cost_per_hour=Fraction(2))))
-    assert dear.best is None
+    assert dear.plan is None
     assert few(replace(priced, require=replace(full.require, max_cost_per_hour=Fraction(20)))).gpus > 1
     nowhere = replace(plan, require=replace(require, max_cost_per_hour=Fraction(2)))
     assert next(reason.code for reason in kvplan.plan(nowhere, depth=False).reasons) == "price"
@@ -131,10 +131,10 @@ def test_the_checkpoint_stays_unless_a_quality_is_asked_for() -> None:
 def test_another_engine_takes_no_flags_of_the_first() -> None:
     (plan,) = kvplan.load_plans(FOLDER / "rtx-4090-qwen3-8b-fp8.yaml")
     result = kvplan.plan(plan, engine="sglang", depth=False)
-    assert result.best is not None
-    assert result.best.engine.startswith("sglang@")
+    assert result.plan is not None
+    assert result.plan.engine.startswith("sglang@")
     assert "of the flags of vllm@0.33 none is taken to sglang" in result.warnings
-    assert not kept(plan, result.best)
+    assert not kept(plan, result.plan)
 
 
 def test_a_pool_that_is_stated_is_left_out_with_a_word() -> None:

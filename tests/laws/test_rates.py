@@ -25,6 +25,7 @@ from kvplan.plans.workload import Shape, Workload
 from kvplan.report.plan_file import plan_text
 from kvplan.simulation.load import drawn
 from tests.laws.sampling import sampled
+from tests.simulation.outcomes import simulated
 
 
 @pytest.fixture(autouse=True, scope="module")
@@ -77,16 +78,16 @@ def test_what_a_plan_writes_simulate_keeps_and_check_passes(
     model: str, asked: dict[str, Any], tmp_path_factory: pytest.TempPathFactory
 ) -> None:
     found = _planned(model, asked)
-    if found.best is None:
+    if found.plan is None:
         return
     path = tmp_path_factory.mktemp("plan") / "plan.yaml"
-    path.write_text(plan_text(found.best), encoding="utf-8")
+    path.write_text(plan_text(found.plan), encoding="utf-8")
     (checked,) = kvplan.check(path).plans
     assert [one.message for one in checked.findings if one.severity is Severity.ERROR] == []
     if found.simulated is None:
         return
     (plan,) = kvplan.load_plans(path)
-    answer = kvplan.simulate(plan, search=False, helps=False)
+    answer = simulated(plan, search=False, helps=False)
     assert not answer.missed
     assert answer.safely if plan.require.pool == "safe" else answer.keeps
     if plan.require.pool == "likely":
@@ -136,7 +137,7 @@ def test_an_acceptance_of_nothing_is_refused(change: dict[str, Any], said: str) 
 
 def _gpus(model: str, asked: dict[str, Any]) -> float:
     found = _planned(model, asked)
-    return found.gpus if found.best is not None else float("inf")
+    return found.gpus if found.plan is not None else float("inf")
 
 
 @pytest.mark.laws
@@ -169,13 +170,13 @@ def test_a_lower_rate_never_takes_more_gpus(model: str, asked: dict[str, Any], l
 def test_one_replica_less_does_not_keep_them(model: str, asked: dict[str, Any]) -> None:
     """The number that is written is the least of its layout, found by runs and not by the estimate."""
     found = _planned(model, asked)
-    if found.best is None or found.simulated is None or found.best.replicas < 2:
+    if found.plan is None or found.simulated is None or found.plan.replicas < 2:
         return
-    fewer = kvplan.simulate(
-        found.best, replicas=found.best.replicas - 1, search=False, helps=False, pool=found.best.require.pool
+    fewer = simulated(
+        found.plan, replicas=found.plan.replicas - 1, search=False, helps=False, pool=found.plan.require.pool
     )
     runs = dict(fewer.runs)
-    case = ("safe", "slow") if found.best.require.pool == "safe" else ("likely", "likely")
+    case = ("safe", "slow") if found.plan.require.pool == "safe" else ("likely", "likely")
     assert not runs[case].keeps(fewer.target)
 
 
@@ -201,14 +202,14 @@ def test_the_azure_trace_of_code_has_one_answer(tmp_path: Path) -> None:
         "llama-3.1-70b", workload=Workload(shapes, trace=str(TRACE)), trace=TRACE, arrival="2.57", ttft=1,
         tpot="0.1", gpu="h100", top=1,
     )  # fmt: skip
-    assert found.best is not None
+    assert found.plan is not None
     assert found.simulated is not None
     assert found.gpus > 13
     path = tmp_path / "az.yaml"
-    path.write_text(plan_text(found.best), encoding="utf-8")
+    path.write_text(plan_text(found.plan), encoding="utf-8")
     (checked,) = kvplan.check(path).plans
     assert [one.message for one in checked.findings if one.severity is Severity.ERROR] == []
     (plan,) = kvplan.load_plans(path)
-    answer = kvplan.simulate(plan, search=False, helps=False)
+    answer = simulated(plan, search=False, helps=False)
     assert answer.keeps
     assert answer.goodput.value == found.simulated.goodput[1]

@@ -103,9 +103,9 @@ def planned(question: tuple[str, dict[str, Any]]) -> PlanResult:
 
 
 def written(result: PlanResult, folder: str) -> Plan:
-    assert result.best is not None
+    assert result.plan is not None
     path = Path(folder) / "plan.yaml"
-    path.write_text(plan_text(result.best, directory=path.parent), encoding="utf-8")
+    path.write_text(plan_text(result.plan, directory=path.parent), encoding="utf-8")
     (plan,) = kvplan.load_plans(str(path))
     return plan
 
@@ -120,7 +120,7 @@ def _differing(one: Settings, other: Settings) -> dict[str, tuple[object, object
 @given(questions())
 def test_what_plan_writes_check_passes(question: tuple[str, dict[str, Any]]) -> None:
     result = planned(question)
-    best = result.best
+    best = result.plan
     assert best is not None
     with TemporaryDirectory() as folder:
         plan = written(result, folder)
@@ -161,14 +161,14 @@ def test_look_gives_the_same_counts(question: tuple[str, dict[str, Any]]) -> Non
     option, words = result.options[0], look_of(result)
     assert words[:2] == ["kvplan", "size"]
     told = counts(words[1:])
-    assert told["bytes"] == option.pool_bytes, (words, question)
-    pools = result.best.pools_per_replica * option.replicas  # type: ignore[union-attr]
+    assert told["bytes"] == option.kv_pool_bytes, (words, question)
+    pools = result.plan.pools_per_replica * option.replicas  # type: ignore[union-attr]
     assert option.requests in (told["max_requests"] * pools, told["max_running"] * pools), (words, question)
     with TemporaryDirectory() as folder:
         written(result, folder)
         of_plan = counts(["size", str(Path(folder) / "plan.yaml")])
     if result.pool == "safe":  # a plan is counted in the pool that it requires
-        assert of_plan["bytes"] in (option.pool_bytes, option.pool_low_bytes)
+        assert of_plan["bytes"] in (option.kv_pool_bytes, option.kv_pool_low_bytes)
         assert of_plan["weights"] == told["weights"]
     else:
         assert of_plan == told
@@ -179,7 +179,7 @@ def test_look_gives_the_same_counts(question: tuple[str, dict[str, Any]]) -> Non
 @given(questions())
 def test_what_export_prints_is_the_plan(question: tuple[str, dict[str, Any]]) -> None:
     result = planned(question)
-    plan = result.best
+    plan = result.plan
     assert plan is not None
     model: Model | None = kvplan.load_model(plan.model)
     if plan.engine.startswith("llamacpp"):  # which loads files of its own format only
@@ -206,7 +206,7 @@ def test_the_graph_for_dynamo_is_read_back_whole(
     question: tuple[str, dict[str, Any]], sides: tuple[int, int]
 ) -> None:
     result = planned(question)
-    plan = result.best
+    plan = result.plan
     assert plan is not None
     engine, _, version = plan.engine.partition("@")
     worker = worker_of(engine)

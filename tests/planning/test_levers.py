@@ -218,4 +218,4 @@ def test_bytes_counted_for_a_request_are_the_engines_at_every_length(
     chance = random.Random(7)
     chance.shuffle(lengths)
     for tokens in lengths:
-        assert seen.held_bytes(tokens) == seen.ask(tokens).per_gpu.reserved
+        assert seen.held_bytes(tokens) == seen.ask(tokens).per_gpu.reserved_bytes_per_request

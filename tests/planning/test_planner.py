@@ -28,8 +28,8 @@ from tests.planning.asks import a_gpu, an_ask, priced
 
 
 def written(result: PlanResult, path: Path) -> str:
-    assert result.best is not None
-    path.write_text(plan_text(result.best, directory=path.parent), encoding="utf-8")
+    assert result.plan is not None
+    path.write_text(plan_text(result.plan, directory=path.parent), encoding="utf-8")
     return str(path)
 
 
@@ -53,7 +53,7 @@ def test_the_plan_passes_its_own_check(model: str, asked: dict[str, Any], tmp_pa
     assert report.exit_code == 0, [finding.message for finding in report.plans[0].findings]
     best = result.options[0]
     assert best.requests >= asked["requests"]
-    assert best.gpus == best.replicas * result.best.gpus_per_replica  # type: ignore[union-attr]
+    assert best.gpus == best.replicas * result.plan.gpus_per_replica  # type: ignore[union-attr]
     written_values = dict(best.serve)
     assert asked.get("engine") or {"max_model_len", "max_num_seqs", "max_num_batched_tokens"} <= set(
         written_values
@@ -64,9 +64,9 @@ def test_a_plan_one_gpu_smaller_fails_its_check(tmp_path: Path) -> None:
     from dataclasses import replace
 
     result = kvplan.plan("llama-3.1-8b", tokens="8k", requests=40, gpu="rtx-3090", tp=1, pp=1, depth=False)
-    assert result.best is not None
-    assert result.best.gpus > 1
-    less = replace(result, best=replace(result.best, gpus=result.best.gpus - 1))
+    assert result.plan is not None
+    assert result.plan.gpus > 1
+    less = replace(result, plan=replace(result.plan, gpus=result.plan.gpus - 1))
     assert kvplan.check(written(less, tmp_path / "plan.yaml")).exit_code == 1
 
 
@@ -91,9 +91,9 @@ def test_arrivals_become_requests_in_flight() -> None:
     assert best.speed is not None
     lasts = best.speed.ttft[1] + 200 * best.speed.tpot[1]
     assert result.requests - 1 <= 3 * lasts <= result.requests
-    assert result.best is not None
-    assert result.best.workload is not None
-    assert result.best.workload.requests_in_flight is None
+    assert result.plan is not None
+    assert result.plan.workload is not None
+    assert result.plan.workload.requests_in_flight is None
 
 
 @pytest.mark.parametrize("asked", [{"requests": 33}, {"requests": 80}, {"requests": 60, "max_gpus": 1}])
@@ -204,8 +204,8 @@ def test_a_fleet_has_numbers_and_prices() -> None:
     assert all(
         other.cost_per_hour is None or other.cost_per_hour >= best.cost_per_hour for other in result.options
     )
-    assert result.best is not None
-    assert result.best.price_per_gpu_hour == best.cost_per_hour / best.gpus
+    assert result.plan is not None
+    assert float(result.plan.price_per_gpu_hour or 0) == best.cost_per_hour / best.gpus
 
 
 def test_targets_of_speed_filter() -> None:
@@ -220,14 +220,17 @@ def test_targets_of_speed_filter() -> None:
     assert "tpot" in {reason.code for reason in none.reasons}
 
 
-def test_what_the_speed_estimate_does_not_know_falls_only_where_it_is_asked() -> None:
+def test_what_the_speed_estimate_does_not_know_falls_only_where_it_is_asked(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     def unknown(*_: object) -> Rejection:
         return Rejection("no-speed", "nobody knows")
 
-    plain = kvplan.plan("llama-3.1-8b", tokens="8k", gpu="h100", speed=unknown, depth=False)
+    monkeypatch.setattr("kvplan.api.planning.speed_of", lambda *_: unknown)
+    plain = kvplan.plan("llama-3.1-8b", tokens="8k", gpu="h100", depth=False)
     assert plain.ok
     assert plain.options[0].speed is None
-    asked = kvplan.plan("llama-3.1-8b", tokens="8k", gpu="h100", speed=unknown, tpot="1", depth=False)
+    asked = kvplan.plan("llama-3.1-8b", tokens="8k", gpu="h100", tpot="1", depth=False)
     assert not asked.ok
     assert "no-speed" in {reason.code for reason in asked.reasons}
 
@@ -259,8 +262,8 @@ def test_wrong_questions(asked: dict[str, Any], code: str) -> None:
 
 
 def test_stated_weights_are_the_only_ones() -> None:
-    result = kvplan.plan("llama-3.1-8b", tokens="8k", engine="llamacpp", gpu="rtx-4090", weights="6GiB",
-                         requests=10)  # fmt: skip
+    result = kvplan.plan("llama-3.1-8b", tokens="8k", engine="llamacpp", gpu="rtx-4090", requests=10,
+                         settings={"weights": "6GiB"})  # fmt: skip
     assert {option.weights for option in result.options} == {"stated"}
     assert dict(result.options[0].serve)["parallel"] == 10
 
@@ -299,8 +302,8 @@ def test_attention_ranks_are_tried_and_checked(engine: str, flag: str, value: ob
     many = kvplan.plan("deepseek-v3", requests=200, **asked)
     assert flag not in dict(few.options[0].serve)  # the plainer layout does
     assert dict(many.options[0].serve)[flag] == value
-    assert many.best is not None
-    assert many.best.replicas * many.best.pools_per_replica * many.options[0].requests_per_engine >= 200
+    assert many.plan is not None
+    assert many.plan.replicas * many.plan.pools_per_replica * many.options[0].requests_per_engine >= 200
     assert kvplan.check(written(many, tmp_path / "plan.yaml")).exit_code == 0
     assert many.options[0].speed is None
     given = kvplan.plan("deepseek-v3", requests=16, **{**asked, flag: value})
@@ -409,7 +412,7 @@ def test_a_gpu_that_an_engine_does_not_run_on_has_other_engines(gpu: Gpu) -> Non
 def test_a_context_of_slots_is_planned_with_headroom(pool: str) -> None:
     """llama.cpp's pool is as large as its slots: what stays free is beside it."""
     result = kvplan.plan(
-        "qwen3-0.6b", engine="llamacpp", gpu="h100", requests=4, tokens="8k", weights="4GiB",
+        "qwen3-0.6b", engine="llamacpp", gpu="h100", requests=4, tokens="8k", settings={"weights": "4GiB"},
         headroom="0.1", pool=pool, depth=False,
     )  # fmt: skip
     assert result.options[0].requests >= 4
@@ -419,9 +422,9 @@ def test_a_length_that_is_served_is_the_requests_own(capsys: pytest.CaptureFixtu
     """Nobody says how long requests are: as long as what the engine is started for, the least of several."""
     for given, tokens in ((500, 500), ("4k", 4096), ((500, 4096), 500)):
         found = kvplan.plan("qwen3-8b", gpu="h100", max_model_len=given, depth=False)
-        assert found.best is not None
-        assert found.best.workload is not None
-        (shape,) = found.best.workload.shapes
+        assert found.plan is not None
+        assert found.plan.workload is not None
+        (shape,) = found.plan.workload.shapes
         assert shape.input_tokens + shape.output_tokens == tokens
     with pytest.raises(KvplanError, match="shorter than the longest request"):
         kvplan.plan("qwen3-8b", gpu="h100", max_model_len=500, tokens=4096)

@@ -58,17 +58,17 @@ def test_both_kinds_of_engines() -> None:
     assert pools.gpus == (pools.prefill_replicas + pools.decode_replicas) * pools.gpus_per_replica
     assert pools.ttft_seconds <= 2
     assert pools.ttft_high_seconds <= 2
-    assert (result.best.fleet.prefill_replicas, result.best.fleet.decode_replicas) == (
+    assert (result.plan.fleet.prefill_replicas, result.plan.fleet.decode_replicas) == (
         pools.prefill_replicas,
         pools.decode_replicas,
     )
-    assert result.best.gpus == pools.gpus
+    assert result.plan.gpus == pools.gpus
     assert result.model_dump()["pools"]["prefill_replicas"] == pools.prefill_replicas
 
 
 def test_what_travels_is_what_the_prompt_holds() -> None:
     result = ask(quality="lossless")
-    held = kvplan.size(result.best, tokens=4096).total.kv_bytes_per_request
+    held = kvplan.size(result.plan, tokens=4096).total.kv_bytes_per_request
     assert result.pools.transfer_bytes == held
     assert result.pools.transfer_bytes_per_second == 10 * held
 
@@ -82,7 +82,7 @@ def test_a_deadline_that_no_number_of_engines_meets() -> None:
 
 def test_more_gpus_than_there_are() -> None:
     """One engine for prompts and one for answers are two GPUs at least."""
-    assert ask(2, max_gpus=2).best.gpus == 2
+    assert ask(2, max_gpus=2).plan.gpus == 2
     result = ask(2, max_gpus=1)
     assert (result.ok, result.gpus) == (False, 0)
     assert any("take 2 GPUs, and 1 may be used" in text for text in result.warnings)
@@ -102,7 +102,7 @@ def test_engines_for_prompts_hold_no_request_to_its_end(tmp_path: Any) -> None:
     """`check` counts what the engines for answers hold."""
     result = ask()
     path = tmp_path / "plan.yaml"
-    path.write_text(plan_text(result.best), encoding="utf-8")
+    path.write_text(plan_text(result.plan), encoding="utf-8")
     (checked,) = kvplan.check(path).plans
     assert checked.passed
     assert checked.fact("max_requests") == result.rows[0].requests
@@ -125,10 +125,10 @@ def test_one_number_of_gpus_stands_everywhere(tmp_path: Any) -> None:
     assert f": {total} × h100" in text
     assert [(row.gpus, row.replicas) for row in result.rows] == [(total, engines)]
     assert result.to_rows()[0]["gpus"] == result.model_dump()["best"]["gpus"] == total
-    assert f"-{total}x-" in result.best.name
-    assert result.best.gpus == total
+    assert f"-{total}x-" in result.plan.name
+    assert result.plan.gpus == total
     path = tmp_path / "plan.yaml"
-    path.write_text(plan_text(result.best), encoding="utf-8")
+    path.write_text(plan_text(result.plan), encoding="utf-8")
     assert f"gpus: {total}\n" in path.read_text(encoding="utf-8")
     (checked,) = kvplan.check(path).plans
     assert checked.passed

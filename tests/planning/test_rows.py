@@ -188,10 +188,10 @@ def test_kinds_beyond_the_table_are_named() -> None:
     result = kvplan.plan("llama-3.1-8b", requests=4, tokens="8k", top=2, depth=False)
     assert len(result.options) == 2
     codes = [one.code for one in result.unserved]
-    assert result.more == codes.count("beyond-top") > 10
+    assert result.more_options == codes.count("beyond-top") > 10
     assert "engine-gpu" in codes
     dumped = result.model_dump()
-    assert dumped["more_options"] == result.more
+    assert dumped["more_options"] == result.more_options
     assert {"engine", "gpu", "where", "code", "message", "example"} == set(dumped["unserved"][0])
 
 
@@ -244,21 +244,21 @@ def test_the_checkpoint_that_was_asked_for_is_always_shown(model: str, gpus: lis
     """In a row of its own where no option has it, as it would be planned alone."""
     found = kvplan.plan(model, requests=32, tokens="8k", gpu=gpus, quality=quality, depth=False, top=2)
     asked = kvplan.load_model(model).id
-    assert asked in {one.model_id for one in found.rows}
-    assert all(one.other_checkpoint == "" for one in found.rows if one.model_id == asked)
+    assert asked in {one.model for one in found.rows}
+    assert all(one.other_checkpoint == "" for one in found.rows if one.model == asked)
     if found.own is not None:
-        assert asked not in {one.model_id for one in found.options}
+        assert asked not in {one.model for one in found.options}
         assert found.rows[-1] == found.own
         assert found.model_dump()["own"]["model"] == asked
     headline = str(found).partition(":")[0]
-    assert headline == found.options[0].model_id.rpartition("/")[2]
+    assert headline == found.options[0].model.rpartition("/")[2]
 
 
 def test_a_checkpoint_that_fits_nowhere_says_why() -> None:
     found = kvplan.plan(
         "deepseek-r1", requests=4, tokens="4k", gpu="4xb200", quality="aggressive", depth=False
     )
-    assert found.options[0].model_id == "nvidia/DeepSeek-R1-FP4"
+    assert found.options[0].model == "nvidia/DeepSeek-R1-FP4"
     assert found.own is None
     assert any("no row for deepseek-ai/DeepSeek-R1 itself" in text for text in found.warnings)
 
@@ -268,5 +268,5 @@ def test_a_build_of_another_model_is_no_candidate() -> None:
     found = kvplan.plan(
         "llama-3.1-8b", requests=64, tokens="8k", gpu=["h100", "l40s"], quality="aggressive", top=50
     )
-    named = {one.model_id for one in (*found.rows, *found.pareto)}
+    named = {one.model for one in (*found.rows, *found.pareto)}
     assert not [name for name in named if "instruct" in name.lower() or "distill" in name.lower()]

@@ -41,11 +41,11 @@ CASES: list[tuple[str, dict[str, Any]]] = [
 @pytest.mark.parametrize(("model", "asked"), CASES)
 def test_planner_and_check_agree_to_the_request(model: str, asked: dict[str, Any], tmp_path: Path) -> None:
     result = kvplan.plan(model, depth=False, **asked)
-    assert result.best is not None
+    assert result.plan is not None
     best = result.options[0]
-    assert check(result.best, tmp_path) == 0
-    one_more = replace(result.best.workload, requests_in_flight=best.requests + best.replicas)  # type: ignore[type-var]
-    assert check(replace(result.best, workload=one_more), tmp_path) == 1
+    assert check(result.plan, tmp_path) == 0
+    one_more = replace(result.plan.workload, requests_in_flight=best.requests + best.replicas)  # type: ignore[type-var]
+    assert check(replace(result.plan, workload=one_more), tmp_path) == 1
 
 
 def check(plan: Any, folder: Path) -> int:
@@ -126,10 +126,10 @@ def test_a_tier_in_host_memory_is_written_and_checked(tmp_path: Path) -> None:
             host_memory="300GiB",
             depth=False,
         )
-        assert result.best is not None
+        assert result.plan is not None
         assert dict(result.options[0].serve)[flag]
-        assert 0 < result.best.require.host_memory_bytes <= 300 * 2**30
-        assert check(result.best, tmp_path) == 0
+        assert 0 < result.plan.require.host_memory_bytes <= 300 * 2**30
+        assert check(result.plan, tmp_path) == 0
     with pytest.raises(KvplanError, match="host memory"):
         kvplan.plan("llama-3.1-8b", tokens="8k", gpu="h100", engine="trtllm", host_memory="300GiB")
 

@@ -44,10 +44,10 @@ def test_what_a_plan_writes_for_targets_passes_its_check(
     model: str, asked: dict[str, Any], tmp_path_factory: pytest.TempPathFactory
 ) -> None:
     found = kvplan.plan(model, depth=False, **asked)
-    if found.best is None:
+    if found.plan is None:
         return
     path = tmp_path_factory.mktemp("plan") / "plan.yaml"
-    path.write_text(plan_text(found.best), encoding="utf-8")
+    path.write_text(plan_text(found.plan), encoding="utf-8")
     (checked,) = kvplan.check(path).plans
     assert [finding.message for finding in checked.findings if finding.severity is Severity.ERROR] == []
 

@@ -42,7 +42,7 @@ def test_what_is_sold_in_one_country_is_planned_by_name_alone(engine: str) -> No
     assert {"h20-96gb", "h800-sxm-80gb", "a800-sxm-80gb", "l20-48gb"} <= regional
     assert not kinds & regional
     found = kvplan.plan("llama-3.1-8b", requests=4, tokens=4096, gpu="h20", quality="lossless", depth=False)
-    assert found.best is not None
+    assert found.plan is not None
 
 
 def test_llamacpp_is_planned_on_cards_under_desks() -> None:
@@ -55,9 +55,9 @@ def test_what_is_named_is_planned_for_all_the_same() -> None:
     found = kvplan.plan(
         "llama-3.1-8b", requests=4, tokens=4096, gpu="rtx-4090", quality="lossless", depth=False
     )
-    assert found.best is not None
-    assert found.best.settings.gpu is not None
-    assert found.best.settings.gpu.slug == "rtx-4090-24gb"
+    assert found.plan is not None
+    assert found.plan.settings.gpu is not None
+    assert found.plan.settings.gpu.slug == "rtx-4090-24gb"
 
 
 def test_an_unmeasured_kind_is_not_proposed() -> None:

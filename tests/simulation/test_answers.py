@@ -28,6 +28,7 @@ from kvplan.simulation.outcome import Target, percentile, saturated
 from kvplan.simulation.over_time import means
 from kvplan.simulation.results import SimulationResult
 from kvplan.simulation.served import FAST, LIKELY, SLOW
+from kvplan.simulation.shown import shown as shown_as
 from kvplan.simulation.time.clock import StepTime
 from kvplan.simulation.vllm.replica import Trace
 from kvplan.simulation.vllm.replica import simulate as serve
@@ -35,6 +36,7 @@ from kvplan.simulation.vllm.settings import Engine as Settings
 from scripts.scheduler_scenarios import sample_rows
 from tests.conftest import BESIDE
 from tests.report.schemas import answer_errors
+from tests.simulation.outcomes import simulated
 
 LOAD = generated(
     Asked(requests=120, rate=2.0, input=600, output=40, prefix=320, turns=2, think=5.0, input_cv=0.7)
@@ -44,14 +46,14 @@ DEPLOYED: dict[str, Any] = {"gpu": "h100", "max_model_len": 8192}
 
 def _answer(load: Load = LOAD, **asked: Any) -> SimulationResult:
     quick = {"replicas": 1, "search": False, "helps": False}
-    found = kvplan.simulate("llama-3.1-8b", trace=load, **{**DEPLOYED, **quick, **asked})
+    found = simulated("llama-3.1-8b", trace=load, **{**DEPLOYED, **quick, **asked})
     assert isinstance(found, SimulationResult)
     return found
 
 
 def test_the_whole_answer_is_the_schema_and_a_short_screen() -> None:
     found = _answer(replicas="auto", ttft=1, tpot=Fraction(1, 20), search=True, helps=True)
-    data = found.model_dump()
+    data = shown_as(found).model_dump()
     assert answer_errors(answer_schema("simulate"), json.loads(json.dumps(data))) == []
     assert [run["speed"] for run in data["runs"]] == ["likely", "fast", "slow"] * 2
     assert found.needed is not None
@@ -152,7 +154,7 @@ def test_who_is_refused_is_said_and_in_no_figure(asked: dict[str, Any], why: str
     assert 0 < found.likely.refused < found.likely.requests
     assert any(why in note for note in found.notes)
     assert found.hit_rate.high <= found.most_hits + 1e-9
-    said = " ".join(plain(answer_screen(found)).split())
+    said = " ".join(plain(answer_screen(shown_as(found))).split())
     assert f"{found.likely.refused} of {found.likely.requests} requests are refused" in said
 
 
@@ -452,9 +454,9 @@ def test_a_plan_is_held_against_its_trace(tmp_path: Any) -> None:
     assert found["goodput-too-low"].help[0].startswith("replicas: ")
     assert not found["hit-rate-too-low"].help
     (plan,) = kvplan.load_plans(path)
-    answer = kvplan.simulate(plan, search=False, helps=False)
+    answer = simulated(plan, search=False, helps=False)
     assert set(answer.missed) == {found[code].message for code in ("goodput-too-low", "hit-rate-too-low")}
-    mended = kvplan.simulate(
+    mended = simulated(
         plan, replicas=int(found["goodput-too-low"].help[0].split()[-1]), search=False, helps=False
     )
     assert mended.goodput.value >= 0.99

@@ -8,13 +8,13 @@ from typing import Any
 
 import pytest
 
-import kvplan
 from kvplan.api.simulating import deployment
 from kvplan.errors import KvplanError
 from kvplan.files.benchmarks import read_benchmark
 from kvplan.simulation.calibrate import calibrated, interval
 from kvplan.simulation.load.generate import Asked, generated
 from kvplan.simulation.served import FAST, LIKELY, SLOW
+from tests.simulation.outcomes import simulated
 
 # 8 requests at once of 1,000 + 101 tokens: 2 requests/s of 0.2 + 100 · 0.038 s each.
 RATE, TTFT, TPOT, PROMPT, OUTPUT = 2.0, 0.2, 0.038, 1000, 101
@@ -126,7 +126,7 @@ def test_a_calibrated_simulation_is_as_slow_as_measured(tmp_path: Path) -> None:
     served, _ = deployment("llama-3.1-8b", gpu="h100", max_model_len=8192)
     speeds = calibrated(_file(tmp_path, VLLM), served)
     load = generated(Asked(requests=60, rate=RATE, input=PROMPT, output=OUTPUT))
-    found = kvplan.simulate(
+    found = simulated(
         "llama-3.1-8b", trace=load, gpu="h100", max_model_len=8192, replicas=1, step_time=speeds,
         search=False, helps=False,
     )  # fmt: skip

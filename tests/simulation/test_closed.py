@@ -6,14 +6,15 @@ from typing import Any
 
 import pytest
 
-import kvplan
 from kvplan.errors import KvplanError
 from kvplan.plans.arrival import Arrival
 from kvplan.simulation.fleet.closed import ClosedDealt
 from kvplan.simulation.load.load import Load
 from kvplan.simulation.outcome import Target
+from kvplan.simulation.shown import shown as shown_as
 from kvplan.simulation.time.clock import StepTime
 from kvplan.simulation.vllm.settings import Engine
+from tests.simulation.outcomes import simulated
 
 CLOCK = StepTime(1_000_000, 0, 0)
 LOAD = Load(tuple(Arrival(0, 32, 10) for _ in range(12)))
@@ -47,10 +48,10 @@ ASKED: dict[str, Any] = {
 
 
 def test_the_answer_says_what_it_comes_to() -> None:
-    found = kvplan.simulate("llama-3.1-8b", concurrency=4, **ASKED)
+    found = simulated("llama-3.1-8b", concurrency=4, **ASKED)
     assert found.concurrency == 4
     assert found.replicas == 1
-    assert found.model_dump()["concurrency"] == 4
+    assert shown_as(found).model_dump()["concurrency"] == 4
     assert found.rate == pytest.approx(12 / (found.likely.end_ns / 1e9))
 
 
@@ -59,6 +60,6 @@ def test_the_answer_says_what_it_comes_to() -> None:
 )
 def test_refused(asked: dict[str, Any]) -> None:
     with pytest.raises(KvplanError) as caught:
-        kvplan.simulate("llama-3.1-8b", **ASKED, **asked)
+        simulated("llama-3.1-8b", **ASKED, **asked)
     assert caught.value.code == "bad-usage"
     assert caught.value.help

@@ -9,7 +9,6 @@ from typing import Any
 
 import pytest
 
-import kvplan
 from kvplan.acceptance import Acceptance, acceptance_of
 from kvplan.errors import KvplanError
 from kvplan.plans.arrival import Arrival
@@ -20,6 +19,7 @@ from kvplan.simulation.vllm.replica import Trace, simulate
 from kvplan.simulation.vllm.settings import Engine, Group
 from scripts.check_scheduler import difference
 from scripts.scheduler_scenarios import drafting
+from tests.simulation.outcomes import simulated
 
 RECORD = Path(__file__).with_name("vllm_drafts.json.gz")
 SCENARIOS: dict[str, Any] = json.loads(gzip.decompress(RECORD.read_bytes()))["scenarios"]
@@ -110,7 +110,7 @@ def asked(**more: Any) -> Any:
         "search": False, "helps": False, "pool": "likely", "speculative_method": "mtp",
         "num_speculative_tokens": 1,
     } | more  # fmt: skip
-    return kvplan.simulate("glm-4.6", **options)
+    return simulated("glm-4.6", **options)
 
 
 def test_more_that_is_right_is_faster_and_drafting_takes_time() -> None:

@@ -7,12 +7,12 @@ from typing import Any
 
 import pytest
 
-import kvplan
 from kvplan.errors import KvplanError
 from kvplan.plans.arrival import Arrival
 from kvplan.simulation.hours import HOUR, hours_of
 from kvplan.simulation.load.load import Load
 from kvplan.units import SECOND
+from tests.simulation.outcomes import simulated as simulated_model
 
 ASKED: dict[str, Any] = {
     "gpu": "l40s", "ttft": 1, "step_time": "20ms+100us*tokens", "search": False, "helps": False,
@@ -34,7 +34,7 @@ LOAD = day(0.2, 1.5, 0, 0.02)
 
 
 def simulated(load: Load, **more: Any) -> Any:
-    return kvplan.simulate("llama-3.1-8b", trace=load, **ASKED | more)
+    return simulated_model("llama-3.1-8b", trace=load, **ASKED | more)
 
 
 def test_the_replicas_of_every_hour_keep_its_target_alone_and_one_less_does_not() -> None:

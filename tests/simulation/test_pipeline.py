@@ -9,7 +9,6 @@ from typing import Any
 
 import pytest
 
-import kvplan
 from kvplan.api import load_gpu, load_model
 from kvplan.errors import KvplanError
 from kvplan.files.speed import speed_inputs
@@ -30,6 +29,7 @@ from kvplan.simulation.vllm.step import Step
 from kvplan.units import SECOND
 from scripts.check_scheduler import difference, trace_of, vllm_engine
 from scripts.scheduler_scenarios import pipelined, scenario
+from tests.simulation.outcomes import simulated
 
 RECORD = Path(__file__).with_name("vllm_pipelines.json.gz")
 SCENARIOS: dict[str, Any] = json.loads(gzip.decompress(RECORD.read_bytes()))["scenarios"]
@@ -122,7 +122,7 @@ def test_releases_that_resume_requests_at_once_are_refused() -> None:
 def test_the_first_runner_with_async_scheduling_is_refused() -> None:
     """vLLM up to 0.28 serves experts with its first runner."""
     with pytest.raises(KvplanError, match="first model runner"):
-        kvplan.simulate(
+        simulated(
             "qwen3-30b-a3b", trace="examples/traces/chat-sessions.jsonl.gz", gpu="h100",
             engine="vllm@0.28", pipeline_parallel_size=2,
         )  # fmt: skip

@@ -10,7 +10,6 @@ from typing import Any
 
 import pytest
 
-import kvplan
 from kvplan.api import load_gpu, load_model, make_settings
 from kvplan.engines.budget import choose
 from kvplan.engines.scheduling import BY_COUNTS, IN_TURN
@@ -42,6 +41,7 @@ from kvplan.simulation.vllm.step import Step
 from scripts.check_scheduler import engine_of, trace_of
 from scripts.scheduler_scenarios import scenario
 from scripts.sglang_scenarios import scenario as sglang_scenario
+from tests.simulation.outcomes import simulated
 
 NOWHERE, TRACE = Path(), "examples/traces/chat-sessions.jsonl.gz"
 TIME = StepTime(1_000_000, 1000, 7)
@@ -210,22 +210,18 @@ def test_a_rank_with_fewer_tokens_saves_experts_alone() -> None:
 
 
 def test_simulate_says_how_ranks_are_served() -> None:
-    made = kvplan.simulate(
+    made = simulated(
         "qwen3-30b-a3b", trace=TRACE, gpu="h100", data_parallel_size=2, enable_expert_parallel=True,
         replicas=1, first=60,
     )  # fmt: skip
     assert any("2 data-parallel ranks: they step together" in note for note in made.notes)
-    dense = kvplan.simulate(
-        "llama-3.1-8b", trace=TRACE, gpu="h100", data_parallel_size=2, replicas=1, first=60
-    )
+    dense = simulated("llama-3.1-8b", trace=TRACE, gpu="h100", data_parallel_size=2, replicas=1, first=60)
     assert any("2 data-parallel ranks: the server deals" in note for note in dense.notes)
 
 
 def test_a_pipeline_of_ranks_that_share_experts_is_refused() -> None:
     with pytest.raises(KvplanError, match="share experts"):
-        kvplan.simulate(
-            "qwen3-30b-a3b", trace=TRACE, gpu="h100", data_parallel_size=2, pipeline_parallel_size=2
-        )
+        simulated("qwen3-30b-a3b", trace=TRACE, gpu="h100", data_parallel_size=2, pipeline_parallel_size=2)
 
 
 def test_more_ranks_than_can_be_served_are_refused() -> None:

@@ -6,7 +6,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-import kvplan
 from kvplan.plans.arrival import Arrival
 from kvplan.report.layout import plain
 from kvplan.report.simulate import TOO_SHORT, simulation_screen
@@ -16,6 +15,7 @@ from kvplan.simulation.outcome import Outcome
 from kvplan.simulation.results import SimulationResult
 from kvplan.simulation.search import _grown, least_of
 from tests.laws.sampling import sampled
+from tests.simulation.outcomes import simulated
 
 
 @given(st.integers(1, 300), st.integers(0, 300))
@@ -34,7 +34,7 @@ def test_the_least_is_that_of_a_full_scan(least: int, above: int) -> None:
 @pytest.mark.parametrize("times", [(0,), (0, 10**7), (0, 10**6, 2 * 10**6)])
 def test_a_few_requests_at_once_need_one_replica(times: tuple[int, ...]) -> None:
     load = Load(tuple(Arrival(at, 500, 50) for at in times), 16, "few", "azure")
-    found = kvplan.simulate("llama-3.1-8b", gpu="h100-sxm-80gb", trace=load, replicas="auto", helps=False)
+    found = simulated("llama-3.1-8b", gpu="h100-sxm-80gb", trace=load, replicas="auto", helps=False)
     assert isinstance(found, SimulationResult)
     assert found.needed is not None
     assert (found.needed.likely, found.needed.safe) == (1, 1)
@@ -69,7 +69,7 @@ def test_auto_is_the_scan_over_replicas(load: Load, ttft: float, goodput: float)
     """By the likely times: the least number of replicas of which a run keeps the target, or none of all."""
 
     def asked(replicas: int | str) -> SimulationResult:
-        found = kvplan.simulate(
+        found = simulated(
             "llama-3.1-8b", gpu="h100-sxm-80gb", trace=load, replicas=replicas, ttft=ttft, tpot=0.05,
             goodput=goodput, helps=False,
         )  # fmt: skip

@@ -17,7 +17,9 @@ from kvplan.report.simulate_html import rules_of, simulation_page
 from kvplan.simulation.load.generate import Asked, generated
 from kvplan.simulation.results import SimulationResult
 from kvplan.simulation.sglang import SglangEngine
+from kvplan.simulation.shown import shown as shown_as
 from tests.report.schemas import answer_errors
+from tests.simulation.outcomes import simulated
 
 LOAD = generated(Asked(requests=120, rate=3.0, input=900, output=120, prefix=400, turns=3))
 DEPLOYED: dict[str, Any] = {"engine": "sglang", "gpu": "h100-sxm-80gb"}
@@ -26,7 +28,7 @@ DEPLOYED: dict[str, Any] = {"engine": "sglang", "gpu": "h100-sxm-80gb"}
 def _answer(**asked: Any) -> SimulationResult:
     quick = {"search": False, "helps": False, "trace": LOAD}
     model = asked.pop("model", "llama-3.1-8b")
-    found = kvplan.simulate(model, **{**DEPLOYED, **quick, **asked})
+    found = simulated(model, **{**DEPLOYED, **quick, **asked})
     assert isinstance(found, SimulationResult)
     return found
 
@@ -37,7 +39,9 @@ def test_the_pool_and_the_settings_are_those_of_size() -> None:
     assert sized.pool is not None
     assert dict(found.pool_blocks)["likely"] == sized.pool.num_blocks
     assert (found.engine, found.release) == ("sglang", "0.5.23")
-    assert answer_errors(answer_schema("simulate"), json.loads(json.dumps(found.model_dump()))) == []
+    assert (
+        answer_errors(answer_schema("simulate"), json.loads(json.dumps(shown_as(found).model_dump()))) == []
+    )
     assert 0 < found.hit_rate.value <= found.most_hits + 1e-9
 
 

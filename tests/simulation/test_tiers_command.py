@@ -8,10 +8,11 @@ from typing import Any
 
 import pytest
 
-import kvplan
 from kvplan.cli import main
 from kvplan.errors import KvplanError
 from kvplan.simulation.offload_tiers import AskedOffload, AskedTier, asked_offload
+from kvplan.simulation.shown import shown as shown_as
+from tests.simulation.outcomes import simulated
 
 TRACE = "examples/traces/chat-sessions.jsonl.gz"
 ASKED: dict[str, Any] = {
@@ -40,29 +41,29 @@ def test_bad_words_of_tiers(text: str) -> None:
 
 
 def test_a_tier_brings_hits_and_a_shorter_wait() -> None:
-    plain = kvplan.simulate("llama-3.1-8b", replicas=1, **ASKED)
-    tiered = kvplan.simulate("llama-3.1-8b", replicas=1, offload="cpu:16GiB", **ASKED)
+    plain = simulated("llama-3.1-8b", replicas=1, **ASKED)
+    tiered = simulated("llama-3.1-8b", replicas=1, offload="cpu:16GiB", **ASKED)
     assert tiered.hit_rate.value > plain.hit_rate.value + 0.1
     assert tiered.ttft(0.5).value < plain.ttft(0.5).value
-    shown = tiered.model_dump()["offload"]
+    shown = shown_as(tiered).model_dump()["offload"]
     assert shown["tiers"][0]["name"] == "cpu"
     assert shown["tiers"][0]["loaded_bytes"] > 0
-    assert plain.model_dump()["offload"] is None
-    cheaper = kvplan.simulate("llama-3.1-8b", replicas=1, offload="cpu:16GiB@1MB/s,load=cheaper", **ASKED)
+    assert shown_as(plain).model_dump()["offload"] is None
+    cheaper = simulated("llama-3.1-8b", replicas=1, offload="cpu:16GiB@1MB/s,load=cheaper", **ASKED)
     assert cheaper.hit_rate.value == pytest.approx(plain.hit_rate.value, abs=0.05)
 
 
 def test_host_memory_is_among_what_would_help() -> None:
     """As large as the GPU's own, and with the figures that it has where it is asked for."""
     asked = {**ASKED, "helps": True}
-    found = kvplan.simulate("llama-3.1-8b", replicas=1, **asked)
+    found = simulated("llama-3.1-8b", replicas=1, **asked)
     (tier,) = [one for one in found.helps if one.what.startswith("offload ")]
     assert tier.what == "offload cpu:64GiB"
     assert tier.hit_rate > found.hit_rate.value + 0.1
-    same = kvplan.simulate("llama-3.1-8b", replicas=1, offload="cpu:64GiB", **ASKED)
+    same = simulated("llama-3.1-8b", replicas=1, offload="cpu:64GiB", **ASKED)
     assert same.hit_rate.value == tier.hit_rate
     assert same.ttft(0.99).value == tier.ttft_p99_seconds
-    again = kvplan.simulate("llama-3.1-8b", replicas=1, offload="cpu:1GiB", **asked)
+    again = simulated("llama-3.1-8b", replicas=1, offload="cpu:1GiB", **asked)
     assert not [one for one in again.helps if one.what.startswith("offload ")]
 
 
@@ -70,21 +71,19 @@ def test_host_memory_is_not_proposed_where_it_cannot_be() -> None:
     """Of a model with windows, and where the pool has all that can be had."""
     for model, memory in (("gemma-3-4b", "3GiB"), ("llama-3.1-8b", "40GiB")):
         asked = {**ASKED, "helps": True, "kv_cache_memory": memory}
-        found = kvplan.simulate(model, replicas=1, **asked)
+        found = simulated(model, replicas=1, **asked)
         assert not [one for one in found.helps if one.what.startswith("offload ")]
 
 
 def test_lmcache_has_chunks_of_256_and_says_what_it_assumes() -> None:
-    found = kvplan.simulate(
-        "llama-3.1-8b", replicas=1, offload="cpu:16GiB,nvme:1TiB,backend=lmcache", **ASKED
-    )
+    found = simulated("llama-3.1-8b", replicas=1, offload="cpu:16GiB,nvme:1TiB,backend=lmcache", **ASKED)
     assert any("nvme is taken to move" in note for note in found.notes)
     assert found.likely.tiers[0].hits % 256 == 0 or found.likely.tiers[0].hits > 0
 
 
 def test_prefill_and_decode_replicas() -> None:
-    found = kvplan.simulate("llama-3.1-8b", prefill_replicas=1, decode_replicas=2, link="50GB/s", **ASKED)
-    shown = found.model_dump()["disaggregated"]
+    found = simulated("llama-3.1-8b", prefill_replicas=1, decode_replicas=2, link="50GB/s", **ASKED)
+    shown = shown_as(found).model_dump()["disaggregated"]
     assert (shown["prefill_replicas"], shown["decode_replicas"]) == (1, 2)
     assert shown["transfers"] == 120
     assert shown["mean_transfer_seconds"] > 0
@@ -108,7 +107,7 @@ def test_prefill_and_decode_replicas() -> None:
 )
 def test_refused(asked: dict[str, Any], code: str) -> None:
     with pytest.raises(KvplanError) as caught:
-        kvplan.simulate("llama-3.1-8b", **{**ASKED, "replicas": 1, **asked})
+        simulated("llama-3.1-8b", **{**ASKED, "replicas": 1, **asked})
     assert caught.value.code == code
     assert caught.value.help
 

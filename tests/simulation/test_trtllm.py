@@ -16,8 +16,10 @@ from kvplan.report.simulate import simulation_screen
 from kvplan.report.simulate_html import rules_of, simulation_page
 from kvplan.simulation.load.generate import Asked, generated
 from kvplan.simulation.results import SimulationResult
+from kvplan.simulation.shown import shown as shown_as
 from kvplan.simulation.trtllm import TrtllmEngine
 from tests.report.schemas import answer_errors
+from tests.simulation.outcomes import simulated
 
 LOAD = generated(Asked(requests=80, rate=3.0, input=900, output=120, prefix=400, turns=3))
 DEPLOYED: dict[str, Any] = {"engine": "trtllm", "gpu": "h100-sxm-80gb"}
@@ -25,7 +27,7 @@ DEPLOYED: dict[str, Any] = {"engine": "trtllm", "gpu": "h100-sxm-80gb"}
 
 def _answer(**asked: Any) -> SimulationResult:
     quick = {"search": False, "helps": False, "trace": LOAD}
-    found = kvplan.simulate(asked.pop("model", "llama-3.1-8b"), **{**DEPLOYED, **quick, **asked})
+    found = simulated(asked.pop("model", "llama-3.1-8b"), **{**DEPLOYED, **quick, **asked})
     assert isinstance(found, SimulationResult)
     return found
 
@@ -37,8 +39,10 @@ def test_every_screen_says_that_nothing_was_asked() -> None:
     assert "warning[scheduler-unasked]" in text
     assert max(map(len, text.splitlines())) <= 80
     assert "experimental" in simulation_page(found, where="1 × h100")
-    assert any("experimental" in note for note in found.model_dump()["notes"])
-    assert answer_errors(answer_schema("simulate"), json.loads(json.dumps(found.model_dump()))) == []
+    assert any("experimental" in note for note in shown_as(found).model_dump()["notes"])
+    assert (
+        answer_errors(answer_schema("simulate"), json.loads(json.dumps(shown_as(found).model_dump()))) == []
+    )
 
 
 def test_the_pool_and_the_settings_are_those_of_size() -> None:

@@ -281,7 +281,7 @@ def reports() -> dict[str, str]:
         "passes": report_page(passes),
         "fails": report_page(fails),
         "both": report_page([*passes, *fails]),
-        "simulation": simulation_page(replace(simulated, hours=hours), where="1 × h100"),
+        "simulation": simulation_page(replace(simulated.outcome, hours=hours), where="1 × h100"),
     }
 
 

@@ -176,6 +176,36 @@ def test_headers_that_lie(entry: object, words: str) -> None:
         parse_header(json.dumps({"a": entry}).encode(), "file")
 
 
+@pytest.mark.parametrize(
+    ("spans", "words"),
+    [
+        ([(0, 4), (2, 6)], "begins at byte 2, and what is before ends at 4"),
+        ([(0, 4), (0, 4)], "begins at byte 0, and what is before ends at 4"),
+        ([(0, 4), (8, 12)], "begins at byte 8"),
+        ([(4, 8), (8, 12)], "begins at byte 4, and what is before ends at 0"),
+    ],
+)
+def test_tensors_lie_one_behind_the_other(spans: list[tuple[int, int]], words: str) -> None:
+    header = {f"t{at}": {"dtype": "F32", "shape": [1], "data_offsets": span} for at, span in enumerate(spans)}
+    with pytest.raises(KvplanError, match=words):
+        parse_header(json.dumps(header).encode(), "file")
+
+
+def test_what_is_behind_the_last_tensor_is_none_of_it() -> None:
+    header = json.dumps({"t": {"dtype": "F32", "shape": [1], "data_offsets": [0, 4]}}).encode()
+    assert parse_header(header, "file", data_bytes=4)
+    with pytest.raises(KvplanError, match="end at byte 4 of 8"):
+        parse_header(header, "file", data_bytes=8)
+
+
+def test_one_tensor_in_two_files_is_two_checkpoints(tmp_path: Path) -> None:
+    """Without an index every file counts: a folder that has the model twice would be twice its size."""
+    write_checkpoint(tmp_path, TINY_LLAMA, llama_tensors(TINY_LLAMA))
+    write_file(tmp_path / "model.fp16.safetensors", llama_tensors(TINY_LLAMA)[:1])
+    with pytest.raises(KvplanError, match="there are two checkpoints"):
+        read_checkpoint(tmp_path)
+
+
 def test_a_cut_file_is_noticed(tmp_path: Path) -> None:
     file = tmp_path / "model.safetensors"
     tensors = llama_tensors(TINY_LLAMA)

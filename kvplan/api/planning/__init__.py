@@ -49,7 +49,7 @@ from kvplan.engines.traits import builds_of
 from kvplan.errors import KvplanError
 from kvplan.model import Model
 from kvplan.planning import from_plan
-from kvplan.planning.ask import CONTEXT, COST, FEWEST, SEQS, Ask, SpeedOf
+from kvplan.planning.ask import CONTEXT, COST, FEWEST, SEQS, Ask
 from kvplan.planning.asked_law import AskedCapacityModels
 from kvplan.planning.context import longest
 from kvplan.planning.hosted import placed
@@ -83,11 +83,11 @@ _LENGTH = (int, str)
 
 @takes(
     requests=_WHOLE, tokens=_LENGTH, workload=(Workload,), shared_prefix=_LENGTH, samples=_WHOLE,
-    arrival=_SHARE, fleet=(Fleet,), objective=_TEXT, quality=_TEXT, max_gpus=_WHOLE,
+    arrival=_SHARE, fleet=(Fleet, str, Path), objective=_TEXT, quality=_TEXT, max_gpus=_WHOLE,
     enable_expert_parallel=_FLAG, headroom=_SHARE, pool=_TEXT, tpot=_SHARE, ttft=_SHARE, goodput=_SHARE,
     burstiness=_SHARE, acceptance=_SHARE, trace=(str, Path), top=_WHOLE,
-    pareto=_FLAG, depth=_FLAG, levers=_FLAG, disaggregated=_FLAG, host_memory=_LENGTH, named=_TEXT,
-    prices=(Prices,),
+    pareto=_FLAG, depth=_FLAG, levers=_FLAG, disaggregated=_FLAG, host_memory=_LENGTH,
+    prices=(Prices, str, Path),
 )  # fmt: skip
 def plan(
     model: ModelLike | Plan,
@@ -100,7 +100,7 @@ def plan(
     samples: int | None = None,
     arrival: Fraction | float | str | None = None,
     gpu: GpuLike | None = None,
-    fleet: Fleet | None = None,
+    fleet: Fleet | str | Path | None = None,
     objective: str = FEWEST,
     quality: str | None = None,
     max_gpus: int | None = None,
@@ -120,15 +120,13 @@ def plan(
     burstiness: Fraction | float | str | None = None,
     acceptance: float | str | None = None,
     trace: str | Path | None = None,
-    speed: SpeedOf | None = None,
     top: int = ALTERNATIVES,
     pareto: bool = False,
     depth: bool = True,
     levers: bool = False,
     disaggregated: bool = False,
     host_memory: int | str | None = None,
-    named: str | None = None,
-    prices: Prices | None = None,
+    prices: Prices | str | Path | None = None,
     weights_from: str | None = None,
     **options: Unpack[PlanOptions],
 ) -> PlanResult:
@@ -139,8 +137,8 @@ def plan(
     else all that the model takes); or a workload with a mix of shapes, and requests in flight, or arrivals a
     second with targets of TTFT, TPOT or both: these are simulated (`kvplan.api.planning.rate`).
     shared_prefix: tokens that all prompts begin with, samples: answers to one prompt, arrival: requests a
-    second. gpu: one or several (``h100``, ``8xh100``: as many are there); fleet: offers with prices;
-    prices: what those cost that have none there;
+    second. gpu: one or several (``h100``, ``8xh100``: as many are there); fleet: offers with prices, prices:
+    what those cost that have none there, each a file too;
     neither: GPUs of data centres and workstations that the engine names and kvplan times.
     objective: fewest-gpus, cost, requests, context. quality: lossless, safe (default) or aggressive formats.
     tp, pp, dp, dcp, kv_cache_dtype, max_num_seqs, max_model_len: a value or several, else the usual ones.
@@ -159,10 +157,10 @@ def plan(
     given here counts first, and ``quality`` also lets other checkpoints in. Raises KvplanError.
     """
     given = Given(
-        engine, requests, tokens, workload, shared_prefix, samples, arrival, gpu, fleet, objective, quality,
-        max_gpus, tp, pp, dp, dcp, enable_expert_parallel, kv_cache_dtype, max_num_seqs, max_model_len,
-        headroom, pool, tpot, ttft, goodput, burstiness, acceptance, trace, speed, top, pareto,
-        depth, levers, disaggregated, host_memory, named, prices,
+        engine, requests, tokens, workload, shared_prefix, samples, arrival, gpu, _fleet(fleet),
+        objective, quality, max_gpus, tp, pp, dp, dcp, enable_expert_parallel, kv_cache_dtype, max_num_seqs,
+        max_model_len, headroom, pool, tpot, ttft, goodput, burstiness, acceptance, trace, top, pareto,
+        depth, levers, disaggregated, host_memory, None, _prices(prices),
     )  # fmt: skip
     loaded = load_model(model.model if isinstance(model, Plan) else model, weights_from=weights_from)
     usual = model.engine if isinstance(model, Plan) else engine_for([loaded], options)
@@ -174,24 +172,40 @@ def plan(
     if not isinstance(model, Plan):
         if any(name in options for name in MEDIA):
             given, options = _with_media(loaded, given, options)
-        name = given.named or (str(model) if isinstance(model, str) else loaded.id)
+        name = model if isinstance(model, str) else loaded.id
         return _answer(loaded, given._replace(named=name), make_settings(**options), Extra())
     if carried := [name for name in MEDIA if name in options]:
         raise _no_media(carried[0])
     again, extra = again_of(model, given)
     base = changed_settings(from_plan.base_of(model), options)
-    result = _answer(loaded, again._replace(named=named or model.model), base, extra, typed=options)
-    if result.best is None:
+    result = _answer(loaded, again._replace(named=model.model), base, extra, typed=options)
+    if result.plan is None:
         return result
     best = from_plan.successor(
-        model, result.best, replaced=tokens is not None or workload is not None, requests=requests,
+        model, result.plan, replaced=tokens is not None or workload is not None, requests=requests,
         context=objective == CONTEXT,
     )  # fmt: skip
     require = best.require
     if require.hit_rate is not None or require.preemptions is not None:
         unsought = "what it requires of its cache is not searched for: kvplan check simulates what is found"
         result = replace(result, warnings=(*result.warnings, unsought))
-    return replace(result, best=best)
+    return replace(result, plan=best)
+
+
+def _fleet(fleet: Fleet | str | Path | None) -> Fleet | None:
+    if fleet is None or isinstance(fleet, Fleet):
+        return fleet
+    from kvplan.files.plans.fleet import read_fleet
+
+    return read_fleet(fleet)
+
+
+def _prices(prices: Prices | str | Path | None) -> Prices | None:
+    if prices is None or isinstance(prices, Prices):
+        return prices
+    from kvplan.files.plans.prices import read_prices
+
+    return read_prices(prices)
 
 
 def _with_media(model: Model, given: Given, options: Mapping[str, object]) -> tuple[Given, PlanOptions]:
@@ -291,7 +305,7 @@ class _Question:
             headroom=parse_number("headroom", given.headroom or 0),
             tpot=load.tpot_seconds,
             ttft=None if given.disaggregated else load.ttft_seconds,
-            speed=given.speed or speed_of(choice.engine.name, parse_version(choice.version)),
+            speed=speed_of(choice.engine.name, parse_version(choice.version)),
             prefix=load.shared_prefix_tokens,
             samples=load.samples,
             host_memory=tier,
@@ -389,7 +403,7 @@ def _rated(
     kinds = [
         rate.simulated_ask(ask, question.goodput, load.acceptance) for ask in asks if rate.is_simulated(ask)
     ]
-    if not kinds or given.speed is not None:
+    if not kinds:
         question.left_out[_NOT_SIMULATED.format("the engine's scheduler is not known")] = None
         return None
     try:
@@ -421,7 +435,7 @@ def _planned(question: _Question, asks: list[Ask], said: tuple[str, ...]) -> tup
     whole = result.options[0].gpus if result.options else None
     for hosted, notes in placed(asks, whole) if whole is None or given.objective == FEWEST else ():
         found = planned([one.ask for one in hosted], depth=False, warnings=(*said, *notes))
-        if found.best is not None or whole is None:
+        if found.plan is not None or whole is None:
             return [one.ask for one in hosted], found
     return asks, result
 
@@ -441,7 +455,7 @@ def _started(choice: Choice, name: str, result: PlanResult) -> tuple[str, ...]:
     from kvplan.files.cards.ollama_names import run_name
 
     serve = result.options[0].serve
-    return command(run_name(name, result.options[0].model_id, str(serve.get("quantization") or "")), serve)
+    return command(run_name(name, result.options[0].model, str(serve.get("quantization") or "")), serve)
 
 
 def _load(model: Model, base: Settings, given: Given) -> Workload:

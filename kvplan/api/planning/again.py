@@ -13,7 +13,7 @@ from kvplan.engines.base import Choice
 from kvplan.errors import KvplanError
 from kvplan.named import NamedTuple
 from kvplan.planning import from_plan
-from kvplan.planning.ask import CONTEXT, FEWEST, REQUESTS, Demand, SpeedOf
+from kvplan.planning.ask import CONTEXT, FEWEST, REQUESTS, Demand
 from kvplan.plans.fleet import Fleet, Offer, Prices
 from kvplan.plans.plan import Plan, trace_file
 from kvplan.plans.workload import Workload
@@ -54,7 +54,6 @@ class Given(NamedTuple):
     burstiness: Number = None
     acceptance: float | str | None = None
     trace: str | Path | None = None
-    speed: SpeedOf | None = None
     top: int = 1
     pareto: bool = False
     depth: bool = True

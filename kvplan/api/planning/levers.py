@@ -167,7 +167,7 @@ def with_pools(
         )  # fmt: skip
     except KvplanError as error:
         return _none(result, error.message)
-    plan = result.best
+    plan = result.plan
     if plan is not None:
         from kvplan.api.planning.rate import with_split
         from kvplan.simulation.sides import Sides
@@ -191,12 +191,16 @@ def with_pools(
         fleet = FleetPlan(prefill_replicas=pools.prefill_replicas, decode_replicas=pools.decode_replicas)
         name = plan.name.replace(f"-{best.gpus}x-", f"-{pools.gpus}x-")
         plan = replace(plan, name=name, gpus=pools.gpus, fleet=fleet)
-    return replace(result, best=plan, options=(_with_both(best, pools),), own=None, more=0, pools=pools)
+    return replace(
+        result, plan=plan, options=(_with_both(best, pools),), own=None, more_options=0, pools=pools
+    )
 
 
 def _none(result: PlanResult, *said: str) -> PlanResult:
     """The result where engines of both kinds do not serve the load."""
-    return replace(result, best=None, options=(), own=None, more=0, warnings=(*result.warnings, *said))
+    return replace(
+        result, plan=None, options=(), own=None, more_options=0, warnings=(*result.warnings, *said)
+    )
 
 
 def _with_both(best: Option, pools: Pools) -> Option:
@@ -220,7 +224,5 @@ def _with_both(best: Option, pools: Pools) -> Option:
 
 def chosen(ask: Ask, best: Option) -> tuple[Model, Offer]:
     """The checkpoint and the offer of an option."""
-    model = next(
-        one.model for one in ask.variants if (one.model.id, one.label) == (best.model_id, best.weights)
-    )
+    model = next(one.model for one in ask.variants if (one.model.id, one.label) == (best.model, best.weights))
     return model, next(one for one in ask.offers if (one.gpu.slug, one.where) == (best.gpu, best.where))

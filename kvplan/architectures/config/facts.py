@@ -11,6 +11,7 @@ from kvplan.architectures.config.text_part import TextPart
 from kvplan.architectures.config.view import LARGEST, ConfigView, check_integer
 from kvplan.errors import KvplanError
 from kvplan.record import Json
+from kvplan.weights.stored import foreign_method
 
 # Read only where none of those is there: LED, RWKV, OpenELM.
 _OTHER_LENGTH_KEYS = ("max_decoder_position_embeddings", "context_length", "max_context_length")
@@ -111,6 +112,9 @@ def quantisation(
     (vllm-project/vllm 0.32 vllm/transformers_utils/config.py and vllm/utils/torch_utils.py,
     get_kv_cache_quant_algo_string).
     """
+    foreign = next(filter(None, (foreign_method(level.raw) for level in part.levels)), None)
+    if foreign is not None:
+        return foreign, None, ()
     for config in (_quant_config(part), hf_quant_config):
         if isinstance(config, Mapping) and config:
             method = _method(config)
@@ -147,7 +151,7 @@ def _method(config: Json) -> str | None:
     inner = config.get("quantization")
     if (isinstance(producer, Mapping) and producer.get("name") == "modelopt") or isinstance(inner, Mapping):
         return "modelopt"
-    return "mlx" if {"bits", "group_size"} <= config.keys() else None  # mlx_lm/utils.py, quantize_model
+    return None
 
 
 def _kv_scheme(config: Json) -> tuple[str | None, tuple[str, ...]]:

@@ -135,7 +135,7 @@ def share_of(result: SizeResult) -> Fraction | None:
         return None
     if pool.bytes_per_block and traits_of(result.engine.name).one_pool:
         usable = usable_blocks(result)
-        blocks = result.per_gpu.reserved // pool.bytes_per_block
+        blocks = result.per_gpu.reserved_bytes_per_request // pool.bytes_per_block
         return Fraction(blocks, usable) if usable > 0 else None
     return Fraction(1, pool.requests_that_fit) if pool.requests_that_fit else None
 

@@ -41,6 +41,7 @@ from kvplan.named import NamedTuple
 from kvplan.results import BudgetLine, ModelWeights, SizeResult, exact, left_over
 from kvplan.settings import Serving
 from kvplan.units import MIB, gib
+from kvplan.weights.stored import FOREIGN_WEIGHTS
 
 _LAYER = regex(r"blk\.(\d{1,6})\.")
 _EXPERTS = regex(r"\.ffn_(up|down|gate|gate_up)_(ch|)exps")
@@ -312,8 +313,10 @@ def _tensors_of(model: Model, mixture: str | None) -> tuple[Mapping[str, int], s
         return named(), "tensors of the GGUF file"
     sources = sources_of(model)
     if sources.inventory is None:
-        problem = sources.problem.message if sources.problem is not None else "its tensors are not known"
-        raise RefusedError("no-weights", problem, help=("--weights 15GiB",))
+        why = sources.problem
+        problem = why.message if why is not None else "its tensors are not known"
+        foreign = why is not None and why.code == FOREIGN_WEIGHTS
+        raise RefusedError("no-weights", problem, help=why.help if why and foreign else ("--weights 15GiB",))
     build = build_of(model, str(mixture))
     found = converted(model, sources.inventory, build.mixture, told=build.told)
     rest = f"; of the file {found.prediction:,} B are prediction layers" if found.prediction else ""

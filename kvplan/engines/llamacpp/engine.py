@@ -45,7 +45,17 @@ from kvplan.families import Kind, Storage
 from kvplan.model import Model
 from kvplan.own_options import OwnOptions
 from kvplan.record import Json, changed, record, replace
-from kvplan.results import EngineRef, LayerTerms, ModelRef, PerGpu, Refusal, Request, SizeResult, Total
+from kvplan.results import (
+    EngineRef,
+    LayerTerms,
+    ModelRef,
+    PerGpu,
+    Refusal,
+    Request,
+    SizeResult,
+    Total,
+    plain_number,
+)
 from kvplan.settings import Serving, Settings, with_setting, with_settings
 from kvplan.units import MIB, human_bytes
 
@@ -298,7 +308,7 @@ def _held(
     if not full:
         growth = sum((cache.tensor.growth(tokens, context) for cache in fullest), start=Fraction(0))
     fixed = sum(cache.tensor.entry_bytes for cache in fullest if cache.tensor.group == "state")
-    return PerGpu(most // share, most, most, growth, fixed), Total(together // share, together)
+    return PerGpu(most // share, most, most, plain_number(growth), fixed), Total(together // share, together)
 
 
 def _shown(store: Storage, options: LlamacppOptions, machine: Machine, settings: Serving) -> dict[str, Any]:

@@ -45,6 +45,7 @@ from kvplan.results import (
     Request,
     SizeResult,
     Total,
+    plain_number,
 )
 from kvplan.settings import Serving, Settings
 from kvplan.units import ceil_div, human_bytes, round_up
@@ -146,7 +147,7 @@ class Mlx:
             _shown(plan, options),
             request,
             PerGpu(
-                held, most, most, _growth(caches, course),
+                held, most, most, plain_number(_growth(caches, course)),
                 sum(cache.bytes(course) for cache in caches if cache.grows is Grows.STATE),
                 prompt_bytes_per_request=max(held, plan.at_prompt(course)),
             ),

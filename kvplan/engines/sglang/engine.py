@@ -53,6 +53,7 @@ from kvplan.results import (
     Request,
     SizeResult,
     Total,
+    plain_number,
 )
 from kvplan.settings import Settings
 from kvplan.units import GIB, round_up
@@ -248,7 +249,9 @@ def held_by_requests(pools: Pools, tokens: int, requests: int) -> tuple[PerGpu, 
     stages = [_stage_bytes(pools, stage, tokens) for stage in pools.stages]
     most, growth, fixed = max(stages, key=lambda stage: stage[0])
     replica = sum(held for held, _, _ in stages) * pools.arguments.attn_tp
-    return PerGpu(most, most * requests, most * requests, growth, fixed), Total(replica, replica * requests)
+    return PerGpu(most, most * requests, most * requests, plain_number(growth), fixed), Total(
+        replica, replica * requests
+    )
 
 
 def pool_of(pools: Pools, sizes: Sizes, tokens: int, memory: int) -> Pool:

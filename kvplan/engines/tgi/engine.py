@@ -37,6 +37,7 @@ from kvplan.results import (
     Request,
     SizeResult,
     Total,
+    plain_number,
 )
 from kvplan.settings import Serving, Settings
 from kvplan.units import ceil_div
@@ -115,7 +116,7 @@ class Tgi:
             ref,
             shown,
             request,
-            PerGpu(one, one * count, one * count, Fraction(plan.block_bytes, plan.block), 0),
+            PerGpu(one, one * count, one * count, plain_number(Fraction(plan.block_bytes, plan.block)), 0),
             Total(one * ranks, one * ranks * count),
             layers_with(model, lambda part: unwindowed(part).terms(store)),
             pool,

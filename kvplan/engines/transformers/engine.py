@@ -30,7 +30,7 @@ from kvplan.families import (
 )
 from kvplan.model import Model
 from kvplan.record import replace
-from kvplan.results import EngineRef, ModelRef, PerGpu, Request, SizeResult, Total
+from kvplan.results import EngineRef, ModelRef, PerGpu, Request, SizeResult, Total, plain_number
 from kvplan.settings import Settings
 from kvplan.terms import Grows, Term
 from kvplan.terms import Part as Waiting
@@ -109,7 +109,7 @@ class Transformers:
                 held.bytes,
                 held.bytes * requests,
                 peak * requests,
-                held.bytes_per_token,
+                plain_number(held.bytes_per_token),
                 held.fixed_bytes,
             ),
             total=Total(held.bytes, held.bytes * requests),

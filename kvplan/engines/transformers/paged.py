@@ -51,6 +51,7 @@ from kvplan.results import (
     Request,
     SizeResult,
     Total,
+    plain_number,
 )
 from kvplan.settings import Serving, Settings
 from kvplan.terms import Term
@@ -224,7 +225,9 @@ def sized(model: Model, settings: Settings, own: TransformersOptions, version: s
     refusal = None if pool is None else _too_small(geometry, pool, tokens)
     if pool is not None:
         shown |= {"num_blocks": geometry.num_blocks_of(pool.num_blocks), "num_sectors": pool.num_blocks}
-    per_gpu = PerGpu(held, held * settings.requests, held * settings.requests, growth(tokens), 0)
+    per_gpu = PerGpu(
+        held, held * settings.requests, held * settings.requests, plain_number(growth(tokens)), 0
+    )
     total = Total(held, held * settings.requests)
     warnings = (*model.warnings, *said)
     return SizeResult(name, ref, shown, request, per_gpu, total, layers, pool, refusal, warnings)

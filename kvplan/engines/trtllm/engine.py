@@ -59,6 +59,7 @@ from kvplan.results import (
     Request,
     SizeResult,
     Total,
+    plain_number,
 )
 from kvplan.settings import Serving, Settings
 from kvplan.weights.formats import Kernel
@@ -187,7 +188,9 @@ def _held(plan: Plan, tokens: int, settings: Settings) -> tuple[PerGpu, Total]:
         growth += Fraction(rank.state, plan.interval)
     ranks, count = settings.tensor_parallel_size, settings.requests
     replica = sum(held) * ranks
-    return PerGpu(most, most * count, most * count, growth, rank.state), Total(replica, replica * count)
+    return PerGpu(most, most * count, most * count, plain_number(growth), rank.state), Total(
+        replica, replica * count
+    )
 
 
 def _answer(plan: Plan, tokens: int, memory: int) -> tuple[Refusal | None, Pool | None]:

@@ -22,7 +22,7 @@ from kvplan.errors import KvplanError
 from kvplan.families import Kind, Storage
 from kvplan.model import Layer, Model
 from kvplan.record import record
-from kvplan.results import PerGpu, Pool, PoolGroup, Refusal, Total
+from kvplan.results import PerGpu, Pool, PoolGroup, Refusal, Total, plain_number
 from kvplan.settings import Serving, Settings
 from kvplan.terms import Grows
 from kvplan.units import GIB, MIB, ceil_div, round_up
@@ -145,7 +145,7 @@ def held(plan: PlanV2, tokens: int, settings: Settings) -> tuple[PerGpu, Total]:
     growing = (cycle for cycle in rank if cycle.window is None or tokens < cycle.window)
     growth = Fraction(sum(sum(cycle.slots) for cycle in growing), plan.block)
     count, replica = settings.requests, sum(each) * settings.tensor_parallel_size
-    return PerGpu(most, most * count, most * count, growth, 0), Total(replica, replica * count)
+    return PerGpu(most, most * count, most * count, plain_number(growth), 0), Total(replica, replica * count)
 
 
 def answer(plan: PlanV2, tokens: int, memory: int) -> tuple[Refusal | None, Pool | None]:

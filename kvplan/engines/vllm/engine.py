@@ -29,7 +29,7 @@ from kvplan.engines.vllm.start.defaults import device_of
 from kvplan.engines.vllm.versions import VERSIONS
 from kvplan.later import later
 from kvplan.model import Model
-from kvplan.results import PerGpu, Pool, Refusal, Request, SizeResult, Total
+from kvplan.results import PerGpu, Pool, Refusal, Request, SizeResult, Total, plain_number
 from kvplan.settings import Settings, further_ranks
 
 if TYPE_CHECKING:
@@ -147,7 +147,7 @@ def _request_bytes(plan: Plan, ranks: int, request: Request) -> tuple[PerGpu, To
         settled * widest,
         together * widest,
         together * widest,
-        plan.growth(request.tokens),
+        plain_number(plan.growth(request.tokens)),
         fixed * widest,
         max(settled, admitted) * widest,
         held * widest,

@@ -23,7 +23,7 @@ from kvplan.architectures.builds import (
     declaring_fp8,
 )
 from kvplan.errors import KvplanError
-from kvplan.files.cards.formats import FOREIGN, UNSAID, is_format, own_form, readings
+from kvplan.files.cards.formats import UNSAID, is_format, own_form, readings
 from kvplan.files.cards.gguf_names import gguf_name, has_latents
 from kvplan.files.cards.index import Target, key_of, packaged_index
 from kvplan.files.cards.listed import Listed, listed, listed_as
@@ -31,6 +31,7 @@ from kvplan.later import regex
 from kvplan.model import BY_NAME, Model
 from kvplan.record import record, replace
 from kvplan.units import gib
+from kvplan.weights.stored import FOREIGN
 
 
 @record()

@@ -12,11 +12,12 @@ from kvplan.architectures.checkpoint_names import model_words
 from kvplan.errors import KvplanError
 from kvplan.files.cards.builds import named_build
 from kvplan.files.cards.find import load_card
-from kvplan.files.cards.formats import FOREIGN, readings
+from kvplan.files.cards.formats import readings
 from kvplan.files.cards.index import Target, is_name, key_of, newer_cards, packaged_index, target_id
 from kvplan.files.cards.listed import listed, listed_ids
 from kvplan.files.datafiles import data_dir
 from kvplan.model import Model
+from kvplan.weights.stored import FOREIGN
 
 FILE = "published.txt"
 Words = tuple[str, ...]

@@ -62,8 +62,6 @@ WORDS: tuple[tuple[str, str], ...] = (
 """A word inside a build's name → the format, the first that stands anywhere."""
 _WITH_EIGHT = frozenset(("auto-round", "gptq", "awq"))
 """Formats that usually have four bits: a name with another number of bits says one that is not known."""
-FOREIGN = {"mlx": "MLX's format, which MLX alone loads", "exl": "ExLlama's format, which ExLlama alone loads"}
-"""Formats that none of the engines loads."""
 _OWN_ENDS = {
     "mlx-community": (r"-(?:\d(?:\.\d)?-?bit|bf16|fp16|mxfp[48]|nvfp4)(?:-(?:dwq|awq|gs?\d+|v\d))*", "mlx")
 }

@@ -28,7 +28,7 @@ KEYS: Mapping[str, str] = {}
 is signed puts its key here."""
 MOST_BYTES, MOST_UNPACKED, MOST_CARDS = 16 * MIB, 16 * MIB, 5000
 _HEADER = 4096
-_SLUG = regex(r"[a-z0-9][a-z0-9.-]{0,99}", re.ASCII)
+_SLUG = regex(r"[a-z0-9][a-z0-9._-]{0,99}", re.ASCII)
 _DATE = regex(r"\d{4}-\d{2}-\d{2}", re.ASCII)
 _HEX = regex(r"[0-9a-f]{64}", re.ASCII)
 

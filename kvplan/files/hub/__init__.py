@@ -1,3 +1,3 @@
-"""The Hugging Face hub: config files and headers, never code (extra ``hf``)."""
+"""The Hugging Face hub by the standard library alone: configs, headers and lists, never code."""
 
 from __future__ import annotations

@@ -44,9 +44,16 @@ class Hub:
     def url(self, repository: str, file: str, revision: str | None) -> str:
         return f"{self.endpoint}/{repository}/resolve/{quote(revision or 'main', safe='')}/{quote(file)}"
 
+    @property
+    def shown(self) -> str:
+        """The endpoint for people: without a name and a password."""
+        scheme, _, rest = self.endpoint.partition("://")
+        host, slash, path = rest.partition("/")
+        return f"{scheme}://{host.rpartition('@')[2]}{slash}{path}"
+
     def page(self, repository: str) -> str:
         """The repository's page, for people."""
-        return f"{self.endpoint}/{repository}"
+        return f"{self.shown}/{repository}"
 
 
 def hub_of(environment: Mapping[str, str], *, endpoint: str | None = None) -> Hub:
@@ -118,13 +125,18 @@ class Repository:
     endpoint: str | None
 
 
+def is_id(name: str) -> bool:
+    """Whether it can be the id of a model on the hub, and so be shown and be part of a path."""
+    return len(name) <= 96 and _ID.fullmatch(name) is not None and "--" not in name and ".." not in name
+
+
 def repository_of(name: str, revision: str | None, endpoint: str | None) -> Repository:
     """``org/name`` or ``org/name@revision``. Raises KvplanError(bad-model-id)."""
     repository, at, written = name.partition("@")
     if at and revision is not None and revision != written:
         raise KvplanError("bad-model-id", f"two revisions are given: {written!r} and {revision!r}")
     revision = written if at else revision
-    if len(repository) > 96 or not _ID.fullmatch(repository) or "--" in repository or ".." in repository:
+    if not is_id(repository):
         raise KvplanError(
             "bad-model-id",
             f"{repository[:120]!r} is not the id of a model on the hub",

@@ -49,7 +49,7 @@ def windows(seen: Situation) -> Lever:
     if not has_kind(seen.model, Kind.SLIDING, Kind.CHUNKED) or changes is None:
         return Lever("windows", "no layer of the model forgets tokens in this engine", applies=False)
     tokens = seen.typical.tokens
-    full = seen.ask(tokens, **changes).per_gpu.reserved
+    full = seen.ask(tokens, **changes).per_gpu.reserved_bytes_per_request
     held = seen.held_bytes(tokens)
     effects = (exactly("with windows", held, "bytes"), exactly("without", full, "bytes"))
     summary = f"a request of {tokens:,} tokens holds {held / full:.0%} of what it would without windows"

@@ -38,7 +38,7 @@ class Lever:
     applies: bool = True
     setting: str | None = None
 
-    JSON = ("name", "summary", "applies", "setting", "effects", "assumptions")
+    _JSON = ("name", "summary", "applies", "setting", "effects", "assumptions")
 
     def effect(self, name: str) -> float | None:
         """The value of the effect of that name."""

@@ -12,7 +12,7 @@ from kvplan.errors import KvplanError
 from kvplan.model import Model
 from kvplan.plans.workload import Shape, Workload
 from kvplan.record import record, replace
-from kvplan.results import SizeResult
+from kvplan.results import SizeResult, exact_number
 from kvplan.settings import Settings, with_settings
 
 SEVERAL_POOLS = "the engine fixes the sizes of several pools beforehand: not computed for it"
@@ -120,7 +120,7 @@ class Situation:
     @property
     def bytes_per_token(self) -> Fraction:
         """Bytes of one further token on the fullest GPU once windows are full."""
-        return self.result.per_gpu.bytes_per_token
+        return exact_number(self.result.per_gpu.bytes_per_token)
 
     @property
     def copies(self) -> Fraction:

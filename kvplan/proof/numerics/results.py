@@ -5,8 +5,7 @@ from __future__ import annotations
 from typing import Any, ClassVar, Literal
 
 from kvplan.record import dumped, field, record
-from kvplan.results import SCHEMA_VERSION
-from kvplan.shown import Shown
+from kvplan.results import SCHEMA_VERSION, Documented
 
 
 @record()
@@ -69,7 +68,7 @@ class FormatCost:
 
 
 @record()
-class QualityResult(Shown):
+class QualityResult(Documented):
     """The error of KV quantisation for a model."""
 
     model: str
@@ -90,7 +89,7 @@ class QualityResult(Shown):
     notes: tuple[str, ...] = ()
     schema_version: Literal[1] = field(default=SCHEMA_VERSION)
 
-    JSON: ClassVar[tuple[str, ...]] = (
+    _JSON: ClassVar[tuple[str, ...]] = (
         "schema_version", "model", "engine", "tokens", "sample_tokens", "queries", "calibrated", "seed",
         "device", "versions", "formats", "inputs", "notes",
     )  # fmt: skip
@@ -98,8 +97,3 @@ class QualityResult(Shown):
     def to_rows(self) -> list[dict[str, Any]]:
         """A flat row for each format: what a request takes, and what is saved."""
         return [dumped(one) for one in self.formats]
-
-    def model_dump(self) -> dict[str, Any]:
-        """The documented JSON."""
-        found: dict[str, Any] = dumped(self)
-        return found

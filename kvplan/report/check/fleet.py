@@ -26,7 +26,7 @@ def fleet_screen(use: FleetUse) -> Screen:
         cells: list[Piece] = [shorten(one.gpu, _WIDTH), f"{one.plans:,}", f"{one.gpus:,}"]
         cells += [f"{one.spare:,}"] * spare
         cells.append(Span(there, "bad" if one.missing else ""))
-        cells += [f"{one.peak:,}", f"{float(one.mean):,.1f}"] * hourly
+        cells += [f"{one.peak_gpus:,}", f"{one.mean_gpus:,.1f}"] * hourly
         cells += ["" if one.cost_per_hour is None else money(one.cost_per_hour, "")] * priced
         rows.append(cells)
     screen = [line(Span(f"The fleet of {use.source}", "bold"))]

@@ -137,7 +137,7 @@ def cases_of(report: CheckReport) -> tuple[CheckedPlan, ...]:
 
 
 def _passing(report: CheckReport) -> str:
-    counts = report.counts()
+    counts = report.counts
     total, passed, failed, unread = (counts[key] for key in ("plans", "passed", "failed", "unreadable"))
     if total == 0:
         return "No plan has changed"

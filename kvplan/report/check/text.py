@@ -47,6 +47,20 @@ def screen(report: CheckReport, *, quiet: bool = False) -> Screen:
     return rows
 
 
+def plan_line(one: CheckedPlan) -> Screen:
+    """One plan in a line: whether it passes, and its summary or its first error."""
+    if one.error is not None:
+        return [line(Span(f"{one.name}: {one.error.message}"))]
+    wrong = next((found for found in one.findings if found.severity is Severity.ERROR), None)
+    said = one.summary if wrong is None else wrong.message
+    return [line(Span(f"{one.name}: {'passes' if one.passed else 'fails'}{said and '; '}{said}"))]
+
+
+def finding_line(found: Finding) -> Screen:
+    """One finding in a line."""
+    return [line(Span(f"{found.severity.value}[{found.code}]: {found.message}"))]
+
+
 def _verdict(report: CheckReport) -> Screen:
     enough = report.fleet is None or report.fleet.passed
     style = "good" if enough and all(one.passed for one in report.plans) else "bad"

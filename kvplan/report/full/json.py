@@ -9,6 +9,7 @@ from kvplan.errors import KvplanError
 from kvplan.plans.findings import CheckReport
 from kvplan.record import dumped
 from kvplan.results import SCHEMA_VERSION
+from kvplan.simulation.shown import shown
 
 
 def report_data(reports: Sequence[PlanReport]) -> dict[str, object]:
@@ -34,6 +35,6 @@ def _plan(one: PlanReport, check: dict[str, object]) -> dict[str, object]:
             | ({"error": read.as_dict()} if isinstance(read, KvplanError) else read.receipt.model_dump())
             for path, read in one.receipts
         ],
-        "simulate": None if one.simulation is None else one.simulation.model_dump(),
+        "simulate": None if one.simulation is None else shown(one.simulation).model_dump(),
         "left_out": list(one.left_out),
     }

@@ -60,7 +60,7 @@ def _table(kinds: PlanResult, own: int | None) -> Table | None:
             option.layout() + (f" × {option.replicas}" if option.replicas > 1 else ""),
             weights_of(option), option.kv_cache_dtype, Cell(f"{option.requests:,}", option.requests),
             Cell(f"{option.safe_requests:,}", option.safe_requests),
-            Cell(gib(option.pool_bytes), option.pool_bytes),
+            Cell(gib(option.kv_pool_bytes), option.kv_pool_bytes),
         ]  # fmt: skip
         if priced:
             cost = option.cost_per_hour

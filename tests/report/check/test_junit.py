@@ -57,5 +57,5 @@ def test_always_well_formed(report: CheckReport) -> None:
     assert junit_errors(text) == []
     root = ElementTree.fromstring(text.encode())
     assert len(list(root.iter("testcase"))) == len(report.plans)
-    assert len(list(root.iter("error"))) == report.counts()["unreadable"]
-    assert len(list(root.iter("failure"))) == report.counts()["failed"]
+    assert len(list(root.iter("error"))) == report.counts["unreadable"]
+    assert len(list(root.iter("failure"))) == report.counts["failed"]

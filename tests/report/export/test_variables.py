@@ -105,7 +105,7 @@ def test_the_screen_shows_what_a_server_takes(asked: dict[str, Any]) -> None:
     """`serve:` has no flag that the server does not know, and every variable that it needs."""
     found = kvplan.plan("qwen3-8b", gpu="h100", tokens=asked.get("max_model_len", 10_000), **asked)
     best = found.options[0]
-    line = started(best.engine, best.model_id, dict(best.serve))
+    line = started(best.engine, best.model, dict(best.serve))
     known = {argument.flag for argument in TABLES["vllm"].settings.values()}
     assert flags_in(line) <= known
     made = plan(best.engine, options={k: v for k, v in asked.items() if k != "max_model_len"})

@@ -52,7 +52,7 @@ def test_figures_are_those_of_the_other_commands(
     there = {row[0].text: values(row) for row in rows(section(tree, "GPUs side by side"))}
     assert set(there) == {one["gpu"] for one in options}
     for one in options:
-        figures = [str(one[name]) for name in ("gpus", "requests", "safe_requests", "pool_bytes")]
+        figures = [str(one[name]) for name in ("gpus", "requests", "safe_requests", "kv_pool_bytes")]
         assert there[one["gpu"]][:4] == figures
 
 

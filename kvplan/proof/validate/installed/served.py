@@ -132,7 +132,7 @@ def told_figures(compared: Comparison, source: str) -> list[Figure]:
     """Figures that the server told (source: log or report) against the rules, by the comparison's own
     verdict: exactly where the pool is given, within its tolerance where the engine divides the memory."""
     rows = [row for row in compared.rows if row.predicted is not None]
-    wrong = sum(not row.agrees for row in rows) if compared.verdict is Verdict.DIFFERS else 0
+    wrong = sum(not row.overlaps for row in rows) if compared.verdict is Verdict.DIFFERS else 0
     decides = compared.verdict is not Verdict.CANNOT_COMPARE
     found = [
         _figure(f"{source}_lines", None, len(rows), decides=False),
@@ -152,7 +152,7 @@ def told_findings(compared: Comparison, source: str) -> list[Finding]:
     off = [
         f"{row.label}: {row.printed} printed, {row.predicted} predicted"
         for row in compared.rows
-        if row.predicted is not None and not row.agrees
+        if row.predicted is not None and not row.overlaps
     ]
     severity = Severity.ERROR if compared.verdict is Verdict.DIFFERS else Severity.WARNING
     said = f"the server's {source}: {compared.reason}"
