@@ -23,47 +23,44 @@ class Room(NamedTuple):
 
 
 ROOMS: dict[str, Room] = {
-    "api": Room(
-        5600, "drafts at a rate, hours of a trace, what fits at a usable speed, lists of local programs"
-    ),
-    "architectures": Room(16650, "looped layers, Lara, Hy 4 with images; sizes stop at the door"),
+    "api": Room(6100, "one vocabulary, explain and a table of sizes, a search of the hub, headroom"),
+    "architectures": Room(16700, "looped layers, Lara, Hy 4 with images; weights by the hub's headers"),
     "checking": Room(2250, "targets of TTFT and TPOT (times.py), two servers on one GPU, attached servers"),
-    "cli": Room(6950, "acceptance of plan, secrets kept while a command runs, tabs of the page, --hours"),
-    "comparison": Room(2200, "figures of Ollama and LM Studio"),
-    "deployment": Room(1800, "what one change buys, a lone user's ways"),
+    "cli": Room(7000, "words for MLX, --search, a cold start that reads less"),
+    "comparison": Room(2250, "figures of ollama show"),
+    "deployment": Room(1900, "what one change buys in the likely pool, headroom of max_num_seqs"),
     "engines": Room(3150, "builds by their least bits, how fast a lone user's tokens come"),
     "engines/budget": Room(1200, "totals that owners set are an interval"),
-    "engines/llamacpp": Room(
-        5500, "reads and speed of one request, encoders of images, figures of its programs"
-    ),
+    "engines/llamacpp": Room(5850, "heads of EAGLE-3, builds of authors by layer, ollama show"),
+    "engines/mlx": Room(1350, "MLX-LM: caches, budget, weights, its words"),
     "engines/observed": Room(1700, "lines of connectors and of ROCm"),
     "engines/sglang": Room(5700, "ranks of data-parallel attention in the simulator"),
     "engines/tensors": Room(650, "as it was when rooms were first counted"),
     "engines/tgi": Room(750, "as it was when rooms were first counted"),
     "engines/transformers": Room(1500, "a gate that is kept apart"),
     "engines/trtllm": Room(1950, "as it was when rooms were first counted"),
-    "engines/vllm": Room(15550, "ranks and pipelines in the simulator, Dynamo's images"),
+    "engines/vllm": Room(15600, "patterns and tables on first use"),
     "families": Room(1150, "as it was when rooms were first counted"),
-    "files": Room(1700, "the rest of a Mac's or WSL's memory, machines in use"),
-    "files/cards": Room(3550, "checkpoints compiled into one file"),
-    "files/gguf": Room(450, "as it was when rooms were first counted"),
-    "files/gpus": Room(1100, "power, memory that was seen free, announced ones"),
-    "files/hub": Room(1150, "as it was when rooms were first counted"),
-    "files/launch": Room(9450, "OLLAMA_* variables, Dynamo's releases, commands that need no grammar"),
-    "files/logs": Room(250, "lists that Ollama and LM Studio print"),
+    "files": Room(1800, "packaged files in a narrow form"),
+    "files/cards": Room(3600, "names found in the text of the index"),
+    "files/gguf": Room(550, "ollama show and /api/show as models"),
+    "files/gpus": Room(1150, "names found in the text of the index"),
+    "files/hub": Room(1300, "headers of safetensors by a pinned revision, a search"),
+    "files/launch": Room(9500, "scripts of mlx_lm"),
+    "files/logs": Room(450, "ollama show, lms ps"),
     "files/plans": Room(2100, "price files, locks, facts of receipts that are bound"),
     "files/servers": Room(300, "a connector's settings"),
     "files/traces": Room(1000, "as it was when rooms were first counted"),
-    "files/yaml": Room(900, "as it was when rooms were first counted"),
-    "kvplan": Room(2800, "secrets of a file are masked at the door of output"),
+    "files/yaml": Room(1200, "the narrow form of packaged files is read without PyYAML"),
+    "kvplan": Room(3050, "named tuples without exec"),
     "planning": Room(5700, "drafts in the search, classes that cannot beat the best"),
     "plans": Room(1950, "a switch of three states; plans on one fleet, locks, bound receipts"),
     "proof": Room(9450, "a keeper of engines' processes, GPUs that others use, servers that run already"),
-    "report": Room(9400, "what one change holds, ways at a desk, hours, Dynamo's object"),
-    "simulation": Room(14350, "ranks that step together, pipelines, hours, runs that end once decided"),
+    "report": Room(9950, "load, queue and replicas over time; tables of one row a line"),
+    "simulation": Room(14450, "points over time of every run"),
     "weights": Room(2250, "weights between two ends, kernels that keep experts which are not quantised"),
 }
-CORE = 117500
+CORE = 121800
 """Lines of all rooms but the wings. `size` for one engine needs some 62,000 of them."""
 
 

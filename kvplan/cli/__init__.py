@@ -1,4 +1,4 @@
-"""The command line. ``main`` is what the installed script calls; it returns the exit code."""
+"""The command line. ``main`` runs one command and returns the exit code; ``script`` is what is installed."""
 
 from __future__ import annotations
 
@@ -45,15 +45,21 @@ def _as_process(asked: list[str]) -> int:
         code = EXIT_INTERRUPTED
     finally:
         signal.signal(signal.SIGINT, signal.SIG_DFL)
-    if sys._getframe(2).f_back is None:
-        _leave(code)
     gc.freeze()
     return code
 
 
+def script() -> int:
+    """The installed script: `main`, and the end of the process at once where nothing waits for it, neither a
+    debugger, profiler or program around it nor a thread or `atexit`. To take all modules apart is a twentieth
+    of an answer's time."""
+    code = main()
+    if sys._getframe(1).f_back is None:
+        _leave(code)
+    return code
+
+
 def _leave(code: int) -> None:
-    """End the process at once where nothing waits for its end: to take all modules apart is a twentieth of an
-    answer's time. For a script that only calls `main`, with no debugger, profiler or program around it."""
     import atexit
 
     threading = sys.modules.get("threading")

@@ -200,7 +200,7 @@ def not_on(gpu: Gpu, why: str, *ways: str) -> KvplanError:
     """The error of an engine that does not run on a GPU."""
     usual = usual_on(gpu)
     known = (f"--engine {usual}",) if usual is not None else ways
-    listed = f"`kvplan gpus {gpu.slug}` lists what each engine does there"
+    listed = f"`kvplan list gpus {gpu.slug}` lists what each engine does there"
     return KvplanError("engine-gpu", why, help=(*known, listed))
 
 

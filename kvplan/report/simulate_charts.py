@@ -17,6 +17,7 @@ from kvplan.report.html.svg import (
     stroke,
     time_marks,
 )
+from kvplan.report.simulate import dealt_words
 from kvplan.simulation.outcome import Outcome, percentile
 from kvplan.simulation.over_time import STRETCHES, means
 from kvplan.simulation.results import HourNeeds, Rates, SimulationResult
@@ -60,7 +61,9 @@ def load_chart(result: SimulationResult) -> Markup:
         words += f"; {least}{can.value:.3g} sustained"
         if near:
             drawn.append(frame.across(can.value / steps[-1], "limit"))
-        name = "capacity within the target" if result.target.asked else "capacity"
+        # Several replicas may keep up with more than each alone would: then this is no limit of theirs.
+        name = "replicas × one alone" if dealt_words(result) else "capacity"
+        name += " within the target" if result.target.asked else ""
         above = "" if near else ", above the picture"
         between = "" if can.low == can.high else f" ({can.low:.3g} … {can.high:.3g})"
         rows.append(("limit", f"{name}{above}: {least}{can.value:.3g}/s{between}"))
@@ -72,6 +75,8 @@ def _capacity_words(result: SimulationResult) -> str:
     said = "requests a second of the likely run"
     if capacity_of(result) is None:
         return f"{said}."
+    if dealt_words(result):
+        return f"{said}; together the replicas keep up with more than each alone would."
     each = "what they sustain" if result.split is not None else "replicas × what one sustains alone"
     return f"{said}; capacity: {each}."
 

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import re
 import shlex
+from pathlib import Path
 
 import pytest
 
+import kvplan
 from kvplan.cli.commands import COMMANDS
 from kvplan.cli.everyday import EVERYDAY
 from kvplan.cli.options import OUTPUT, TASKS
@@ -13,6 +16,7 @@ from kvplan.cli.quick import parse
 from tests.cli.conftest import Run
 
 MOST_OPTIONS, MOST_LINES = 15, 30
+PACKAGE = Path(kvplan.__file__).parent
 
 
 @pytest.mark.parametrize("name", COMMANDS)
@@ -97,3 +101,16 @@ def test_after_two_dashes_it_is_a_word(run: Run) -> None:
 def test_help_is_as_wide_as_the_terminal(run: Run) -> None:
     rows = run("size", "--help-all", environment={"COLUMNS": "120"}).out.splitlines()
     assert 80 < max(map(len, rows)) <= 120
+
+
+def test_a_text_names_only_commands_that_there_are() -> None:
+    """`kvplan …` in the code: a command that was renamed is not recommended any more."""
+    known = {" ".join(name.split()[:words]) for name in COMMANDS for words in (1, 2)}
+    groups = {name.split()[0] for name in COMMANDS if " " in name}
+    wrong = []
+    for path in sorted(PACKAGE.rglob("*.py")):
+        for first, second in re.findall(r"`kvplan ([a-z]+)(?: ([a-z]+))?", path.read_text(encoding="utf-8")):
+            said = f"{first} {second}" if first in groups and second else first
+            if said not in known:
+                wrong.append(f"{path.relative_to(PACKAGE)}: kvplan {said}")
+    assert wrong == []

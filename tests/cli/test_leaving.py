@@ -7,13 +7,13 @@ import sys
 
 import pytest
 
-SCRIPT = "import sys\nfrom kvplan.cli import main\n{}"
-PLAIN = SCRIPT.format("sys.exit(main())")
-AT_EXIT = SCRIPT.format("import atexit; atexit.register(print, 'after'); sys.exit(main())")
-AROUND = SCRIPT.format("def run(): return main()\nsys.exit(print(run(), 'after'))")
+SCRIPT = "import sys\nfrom kvplan.cli import main, script\n{}"
+PLAIN = SCRIPT.format("sys.exit(script())")
+AT_EXIT = SCRIPT.format("import atexit; atexit.register(print, 'after'); sys.exit(script())")
+AROUND = SCRIPT.format("def run(): return script()\nsys.exit(print(run(), 'after'))")
 THREAD = SCRIPT.format(
     "import threading, time; threading.Thread(target=lambda: (time.sleep(0.1), print('after'))).start()\n"
-    "sys.exit(main())"
+    "sys.exit(script())"
 )
 BAD, NO = ("size", "no-such-model-at-all"), ("size", "qwen3-32b", "--gpu", "rtx-4090", "-t", "8k")
 
@@ -23,7 +23,10 @@ def ran(script: str, *words: str) -> tuple[int, str, str]:
     return done.returncode, done.stdout, done.stderr
 
 
-@pytest.mark.parametrize("script", [AT_EXIT, AROUND, THREAD])
+LATER = SCRIPT.format("main(); print('after')")
+
+
+@pytest.mark.parametrize("script", [AT_EXIT, AROUND, THREAD, LATER])
 def test_what_waits_for_the_end_comes_to_it(script: str) -> None:
     code, out, _ = ran(script, "--version")
     assert code == 0

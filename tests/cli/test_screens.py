@@ -168,7 +168,7 @@ def test_a_length_that_does_not_start_says_why(run: Run) -> None:
     assert both.code == 0
     rows = [row.split() for row in both.out.splitlines() if re.match(r"  +(8,192|40,960) ", row)]
     assert [(row[0], row[2] == "0") for row in rows] == [("8,192", False), ("40,960", True)]
-    assert "each length has a server started for it" in both.out
+    assert "each length is sized with a server of its own" in both.out
     alone = run("size", "qwen3-32b", *H100, "-t", "40k")
     assert alone.code == 1
     assert "would not serve" in alone.out

@@ -6,9 +6,10 @@ from typing import Any
 
 import mlx.core as mx
 import mlx_lm
+from mlx.utils import tree_flatten
 from mlx_lm.generate import BatchGenerator, maybe_quantize_kv_cache
 from mlx_lm.models.cache import make_prompt_cache
-from mlx_lm.utils import _get_classes
+from mlx_lm.utils import _get_classes, quantize_model
 
 from tests.conformance.mlx_cases import CONFIGS, Asked
 
@@ -72,3 +73,11 @@ def _batch(one: Asked, model: Any) -> tuple[int, int]:
         left -= sum(answer.finish_reason is not None for answer in answers)
     generator.close()
     return read, held
+
+
+def stored_bytes(config: dict[str, Any], bits: int) -> int:
+    """Bytes of a model's tensors as mlx_lm.convert quantises them; 0 bits: as trained."""
+    model = build(config, "bfloat16")
+    if bits:
+        model, _ = quantize_model(model, {}, 64, bits)
+    return sum(tensor.nbytes for _, tensor in tree_flatten(model.parameters()))

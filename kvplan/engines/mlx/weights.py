@@ -15,6 +15,7 @@ from kvplan.dtypes import Packing
 from kvplan.engines.mlx.models import type_of
 from kvplan.engines.traits import usual_build
 from kvplan.errors import KvplanError, RefusedError
+from kvplan.later import regex
 from kvplan.model import Model
 from kvplan.record import record
 from kvplan.units import ceil_div
@@ -60,14 +61,14 @@ BUILDS: Mapping[str, Build] = {
 """Word after ``-q`` and in the names of mlx-community → the build, in mlx_lm.convert's own groups."""
 _EXPERTS_ONLY = Build(0, experts=_MXFP4)
 """A checkpoint whose experts were published in MXFP4: mlx-lm leaves the rest as trained (load_model)."""
-_BY_NAME = re.compile(r"(mxfp4-q[48]|mxfp[48]|nvfp4|(?<![\d.])[234568]-?bit|bf16|fp16)", re.IGNORECASE)
+_BY_NAME = regex(r"(mxfp4-q[48]|mxfp[48]|nvfp4|(?<![\d.])[234568]-?bit|bf16|fp16)", re.IGNORECASE)
 _LOADED = ("", "mlx", "mxfp4")
 """Methods of a model's own checkpoint of which it is known what MLX holds."""
 _MADE_WHOLE = frozenset({"deepseek_v3", "deepseek_v32", "glm_moe_dsa", "kimi_k2"})
 """Types whose FP8 checkpoints are taken apart to bfloat16 as they load (deepseek_v3.py, sanitize)."""
 _EIGHT_BITS: Mapping[str, tuple[str, ...]] = {
     "granite": ("self_attn.o_proj", "mlp.down_proj", "lm_head"),
-    "granitemoe": ("self_attn.o_proj", "mlp.down_proj", "lm_head"),
+    "granitemoe": ("self_attn.o_proj", "experts.down_proj", "lm_head"),
 }
 """Type → the ends of the paths of matrices that keep 8 bits in builds of fewer (granite.py,
 quant_predicate). Routers do too, in several classes: they are counted as trained."""
@@ -110,7 +111,7 @@ def weights_of(model: Model, quantization: str | None, element: Packing) -> tupl
     if own is not None:
         return _summed(model, own, element)
     word = build_word(model, quantization)
-    eight = _EIGHT_BITS.get(type_of(model), ()) if BUILDS[word].bits < 8 else ()
+    eight = _EIGHT_BITS.get(type_of(model), ()) if 0 < BUILDS[word].bits < 8 else ()
     build = _EXPERTS_ONLY if word == "mxfp4" and model.quantization == "mxfp4" else BUILDS[word]
     return _summed(model, Stated(word, build, dict.fromkeys(eight, BUILDS["8bit"])), element)
 

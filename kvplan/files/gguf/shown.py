@@ -13,11 +13,12 @@ from math import prod
 from kvplan.architectures.gguf.read import BLOCKS, read_keys
 from kvplan.errors import KvplanError, RefusedError
 from kvplan.files.gguf.file import LARGEST_TENSOR
+from kvplan.later import regex
 from kvplan.model import Model
 from kvplan.record import Json, record, replace
 from kvplan.weights.facts import WeightSources, no_source
 
-NUM_CTX = re.compile(r"\s*num_ctx\s+(\d{1,9})\s*", re.ASCII)
+NUM_CTX = regex(r"\s*num_ctx\s+(\d{1,9})\s*", re.ASCII)
 _BLOCKS = {name: (numbers, size) for name, numbers, size in BLOCKS.values()}
 _EMBEDDING = "token_embd.weight"
 _VERBOSE = """ask for all of it: curl localhost:11434/api/show -d '{"model": "NAME", "verbose": true}'"""

@@ -15,6 +15,7 @@ from kvplan.engines.observed import Count, Rank, Row, exact_count
 from kvplan.errors import KvplanError
 from kvplan.files.gguf.shown import NUM_CTX, from_line, num_ctx, tensor_bytes, tensors_of
 from kvplan.files.json_input import parse_json
+from kvplan.later import regex
 from kvplan.record import Json
 from kvplan.units import GB, KB, MB
 
@@ -23,13 +24,13 @@ NOTHING: Read = ((), "", "")
 NO_GGUF = "no GGUF"
 """The build of a model that LM Studio runs on MLX."""
 SHOWN, PS, STUDIO = "output of ollama show", "list of ollama ps", "list of lms ps"
-_SECTION = re.compile(r"\s{1,8}([A-Z][a-z]{3,20})\s*", re.ASCII)
-_FACT = re.compile(
+_SECTION = regex(r"\s{1,8}([A-Z][a-z]{3,20})\s*", re.ASCII)
+_FACT = regex(
     r"\s+(arch|architecture|parameters|context length|embedding length|quantization)\s{2,}(\S.{0,80}?)\s*",
     re.ASCII,
 )
-_TENSOR = re.compile(r"\s+(\S{1,200})\s+([A-Z][A-Z0-9_]{1,10})\s+\[([\d ]{1,80})\]\s*", re.ASCII)
-_NUMBER = re.compile(r"(\d{1,6})(?:\.(\d{1,3}))?([KMB]?)", re.ASCII)
+_TENSOR = regex(r"\s+(\S{1,200})\s+([A-Z][A-Z0-9_]{1,10})\s+\[([\d ]{1,80})\]\s*", re.ASCII)
+_NUMBER = regex(r"(\d{1,6})(?:\.(\d{1,3}))?([KMB]?)", re.ASCII)
 _TIMES = {"": 1, "K": KB, "M": MB, "B": GB}
 
 

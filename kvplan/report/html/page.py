@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import re
 from fractions import Fraction
 
+from kvplan.later import regex
 from kvplan.report.html.markup import Markup, Part, el, markup
 from kvplan.report.sections import Cell, Entry, Section, Table
 
-_UNIT = re.compile(r"(?<=\d) (?=(?:%|ms\b|s\b|GiB\b|GPUs?\b))")
+_UNIT = regex(r"(?<=\d) (?=(?:%|ms\b|s\b|GiB\b|GPUs?\b))")
 """Between a number and its unit a headline is not broken."""
 _POLICY = "default-src 'none'; style-src 'unsafe-inline'"
 """Nothing is loaded and nothing runs, whatever stands in the page."""
@@ -123,7 +123,8 @@ figure{margin:.75rem 0}figcaption,caption{color:var(--soft);font-size:.85rem;tex
 caption{padding-bottom:.3rem;min-width:min(22rem,85vw)}
 .wide{overflow-x:auto}table{border-collapse:collapse;font-variant-numeric:tabular-nums}
 th,td{padding:.25rem .5rem;text-align:left;vertical-align:top;border-bottom:1px solid var(--line)}
-th{font-weight:600}tbody th{font-weight:400;min-width:8rem}.n{text-align:right;white-space:nowrap}
+th{font-weight:600}tbody th{font-weight:400}tbody th:not(.n){min-width:8rem}
+.n{text-align:right;white-space:nowrap}
 .from{color:var(--soft);font-size:.85rem;overflow-wrap:break-word;min-width:13rem}td:not([class]){min-width:3rem}
 tr.own td,tr.own th{background:var(--raised);
 font-weight:600}
