@@ -3,20 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from kvplan.api.options import SHORT, changed_settings
-from kvplan.deployment.answer import Answer, answered
+from kvplan.deployment.answer import Answer, answer, answered
+from kvplan.deployment.question import Question
 from kvplan.deployment.resolve import Deployment
 from kvplan.engines import OWN_OPTIONS
 from kvplan.engines.base import SAFE
 from kvplan.engines.budget import choose
-from kvplan.engines.traits import traits_of
+from kvplan.engines.traits import traits_of, usual_build, usual_for
 from kvplan.errors import KvplanError
 from kvplan.later import later
 from kvplan.record import changed, replace
-from kvplan.results import Verdict
-from kvplan.settings import media_tokens
+from kvplan.results import Refusal, Verdict
+from kvplan.settings import Settings, media_tokens
 
 if TYPE_CHECKING:
     from kvplan.deployment import alone
@@ -32,6 +33,10 @@ _NAMES = {
     **{flag.lstrip("-"): name for name, option in OWN_OPTIONS.items() for flag in option.flags},
     "speculative": "speculative_config",
 }
+_TOO_LITTLE = ("no-memory-for-cache", "not-enough-memory", "weights")
+"""Codes of refusals for which a GPU's memory is too little."""
+_OF_ANY = {"gpu", "tokens", "requests", "answer_tokens", "tensor_parallel_size"}
+"""Settings that every engine takes alike, and the GPUs as this one divides its weights over them."""
 _NEWER = "use engine "
 _ENGINE = "engine"
 Options = dict[str, "str | None"]
@@ -45,12 +50,36 @@ def with_suggestions(found: Answer) -> Answer:
     if found.result.capacity is not None and found.result.capacity.capped:
         found = headroom.with_headroom(found)
     refusal = found.result.refusal
-    if refusal is None or not refusal.help:
+    if refusal is None:
         return found
-    helps = tuple(tried(found.deployment, refusal.help))
+    helps = (*_at_a_desk(found.deployment, refusal), *tried(found.deployment, refusal.help))
     if helps == refusal.help:
         return found
     return replace(found, result=changed(found.result, refusal=replace(refusal, help=helps)))
+
+
+def _at_a_desk(deployment: Deployment, refusal: Refusal) -> Iterator[str]:
+    """The build of the model that people run on such a GPU, where its memory is too little for the engine and
+    nothing was said that only this one takes."""
+    settings = deployment.settings
+    gpu, usual = settings.gpu, None if settings.gpu is None else usual_for(settings.gpu)
+    if refusal.code not in _TOO_LITTLE or usual is None or usual == deployment.choice.engine.name:
+        return
+    build = usual_build(usual, deployment.model)
+    if not traits_of(usual).at_desk or build is None or not set(deployment.typed) <= _OF_ANY:
+        return
+    dealt: dict[str, Any] = {traits_of(usual).spread or "tensor_parallel_size": deployment.gpus}
+    asked = Settings(
+        gpu=gpu, tokens=settings.tokens, requests=deployment.requests, answer_tokens=settings.answer_tokens,
+        quantization=build, gpus=deployment.gpus,
+    )  # fmt: skip
+    try:
+        found = answer(Question(deployment.model, choose(usual), replace(asked, **dealt)))
+    except KvplanError:
+        return
+    if found.result.refusal is None and found.holds:
+        several = f" --tp 1 --pp {deployment.gpus}" if deployment.gpus > 1 else ""
+        yield f"-e {usual} -q {build}{several}: a GGUF build, as people run models on such a GPU"
 
 
 def with_ways(found: Answer) -> Answer:

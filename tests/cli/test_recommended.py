@@ -43,6 +43,9 @@ REFUSED = [
     "size qwen2.5-vl-7b --gpu rtx-4090 -t 8k -n 20 --images 4 --image-size 1280x720 --max-model-len 16k",
     "size qwen3-32b --gpu h100 --tp 3",
     "size nemotron-h-56b --gpu 2xh200",
+    "size qwen3-14b --gpu rtx-3060 -t 32k",
+    "size llama-3.3-70b --gpu 2xrtx-3090 -t 8k",
+    "size gpt-oss-120b --gpu rtx-4090",
 ]
 
 
@@ -90,11 +93,19 @@ def test_what_comes_next_serves_what_is_served(run: Run, question: str) -> None:
 def test_a_help_that_is_shown_helps(run: Run, question: str) -> None:
     asked = run(*question.split())
     assert asked.code == 1, asked.out + asked.err
-    helps = [text for text in _recommended(asked.out, "help") if text.startswith("--")]
+    helps = [text for text in _recommended(asked.out, "help") if text.startswith("-")]
     assert helps, asked.out
     for text in helps:
         ran = run(*_typed(question, text))
         assert ran.code == 0, f"{text}\n{ran.out}{ran.err}"
+
+
+def test_at_a_desk_the_build_that_people_run_comes_first(run: Run) -> None:
+    """Not where something was asked for that it does not have, nor in a data centre."""
+    for question in REFUSED[-3:]:
+        assert _recommended(run(*question.split()).out, "help")[0].startswith("-e llamacpp -q ")
+    for question in ("size llama-3.3-70b --gpu rtx-4090 --kv-cache-dtype fp8", "size llama-3.3-70b --gpu l4"):
+        assert "llamacpp" not in run(*question.split()).out
 
 
 @pytest.mark.parametrize("question", REFUSED[:7])
