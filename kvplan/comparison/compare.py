@@ -479,7 +479,7 @@ class _Run:
         """The sentence where every figure agrees."""
         estimated = any(row.name in BUDGET_ROWS for row in compared) or self.predicts_blocks
         within = ", or lies in the interval of the memory budget" if estimated else ""
-        return f"every figure is the one that the rules print{within}"
+        return f"every figure is as predicted{within}"
 
     def _why_not(self, rows: list[ComparedRow]) -> str:
         source = self.observation.source

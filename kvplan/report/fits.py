@@ -59,7 +59,8 @@ def answer_screen(result: FitResult, top: int) -> Screen:
     what = f"{count(result.requests, 'request')} of {result.tokens:,} tokens"
     where = result.gpu if "+" in result.gpu else f"{result.gpus} × {result.gpu}"
     none = f"{number} of" if number else "No: none of"
-    head = f"{none} {every} models hold {what} on {where} with {title_of(engine)} {version}."
+    verb = "holds" if number == 1 else "hold"
+    head = f"{none} {every} models {verb} {what} on {where} with {title_of(engine)} {version}."
     screen: Screen = wrapped(head, style="bold")
     if result.rows:
         screen += [BLANK, *_table(result.rows[:top], brief=_brief(result))]
