@@ -133,7 +133,7 @@ def test_what_was_measured_before_the_time_was_up_is_kept(
         (["falcon-7b", "--device", "cpu", "--time-limit", "soon"], "'soon' is not a time"),
         (["falcon-7b", "--device", "cpu", "--reserve", "1G"], "1GiB"),
         (["falcon-7b", "--tokens", "1k,2k"], "validate takes one tokens, not 2"),
-        (["falcon-7b", "--gpu", "h200"], "--gpu counts the GPUs of this machine"),
+        (["falcon-7b", "--gpu", "h200"], "and --gpu says which"),
     ],
 )
 def test_what_cannot_be_asked(words: list[str], message: str, capsys: pytest.CaptureFixture[str]) -> None:

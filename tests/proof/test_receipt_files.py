@@ -226,5 +226,5 @@ def test_evidence_goes_where_the_card_has_it() -> None:
 def test_the_name_of_a_gpu_is_no_number_of_a_device(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["validate", "qwen3-0.6b", "--gpu", "h100", "--dry-run"]) == 2
     said = capsys.readouterr().err
-    assert "--gpu counts the GPUs of this machine here" in " ".join(said.split())
+    assert "validate measures GPUs of this machine" in " ".join(said.split())
     assert "--gpu 0: the first" in said

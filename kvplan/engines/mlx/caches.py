@@ -103,18 +103,18 @@ def of_layer(model: Model, layer: Layer, kept: Kept, count: int = 1) -> list[Cac
 
 def _rule(model: Model, part: Part, kept: Kept) -> tuple[Part, Grows, int]:
     """The part with the tokens that mlx-lm keeps of it, how its rows grow, and the rows that bound it."""
+    if type(part) not in TERMS_OF and type(unwindowed(part)) not in TERMS_OF:
+        raise RefusedError(
+            "unsupported-model",
+            f"how mlx-lm keeps {part.family} is not known here",
+            help=("--engine llamacpp", "--engine generic"),
+        )
     bound = part.window
     if bound is not None and part.kind is Kind.SLIDING and rotates(model):
         return part, Grows.ROTATING, bound
     if bound is not None and part.kind is Kind.CHUNKED:
         return part, Grows.CHUNKED, bound
     part = unwindowed(part)
-    if type(part) not in TERMS_OF:
-        raise RefusedError(
-            "unsupported-model",
-            f"how mlx-lm keeps {part.family} is not known here",
-            help=("--engine llamacpp", "--engine generic"),
-        )
     if part.kind is Kind.STATE:
         return part, Grows.STATE, 0
     if kept.max_size is not None:

@@ -46,11 +46,13 @@ def main(life: int, folder: str, command: Sequence[str]) -> int:
     while child.poll() is None:
         if select.select([life], [], [], _LOOK_SECONDS)[0]:
             _end(child)
-            if not os.read(life, 1):
-                shutil.rmtree(folder, ignore_errors=True)
             break
     _signal(child, signal.SIGKILL)  # ranks that outlived it
-    return child.wait()
+    code = child.wait()
+    # A command that hears of kvplan's end may be gone before the keeper looks.
+    if select.select([life], [], [], 0)[0] and not os.read(life, 1):
+        shutil.rmtree(folder, ignore_errors=True)
+    return code
 
 
 def _end(child: subprocess.Popen[bytes]) -> None:
