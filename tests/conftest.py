@@ -1,6 +1,7 @@
 """One Hypothesis profile for the whole suite: no deadlines on a shared machine, the same examples each run.
 
-``KVPLAN_FUZZ=1000 make test`` draws that many fresh random examples of every property instead.
+``make laws`` draws more of them; ``KVPLAN_FUZZ=1000 make test`` draws that many fresh random examples of
+every property instead.
 """
 
 from __future__ import annotations
@@ -25,7 +26,11 @@ gc.disable()
 """Until all tests are collected, which makes millions of objects and hardly any garbage."""
 
 settings.register_profile(
-    "repeatable", deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow]
+    "repeatable",
+    deadline=None,
+    derandomize=True,
+    max_examples=100 if os.environ.get("KVPLAN_LAWS") == "all" else 40,
+    suppress_health_check=[HealthCheck.too_slow],
 )
 settings.register_profile(
     "fuzz",

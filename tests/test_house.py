@@ -8,6 +8,7 @@ import re
 import subprocess
 import sys
 from collections.abc import Iterator
+from functools import cache
 from graphlib import CycleError, TopologicalSorter
 from inspect import cleandoc
 from pathlib import Path
@@ -75,6 +76,11 @@ CIRCLES = {
 
 def _imports() -> dict[str, set[str]]:
     """Module → the modules that it imports, at its top, inside functions and for types."""
+    return {name: set(others) for name, others in _read_imports().items()}
+
+
+@cache
+def _read_imports() -> dict[str, set[str]]:
     files = {_module(file): file for file in (ROOT / "kvplan").rglob("*.py")}
     found: dict[str, set[str]] = {name: set() for name in files}
     for name, file in files.items():

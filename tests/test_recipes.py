@@ -13,7 +13,7 @@ from tests.recorded import record
 
 FOUND = record("recipes")
 COMMANDS = FOUND["commands"]
-SHARE = 1 if os.environ.get("KVPLAN_LAWS") == "all" else 8
+SHARE = 1 if os.environ.get("KVPLAN_LAWS") == "all" else 24
 
 
 def settled(word: str) -> str:

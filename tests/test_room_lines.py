@@ -23,7 +23,7 @@ class Room(NamedTuple):
 
 
 ROOMS: dict[str, Room] = {
-    "api": Room(6100, "one vocabulary, explain and a table of sizes, a search of the hub, headroom"),
+    "api": Room(6150, "one vocabulary, explain and a table of sizes, a search of the hub, headroom"),
     "architectures": Room(16700, "looped layers, Lara, Hy 4 with images; weights by the hub's headers"),
     "checking": Room(2250, "targets of TTFT and TPOT (times.py), two servers on one GPU, attached servers"),
     "cli": Room(7000, "words for MLX, --search, a cold start that reads less"),
@@ -56,7 +56,7 @@ ROOMS: dict[str, Room] = {
     "planning": Room(5700, "drafts in the search, classes that cannot beat the best"),
     "plans": Room(1950, "a switch of three states; plans on one fleet, locks, bound receipts"),
     "proof": Room(9450, "a keeper of engines' processes, GPUs that others use, servers that run already"),
-    "report": Room(9950, "load, queue and replicas over time; tables of one row a line"),
+    "report": Room(10000, "load, queue and replicas over time; tables of one row a line"),
     "simulation": Room(14450, "points over time of every run"),
     "weights": Room(2250, "weights between two ends, kernels that keep experts which are not quantised"),
 }

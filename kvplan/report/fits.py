@@ -79,6 +79,12 @@ def answer_screen(result: FitResult, top: int) -> Screen:
     if any(row.checkpoint != row.model for row in result.rows[:top]):
         others = f"{OTHER} another published checkpoint of the model (checkpoint in --json)"
         screen += wrapped(others, indent=1, style="dim")
+    screen += _key(result, top)
+    return screen
+
+
+def _key(result: FitResult, top: int) -> Screen:
+    """The meaning of the columns."""
     timed = any(row.speed is not None for row in result.rows[:top])
     words = f"arena: points on {leaderboard().source} ({ABOUT}: by type and size); weights: GiB on a GPU;"
     if timed:
@@ -87,8 +93,7 @@ def answer_screen(result: FitResult, top: int) -> Screen:
     words += "" if _brief(result) else " requests: likely (safe);"
     unsafe = any(row.max_model_len == 0 for row in result.rows[:top])
     none = " (none: only the likely pool holds one)" if unsafe else ""
-    screen += wrapped(f"{words} longest: what safely starts{none}", indent=1, first="key:   ", style="dim")
-    return screen
+    return wrapped(f"{words} longest: what safely starts{none}", indent=1, first="key:   ", style="dim")
 
 
 def _brief(result: FitResult) -> bool:

@@ -22,7 +22,7 @@ from kvplan.own_options import OwnOptions
 from kvplan.results import SizeResult
 from kvplan.settings import Serving
 from kvplan.units import GIB
-from tests.laws.sampling import for_each
+from tests.laws.sampling import for_each, some
 
 LINE = "encoder profile run"
 
@@ -36,7 +36,8 @@ def _with_encoder() -> tuple[str, ...]:
     return tuple(card.slug for card in list_cards() if has_encoder(load_card(card.slug)))
 
 
-@for_each("slug", _with_encoder())
+@pytest.mark.laws
+@for_each("slug", some(_with_encoder(), 4, by=len))
 def test_every_card_with_an_encoder_has_its_line_or_the_warning(slug: str) -> None:
     try:
         result = _asked(load_card(slug))
@@ -235,7 +236,8 @@ def _m3(model: Model, length: int) -> SizeResult:
     return kvplan.size(model, engine="vllm@0.33", gpu="b200", tp=8, weights=8 * GIB, max_model_len=length)
 
 
-@pytest.mark.parametrize("slug", _with_encoder())
+@pytest.mark.laws
+@pytest.mark.parametrize("slug", some(_with_encoder(), 6, by=len))
 def test_what_is_turned_off_is_left_for_the_cache(slug: str) -> None:
     """Of every card: text alone leaves at least as much as what is not profiled, where the same kernel
     attends; that as much as all that is served; a limit of 0 for every kind is text alone; a smaller image

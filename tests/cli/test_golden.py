@@ -127,9 +127,9 @@ WIDTHS = (60, 120)
 FITTED = [
     (case, columns)
     for number, case in enumerate(SCREENS)
-    for columns in (WIDTHS if WHOLE else WIDTHS[number % 2 :][:1])
+    for columns in (WIDTHS if WHOLE else WIDTHS[number // 2 % 2 :][: (number + 1) % 2])
 ]
-"""Neighbours by name, which are of one command, take turns."""
+"""Neighbours by name, which are of one command, take turns: every other one, at one width or the other."""
 
 
 @pytest.mark.laws

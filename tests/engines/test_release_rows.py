@@ -111,7 +111,7 @@ TELLS = {VllmRules: _vllm_tells, SglangRules: _sglang_tells}
 @pytest.mark.laws
 @pytest.mark.parametrize(
     ("rules", "row"),
-    some(sorted({change[:2] for change in CHANGES}, key=str), 8, by=itemgetter(0)),
+    some(sorted({change[:2] for change in CHANGES}, key=str), 24, by=itemgetter(0)),
     ids=lambda value: value if isinstance(value, str) else value.__module__.split(".")[2],
 )
 def test_a_row_that_was_asked_is_told_apart(rules: type[ReleaseRules], row: str) -> None:

@@ -24,7 +24,7 @@ from kvplan.plans.findings import Severity
 from kvplan.plans.workload import Shape, Workload
 from kvplan.report.plan_file import plan_text
 from kvplan.simulation.load import drawn
-from tests.laws.sampling import sampled
+from tests.laws.sampling import WHOLE, sampled
 from tests.simulation.outcomes import simulated
 
 
@@ -72,7 +72,7 @@ def _planned(model: str, asked: dict[str, Any]) -> PlanResult:
 
 
 @pytest.mark.laws
-@sampled(2, 200)
+@sampled(1, 200)
 @given(model=st.sampled_from(MODELS), asked=questions())
 def test_what_a_plan_writes_simulate_keeps_and_check_passes(
     model: str, asked: dict[str, Any], tmp_path_factory: pytest.TempPathFactory
@@ -154,7 +154,7 @@ def test_a_looser_limit_never_takes_more_gpus(model: str, asked: dict[str, Any],
 
 
 @pytest.mark.laws
-@sampled(2, 100)
+@sampled(1, 100)
 @given(
     model=st.sampled_from(MODELS), asked=questions(),
     lower=st.sampled_from((Fraction(9, 10), Fraction(1, 2), Fraction(1, 10))),
@@ -165,7 +165,7 @@ def test_a_lower_rate_never_takes_more_gpus(model: str, asked: dict[str, Any], l
 
 
 @pytest.mark.laws
-@sampled(2, 30)
+@sampled(1, 30)
 @given(model=st.sampled_from(MODELS), asked=questions())
 def test_one_replica_less_does_not_keep_them(model: str, asked: dict[str, Any]) -> None:
     """The number that is written is the least of its layout, found by runs and not by the estimate."""
@@ -197,9 +197,12 @@ def test_the_azure_trace_of_code_has_one_answer(tmp_path: Path) -> None:
         pytest.skip("the collection of traces is not beside the checkout")
     from kvplan.files.traces.lengths import read_lengths
 
-    shapes = read_lengths(TRACE, name=str(TRACE)).shapes()
+    trace = tmp_path / TRACE.name
+    rows = TRACE.read_text(encoding="utf-8").splitlines(keepends=True)
+    trace.write_text("".join(rows if WHOLE else rows[:3001]), encoding="utf-8")
+    shapes = read_lengths(trace, name=str(trace)).shapes()
     found = kvplan.plan(
-        "llama-3.1-70b", workload=Workload(shapes, trace=str(TRACE)), trace=TRACE, arrival="2.57", ttft=1,
+        "llama-3.1-70b", workload=Workload(shapes, trace=str(trace)), trace=trace, arrival="2.57", ttft=1,
         tpot="0.1", gpu="h100", top=1,
     )  # fmt: skip
     assert found.plan is not None

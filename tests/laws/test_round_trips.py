@@ -116,7 +116,7 @@ def _differing(one: Settings, other: Settings) -> dict[str, tuple[object, object
 
 
 @pytest.mark.laws
-@sampled(15, 300)
+@sampled(6, 300)
 @given(questions())
 def test_what_plan_writes_check_passes(question: tuple[str, dict[str, Any]]) -> None:
     result = planned(question)
@@ -143,7 +143,7 @@ def counts(words: list[str]) -> dict[str, int]:
 
 
 @pytest.mark.laws
-@sampled(10, 300)
+@sampled(4, 300)
 @given(questions())
 @example(
     (
@@ -175,7 +175,7 @@ def test_look_gives_the_same_counts(question: tuple[str, dict[str, Any]]) -> Non
 
 
 @pytest.mark.laws
-@sampled(15, 300)
+@sampled(6, 300)
 @given(questions())
 def test_what_export_prints_is_the_plan(question: tuple[str, dict[str, Any]]) -> None:
     result = planned(question)
@@ -200,7 +200,7 @@ DYNAMO = {"kv_transfer_config", "disaggregation_mode"}
 
 
 @pytest.mark.laws
-@sampled(10, 200)
+@sampled(4, 200)
 @given(questions(), st.sampled_from(((0, 0), (1, 1), (3, 2))))
 def test_the_graph_for_dynamo_is_read_back_whole(
     question: tuple[str, dict[str, Any]], sides: tuple[int, int]

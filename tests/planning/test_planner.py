@@ -24,6 +24,7 @@ from kvplan.planning.search import search
 from kvplan.plans.fleet import Fleet, Offer
 from kvplan.plans.workload import Shape, Workload
 from kvplan.report.plan_file import plan_text
+from tests.laws.sampling import some
 from tests.planning.asks import a_gpu, an_ask, priced
 
 
@@ -349,7 +350,8 @@ ASKS: list[tuple[str, dict[str, Any]]] = [
 ]
 
 
-@pytest.mark.parametrize(("model", "asked"), ASKS)
+@pytest.mark.laws
+@pytest.mark.parametrize(("model", "asked"), some(ASKS, 3, by=len))
 def test_every_way_out_is_one(model: str, asked: dict[str, Any], tmp_path: Path) -> None:
     """What a suggestion names is planned again as it was typed: it serves the load, with as many GPUs."""
     result = kvplan.plan(model, **asked)
@@ -390,7 +392,8 @@ def _kinds() -> list[Gpu]:
     return list({(gpu.vendor, gpu.compute_capability): gpu for gpu in list_gpus()}.values())
 
 
-@pytest.mark.parametrize("gpu", _kinds(), ids=lambda gpu: gpu.slug)
+@pytest.mark.laws
+@pytest.mark.parametrize("gpu", some(_kinds(), 3, by=lambda gpu: gpu.vendor), ids=lambda gpu: gpu.slug)
 def test_a_gpu_that_an_engine_does_not_run_on_has_other_engines(gpu: Gpu) -> None:
     """Each engine is told the others that serve a small model there, and those alone."""
     asked: dict[str, Any] = {"requests": 1, "tokens": 1024, "gpu": gpu, "max_gpus": 1}

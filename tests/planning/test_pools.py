@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from fractions import Fraction
 from functools import cache
 from typing import Any
@@ -17,13 +18,23 @@ from kvplan.plans.workload import Shape, Workload
 from kvplan.report.layout import plain
 from kvplan.report.plan_file import plan_text
 from kvplan.report.plan_parts import plan_sentence
+from kvplan.simulation.load import drawn
 
 LOAD = Workload((Shape(4096, 300),))
 TARGETS: dict[str, Any] = {"ttft": "2", "tpot": "0.05"}
 
 
+@pytest.fixture(autouse=True, scope="module")
+def short_loads() -> Iterator[None]:
+    """A fifth of the requests that are drawn otherwise, for every command alike."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(drawn, "LEAST", drawn.LEAST // 5)
+        patch.setattr(drawn, "EACH", drawn.EACH // 5)
+        yield
+
+
 @cache
-def ask(arrival: int = 10, **options: Any) -> Any:
+def ask(arrival: int = 3, **options: Any) -> Any:
     given = {"gpu": "h100", "workload": LOAD, "arrival": arrival, "disaggregated": True, **TARGETS, **options}
     return kvplan.plan("llama-3.1-8b", **given)
 
@@ -52,7 +63,7 @@ def test_more_time_never_takes_more_engines(rate: float, time: float, more: floa
 def test_both_kinds_of_engines() -> None:
     result = ask()
     pools = result.pools
-    assert pools.decode_requests >= 150
+    assert pools.decode_requests >= 45
     assert pools.decode_replicas >= 1
     assert 1 <= pools.prefill_replicas <= (pools.slow_prefill_replicas or pools.prefill_replicas)
     assert pools.gpus == (pools.prefill_replicas + pools.decode_replicas) * pools.gpus_per_replica
@@ -70,7 +81,7 @@ def test_what_travels_is_what_the_prompt_holds() -> None:
     result = ask(quality="lossless")
     held = kvplan.size(result.plan, tokens=4096).total.kv_bytes_per_request
     assert result.pools.transfer_bytes == held
-    assert result.pools.transfer_bytes_per_second == 10 * held
+    assert result.pools.transfer_bytes_per_second == 3 * held
 
 
 def test_a_deadline_that_no_number_of_engines_meets() -> None:
@@ -82,8 +93,8 @@ def test_a_deadline_that_no_number_of_engines_meets() -> None:
 
 def test_more_gpus_than_there_are() -> None:
     """One engine for prompts and one for answers are two GPUs at least."""
-    assert ask(2, max_gpus=2).plan.gpus == 2
-    result = ask(2, max_gpus=1)
+    assert ask(1, max_gpus=2).plan.gpus == 2
+    result = ask(1, max_gpus=1)
     assert (result.ok, result.gpus) == (False, 0)
     assert any("take 2 GPUs, and 1 may be used" in text for text in result.warnings)
 

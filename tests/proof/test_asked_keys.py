@@ -17,6 +17,7 @@ from kvplan.files.cards.find import list_cards
 from kvplan.model import Model
 from kvplan.proof.validate.installed.asked_keys import completed, parts
 from kvplan.proof.validate.installed.question import config_of, is_of_card, write_model
+from tests.laws.sampling import WHOLE
 
 ROPES = ("rope_parameters", "rope_scaling")
 THETA = "rope_theta"
@@ -37,10 +38,11 @@ def incomplete() -> list[Model]:
     return models()
 
 
+@pytest.mark.laws
 def test_no_size_depends_on_what_is_added(incomplete: list[Model]) -> None:
     """Layers and budget of the completed config are the card's, for every card that is completed."""
     read = 0
-    for model in incomplete:
+    for model in incomplete[:: 1 if WHOLE else 3]:
         config, quant = split_quant(config_of(model))
         try:
             plain = read_config(config, id=model.id, source=model.source, hf_quant_config=quant)
@@ -51,7 +53,7 @@ def test_no_size_depends_on_what_is_added(incomplete: list[Model]) -> None:
             assert getattr(full, field) == getattr(plain, field), (model.id, field)
         assert _budget(full) == _budget(plain), model.id
         read += 1
-    assert read >= 60
+    assert read >= (60 if WHOLE else 20)
 
 
 def _budget(model: Model) -> object:

@@ -72,7 +72,7 @@ def test_every_family_is_here() -> None:
     assert set(FAMILIES) == {*CARDS, *SYNTHETIC}
 
 
-ASKED = some(((engine, name) for engine in OPTIONS for name in NAMES), 2, by=lambda asked: asked[0])
+ASKED = some(((engine, name) for engine in OPTIONS for name in NAMES), 4, by=lambda asked: asked[0])
 
 
 @pytest.mark.laws
