@@ -91,8 +91,14 @@ def _tools() -> Path:
     return home / "bin"
 
 
-def _written(version: str, date: str) -> None:
-    """The version wherever it stands, and the changelog of what is in it."""
+def _written(version: str, stated: str, date: str) -> None:
+    """The version wherever it stands, in place of the one stated until now, and the changelog of what is in
+    it."""
+    for path in (*(ROOT / "examples" / "ci").iterdir(), ROOT / "docs" / "ci.md"):
+        text = path.read_text(encoding="utf-8")
+        for sign in ("v", "kvplan=="):
+            text = text.replace(f"{sign}{stated}", f"{sign}{version}")
+        path.write_text(text, encoding="utf-8")
     (ROOT / "kvplan" / "version.py").write_text(
         f'"""The version of kvplan."""\n\n__version__ = "{version}"\n', encoding="utf-8"
     )
@@ -151,7 +157,7 @@ def main(words: Sequence[str] | None = None) -> int:
     if why is not None:
         print(why, file=sys.stderr)
         return 1
-    _written(given.version, given.date)
+    _written(given.version, stated, given.date)
     wheel, sdist = _built(given.version)
     tested = _checked(wheel, sdist)
     bill = _bill(wheel, given.version)

@@ -3,8 +3,8 @@ class Kvplan < Formula
 
   desc "KV cache of language models as each serving engine allocates it"
   homepage "https://pypi.org/project/kvplan/"
-  url "https://files.pythonhosted.org/packages/source/k/kvplan/kvplan-0.1.0.tar.gz"
-  sha256 "0000000000000000000000000000000000000000000000000000000000000000"
+  url "https://files.pythonhosted.org/packages/source/k/kvplan/kvplan-0.2.0.tar.gz"
+  sha256 "5f5b1e5510c9f96b24fd87cc90fd318b8f5fb9f13a7c630d1146041251fffd1c"
   license "Apache-2.0"
 
   depends_on "libyaml"
