@@ -92,6 +92,7 @@ def test_nothing_is_said_where_a_process_is_interrupted_after_its_answer() -> No
     """As the interpreter ends the signal's default is in force: no traceback of threading's."""
     code = (
         "import signal, sys; sys.argv = ['kvplan', '--version']\n"
+        "signal.signal(signal.SIGINT, signal.default_int_handler)  # not as a shell's background has it\n"
         "from kvplan.cli import main\n"
         "main(); signal.raise_signal(signal.SIGINT)\n"
     )
