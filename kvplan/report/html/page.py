@@ -116,7 +116,7 @@ a{color:var(--mark)}a:focus-visible,[tabindex]:focus-visible{outline:3px solid v
 .skip{position:absolute;left:-99rem}.skip:focus{left:1rem;top:.5rem;background:var(--paper)}
 h1{font-size:1.5rem;line-height:1.25;text-wrap:balance;overflow-wrap:anywhere}
 h2{font-size:1.25rem;margin:2.5rem 0 .5rem;overflow-wrap:anywhere}
-h3{font-size:1.05rem;margin:2rem 0 .5rem}p{margin:.4rem 0;overflow-wrap:anywhere}
+h3{font-size:1.05rem;margin:2rem 0 .5rem}p{margin:.4rem 0}p,li{overflow-wrap:anywhere}
 article{border-top:3px solid var(--line);margin-top:2.5rem}
 p.answer{font-size:1.2rem;font-weight:600}.good{color:var(--good)}.bad{color:var(--bad)}.soft{color:var(--soft)}
 figure{margin:.75rem 0}figcaption,caption{color:var(--soft);font-size:.85rem;text-align:left}
