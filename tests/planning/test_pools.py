@@ -135,6 +135,9 @@ def test_one_number_of_gpus_stands_everywhere(tmp_path: Any) -> None:
     total, engines = result.pools.gpus, result.pools.prefill_replicas + result.pools.decode_replicas
     assert f": {total} × h100" in text
     assert [(row.gpus, row.replicas) for row in result.rows] == [(total, engines)]
+    held = result.rows[0].requests, result.rows[0].safe_requests, result.rows[0].memory_requests or 0
+    assert all(each % result.pools.decode_replicas == 0 for each in held)
+    assert held[2] == 0 or held[2] >= held[0]
     assert result.to_rows()[0]["gpus"] == result.model_dump()["best"]["gpus"] == total
     assert f"-{total}x-" in result.plan.name
     assert result.plan.gpus == total

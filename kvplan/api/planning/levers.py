@@ -206,6 +206,7 @@ def _none(result: PlanResult, *said: str) -> PlanResult:
 def _with_both(best: Option, pools: Pools) -> Option:
     """The option with engines of both kinds: all GPUs, and what the engines for answers hold."""
     share, answers = Fraction(pools.gpus, best.gpus), pools.decode_replicas
+    memory = best.memory_requests
     each = ceil_div(best.requests_per_engine * best.replicas, answers)
     cost, million = best.cost_per_hour, best.cost_per_million_tokens
     low, likely, high = (float(one * share) for one in million or (0, 0, 0))
@@ -216,6 +217,7 @@ def _with_both(best: Option, pools: Pools) -> Option:
         nodes=ceil(best.nodes * share),
         requests=best.requests // best.replicas * answers,
         safe_requests=best.safe_requests // best.replicas * answers,
+        memory_requests=None if memory is None else memory // best.replicas * answers,
         requests_per_engine=min(each, best.max_num_seqs),
         cost_per_hour=None if cost is None else cost * share,
         cost_per_million_tokens=None if million is None else (low, likely, high),
