@@ -15,7 +15,9 @@ from pathlib import Path
 
 import pytest
 
+from kvplan.errors import CannotRunHere
 from kvplan.files.plans.receipts import read_receipt
+from kvplan.proof.validate.installed.kept import kept_folder
 from tests.proof.fake_engine import interpreter
 from tests.proof.kill import ROOT, SERVER, SIGNALS, WORKER, arguments, kill_many
 from tests.proof.test_engine_run import CONFIG, MEASURED, WORDS
@@ -173,3 +175,43 @@ def _wait_for_torch(pid: int) -> bool:
             return True
         time.sleep(0.02)
     return False
+
+
+@pytest.mark.parametrize("moment", ["at once", "within", "while something is written there"])
+def test_a_killed_run_s_folder_goes_whatever_runs_beside_it(moment: str, tmp_path: Path) -> None:
+    """Also where no engine runs at that moment: before its start, and between the worker and the server."""
+    temporary = tmp_path / "tmp"
+    temporary.mkdir()
+    within = {
+        "at once": "os.kill(os.getpid(), 9)",
+        "within": "(place / 'model').mkdir(); print(flush=True); time.sleep(60)",
+        "while something is written there": "subprocess.Popen([sys.executable, '-c', WRITES, str(place)]);"
+        " print(flush=True); time.sleep(60)",
+    }[moment]
+    writes = (
+        "import itertools, pathlib, sys, time\n"
+        "ends = time.monotonic() + 2\n"
+        "for number in itertools.count():\n"
+        "    if time.monotonic() > ends: break\n"
+        "    try: (pathlib.Path(sys.argv[1]) / str(number)).touch()\n"
+        "    except OSError: pass\n"
+    )
+    run = subprocess.Popen(
+        [sys.executable, "-c", f"import os, subprocess, sys, time\nWRITES = {writes!r}\n"
+         "from kvplan.proof.validate.installed.kept import kept_folder\n"
+         f"with kept_folder('kvplan-engine-') as place: {within}"],
+        env={**os.environ, "PYTHONPATH": str(ROOT), "TMPDIR": str(temporary)}, stdout=subprocess.PIPE,
+    )  # fmt: skip
+    with run:
+        assert run.stdout is not None
+        if moment != "at once":
+            run.stdout.readline()
+            assert list(temporary.iterdir()) != []
+            run.kill()
+    _until(lambda: not list(temporary.iterdir()), "its folder is removed")
+
+
+def test_a_folder_that_cannot_be_made_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("kvplan.proof.validate.installed.kept.FOLDER", tmp_path / "not_there.py")
+    with pytest.raises(CannotRunHere, match="no temporary folder can be made"), kept_folder("kvplan-engine-"):
+        pass

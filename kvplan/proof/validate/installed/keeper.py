@@ -1,11 +1,10 @@
 """The script between kvplan and a process of the engine: what the process started ends when kvplan does.
 
-    python keeper.py LIFE FOLDER COMMAND …
+    python keeper.py LIFE COMMAND …
 
 LIFE is the reading end of a pipe that kvplan alone holds open. A byte asks for the end at once; the end of
-the pipe means that kvplan has ended, however (SIGKILL as well), and FOLDER is removed, too. Either way every
-process of COMMAND is ended. SIGTERM goes on to COMMAND alone, as a deployment would send it. Its exit code or
-signal is the keeper's own.
+the pipe means that kvplan has ended, however (SIGKILL as well). Either way every process of COMMAND is ended.
+SIGTERM goes on to COMMAND alone, as a deployment would send it. Its exit code or signal is the keeper's own.
 Standard library only: no module of kvplan is read.
 """
 
@@ -15,7 +14,6 @@ import contextlib
 import ctypes
 import os
 import select
-import shutil
 import signal
 import subprocess
 import sys
@@ -28,7 +26,7 @@ _PR_SET_PDEATHSIG = 1
 _NOT_STARTED = 127
 
 
-def main(life: int, folder: str, command: Sequence[str]) -> int:
+def main(life: int, command: Sequence[str]) -> int:
     """Run the command to its end, or to kvplan's."""
     try:
         child = subprocess.Popen(command, start_new_session=True, preexec_fn=_die_with_the_keeper)  # noqa: PLW1509 - one thread
@@ -48,11 +46,7 @@ def main(life: int, folder: str, command: Sequence[str]) -> int:
             _end(child)
             break
     _signal(child, signal.SIGKILL)  # ranks that outlived it
-    code = child.wait()
-    # A command that hears of kvplan's end may be gone before the keeper looks.
-    if select.select([life], [], [], 0)[0] and not os.read(life, 1):
-        shutil.rmtree(folder, ignore_errors=True)
-    return code
+    return child.wait()
 
 
 def _end(child: subprocess.Popen[bytes]) -> None:
@@ -75,7 +69,7 @@ def _die_with_the_keeper() -> None:
 
 
 if __name__ == "__main__":
-    code = main(int(sys.argv[1]), sys.argv[2], sys.argv[3:])
+    code = main(int(sys.argv[1]), sys.argv[2:])
     if code < 0:  # ended by a signal, and so does the keeper
         signal.signal(-code, signal.SIG_DFL) if -code != signal.SIGKILL else None
         os.kill(os.getpid(), -code)

@@ -1,4 +1,4 @@
-"""A process of an engine under its keeper (`keeper.py`): nothing of it outlives kvplan."""
+"""An engine's process under its keeper (`keeper.py`), and a folder (`folder.py`): neither outlives kvplan."""
 
 from __future__ import annotations
 
@@ -7,29 +7,68 @@ import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import IO, Any
 
+from kvplan.errors import CannotRunHere
+
 KEEPER = Path(__file__).with_name("keeper.py")
+FOLDER = Path(__file__).with_name("folder.py")
 _AT_ONCE_SECONDS = 10.0
 
 
-class Kept:
-    """One command, started. folder: removed should kvplan be killed.
+@contextlib.contextmanager
+def kept_folder(prefix: str) -> Iterator[Path]:
+    """An empty temporary folder, gone afterwards: also where kvplan was killed.
 
-    Raises OSError where the command is no program.
+    Raises CannotRunHere(no-engine | no-folder).
     """
+    if os.name != "posix":
+        raise CannotRunHere("no-engine", "an engine's worker runs on Linux")
+    life, mine = os.pipe()
+    try:
+        keeper = subprocess.Popen(
+            [sys.executable, "-I", "-S", str(FOLDER), str(life), prefix],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            start_new_session=True,
+            pass_fds=(life,),
+        )
+    except BaseException:
+        os.close(mine)
+        raise
+    finally:
+        os.close(life)
+    with keeper:
+        try:
+            assert keeper.stdout is not None
+            assert keeper.stderr is not None
+            made = os.fsdecode(keeper.stdout.readline().removesuffix(b"\n"))
+            if not made:
+                raise CannotRunHere(
+                    "no-folder",
+                    f"no temporary folder can be made: {os.fsdecode(keeper.stderr.read()).strip()}",
+                    help="name one in which you may write: TMPDIR=/path",
+                )
+            yield Path(made)
+        finally:
+            os.close(mine)
+
+
+class Kept:
+    """One command, started. Raises OSError where it is no program."""
 
     def __init__(
-        self, command: Sequence[str], folder: Path, environment: Mapping[str, str], **streams: int | IO[Any]
+        self, command: Sequence[str], environment: Mapping[str, str], **streams: int | IO[Any]
     ) -> None:
         if shutil.which(command[0]) is None:
             raise FileNotFoundError(f"there is no program {command[0]}")
         life, self._life = os.pipe()
         try:
             self.process: subprocess.Popen[bytes] = subprocess.Popen(
-                [sys.executable, str(KEEPER), str(life), str(folder), *command],
+                [sys.executable, str(KEEPER), str(life), *command],
                 env=dict(environment),
                 start_new_session=True,
                 pass_fds=(life,),

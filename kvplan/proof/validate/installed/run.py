@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-import tempfile
 from collections.abc import Callable
 from pathlib import Path
 
@@ -19,6 +18,7 @@ from kvplan.proof.validate.installed.gpus import (
     refuse_others,
 )
 from kvplan.proof.validate.installed.judged import Judged, judged
+from kvplan.proof.validate.installed.kept import kept_folder
 from kvplan.proof.validate.installed.messages import Failure, Hello, Measured
 from kvplan.proof.validate.installed.process import START, EngineProcess, TimeUp
 from kvplan.proof.validate.installed.question import (
@@ -98,13 +98,13 @@ def run_engine(
     make_target: the plan for the engine and the device that are here. start_of: the engine's arguments for a
     model's folder. Raises KvplanError, CannotRunHere(no-engine | engine-crashed | engine-failed …).
     """
-    with tempfile.TemporaryDirectory(prefix="kvplan-engine-") as place:
-        folder = Path(place) / "model"
+    with kept_folder("kvplan-engine-") as place:
+        folder = place / "model"
         folder.mkdir()
         variables = environment(options.device, options.gpu, count=options.gpus)
         child = EngineProcess(
             options.command,
-            Path(place) / "engine.log",
+            place / "engine.log",
             environment=variables,
             stop=stop,
             on_stage=on_stage,
@@ -119,7 +119,7 @@ def run_engine(
                 if not options.shared:
                     refuse_others(one)
             ran = target if options.layers is None else _fewer(target, options.layers)
-            check_room(ran, mine, Path(place))
+            check_room(ran, mine, place)
             write_model(ran.model, folder)
             start = start_of(ran, folder)
             question = {

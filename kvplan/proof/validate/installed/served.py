@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import secrets
-import tempfile
 from collections.abc import Callable
 from fractions import Fraction
 from pathlib import Path
@@ -15,6 +14,7 @@ from kvplan.files.logs import read_log
 from kvplan.plans.findings import Finding, Severity
 from kvplan.plans.receipt import Figure
 from kvplan.proof.validate.devices import CPU
+from kvplan.proof.validate.installed.kept import kept_folder
 from kvplan.proof.validate.installed.load import MOST, Served, Shape, drive
 from kvplan.proof.validate.installed.question import Start, asked_settings, environment, write_model
 from kvplan.proof.validate.installed.run import EngineOptions, EngineOutcome
@@ -44,8 +44,8 @@ def serve(
     CannotRunHere(server-ended | server-silent …), TimeUp.
     """
     target = found.outcome.target
-    with tempfile.TemporaryDirectory(prefix="kvplan-serve-") as place:
-        folder, log = Path(place) / "model", Path(place) / "server.log"
+    with kept_folder("kvplan-serve-") as place:
+        folder, log = place / "model", place / "server.log"
         folder.mkdir()
         write_model(target.model, folder)
         write_tokenizer(folder)

@@ -59,7 +59,6 @@ class Server:
             with self.log.open("wb") as out:
                 self._kept = Kept(
                     self.command,
-                    self.log.parent,
                     self._environment,
                     stdin=subprocess.DEVNULL,
                     stdout=out,
