@@ -55,7 +55,7 @@ ROOMS: dict[str, Room] = {
     "kvplan": Room(3050, "named tuples without exec"),
     "planning": Room(5700, "drafts in the search, classes that cannot beat the best"),
     "plans": Room(1950, "a switch of three states; plans on one fleet, locks, bound receipts"),
-    "proof": Room(9450, "a keeper of engines' processes, GPUs that others use, servers that run already"),
+    "proof": Room(9550, "a keeper of engines' processes, GPUs that others use, servers that run already"),
     "report": Room(10000, "load, queue and replicas over time; tables of one row a line"),
     "simulation": Room(14450, "points over time of every run"),
     "weights": Room(2250, "weights between two ends, kernels that keep experts which are not quantised"),

@@ -21,6 +21,7 @@ from kvplan.results import EngineRef
 from kvplan.units import GB
 
 _NAME_WIDTH = 32
+_LEAST_FAMILIES = 12
 
 
 def data_of(value: Any) -> Any:
@@ -47,8 +48,10 @@ def models_screen(cards: Sequence[CardSummary], total: int) -> Screen:
     ]
     left = table(facts, "lrr", gap="  ")
     room = columns() - 2 - max(len("".join(piece.text for piece in row)) for row in left)
-    right = [Span("families", "dim"), *(Span(shorten(_families(card.families), room)) for card in cards)]
-    rows = [(*row, Span("  "), families) for row, families in zip(left, right)] if cards else []
+    rows: Screen = left if cards else []
+    if cards and room >= _LEAST_FAMILIES:
+        right = [Span("families", "dim"), *(Span(shorten(_families(card.families), room)) for card in cards)]
+        rows = [(*row, Span("  "), families) for row, families in zip(left, right)]
     names = sum(1 + len(card.variants) for card in cards)
     found = count(len(cards), "card") if len(cards) == total else f"{len(cards)} of {count(total, 'card')}"
     return [

@@ -49,7 +49,7 @@ def whole_layer(model: Model, entry: LayerTerms, result: SizeResult) -> Screen:
     for source in dict.fromkeys(part.source for part in entry.layer.parts if part.source):
         screen += wrapped(source, style="dim", indent=1, first="from: ", hang=6)
     if entry.terms:
-        screen.append(line(f"one layer: {_layer_sum(entry, result)}", indent=1))
+        screen += wrapped(f"one layer: {_layer_sum(entry, result)}", indent=1, hang=2)
     return screen
 
 

@@ -21,7 +21,7 @@ WIDTH = 80
 NARROWEST, WIDEST = 60, 120
 INDENT = "  "
 GAP = "   "
-_LEAST_WORDS = 16
+_LEAST_WORDS = 14
 """Columns into which words are still wrapped."""
 
 

@@ -297,10 +297,10 @@ def sweep_screen(rows: Sequence[tuple[dict[str, str], dict[str, object]]], *, ta
         shown = [Span("-", "dim")] if "error" in found else [of(found) for of in figures.values()]
         body.append([*(shorten(value, _KEY) for value in change.values()), *shown])
     screen: Screen = []
-    for names, spare in ((keys, ()), ([shorten(key, _KEY) for key in keys], ("hit rate",))):
+    for names in (keys, [shorten(key, _KEY) for key in keys]):
         head = [Span(name, "dim") for name in (*names, *figures)]
         align = "l" * len(keys) + "r" * len(figures)
-        screen = table([head, *body], align, gap="  ", spare=spare)
+        screen = table([head, *body], align, gap="  ", spare=("hit rate",))
         if len(screen) == 1 + len(body):
             break
     return screen + _failed(rows)

@@ -188,7 +188,7 @@ def ways_table(result: SizeResult, *, short: bool = False) -> Screen:
     if not timed:
         said = "tokens/s: no published figure of such a GPU is known"
     return [
-        *table(rows, "lrrrr" if timed else "lrr"),
+        *table(rows, "lrrrr" if timed else "lrr", spare=("half full", "likely") if timed else ()),
         *([] if short else [line(Span(said, "dim"), indent=1)]),
     ]
 

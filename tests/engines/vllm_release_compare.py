@@ -38,6 +38,7 @@ NOT_READ = (
     "Unknown quantization method: bitsandbytes",
     "a model must have at least one layer",
     "not exist,please check config",
+    "The number of image tokens (0) must be the same",
 )
 PLACES = {
     "groups": "kvplan/engines/vllm/cache_layout/grouping.py, side_by_side.py, states.py",

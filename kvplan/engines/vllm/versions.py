@@ -88,7 +88,7 @@ class Rules(ReleaseRules):
         _CONFIG + ", disable_hybrid_kv_cache_manager", "always", ("0.13", "unasked"), ("0.22", "unsupported"))
     events_end_hybrid = flag("--kv-events-config turns it off", _CONFIG, since="0.9", until="0.20")
     offload_decides = flag("--kv-offloading-size is read before that is settled",
-        _CONFIG + ", _post_init_kv_transfer_config", since="0.22")
+        _CONFIG + ", _post_init_kv_transfer_config", since="0.22", asked=False)
     offload_native = flag("a backend of it need not be named", "config/cache.py, kv_offloading_backend",
         since="0.14", asked=False)
     lmcache_offload = steps("the connector of --kv-offloading-backend lmcache",

@@ -183,7 +183,8 @@ def _changes(report: CheckReport) -> Screen:
             continue
         rows += wrapped(_name(one), first=INDENT, hang=4)
         heads = ("", "before", "now", "difference", *(("moved by",) if moved is not None else ()))
-        rows += table([heads, *cells], "lrrr" + "l" * (moved is not None), indent=2, gap="  ")
+        align = "lrrr" + "l" * (moved is not None)
+        rows += table([heads, *cells], align, indent=2, gap="  ", spare=("difference",))
         for one_why in () if moved is None else moved.why[:_MOST_WHY]:
             rows += wrapped(difference_words(one_why), first=INDENT * 2, hang=6, style="dim")
     if same:
