@@ -21,6 +21,8 @@ from kvplan.units import Bytes, Count, Positive
 SCHEMA_VERSION: Final = 1
 NO_POOL: Final = "no pool was computed"
 """Begins the warning that says why the memory of a GPU was not counted."""
+NOISE: Final = "its answers beyond them are noise"
+"""Ends the warning that a request is longer than its model was made for."""
 
 
 @record()

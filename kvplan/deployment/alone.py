@@ -34,7 +34,8 @@ def with_ways(found: Answer) -> Answer:
     speed = part_of(found.deployment.choice.engine.name, "speed")
     stated = settings.kv_cache_memory is not None or settings.weights is not None
     many = found.deployment.requests > 1 or found.deployment.replicas > 1
-    other = settings.speculative_method is not None or settings.own.get("kv_retention")
+    own = settings.own
+    other = settings.speculative_method is not None or own.get("kv_retention") or own.get("rope_scaling")
     if speed is None or settings.gpu is None or stated or many or other:
         return found
     if settings.gpu.market == "datacenter":

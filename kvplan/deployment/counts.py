@@ -19,7 +19,7 @@ from kvplan.families import Kind
 from kvplan.later import later
 from kvplan.model import Model
 from kvplan.record import replace
-from kvplan.results import Budget, SizeResult
+from kvplan.results import NOISE, Budget, SizeResult
 from kvplan.settings import LONGEST, Settings, started_in, stated_length
 from kvplan.terms import Grows
 
@@ -57,11 +57,11 @@ def reserved_bytes(model: Model, choice: Choice, settings: Settings) -> int:
 
 
 def _beyond(model: Model, settings: Settings, result: SizeResult) -> tuple[str, ...]:
-    """A warning where a server is started for more than its model was made for, and does not mind."""
-    length, own = stated_length(settings), model.max_model_len
-    if length is None or own is None or length <= own or result.refusal is not None:
+    """A warning where a request is longer than its model was made for, and the engine does not mind."""
+    length, own = max(stated_length(settings) or 0, result.request.tokens), model.max_model_len
+    if own is None or length <= own or result.refusal is not None or "rope_scaling" in result.settings:
         return ()
-    return (f"{length:,} tokens are more than the model's own {own:,}: its answers beyond them are noise",)
+    return (f"{length:,} tokens are more than the model's own {own:,}: {NOISE}",)
 
 
 def as_started(model: Model, choice: Choice, settings: Settings) -> Settings:

@@ -7,7 +7,7 @@ from collections.abc import Collection
 from kvplan.later import regex
 from kvplan.report.layout import Line, Screen, Section, Span, one_line, wrapped
 from kvplan.report.words import count, engine_title, settings_words
-from kvplan.results import SizeResult
+from kvplan.results import NOISE, SizeResult
 
 
 def styled(row: Line, part: str, style: str) -> Line:
@@ -105,9 +105,10 @@ def warning_section(
     warnings: tuple[str, ...], most: int, rank: int, *, close: bool = False, least: int = 0
 ) -> Section:
     """The warnings of a screen with few lines: where there is no room fewer of them, each in full, and never
-    fewer than ``least``."""
-    texts = tuple(dict.fromkeys(warnings))
-    most = min(most, len(texts))
+    fewer than ``least``. That a request fits whose answer is noise stands first, and is always there."""
+    noise = [text for text in warnings if text.endswith(NOISE)]
+    texts, least = tuple(dict.fromkeys((*noise, *warnings))), least + len(noise)
+    most = min(max(most, least), len(texts))
     first, *less = [short_warnings(texts, number) for number in range(most, min(least, most) - 1, -1)]
     return Section(first, less=tuple(less), close=close, shrinks=rank)
 

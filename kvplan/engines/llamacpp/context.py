@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from kvplan.engines.llamacpp.cache_layout.pool import Machine, cells_that_fit, context_for
 from kvplan.engines.llamacpp.options import LlamacppOptions
+from kvplan.engines.llamacpp.start.trained import own_length
 from kvplan.model import Model
 from kvplan.record import replace
 from kvplan.settings import Settings
@@ -18,7 +19,7 @@ def served_context(
 ) -> LlamacppOptions:
     """With the context that the server takes by itself (``fit_ctx``), where requests of a length are asked
     about: its own, or what the memory holds of it."""
-    least, own = options.fit_ctx, model.max_model_len
+    least, own = options.fit_ctx, own_length(model, options)
     given = options.ctx_size is not None or settings.max_model_len is not None
     if least is None or given or settings.tokens is None or own is None:
         return options

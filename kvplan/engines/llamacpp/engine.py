@@ -37,6 +37,14 @@ from kvplan.engines.llamacpp.start.cache_types import ggml_word, store_for
 from kvplan.engines.llamacpp.start.drafts import check_draft
 from kvplan.engines.llamacpp.start.models import has_window_cache, refusal_of, uses_flash
 from kvplan.engines.llamacpp.start.overrides import hosted_layers
+from kvplan.engines.llamacpp.start.trained import (
+    YARN,
+    cut_short,
+    own_length,
+    slot_length,
+    stretches,
+    trained_length,
+)
 from kvplan.engines.options import EngineOption
 from kvplan.engines.retention import parsed
 from kvplan.engines.supported import check_class
@@ -75,8 +83,8 @@ class LlamaCpp:
         machine = compiled.machine
         options = served_context(model, settings, compiled.options, machine)
         context = context_for(options, settings.max_model_len or tokens, settings.requests)
-        if settings.tokens is None and options.ctx_size is not None:
-            tokens = min(tokens, context.cells)  # a request as long as its slot
+        if settings.tokens is None:
+            tokens = _asked_for(model, options, context, tokens)
         refusal, pool = compiled.refusal, None
         if refusal is None:
             refusal, pool = answer(machine, context, options, model, settings, tokens)
@@ -98,10 +106,12 @@ class LlamaCpp:
                 "n_seq_max": context.slots,
                 "host_kv_bytes": host,
                 **({"context_shift": True} if options.kv_retention else {}),
+                **({"rope_scaling": YARN} if stretches(options) else {}),
             },
             warnings=(
                 warning,
                 _in_host(machine, host, options) if host else None,
+                cut_short(model, options, context),
                 *shifted(options, context, tokens),
             ),
         )
@@ -113,7 +123,7 @@ class LlamaCpp:
         own = replace(settings, max_model_len=None, tokens=None)
         compiled = _compile(model, version, planned_values(own))
         context = context_for(compiled.options, PAD, settings.requests)
-        most = request_tokens(model, own)
+        most = trained_length(model, compiled.options) or request_tokens(model, own)
         return longest_slot(compiled.machine, context, compiled.options, settings, most)
 
     def served(self, settings: Settings, slots: int, length: int) -> Settings:
@@ -269,6 +279,15 @@ def _in_host(machine: Machine, host: int, options: LlamacppOptions) -> str:
     layers = f" of {machine.on_host:,} layers" if machine.on_gpu else ""
     said = "" if options.host_memory is not None else not_counted(host)
     return f"{human_bytes(host)} of the cache{layers} lie in host memory{said}"
+
+
+def _asked_for(model: Model, options: LlamacppOptions, context: Context, tokens: int) -> int:
+    """Where no length is asked about, a request as long as its slot."""
+    longest = trained_length(model, options)
+    if options.ctx_size is not None:
+        stated = own_length(model, options) != model.max_model_len or stretches(options)
+        return min(longest if stated and longest else tokens, slot_length(model, options, context))
+    return tokens if options.kv_retention else min(tokens, longest or tokens)
 
 
 _NO_BACKEND = ("tpu", "neuron", "hpu")

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from kvplan.engines.llamacpp.cache_layout.pool import streams_of
 from kvplan.engines.llamacpp.options import LlamacppOptions
+from kvplan.engines.llamacpp.start.trained import own_length
 from kvplan.errors import KvplanError
 from kvplan.model import Model
 from kvplan.record import replace
@@ -19,7 +20,7 @@ def options_of(model: Model, settings: Serving) -> LlamacppOptions:
     options = LlamacppOptions.of(settings)
     if options.ctx_size != 0:
         return options
-    own = model.max_model_len
+    own = own_length(model, options)
     if own is None:
         raise KvplanError(
             "bad-setting",

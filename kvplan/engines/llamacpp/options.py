@@ -28,6 +28,18 @@ class LlamacppOptions(RetainingOptions):
     ctx_size: int | None = option(
         "count", "n_ctx, over all slots; 0: the model's own (default: what the requests need).", lowest=0
     )
+    override_kv: str | None = option(
+        "map",
+        "Keys of the file with another value; its own length counts.",
+        example='{"qwen3.context_length": 131072}',
+    )
+    rope_scaling: str | None = option(
+        "word", "How positions are stretched (default: as the file says).", choices=("none", "linear", "yarn")
+    )
+    rope_scale: Fraction | None = option(
+        "ratio", "How far: yarn serves so many times the model's own length."
+    )
+    yarn_orig_ctx: int | None = option("count", "The length that yarn stretches (default: the model's own).")
     parallel: int | None = option("count", "Slots (default: one a request).", highest=MAX_SLOTS)
     kv_unified: bool = option(
         "flag", "One buffer for all slots; without --parallel at least 4, as llama-server.", False

@@ -24,6 +24,7 @@ from kvplan.engines.llamacpp.start.cache_types import store_for
 from kvplan.engines.llamacpp.start.drafts import drafts, layers_in_file, named_draft
 from kvplan.engines.llamacpp.start.fitting import Amount, Shares, Start, fitted, moved
 from kvplan.engines.llamacpp.start.overrides import words_of
+from kvplan.engines.llamacpp.start.trained import own_length
 from kvplan.model import Model
 from kvplan.named import NamedTuple
 from kvplan.record import replace
@@ -96,7 +97,7 @@ class Counted:
             total, reserved, _ = memory_in_row(one)
             free.append(total - sum(self._amount(line) for line in (*reserved, context_line(1))))
         least = self.options.fit_ctx or LEAST_CONTEXT
-        most = max(self.model.max_model_len or least, least)
+        most = max(own_length(self.model, self.options) or least, least)
         kept = (self.options.fit_target + self.spare,) * count
         streams = streams_of(self.options)
         return Start(self.layers, self.has_experts, tuple(free), kept, most, least, streams, n_ctx)

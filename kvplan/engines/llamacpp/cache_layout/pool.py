@@ -22,6 +22,7 @@ from kvplan.engines.llamacpp.start.drafts import (
     with_states,
 )
 from kvplan.engines.llamacpp.start.models import uses_flash
+from kvplan.engines.llamacpp.start.trained import beyond_training, slot_length
 from kvplan.engines.retention import retention_of
 from kvplan.errors import KvplanError
 from kvplan.families import Storage
@@ -229,11 +230,16 @@ def _weights_too_large(machine: Machine, left: int) -> Refusal:
     )
 
 
-def _too_long(context: Context, options: LlamacppOptions, settings: Settings, tokens: int) -> Refusal | None:
+def _too_long(
+    model: Model, context: Context, options: LlamacppOptions, settings: Settings, tokens: int
+) -> Refusal | None:
     """A request that no slot takes, whatever memory there is."""
     if retention_of(options) is not None:
+        slot = slot_length(model, options, context)
         # Without a length only the start is asked about, which no request decides.
-        return None if settings.tokens is None else never_admitted(context, settings, tokens)
+        return None if settings.tokens is None else never_admitted(slot, settings, tokens)
+    if (refusal := beyond_training(model, options, tokens)) is not None:
+        return refusal
     given = options.ctx_size is not None
     if tokens <= context.cells or not (given or settings.max_model_len is not None):
         return None
@@ -259,7 +265,7 @@ def answer(
     """
     room = _room(machine, settings, options)
     given = options.ctx_size is not None
-    refusal = _too_long(context, options, settings, tokens)
+    refusal = _too_long(model, context, options, settings, tokens)
     if refusal is None and room.in_host is not None and room.in_host < 0:
         refusal = _weights_too_large(machine, room.in_host)
     if refusal is not None:

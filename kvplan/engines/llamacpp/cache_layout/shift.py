@@ -61,17 +61,17 @@ def _fixed(model: Model, options: LlamacppOptions) -> str | None:
     return None
 
 
-def never_admitted(context: Context, settings: Settings, tokens: int) -> Refusal | None:
+def never_admitted(slot: int, settings: Settings, tokens: int) -> Refusal | None:
     """A prompt that fills its slot: only what is generated may be longer."""
     prompt = tokens - answer_length(settings, tokens)
-    if prompt < context.cells:
+    if prompt < slot:
         return None
     return Refusal(
         "request-too-long",
-        f"a prompt of {prompt:,} tokens does not fit a slot's {context.cells:,} cells: the context is shifted"
+        f"a prompt of {prompt:,} tokens does not fit a slot's {slot:,} cells: the context is shifted"
         " only while an answer is generated",
-        largest_max_model_len=context.cells,
-        help=(f"--answer-tokens {tokens - context.cells + 1}",),
+        largest_max_model_len=slot,
+        help=(f"--answer-tokens {tokens - slot + 1}",),
     )
 
 

@@ -20,6 +20,7 @@ from kvplan.engines.llamacpp.options import MAX_SLOTS, LlamacppOptions
 from kvplan.engines.llamacpp.start.cache_types import store_for
 from kvplan.engines.llamacpp.start.drafts import drafts, has_head, layers_in_file, named_draft
 from kvplan.engines.llamacpp.start.models import uses_flash
+from kvplan.engines.llamacpp.start.trained import own_length
 from kvplan.model import Model
 from kvplan.results import BudgetLine, SizeResult, exact_number
 from kvplan.settings import Serving
@@ -47,7 +48,7 @@ def _filled(
     The masks have a cell for each of its cells: with the masks of one slot a full context would not start.
     """
     per_cell, own = exact_number(started.per_gpu.bytes_per_token), options.fit_ctx is not None
-    longest = context_for(options, settings.max_model_len or model.max_model_len or PAD, 1)
+    longest = context_for(options, settings.max_model_len or own_length(model, options) or PAD, 1)
     if not per_cell:
         return longest
     slots = 1 if own or not options.kv_unified else options.parallel or MAX_SLOTS

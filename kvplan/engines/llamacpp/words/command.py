@@ -10,6 +10,7 @@ from kvplan.engines.llamacpp.gguf_file.heads import USUAL
 from kvplan.engines.llamacpp.options import BATCH, CACHE_TYPES
 from kvplan.engines.llamacpp.start.drafts import HEAD, METHOD, NAMED
 from kvplan.engines.llamacpp.start.overrides import patterns
+from kvplan.engines.llamacpp.start.trained import overridden
 from kvplan.engines.retention import parsed
 from kvplan.engines.traits import usual_build
 from kvplan.errors import KvplanError
@@ -27,6 +28,14 @@ def _both_caches(value: Any, asked: Asked) -> object:
 
 def _proportions(value: Any, asked: Asked) -> object:
     return ",".join(word_of(one) for one in value)
+
+
+def _overridden(value: Any, asked: Asked) -> object:
+    return ",".join(f"{key}=int:{number}" for key, number in overridden(value).items())
+
+
+def _number(value: Any, asked: Asked) -> object:
+    return f"{float(value):.10g}"
 
 
 def _patterns(value: Any, asked: Asked) -> object:
@@ -96,6 +105,10 @@ TABLE = EngineTable(
     ("llama-server",),
     {
         "ctx_size": Argument("--ctx-size"),
+        "override_kv": Argument("--override-kv", write=_overridden),
+        "rope_scaling": Argument("--rope-scaling"),
+        "rope_scale": Argument("--rope-scale", write=_number),
+        "yarn_orig_ctx": Argument("--yarn-orig-ctx"),
         "parallel": Argument("--parallel"),
         "kv_unified": Argument("--kv-unified", off="--no-kv-unified"),
         "n_gpu_layers": Argument("--n-gpu-layers"),

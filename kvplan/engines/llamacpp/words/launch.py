@@ -6,7 +6,9 @@ src/llama-model-loader.cpp (std::regex_search over the name of a tensor).
 
 from __future__ import annotations
 
+import contextlib
 import re
+from fractions import Fraction
 
 from kvplan.engines.launch import Serve, Server, ServerFlag
 from kvplan.engines.llamacpp.options import BATCH, KEPT_FREE, LEAST_CONTEXT, MICRO_BATCH, SERVER_SLOTS
@@ -17,6 +19,7 @@ from kvplan.record import Json
 from kvplan.units import MIB
 
 _LONGEST = 2000
+_LONGEST_NUMBER = 20
 _PLAIN = regex(r"[\w.\\|()\[\]*+?^$,:-]+")
 _NESTED = regex(r"\)[*+?{]")
 """A group that is repeated: what such patterns cost is not bounded."""
@@ -49,6 +52,7 @@ def translate(serve: Serve, options: Json) -> tuple[str, ...]:
         serve["n_gpu_layers"] = ALL_LAYERS
     _slots(serve, options)
     left += _draft(serve, options)
+    left += _lengths(serve, options)
     left += _fitting(serve, options)
     _batch(serve, options)
     if _has_encoder(options):
@@ -92,6 +96,24 @@ def _slots(serve: Serve, options: Json) -> None:
         serve["parallel"] = asked
     else:
         serve.update(parallel=SERVER_SLOTS, kv_unified=True)
+
+
+_CONTEXT = regex(r"([\w.-]{1,80}\.context_length)=int:(\d{1,15})(?:,|$)")
+
+
+def _lengths(serve: Serve, options: Json) -> list[str]:
+    """What makes slots longer than the model was trained for: ``--rope-freq-scale`` is one part of
+    ``--rope-scale``, and a file's own length may be overridden."""
+    part = str(options.get("--rope-freq-scale", ""))
+    with contextlib.suppress(ValueError, ZeroDivisionError):
+        if part and len(part) < _LONGEST_NUMBER:
+            scale = 1 / Fraction(part)
+            serve["rope_scale"] = int(scale) if scale.denominator == 1 else float(scale)
+    given = str(options.get("--override-kv", ""))
+    found = _CONTEXT.search(given)
+    if found is not None:
+        serve["override_kv"] = {found[1]: int(found[2])}
+    return [f"--override-kv {given}"] if given and found is None else []
 
 
 def _fitting(serve: Serve, options: Json) -> list[str]:
@@ -176,6 +198,8 @@ SERVER = Server(
         "--spec-draft-hf",
         "--spec-draft-n-max",
         "--draft",
+        "--rope-freq-scale",
+        "--override-kv",
     ),
     environment=(
         ("LLAMA_ARG_MODEL", "model"),
@@ -191,6 +215,10 @@ SERVER = Server(
         ("LLAMA_ARG_FIT_TARGET", "fit_target"),
         ("LLAMA_ARG_FIT_CTX", "fit_ctx"),
         ("LLAMA_ARG_N_CPU_MOE", "n_cpu_moe"),
+        ("LLAMA_ARG_ROPE_SCALING_TYPE", "rope_scaling"),
+        ("LLAMA_ARG_ROPE_SCALE", "rope_scale"),
+        ("LLAMA_ARG_ROPE_FREQ_SCALE", "rope_freq_scale"),
+        ("LLAMA_ARG_YARN_ORIG_CTX", "yarn_orig_ctx"),
     ),
     variables=("LLAMA_ARG_",),
     a_gpu_each=("--tensor-split", "--device"),

@@ -1,0 +1,87 @@
+"""A request that is longer than its model was made for: refused, or said to be answered by noise."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+import kvplan
+from kvplan.api.launching import from_command
+from kvplan.results import NOISE
+
+MODELS = ("mixtral-8x7b", "qwen3-8b", "gemma-2-9b", "gpt-oss-20b")
+ENGINES = (
+    "vllm", "sglang", "trtllm", "tgi", "transformers", "llamacpp", "ollama", "lmstudio", "mlx", "generic",
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+@pytest.mark.parametrize("name", MODELS)
+def test_no_engine_answers_beyond_the_model_s_own_length_without_a_word(engine: str, name: str) -> None:
+    model = kvplan.load_model(name)
+    assert model.max_model_len is not None
+    for beyond, start in ((1, None), (0, None), (1, model.max_model_len + 1)):
+        tokens = model.max_model_len + beyond
+        found = kvplan.size(model, engine=engine, tokens=tokens, max_model_len=start)
+        told = any(text.endswith(NOISE) for text in found.warnings)
+        if beyond:
+            assert not found.ok or told
+        else:
+            assert not told
+
+
+YARN: dict[str, Any] = {"rope_scaling": "yarn", "rope_scale": 2}
+OVERRIDDEN: dict[str, Any] = {"override_kv": {"qwen3.context_length": 50_000}}
+
+
+@pytest.mark.parametrize(
+    ("asked", "longest"),
+    [({}, 40_960), ({"ctx_size": 131_072}, 40_960), ({"rope_scale": 2}, 40_960), (YARN, 81_920),
+     (YARN | {"rope_scaling": "linear"}, 40_960), (YARN | {"yarn_orig_ctx": 32_768}, 65_536),
+     (OVERRIDDEN, 50_000), (YARN | OVERRIDDEN, 100_000)],
+)  # fmt: skip
+def test_llama_server_cuts_a_slot_to_the_model_s_training(asked: dict[str, Any], longest: int) -> None:
+    """n_ctx_slot of tools/server/server-context.cpp; YaRN makes n_ctx_train longer, other scalings do not."""
+    assert kvplan.size("qwen3-8b", engine="llamacpp", tokens=longest, settings=asked).ok
+    refusal = kvplan.size("qwen3-8b", engine="llamacpp", tokens=longest + 1, settings=asked).refusal
+    assert refusal is not None
+    assert refusal.code == "request-too-long"
+    assert refusal.largest_max_model_len == longest
+
+
+def test_what_helps_is_an_answer() -> None:
+    refusal = kvplan.size("qwen3-8b", engine="llamacpp", tokens=100_000).refusal
+    assert refusal is not None
+    assert refusal.help[1].startswith("--rope-scaling yarn --rope-scale 3")
+    stretched = YARN | {"rope_scale": 3}
+    assert kvplan.size("qwen3-8b", engine="llamacpp", tokens=100_000, settings=stretched).ok
+
+
+def test_cells_that_no_request_uses_are_said() -> None:
+    """The cache is allocated whole: what it takes is of the cells, what is served of the model."""
+    found = kvplan.size("qwen3-8b", engine="llamacpp", settings={"ctx_size": 65_536})
+    assert (found.settings["n_ctx_seq"], found.request.tokens) == (65_536, 40_960)
+    assert any("cuts every slot of 65,536 cells to the 40,960" in text for text in found.warnings)
+    quiet: tuple[dict[str, Any], ...] = (
+        {"ctx_size": 40_960},
+        {"ctx_size": 65_536, "kv_unified": True, "parallel": 2},
+        {"ctx_size": 81_920, **YARN},
+    )
+    for asked in quiet:
+        found = kvplan.size("qwen3-8b", engine="llamacpp", settings=asked)
+        assert not any("cuts every slot" in text for text in found.warnings)
+
+
+@pytest.mark.parametrize(
+    ("flags", "serve"),
+    [("--rope-scaling yarn --rope-scale 4 --yarn-orig-ctx 32768",
+      {"rope_scaling": "yarn", "rope_scale": 4, "yarn_orig_ctx": 32_768}),
+     ("--rope-scaling yarn --rope-freq-scale 0.25", {"rope_scaling": "yarn", "rope_scale": 4}),
+     ("--override-kv qwen3.context_length=int:131072", {"override_kv": '{"qwen3.context_length": 131072}'})],
+)  # fmt: skip
+def test_the_flags_of_a_command_are_read(flags: str, serve: dict[str, Any]) -> None:
+    command = f"llama-server -m Qwen3-8B-Q4_K_M.gguf -c 131072 -np 1 {flags}"
+    plan = from_command(command, gpu="rtx-4090")
+    told = dict(plan.serve)
+    assert {name: told[name] for name in serve} == serve
