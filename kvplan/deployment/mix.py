@@ -16,6 +16,7 @@ from kvplan.deployment.counts import MAX_REQUESTS, ask
 from kvplan.deployment.question import Question
 from kvplan.deployment.resolve import Deployment
 from kvplan.engines.budget.sharing import Taken, taken_of
+from kvplan.engines.traits import traits_of
 from kvplan.named import NamedTuple
 from kvplan.record import replace
 from kvplan.results import SizeResult
@@ -68,7 +69,9 @@ def mixed(question: Question, parts: Sequence[Part]) -> Mix:
     longest = max(part.tokens for part in parts)
     alike = all(part.tokens == longest for part in parts)
     wanted = sum(part.requests for part in parts) if alike else 1
-    asked = replace(question.settings, tokens=longest, requests=wanted)
+    # What leaves layers in host memory is placed for all of them.
+    placed = sum(part.requests for part in parts) if traits_of(question.choice.engine.name).at_desk else wanted
+    asked = replace(question.settings, tokens=longest, requests=placed)
     found = answer(replace(question, settings=asked))
     deployment, result = found.deployment, found.result
     check_counted(found)

@@ -90,11 +90,12 @@ def test_what_is_easier_is_never_answered_worse(part: int) -> None:
     assert compared > 25
 
 
-RESERVED_BY_RANK = {("sglang", "activations, graphs"), ("vllm", "weights")}
+RESERVED_BY_RANK = {("sglang", "activations, graphs"), ("vllm", "weights"), ("vllm", "after the pool")}
 """What takes more of each GPU where there are more ranks: SGLang's automatic mem_fraction_static keeps memory
 free for every rank (sgl-project/sglang srt/server_args.py, 0.4.6 to 0.5.9: _handle_gpu_memory_settings); a
 vision encoder whose heads do not divide is whole on every rank (vllm-project/vllm
-vllm/model_executor/models/intern_vit.py, disable_tp)."""
+vllm/model_executor/models/intern_vit.py, disable_tp); ranks open buffers with each other once vLLM's pool is
+there, for which a share above the default may leave too little (vllm-project/vllm#51590)."""
 
 
 @in_parts
@@ -120,8 +121,8 @@ def test_twice_the_ranks_hold_no_fewer(part: int) -> None:
             continue
         assert few.budget is not None
         assert many.budget is not None
-        before = {line.name: line.bytes for line in few.budget.lines}
-        grown = {line.name for line in many.budget.lines if line.bytes > before.get(line.name, 0)}
+        before = {line.name: line.high_bytes for line in few.budget.lines}
+        grown = {line.name for line in many.budget.lines if line.high_bytes > before.get(line.name, 0)}
         if not any((asked.engine.partition("@")[0], name) in RESERVED_BY_RANK for name in grown):
             wrong.append(f"{few.capacity}: {one}\n{many.capacity}: {other}\n{grown}")
     assert not wrong, "\n".join(wrong)

@@ -61,7 +61,7 @@ def beyond_training(model: Model, options: LlamacppOptions, tokens: int) -> Refu
         f"a request of {tokens:,} tokens is longer than the {longest:,} that the model was trained for:"
         " llama-server cuts every slot to them",
         largest_max_model_len=longest,
-        help=(f"--tokens {longest}", f"--rope-scaling {YARN} --rope-scale {times}, where the model bears it"),
+        help=(f"--tokens {longest}", f"--rope-scaling {YARN} --rope-scale {times}: where the model bears it"),
     )
 
 
