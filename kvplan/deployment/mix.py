@@ -68,9 +68,10 @@ def mixed(question: Question, parts: Sequence[Part]) -> Mix:
     """
     longest = max(part.tokens for part in parts)
     alike = all(part.tokens == longest for part in parts)
-    wanted = sum(part.requests for part in parts) if alike else 1
+    total = sum(part.requests for part in parts)
+    wanted = total if alike else 1
     # What leaves layers in host memory is placed for all of them.
-    placed = sum(part.requests for part in parts) if traits_of(question.choice.engine.name).at_desk else wanted
+    placed = total if traits_of(question.choice.engine.name).at_desk else wanted
     asked = replace(question.settings, tokens=longest, requests=placed)
     found = answer(replace(question, settings=asked))
     deployment, result = found.deployment, found.result

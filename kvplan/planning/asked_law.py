@@ -104,11 +104,16 @@ def capacity_of(found: SizeResult, asked: Callable[[int, int], Answer]) -> Capac
         lambda tokens: _share(asked(tokens, 0)),
         block_of(found),
         dropped_of(found),
+        lambda tokens, answer: _rejected(asked(tokens, answer)),
     )
 
 
 def _runs(found: Answer) -> int:
     return 0 if isinstance(found, Rejection) else runs_of(found)
+
+
+def _rejected(found: Answer) -> Rejection | None:
+    return found if isinstance(found, Rejection) else None
 
 
 def _taken(found: Answer) -> Taken | None:

@@ -341,9 +341,12 @@ class _Search:
             return fits[place]
 
         if fits[0] == 0:
-            longest = max(shape.tokens for shape in ask.shapes)
+            longest = max(ask.shapes, key=lambda shape: shape.tokens)
+            why = first.refused(longest.tokens, longest.output_tokens)
+            if why is not None and why.code == "request-too-long":
+                return why
             return Rejection("pool-too-small", f"a pool of {gib(first.pool_bytes)} holds no request of"
-                                          f" {longest:,} tokens")  # fmt: skip
+                                          f" {longest.tokens:,} tokens")  # fmt: skip
         # The last place with fit(place) >= seqs[place] / samples; the more of them, the less the pool holds,
         # never more (activations and windows only grow).
         low, high = -1, len(seqs)

@@ -15,6 +15,7 @@ WHY = {
     "no-memory-for-cache": "nothing is left for the cache",
     "not-enough-memory": "not even one request of max_model_len fits",
     "pool-too-small": "not one request fits",
+    "request-too-long": "longer than the engine serves",
     "too-few-gpus": "too few GPUs",
     "max-gpus": "one engine takes more GPUs than there are",
     "quality": "the quality policy",

@@ -85,3 +85,9 @@ def test_the_flags_of_a_command_are_read(flags: str, serve: dict[str, Any]) -> N
     plan = from_command(command, gpu="rtx-4090")
     told = dict(plan.serve)
     assert {name: told[name] for name in serve} == serve
+
+
+def test_a_plan_says_why_no_length_is_long_enough() -> None:
+    found = kvplan.plan("qwen3-8b", engine="llamacpp", gpu="rtx-4090", tokens=65_536, quantization="q4_k_m")
+    assert found.plan is None
+    assert any("llama-server cuts every slot" in one.message for one in found.reasons)

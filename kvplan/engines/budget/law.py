@@ -54,6 +54,8 @@ class Capacity(NamedTuple):
     """as in `kvplan.engines.budget.sharing.Sharing`"""
     dropped: int = 0
     """as in `kvplan.engines.budget.sharing.Sharing`"""
+    refused: Callable[[int, int], Rejection | None] = lambda tokens, answer: None
+    """why such a request is never admitted, if it is not"""
 
 
 class CapacityModel(Protocol):
