@@ -7,8 +7,11 @@ import sys
 import time
 from collections import Counter
 
-from tests.fuzz.run import SEED, elsewhere, one, run
+from tests.fuzz.run import SEED, Found, elsewhere, in_pieces, one, pieces_of
 from tests.fuzz.targets import TARGETS
+
+EVERY_SECONDS = 60.0
+"""A line on stderr; what is found is said at once."""
 
 
 def main() -> int:
@@ -28,7 +31,16 @@ def main() -> int:
         sys.stdout.write("nothing wrong\n")
         return 0
     begun = time.monotonic()
-    found = run(asked.inputs, seed=asked.seed, jobs=asked.jobs, only=asked.only)
+    pieces = pieces_of(asked.inputs, seed=asked.seed, only=asked.only)
+    found: list[Found] = []
+    told = begun
+    for number, part in enumerate(in_pieces(pieces, jobs=asked.jobs), 1):
+        found += part
+        if part or time.monotonic() - told > EVERY_SECONDS:
+            told = time.monotonic()
+            seconds = told - begun
+            sys.stderr.write(f"{number} of {len(pieces)} pieces in {seconds:.0f} s, {len(found)} faults")
+            sys.stderr.write("".join(f"\n  {entry.input}: {entry.kind}" for entry in part) + "\n")
     kinds = Counter(entry.kind for entry in found)
     for kind, count in kinds.most_common():
         first = next(entry for entry in found if entry.kind == kind)

@@ -76,14 +76,27 @@ def several(piece: tuple[str, int, range]) -> list[Found]:
     return found
 
 
-def run(inputs: int, *, seed: int = SEED, jobs: int = 1, only: str | None = None) -> list[Found]:
-    """So many inputs over all targets by their shares, or of one."""
+def pieces_of(inputs: int, *, seed: int = SEED, only: str | None = None) -> list[tuple[str, int, range]]:
+    """So many inputs over all targets by their shares, or of one; the targets take turns."""
     shares = {name: share for name, (_, share) in TARGETS.items() if only in (None, name)}
     pieces = []
     for name, share in shares.items():
         count = -(-inputs * share // sum(shares.values()))
         pieces += [(name, seed, range(at, min(at + PIECE, count))) for at in range(0, count, PIECE)]
+    Random(seed).shuffle(pieces)
+    return pieces
+
+
+def in_pieces(pieces: list[tuple[str, int, range]], *, jobs: int = 1) -> Iterator[list[Found]]:
+    """What each piece found, as they end."""
     if jobs == 1:
-        return [found for piece in pieces for found in several(piece)]
+        yield from map(several, pieces)
+        return
     with multiprocessing.get_context("fork" if os.name != "nt" else "spawn").Pool(jobs) as pool:
-        return [found for part in pool.imap_unordered(several, pieces) for found in part]
+        yield from pool.imap_unordered(several, pieces)
+
+
+def run(inputs: int, *, seed: int = SEED, jobs: int = 1, only: str | None = None) -> list[Found]:
+    """All that so many inputs find."""
+    pieces = pieces_of(inputs, seed=seed, only=only)
+    return [found for part in in_pieces(pieces, jobs=jobs) for found in part]
