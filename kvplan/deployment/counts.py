@@ -20,7 +20,7 @@ from kvplan.later import later
 from kvplan.model import Model
 from kvplan.record import replace
 from kvplan.results import NOISE, Budget, SizeResult
-from kvplan.settings import LONGEST, Settings, started_in, stated_length
+from kvplan.settings import LONGEST, Settings, started_in
 from kvplan.terms import Grows
 
 if TYPE_CHECKING:
@@ -43,7 +43,7 @@ def ask(model: Model, choice: Choice, settings: Settings) -> SizeResult:
         *choice.notes,
         *result.warnings,
         *idle_settings(choice.engine.name, model, settings),
-        *_beyond(model, settings, result),
+        *_beyond(model, result),
     )
     return replace(result, warnings=said) if len(said) > len(result.warnings) else result
 
@@ -56,9 +56,9 @@ def reserved_bytes(model: Model, choice: Choice, settings: Settings) -> int:
     return found.per_gpu.reserved_bytes_per_request
 
 
-def _beyond(model: Model, settings: Settings, result: SizeResult) -> tuple[str, ...]:
+def _beyond(model: Model, result: SizeResult) -> tuple[str, ...]:
     """A warning where a request is longer than its model was made for, and the engine does not mind."""
-    length, own = max(stated_length(settings) or 0, result.request.tokens), model.max_model_len
+    length, own = result.request.tokens, model.max_model_len
     if own is None or length <= own or result.refusal is not None or "rope_scaling" in result.settings:
         return ()
     return (f"{length:,} tokens are more than the model's own {own:,}: {NOISE}",)

@@ -31,6 +31,12 @@ def through(model: Model, choice: Choice, settings: Settings) -> tuple[Choice, S
     return replace(choice, notes=(*notes, *spilled, *door.always)), settings
 
 
+def check_taken(model: Model, choice: Choice, settings: Settings) -> None:
+    """Raises KvplanError where the program does not take such options."""
+    if choice.door is not None:
+        door_of(choice.door).begin(model, settings, Wish())
+
+
 def built(model: Model, choice: Choice, settings: Settings) -> Settings:
     """The settings with the file that the program takes of the model, on the GPUs as its engine deals
     them."""

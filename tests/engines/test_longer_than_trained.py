@@ -8,6 +8,7 @@ import pytest
 
 import kvplan
 from kvplan.api.launching import from_command
+from kvplan.errors import KvplanError
 from kvplan.results import NOISE
 
 MODELS = ("mixtral-8x7b", "qwen3-8b", "gemma-2-9b", "gpt-oss-20b")
@@ -91,3 +92,14 @@ def test_a_plan_says_why_no_length_is_long_enough() -> None:
     found = kvplan.plan("qwen3-8b", engine="llamacpp", gpu="rtx-4090", tokens=65_536, quantization="q4_k_m")
     assert found.plan is None
     assert any("llama-server cuts every slot" in one.message for one in found.reasons)
+
+
+def test_ollama_serves_no_more_than_the_model_s_own_length() -> None:
+    refusal = kvplan.size("qwen3-8b", engine="ollama", gpu="rtx-4090", tokens=65_536).refusal
+    assert refusal is not None
+    assert not any("rope" in one for one in refusal.help)
+    with pytest.raises(KvplanError, match="cuts num_ctx to the model's own length, whatever rope_scaling"):
+        kvplan.size("qwen3-8b", engine="ollama", gpu="rtx-4090", tokens=65_536, settings=YARN)
+    cut = kvplan.size("qwen3-8b", engine="ollama", gpu="rtx-4090", max_model_len=65_536)
+    assert cut.request.tokens == 40_960
+    assert not any(text.endswith(NOISE) for text in cut.warnings)

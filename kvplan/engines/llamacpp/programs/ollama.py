@@ -35,14 +35,21 @@ ONE_AT_A_TIME = (
 """How the architectures begin that it gives one slot (server/sched.go, load)."""
 BATCHES = ((32_768, 2_048), (4_096, 1_024), (0, 512))
 """Tokens of the whole context above which the batch is so large."""
+_LONGER = ("rope_scaling", "rope_scale", "yarn_orig_ctx", "override_kv")
 _SURCHARGE = {2_048: 2 * GIB, 1_024: 768 * MIB, 512: 0}
 _HEADROOM = {2_048: 60, 1_024: 75, 512: 100}
 _LEAST_FLASH, _NO_FLASH = (6, 0), (7, 2)
 
 
 def begin(model: Model, settings: Settings, wish: Wish) -> Begun:
-    """The options of llama-server and the GPUs that it may take."""
+    """The options of llama-server and the GPUs that it may take. Raises KvplanError(unsupported-setting)."""
     notes: list[str] = []
+    if longer := [name for name in _LONGER if settings.own.get(name) is not None]:
+        raise KvplanError(
+            "unsupported-setting",
+            f"Ollama cuts num_ctx to the model's own length, whatever {longer[0]} says",
+            help="-e llamacpp: llama-server itself takes it",
+        )
     gpu, gpus = settings.gpu, settings.pipeline_parallel_size
     totals = _totals(gpu, gpus)
     # One request at a time unless told (envconfig/config.go).
