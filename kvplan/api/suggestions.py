@@ -12,7 +12,6 @@ from kvplan.deployment.resolve import Deployment
 from kvplan.engines import OWN_OPTIONS
 from kvplan.engines.base import SAFE
 from kvplan.engines.budget import choose
-from kvplan.engines.door_settings import check_taken
 from kvplan.engines.traits import traits_of, usual_build, usual_for
 from kvplan.errors import KvplanError
 from kvplan.later import later
@@ -170,7 +169,10 @@ def _changed(deployment: Deployment, options: Options) -> tuple[Options, Deploym
         name = flag.removeprefix("no-") if off else flag
         changes[_NAMES.get(name, name.replace("-", "_"))] = (not off) if value is None else _value(value)
     asked = changed_settings(deployment.settings, changes)
-    check_taken(deployment.model, choice, asked)
+    if choice.door is not None:
+        from kvplan.engines.door_settings import check_taken
+
+        check_taken(deployment.model, choice, asked)
     beside = media_tokens(asked.media)
     if beside and "tokens" in changes and asked.tokens is not None:
         # An engine counts what a request carries beside its text; who asks names the text.

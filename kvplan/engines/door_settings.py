@@ -33,8 +33,8 @@ def through(model: Model, choice: Choice, settings: Settings) -> tuple[Choice, S
 
 def check_taken(model: Model, choice: Choice, settings: Settings) -> None:
     """Raises KvplanError where the program does not take such options."""
-    if choice.door is not None:
-        door_of(choice.door).begin(model, settings, Wish())
+    assert choice.door is not None
+    door_of(choice.door).begin(model, settings, Wish())
 
 
 def built(model: Model, choice: Choice, settings: Settings) -> Settings:

@@ -44,12 +44,7 @@ _LEAST_FLASH, _NO_FLASH = (6, 0), (7, 2)
 def begin(model: Model, settings: Settings, wish: Wish) -> Begun:
     """The options of llama-server and the GPUs that it may take. Raises KvplanError(unsupported-setting)."""
     notes: list[str] = []
-    if longer := [name for name in _LONGER if settings.own.get(name) is not None]:
-        raise KvplanError(
-            "unsupported-setting",
-            f"Ollama cuts num_ctx to the model's own length, whatever {longer[0]} says",
-            help="-e llamacpp: llama-server itself takes it",
-        )
+    _check_length(settings)
     gpu, gpus = settings.gpu, settings.pipeline_parallel_size
     totals = _totals(gpu, gpus)
     # One request at a time unless told (envconfig/config.go).
@@ -85,6 +80,15 @@ def begin(model: Model, settings: Settings, wish: Wish) -> Begun:
     if wish.gpu_layers is not None and wish.gpu_layers >= 0:
         options["n_gpu_layers"] = wish.gpu_layers
     return Begun(context, usual, parallel, options, gpus, tuple(notes))
+
+
+def _check_length(settings: Settings) -> None:
+    if longer := [name for name in _LONGER if settings.own.get(name) is not None]:
+        raise KvplanError(
+            "unsupported-setting",
+            f"Ollama cuts num_ctx to the model's own length, whatever {longer[0]} says",
+            help="-e llamacpp: llama-server itself takes it",
+        )
 
 
 def default_context(total: int) -> int:

@@ -102,7 +102,7 @@ _CONTEXT = regex(r"([\w.-]{1,80}\.context_length)=int:(\d{1,15})(?:,|$)")
 
 
 def _lengths(serve: Serve, options: Json) -> list[str]:
-    """What makes slots longer than the model was trained for: ``--rope-freq-scale`` is one part of
+    """Flags that make slots longer than the model was trained for: ``--rope-freq-scale`` is one part of
     ``--rope-scale``, and a file's own length may be overridden."""
     part = str(options.get("--rope-freq-scale", ""))
     with contextlib.suppress(ValueError, ZeroDivisionError):
