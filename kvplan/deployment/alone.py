@@ -42,8 +42,16 @@ def with_ways(found: Answer) -> Answer:
         return found
     # Each way is an answer of its own: they are found when a screen or a reader first asks for them.
     result = changed(found.result)
-    result.find_ways = cache(lambda: tuple(_ways(found, speed)))
+    result.find_ways = cache(lambda: _found_ways(found, speed))
     return replace(found, result=result)
+
+
+def _found_ways(found: Answer, speed: ModuleType) -> tuple[Way, ...]:
+    """None where the config says too little: nothing that was answered already fails for it."""
+    try:
+        return tuple(_ways(found, speed))
+    except KvplanError:
+        return ()
 
 
 def _ways(found: Answer, speed: ModuleType) -> Iterator[Way]:
