@@ -141,4 +141,4 @@ def test_a_width_that_is_no_number_takes_the_ways_and_not_the_answer(width: Any)
     found = kvplan.size(config, engine="llamacpp", gpu="rtx-4090", tokens=4096)
     assert found.ways == ()
     assert found.request.tokens == 4096
-    json.loads(found.model_dump_json())
+    assert json.dumps(found.model_dump())
