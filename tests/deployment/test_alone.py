@@ -137,7 +137,7 @@ def test_ways_are_found_when_they_are_asked_for(monkeypatch: pytest.MonkeyPatch)
 @pytest.mark.parametrize("width", ["18433", True, [4096]])
 def test_a_width_that_is_no_number_takes_the_ways_and_not_the_answer(width: Any) -> None:
     """They are found when somebody asks for them, after the answer: nothing may fail there."""
-    config = dict(kvplan.load_model("llama-3.1-8b").config) | {"intermediate_size": width}
+    config = {**(kvplan.load_model("llama-3.1-8b").config or {}), "intermediate_size": width}
     found = kvplan.size(config, engine="llamacpp", gpu="rtx-4090", tokens=4096)
     assert found.ways == ()
     assert found.request.tokens == 4096
