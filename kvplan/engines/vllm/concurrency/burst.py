@@ -110,10 +110,14 @@ class Burst(Holding):
 
     def _states(self, table: Table, number: int, step: int, done: int, processed: int) -> int:
         """Blocks of an aligned state group while the prompt is computed or under way."""
-        start, block = self.starts[number], table.block
+        block, marks = table.block, self.marks[number]
+        steps = min(step - self.starts[number] + 1, len(marks))
+        first = (processed - 1) // block if processed else 0
+        # Parts that end in earlier blocks leave nothing.
+        begin = bisect_right(marks, first * block, 0, max(steps, 0))
         places: set[int] = set()
-        before = 0
-        for mark in self.marks[number][: step - start + 1]:
+        before = marks[begin - 1] if begin else 0
+        for mark in marks[begin:steps]:
             if mark > before:
                 places.add(ceil_div(mark, block) - 1)
                 if self.keeps_checkpoint(table, before, mark):
@@ -121,7 +125,6 @@ class Burst(Holding):
             before = mark
         if done > before:
             places.update(range(before // block, ceil_div(done, block)))
-        first = (processed - 1) // block if processed else 0
         return sum(place >= first for place in places) + table.spare
 
     # ------------------------------------------------------------------------------------------- the run
