@@ -7,7 +7,7 @@ The compute buffer is that of the graph which it reserves (`kvplan.engines.llama
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import lru_cache
 
 from kvplan.architectures.config.activation_shape import shape_of
@@ -31,7 +31,8 @@ from kvplan.engines.llamacpp.model_options import options_of
 from kvplan.engines.llamacpp.options import LEAST_CONTEXT, LlamacppOptions, keeps_free, not_counted
 from kvplan.engines.llamacpp.start.drafts import drafts, has_head, layers_in_file, named_draft
 from kvplan.engines.llamacpp.start.models import uses_flash
-from kvplan.engines.llamacpp.start.overrides import place_of
+from kvplan.engines.llamacpp.start.overrides import Override, place_of, read
+from kvplan.engines.llamacpp.start.overrides import Placed as Moved
 from kvplan.engines.traits import usual_build
 from kvplan.errors import KvplanError, RefusedError
 from kvplan.gpu import Gpu
@@ -228,11 +229,8 @@ def _weights(model: Model, settings: Serving, options: LlamacppOptions) -> Weigh
         source = "--weights: bytes of one GPU, as given"
         return Weights(ModelWeights(stated, stated * devices, "--weights"), source)
     tensors, source = _tensors(model, settings)
-    places, hosted = [0] * (devices + 1), 0
-    layers, split = layers_in_file(model), split_of(settings, options)
-    for one in _dealt(tensors, layers, devices, options, split):
-        places[devices if one.device is None else one.device] += one.bytes
-        hosted = max(hosted, one.bytes) if one.device is None and one.layer is not None else hosted
+    split = split_of(settings, options)
+    places, hosted = _summed(model, _mixture(model, settings), devices, options, split)
     encoder = (encoder_bytes(model) or 0) if options.mmproj else 0
     places[0 if options.mmproj_offload else devices] += encoder
     source += f"; mmproj {encoder:,} B" if encoder else ""
@@ -302,7 +300,11 @@ def _tensors(model: Model, settings: Serving) -> tuple[Mapping[str, int], str]:
     """Name → bytes, and where they are known from: the file, or the build of a mixture of types by its name.
 
     Raises RefusedError(no-weights)."""
-    return _tensors_of(model, settings.quantization or model.gguf_mixture or usual_build("llamacpp", model))
+    return _tensors_of(model, _mixture(model, settings))
+
+
+def _mixture(model: Model, settings: Serving) -> str | None:
+    return settings.quantization or model.gguf_mixture or usual_build("llamacpp", model)
 
 
 @lru_cache(maxsize=64)
@@ -360,6 +362,70 @@ def dealt_tensors(model: Model, settings: Serving, options: LlamacppOptions) -> 
     return _dealt(tensors, layers_in_file(model), devices, options, split)
 
 
+class _OfLayer(NamedTuple):
+    """Bytes of a layer's tensors: of all and of the largest, of the experts' and of the largest of them."""
+
+    bytes: int
+    largest: int
+    experts: int
+    largest_expert: int
+    tensors: tuple[tuple[str, int], ...]
+
+
+@lru_cache(maxsize=64)
+def _by_layer(model: Model, mixture: str | None) -> tuple[Mapping[int, _OfLayer], Mapping[str, int]]:
+    """The tensors of each layer, and those outside them: `--fit` deals the same ones some thousand times."""
+    layers: dict[int, list[tuple[str, int]]] = {}
+    outside: dict[str, int] = {}
+    for name, size in _tensors_of(model, mixture)[0].items():
+        layer = _layer_of(name)
+        if layer is None:
+            outside[name] = size
+        else:
+            layers.setdefault(layer, []).append((name, size))
+    return {layer: _of_layer(own) for layer, own in layers.items()}, outside
+
+
+def _of_layer(own: Sequence[tuple[str, int]]) -> _OfLayer:
+    sizes, experts = [size for _, size in own], [size for name, size in own if _EXPERTS.search(name)]
+    return _OfLayer(sum(sizes), max(sizes), sum(experts), max(experts, default=0), tuple(own))
+
+
+@lru_cache(maxsize=1 << 12)
+def _moved(
+    model: Model, mixture: str | None, layer: int, words: tuple[Override, ...]
+) -> tuple[tuple[Moved | None, _OfLayer], ...]:
+    """The tensors of a layer by where these overrides put them, None as the layer itself is dealt."""
+    found: dict[Moved | None, list[tuple[str, int]]] = {}
+    for name, size in _by_layer(model, mixture)[0][layer].tensors:
+        found.setdefault(place_of(words, layer, name), []).append((name, size))
+    return tuple((to, _of_layer(own)) for to, own in found.items())
+
+
+def _summed(
+    model: Model, mixture: str | None, devices: int, options: LlamacppOptions, split: tuple[int, ...]
+) -> tuple[list[int], int]:
+    """Bytes on each GPU and, last, in host memory, and the largest tensor of a layer there: the sums of
+    `_dealt`."""
+    layers, outside = _by_layer(model, mixture)
+    places, largest = [0] * (devices + 1), 0
+    count = max(layers_in_file(model), max(layers, default=-1) + 1)
+    dealt = place(count, devices, options.n_gpu_layers, split)
+    hosted, words = count if options.cpu_moe else options.n_cpu_moe or 0, read(options.override_tensor)
+    for layer, whole in layers.items():
+        own = tuple(one for one in words if one.first <= layer <= one.last)
+        for moved, part in _moved(model, mixture, layer, own) if own else ((None, whole),):
+            to = dealt[layer] if moved is None else moved.to
+            left = part.experts if layer < hosted else 0
+            places[devices if to is None else to] += part.bytes - left
+            places[devices] += left
+            if to is None or left:
+                largest = max(largest, part.largest if to is None else part.largest_expert)
+    for one in _dealt(outside, count, devices, options, split):
+        places[devices if one.device is None else one.device] += one.bytes
+    return places, largest
+
+
 @lru_cache(maxsize=1 << 14)
 def _layer_of(name: str) -> int | None:
     """The number in a tensor's name; `--fit` deals the same names some hundred times."""
@@ -379,12 +445,12 @@ def _dealt(
     shares = split or (1,) * devices
     last = max(at for at, share in enumerate(shares) if share)
     output = last if n_gpu_layers is None or n_gpu_layers > 0 else None
-    dealt: list[Placed] = []
+    words, dealt = read(options.override_tensor), list[Placed]()
     for name, amount in tensors.items():
         if name in numbered:
             layer = numbered[name]
             left = layer < hosted and _EXPERTS.search(name) is not None
-            moved = place_of(options.override_tensor, layer, name) if options.override_tensor else None
+            moved = place_of(words, layer, name)
             place_here = places[layer] if moved is None else moved.to
             dealt.append(Placed(name, amount, None if left else place_here, layer))
         else:

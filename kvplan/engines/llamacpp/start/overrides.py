@@ -43,6 +43,7 @@ class Override(NamedTuple):
 
 
 @lru_cache(maxsize=1024)
+@lru_cache(maxsize=1024)
 def read(words: tuple[str, ...]) -> tuple[Override, ...]:
     """The overrides that the words name. Raises KvplanError(bad-setting)."""
     found = []
@@ -103,9 +104,9 @@ class Placed(NamedTuple):
     to: int | None
 
 
-def place_of(words: tuple[str, ...], layer: int, name: str) -> Placed | None:
+def place_of(overrides: tuple[Override, ...], layer: int, name: str) -> Placed | None:
     """Where the first override that matches puts the tensor; None where no one does."""
-    for one in read(words):
+    for one in overrides:
         if one.first <= layer <= one.last and _compiled(one.part).search(name):
             return Placed(one.to)
     return None
