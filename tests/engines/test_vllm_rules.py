@@ -275,3 +275,10 @@ def test_turboquant_takes_no_windows_on_amd_either(name: str) -> None:
 def test_wheels_of_cuda_13_have_no_kernels_for_volta(engine: str, gpu: str | None, said: bool) -> None:
     found = kvplan.size(LLAMA, engine=engine, gpu=gpu, tokens=1024).warnings
     assert any("no kernels for compute capability 7.0" in warning for warning in found) == said
+
+
+@pytest.mark.parametrize("release", ["0.10", "0.12", "0.19", "0.33"])
+@pytest.mark.parametrize("block_size", [1, 16])
+def test_a_request_of_no_tokens_takes_nothing(release: str, block_size: int) -> None:
+    found = kvplan.size("llama-3.1-8b", engine=f"vllm@{release}", tokens=0, block_size=block_size)
+    assert found.per_gpu.kv_bytes_per_request == found.total.kv_bytes_per_request == 0

@@ -29,25 +29,25 @@ class FaultError(AssertionError):
 
 
 @contextlib.contextmanager
-def bounded() -> Iterator[None]:
-    """Raises FaultError where the work takes more CPU time or memory than it may; in the main thread of a
-    Unix an endless loop is stopped."""
-    begun, before = time.process_time(), peak()
+def bounded(answers: int = 1) -> Iterator[None]:
+    """Raises FaultError where so many answers take more CPU time or memory than they may; in the main thread
+    of a Unix an endless loop is stopped."""
+    begun, before, most = time.process_time(), peak(), CPU_SECONDS * answers
 
     def late(_: int, frame: FrameType | None) -> None:
-        raise FaultError(f"more than {CPU_SECONDS:g} s of CPU time")
+        raise FaultError(f"more than {most:g} s of CPU time")
 
     timed = hasattr(signal, "setitimer")
     if timed:
         old = signal.signal(signal.SIGPROF, late)
-        signal.setitimer(signal.ITIMER_PROF, CPU_SECONDS)
+        signal.setitimer(signal.ITIMER_PROF, most)
     try:
         yield
     finally:
         if timed:
             signal.setitimer(signal.ITIMER_PROF, 0)
             signal.signal(signal.SIGPROF, old)
-    if time.process_time() - begun > CPU_SECONDS:
+    if time.process_time() - begun > most:
         raise FaultError(f"{time.process_time() - begun:.1f} s of CPU time")
     if peak() - before > MEMORY_BYTES:
         raise FaultError(f"{(peak() - before) >> 20} MiB more memory")

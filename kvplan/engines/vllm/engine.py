@@ -134,7 +134,8 @@ def _asked(
 
 def shape_of(request: Request) -> tuple[int, int, int]:
     """(prompt, answer, encoder tokens)."""
-    return request.tokens - request.answer_tokens, request.answer_tokens, request.encoder_tokens
+    prompt = max(0, request.tokens - request.answer_tokens)
+    return prompt, request.answer_tokens, request.encoder_tokens
 
 
 def _request_bytes(plan: Plan, ranks: int, request: Request) -> tuple[PerGpu, Total, int]:
