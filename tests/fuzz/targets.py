@@ -369,6 +369,6 @@ TARGETS: dict[str, tuple[Callable[..., None], int]] = {
 }
 """Name → the function of one input, and its share."""
 ANSWERS = {"configs": 2, "report": 3, "agreement": 6}
-"""Of those that ask several: two engines; the plan, the least that would do and what else there is; a question at
-two doors, and easier ones."""
+"""Of those that ask several: two engines; the plan, the least that would do and what else there is; a
+question at two doors, and easier ones."""
 NEEDS_FOLDER = frozenset({"files", "simulate", "launch", "report", "receipts", "secrets", "agreement"})
