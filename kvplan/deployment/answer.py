@@ -95,6 +95,7 @@ def answered(deployment: Deployment) -> Answer:
     likely and safe, and the high end only where the likely pool does not hold the load."""
     choice, settings = deployment.choice, deployment.settings
     found, likely = _in_likely(deployment)
+    found = with_bytes_held(deployment.model, choice, settings, found)
     if likely is None:
         verdict = None if found.refusal is None else Verdict.NO
         return Answer(deployment, _with(deployment, found, None, None, verdict))
@@ -127,7 +128,6 @@ def _in_likely(deployment: Deployment) -> tuple[SizeResult, Counted | None]:
     model, choice, settings = deployment.model, deployment.choice, deployment.settings
     divided = choice.pool is not None
     found = ask(model, replace(choice, pool=LIKELY) if divided else choice, settings)
-    found = with_bytes_held(model, choice, settings, found)
     memory = memory_of(settings, found)
     if memory is None and found.pool is not None:
         memory = found.pool.bytes
