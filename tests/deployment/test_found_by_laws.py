@@ -20,8 +20,9 @@ FALCON = "falcon-h1-7b -e vllm@0.32 --tp 1 --gpu l4 -t 6000"
     [
         # a ladder and a mix said 0 where nothing was counted
         ("size command-r7b -e trtllm --gpu 3xrtx-3090 -t 6000 --show lengths", 2, "is not known"),
-        # an engine's own length does not bound llama.cpp
-        ("size phi-4 -e llamacpp -q q5_k_m --gpu l40s,h100 -t 20000", 0, "20,000"),
+        # llama-server cuts every slot to the model's training
+        ("size phi-4 -e llamacpp -q q5_k_m --gpu l40s,h100 -t 20000", 1, "none of these holds"),
+        ("size phi-4 -e llamacpp -q q5_k_m --gpu l40s,h100 -t 16000", 0, "16,000"),
         # suggestions of a mix and a ladder were not tried
         ("size qwen3-30b-a3b -e sglang@0.5.12 --gpu h200 --max-num-seqs 1 -t 16k:3,1k:2", 1, "do not fit"),
         # the least for a request that the engine refuses
