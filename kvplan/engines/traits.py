@@ -65,6 +65,8 @@ class Traits:
     """It deals a model over GPUs of several kinds, each by its memory."""
     starts_for_length: bool = False
     """A server is started for a longest request (max_model_len), whatever is asked of it later."""
+    beyond_prompt: int = 0
+    """Tokens of the context that no prompt may take."""
     auto_length: bool = False
     """max_model_len may be ``auto``."""
     auto_word: bool = False

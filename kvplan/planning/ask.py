@@ -8,6 +8,7 @@ from fractions import Fraction
 from kvplan.engines.base import Choice
 from kvplan.engines.budget.law import Capacity, CapacityModels, Rejection
 from kvplan.engines.budget.sharing import Sharing
+from kvplan.engines.traits import traits_of
 from kvplan.errors import KvplanError
 from kvplan.gpu import Gpu
 from kvplan.model import Model
@@ -268,7 +269,9 @@ class Ask:
 
         shapes = tuple(map(scale, self.shapes))
         also = tuple(replace(one, shape=scale(one.shape)) for one in self.also)
-        longest = max(shape.tokens for shape in (*shapes, *(one.shape for one in also)))
+        beyond = traits_of(self.choice.engine.name).beyond_prompt
+        every = (*shapes, *(one.shape for one in also))
+        longest = max(max(shape.tokens, shape.input_tokens + beyond) for shape in every)
         return replace(self, shapes=shapes, also=also, lengths=(longest,))
 
     def sharing(self, room: Capacity) -> Sharing:

@@ -103,3 +103,8 @@ def test_ollama_serves_no_more_than_the_model_s_own_length() -> None:
     cut = kvplan.size("qwen3-8b", engine="ollama", gpu="rtx-4090", max_model_len=65_536)
     assert cut.request.tokens == 40_960
     assert not any(text.endswith(NOISE) for text in cut.warnings)
+
+
+def test_a_model_that_states_no_length_has_that_of_a_slot() -> None:
+    found = kvplan.size("mamba-codestral-7b", engine="llamacpp", settings={"ctx_size": 8192, "parallel": 2})
+    assert (found.request.tokens, found.settings["n_ctx"]) == (4096, 8192)

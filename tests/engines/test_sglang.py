@@ -21,6 +21,7 @@ from kvplan.engines.sglang.start.memory_defaults import (
     prefill_graph_sizes,
 )
 from kvplan.errors import KvplanError
+from kvplan.plans.workload import Shape, Workload
 from kvplan.results import SizeResult
 from kvplan.units import GIB, KIB
 
@@ -494,3 +495,16 @@ def test_sparse_attention_with_sinks_keeps_bfloat16(kv: str, starts: bool) -> No
 
     found = kvplan.size(MADE["hy-4"].config, engine="sglang", kv_cache_dtype=kv, tokens=1024)
     assert (found.refusal is None) == starts
+
+
+def test_a_prompt_leaves_seven_tokens_of_the_context() -> None:
+    """validate_input_length: a prompt is shorter than max_req_len - 5, and that is the context less one."""
+    asked: dict[str, Any] = {"engine": "sglang", "gpu": "h100", "answer_tokens": 1, "tokens": 5931}
+    refusal = kvplan.size("qwen3-30b-a3b", max_model_len=5936, **asked).refusal
+    assert refusal is not None
+    assert refusal.help == ("--max-model-len 5937",)
+    assert kvplan.size("qwen3-30b-a3b", max_model_len=5937, **asked).ok
+    load = Workload((Shape(5930, 1),))
+    found = kvplan.plan("qwen3-30b-a3b", workload=load, gpu="h100", engine="sglang", requests=4, top=1)
+    assert found.plan is not None
+    assert dict(found.plan.serve)["context_length"] == 5937

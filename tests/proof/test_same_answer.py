@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+import kvplan
 from kvplan.api import load_model, make_settings
 from kvplan.checking import facts_of
 from kvplan.checking.case import Case
@@ -108,3 +109,13 @@ def test_a_model_without_a_longest_length_gets_one_and_says_so() -> None:
         changes={"kv_cache_memory": settings.kv_cache_memory, "tokens": 100},
     )  # fmt: skip
     assert with_length.result.request.tokens == 100
+
+
+def test_a_model_that_states_no_length_is_asked_of_the_plan_s(tmp_path: Path) -> None:
+    path = tmp_path / "plan.yaml"
+    path.write_text(
+        "kvplan: plan/v1\nname: x\nmodel: mamba-codestral-7b\nengine: llamacpp\ngpu: rtx-5090\ngpus: 1\n"
+        "serve: {quantization: q4_k_m}\nrequire: {requests: 98, tokens: 16384}\n", encoding="utf-8",
+    )  # fmt: skip
+    (made,) = kvplan.load_plans(path)
+    assert _target(made).pool_bytes > 0

@@ -45,7 +45,7 @@ from kvplan.engines import check_options, own_settings
 from kvplan.engines.base import Choice, parse_version
 from kvplan.engines.budget.law import check_engine, compiled_laws
 from kvplan.engines.doors import door_of
-from kvplan.engines.traits import builds_of
+from kvplan.engines.traits import builds_of, traits_of
 from kvplan.errors import KvplanError
 from kvplan.model import Model
 from kvplan.planning import from_plan
@@ -276,7 +276,8 @@ class _Question:
         own, types, tier = own_words(own_settings(choice.engine, settings), choice, self.host_memory)
         check_engine(choice, own)
         _check_flags(choice, own)
-        least = max(load.longest, extra.least)
+        beyond = traits_of(choice.engine.name).beyond_prompt
+        least = max(load.longest, extra.least, *(shape.input_tokens + beyond for shape in load.shapes))
         return Ask(
             variants=variants_of(
                 self.model, own, own_only=extra.own_only, builds=_builds(choice, self.model)

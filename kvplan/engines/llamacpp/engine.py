@@ -28,7 +28,14 @@ from kvplan.engines.base import (
     undividable,
 )
 from kvplan.engines.llamacpp.cache_layout.caches import PAD, Cache, Context, caches_of, layout_of
-from kvplan.engines.llamacpp.cache_layout.pool import Machine, answer, context_for, longest_slot, machine_of
+from kvplan.engines.llamacpp.cache_layout.pool import (
+    Machine,
+    answer,
+    context_for,
+    longest_slot,
+    machine_of,
+    slots_of,
+)
 from kvplan.engines.llamacpp.cache_layout.shift import check_retention, shifted
 from kvplan.engines.llamacpp.context import served_context
 from kvplan.engines.llamacpp.model_options import options_of
@@ -64,7 +71,7 @@ from kvplan.results import (
     Total,
     plain_number,
 )
-from kvplan.settings import Serving, Settings, with_setting, with_settings
+from kvplan.settings import Serving, Settings, stated_length, with_setting, with_settings
 from kvplan.units import MIB, human_bytes
 
 
@@ -78,7 +85,7 @@ class LlamaCpp:
     def size(self, model: Model, settings: Settings, version: str) -> SizeResult:
         """Bytes of the buffers for ``requests`` slots of ``tokens``; with kv_cache_memory, what fits."""
         compiled = _compile(model, version, planned_values(settings))
-        tokens = request_tokens(model, settings)
+        tokens = _length(model, settings, compiled.options)
         encoder_tokens, warning = encoder_length(model, settings, tokens)
         machine = compiled.machine
         options = served_context(model, settings, compiled.options, machine)
@@ -123,7 +130,7 @@ class LlamaCpp:
         own = replace(settings, max_model_len=None, tokens=None)
         compiled = _compile(model, version, planned_values(own))
         context = context_for(compiled.options, PAD, settings.requests)
-        most = trained_length(model, compiled.options) or request_tokens(model, own)
+        most = trained_length(model, compiled.options) or _length(model, own, compiled.options)
         return longest_slot(compiled.machine, context, compiled.options, settings, most)
 
     def served(self, settings: Settings, slots: int, length: int) -> Settings:
@@ -259,7 +266,7 @@ def caches_for(model: Model, settings: Settings) -> tuple[Context, tuple[Cache, 
     """The context that llama.cpp makes, and its caches over all devices."""
     options = options_of(model, settings)
     store = store_for(model, settings, options)
-    length = settings.max_model_len or request_tokens(model, settings)
+    length = settings.max_model_len or _length(model, settings, options)
     context = context_for(options, length, settings.requests)
     flash = uses_flash(model, options.flash_attn)
     return context, caches_of(layout_of(model, store, flash_attn=flash), model.distinct())
@@ -279,6 +286,15 @@ def _in_host(machine: Machine, host: int, options: LlamacppOptions) -> str:
     layers = f" of {machine.on_host:,} layers" if machine.on_gpu else ""
     said = "" if options.host_memory is not None else not_counted(host)
     return f"{human_bytes(host)} of the cache{layers} lie in host memory{said}"
+
+
+def _length(model: Model, settings: Settings, options: LlamacppOptions) -> int:
+    """Tokens of a request; of a model that states no length, where nobody asks about one, those of a slot of
+    -c. Raises KvplanError(no-length)."""
+    nothing = settings.tokens is None and stated_length(settings) is None and model.max_model_len is None
+    if nothing and options.ctx_size:
+        return max(1, options.ctx_size // slots_of(options))
+    return request_tokens(model, settings)
 
 
 def _asked_for(model: Model, options: LlamacppOptions, context: Context, tokens: int) -> int:

@@ -41,7 +41,14 @@ def growing_rows(course: Course) -> int:
         rows = round_up(read, STEP)
     else:
         rows = held = 0
+        seen: dict[tuple[int, int], int] | None = {}
         while held < read:
+            if seen is not None and held + step <= read:
+                before = seen.setdefault((held % STEP, rows - held), held)
+                if before < held:  # the steps since then come again and again
+                    again = (read - held) // (held - before) * (held - before)
+                    rows, held, seen = rows + again, held + again, None
+                    continue
             added = min(step, read - held)
             if held + added > rows:
                 rows = (held if held % STEP else rows) + round_up(added, STEP)
@@ -77,7 +84,13 @@ def chunked_rows(course: Course, chunk: int) -> int:
     (maybe_trim_front), then it grows as a KVCache does. chunk: a multiple of 256 in every published model."""
     read = min(max(course.prompt - 1, 0), course.tokens)
     rows = held = done = 0
+    seen: dict[tuple[int, int], int] | None = {}
     while done < read:
+        if seen is not None and done + course.step <= read:
+            before = seen.setdefault((rows, held), done)
+            if before < done:
+                done, seen = done + (read - done) // (done - before) * (done - before), None
+                continue
         added = min(course.step, read - done)
         rows, held = _in_chunk(rows, held, added, chunk)
         done += added

@@ -38,6 +38,7 @@ from kvplan.engines.sglang.start.devices import device_of, kernels_of
 from kvplan.engines.sglang.start.models import refusal_of
 from kvplan.engines.sglang.versions import VERSIONS, rules_of
 from kvplan.engines.supported import check_class
+from kvplan.engines.traits import traits_of
 from kvplan.errors import KvplanError
 from kvplan.families import Kind
 from kvplan.model import Model
@@ -87,6 +88,9 @@ class Sglang:
                 largest_max_model_len=arguments.context_len,
                 help=(f"--tokens {arguments.context_len}", f"--max-model-len {tokens}"),
             )
+        answer = answer_length(settings, tokens)
+        if refusal is None and settings.tokens is not None and settings.answer_tokens is not None:
+            refusal = _too_long_a_prompt(tokens - answer, arguments.context_len)
         held, pool, shown = NOTHING_HELD, None, known.settings
         if pools is not None:
             # An encoder's tokens lie in the same slots as the decoder's.
@@ -99,8 +103,23 @@ class Sglang:
                     shown = {**shown, **shown_sizes(arguments, sizes)}
                 except PoolError as error:
                     refusal = Refusal("not-enough-memory", str(error))
-        request = Request(tokens, encoder_tokens, settings.requests, answer_length(settings, tokens))
+        request = Request(tokens, encoder_tokens, settings.requests, answer)
         return answer_of(known, request, held, pool, refusal, settings=shown, warnings=(warning,))
+
+
+def _too_long_a_prompt(prompt: int, context: int) -> Refusal | None:
+    """sgl-project/sglang srt/managers/utils.py (validate_input_length): max_req_len is context - 1, and a
+    prompt is shorter than max_req_len - 5."""
+    beyond = traits_of(Sglang.name).beyond_prompt
+    if prompt + beyond <= context:
+        return None
+    return Refusal(
+        "request-too-long",
+        f"a prompt of {prompt:,} tokens takes a context of {prompt + beyond:,}: SGLang leaves {beyond} of its"
+        f" {context:,} to the answer",
+        largest_max_model_len=context,
+        help=(f"--max-model-len {prompt + beyond}",),
+    )
 
 
 @record()

@@ -188,7 +188,9 @@ def _answer(model: Model, choice: Choice, settings: Settings) -> SizeResult | No
     """The engine's own division of the GPU's memory."""
     if settings.gpu is None:
         return None
-    asked = replace(settings, kv_cache_memory=None, tokens=None, requests=1)
+    # The length of a request divides no memory; a model that states none is asked of what was said.
+    tokens = settings.tokens if model.max_model_len is None else None
+    asked = replace(settings, kv_cache_memory=None, tokens=tokens, requests=1)
     if asked.max_model_len == LONGEST:
         asked = replace(asked, max_model_len=None)
     return ask(model, choice, asked)

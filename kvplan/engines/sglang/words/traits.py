@@ -6,6 +6,7 @@ from kvplan.engines.traits import CACHE_CLASS, NO_STEPS, Axes, MemoryShare, Trai
 
 TRAITS = Traits(
     starts_for_length=True,
+    beyond_prompt=7,  # max_req_len is one less than the context, and a prompt leaves six of that
     foreign={
         **NO_STEPS,
         **CACHE_CLASS,
