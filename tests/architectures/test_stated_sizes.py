@@ -9,6 +9,7 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
+import kvplan
 from kvplan.architectures.config.read import read_config
 from kvplan.errors import KvplanError
 from tests.fuzz.targets import LLAMA
@@ -46,3 +47,14 @@ FINE: tuple[tuple[str, Any], ...] = (
 @pytest.mark.parametrize(("key", "value"), FINE)
 def test_what_is_no_size_or_says_none_is_read(key: str, value: Any) -> None:
     read_config({**LLAMA, "extra_config": {key: value}}, id="fine", source="test")
+
+
+@pytest.mark.parametrize("where", ["vocoder", "token2wav_config", None])
+def test_sizes_of_several_parts_are_lists_in_a_list(where: str | None) -> None:
+    """resblock_dilation_sizes of a vocoder, SeamlessM4T or Qwen2.5-Omni: no part of a cache, and no fault."""
+    config = {**(kvplan.load_model("llama-3.1-8b").config or {})}
+    sizes: dict[str, object] = {"resblock_dilation_sizes": [[1, 3, 5], [1, 3, 5]]}
+    assert kvplan.load_model({**config, **(sizes if where is None else {where: sizes})}).num_layers == 32
+    for wrong in ([[1, -3]], [[1, 2.5]], [[[[1]]]]):
+        with pytest.raises(KvplanError, match="resblock_dilation_sizes"):
+            kvplan.load_model({**config, "resblock_dilation_sizes": wrong})

@@ -31,6 +31,8 @@ _OTHER = regex(
 _LENGTH = regex(r"max_position|seq_len|max_length")
 _UNLIMITED = regex(r"window|chunk")
 """Where -1 means that there is none."""
+_PLURAL = regex(r"(?:sizes|dims|dilations|strides|paddings)(?:\[\d+\])?$")
+"""Several sizes for each of several parts: resblock_dilation_sizes of vocoders (SeamlessM4T, Qwen-Omni)."""
 _QUANTISED = ("quantization_config", "compression_config", "hf_quant_config")
 """Read with their own rules: a group size of -1 is a whole row."""
 
@@ -65,6 +67,8 @@ def _check(value: Any, name: str, lowest: int) -> None:
         origin = name if entries is not value else f"{name}[{place}]"
         if isinstance(one, (int, float)) and not isinstance(one, bool):
             check_integer(one, origin, lowest, LARGEST)
+        elif isinstance(one, (list, tuple)) and _PLURAL.search(name):
+            _check(one, origin, lowest)
         elif isinstance(one, (list, tuple)) and not _UNLIMITED.search(name):
             raise KvplanError("bad-config", f"{origin} is a list in a list, not a whole number")
 
