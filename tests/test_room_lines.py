@@ -31,7 +31,7 @@ ROOMS: dict[str, Room] = {
     "deployment": Room(1900, "what one change buys in the likely pool, headroom of max_num_seqs"),
     "engines": Room(3200, "options that a program does not take, in what helps"),
     "engines/budget": Room(1200, "totals that owners set are an interval"),
-    "engines/llamacpp": Room(6100, "layers dealt as a whole; how long a slot is: training, YaRN, --override-kv"),
+    "engines/llamacpp": Room(6100, "layers dealt as a whole; how long a slot is"),
     "engines/mlx": Room(1400, "rows after any number of steps"),
     "engines/observed": Room(1700, "lines of connectors and of ROCm"),
     "engines/sglang": Room(5700, "ranks of data-parallel attention in the simulator"),
