@@ -18,8 +18,8 @@ from tests.live.tiny import MODELS, vllm_python, write_model
 pytestmark = pytest.mark.vllm
 DECIDING = {
     "engine_pool_bytes", "engine_blocks_in_its_pool", "engine_num_blocks", "engine_groups",
-    "engine_groups_that_differ", "engine_cache_bytes", "engine_weights_bytes", "engine_requests",
-    "engine_requests_at_full_length",
+    "engine_groups_that_differ", "engine_windows_that_differ", "engine_cache_bytes", "engine_weights_bytes",
+    "engine_requests", "engine_requests_in_its_pool", "engine_requests_at_full_length",
     "engine_extra_request_refused", "engine_blocks_free_again",
 }  # fmt: skip
 
