@@ -5,7 +5,19 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from kvplan.record import replace
-from kvplan.report.layout import BLANK, Piece, Screen, Span, line, shorten, table, wrapped
+from kvplan.report.layout import (
+    BLANK,
+    Piece,
+    Screen,
+    Span,
+    columns,
+    in_columns,
+    line,
+    shorten,
+    table,
+    table_width,
+    wrapped,
+)
 from kvplan.report.words import NOTHING_SAID, count
 from kvplan.simulation.outcome import Outcome, Target
 from kvplan.simulation.results import HourNeeds, Interval, SimulationResult
@@ -14,6 +26,7 @@ from kvplan.units import SECOND, human_bytes, human_seconds
 
 _BARS = "▁▂▃▄▅▆▇█"
 NAME = 34
+_ANY_WIDTH = 10_000
 _KEY = 12
 """Columns of a sweep's key, where its whole name finds no room, and of a value."""
 TOO_SHORT = "The trace is too short to say what rate one replica sustains"
@@ -296,13 +309,16 @@ def sweep_screen(rows: Sequence[tuple[dict[str, str], dict[str, object]]], *, ta
     for change, found in rows:
         shown = [Span("-", "dim")] if "error" in found else [of(found) for of in figures.values()]
         body.append([*(shorten(value, _KEY) for value in change.values()), *shown])
-    screen: Screen = []
-    for names in (keys, [shorten(key, _KEY) for key in keys]):
+    align = "l" * len(keys) + "r" * len(figures)
+
+    def shown_as(names: Sequence[str]) -> Screen:
         head = [Span(name, "dim") for name in (*names, *figures)]
-        align = "l" * len(keys) + "r" * len(figures)
-        screen = table([head, *body], align, gap="  ", spare=("hit rate",))
-        if len(screen) == 1 + len(body):
-            break
+        return table([head, *body], align, gap="  ", spare=("hit rate",))
+
+    with in_columns(_ANY_WIDTH):
+        screen = shown_as(keys)
+    if table_width(screen) > columns():
+        screen = shown_as([shorten(key, _KEY) for key in keys])
     return screen + _failed(rows)
 
 

@@ -21,7 +21,7 @@ def at_once(engine: str, tokens: int, answer: int, gibibytes: int = 4) -> int:
     return result.pool.max_running
 
 
-@pytest.mark.parametrize("answer", [1, 1024, 8000])
+@pytest.mark.parametrize("answer", [7, 1024, 8000])  # SGLang leaves seven tokens to the answer
 def test_sglang_holds_whole_requests_whatever_their_answers(answer: int) -> None:
     """4 GiB are 32,768 places of one token: four requests of 8,192, three of 8,193."""
     assert 4 * GIB // TOKEN == 32768

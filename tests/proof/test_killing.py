@@ -17,7 +17,7 @@ import pytest
 
 from kvplan.errors import CannotRunHere
 from kvplan.files.plans.receipts import read_receipt
-from kvplan.proof.validate.installed.kept import kept_folder
+from kvplan.proof.validate.installed.kept import FOLDER, kept_folder
 from tests.proof.fake_engine import interpreter
 from tests.proof.kill import ROOT, SERVER, SIGNALS, WORKER, arguments, kill_many
 from tests.proof.test_engine_run import CONFIG, MEASURED, WORDS
@@ -215,3 +215,19 @@ def test_a_folder_that_cannot_be_made_is_said(tmp_path: Path, monkeypatch: pytes
     monkeypatch.setattr("kvplan.proof.validate.installed.kept.FOLDER", tmp_path / "not_there.py")
     with pytest.raises(CannotRunHere, match="no temporary folder can be made"), kept_folder("kvplan-engine-"):
         pass
+
+
+def test_a_folder_goes_where_nobody_reads_its_name_any_more(tmp_path: Path) -> None:
+    """kvplan was killed while the keeper of its folder began: the name has no reader, and the pipe has ended."""
+    life, mine = os.pipe()
+    name, unread = os.pipe()
+    os.close(name)
+    os.close(mine)
+    keeper = subprocess.Popen(
+        [sys.executable, str(FOLDER), str(life), "kvplan-engine-"], pass_fds=(life,), stdout=unread,
+        stderr=subprocess.DEVNULL, env={**os.environ, "TMPDIR": str(tmp_path)},
+    )  # fmt: skip
+    os.close(life)
+    os.close(unread)
+    keeper.wait(60)
+    assert list(tmp_path.iterdir()) == []

@@ -142,6 +142,8 @@ def _llamacpp() -> Plan:
             "cache_type_v": "q8_0", "ubatch_size": 4096, "swa_full": True, "flash_attn": True,
             "kv_retention": "sinks:4,window:8000",
             "fit": True, "fit_target": 2**29, "fit_ctx": 8192,
+            "override_kv": '{"llama.context_length": 65536}', "rope_scaling": "yarn",
+            "rope_scale": Fraction(4), "yarn_orig_ctx": 32768,
             "kv_offload": False, "mmproj_offload": False, "n_cpu_moe": 12, "cpu_moe": True,
             "tensor_split": (Fraction(2), Fraction(1)),
             "override_tensor": ("19.down.gpu1", "30-31.exps"),

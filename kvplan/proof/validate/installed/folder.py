@@ -9,6 +9,7 @@ Standard library only: no module of kvplan is read.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shutil
 import signal
@@ -29,7 +30,8 @@ def main(life: int, prefix: str) -> int:
     except OSError as error:
         print(error, file=sys.stderr)
         return 1
-    print(folder, flush=True)
+    with contextlib.suppress(OSError):  # kvplan has ended already
+        print(folder, flush=True)
     while os.read(life, 1):
         pass
     ends = time.monotonic() + _WITHIN_SECONDS  # an engine that is being ended may still write there

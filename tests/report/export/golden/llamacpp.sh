@@ -3,6 +3,10 @@ CUDA_VISIBLE_DEVICES=0,1 \
   llama-server \
   --model /data/m.gguf \
   --ctx-size 65536 \
+  --override-kv llama.context_length=int:65536 \
+  --rope-scaling yarn \
+  --rope-scale 4 \
+  --yarn-orig-ctx 32768 \
   --parallel 4 \
   --no-kv-unified \
   --n-gpu-layers 99 \
