@@ -218,7 +218,7 @@ def test_a_folder_that_cannot_be_made_is_said(tmp_path: Path, monkeypatch: pytes
 
 
 def test_a_folder_goes_where_nobody_reads_its_name_any_more(tmp_path: Path) -> None:
-    """kvplan was killed while the keeper of its folder began: its name has no reader, and the pipe has ended."""
+    """kvplan was killed while its folder's keeper began: nobody reads the name, and the pipe has ended."""
     life, mine = os.pipe()
     name, unread = os.pipe()
     os.close(name)
