@@ -47,7 +47,7 @@ def with_ways(found: Answer) -> Answer:
 
 
 def _found_ways(found: Answer, speed: ModuleType) -> tuple[Way, ...]:
-    """None where the config says too little: nothing that was answered already fails for it."""
+    """No ways where the config says too little: nothing that was answered already fails for it."""
     try:
         return tuple(_ways(found, speed))
     except KvplanError:

@@ -43,7 +43,6 @@ class Override(NamedTuple):
 
 
 @lru_cache(maxsize=1024)
-@lru_cache(maxsize=1024)
 def read(words: tuple[str, ...]) -> tuple[Override, ...]:
     """The overrides that the words name. Raises KvplanError(bad-setting)."""
     found = []
