@@ -108,3 +108,9 @@ def test_ollama_serves_no_more_than_the_model_s_own_length() -> None:
 def test_a_model_that_states_no_length_has_that_of_a_slot() -> None:
     found = kvplan.size("mamba-codestral-7b", engine="llamacpp", settings={"ctx_size": 8192, "parallel": 2})
     assert (found.request.tokens, found.settings["n_ctx"]) == (4096, 8192)
+
+
+@pytest.mark.parametrize("part", ["0", "1e9999999", "-1", "x", "."])
+def test_a_scale_that_is_none_is_not_read(part: str) -> None:
+    command = f"llama-server -m Qwen3-8B-Q4_K_M.gguf -c 8192 -np 1 --rope-freq-scale {part}"
+    assert "rope_scale" not in dict(from_command(command, gpu="rtx-4090").serve)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from decimal import Decimal
 from typing import Any
 
 from kvplan.dtypes import kv_dtype
@@ -35,7 +36,7 @@ def _overridden(value: Any, asked: Asked) -> object:
 
 
 def _number(value: Any, asked: Asked) -> object:
-    return f"{float(value):.10g}"
+    return f"{Decimal(value.numerator) / Decimal(value.denominator):.10g}"
 
 
 def _patterns(value: Any, asked: Asked) -> object:

@@ -6,7 +6,6 @@ src/llama-model-loader.cpp (std::regex_search over the name of a tensor).
 
 from __future__ import annotations
 
-import contextlib
 import re
 from fractions import Fraction
 
@@ -19,7 +18,6 @@ from kvplan.record import Json
 from kvplan.units import MIB
 
 _LONGEST = 2000
-_LONGEST_NUMBER = 20
 _PLAIN = regex(r"[\w.\\|()\[\]*+?^$,:-]+")
 _NESTED = regex(r"\)[*+?{]")
 """A group that is repeated: what such patterns cost is not bounded."""
@@ -98,6 +96,7 @@ def _slots(serve: Serve, options: Json) -> None:
         serve.update(parallel=SERVER_SLOTS, kv_unified=True)
 
 
+_PART = regex(r"\d{0,9}\.?\d{1,12}")
 _CONTEXT = regex(r"([\w.-]{1,80}\.context_length)=int:(\d{1,15})(?:,|$)")
 
 
@@ -105,10 +104,9 @@ def _lengths(serve: Serve, options: Json) -> list[str]:
     """Flags that make slots longer than the model was trained for: ``--rope-freq-scale`` is one part of
     ``--rope-scale``, and a file's own length may be overridden."""
     part = str(options.get("--rope-freq-scale", ""))
-    with contextlib.suppress(ValueError, ZeroDivisionError):
-        if part and len(part) < _LONGEST_NUMBER:
-            scale = 1 / Fraction(part)
-            serve["rope_scale"] = int(scale) if scale.denominator == 1 else float(scale)
+    if _PART.fullmatch(part) and Fraction(part):
+        scale = 1 / Fraction(part)
+        serve["rope_scale"] = int(scale) if scale.denominator == 1 else float(scale)
     given = str(options.get("--override-kv", ""))
     found = _CONTEXT.search(given)
     if found is not None:
