@@ -86,9 +86,17 @@ class EngineOption:
         }[self.kind]
 
 
+_LONGEST_SHARE, _LARGEST_POWER = 100, 15
+
+
 def _share(value: object, most: int | None) -> Fraction:
-    share = Fraction(str(value))
-    if share < 0 or (most is not None and share > most):
+    text = str(value)
+    _, _, power = text.lower().partition("e")
+    # A power is written out by the fraction: 1e9999999 takes seconds, and is no part of anything.
+    if len(text) > _LONGEST_SHARE or (power and abs(int(power)) > _LARGEST_POWER):
+        raise ValueError
+    share = Fraction(text)
+    if share < 0 or share > 10**_LARGEST_POWER or (most is not None and share > most):
         raise ValueError
     return share
 

@@ -114,3 +114,11 @@ def test_a_model_that_states_no_length_has_that_of_a_slot() -> None:
 def test_a_scale_that_is_none_is_not_read(part: str) -> None:
     command = f"llama-server -m Qwen3-8B-Q4_K_M.gguf -c 8192 -np 1 --rope-freq-scale {part}"
     assert "rope_scale" not in dict(from_command(command, gpu="rtx-4090").serve)
+
+
+@pytest.mark.parametrize("options", [{"rope_scale": "1e9999999"}, {"tensor_split": "1e9999999,1"},
+                                     {"rope_scale": "1e16"}, {"rope_scale": "9" * 200}])  # fmt: skip
+def test_a_ratio_beyond_all_measure_is_refused_at_once(options: dict[str, Any]) -> None:
+    with pytest.raises(KvplanError) as caught:
+        kvplan.size("qwen3-8b", engine="llamacpp", settings=options)
+    assert caught.value.code == "bad-setting"
