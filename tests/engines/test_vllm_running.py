@@ -27,6 +27,7 @@ from kvplan.engines.vllm.concurrency.blocks_over_time import (
 from kvplan.engines.vllm.concurrency.burst import MOST_WORK
 from kvplan.engines.vllm.concurrency.concurrent_requests import more_in_flight, most_settled
 from kvplan.engines.vllm.concurrency.peak_demand import MOST_SEARCHED, Run, most_running
+from kvplan.units import ceil_div
 from scripts.record_vllm_running import answered, asked_of
 from tests.engines.vllm_running_cases import Setting, answer_of
 from tests.engines.vllm_running_cases import settings as cases
@@ -223,6 +224,35 @@ def test_a_replay_that_stops_short_never_says_more(
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("kvplan.engines.vllm.concurrency.burst.MOST_WORK", work)
         assert most(*burst, limit) <= whole
+
+
+class _StepByStep(Run):
+    """The same run, of which no step is left out."""
+
+    def _skip(self) -> None:
+        pass
+
+
+@settings(max_examples=150, deadline=None, derandomize=True)
+@given(
+    st.sampled_from((1, 7, 64, 2048, 10**6)),
+    st.sampled_from((1, 5, 100, 3000, 10**5)),
+    st.sampled_from((1, 2, 300, 10**4)),
+    st.tuples(*(st.integers(0, most) for most in (2, 3, 1, 5))),
+    st.integers(1, 300),
+)
+def test_steps_that_one_prompt_takes_whole_are_not_computed_one_by_one(
+    batch: int, prompt: int, answer: int, besides: tuple[int, int, int, int], count: int
+) -> None:
+    slots, drafts, more_under_way, runway = besides
+    steps = Steps(batch, depth=1 + more_under_way, drafts=drafts, slots=slots, runway=runway)
+    told = []
+    for kind in (_StepByStep, Run):
+        run = kind((Table(FULL, 16),), steps, prompt, answer, most=512)
+        ran = [run.extend(number) for number in (ceil_div(count, 3), count)]
+        need = run.need(ran[-1]) if ran[-1] else 0
+        told.append((ran, run.starts, run.ends, run.asked, run.let_in, run.work, run.stuck, run.reach, need))
+    assert told[0] == told[1]
 
 
 @pytest.mark.laws

@@ -146,10 +146,37 @@ class Burst(Holding):
                 count = min(count, bisect_right(self.let_in, usable))
                 if self._computed >= count:
                     break
+            if self.only_grows:
+                self._skip()
             self._one_step()
             while self._computed < len(self.ends) and self.ends[self._computed] is not None:
                 self._computed += 1
         return min(self._computed, count)
+
+    def _skip(self) -> None:
+        """Go beyond the steps that the oldest prompt under way takes whole, while no request ends.
+
+        Where requests only grow nothing else happens in them: no step but a prompt's last is looked at again.
+        They count as steps that were computed, so a run reaches as far.
+        """
+        steps = self.steps
+        if not self._prefilling or steps.stride > 1 or steps.align or steps.encoder:
+            return
+        marks = self.marks[self._prefilling[0]]
+        room = steps.batch - self._decoding[0] * (1 + steps.drafts + steps.slots) - steps.slots
+        if room < 1:
+            return
+        # The last whole step, and what a step leaves for its last (`chunk`), are taken one by one.
+        skipped = min(
+            (self.prompt - marks[-1] - steps.runway) // room - 1,
+            (MOST_WORK - self.work) // 2,
+            next(iter(self._leaving), self._step + self.prompt) - self._step - 1,
+        )
+        if skipped > 0:
+            marks.append(marks[-1] + skipped * room)
+            self._step += skipped
+            self.work += 2 * skipped
+            self._waited = 0
 
     def _one_step(self) -> None:
         self._step += 1

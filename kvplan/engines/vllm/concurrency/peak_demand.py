@@ -55,7 +55,7 @@ class Run(Burst):
         ends = self._ends_of(count)
         last, over = max(ends), self._over(ends)
         if self.only_grows:
-            return sum(self.settled(self._age(over, end)) for end in ends)
+            return sum(self.settled(self._age(over, end)) * so_many for end, so_many in Counter(ends).items())
         begin, asked = self.starts[count - 1], self.let_in[count - 1]
         if count < len(self.starts) and self.starts[count] <= over:
             begin, asked = self.starts[count], self.asked[count]
