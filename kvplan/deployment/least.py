@@ -43,6 +43,8 @@ class Least(NamedTuple):
     """share, flag: of the GPU's memory and what the engine calls it, None where it has none"""
     gpus: Both | None = None
     """of the kind that was named"""
+    tensor_parallel_size: Both | None = None
+    """of those GPUs' servers, None where the engine has no such ranks"""
     seqs: int | None = None
     """max_num_seqs, where the engine takes it"""
     pools: int = 1
@@ -53,7 +55,7 @@ class Least(NamedTuple):
     def data(self) -> dict[str, object]:
         """As JSON: shares are floats."""
         found: dict[str, object] = self._asdict()
-        for name in ("share", "gpus"):
+        for name in ("share", "gpus", "tensor_parallel_size"):
             both = getattr(self, name)
             found[name] = None if both is None else {k: _number(v) for k, v in both._asdict().items()}
         return found
@@ -85,7 +87,10 @@ def least(deployment: Deployment) -> Least:
     if traits.memory_share is not None:
         share = _share(model, choice, plain, traits.memory_share.setting)
         found = found._replace(flag=traits.memory_share.flag, share=share)
-    return found if asked.gpu.row else found._replace(gpus=_gpus(replace(deployment, settings=plain)))
+    if asked.gpu.row:
+        return found
+    gpus, widths = _gpus(replace(deployment, settings=plain))
+    return found._replace(gpus=gpus, tensor_parallel_size=widths)
 
 
 def _with_memory(
@@ -106,14 +111,18 @@ def _share(model: Model, choice: Choice, asked: Settings, name: str) -> Both:
     return Both(*(_hundredth(step) for step in _both(model, choice, shares, asked)))
 
 
-def _gpus(deployment: Deployment) -> Both:
+def _gpus(deployment: Deployment) -> tuple[Both, Both | None]:
+    """The fewest GPUs, and the tensor-parallel ranks of their servers."""
     spread = traits_of(deployment.choice.engine.name).spread
     if spread is None:
-        likely, safe = (fewest_gpus(deployment, safe=safe, narrower=True) for safe in (False, True))
-        return Both(*(None if one is None else one.gpus for one in (likely, safe)))
+        fewest = [fewest_gpus(deployment, safe=safe, narrower=True) for safe in (False, True)]
+        return (
+            Both(*(None if one is None else one.gpus for one in fewest)),
+            Both(*(None if one is None else one.settings.tensor_parallel_size for one in fewest)),
+        )
     model, choice, asked = deployment.model, deployment.choice, deployment.settings
     ways = _both(model, choice, (with_setting(asked, spread, number) for number in WAYS), asked)
-    return Both(*(None if one is None else WAYS[one] for one in ways))
+    return Both(*(None if one is None else WAYS[one] for one in ways)), None
 
 
 def _hundredth(step: int | None) -> Fraction | None:

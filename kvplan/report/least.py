@@ -27,7 +27,7 @@ def least_screen(found: Least, deployment: Deployment) -> Screen:
     if found.share is not None:
         rows.append([found.flag or "", *_both(found.share)])
     if found.gpus is not None and gpu is not None:
-        rows.append([f"GPUs ({gpu.slug})", *_both(found.gpus)])
+        rows.append([f"GPUs ({gpu.slug})", *_gpus(found.gpus, found.tensor_parallel_size)])
     if found.seqs is not None:
         rows.append(["--max-num-seqs", f"{found.seqs:,}", f"{found.seqs:,}"])
     screen += [BLANK, *table(rows, "lrr")]
@@ -41,6 +41,14 @@ def least_screen(found: Least, deployment: Deployment) -> Screen:
 
 def _both(found: Both) -> list[Piece]:
     return [_shown(one) for one in found]
+
+
+def _gpus(gpus: Both, widths: Both | None) -> list[Piece]:
+    """How many, and of how many ranks each server is, without which so many may hold nothing."""
+    return [
+        f"{number} · TP {width}" if width and width > 1 else _shown(number)
+        for number, width in zip(gpus, widths or (None, None), strict=True)
+    ]
 
 
 def _shown(one: Fraction | int | None) -> Piece:

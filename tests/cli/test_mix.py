@@ -197,6 +197,13 @@ def test_what_keeps_the_gpus_part_from_an_answer_is_said(run: Run) -> None:
     assert "none" not in ran.out
 
 
+def test_the_least_gpus_are_named_with_their_ranks(run: Run) -> None:
+    """Four GPUs hold them as one server of four, and not as the two of two that were asked for."""
+    words = "nemotron-h-4b-base-8k -e sglang --gpu 4xrtx-4090 -t 512 -n 58".split()
+    assert "4 · TP 4" in run("size", *words, "--tp", "2", "--show", "least").out
+    assert [run("size", *words, "--tp", width).code for width in ("2", "4")] == [1, 0]
+
+
 def test_the_least_on_the_screen(run: Run) -> None:
     ran = run("size", "llama-3.1-8b", "--gpu", "h100", "-n", "50", "-t", "8k", "--show", "least")
     assert ran.code == 0
@@ -206,6 +213,7 @@ def test_the_least_on_the_screen(run: Run) -> None:
     assert ran.code == 1
     found = json.loads(ran.out)
     assert found["gpus"] == {"likely": 8, "safe": 8}
+    assert found["tensor_parallel_size"] == {"likely": 4, "safe": 4}
     assert found["share"] == {"likely": None, "safe": None}
     assert run("size", "llama-3.1-8b", "-n", "1,2", "--show", "least").code == 2
     assert run("size", "llama-3.1-8b", "-e", "llamacpp", "-n", "2", "-t", "8k", "--show", "least").code == 0

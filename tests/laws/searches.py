@@ -8,7 +8,6 @@ from typing import Any
 
 import kvplan
 from kvplan.api import planned
-from kvplan.deployment.gpus import WIDTHS
 from kvplan.errors import KvplanError
 from kvplan.plans.plan import LIKELY
 from kvplan.proof.validate.dry import dry_run
@@ -94,13 +93,13 @@ def by_least(asked: Asked, told: SizeResult, folder: Path) -> Figures | None:
     found = ran("size", *asked.words, "--show", "least", "--json").data
     if any(name in told.settings for name in ("layers_on_host", "expert_layers_on_host")):
         return None  # its memory is that beside layers in host memory, which --kv-cache-memory leaves out
-    seqs, pool = found["seqs"], told.pool
+    seqs, pool, whole = found["seqs"], told.pool, asked
     if pool is not None and seqs is not None and pool.max_num_seqs < seqs:
         if "max_num_seqs" in asked.options:
             return None
         asked = asked.asking(max_num_seqs=seqs)
     checked = 0
-    for smaller, larger in _least_pairs(asked, told, found):
+    for smaller, larger in _least_pairs(asked, whole, told, found):
         try:
             held, less = size_of(larger), size_of(smaller) if smaller is not None else None
         except KvplanError:
@@ -113,7 +112,11 @@ def by_least(asked: Asked, told: SizeResult, folder: Path) -> Figures | None:
     return {} if checked else None
 
 
-def _least_pairs(asked: Asked, told: SizeResult, found: Figures) -> Iterator[tuple[Asked | None, Asked]]:
+def _least_pairs(
+    asked: Asked, whole: Asked, told: SizeResult, found: Figures
+) -> Iterator[tuple[Asked | None, Asked]]:
+    """(a little less, what is named). whole: the question without the max_num_seqs of one of its pools:
+    servers on other GPUs may share the requests otherwise."""
     memory, share, gpus = found["memory"], found["share"], found["gpus"]
     if memory is not None:
         yield tuple(asked.asking(kv_cache_memory=f"{memory // MIB - less}MiB") for less in (1, 0))  # type: ignore[misc]
@@ -122,14 +125,11 @@ def _least_pairs(asked: Asked, told: SizeResult, found: Figures) -> Iterator[tup
         number = share["likely"]
         less = asked.asking(**{flag: round(number - 0.01, 2)}) if number > 0.01 else None
         yield less, asked.asking(**{flag: number})
-    if gpus is not None and gpus["likely"] is not None and asked.engine != "llamacpp":
-        each = asked.options.get("pipeline_parallel_size", 1) * asked.options.get("data_parallel_size", 1)
-        ways = [width for width in WIDTHS if gpus["likely"] % (width * each) == 0]
-        tried = [
-            asked.asking(gpu=f"{gpus['likely']}x{kind_of(asked)}", tensor_parallel_size=one) for one in ways
-        ]
-        assert tried
-        yield None, next((one for one in tried if size_of(one).verdict in HELD), tried[0])
+    widths = found["tensor_parallel_size"]
+    if gpus is not None and gpus["likely"] is not None and widths is not None:
+        number, width = f"{gpus['likely']}x{kind_of(asked)}", widths["likely"]
+        ways = [one.asking(gpu=number, tensor_parallel_size=width) for one in (whole, asked)]
+        yield None, next((way for way in ways if size_of(way).verdict in HELD), ways[0])
         if told.verdict in HELD:
             assert gpus["likely"] <= told.deployment.gpus, "fewer GPUs hold it"  # type: ignore[union-attr]
 
