@@ -223,11 +223,18 @@ def test_a_vgpu_profile_is_no_size_and_no_other_card(board: str, size: int, seri
     ("Jetson Thor", "jetson-agx-thor-128gb"), ("AGX Orin", "jetson-agx-orin-64gb"),
     ("MacBook Pro M4 Max 128GB", "m4-max-128gb"), ("Mac Studio M3 Ultra 256GB", "m3-ultra-256gb"),
     ("Mac mini M4 16GB", "m4-16gb"), ("MacBook Pro M4 Max", "m4-max-128gb"),
-    ("m4-max 64", "m4-max-64gb"), ("RTX 3060 12", "rtx-3060-12gb"), ("A100 40", "a100-sxm-40gb"),
+    ("m4-pro-48", "m4-pro-48gb"), ("4060ti-16", "rtx-4060-ti-16gb"), ("m4-max 64", "m4-max-64gb"),
+    ("RTX 3060 12", "rtx-3060-12gb"), ("A100 40", "a100-sxm-40gb"),
 ])  # fmt: skip
 def test_names_with_words_left_out_or_moved(name: str, slug: str) -> None:
     assert load_gpu(name).slug == slug
     assert gpus.parse_gpu_count(f"2x {name}") == (name, 2)
+
+
+@pytest.mark.parametrize("name", ["m4-max-640gb", "m4-max 640", "M2 Pro 64GB", "m3-ultra-4gb"])
+def test_no_mac_has_a_memory_that_none_is_sold_with(name: str) -> None:
+    with pytest.raises(KvplanError, match=r"is sold with 8 to \d+ GB, not with \d+"):
+        load_gpu(name)
 
 
 @pytest.mark.parametrize(("name", "slug", "size"), [

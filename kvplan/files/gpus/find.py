@@ -33,7 +33,7 @@ _SHOWN = 12
 UNLISTED = "unlisted"
 _SIZE = regex(r"\d+(\.\d+)?\s*([kmgt]|([kmgt]i?)?b)", re.IGNORECASE | re.ASCII)
 _NUMBER = regex(r"\d+(\.\d+)?", re.ASCII)
-_AMOUNT_ALONE = regex(r".*[a-z0-9]\s+\d{1,3}\s*", re.IGNORECASE | re.ASCII)
+_AMOUNT_ALONE = regex(r".*[a-z0-9][\s_-]+\d{1,3}\s*", re.IGNORECASE | re.ASCII)
 _NAME_FIRST = regex(r"(.+?)[\s_-]*[x×*]\s*(\d{1,9})", re.IGNORECASE)
 _COUNT_FIRST = regex(r"(\d{1,9})\s*[x×*]\s*(.+)", re.IGNORECASE)
 
@@ -61,11 +61,12 @@ def load_gpu(query: str) -> Gpu:
             detail=_columns(slugs),
             help=f"write more of the name, for example {slugs[0]}",
         )
-    if _AMOUNT_ALONE.fullmatch(query):  # M4 Max 64, 3060 12: a name with its memory, and no unit
+    if _AMOUNT_ALONE.fullmatch(query):  # M4 Max 64, m4-pro-48: a name with its memory, and no unit
         try:
             return load_gpu(f"{query}GB")
-        except KvplanError:
-            pass
+        except KvplanError as error:
+            if error.code == "bad-size":
+                raise
     raise _unknown(query)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import re
 
+from kvplan.errors import KvplanError
 from kvplan.files.gpus.listed import find_slugs, load_listed, squeezed, with_memory
 from kvplan.gpu import Gpu, under_wsl
 from kvplan.later import regex
@@ -24,6 +25,8 @@ _CHANGED = regex(r"(.*?\S)[\s_-]*?(\d{1,3})\s*g(?:i?b)?", re.IGNORECASE | re.ASC
 _UNDER_WSL = regex(r"(.*?\S)[\s_@-]*\(?wsl2?\)?", re.IGNORECASE | re.ASCII)
 _LIMITED = regex(r"(.*?\S)[\s_@-]*(\d{1,3})\s*gib", re.IGNORECASE | re.ASCII)
 """GiB, as a limit is set; a machine sold with 96 GB is another one."""
+_LEAST_MAC = 8
+"""GB"""
 _MOST = 4
 """Times its listed memory that a changed card may have."""
 
@@ -42,6 +45,12 @@ def _one(name: str) -> Gpu | None:
     return load_listed(slugs[0]) if len(slugs) == 1 else None
 
 
+def _gigabytes(card: Gpu) -> int:
+    """What it is sold with; of a Mac's chip the most."""
+    sold = re.match(r"\d+", card.memory_marketing)
+    return int(sold[0]) if sold is not None else 0
+
+
 def _wsl(query: str) -> Gpu | None:
     """A card on a Windows machine, in its Linux: ``rtx-4090-wsl``."""
     named = _UNDER_WSL.fullmatch(query)
@@ -57,6 +66,12 @@ def _mac(query: str) -> Gpu | None:
     plain = _COMPUTER.sub("", query)
     named = _MAC.fullmatch(_BESIDE.sub("", plain.lower()))
     if named is not None and (chip := _one(named[1])) is not None and chip.vendor == "apple":
+        most = _gigabytes(chip)
+        if not _LEAST_MAC <= int(named[2]) <= most:
+            raise KvplanError(
+                "bad-size", f"{chip.name} is sold with {_LEAST_MAC} to {most} GB, not with {named[2]}",
+                help=f"for example --gpu {chip.slug}; another machine can be given by a spec file",
+            )  # fmt: skip
         return with_memory(chip, int(named[2]))
     return _one(plain) if plain != query else None
 
@@ -71,8 +86,7 @@ def _vgpu(query: str) -> Gpu | None:
     board = _one(profile[1]) if profile is not None else None
     if profile is None or board is None or board.vendor != "nvidia":
         return None
-    sold = re.match(r"\d+", board.memory_marketing)
-    if sold is None or not 1 <= int(profile[2]) <= int(sold[0]):
+    if not 1 <= int(profile[2]) <= _gigabytes(board):
         return None
     slug = f"{profile[1]}-{profile[2]}q".lower()
     return replace(
@@ -110,12 +124,12 @@ def _changed(query: str) -> Gpu | None:
         or card.is_mig_slice
     ):
         return None
-    listed, amount = re.match(r"\d+", card.memory_marketing), int(named[2])
-    if listed is None or not int(listed[0]) < amount <= _MOST * int(listed[0]) or not squeezed(named[1]):
+    listed, amount = _gigabytes(card), int(named[2])
+    if not listed < amount <= _MOST * listed or not squeezed(named[1]):
         return None
     stem = card.slug.rpartition("-")[0]
     return replace(
         card, slug=f"{stem}-{amount}gb", memory_marketing=f"{amount} GB", memory_total_bytes=None,
         memory_nvml_bytes=amount * GIB, memory_totals_seen=(), aliases=(), default_for=(),
-        note=f"A modified card; NVIDIA sells it with {listed[0]} GB.",
+        note=f"A modified card; NVIDIA sells it with {listed} GB.",
     )  # fmt: skip
