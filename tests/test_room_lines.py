@@ -28,7 +28,7 @@ ROOMS: dict[str, Room] = {
     "checking": Room(2250, "targets of TTFT and TPOT (times.py), two servers on one GPU, attached servers"),
     "cli": Room(7000, "words for MLX, --search, a cold start that reads less"),
     "comparison": Room(2250, "figures of ollama show"),
-    "deployment": Room(1950, "the ranks of the fewest GPUs; what one change buys in the likely pool, headroom"),
+    "deployment": Room(1950, "the ranks of the fewest GPUs; what one change buys, headroom"),
     "engines": Room(3200, "options that a program does not take, in what helps"),
     "engines/budget": Room(1200, "totals that owners set are an interval"),
     "engines/llamacpp": Room(6100, "layers dealt as a whole; how long a slot is"),

@@ -8,7 +8,9 @@ from kvplan.deployment.mix import Filled, Mix
 from kvplan.report.budget import short_memory
 from kvplan.report.layout import BLANK, Piece, Screen, Span, line, table, wrapped
 from kvplan.report.notes import help_lines, warning_lines
+from kvplan.report.size_sentence import elsewhere, judged
 from kvplan.report.words import count, engine_title
+from kvplan.results import Verdict
 
 _LENGTHS = ("--max-model-len", "--tokens", "--context-length", "--max-seq-len")
 """A shorter server takes no mix with a longer request."""
@@ -27,13 +29,14 @@ def mix_screen(found: Mix) -> Screen:
     gpu = deployment.settings.gpu
     where = "" if gpu is None else f" on {deployment.gpus} × {gpu.slug}"
     likely, safe = found.held_in(found.likely), found.held_in(found.safe)
-    word = "Yes" if safe else "Likely" if likely else "No"
+    verdict = Verdict.YES if safe else Verdict.LIKELY if likely else Verdict.NO
     verb = "fit" if likely else "do not fit"
     verb += "s" if found.requests == 1 and likely else ""
     sure = ", but not safely" if likely and not safe else ""
-    screen = wrapped(
-        f"{word}: {count(found.requests, 'request')} to {result.model.id}{where}, {title}, {verb}{sure}."
-    )
+    hosted = elsewhere(result) if likely else ""
+    requests = count(found.requests, "request")
+    text = f"{requests} to {result.model.id}{where}, {title}, {verb}{sure}{hosted}."
+    screen = judged(text, verdict, result)
     rows: list[list[Piece]] = [[Span("requests", "dim"), Span("tokens each", "dim")]]
     rows += [[f"{part.requests:,}", f"{part.tokens:,}"] for part in found.parts]
     screen += [BLANK, *table(rows, "rr"), BLANK]

@@ -49,14 +49,19 @@ def size_sentence(found: Answer, fixes: Sequence[Fix] = ()) -> Screen:
         if never is not None:
             text += f" In the safe pool {engine_title(result.engine)} refuses: {never.message}."
             helps = (*never.help[:1], *helps)
-    word, style = _WORDS[verdict or Verdict.NO]
+    return [*judged(text, verdict or Verdict.NO, result if refusal is None else None), *help_lines(helps)]
+
+
+def judged(text: str, verdict: Verdict, result: SizeResult | None) -> Screen:
+    """A sentence after its verdict. result: of what starts."""
+    word, style = _WORDS[verdict]
     hang = 0
-    if verdict in (Verdict.YES, Verdict.LIKELY) and refusal is None and _elsewhere(result):
+    if verdict in (Verdict.YES, Verdict.LIKELY) and result is not None and elsewhere(result):
         # Every token waits for host memory: it starts, and is not what a yes promises.
         slow = "maybe slow" if _likely_whole(result) else "slow"
         word, style, hang = f"{word.removesuffix(':')}, {slow}:", "warn", len(word) + 1
     head = wrapped(text, first=f"{word} ", hang=hang)
-    return [styled(head[0], word, style), *head[1:], *help_lines(helps)]
+    return [styled(head[0], word, style), *head[1:]]
 
 
 def _once(helps: Iterable[str]) -> tuple[str, ...]:
@@ -102,7 +107,7 @@ def _counted(found: Answer) -> str:
         holds += f", {likely.each:,} {_pool_words(found)}"
     holds += limit_words(result)
     sure, started = _safely(likely, safe, pools), _started(deployment)
-    ends = f"{sure}{_elsewhere(result)}{started}" if safe.each else f"{started}{_elsewhere(result)}{sure}"
+    ends = f"{sure}{elsewhere(result)}{started}" if safe.each else f"{started}{elsewhere(result)}{sure}"
     text = f"{deployment_words(found)} {holds}{ends}."
     if verdict is Verdict.UNLIKELY and result.budget is not None:
         text += f" It may hold {deployment.requests:,}: {_reaches(found, result.budget)}."
@@ -161,7 +166,7 @@ def _safely(likely: Counted, safe: Counted, pools: int) -> str:
     return f" (safely {safe.each * pools:,})"
 
 
-def _elsewhere(result: SizeResult) -> str:
+def elsewhere(result: SizeResult) -> str:
     """The part of the model in host memory."""
     hosted, on_gpu = (int(result.settings.get(f"layers_on_{place}") or 0) for place in ("host", "gpu"))
     experts = int(result.settings.get("expert_layers_on_host") or 0)

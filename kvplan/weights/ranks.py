@@ -308,23 +308,6 @@ def block_bytes(tensors: tuple[Tensor, ...], parallel: Parallel = ALONE, dtype: 
     return sum(tensor_bytes(tensor, parallel, dtype) for tensor in tensors)
 
 
-def parameters_by_stage(inventory: Inventory, parallel: Parallel = ALONE) -> tuple[int, ...]:
-    """Numbers on the fullest rank of each pipeline stage."""
-    stages = parallel.pipeline_parallel_size
-    totals = []
-    start = 0
-    for stage, count in enumerate(stage_layers(len(inventory.layers), stages)):
-        total = sum(
-            entry.times * elements_on_rank(entry.tensor, parallel)
-            for entry in inventory.ends
-            if lies_on(entry.place, stage, stages)
-        )
-        inside = (tensor for block in inventory.layers[start : start + count] for tensor in block.tensors)
-        totals.append(total + sum(elements_on_rank(tensor, parallel) for tensor in inside))
-        start += count
-    return tuple(totals)
-
-
 def lies_on(place: Place, stage: int, stages: int) -> bool:
     """Whether a tensor of this place lies on the stage (counted from 0)."""
     first, last = stage == 0, stage == stages - 1

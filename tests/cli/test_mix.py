@@ -197,6 +197,14 @@ def test_what_keeps_the_gpus_part_from_an_answer_is_said(run: Run) -> None:
     assert "none" not in ran.out
 
 
+def test_a_mix_in_host_memory_is_as_slow_as_its_longest_alone(run: Run) -> None:
+    words = "llama-3.3-70b -q q4_k_m -e llamacpp -g rtx-4090 --host-memory 64GiB".split()
+    for lengths in (["8k", "-n", "2"], ["4k:1,8k:1"]):
+        ran = run("size", *words, "-t", *lengths)
+        assert ran.out.startswith("Yes, slow: ")
+        assert "44 of 80 layers in host memory" in " ".join(ran.out.split())
+
+
 def test_the_least_gpus_are_named_with_their_ranks(run: Run) -> None:
     """Four GPUs hold them as one server of four, and not as the two of two that were asked for."""
     words = "nemotron-h-4b-base-8k -e sglang --gpu 4xrtx-4090 -t 512 -n 58".split()

@@ -9,13 +9,14 @@ import pytest
 from kvplan.architectures.inventory import inventory_of
 from kvplan.dtypes import scalar
 from kvplan.errors import KvplanError
-from kvplan.weights.ranks import Parallel, bytes_by_stage, parameters_by_stage
+from kvplan.weights.ranks import Parallel, bytes_by_stage
 from tests.engines.vllm_card_cases import GPUS, MEMORY
 from tests.engines.vllm_cases import Case
 from tests.engines.vllm_compare import check, ours
 from tests.engines.vllm_stage import CARDS
 from tests.laws.sampling import for_each, some
 from tests.recorded import record
+from tests.weights.parameters import parameters_by_stage
 
 ENTRIES: dict[str, dict[str, Any]] = record("vllm_cards")["cases"]
 PLANNED = sorted(slug for slug, entry in ENTRIES.items() if "refused" not in entry["answer"])

@@ -12,11 +12,12 @@ from typing import Any
 
 from kvplan.architectures.inventory import inventory_of
 from kvplan.dtypes import scalar
-from kvplan.weights.ranks import Parallel, bytes_by_stage, parameters_by_stage
+from kvplan.weights.ranks import Parallel, bytes_by_stage
 from tests.engines.vllm_cases import CONFIGS, GIB, Case, Config, Options, question
 from tests.engines.vllm_own_cases import OWN
 from tests.engines.vllm_release_compare import verdict
 from tests.engines.vllm_stage import CARDS
+from tests.weights.parameters import parameters_by_stage
 
 RELEASE = "0.33.0"
 MEMORY = 40 * GIB

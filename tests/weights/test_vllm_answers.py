@@ -14,7 +14,8 @@ from kvplan.architectures.config.view import unquantised
 from kvplan.architectures.inventory import inventory_of
 from kvplan.dtypes import scalar
 from kvplan.weights.inventory import Inventory
-from kvplan.weights.ranks import Parallel, bytes_by_stage, parameters_by_stage
+from kvplan.weights.ranks import Parallel, bytes_by_stage
+from tests.weights.parameters import parameters_by_stage
 
 SHARED = Path(__file__).resolve().parents[2] / ".." / "shared"
 ANSWERS = SHARED / "data" / "vllm_answers.json"

@@ -46,7 +46,7 @@ def _one(name: str) -> Gpu | None:
 
 
 def _gigabytes(card: Gpu) -> int:
-    """What it is sold with; of a Mac's chip the most."""
+    """Memory that it is sold with; of a Mac's chip the most."""
     sold = re.match(r"\d+", card.memory_marketing)
     return int(sold[0]) if sold is not None else 0
 
