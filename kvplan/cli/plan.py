@@ -279,6 +279,7 @@ def _write(result: PlanResult, path: Path, typed: list[str], *, overwrite: bool)
     Raises KvplanError(nothing-to-write | file-exists | …).
     """
     from kvplan.report.plan_file import plan_text
+    from kvplan.report.plan_parts import rate_words
     from kvplan.report.words import command, count
 
     if result.plan is None:
@@ -289,9 +290,10 @@ def _write(result: PlanResult, path: Path, typed: list[str], *, overwrite: bool)
             help=ways,
             exit_code=EXIT_NO,
         )
-    best = result.options[0]
+    best, paced = result.options[0], result.simulated
+    load = count(result.requests, "request") if paced is None else rate_words(paced.rate)
     comments = [
-        f"{result.gpus} × {best.gpu} for {count(result.requests, 'request')}, objective {result.objective},"
+        f"{result.gpus} × {best.gpu} for {load}, objective {result.objective},"
         f" quality {result.quality}, {result.pool} pool",
         command("kvplan", "plan", *typed),
         *filter(None, [best.other_checkpoint]),

@@ -193,7 +193,7 @@ def _next(typed: Sequence[str], plan: Plan | None, step: str, *, whole: bool) ->
 
 
 def _of_plan(plan: Plan) -> str:
-    """``chat (prod), 4 GPUs: 2 replicas``: which plan was sized, and by which pool."""
+    """``chat (prod): 2 replicas on 4 GPUs``: which plan was sized, and by which pool."""
     where = f" ({plan.environment})" if plan.environment is not None else ""
-    head = f"{plan.name}{where}, {count(plan.gpus, 'GPU')}: {count(plan.replicas, 'replica')}"
+    head = f"{plan.name}{where}: {count(plan.replicas, 'replica')} on {count(plan.gpus, 'GPU')}"
     return f"{head}; counted with the safe pool, as it requires" if plan.require.pool == "safe" else head

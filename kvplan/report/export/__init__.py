@@ -22,6 +22,8 @@ WRITERS = {
     "keda": "kvplan.report.export.keda:export",
 }
 """Target → ``module:function``."""
+ALIKE = (COMMAND, "compose", "kubernetes", "keda")
+"""Targets whose engines are alike: none sends a prompt to one engine and its answer to another."""
 REPORTS = ("html", "markdown")
 TARGETS = (*REPORTS, *WRITERS)
 DATA = ("grafana",)
@@ -53,7 +55,15 @@ def export(
     settings: resolved ones, to write every value; default: the plan's own. model: what the plan names, to
     find its checkpoint. image: a container image, where the engine's own image of that version is not wanted
     or not known. Raises KvplanError: no-such-argument, bad-argument, no-checkpoint, no-server, several-nodes,
-    too-few-gpus, no-device, no-image."""
+    too-few-gpus, no-device, no-image, disaggregated."""
+    fleet = plan.fleet
+    if fleet.prefill_replicas and target in ALIKE:
+        raise KvplanError(
+            "disaggregated",
+            f"{fleet.prefill_replicas} of the plan's engines compute prompts and {fleet.decode_replicas} make"
+            " answers: something between them has to send each request to one and then to the other",
+            help="--to dynamo: its frontend does",
+        )
     module, _, function = WRITERS[target].partition(":")
     write: Callable[[Plan, Settings, Model | None, str | None], str] = getattr(
         import_module(module), function

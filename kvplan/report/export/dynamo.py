@@ -84,7 +84,8 @@ def _worker(plan: Plan, table: EngineTable) -> Worker:
     if worker is None:
         raise KvplanError(
             "no-worker", f"Dynamo has no worker that takes the options of {table.engine}",
-            help="--to kubernetes: the engine's own server",
+            help="a plan for vllm or sglang" if plan.fleet.prefill_replicas
+            else "--to kubernetes: the engine's own server",
         )  # fmt: skip
     return worker
 

@@ -17,8 +17,8 @@ from hypothesis import strategies as st
 from kvplan.api import load_model
 from kvplan.api.launching import started_readings
 from kvplan.errors import KvplanError
-from kvplan.plans.plan import Plan
-from kvplan.report.export import WRITERS, export
+from kvplan.plans.plan import FleetPlan, Plan
+from kvplan.report.export import ALIKE, WRITERS, export
 from kvplan.report.export.container import slug
 from tests.report.export.plans import full, plan
 from tests.report.export.test_arguments import golden
@@ -320,6 +320,22 @@ def test_dynamos_image_has_the_plans_release_or_is_asked_for() -> None:
         assert raised.value.code == "no-image"
     with pytest.raises(KvplanError, match="no worker"):
         export(full("trtllm"), "dynamo")
+
+
+@pytest.mark.parametrize("target", sorted(WRITERS))
+def test_engines_for_prompts_and_for_answers_are_written_as_such_or_not_at_all(target: str) -> None:
+    made = replace(plan("vllm@0.28", gpus=4), fleet=FleetPlan(prefill_replicas=1, decode_replicas=3))
+    if target in ALIKE:
+        with pytest.raises(KvplanError) as raised:
+            export(made, target)
+        assert raised.value.code == "disaggregated"
+        return
+    text = export(made, target)
+    if target == "dynamo":
+        services = yaml.safe_load(text)["spec"]["services"]
+        assert [services[name]["replicas"] for name in ("PrefillWorker", "DecodeWorker")] == [1, 3]
+    else:
+        assert target in ("prometheus", "grafana")
 
 
 def test_words_of_the_server_are_dynamos_own() -> None:
