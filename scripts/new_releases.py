@@ -1,4 +1,4 @@
-"""Are there releases of the engines that kvplan does not know?
+"""Are there releases of the engines, and of Dynamo, that kvplan does not know?
 
     python -m scripts.new_releases [--issue FOLDER]
 
@@ -16,14 +16,27 @@ import subprocess
 import sys
 from pathlib import Path
 
-from kvplan.engines import ENGINES
+from kvplan.engines import ENGINES, dynamo
 from kvplan.engines.base import parse_version
 
-PACKAGES = {"transformers": "transformers", "vllm": "vllm", "sglang": "sglang", "trtllm": "tensorrt-llm"}
+PACKAGES = {
+    "transformers": "transformers",
+    "vllm": "vllm",
+    "sglang": "sglang",
+    "trtllm": "tensorrt-llm",
+    "mlx": "mlx-lm",
+    "dynamo": "ai-dynamo",
+}
 UNKNOWN, UNANSWERED = 1, 3
 STEPS = """CONTRIBUTING.md, *Add a release*, says what to do: the number in the engine's `versions.py`, one
-more step of each rule that changed, and the engine asked again (`make engines`, `make conformance`).
+more step of each rule that changed, and the engine asked again (`make engines`, `make conformance`). Of
+Dynamo a row of `engines/data/dynamo_releases.tsv`: what its package requires of its extras.
 """
+
+
+def newest_known(name: str) -> str:
+    """The newest release whose rules were read, of an engine or of Dynamo."""
+    return dynamo.releases()[0][0] if name == "dynamo" else ENGINES[name].versions[-1]
 
 
 def newest(printed: str, package: str) -> str:
@@ -44,7 +57,7 @@ def issue_of(unknown: dict[str, str]) -> tuple[str, str]:
     """(title, text) of an issue about the unknown releases, by engine. Equal ones have an equal title."""
     named = ", ".join(f"{engine} {release}" for engine, release in sorted(unknown.items()))
     rows = "".join(
-        f"| {engine} | {release} | {ENGINES[engine].versions[-1]} |\n"
+        f"| {engine} | {release} | {newest_known(engine)} |\n"
         for engine, release in sorted(unknown.items())
     )
     table = f"| engine | newest on the index | newest whose rules were read |\n| --- | --- | --- |\n{rows}"
@@ -67,7 +80,7 @@ def main() -> int:
     unknown: dict[str, str] = {}
     silent = 0
     for engine, package in PACKAGES.items():
-        known = ENGINES[engine].versions[-1]
+        known = newest_known(engine)
         try:
             found = asked(package)
         except ValueError as error:

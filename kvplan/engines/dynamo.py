@@ -2,7 +2,8 @@
 
 ai-dynamo/dynamo components/src/dynamo/vllm/backend_args.py (--is-prefill-worker, until 1.0;
 --disaggregation-mode from then on), components/src/dynamo/sglang; releases: docs/fern/assets/releases.json
-at 1.3.0, and the pages "Compatibility" of its documentation for 1.3.1 to 1.5.1.
+at 1.3.0, and the pages "Compatibility" of its documentation for 1.3.1 to 1.5.1; 1.6.0 and 1.6.1: what the
+package ai-dynamo requires of its extras, which is what the pages say of 1.0.2 to 1.5.1 too.
 """
 
 from __future__ import annotations

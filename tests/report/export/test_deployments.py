@@ -314,7 +314,7 @@ def test_dynamos_image_has_the_plans_release_or_is_asked_for() -> None:
     text = export(plan("vllm@0.28"), "dynamo")
     assert "nvcr.io/nvidia/ai-dynamo/vllm-runtime:1.5.1" in text
     assert "vllm-runtime:1.1.1" in export(plan("vllm@0.19"), "dynamo")
-    for made, said in ((plan("vllm@0.29"), "1.5.1 has 0.28.0"), (PLANS["amd"], "no image for")):
+    for made, said in ((plan("vllm@0.29"), "1.6.1 has 0.31.0"), (PLANS["amd"], "no image for")):
         with pytest.raises(KvplanError, match=said) as raised:
             export(made, "dynamo")
         assert raised.value.code == "no-image"
