@@ -57,8 +57,7 @@ def issue_of(unknown: dict[str, str]) -> tuple[str, str]:
     """(title, text) of an issue about the unknown releases, by engine. Equal ones have an equal title."""
     named = ", ".join(f"{engine} {release}" for engine, release in sorted(unknown.items()))
     rows = "".join(
-        f"| {engine} | {release} | {newest_known(engine)} |\n"
-        for engine, release in sorted(unknown.items())
+        f"| {engine} | {release} | {newest_known(engine)} |\n" for engine, release in sorted(unknown.items())
     )
     table = f"| engine | newest on the index | newest whose rules were read |\n| --- | --- | --- |\n{rows}"
     return f"Releases that kvplan does not know: {named}", f"{table}\n{STEPS}"
