@@ -81,8 +81,10 @@ def own_settings(engine: Engine, settings: Settings) -> Settings:
         settings = replace(settings, own=settings.own.without(*foreign))
     dealt = traits_of(engine.name).spread if settings.spread else None
     if dealt is not None:
-        size = {dealt: getattr(settings, dealt) * settings.tensor_parallel_size}
-        settings = replace(settings, **{"tensor_parallel_size": 1, "spread": False, **size})
+        # Where its own size was said, the other GPUs are other servers'.
+        number = getattr(settings, dealt)
+        number = number if number > 1 else settings.tensor_parallel_size
+        settings = replace(settings, **{"tensor_parallel_size": 1, "spread": False, dealt: number})
     return settings
 
 

@@ -47,6 +47,32 @@ def test_a_gguf_file_is_sized_as_llamacpp_does(tmp_path: Path, screen: Any) -> N
     assert "rules:  vLLM" in screen("size", path, "-e", "vllm")[1]
 
 
+def test_a_server_takes_fifteen_gpus() -> None:
+    """Its scheduler has sixteen places, and the CPU takes one: with more GPUs it aborts."""
+    held, refused = (
+        kvplan.size(
+            "qwen3-8b", engine="llamacpp", quantization="q4_k_m", gpu=f"{count}xrtx-3090", tokens=8192
+        )
+        for count in (15, 16)
+    )
+    assert held.ok
+    assert refused.refusal is not None
+    assert refused.refusal.code == "too-many-gpus"
+    assert refused.refusal.help[0].startswith("--pp 15: ")
+    assert not refused.ways
+
+
+@pytest.mark.parametrize(("stages", "replicas"), [(2, 4), (3, 2), (8, 1), (None, 1)])
+def test_where_its_size_is_said_the_other_gpus_are_other_servers(stages: int | None, replicas: int) -> None:
+    """``--pp 2`` took all eight, and ``--pp 3`` three each."""
+    found = kvplan.size(
+        "qwen3-8b", engine="llamacpp", quantization="q4_k_m", gpu="8xrtx-3090", tokens=8192,
+        pipeline_parallel_size=stages,
+    )  # fmt: skip
+    assert found.deployment is not None
+    assert (found.deployment.replicas, found.settings["pipeline_parallel_size"]) == (replicas, stages or 8)
+
+
 def test_named_gpus_are_dealt_layers(tmp_path: Path) -> None:
     """Nobody wrote a tensor-parallel size: the layers go over both cards, the output to the last."""
     path = huge(tmp_path / "m.gguf")

@@ -89,6 +89,18 @@ def easier(asked: Asked, told: SizeResult, chance: random.Random) -> Iterator[tu
         yield "counts", asked.asking(max_model_len=chance.choice((tokens, (stated + tokens) // 2)))
 
 
+SHORT_BATCH = "max-num-batched-tokens"
+"""Code of vLLM's refusal where a batch is too short for an image or a video: its default batch is no longer
+than max_num_seqs requests of max_model_len (vllm/engine/arg_utils.py)."""
+
+
+def _is_shorter(asked: Asked, other: Asked) -> bool:
+    """Whether the other question is of a server that is started for a shorter length, and so for a shorter
+    batch."""
+    lengths = [one.options.get("max_model_len", one.options["tokens"]) for one in (asked, other)]
+    return lengths[1] < lengths[0] and "max_num_batched_tokens" not in asked.options
+
+
 def worse(what: str, asked: Asked, told: SizeResult, other: Asked, less: SizeResult) -> list[str]:
     """Where the answer to an easier question (`easier`) is worse, both."""
     one, two = told.capacity, less.capacity
@@ -98,6 +110,8 @@ def worse(what: str, asked: Asked, told: SizeResult, other: Asked, less: SizeRes
         if _RANK[less.verdict] < _RANK[told.verdict]:
             return [f"{told.verdict.value}: {asked}\n{less.verdict.value}: {other}"]
     elif one is not None and (one.requests or one.safe_requests):
+        if less.refusal is not None and less.refusal.code == SHORT_BATCH and _is_shorter(asked, other):
+            return []
         fewer = two is None or two.requests < one.requests or two.safe_requests < one.safe_requests
         return [f"{one}: {asked}\n{two}: {other}"] if fewer else []
     return []

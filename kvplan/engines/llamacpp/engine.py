@@ -35,6 +35,7 @@ from kvplan.engines.llamacpp.cache_layout.pool import (
     longest_slot,
     machine_of,
     slots_of,
+    too_many_gpus,
 )
 from kvplan.engines.llamacpp.cache_layout.shift import check_retention, shifted
 from kvplan.engines.llamacpp.context import served_context
@@ -232,7 +233,10 @@ def _compile(model: Model, version: str, values: tuple[Any, ...]) -> Compiled:
         EngineRef(LlamaCpp.name, version),
         machine,
         options,
-        refusal_of(model) or check_class(model, "llama.cpp's converter") or undividable(model, settings),
+        refusal_of(model)
+        or check_class(model, "llama.cpp's converter")
+        or too_many_gpus(settings)
+        or undividable(model, settings),
         {
             **_shown(store, options, machine, settings),
             **_hosted_experts(model, options),

@@ -14,7 +14,13 @@ from kvplan.architectures.config.activation_shape import shape_of
 from kvplan.engines.budget.parts import context_line
 from kvplan.engines.llamacpp.budget import memory_in_row, weights_of
 from kvplan.engines.llamacpp.cache_layout.caches import Context
-from kvplan.engines.llamacpp.cache_layout.pool import context_for, machine_of, output_device, streams_of
+from kvplan.engines.llamacpp.cache_layout.pool import (
+    context_for,
+    machine_of,
+    output_device,
+    streams_of,
+    too_many_gpus,
+)
 from kvplan.engines.llamacpp.memory.compute_buffer import draft_line, line_of_a_gpu
 from kvplan.engines.llamacpp.memory.graph import F32
 from kvplan.engines.llamacpp.memory.image_encoder import encoder_line
@@ -25,6 +31,7 @@ from kvplan.engines.llamacpp.start.drafts import drafts, layers_in_file, named_d
 from kvplan.engines.llamacpp.start.fitting import Amount, Shares, Start, fitted, moved
 from kvplan.engines.llamacpp.start.overrides import words_of
 from kvplan.engines.llamacpp.start.trained import own_length
+from kvplan.errors import KvplanError
 from kvplan.model import Model
 from kvplan.named import NamedTuple
 from kvplan.record import replace
@@ -43,7 +50,9 @@ def placed(model: Model, settings: Settings, n_ctx: int | None, *, safely: bool,
     """The choice of ``--fit``. n_ctx: None where it is to be chosen; safely: with every amount at the high
     end of its interval; spare: bytes of each GPU that stay free besides.
 
-    Raises KvplanError(no-memory | no-weights | bad-setting)."""
+    Raises KvplanError(no-memory | no-weights | bad-setting | too-many-gpus)."""
+    if (refusal := too_many_gpus(settings)) is not None:
+        raise KvplanError(refusal.code, refusal.message, help=refusal.help)
     counted = Counted(model, settings, safely, spare)
     found = fitted(counted.start(n_ctx), counted.measure)
     own = {} if found.shares is None else places_of(found.shares, counted.layers).own

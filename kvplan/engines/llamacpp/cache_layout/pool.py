@@ -137,6 +137,23 @@ def devices_of(model: Model, settings: Serving, options: LlamacppOptions) -> lis
     return place(layers_in_file(model), settings.pipeline_parallel_size, given, split)
 
 
+MOST_GPUS = 15
+"""Of one server: its scheduler takes 16 devices, the CPU among them (ggml/src/ggml-backend.cpp
+GGML_SCHED_MAX_BACKENDS; ggml-org/llama.cpp #11433, ollama/ollama #10705)."""
+
+
+def too_many_gpus(settings: Serving) -> Refusal | None:
+    """The server aborts where it sees more GPUs than its scheduler takes."""
+    number = settings.pipeline_parallel_size
+    if number <= MOST_GPUS:
+        return None
+    return Refusal(
+        "too-many-gpus",
+        f"one server takes {MOST_GPUS} GPUs and the CPU, and {number:,} are there",
+        help=(f"--pp {MOST_GPUS}: the others are hidden from it", "several servers, each with its own GPUs"),
+    )
+
+
 def split_of(settings: Serving, options: LlamacppOptions) -> tuple[int, ...]:
     """The proportions in which layers are dealt: --tensor-split, or what is free on unequal GPUs
     (src/llama-model.cpp: ggml_backend_dev_memory of each). Raises KvplanError(bad-setting)."""
