@@ -16,7 +16,7 @@ from kvplan.errors import KvplanError, did_you_mean
 from kvplan.gpu import Gpu
 from kvplan.model import Model, is_gguf_build
 from kvplan.record import replace
-from kvplan.settings import Settings
+from kvplan.settings import Settings, with_setting
 
 
 class _Engines(Mapping[str, Engine]):
@@ -82,9 +82,9 @@ def own_settings(engine: Engine, settings: Settings) -> Settings:
     dealt = traits_of(engine.name).spread if settings.spread else None
     if dealt is not None:
         # Where its own size was said, the other GPUs are other servers'.
-        number = getattr(settings, dealt)
-        number = number if number > 1 else settings.tensor_parallel_size
-        settings = replace(settings, **{"tensor_parallel_size": 1, "spread": False, dealt: number})
+        stated = getattr(settings, dealt)
+        number = settings.tensor_parallel_size if stated == 1 else stated
+        settings = with_setting(replace(settings, tensor_parallel_size=1, spread=False), dealt, number)
     return settings
 
 
