@@ -214,7 +214,10 @@ def _cards(name: str | None) -> list[CardSummary]:
 
 TOO_LARGE, TOO_SHORT = "too large", "with too short a context"
 REFUSED, UNKNOWN = "not served by the engine", "with unknown weights"
-_SAID = {"unknown-rule": "with an unknown rule of the engine"}
+_SAID = {
+    "unknown-rule": "with an unknown rule of the engine",
+    "too-many-gpus": "as one server takes fewer GPUs",
+}
 
 
 class _Kept:
@@ -368,9 +371,9 @@ def _fit(
         return _SAID.get(error.code, REFUSED)
     result, capacity = found.result, found.result.capacity
     if result.budget is None or result.weights is None or capacity is None:
-        return REFUSED if _is_refused(found) else UNKNOWN
+        return _refused(found) if _is_refused(found) else UNKNOWN
     if _is_refused(found):
-        return TOO_LARGE if not result.budget.kv_pool_bytes else REFUSED
+        return TOO_LARGE if not result.budget.kv_pool_bytes else _refused(found)
     if not found.holds:
         return TOO_LARGE
     in_host = sum(one.low_bytes for one in result.host) if hosted else 0
@@ -390,6 +393,11 @@ def _speed(found: Answer) -> DecodeSpeed | None:
         deployment.model, deployment.settings, found.result.request.tokens // 2
     )
     return speed
+
+
+def _refused(found: Answer) -> str:
+    refusal = found.result.refusal
+    return REFUSED if refusal is None else _SAID.get(refusal.code, REFUSED)
 
 
 def _is_refused(found: Answer) -> bool:

@@ -8,6 +8,7 @@ from typing import Any
 from kvplan.bisection import most_up_to
 from kvplan.engines.base import has_kind
 from kvplan.engines.budget.law import Capacity, Rejection
+from kvplan.engines.spill import spills
 from kvplan.engines.traits import traits_of
 from kvplan.families import Kind
 from kvplan.model import Model
@@ -117,7 +118,7 @@ def option_of(ask: Ask, found: Found) -> Option:
         where=found.offer.where,
         gpus=found.gpus,
         replicas=found.replicas,
-        nodes=found.nodes * found.replicas if found.nodes > 1 else ceil_div(found.gpus, node_of(found.offer)),
+        nodes=_nodes(ask, found),
         settings=settings,
         serve=OwnOptions((*serve_of(settings, engine), *tier[0])),
         requests=likely,
@@ -129,6 +130,7 @@ def option_of(ask: Ask, found: Found) -> Option:
         kv_pool_bytes=pool.bytes if pool is not None else 0,
         kv_pool_low_bytes=budget.kv_pool_low_bytes if budget is not None else 0,
         quality=one.tier,
+        host_bytes=sum(line.low_bytes for line in result.host) if spills(ask.choice) else 0,
         citations=citations,
         cost_per_hour=None if found.cost is None else float(found.cost),
         speed=speed,
@@ -136,6 +138,14 @@ def option_of(ask: Ask, found: Found) -> Option:
         notes=tuple(_notes(ask, found, result)),
         warnings=result.warnings,
     )
+
+
+def _nodes(ask: Ask, found: Found) -> int:
+    """Machines of the plan. An engine that takes every GPU that it sees runs on one of them alone."""
+    each, node = found.nodes, node_of(found.offer)
+    if traits_of(ask.choice.engine.name).spread is not None:
+        each, node = 1, max(node, found.one.layout.gpus)
+    return each * found.replicas if each > 1 else ceil_div(found.gpus, node)
 
 
 def other_checkpoint(asked: str, taken: Model) -> str:

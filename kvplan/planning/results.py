@@ -54,6 +54,8 @@ class Option(Entry):
     """its safe figure"""
     quality: str
     """the tier"""
+    host_bytes: int = 0
+    """of weights and cache that the engine leaves in host memory: every token waits for them"""
     citations: tuple[str, ...] = ()
     """the published figures behind the tier"""
     memory_requests: int | None = None
@@ -87,7 +89,8 @@ class Option(Entry):
     _JSON = (
         "engine", "model", "other_checkpoint", "weights", "kv_cache_dtype", "kv_format", "gpu", "where",
         "gpus", "replicas", "nodes", "serve", "requests", "safe_requests", "memory_requests",
-        "requests_per_engine", "kv_pool_bytes", "kv_pool_low_bytes", "quality", "citations", "cost_per_hour",
+        "requests_per_engine", "kv_pool_bytes", "kv_pool_low_bytes", "quality", "host_bytes", "citations",
+        "cost_per_hour",
         "speed", "cost_per_million_tokens", "notes", "warnings",
     )  # fmt: skip
 

@@ -55,9 +55,12 @@ def plan_sentence(result: PlanResult) -> Screen:
     if best.memory_requests is not None:
         held += f"; memory holds {best.memory_requests:,}"
     asked = f"{load_words(result)}{length}{cost}"
+    if best.host_bytes:
+        asked += f", slowly: {size_words(best.host_bytes)} of weights and cache lie in host memory"
     if best.safe_requests >= result.requests:
         what = "serve" if result.gpus > 1 else "serves"
-        return wrapped(f"{name}: {kind} {what} {asked} ({held}).", style="good")
+        style = "warn" if best.host_bytes else "good"
+        return wrapped(f"{name}: {kind} {what} {asked} ({held}).", style=style)
     if best.safe_requests:
         return wrapped(f"{name}: {kind} may hold {asked}: {held}.", style="warn")
     return wrapped(f"{name}: {kind} may hold {asked}, or may not start: {held}.", style="warn")

@@ -38,4 +38,10 @@ def _flag(name: str, value: object) -> list[str]:
         return []
     if value is True:
         return [flag]
-    return [f"{flag} {float(value):g}" if isinstance(value, Fraction) else f"{flag} {value}"]
+    return [f"{flag} {_word(value)}"]
+
+
+def _word(value: object) -> str:
+    if isinstance(value, tuple):
+        return ",".join(map(_word, value))
+    return f"{float(value):g}" if isinstance(value, Fraction) else str(value)

@@ -108,3 +108,15 @@ def test_the_name_of_a_build_is_a_model_of_its_own(
     capsys.readouterr()
     assert main(["export", str(path)]) == 0
     assert f"--hf-repo {NAMED}" in capsys.readouterr().out
+
+
+def test_a_plan_that_waits_for_host_memory_says_so(capsys: pytest.CaptureFixture[str]) -> None:
+    """No GPUs hold it whole: the engine starts it, every token waits, and one machine has all GPUs."""
+    assert main(["plan", "deepseek-v3", "-e", ENGINE, "-g", "rtx-3090", "-n", "1", "-t", "8k"]) == 0
+    said = " ".join(capsys.readouterr().out.split())
+    assert "slowly: 359.62 GiB of weights and cache lie in host memory" in said
+    assert "--tensor-split 5,3,2,2,3,2,1,44 " in said
+    assert "nodes" not in said
+    best = kvplan.plan("deepseek-v3", engine=ENGINE, gpu="rtx-3090", requests=1, tokens=8192).options[0]
+    assert (best.gpus, best.nodes, best.host_bytes >> 30) == (8, 1, 359)
+    assert all(one.host_bytes == 0 for one in builds("safe"))

@@ -6,6 +6,7 @@ from kvplan.engines.base import MIG_SLICES
 from kvplan.engines.command import Across, EngineTable
 from kvplan.engines.folders import having, part_of
 from kvplan.engines.release_rules import reached
+from kvplan.engines.traits import traits_of
 from kvplan.errors import KvplanError
 from kvplan.gpu import Gpu
 from kvplan.plans.plan import Plan
@@ -53,6 +54,8 @@ def replicas_of(plan: Plan) -> tuple[Replica, ...]:
             help=f"gpus: {each}",
         )
     in_node = gpu.gpus_per_node if gpu is not None else None
+    if in_node is not None and traits_of(plan.engine.partition("@")[0]).spread is not None:
+        in_node = max(in_node, each)  # it takes the GPUs of one machine, whatever their number
     if in_node is not None and each > in_node:
         across_of(plan)
         nodes = next(count for count in range(2, each + 1) if not each % count and each // count <= in_node)
