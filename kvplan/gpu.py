@@ -86,6 +86,11 @@ class Gpu(Shown):
         return hash((self.slug, self.memory_total_bytes))
 
     @property
+    def is_a_machine(self) -> bool:
+        """Whether it is one with the machine around it, which has no second: a Mac, an APU, a laptop."""
+        return self.is_unified_memory or self.market == "laptop"
+
+    @property
     def is_mig_slice(self) -> bool:
         """True for a part of a GPU that acts as a device of its own."""
         return self.mig_parent is not None

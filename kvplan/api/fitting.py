@@ -126,7 +126,7 @@ def fits(
     first, a list or a text with commas; by default the engine's own (GGUF mixtures), else the checkpoint as
     it is stored and then the model's other published ones that run there, those with more bits first.
     host_memory: bytes in which llama.cpp may leave what the GPUs do not hold, of the last of the builds.
-    Raises KvplanError: unknown-gpu, unknown-engine, no-budget, engine-gpu, bad-setting.
+    Raises KvplanError: unknown-gpu, unknown-engine, no-budget, engine-gpu, bad-setting, bad-gpu-count.
     """
     kind, count = gpus_of(gpu)
     tokens = parse_tokens(tokens)
@@ -137,6 +137,11 @@ def fits(
     choice = replace(choose(engine or _usual(kind, formats)), advice=False)
     traits = traits_of(choice.engine.name)
     spread = traits.spread or "tensor_parallel_size"
+    if traits.spread is not None and count > 1 and kind.is_a_machine:
+        raise KvplanError(
+            "bad-gpu-count", f"{count} × {kind.slug} are {count} machines, each with a server of its own",
+            help=f"--gpu {kind.slug}: what fits on each",
+        )  # fmt: skip
     many: dict[str, Any] = {spread: count}
     base = replace(Settings(gpu=kind, tokens=tokens, requests=requests), **many)
     check_engine(choice, base)

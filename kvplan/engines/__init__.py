@@ -81,9 +81,10 @@ def own_settings(engine: Engine, settings: Settings) -> Settings:
         settings = replace(settings, own=settings.own.without(*foreign))
     dealt = traits_of(engine.name).spread if settings.spread else None
     if dealt is not None:
-        # Where its own size was said, the other GPUs are other servers'.
-        stated = getattr(settings, dealt)
-        number = settings.tensor_parallel_size if stated == 1 else stated
+        # Where its own size was said, the other GPUs are other servers', and so are other machines.
+        stated, gpu = getattr(settings, dealt), settings.gpu
+        alone = stated > 1 or (gpu is not None and gpu.is_a_machine)
+        number = stated if alone else settings.tensor_parallel_size
         settings = with_setting(replace(settings, tensor_parallel_size=1, spread=False), dealt, number)
     return settings
 

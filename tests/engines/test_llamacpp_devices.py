@@ -62,6 +62,22 @@ def test_a_server_takes_fifteen_gpus() -> None:
     assert not refused.ways
 
 
+@pytest.mark.parametrize("gpu", ["m4-max-64gb", "strix-halo", "rtx-4090-laptop"])
+def test_a_second_machine_is_a_second_server(gpu: str) -> None:
+    """No Mac has two GPUs: the answer was one server over both, and a plan proposed it."""
+    words: dict[str, Any] = {"engine": "llamacpp", "quantization": "q4_k_m", "tokens": 8192}
+    found = kvplan.size("qwen3-8b", gpu=f"2x{gpu}", **words)
+    assert found.deployment is not None
+    assert found.deployment.replicas == 2
+    refused = kvplan.size("qwen3-8b", gpu=f"2x{gpu}", pipeline_parallel_size=2, **words).refusal
+    assert refused is not None
+    assert refused.code == "too-many-gpus"
+    options = kvplan.plan("qwen3-8b", gpu=gpu, engine="llamacpp", tokens=8192, requests=200).options
+    assert {option.layout() for option in options} <= {"1 GPU"}
+    with pytest.raises(KvplanError, match="2 machines"):
+        kvplan.fits(f"2x{gpu}", engine="llamacpp", models="qwen3-8b")
+
+
 @pytest.mark.parametrize(("stages", "replicas"), [(2, 4), (3, 2), (8, 1), (None, 1)])
 def test_where_its_size_is_said_the_other_gpus_are_other_servers(stages: int | None, replicas: int) -> None:
     """``--pp 2`` took all eight, and ``--pp 3`` three each."""

@@ -143,8 +143,15 @@ GGML_SCHED_MAX_BACKENDS; ggml-org/llama.cpp #11433, ollama/ollama #10705)."""
 
 
 def too_many_gpus(settings: Serving) -> Refusal | None:
-    """The server aborts where it sees more GPUs than its scheduler takes."""
-    number = settings.pipeline_parallel_size
+    """The server aborts where it sees more GPUs than its scheduler takes. Servers over several machines (its
+    RPC) are not counted."""
+    number, gpu = settings.pipeline_parallel_size, settings.gpu
+    if number > 1 and gpu is not None and gpu.is_a_machine:
+        return Refusal(
+            "too-many-gpus",
+            f"a machine has one {gpu.slug}, and a server over {number:,} machines is not counted here",
+            help=("--pp 1: a server on each",),
+        )
     if number <= MOST_GPUS:
         return None
     return Refusal(
