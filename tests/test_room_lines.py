@@ -56,11 +56,11 @@ ROOMS: dict[str, Room] = {
     "planning": Room(5750, "why a request is never admitted"),
     "plans": Room(1950, "a switch of three states; plans on one fleet, locks, bound receipts"),
     "proof": Room(9550, "a keeper of engines' processes, GPUs that others use, servers that run already"),
-    "report": Room(10000, "load, queue and replicas over time; tables of one row a line"),
+    "report": Room(10100, "what waits for host memory, in plan and of a mix; load and queue over time"),
     "simulation": Room(14450, "points over time of every run"),
     "weights": Room(2250, "weights between two ends, kernels that keep experts which are not quantised"),
 }
-CORE = 122200
+CORE = 122400
 """Lines of all rooms but the wings. `size` for one engine needs some 62,000 of them."""
 
 

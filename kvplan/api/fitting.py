@@ -135,17 +135,7 @@ def fits(
         formats = formats.split(",") if isinstance(formats, str) else check_each("formats", formats, (str,))
         formats = [one.strip() for one in formats]
     choice = replace(choose(engine or _usual(kind, formats)), advice=False)
-    traits = traits_of(choice.engine.name)
-    spread = traits.spread or "tensor_parallel_size"
-    if traits.spread is not None and count > 1 and kind.is_a_machine:
-        raise KvplanError(
-            "bad-gpu-count", f"{count} × {kind.slug} are {count} machines, each with a server of its own",
-            help=f"--gpu {kind.slug}: what fits on each",
-        )  # fmt: skip
-    many: dict[str, Any] = {spread: count}
-    base = replace(Settings(gpu=kind, tokens=tokens, requests=requests), **many)
-    check_engine(choice, base)
-    check_runs(choice, kind)
+    base = _dealt(choice, kind, count, Settings(gpu=kind, tokens=tokens, requests=requests))
     if host_memory is not None:
         if not spills(choice):
             raise KvplanError(
@@ -170,6 +160,21 @@ def fits(
         kind.slug, count, f"{choice.engine.name}@{choice.version}", tokens, requests, tuple(rows),
         tuple(unfit.most_common()), host_memory or 0,
     )  # fmt: skip
+
+
+def _dealt(choice: Choice, kind: Gpu, count: int, settings: Settings) -> Settings:
+    """The settings of one server over all GPUs. Raises KvplanError where the engine starts none there."""
+    spread = traits_of(choice.engine.name).spread
+    if spread is not None and count > 1 and kind.is_a_machine:
+        raise KvplanError(
+            "bad-gpu-count", f"{count} × {kind.slug} are {count} machines, each with a server of its own",
+            help=f"--gpu {kind.slug}: what fits on each",
+        )  # fmt: skip
+    many: dict[str, Any] = {spread or "tensor_parallel_size": count}
+    found = replace(settings, **many)
+    check_engine(choice, found)
+    check_runs(choice, kind)
+    return found
 
 
 def _usual(gpu: Gpu, formats: Sequence[str] | None) -> str:

@@ -20,7 +20,7 @@ from kvplan.later import later
 from kvplan.model import Model
 from kvplan.record import replace
 from kvplan.results import NOISE, Budget, SizeResult
-from kvplan.settings import LONGEST, Settings, started_in
+from kvplan.settings import LONGEST, Settings, started_in, stated_length
 from kvplan.terms import Grows
 
 if TYPE_CHECKING:
@@ -138,12 +138,14 @@ def _peak(model: Model, choice: Choice, settings: Settings, requests: int) -> in
 def largest_tokens(model: Model, choice: Choice, settings: Settings) -> int:
     """The largest length at which ``settings.requests`` requests fit; 0 where not even one token does.
 
-    Looks up to max_model_len. Terms with a stride rise and fall within one period (the least common
-    multiple of the strides), but at equal position in the period they never fall: so the last period whose
-    first length fits is found by bisection, and the best length within it by looking at each.
+    Looks up to max_model_len, of a model without one up to the length that was asked for. Terms with a stride
+    rise and fall within one period (the least common multiple of the strides), but at equal position in the
+    period they never fall: so the last period whose first length fits is found by bisection, and the best
+    length within it by looking at each.
     """
     settings = as_started(model, choice, settings)
-    longest = request_tokens(model, replace(settings, tokens=None))
+    bound = stated_length(settings) or model.max_model_len
+    longest = request_tokens(model, settings if bound is None else replace(settings, tokens=None))
     period = _period(ask(model, choice, replace(settings, tokens=longest)))
 
     def fits(tokens: int) -> bool:

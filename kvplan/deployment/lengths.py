@@ -189,9 +189,11 @@ def ladder(question: Question, lengths: Sequence[int] = (), counts: Sequence[int
     settings, deployment = found.deployment.settings, found.deployment
     if settings.max_model_len == LONGEST and found.likely is not None:
         settings = replace(settings, max_model_len=found.likely.max_model_len)
+    # A model without a length is asked up to the one that was named.
+    settings = replace(settings, tokens=longest if own is None else None)
     pairs = []
     for number in counts or _counts(steps):
-        one = replace(settings, requests=ceil_div(number, deployment.pools), tokens=None)
+        one = replace(settings, requests=ceil_div(number, deployment.pools))
         pairs.append((number, largest_tokens(deployment.model, deployment.choice, one)))
     return Ladder(found, steps, tuple(pairs), lowered)
 

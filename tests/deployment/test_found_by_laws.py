@@ -34,6 +34,10 @@ FALCON = "falcon-h1-7b -e vllm@0.32 --tp 1 --gpu l4 -t 6000"
         (f"plan {FALCON} --max-num-seqs 256 --pool likely", 0, "pp 2"),
         # more requests than llama.cpp has slots
         ("size llama-3.1-8b -e llamacpp -q iq4_xs --gpu h100 -t 1000 -n 300", 1, "holds only 256"),
+        # a model without a length of its own: no suggestion looks beyond the one that was asked for
+        ("size mamba-1.4b -e llamacpp -q q8_0 --gpu rtx-4090 -t 32768 -n 282", 1, "holds only 256"),
+        ("size mamba-1.4b -e vllm --gpu rtx-4090 -t 32768 --show lengths", 0, "1 32,768"),
+        ("size mamba-130m -e llamacpp --gpu rtx-4090 -t 32768 --show lengths", 0, "1 32,768"),
         # what a mix of one length takes is what the engine counts
         ("size gemma-3-12b -e vllm@0.27 --gpu 2xb200 -t 20000:165", 0, "165"),
     ],
