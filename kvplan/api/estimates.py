@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from kvplan.engines.budget.law import Rejection
+from kvplan.engines.traits import traits_of
 from kvplan.errors import KvplanError
 from kvplan.files.speed import speed_inputs
 from kvplan.gpu import Gpu
@@ -18,8 +19,11 @@ _SWITCHES = ("enable_dp_attention", "enable_attention_dp")
 _GROUPS = "attn_dp_size"
 
 
-def speed_of(engine: str, release: tuple[int, ...] = ()) -> SpeedOf:
-    """Estimates under an engine's release; what cannot be estimated is rejected, with the reason."""
+def speed_of(engine: str, release: tuple[int, ...] = ()) -> SpeedOf | None:
+    """Estimates under an engine's release; what cannot be estimated is rejected, with the reason. None of an
+    engine whose times under a load are not estimated."""
+    if not traits_of(engine).timed:
+        return None
 
     def speed(model: Model, gpu: Gpu, settings: Settings, running: Running) -> Speed | Rejection:
         shape, node = running.shape, running.node_bytes_per_second

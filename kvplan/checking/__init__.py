@@ -44,7 +44,7 @@ __all__ = ["check_plan"]
 
 def check_plan(
     plan: Plan, model: Model, *, receipts: Receipts = NO_RECEIPTS, today: date | None = None,
-    speed: Callable[[Choice], SpeedOf] | None = None,
+    speed: Callable[[Choice], SpeedOf | None] | None = None,
 ) -> CheckedPlan:  # fmt: skip
     """Check a plan: its findings, its use of the GPUs, and the figures.
 
@@ -80,7 +80,7 @@ def check_plan(
     )
 
 
-def _times(case: Case, speed: Callable[[Choice], SpeedOf] | None) -> list[Finding]:
+def _times(case: Case, speed: Callable[[Choice], SpeedOf | None] | None) -> list[Finding]:
     """Findings of the times that are asked for: of a simulation where arrivals are known, else, or where this
     deployment is not simulated, of the estimate with as many requests as the plan says. Either is loaded only
     then."""

@@ -16,7 +16,7 @@ from kvplan.plans.workload import Shape, Workload
 _ROUNDS = 40
 
 
-def times_of(case: Case, speed: SpeedOf) -> list[Finding]:
+def times_of(case: Case, speed: SpeedOf | None) -> list[Finding]:
     """An error for each target that the likely time misses with as many requests running as the plan says.
 
     Requests are those required or in flight, or those that the rate keeps under way by the estimated times
@@ -27,6 +27,8 @@ def times_of(case: Case, speed: SpeedOf) -> list[Finding]:
     assert workload is not None
     if case.plan.fleet.prefill_replicas:
         return [_unknown("prompts are read by engines of their own: simulate the plan")]
+    if speed is None:
+        return [_unknown(f"times of {case.choice.engine.name} under a load are not estimated")]
     found = _Estimates(case, workload, speed).under_the_load()
     if isinstance(found, Rejection):
         return [_unknown(found.message)]

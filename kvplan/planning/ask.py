@@ -198,7 +198,10 @@ class Ask:
         if not 0 <= self.headroom < 1:
             raise KvplanError("bad-setting", f"headroom is {float(self.headroom):g}", help="0 … below 1")
         if self.timed and self.speed is None:
-            raise KvplanError("bad-usage", "no speed estimate is at hand: times and a rate need one")
+            raise KvplanError(
+                "no-speed", f"times of {self.choice.engine.name} under a load are not estimated",
+                help=("leave the targets and the rate out", "-e vllm"),
+            )  # fmt: skip
         if self.objective in (REQUESTS, CONTEXT) and any(self.limit(offer) is None for offer in self.offers):
             raise KvplanError(
                 "bad-usage",

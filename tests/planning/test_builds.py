@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 import kvplan
 from kvplan.cli import main
 from kvplan.engines.traits import traits_of
+from kvplan.errors import KvplanError
 from kvplan.planning.quality import BUILDS
 from kvplan.planning.results import Option
 
@@ -120,3 +122,14 @@ def test_a_plan_that_waits_for_host_memory_says_so(capsys: pytest.CaptureFixture
     best = kvplan.plan("deepseek-v3", engine=ENGINE, gpu="rtx-3090", requests=1, tokens=8192).options[0]
     assert (best.gpus, best.nodes, best.host_bytes >> 30) == (8, 1, 359)
     assert all(one.host_bytes == 0 for one in builds("safe"))
+
+
+@pytest.mark.parametrize("asked", [{"tpot": 0.05}, {"arrival": 1, "ttft": 2, "tpot": 0.05}])
+@pytest.mark.parametrize("gpu", ["rtx-4090", "m4-max-64gb"])
+def test_times_that_are_not_estimated_are_no_no(asked: dict[str, Any], gpu: str) -> None:
+    """The answer was that nothing keeps them; and a format that another engine loads too had its times."""
+    with pytest.raises(KvplanError, match="are not estimated") as caught:
+        kvplan.plan("qwen3-8b", gpu=gpu, engine=ENGINE, tokens=1200, **asked)
+    assert caught.value.exit_code == 2
+    found = kvplan.plan("gpt-oss-20b", gpu=gpu, engine=ENGINE, tokens=8192).options[0]
+    assert (found.weights, found.speed) == ("mxfp4", None)

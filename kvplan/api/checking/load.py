@@ -174,7 +174,7 @@ def _in_a_file(error: KvplanError) -> Mark | None:
     return next((one for one in error.places if isinstance(one, Mark) and one.path != REQUIRED), None)
 
 
-def _speed(choice: Choice) -> SpeedOf:
+def _speed(choice: Choice) -> SpeedOf | None:
     """The estimate of an engine's times: its module is read only where a plan has targets."""
     from kvplan.api.estimates import speed_of
 
