@@ -88,7 +88,7 @@ class Gpu(Shown):
     @property
     def is_a_machine(self) -> bool:
         """Whether it is one with the machine around it, which has no second: a Mac, an APU, a laptop."""
-        return self.is_unified_memory or self.market == "laptop"
+        return not self.row and (self.is_unified_memory or self.market == "laptop")
 
     @property
     def is_mig_slice(self) -> bool:

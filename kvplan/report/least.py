@@ -46,7 +46,7 @@ def _both(found: Both) -> list[Piece]:
 def _gpus(gpus: Both, widths: Both | None) -> list[Piece]:
     """How many, and of how many ranks each server is, without which so many may hold nothing."""
     return [
-        f"{number} · TP {width}" if width and width > 1 else _shown(number)
+        f"{number:,} · TP {width}" if width and width > 1 else _shown(number)
         for number, width in zip(gpus, widths or (None, None), strict=True)
     ]
 

@@ -74,6 +74,8 @@ def test_a_second_machine_is_a_second_server(gpu: str) -> None:
     assert refused.code == "too-many-gpus"
     options = kvplan.plan("qwen3-8b", gpu=gpu, engine="llamacpp", tokens=8192, requests=200).options
     assert {option.layout() for option in options} <= {"1 GPU"}
+    beside = kvplan.size("qwen3-32b", gpu="rtx-4090-laptop+rtx-3090", **words)
+    assert beside.settings["pipeline_parallel_size"] == 2, "a card in a box beside it"
     with pytest.raises(KvplanError, match="2 machines"):
         kvplan.fits(f"2x{gpu}", engine="llamacpp", models="qwen3-8b")
 
