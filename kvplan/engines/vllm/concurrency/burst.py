@@ -21,6 +21,10 @@ MOST_WORK = 200_000
 in one stretch; one that would take more stops short, and what it has seen run does run. Ordinary questions
 seldom need a third of it, a million tokens in steps of a few more."""
 
+_FORGOTTEN: list[int] = []
+"""In place of a prompt's parts that nobody looks at again: a list for each of 100,000 requests is a second of
+every full collection in a process that answers many questions."""
+
 
 class Burst(Holding):
     """The burst's first requests, one after another, until so many as were asked for have been computed.
@@ -294,7 +298,9 @@ class Burst(Holding):
         if done + tokens >= self.prompt:
             self.ends[number] = step
             self._prefilling.remove(number)
-            if not self.only_grows:
+            if self.only_grows:
+                self.marks[number] = _FORGOTTEN
+            else:
                 self._young.append(number)
             self._decoding[step % self.steps.stride] += 1
             self._leaving[step + (self.last_age + 1) * self.steps.stride] += 1
