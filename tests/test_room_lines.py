@@ -39,7 +39,7 @@ ROOMS: dict[str, Room] = {
     "engines/tgi": Room(750, "as it was when rooms were first counted"),
     "engines/transformers": Room(1500, "a gate that is kept apart"),
     "engines/trtllm": Room(1950, "as it was when rooms were first counted"),
-    "engines/vllm": Room(15600, "patterns and tables on first use"),
+    "engines/vllm": Room(15700, "steps that one prompt takes whole"),
     "families": Room(1150, "as it was when rooms were first counted"),
     "files": Room(1800, "packaged files in a narrow form"),
     "files/cards": Room(3600, "names found in the text of the index"),

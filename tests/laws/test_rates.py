@@ -108,6 +108,7 @@ def test_the_estimate_before_a_simulation_counts_the_tokens_of_a_step(name: str,
     settings = make_settings(gpu="h200", speculative_config=drafts, tensor_parallel_size=4)
     most = settings.num_speculative_tokens + 1
     plain = speed_of("vllm", parse_version(choice.version))
+    assert plain is not None
 
     def tpot(speed: SpeedOf, requests: int) -> float:
         assert settings.gpu is not None
