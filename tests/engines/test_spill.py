@@ -233,7 +233,8 @@ def test_the_planner_leaves_layers_in_host_memory_where_no_gpus_hold_them() -> N
 
 def test_the_planner_does_not_promise_a_speed_or_host_memory_that_is_not_there() -> None:
     asked: dict[str, Any] = {"engine": "llamacpp", "gpu": "1xrtx-4090", "tokens": 8192}
-    assert kvplan.plan(DENSE, tpot=1, **asked).plan is None
+    with pytest.raises(KvplanError, match="are not estimated"):
+        kvplan.plan(DENSE, tpot=1, **asked)
     assert kvplan.plan(DENSE, host_memory="8GiB", **asked).plan is None
     assert kvplan.plan(DENSE, settings={"n_gpu_layers": 99}, **asked).plan is None
 

@@ -235,8 +235,8 @@ def _compile(model: Model, version: str, values: tuple[Any, ...]) -> Compiled:
         options,
         refusal_of(model)
         or check_class(model, "llama.cpp's converter")
-        or too_many_gpus(settings)
-        or undividable(model, settings),
+        or undividable(model, settings)
+        or too_many_gpus(settings),
         {
             **_shown(store, options, machine, settings),
             **_hosted_experts(model, options),
